@@ -432,8 +432,8 @@ def test_without_the_package_of_checksums(tmp_path):
     out = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True
     ).stdout
-    assert out == ("Checkpoints are read with the package crc32c, which is not installed: "
-                   "pip install 'shardwise[tensorstore]'.\n")  # fmt: skip
+    assert out == ("Checkpoints are written and read with the package crc32c, which is not "
+                   "installed: pip install 'shardwise[tensorstore]'.\n")  # fmt: skip
 
 
 def resigned(at, change):
@@ -483,12 +483,16 @@ def test_the_length_of_a_file_is_looked_at(tmp_path, size, change):
          checkpoints.restore, at)  # fmt: skip
 
 
-def test_hosts_of_the_other_byte_order_read_by_the_store(tmp_path, monkeypatch):
+def test_hosts_of_the_other_byte_order_use_the_store(tmp_path, monkeypatch):
     checkpoints.save(tmp_path / "t", values())
     expected = checkpoints.restore(tmp_path / "t")
     monkeypatch.setattr(sys, "byteorder", "big")
     monkeypatch.delattr(chunks, "read_chunk")
+    monkeypatch.delattr(chunks, "write_chunk")
     sw.tree.map(np.testing.assert_array_equal, checkpoints.restore(tmp_path / "t"), expected)
+    checkpoints.save(tmp_path / "u", values())
+    monkeypatch.undo()
+    sw.tree.map(np.testing.assert_array_equal, checkpoints.restore(tmp_path / "u"), expected)
 
 
 @pytest.mark.parametrize("where", ["folder", "store"])

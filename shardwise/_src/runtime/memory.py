@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import gc
 import math
+import mmap
 import os
 import threading
 from collections import deque
@@ -26,6 +27,7 @@ from numpy.typing import NDArray
 from shardwise._src.base.progress import progress
 
 _ALIGNMENT = 64  # bytes; the runtime copies what is less aligned
+_PAGE = mmap.PAGESIZE  # at multiples of which disks write into memory by themselves
 _CHUNK = 1 << 20  # bytes copied at a time, so that threads end together
 _MANY_CHUNKS = 4  # per thread: below that, starting one does not pay
 _MOST_THREADS = 8  # memory is busy by then
@@ -67,13 +69,15 @@ def _taken(size: int) -> NDArray[np.uint8]:
 
 
 def blocks(count: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> list[NDArray[Any]]:
-    """Uninitialised arrays in one allocation; without gaps where their size allows it."""
+    """Uninitialised arrays in one allocation; without gaps where their size allows it. Large ones
+    begin where a page does."""
     release()
     size = math.prod(shape) * dtype.itemsize
     stride = -(-size // _ALIGNMENT) * _ALIGNMENT
-    total = count * stride + _ALIGNMENT
-    memory = np.asarray(_Block(total)) if total >= _LEAST_SPARE else np.empty(total, np.uint8)
-    first = -memory.__array_interface__["data"][0] % _ALIGNMENT
+    aligned = _PAGE if count * stride >= _LEAST_SPARE else _ALIGNMENT
+    total = count * stride + aligned
+    memory = np.asarray(_Block(total)) if aligned == _PAGE else np.empty(total, np.uint8)
+    first = -memory.__array_interface__["data"][0] % aligned
     starts = range(first, first + count * stride, stride) if stride else [first] * count
     return [memory[s : s + size].view(dtype).reshape(shape) for s in starts]
 

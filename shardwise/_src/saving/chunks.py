@@ -22,7 +22,7 @@ import numpy as np
 from shardwise._src.base.errors import CheckpointError
 from shardwise._src.messages.words import counted
 from shardwise._src.saving.arrays import LimitInFlightBytes, store_context, tensorstore
-from shardwise._src.saving.files import CHECKSUM, MISMATCH, read_chunk
+from shardwise._src.saving.files import CHECKSUM, MISMATCH, in_thread, read_chunk, write_chunk
 from shardwise._src.saving.manifest import Entry, canonicalize_name
 from shardwise._src.saving.places import Place
 from shardwise._src.types.dtypes import canonicalize, short_name
@@ -63,30 +63,33 @@ def chunk_shape(shard: Sequence[int], tiles: Sequence[int], itemsize: int) -> tu
 
 def metadata(entry: Entry) -> dict[str, Any]:
     """What Zarr's third version says of an array."""
+    order = {"configuration": {"endian": "little"}}
+    one_byte = canonicalize_name(entry.stored).itemsize == 1
     return {
-        "shape": list(entry.physical), "data_type": entry.stored,
+        "zarr_format": 3, "node_type": "array", "shape": list(entry.physical),
+        "data_type": entry.stored,
         "chunk_grid": {
             "name": "regular", "configuration": {"chunk_shape": list(entry.chunks)}
         },
         "chunk_key_encoding": {"name": "default"},
-        "codecs": [
-            {"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}
-        ],
+        "codecs": [{"name": "bytes", **({} if one_byte else order)}, {"name": "crc32c"}],
         "fill_value": False if entry.stored == "bool" else
         [0.0, 0.0] if entry.stored.startswith("complex") else
         0 if entry.stored.startswith(("int", "uint")) else 0.0,
     }  # fmt: skip
 
 
-async def opened(place: Place, entry: Entry, create: bool = False) -> Any:
-    """TensorStore's object of an array. create: whether to write what describes it."""
-    ts = tensorstore()
+async def opened(place: Place, entry: Entry) -> Any:
+    """TensorStore's object of an array; None where its files are written and read without."""
+    if place.folder is not None and sys.byteorder == "little":
+        return None
     spec = {
         "driver": "zarr3", "kvstore": (place / entry.folder).store, "metadata": metadata(entry),
         "store_data_equal_to_fill_value": True, "fill_missing_data_reads": False,
     }  # fmt: skip
-    how = {"create": True} if create else {"assume_metadata": True}
-    return await ts.open(spec, open=True, context=store_context(), **how)
+    return await tensorstore().open(
+        spec, open=True, assume_metadata=True, context=store_context()
+    )
 
 
 def pieces(bounds: Bounds, chunks: Sequence[int]) -> Iterator[tuple[tuple[int, ...], Bounds]]:
@@ -108,28 +111,37 @@ def within(part: Bounds, bounds: Bounds) -> tuple[slice, ...]:
 
 
 def as_stored(value: np.ndarray, entry: Entry) -> np.ndarray:
-    """The value with the dtype in files: of dtypes that these have not, its bits."""
+    """The value with the dtype in files, in the order of bytes of this machine: of dtypes that
+    files have not, its bits."""
     value = np.asarray(value)
-    return value if value.dtype.name == entry.stored else value.view(entry.stored)
+    if value.dtype.name != entry.stored:
+        return value.view(entry.stored)
+    return value if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))
 
 
 # ------------------------------------------------------------------------------------- writing
 
 
 async def write_part(
-    store: Any, entry: Entry, bounds: Bounds, value: np.ndarray, limit: LimitInFlightBytes,
-    progress: Callable[[int], None],
+    place: Place, store: Any, entry: Entry, bounds: Bounds, value: np.ndarray,
+    limit: LimitInFlightBytes, progress: Callable[[int], None],
 ) -> None:
-    """Writes a region of an array, which no other writer shares a chunk with."""
+    """Writes a region of an array, which no other writer shares a chunk with.
+
+    store: TensorStore's object of the array; None where its files are written.
+    """
     value = as_stored(value, entry)
     size = math.prod(entry.chunks) * value.dtype.itemsize
 
-    async def write(part: Bounds) -> None:
-        data = value[within(part, bounds)]
-        target = store[tuple([slice(a, b) for a, b in part])] if part else store
+    async def write(number: tuple[int, ...], part: Bounds) -> None:
+        data = value[within(part, bounds)] if part else value
         try:
-            await target.write(data, can_reference_source_data_indefinitely=True).commit
-        except ValueError as error:
+            if store is None:
+                await in_thread(_to_file, place, entry, number, data)
+            else:
+                target = store[tuple([slice(a, b) for a, b in part])] if part else store
+                await target.write(data, can_reference_source_data_indefinitely=True).commit
+        except (ValueError, OSError) as error:
             raise OSError(
                 f"save: tree{entry.path} could not be written: {_reason(error)}. What was there "
                 "before is there still."
@@ -138,9 +150,18 @@ async def write_part(
         progress(data.nbytes)
 
     async with asyncio.TaskGroup() as tasks:
-        for _, part in pieces(bounds, entry.chunks):
+        for number, part in pieces(bounds, entry.chunks):
             await limit.wait_for_bytes(size)
-            tasks.create_task(write(part))
+            tasks.create_task(write(number, part))
+
+
+def _to_file(place: Place, entry: Entry, number: Sequence[int], data: np.ndarray) -> None:
+    """Writes a chunk, or what there is of it at the end of the array; the rest is zeros."""
+    if data.shape != entry.chunks:
+        chunk = np.zeros(entry.chunks, data.dtype)
+        chunk[tuple([slice(n) for n in data.shape])] = data
+        data = chunk
+    write_chunk(_file(place, entry, number), np.ascontiguousarray(data))
 
 
 def _reason(error: Exception) -> str:
@@ -151,18 +172,14 @@ def _reason(error: Exception) -> str:
 # ------------------------------------------------------------------------------------- reading
 
 
-def has_files(place: Place) -> bool:
-    """Whether chunks are files with the bytes of this machine, which are read without a store."""
-    return place.folder is not None and sys.byteorder == "little"
-
-
 async def read_part(
     what: str, place: Place, store: Any, entry: Entry, bounds: Bounds, out: np.ndarray,
-    limit: LimitInFlightBytes,
+    limit: LimitInFlightBytes, alone: bool,
 ) -> None:
     """Reads a region of an array into one of NumPy's, of its dtype or another.
 
     store: TensorStore's object of the array; None where its files are read.
+    alone: whether no other process reads the region.
     """
     stored = canonicalize_name(entry.dtype)
     size = math.prod(entry.chunks) * stored.itemsize
@@ -174,8 +191,7 @@ async def read_part(
         bits = data if data.dtype.name == entry.stored else data.view(entry.stored)
         try:
             if store is None:
-                assert place.folder is not None
-                await _from_file(place.folder / _file(entry, number), entry, part, bits)
+                await _from_file(_file(place, entry, number), entry, part, bits, alone)
             else:
                 source = store[tuple([slice(a, b) for a, b in part])] if part else store
                 into_it = tensorstore().array(bits)
@@ -192,19 +208,26 @@ async def read_part(
             tasks.create_task(read(number, part))
 
 
-async def _from_file(path: Path, entry: Entry, part: Bounds, into: np.ndarray) -> None:
+async def _from_file(
+    path: Path, entry: Entry, part: Bounds, into: np.ndarray, alone: bool
+) -> None:
     """Reads a part of a chunk; all of it directly into its place, if that is contiguous."""
     if into.shape == entry.chunks and into.flags.c_contiguous:
-        await read_chunk(path, into)
+        await in_thread(read_chunk, path, into, alone)
         return
     chunk = np.empty(entry.chunks, entry.stored)
-    await read_chunk(path, chunk)
+    await in_thread(read_chunk, path, chunk, False)  # the next part of it is wanted soon
     first = [start // n * n for (start, _), n in zip(part, entry.chunks, strict=True)]
     into[...] = chunk[within(part, tuple([(n, 0) for n in first]))]
 
 
-def _file(entry: Entry, number: Sequence[int]) -> str:
+def _name(entry: Entry, number: Sequence[int]) -> str:
     return "/".join([entry.folder, "c", *map(str, number)])
+
+
+def _file(place: Place, entry: Entry, number: Sequence[int]) -> Path:
+    assert place.folder is not None
+    return place.folder / _name(entry, number)
 
 
 def on_devices(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -244,7 +267,7 @@ def damaged(
         return CheckpointError(
             f"{what}: {place.text} is damaged: tree{entry.path} cannot be read: {_reason(error)}."
         )
-    file = _file(entry, number)
+    file = _name(entry, number)
     here, expected = place.size_of(file), size + CHECKSUM
     if (here is None and place.folder is not None) or "does not exist" in str(error):
         why = "is missing"

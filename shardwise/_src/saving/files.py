@@ -1,7 +1,9 @@
-"""Files of chunks on the file system, read straight to where their values go.
+"""Files of chunks on the file system: a chunk's values as NumPy has them in memory, and a checksum.
 
-TensorStore reads a file into memory of its own, and copies from there. Here the bytes go where the
-array is to be, unless only a part of the chunk is wanted; and several threads read at a time.
+Several threads write and read files, which takes half the time of one. The disk takes large ones
+from memory, and gives them, by itself (O_DIRECT): the system's own copy of all that is written or
+read would take more time than the disk does, and memory that nobody else wants. What the system has
+in its memory already is read from there.
 """
 
 from __future__ import annotations
@@ -9,9 +11,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import importlib
+import mmap
+import os
+import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,56 +25,173 @@ from shardwise._src.runtime.forks import forgotten_by_fork
 
 CHECKSUM = 4  # bytes behind those of a chunk
 MISMATCH = "Digest mismatch"  # as TensorStore says it
-_THREADS = 4  # some copy from the system's memory while others wait for the disk
+_THREADS = 4  # some copy and check while others wait for the disk
+_LARGE = 1 << 20  # bytes of a file that goes past the system's memory
+_PIECE = 8 << 20  # bytes that are copied to where the disk can take them
+_BLOCK = mmap.PAGESIZE  # of which places and lengths are multiples where disks work by themselves
 
 
 @functools.cache
 def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_THREADS, "shardwise-reading")
+    return ThreadPoolExecutor(_THREADS, "shardwise-files")
 
 
 forgotten_by_fork(_threads.cache_clear)
 
 
 @functools.cache
-def _checksum() -> Callable[[memoryview], int]:
+def _checksum() -> Callable[[Any], int]:
     try:
         return importlib.import_module("crc32c").crc32c
     except ImportError as error:
         raise ImportError(
-            "Checkpoints are read with the package crc32c, which is not installed: "
+            "Checkpoints are written and read with the package crc32c, which is not installed: "
             "pip install 'shardwise[tensorstore]'."
         ) from error
 
 
-async def read_chunk(path: Path, into: np.ndarray) -> None:
+async def in_thread(call: Callable[..., None], *args: Any) -> None:
+    """Has one of the threads for files make a call, and waits for it, also if that is cancelled."""
+    try:
+        calling = _threads().submit(call, *args)
+    except RuntimeError:  # Python is ending, and lets threads be used no more: this one goes on
+        call(*args)
+        return
+    try:
+        await asyncio.wrap_future(calling)
+    except asyncio.CancelledError:
+        wait([calling])  # nobody removes a folder while files are made in it
+        raise
+
+
+# ------------------------------------------------------------------------------------- writing
+
+
+def write_chunk(path: Path, chunk: np.ndarray) -> None:
+    """Writes a chunk, and waits until the disk has it.
+
+    chunk: contiguous.
+
+    Raises:
+      OSError: it cannot be written.
+      ImportError: crc32c is not installed.
+    """
+    data = _bytes(chunk)
+    kept = _checksum()(data.data).to_bytes(CHECKSUM, "little")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    start = _write_directly(path, data) if _is_large(data) else 0
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        for part in (data.data[start:], memoryview(kept)):
+            _put(file, part, start)
+            start += len(part)
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def _bytes(x: np.ndarray) -> np.ndarray:
+    return x.reshape(-1).view(np.uint8)
+
+
+def _is_large(data: np.ndarray) -> bool:
+    """Whether it goes past the memory of the system, if that has such a way."""
+    return len(data) >= _LARGE and sys.platform == "linux"
+
+
+def _put(file: int, data: memoryview, at: int) -> None:
+    done = 0
+    while done < len(data):
+        done += os.pwrite(file, data[done:], at + done)
+
+
+def _write_directly(path: Path, data: np.ndarray) -> int:
+    """Has the disk take as many bytes from memory as it can; how many these are."""
+    whole = len(data) // _BLOCK * _BLOCK
+    try:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_DIRECT, 0o666)
+    except OSError:
+        return 0  # the file system has no such way
+    try:
+        piece = np.frombuffer(mmap.mmap(-1, _PIECE), np.uint8)
+        for start in range(0, whole, _PIECE):
+            end = min(whole, start + _PIECE)
+            piece[: end - start] = data[start:end]
+            _put(file, piece[: end - start].data, start)
+        return whole
+    except OSError:
+        return 0  # what is wrong, if anything, is found by writing in the usual way
+    finally:
+        os.close(file)
+
+
+# ------------------------------------------------------------------------------------- reading
+
+
+def read_chunk(path: Path, into: np.ndarray, alone: bool) -> None:
     """Reads all of a chunk into an array of its shape, which is contiguous.
+
+    alone: whether no other process reads the file, as far as is known, so that the system need not
+    keep it.
 
     Raises:
       OSError: the file cannot be read.
       ValueError: it is not as long as it should be, or its checksum is another one.
       ImportError: crc32c is not installed.
     """
+    checksum, data = _checksum(), _bytes(into)
+    kept = bytearray(CHECKSUM + 1)  # no more is there
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        reading = asyncio.get_running_loop().run_in_executor(_threads(), _read, path, into)
-    except RuntimeError:  # Python is ending, and lets threads be used no more: this one goes on
-        _read(path, into)
-        return
-    await reading
-
-
-def _read(path: Path, into: np.ndarray) -> None:
-    checksum = _checksum()
-    data = into.reshape(-1).view(np.uint8).data
-    with open(path, "rb", buffering=0) as file:
-        done = 0
-        while done < len(data):
-            count = file.readinto(data[done:])
-            if not count:
-                raise ValueError(f"{path} ends after {done} bytes")
-            done += count
-        kept = file.read(CHECKSUM + 1)  # no more is there
-    if len(kept) != CHECKSUM:
-        raise ValueError(f"{path} has another length")
-    if checksum(data) != int.from_bytes(kept, "little"):
+        past = alone and _is_large(data) and not _in_memory(file)
+        start = _read_directly(path, data) if past else 0
+        end = _fill(file, data.data[start:], start) + start
+        if end < len(data):
+            raise ValueError(f"{path} ends after {end} bytes")
+        if _fill(file, memoryview(kept), end) != CHECKSUM:
+            raise ValueError(f"{path} has another length")
+        if past:
+            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(file)
+    if checksum(data.data) != int.from_bytes(kept[:CHECKSUM], "little"):
         raise ValueError(MISMATCH)
+
+
+def _fill(file: int, into: memoryview, at: int) -> int:
+    """Reads from a place in a file on, until there is no more room, or file; how many bytes."""
+    done = 0
+    while done < len(into) and (count := os.preadv(file, [into[done:]], at + done)):
+        done += count
+    return done
+
+
+def _in_memory(file: int) -> bool:
+    """Whether the system has the file in its memory, so far as its beginning tells."""
+    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)  # or it begins to read what follows
+    try:
+        return bool(os.preadv(file, [bytearray(1)], 0, os.RWF_NOWAIT))
+    except OSError:  # BlockingIOError: it has not; others: it cannot tell
+        return False
+    finally:
+        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_NORMAL)
+
+
+def _read_directly(path: Path, data: np.ndarray) -> int:
+    """Has the disk write as much into memory as it can; how many bytes these are.
+
+    None, if the memory does not begin where a page does, or the file system does not do it.
+    """
+    whole = len(data) // _BLOCK * _BLOCK
+    if data.ctypes.data % _BLOCK:
+        return 0
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
+    except OSError:
+        return 0
+    try:
+        return _fill(file, data.data[:whole], 0)
+    except OSError:
+        return 0  # what is wrong, if anything, is found by reading in the usual way
+    finally:
+        os.close(file)

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.api.placement import process_count
 from shardwise._src.api.prefixes import broadcast_prefix
 from shardwise._src.api.shapes import ShapeDtypeStruct
 from shardwise._src.arrays.array import Array
@@ -37,7 +38,6 @@ from shardwise._src.saving.arrays import LimitInFlightBytes
 from shardwise._src.saving.chunks import (
     IN_FLIGHT,
     converted,
-    has_files,
     on_devices,
     opened,
     read_part,
@@ -291,22 +291,23 @@ class _Reader:
         dtype = stored if wanted.dtype is None else np.dtype(wanted.dtype)
         if wanted.place is not None and entry.key is None:
             dtype = on_devices(dtype)
-        store = None
         if self._opened is not None:
             store = await self._opened(entry)
-        elif not has_files(self._place):
+        else:
             store = await opened(self._place, entry)
         shape = entry.physical
         nothing = np.empty(0, stored)
         converted(self._what, f"tree{entry.path}", nothing, dtype)  # raises if it never fits
         if _on_host(entry, wanted):
-            out = np.empty(shape, dtype)
-            await self._part(store, tuple([(0, n) for n in shape]), out)
+            (out,) = memory.blocks(1, shape, dtype)
+            bounds = tuple([(0, n) for n in shape])
+            await self._part(store, bounds, out, process_count() == 1)
             return self._from_host(out, wanted)
         sharding = bare(wanted.place)
         found = parts.distinct_parts(sharding, shape)
         on: list[list[Array]] = [[] for _ in found]
         taken = _taken_over(sharding)
+        alone = process_count() == 1 or sharding.tiling(len(shape)).replicas == 1
         blocks: Sequence[np.ndarray | None] = [None] * len(found)
         if taken and len({part.shape for part in found}) == 1:
             blocks = memory.blocks(len(found), found[0].shape, dtype)
@@ -317,7 +318,7 @@ class _Reader:
             await self._shards.wait_for_bytes(size)
             if block is None:
                 (block,) = memory.blocks(1, part.shape, dtype)
-            await self._part(store, bounds, block)
+            await self._part(store, bounds, block, alone)
             on[i] = [_on(device, sharding, block, taken) for device in part.devices]
             await self._shards.release_bytes(size)
 
@@ -328,9 +329,9 @@ class _Reader:
         layout = wanted.place.layout if isinstance(wanted.place, Format) else None
         return array if layout is None else transfer.relayout(array, layout)
 
-    async def _part(self, store: Any, bounds: Any, out: np.ndarray) -> None:
+    async def _part(self, store: Any, bounds: Any, out: np.ndarray, alone: bool) -> None:
         where = self._place, store, self._entry, bounds, out
-        await read_part(self._what, *where, self._files)
+        await read_part(self._what, *where, self._files, alone)
         self._bar.add(out.size * canonicalize_name(self._entry.dtype).itemsize)
 
     def _from_host(self, value: np.ndarray, wanted: _Wanted) -> Any:

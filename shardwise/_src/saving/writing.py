@@ -29,7 +29,8 @@ from shardwise._src.base.warn import warn
 from shardwise._src.messages.words import shown
 from shardwise._src.saving import manifest
 from shardwise._src.saving.arrays import LimitInFlightBytes, run, tensorstore
-from shardwise._src.saving.chunks import IN_FLIGHT, opened, write_part
+from shardwise._src.saving.chunks import IN_FLIGHT, metadata, opened, write_part
+from shardwise._src.saving.files import in_thread
 from shardwise._src.saving.manager import step_together
 from shardwise._src.saving.places import Place, Writing, begin, meanwhile
 from shardwise._src.saving.sources import Source, sources
@@ -265,14 +266,20 @@ def _without_values(tree: dict[str, Any]) -> dict[str, Any]:
 
 async def _described(place: Place, entries: Sequence[manifest.Entry]) -> None:
     """Writes what Zarr has beside the values: of each array, and of the folders above them."""
-    group = json.dumps({"zarr_format": 3, "node_type": "group", "attributes": {}}).encode()
+    group = {"zarr_format": 3, "node_type": "group", "attributes": {}}
     folders = {""}
     for entry in entries:
         parts = entry.folder.split("/")
         folders |= {"/".join(parts[:i]) + "/" for i in range(1, len(parts))}
-    for folder in sorted(folders):
-        place.put(f"{folder}zarr.json", group)
-    await asyncio.gather(*[opened(place, entry, create=True) for entry in entries])
+    about = dict.fromkeys(folders, group)
+    about |= {f"{entry.folder}/": metadata(entry) for entry in entries}
+
+    def put(folder: str) -> None:
+        place.put(f"{folder}zarr.json", json.dumps(about[folder]).encode())
+
+    async with asyncio.TaskGroup() as tasks:
+        for folder in about:
+            tasks.create_task(in_thread(put, folder))
 
 
 async def _arrays(
@@ -287,7 +294,7 @@ async def _arrays(
             size = source.nbytes // len(source.parts)
             await shards.wait_for_bytes(size)
             host: np.ndarray = value()
-            await write_part(store, source.entry, bounds, host, files, written)
+            await write_part(place, store, source.entry, bounds, host, files, written)
             del host
             await shards.release_bytes(size)
 

@@ -1,0 +1,181 @@
+"""Files of chunks: past the system's memory, or through it; whatever the memory and the length."""
+
+import asyncio
+import ctypes
+import errno
+import fcntl
+import mmap
+import os
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from crc32c import crc32c
+
+from shardwise import checkpoints
+from shardwise._src.saving import files
+from tests.helpers.errors import fails
+
+LARGE = 1 << 20
+SIZES = [0, 1, 4095, 4097, LARGE - 1, LARGE, LARGE + 1, 2 * LARGE + 4096, (8 << 20) + 4097]
+
+
+def data_of(size, offset):
+    """Bytes in memory that begins so far behind the beginning of a page."""
+    memory = np.empty(size + 2 * 4096, np.uint8)
+    start = -memory.ctypes.data % 4096 + offset
+    x = memory[start : start + size]
+    x[...] = np.random.default_rng(size).integers(0, 256, size, np.uint8)
+    return x
+
+
+fadvise = os.posix_fadvise
+
+
+def forget(path):
+    file = os.open(path, os.O_RDONLY)
+    fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(file)
+
+
+@pytest.fixture(params=["direct", "refused", "unknown", "failing"])
+def system(request, monkeypatch):
+    """Systems on which the disk reads and writes memory by itself, and others."""
+    found, into, out = os.open, os.preadv, os.pwrite
+
+    def refuses(path, flags, *more):
+        if flags & os.O_DIRECT:
+            raise OSError(errno.EINVAL, "Invalid argument")
+        return found(path, flags, *more)
+
+    def failing(call):
+        def without(file, *more):
+            if fcntl.fcntl(file, fcntl.F_GETFL) & os.O_DIRECT:
+                raise OSError(errno.EINVAL, "Invalid argument")
+            return call(file, *more)
+
+        return without
+
+    if request.param == "refused":
+        monkeypatch.setattr(os, "open", refuses)
+    elif request.param == "unknown":
+        monkeypatch.setattr(sys, "platform", "other")
+        for name in ("O_DIRECT", "RWF_NOWAIT", "posix_fadvise"):
+            monkeypatch.delattr(os, name)
+    elif request.param == "failing":
+        monkeypatch.setattr(os, "preadv", failing(into))
+        monkeypatch.setattr(os, "pwrite", failing(out))
+    return request.param
+
+
+@pytest.mark.parametrize("offset", [0, 64])
+@pytest.mark.parametrize("size", SIZES)
+def test_what_is_written_is_read(tmp_path, system, size, offset):
+    x, path = data_of(size, offset), tmp_path / "c" / "0"
+    files.write_chunk(path, x)
+    assert path.read_bytes() == x.tobytes() + crc32c(x.tobytes()).to_bytes(4, "little")
+    for alone in (True, False):
+        forget(path)
+        out = data_of(size, offset)
+        out[...] = 0
+        files.read_chunk(path, out, alone)
+        np.testing.assert_array_equal(out, x)
+
+
+@pytest.mark.parametrize("size", [10, LARGE + 10, 2 * LARGE])
+def test_damaged_files_are_found(tmp_path, system, size):
+    path, out = tmp_path / "0", np.empty(size, np.uint8)
+    files.write_chunk(path, data_of(size, 0))
+    whole = path.read_bytes()
+    other = bytearray(whole)
+    other[size // 2] ^= 1
+    for data, text in ((whole[:-5], f"{path} ends after {size - 1} bytes"),
+                       (whole[:-1], f"{path} has another length"),
+                       (whole + b"\0", f"{path} has another length"),
+                       (bytes(other), "Digest mismatch")):  # fmt: skip
+        path.write_bytes(data)
+        for cached in (True, False):
+            if not cached:
+                os.sync()
+                forget(path)
+            fails(ValueError, text, files.read_chunk, path, out, True)
+
+
+def test_large_files_stay_out_of_the_memory_of_the_system(tmp_path):
+    """Where it can tell: what was not in its memory before is not there afterwards."""
+    small, large = tmp_path / "small", tmp_path / "large"
+    files.write_chunk(small, data_of(5000, 0))
+    files.write_chunk(large, data_of(4 * LARGE, 64))
+    assert in_memory(small)
+    if in_memory(large):
+        pytest.skip("this file system keeps what is written past it")
+    for offset in (0, 64):  # by the disk itself, and dropped after it was read
+        files.read_chunk(large, data_of(4 * LARGE, offset), True)
+        assert not in_memory(large)
+    files.read_chunk(large, data_of(4 * LARGE, 0), False)  # others will want it
+    assert in_memory(large)
+    files.read_chunk(large, data_of(4 * LARGE, 0), True)  # it was there, and stays
+    assert in_memory(large)
+
+
+def in_memory(path):
+    """Whether the system has any but the last page of a file in its memory."""
+    pages = (ctypes.c_ubyte * (path.stat().st_size // mmap.PAGESIZE))()
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) as at:
+        first = ctypes.c_char.from_buffer(at)
+        here = ctypes.c_void_p(ctypes.addressof(first))
+        size = ctypes.c_size_t(len(pages) * mmap.PAGESIZE)
+        assert ctypes.CDLL(None).mincore(here, size, pages) == 0
+        del first
+    return any(page & 1 for page in pages)
+
+
+def test_a_cancelled_call_is_waited_for():
+    """A folder can be removed once its writer has been cancelled: nobody makes files in it."""
+    begun, go, done = threading.Event(), threading.Event(), []
+
+    def slow():
+        begun.set()
+        assert go.wait(30)
+        done.append(1)
+
+    async def cancelled():
+        task = asyncio.create_task(files.in_thread(slow))
+        await asyncio.to_thread(begun.wait, 30)
+        task.cancel()
+        asyncio.get_running_loop().call_later(0, go.set)
+        threading.Timer(0.05, go.set).start()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert done == [1]
+
+    asyncio.run(cancelled())
+
+
+def test_calls_while_python_ends(monkeypatch):
+    """Threads take no more work then: the caller does it."""
+    over = ThreadPoolExecutor(1)
+    over.shutdown()
+    monkeypatch.setattr(files, "_threads", lambda: over)
+    done = []
+    asyncio.run(files.in_thread(done.append, 1))
+    assert done == [1]
+
+
+def test_a_failed_part_leaves_nothing_running(tmp_path, monkeypatch):
+    """One of many files cannot be written: the others are not written into a removed folder."""
+    write = files.write_chunk
+
+    def failing(path, chunk):
+        if "a7/" in str(path):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, chunk)
+
+    monkeypatch.setattr("shardwise._src.saving.chunks.write_chunk", failing)
+    tree = {f"a{i}": np.arange(1000) for i in range(40)}
+    at = tmp_path / "t"
+    fails(OSError, "save: tree['a7'] could not be written: [Errno 28] No space left on device. "
+          "What was there before is there still.", checkpoints.save, at, tree)  # fmt: skip
+    assert os.listdir(tmp_path) == []
