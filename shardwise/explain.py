@@ -13,6 +13,7 @@ from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from shardwise._src.explain.asserting import assert_comm as assert_comm
+    from shardwise._src.explain.axes import SubAxis as SubAxis
     from shardwise._src.explain.communication import collectives as collectives
     from shardwise._src.explain.communication import summarize as summarize
     from shardwise._src.explain.communication import table as table

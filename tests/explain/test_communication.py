@@ -212,9 +212,12 @@ def test_unknown_groups_name_the_known_forms():
         read("f32[2]{0}", "all-reduce", "replica_groups=??")
 
 
-def test_groups_that_are_not_mesh_axes():
+def test_groups_along_parts_of_axes_and_none():
+    odd = read("f32[2]{0}", "all-reduce", "replica_groups={{0,3},{1,2},{4,7},{5,6}}")
+    assert mesh_axes(odd, grid(data=4, model=2)) is None
+
     halves = read("f32[2]{0}", "all-reduce", "replica_groups={{0,2},{4,6},{1,3},{5,7}}")
-    assert mesh_axes(halves, grid(data=4, model=2)) is None
+    assert [str(a) for a in mesh_axes(halves, grid(data=4, model=2))] == ["data:(2)2"]
     assert mesh_axes(halves, grid(a=2, b=2, c=2)) == ("b",)
     everyone = read("f32[2]{0}", "all-reduce", "replica_groups={}")
     assert mesh_axes(everyone, grid(data=4, model=2)) == ("data", "model")

@@ -197,12 +197,29 @@ def test_as_data():
     assert "hlo" not in data
 
 
-def test_unknown_machines_are_refused():
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [
+        ("h20", " Did you mean 'h200'?"), ("H100", " Did you mean 'h100'?"),
+        ("tpu", " Did you mean 'tpu-v5e', 'tpu-v5p' or 'tpu-v6e'?"),
+        ("tpu_v5e", " Did you mean 'tpu-v5e'?"), ("gpu", ""), ("", ""),
+    ],
+)  # fmt: skip
+def test_unknown_machines_are_refused_at_once(asked, meant):
     with pytest.raises(ValueError) as caught:
-        explain(jnp.sin, machine="h20")(np.ones(3, np.float32))
+        explain(jnp.sin, machine=asked)
     assert str(caught.value) == (
-        "no machine 'h20'; known are 'cpu', 'a100', 'h100', 'h200', 'tpu-v5e', 'tpu-v5p' and "
-        "'tpu-v6e'. Did you mean 'h200'? Others are added to `shardwise.explain.machines`."
+        f"no machine {asked!r}; known are 'cpu', 'a100', 'h100', 'h200', 'tpu-v5e', 'tpu-v5p' and "
+        f"'tpu-v6e'.{meant} To add one of your own: `explain.machines['mine'] = "
+        "dataclasses.replace(explain.machines['h200'], name='mine', node=4)`."
+    )
+
+
+def test_what_is_no_machine_is_refused_at_once():
+    with pytest.raises(TypeError) as caught:
+        explain(jnp.sin, machine=200)  # type: ignore[arg-type]
+    assert str(caught.value) == (
+        "`machine` is the name of one of `explain.machines`, or an `explain.Machine`; got int."
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.errors import did_you_mean
+from shardwise._src.explain.axes import SubAxis
 from shardwise._src.explain.communication import KINDS
 from shardwise._src.explain.explaining import TIMEOUT, explain
 from shardwise._src.explain.machines import Machine
@@ -115,4 +116,6 @@ def _broken(report: Report, name: str, limit: Limit) -> str:
 
 
 def _row(c: Communication) -> str:
-    return f"{c.line}: {c.kind} over {over(c)}, {c.count} x, {c.bytes} B: {c.call}: {c.why}"
+    parts = "; ".join([a.words for a in c.axes or () if isinstance(a, SubAxis)])
+    where = f"{over(c)} ({parts})" if parts else over(c)
+    return f"{c.line}: {c.kind} over {where}, {c.count} x, {c.bytes} B: {c.call}: {c.why}"

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from shardwise._src.explain import (
     asserting,
+    axes,
     communication,
     comparing,
     explaining,
@@ -58,6 +59,7 @@ class explain:
     Memory: TypeAlias = report.Memory
     Report: TypeAlias = report.Report
     Seconds: TypeAlias = report.Seconds
+    SubAxis: TypeAlias = axes.SubAxis
     Suggestion: TypeAlias = suggesting.Suggestion
     Suggestions: TypeAlias = suggesting.Suggestions
     TreeTable: TypeAlias = trees.TreeTable

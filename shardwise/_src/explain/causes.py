@@ -13,6 +13,7 @@ from typing import Any
 
 from shardwise._src.control.shard_map import shard_map
 from shardwise._src.core.program import Equation
+from shardwise._src.explain.axes import Refined
 from shardwise._src.messages.words import listed
 from shardwise._src.ops import collective
 from shardwise._src.ops.sharding import reshard, sharding_constraint
@@ -94,7 +95,10 @@ def cause(
     if eqn.op in _ASKED:
         return f"{eqn.op.name} asks for it"
     ins, outs = operand_specs(eqn, flow), result_specs(eqn, flow)
-    here = set(axes or ())
+    rows = [*ins, *outs, *given, (axes or (),)]
+    parts = Refined([a for row in rows for some in row or () for a in some])
+    ins, outs, given = [[parts.dims(spec) for spec in specs] for specs in (ins, outs, given)]
+    here = set(parts.axes(axes or ()))
     if eqn.op in (sharding_constraint, reshard, shard_map):
         return f"{eqn.op.name} asks for another sharding"
     if not here or flow is None:

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from shardwise._src.explain.axes import Axis, Groups, axes_of, over_text
 from shardwise._src.explain.hlo import ArrayShape, Instruction, Module, array_in, read, top_level
 
 if TYPE_CHECKING:
@@ -34,8 +35,6 @@ KINDS = (
     "collective-permute",
     "collective-broadcast",
 )
-
-Groups = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ class Summary:
     """
 
     kind: str
-    axes: tuple[str, ...] | None
+    axes: tuple[Axis, ...] | None
     group_size: int
     count: int
     elements: int
@@ -244,32 +243,13 @@ def _integers(text: str) -> list[int]:
 # ---- mesh axes and the summary -------------------------------------------------------------------
 
 
-def mesh_axes(collective: Collective, mesh: Any) -> tuple[str, ...] | None:
+def mesh_axes(collective: Collective, mesh: Any) -> tuple[Axis, ...] | None:
     """The axes of `mesh` over which a collective communicates, or None if it is not along axes.
 
-    A collective-permute belongs to the axes in which its sources and targets differ.
+    Of a part of an axis, as Shardy splits them, a `SubAxis`. A collective-permute belongs to the
+    axes in which its sources and targets differ.
     """
-    names, sizes = tuple(mesh.shape), tuple(mesh.shape.values())
-    everyone = math.prod(sizes)
-    groups = collective.pairs or collective.groups or (tuple(range(everyone)),)
-    if any(position >= everyone for group in groups for position in group):
-        return None
-    varying = set()
-    for group in groups:
-        places = [_coordinates(position, sizes) for position in group]
-        varying |= {axis for axis in range(len(sizes)) if len({p[axis] for p in places}) > 1}
-    spanned = math.prod(sizes[axis] for axis in varying)
-    if not collective.pairs and any(len(group) != spanned for group in groups):
-        return None
-    return tuple(names[axis] for axis in sorted(varying))
-
-
-def _coordinates(position: int, sizes: Sequence[int]) -> tuple[int, ...]:
-    place = []
-    for size in reversed(sizes):
-        position, at = divmod(position, size)
-        place.append(at)
-    return tuple(reversed(place))
+    return axes_of(collective.groups, collective.pairs, mesh)
 
 
 def summarize(found: Iterable[Collective], mesh: Any = None) -> list[Summary]:
@@ -296,7 +276,7 @@ def summarize(found: Iterable[Collective], mesh: Any = None) -> list[Summary]:
         )
         for (kind, axes, size), members in grouped.items()
     ]
-    return sorted(rows, key=lambda row: (-row.bytes, row.kind, row.axes or (), row.group_size))
+    return sorted(rows, key=lambda row: (-row.bytes, row.kind, str(row.axes), row.group_size))
 
 
 def format_bytes(count: int) -> str:
@@ -323,9 +303,9 @@ def table(summary: Sequence[Summary], title: str | None = None) -> Table:
     out.add_column("count", justify="right", footer=f"{count}{mark}")
     out.add_column("bytes per device", justify="right", footer=f"{format_bytes(total)}{mark}")
     for row in summary:
-        over = f"{row.group_size} devices" if row.axes is None else ", ".join(row.axes)
+        over = over_text(row.axes, row.group_size, row.kind)
         mark = "" if row.runs_known else "+"  # at least: inside a loop of unknown length
-        out.add_row(row.kind, over or "-", f"{row.count}{mark}", f"{format_bytes(row.bytes)}{mark}")
+        out.add_row(row.kind, over, f"{row.count}{mark}", f"{format_bytes(row.bytes)}{mark}")
     if not summary:
         out.add_row("none", "", "0", "0 B")
     return out

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardwise._src.base.lazy import public
+from shardwise._src.explain.axes import Axis, over_text
 from shardwise._src.explain.communication import format_bytes
 from shardwise._src.explain.report import Communication, Report
 
@@ -16,11 +17,13 @@ from shardwise._src.explain.report import Communication, Report
 class Change:
     """One kind of collective, along the same axes, caused by one line: before and after.
 
-    count, bytes, seconds: of each of the two; 0 where there are none.
+    groups: how many devices each has, of those that are along no axes; None of others. count,
+    bytes, seconds: of each of the two; 0 where there are none.
     """
 
     kind: str
-    axes: tuple[Any, ...] | None
+    axes: tuple[Axis, ...] | None
+    groups: int | None
     op: str
     line: str
     count: tuple[int, int]
@@ -59,8 +62,8 @@ class Difference:
         """As plain data."""
         rows = [
             {"kind": c.kind, "axes": None if c.axes is None else [str(a) for a in c.axes],
-             "op": c.op, "line": c.line, "count": list(c.count), "bytes": list(c.bytes),
-             "seconds": list(c.seconds)}
+             "groups": c.groups, "op": c.op, "line": c.line, "count": list(c.count),
+             "bytes": list(c.bytes), "seconds": list(c.seconds)}
             for c in self.communication
         ]  # fmt: skip
         return {
@@ -79,8 +82,8 @@ class Difference:
             f"{_ratio(*self.seconds)}",
         ]
         rows = [
-            f"  {_sign(c)} {c.kind} over {_axes(c)}: {_sizes(*c.bytes)}, {c.count[0]} → "
-            f"{c.count[1]} x, {c.op} at {c.line or '?'}"
+            f"  {_sign(c)} {c.kind} over {over_text(c.axes, c.groups or 0, c.kind)}: "
+            f"{_sizes(*c.bytes)}, {c.count[0]} → {c.count[1]} x, {c.op} at {c.line or '?'}"
             for c in self.communication
         ]
         return "\n".join([*head, *(rows or ["  they communicate the same"])])
@@ -104,7 +107,8 @@ def diff(a: Report, b: Report) -> Difference:
     rows: dict[tuple[Any, ...], list[list[Communication]]] = defaultdict(lambda: [[], []])
     for i, report in enumerate((a, b)):
         for c in report.communication:
-            rows[c.kind, c.axes, c.op, c.line][i].append(c)
+            groups = c.groups if c.axes is None else None
+            rows[c.kind, c.axes, groups, c.op, c.line][i].append(c)
     found = [
         Change(
             *key,
@@ -117,10 +121,6 @@ def diff(a: Report, b: Report) -> Difference:
     changed = [c for c in found if c.count[0] != c.count[1] or c.bytes[0] != c.bytes[1]]
     largest = sorted(changed, key=lambda c: (-abs(c.bytes[1] - c.bytes[0]), c.kind, c.line))
     return Difference(a, b, tuple(largest))
-
-
-def _axes(c: Change) -> str:
-    return "?" if c.axes is None else ", ".join(map(str, c.axes))
 
 
 def _sign(c: Change) -> str:

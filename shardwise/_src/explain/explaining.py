@@ -25,7 +25,7 @@ from shardwise._src.explain.causes import Spec, call_text, cause
 from shardwise._src.explain.communication import Collective, collectives
 from shardwise._src.explain.elsewhere import inspected_elsewhere
 from shardwise._src.explain.hlo import ArrayShape, Instruction, Module, read
-from shardwise._src.explain.machines import Machine, machine_of
+from shardwise._src.explain.machines import Machine, machine_of, named_machine
 from shardwise._src.explain.meshes import Frame, Frames
 from shardwise._src.explain.report import (
     Buffer,
@@ -75,8 +75,9 @@ def explain(
 
     Raises:
       What `jit(f).lower(*args)` raises; TypeError for what is no function, or is compiled already;
-      ValueError for an unknown machine; TimeoutError, and RuntimeError or NotImplementedError if a
-      program cannot be compiled for devices that are not there.
+      ValueError, before the function is called, for an unknown machine; TimeoutError, and
+      RuntimeError or NotImplementedError if a program cannot be compiled for devices that are not
+      there.
     """
 
     if not callable(f) or (hasattr(f, "as_text") and not isinstance(f, Wrapped)):
@@ -84,6 +85,8 @@ def explain(
             f"explain takes a function; got {type(f).__name__}. It compiles a function for the "
             "arguments that it is then given: `explain(f)(*args)`."
         )
+    if machine is not None:
+        machine = named_machine(machine)
 
     @functools.wraps(f)
     def explained(*args: Any, **kwargs: Any) -> Report:

@@ -104,21 +104,38 @@ machines: dict[str, Machine] = {}
 
 def machine_of(asked: Any, platform: str, kind: str = "") -> Machine:
     """The machine of that name, or the one that devices of a kind are of."""
-    if isinstance(asked, Machine):
-        return asked
     if asked is not None:
-        if asked not in machines:
-            raise ValueError(
-                f"no machine {asked!r}; known are {listed(machines)}."
-                f"{did_you_mean(str(asked), machines)} Others are added to "
-                "`shardwise.explain.machines`."
-            )
-        return machines[asked]
+        return named_machine(asked)
     if platform == "cpu":
         return machines["cpu"]
     named = kind.lower().replace(" ", "-")
     found = [m for n, m in machines.items() if n in named]
     return max(found, key=lambda m: len(m.name)) if found else machines["h100"]
+
+
+def named_machine(asked: str | Machine) -> Machine:
+    """A machine by its name.
+
+    Raises:
+      ValueError: for a name that there is not; TypeError: for what is neither.
+    """
+    if isinstance(asked, Machine):
+        return asked
+    if not isinstance(asked, str):
+        raise TypeError(
+            f"`machine` is the name of one of `explain.machines`, or an `explain.Machine`; got "
+            f"{type(asked).__name__}."
+        )
+    if asked in machines:
+        return machines[asked]
+    some = [name for name in machines if asked and name.startswith(asked.lower())]
+    meant = f" Did you mean {listed(some, 'or')}?" if some else (
+        did_you_mean(asked, machines, likeness=0.8))  # fmt: skip
+    raise ValueError(
+        f"no machine {asked!r}; known are {listed(machines)}.{meant} To add one of your own: "
+        "`explain.machines['mine'] = dataclasses.replace(explain.machines['h200'], name='mine', "
+        "node=4)`."
+    )
 
 
 def _add(*rows: Machine) -> None:

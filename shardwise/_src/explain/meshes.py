@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.explain.axes import part_of
 from shardwise._src.explain.causes import Spec
 from shardwise._src.explain.communication import Collective, mesh_axes
-from shardwise._src.runtime.shardy import ValueSharding
+from shardwise._src.runtime.shardy import AxisPart, ValueSharding
 from shardwise._src.types.mesh import AbstractMesh, Mesh
 
 Names = dict[str, tuple[Any, ...]]  # of a mesh, by those that a text has for them
@@ -95,7 +96,17 @@ class Frames:
         if symbol not in self.symbols:
             return None, dims
         frame, names = self.symbols[symbol]
-        return frame, tuple([tuple([n for a in axes for n in names.get(a, (a,))]) for axes in dims])
+        found = [[_renamed(a, names, frame.mesh) for a in axes] for axes in dims]
+        if any(None in axes for axes in found):
+            return None, ()
+        return frame, tuple([tuple([n for some in axes for n in some or ()]) for axes in found])
+
+
+def _renamed(axis: str | AxisPart, names: Names, mesh: Any) -> Sequence[Any] | None:
+    """An axis of a text, or a part of one, by the names of the mesh; None: by no parts of these."""
+    if not isinstance(axis, AxisPart):
+        return names.get(axis, (axis,))
+    return part_of(names.get(axis.name, (axis.name,)), mesh, axis.before, axis.size)
 
 
 def _order(mesh: Any, devices: Sequence[Any]) -> tuple[int, ...] | None:

@@ -8,10 +8,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from shardwise._src.base.errors import did_you_mean
 from shardwise._src.base.lazy import public
+from shardwise._src.explain.axes import Axis, SubAxis, as_text, is_part
 from shardwise._src.explain.communication import KINDS
 from shardwise._src.explain.machines import Machine
 from shardwise._src.explain.report_html import figure
@@ -20,6 +21,7 @@ from shardwise._src.explain.report_text import styled, text_of
 from shardwise._src.messages.words import listed
 
 FORMAT = 1  # of `to_dict`
+Along: TypeAlias = Sequence[Any] | str | int | SubAxis
 
 
 @public("shardwise.explain")
@@ -27,7 +29,8 @@ FORMAT = 1  # of `to_dict`
 class Communication:
     """Collectives of one kind, along the same mesh axes, that one line of the program causes.
 
-    axes:   of a mesh; None where groups are not those of axes. groups: how many devices each has.
+    axes:   of a mesh, by name; of a part of one, a `SubAxis`, as data `x:(2)4`. None where groups
+            are not along axes. groups: how many devices each has.
     mesh:   which one, of a program that meets several: 0 is the report's `mesh`, 1 the first of its
             `others`.
     count:  how often they run in one execution; at least, where `known` is false: in a loop whose
@@ -43,7 +46,7 @@ class Communication:
     """
 
     kind: str
-    axes: tuple[Any, ...] | None
+    axes: tuple[Axis, ...] | None
     groups: int
     count: int
     known: bool
@@ -161,17 +164,18 @@ class Report:
     hlo: str = field(repr=False, default="")
     others: tuple[Mapping[Any, int], ...] = ()
 
-    def count(self, kind: str, axes: Sequence[Any] | str | int | None = None) -> int:
+    def count(self, kind: str, axes: Along | None = None) -> int:
         """How many collectives of a kind one execution runs, along these axes if given.
 
-        kind: as in HLO, "all-reduce", or with underscores. axes: in any order, of any mesh.
+        kind: as in HLO, "all-reduce", or with underscores. axes: in any order, of any mesh; a part
+        of one as its row says, "x:(2)4".
 
         Raises:
           ValueError: for a kind that there is not, or an axis that no mesh of the program has.
         """
         return sum([c.count - c.shared for c in self._of(kind, axes)])
 
-    def bytes(self, kind: str | None = None, axes: Sequence[Any] | str | int | None = None) -> int:
+    def bytes(self, kind: str | None = None, axes: Along | None = None) -> int:
         """Bytes per device of collectives; of a kind, and along axes, if given.
 
         Raises:
@@ -179,24 +183,26 @@ class Report:
         """
         return sum([c.bytes for c in self._of(kind, axes)])
 
-    def _of(self, kind: str | None, axes: Sequence[Any] | str | int | None) -> list[Communication]:
+    def _of(self, kind: str | None, axes: Along | None) -> list[Communication]:
         wanted = None if kind is None else kind.replace("_", "-")
         if wanted not in (None, *KINDS):
             raise ValueError(
                 f"no collective is a {kind!r}; there are {listed(KINDS)}."
                 f"{did_you_mean(str(wanted), KINDS)}"
             )
-        along = None if axes is None else {axes} if isinstance(axes, str | int) else set(axes)
+        one = isinstance(axes, str | int | SubAxis)
+        given = (axes,) if one else axes
+        along = None if given is None else {as_text(a) for a in given}
         names = list(dict.fromkeys([name for m in (self.mesh, *self.others) for name in m]))
         for axis in along or ():
-            if axis not in names:
+            if axis not in names and not is_part(axis, names):
                 who = "meshes have no axis {!r}; they have" if self.others else (
                     "mesh has no axis {!r}; it has")  # fmt: skip
                 raise ValueError(f"the {who.format(axis)} {listed(names) or 'none'}.")
         return [
             c for c in self.communication
             if wanted in (None, c.kind)
-            and (along is None or (c.axes is not None and set(c.axes) == along))
+            and (along is None or (c.axes is not None and set(map(as_text, c.axes)) == along))
         ]
 
     def to_dict(self) -> dict[str, Any]:
@@ -207,8 +213,8 @@ class Report:
         found["mesh"], *found["others"] = [
             {str(name): size for name, size in mesh.items()} for mesh in (self.mesh, *self.others)
         ]
-        for row in found["communication"]:
-            row["axes"] = None if row["axes"] is None else [str(a) for a in row["axes"]]
+        for row, c in zip(found["communication"], self.communication, strict=True):
+            row["axes"] = None if c.axes is None else [str(a) for a in c.axes]
             row["dtypes"] = list(row["dtypes"])
         for name in ("communication", "buffers"):
             found[name] = list(found[name])

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from shardwise._src.explain.axes import SubAxis, over_text
 from shardwise._src.explain.communication import format_bytes
 from shardwise._src.messages.words import counted, joined, listed
 
@@ -113,10 +114,14 @@ def head(report: Report) -> str:
 
 def over(row: Communication) -> str:
     """Along which axes."""
-    if row.axes is None:
-        return f"{row.groups} devices"
-    which = f" of mesh {row.mesh + 1}" if row.mesh else ""
-    return (", ".join(map(str, row.axes)) or "-") + which
+    which = f" of mesh {row.mesh + 1}" if row.mesh and row.axes else ""
+    return over_text(row.axes, row.groups, row.kind) + which
+
+
+def parts(rows: Iterable[Communication]) -> list[str]:
+    """What is meant by the parts of axes that rows go along."""
+    met = dict.fromkeys([a for r in rows for a in r.axes or () if isinstance(a, SubAxis)])
+    return [f"{part}: {part.words}" for part in met]
 
 
 def count_text(row: Communication) -> str:
@@ -133,8 +138,8 @@ def total(rows: Sequence[Communication]) -> Total:
 
 def footnotes(rows: Iterable[Communication]) -> list[str]:
     rows = list(rows)
-    joined = [JOINED] if any([row.shared for row in rows]) else []
-    return joined + ([] if all([row.known for row in rows]) else [AT_LEAST])
+    notes = parts(rows) + ([JOINED] if any([row.shared for row in rows]) else [])
+    return notes + ([] if all([row.known for row in rows]) else [AT_LEAST])
 
 
 def communication_head(report: Report) -> str:

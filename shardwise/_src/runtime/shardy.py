@@ -15,8 +15,18 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-# The mesh's symbol in the module, and the axes of each dimension.
-ValueSharding = tuple[str, tuple[tuple[str, ...], ...]]
+
+class AxisPart(NamedTuple):
+    """A part of a mesh axis, which Shardy writes as `"name":(before)size`."""
+
+    name: str
+    before: int
+    size: int
+
+
+# The mesh's symbol in the module, and the axes of each dimension; of a result, whole ones only.
+ValueSharding = tuple[str, tuple[tuple[str | AxisPart, ...], ...]]
+ResultSharding = tuple[str, tuple[tuple[str, ...], ...]]
 
 ATTRIBUTES = "mhlo.frontend_attributes"
 _MARKED = re.compile(r'loc\("([^"]*\\00@[^"]*)"')  # a location whose name has marks
@@ -58,7 +68,7 @@ def in_context() -> Generator[Any]:
         yield context
 
 
-def propagated_results(text: str) -> list[ValueSharding | None]:
+def propagated_results(text: str) -> list[ResultSharding | None]:
     """How the values that `main` returns are sharded after propagation.
 
     None: not known, or by a part of a mesh axis.
@@ -71,13 +81,20 @@ def propagated_results(text: str) -> list[ValueSharding | None]:
         PassManager.parse("builtin.module(sdy-propagation-pipeline)").run(module.operation)
         main: Any = next(op for op in module.body.operations if _is_main(op))
         *_, last = main.regions[0].blocks[0].operations
-        return [_sharding_of(main, value) for value in last.operands]
+        return [_by_whole_axes(_sharding_of(main, value)) for value in last.operands]
+
+
+def _by_whole_axes(found: ValueSharding | None) -> ResultSharding | None:
+    if found is None:
+        return None
+    dims = [tuple([a for a in axes if isinstance(a, str)]) for axes in found[1]]
+    return (found[0], tuple(dims)) if tuple(dims) == found[1] else None
 
 
 class Flow(NamedTuple):
     """What an instruction takes and gives, as propagation shards it: the axes of each dimension.
 
-    None: not known, or by a part of a mesh axis.
+    None: not known.
     """
 
     operands: list[tuple[tuple[int, ...], ValueSharding | None]]
@@ -198,10 +215,7 @@ def _of_manual(sdy: Any, held: Any, number: int) -> ValueSharding | None:
     """Of an argument of a computation that is manual along some axes: by the others."""
     given = sdy.TensorShardingPerValueAttr(held["in_shardings"]).shardings[number]
     manual = {str(name) for name in sdy.ManualAxesAttr(held["manual_axes"])}
-    found = _read(sdy, given)
-    if found is None:
-        return None
-    symbol, dims = found
+    symbol, dims = _read(sdy, given)
     return symbol, tuple([tuple([a for a in axes if a not in manual]) for axes in dims])
 
 
@@ -211,12 +225,18 @@ def _attribute(held: Any, name: str) -> Any:
     return None
 
 
-def _read(sdy: Any, attribute: Any) -> ValueSharding | None:
+def _read(sdy: Any, attribute: Any) -> ValueSharding:
     sharding = sdy.TensorShardingAttr(attribute)
-    dims: list[tuple[str, ...]] = []
-    for part in sharding.dimension_shardings:
-        axes = [sdy.AxisRefAttr(axis) for axis in sdy.DimensionShardingAttr(part).axes]
-        if any(axis.sub_axis_info is not None for axis in axes):
-            return None
-        dims.append(tuple(str(axis.name) for axis in axes))
+    dims = [
+        tuple([_axis(sdy, axis) for axis in sdy.DimensionShardingAttr(part).axes])
+        for part in sharding.dimension_shardings
+    ]
     return str(sharding.mesh_or_ref).removeprefix("@").strip('"'), tuple(dims)
+
+
+def _axis(sdy: Any, attribute: Any) -> str | AxisPart:
+    axis = sdy.AxisRefAttr(attribute)
+    if axis.sub_axis_info is None:
+        return str(axis.name)
+    part = sdy.SubAxisInfoAttr(axis.sub_axis_info)
+    return AxisPart(str(axis.name), part.pre_size, part.size)

@@ -1,0 +1,214 @@
+"""Along which axes of a mesh a collective goes: whole ones, and parts of them.
+
+    axes_of(groups, (), mesh)   # ("x",), ("x", "y"), (SubAxis("x", before=2, size=4, whole=8),)
+
+Positions are those of `mesh.devices.flat`. What is along no axes has none: the parts that are found
+are counted out again, and must give the same groups.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardwise._src.base.lazy import public
+
+Groups = tuple[tuple[int, ...], ...]
+_TEXT = re.compile(r"(.+):\((\d+)\)(\d+)", re.DOTALL)
+
+
+@public("shardwise.explain")
+@dataclass(frozen=True, repr=False)
+class SubAxis:
+    """A part of a mesh axis of `whole` = before · size · after devices: those that differ in the
+    middle number only.
+
+    It is written as Shardy does, `x:(2)4`: of an axis of 8, two groups of four neighbours; `x:(1)4`
+    is four devices of which each is two from the next.
+    """
+
+    name: Any
+    before: int
+    size: int
+    whole: int
+
+    @property
+    def apart(self) -> int:
+        """How far the devices of a group are from each other, along the axis."""
+        return self.whole // (self.before * self.size)
+
+    def __str__(self) -> str:
+        return f"{self.name}:({self.before}){self.size}"
+
+    def __repr__(self) -> str:
+        return repr(str(self))
+
+    @property
+    def words(self) -> str:
+        """`groups of 4 of the 8 devices along x, neighbours`"""
+        where = "neighbours" if self.apart == 1 else f"{self.apart} apart"
+        return f"groups of {self.size} of the {self.whole} devices along {self.name}, {where}"
+
+
+Axis = Any  # the name of one, or a `SubAxis`
+
+
+def over_text(axes: Iterable[Axis] | None, count: int, kind: str) -> str:
+    """`x, y`; of groups of devices that are not along axes, `groups of 2 devices`.
+
+    count: of a group; of a collective-permute, which has no groups, how many devices take part.
+    """
+    if axes is None:
+        return f"{'' if kind == 'collective-permute' else 'groups of '}{count} devices"
+    return ", ".join(map(str, axes)) or "-"
+
+
+def as_text(axis: Axis) -> Any:
+    """The name of an axis; of a part of one, how it is written."""
+    return str(axis) if isinstance(axis, SubAxis) else axis
+
+
+def is_part(text: Any, names: Iterable[Any]) -> bool:
+    """Whether a text is written as parts of these axes are."""
+    found = _TEXT.fullmatch(text) if isinstance(text, str) else None
+    return found is not None and found[1] in [str(name) for name in names]
+
+
+def axes_of(groups: Groups, pairs: Groups, mesh: Any) -> tuple[Axis, ...] | None:
+    """The axes of `mesh` along which groups of positions lie; None if they do not.
+
+    groups: () is all devices together. pairs: of sources and targets, in place of groups; they
+    belong to the axes, as a whole, in which the two differ.
+    """
+    names, sizes = tuple(mesh.shape), tuple(mesh.shape.values())
+    everyone = math.prod(sizes)
+    if any(position >= everyone for group in (*groups, *pairs) for position in group):
+        return None
+    if pairs:
+        places = [[_coordinates(position, sizes) for position in pair] for pair in pairs]
+        rows = enumerate(names)
+        return tuple([n for axis, n in rows if any(a[axis] != b[axis] for a, b in places)])
+    groups = groups or (tuple(range(everyone)),)
+    first = next((group for group in groups if 0 in group), ())
+    places = [_coordinates(position, sizes) for position in first]
+    met = [sorted({place[axis] for place in places}) for axis in range(len(sizes))]
+    found = [_parts(numbers, n) for numbers, n in zip(met, sizes, strict=True)]
+    split = [parts for parts in found if parts is not None]
+    if len(split) < len(sizes) or not _same_groups(_counted_out(split, sizes), groups):
+        return None
+    return tuple([
+        name if size == n else SubAxis(name, n // (size * apart), size, n)
+        for name, n, parts in zip(names, sizes, split, strict=True)
+        for apart, size in reversed(parts)
+    ])  # fmt: skip
+
+
+def _coordinates(position: int, sizes: Sequence[int]) -> tuple[int, ...]:
+    place = []
+    for size in reversed(sizes):
+        position, at = divmod(position, size)
+        place.append(at)
+    return tuple(reversed(place))
+
+
+Parts = list[tuple[int, int]]  # of an axis: how far apart, how many
+
+
+def _parts(numbers: Sequence[int], whole: int) -> Parts | None:
+    """The parts of an axis in which these numbers along it differ, the nearest devices first.
+
+    numbers: sorted, the first is 0. None: they cannot be those of parts.
+    """
+    if not numbers:
+        return None
+    parts: Parts = []
+    while len(numbers) > 1:
+        apart = numbers[1]
+        size = next((i for i, n in enumerate(numbers) if n != i * apart), len(numbers))
+        if whole % (apart * size) or any(apart % (a * n) for a, n in parts):
+            return None
+        parts.append((apart, size))
+        numbers = numbers[::size]
+    return parts
+
+
+def _counted_out(split: Sequence[Parts], sizes: Sequence[int]) -> list[list[int]]:
+    """The groups of devices that differ along parts of axes, as positions."""
+    strides = [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
+    group, starts = [0], [0]
+    for parts, size, stride in zip(split, sizes, strides, strict=True):
+        along = [0]
+        for apart, count in parts:
+            along = [n + i * apart for n in along for i in range(count)]
+        first, left = [], set(range(size))
+        while left:
+            first.append(min(left))
+            left -= {first[-1] + n for n in along}
+        starts = [start + n * stride for start in starts for n in first]
+        group = [start + n * stride for start in group for n in along]
+    return [[start + n for n in group] for start in starts]
+
+
+def _same_groups(some: Iterable[Sequence[int]], others: Iterable[Sequence[int]]) -> bool:
+    return {frozenset(group) for group in some} == {frozenset(group) for group in others}
+
+
+# ---- shardings that split dimensions by parts ----------------------------------------------------
+
+
+def part_of(names: Sequence[Any], mesh: Any, before: int, size: int) -> list[Axis] | None:
+    """A part of several axes that count as one, as parts of each; None if it is not of these."""
+    found: list[Axis] = []
+    start, end = before, before * size
+    outside = 1
+    for name in names:
+        n = mesh.shape[name]
+        low, high = max(start, outside), min(end, outside * n)
+        if low < high:
+            if low % outside or high % low or (outside * n) % high:
+                return None
+            whole = (low, high) == (outside, outside * n)
+            found.append(name if whole else SubAxis(name, low // outside, high // low, n))
+        outside *= n
+    return found
+
+
+Dims = tuple[tuple[Axis, ...], ...]
+
+
+class Refined:
+    """Axes by the smallest parts that occur, so that two of them are equal or apart."""
+
+    def __init__(self, met: Iterable[Axis]):
+        self.cuts: dict[Any, tuple[int, list[int]]] = {}
+        for part in met:
+            if isinstance(part, SubAxis):
+                _, cuts = self.cuts.setdefault(part.name, (part.whole, [1, part.whole]))
+                cuts += [part.before, part.before * part.size]
+        for name, (whole, cuts) in list(self.cuts.items()):
+            ordered = sorted(set(cuts))
+            fits = all([b % a == 0 for a, b in itertools.pairwise(ordered)])
+            self.cuts[name] = whole, ordered if fits else [1, whole]
+
+    def axes(self, some: Iterable[Axis]) -> tuple[Axis, ...]:
+        return tuple([part for axis in some for part in self._parts(axis)])
+
+    def dims(self, spec: Dims | None) -> Dims | None:
+        return None if spec is None else tuple([self.axes(some) for some in spec])
+
+    def _parts(self, axis: Axis) -> list[Axis]:
+        name = axis.name if isinstance(axis, SubAxis) else axis
+        if name not in self.cuts:
+            return [axis]
+        whole, cuts = self.cuts[name]
+        low, high = 1, whole
+        if isinstance(axis, SubAxis):
+            low, high = axis.before, axis.before * axis.size
+        inside = [c for c in cuts if low <= c <= high]
+        if len(cuts) == 2 or len(inside) < 2:
+            return [axis]
+        return [SubAxis(name, a, b // a, whole) for a, b in itertools.pairwise(inside)]
