@@ -101,6 +101,41 @@ def test_a_killed_worker(tmp_path):
     np.testing.assert_array_equal(state["w"], expected(60))
 
 
+def killed(running, text, *ranks):
+    """Kills processes as soon as a text is said, at once."""
+    running.said(text)
+    for process in [psutil.Process(running.pid(rank)) for rank in ranks]:
+        process.kill()
+
+
+def test_as_many_processes_less_as_were_killed(tmp_path):
+    path = tmp_path / "run"
+    words = ["-n", "4", "--restarts", "3", "--min-processes", "2", "{}", str(path)]
+    with Launch(*words, source=program(60, 0.01)) as running:
+        killed(running, "[0] at step 14", 3, 1)
+        running.said("generation 1 starts", "err")
+        killed(running, "[0] at step 34", 0)  # two are the least
+        done = running.done()
+    assert (done.status, done.left) == (0, [])
+    nothing_is_lost(generations(done.out))
+    for rank, count in enumerate([3, 3, 1, 1]):
+        assert len(numbers(done.out, "from step", rank)) == count
+    how = r"was killed by SIGKILL \(the kernel does so when memory is short\)"
+    host = r"\(host [^,]+, pid \d+\)"
+    said = [line for line in done.err if line.startswith("shardwise launch: ")]
+    assert len(said) == 2
+    assert re.fullmatch(
+        rf"shardwise launch: process [13] {host} {how}, process [13] {host} {how}; generation 1 "
+        r"starts with 2 processes \(restart 1 of 3\)", said[0]
+    )
+    assert re.fullmatch(
+        rf"shardwise launch: process 0 {host} {how}; generation 2 starts with 2 processes "
+        r"\(restart 2 of 3\)", said[1]
+    )
+    state = checkpoints.restore(path)
+    np.testing.assert_array_equal(state["w"], expected(60))
+
+
 def test_sigterm_saves_first_and_fewer_processes_go_on(tmp_path):
     path = tmp_path / "run"
     words = ["-n", "2", "--grace", "30", "--restarts", "2", "{}", str(path)]

@@ -5,6 +5,7 @@ import signal
 import socket
 from contextlib import ExitStack
 
+import psutil
 import pytest
 
 from tests.helpers.launching import Launch, launch
@@ -197,6 +198,67 @@ def test_without_node_0_all_end(number):
     assert said_by_launcher(done.err) == [
         "shardwise launch: the launcher of node 0 is gone: it ended, or its machine went down."
         if killed else "shardwise launch: node 0 was stopped by SIGTERM"
+    ]
+
+
+COUNTS = """
+    import os, time
+    own = {k.removeprefix("SHARDWISE_"): v for k, v in os.environ.items()}
+    print("generation", own["GENERATION"], "of", own["NUM_PROCESSES"], flush=True)
+    time.sleep(0.2 if own["GENERATION"] == "3" else 60)
+"""
+
+
+def test_fewer_nodes_and_processes_go_on():
+    """A node that is lost is done without until it is there again; so is one whose only process
+    was killed, for good."""
+    options = ["--restarts", "3", "--min-processes", "1"]
+    with Machines(3, *options, source=COUNTS) as machines:
+        zero, one, two = [machines.nodes[k] for k in range(3)]
+        for node in machines.nodes.values():
+            node.until(node.lines)
+        two.signal(signal.SIGKILL)
+        one.said("[1] generation 1 of 2")
+        zero.said("[0] generation 1 of 2")
+        again = machines.nodes[2] = machines.node(2)
+        zero.said("node 2 is there again", "err")
+        psutil.Process(zero.pid(0)).kill()  # the launcher of node 0 goes on without a process
+        again.said("[1] generation 2 of 2")
+        one.said("[0] generation 2 of 2")
+        psutil.Process(one.pid(0)).kill()
+        first, second, third = machines.done()
+    assert [d.status for d in (first, second, third)] == [0, 0, 0]
+    assert [d.left for d in (first, second, third)] == [[], [], []]
+    assert first.out == ["[0] generation 0 of 3", "[0] generation 1 of 2"]
+    assert third.out == ["[1] generation 2 of 2", "[0] generation 3 of 1"]
+    how = "was killed by SIGKILL (the kernel does so when memory is short)"
+    assert said_by_launcher(first.err) == [
+        "shardwise launch: the launcher of node 2 is gone: it was stopped, or its machine went "
+        "down; generation 1 starts with 2 processes (restart 1 of 3)",
+        "shardwise launch: node 2 is there again: it takes part after the next failure",
+        f"shardwise launch: process 0 (HERE) {how}; generation 2 starts with 2 processes (restart "
+        "2 of 3)",
+        f"shardwise launch: process 0 (HERE) {how}; generation 3 starts with 1 process (restart 3 "
+        "of 3)",
+    ]
+    assert said_by_launcher(second.err) == [
+        "shardwise launch: generation 1 starts with 2 processes",
+        "shardwise launch: generation 2 starts with 2 processes",
+        "shardwise launch: generation 3 starts with 1 process",
+    ]
+
+
+def test_what_fails_by_itself_starts_again_with_all():
+    """An exception, an exit status, and a crash."""
+    options = ["-n", "2", "--restarts", "3", "--min-processes", "1"]
+    ends = "if generation: os.abort()\n            sys.exit(137)"
+    done = launch(*options, source=generations(2, end=ends.replace("            ", " " * 8)))
+    assert (done.status, done.left) == (0, [])
+    assert {line[4:] for line in done.out} == {f"generation {g} of 2" for g in range(3)}
+    ends = ["failed with exit status 137", "was killed by SIGABRT"]
+    assert said_by_launcher(done.err) == [
+        f"shardwise launch: process 1 (HERE) {ends[g]}; generation {g + 1} starts (restart "
+        f"{g + 1} of 3)" for g in range(2)
     ]
 
 

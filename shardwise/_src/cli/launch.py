@@ -18,6 +18,7 @@ OF_OTHERS = {  # options of torchrun, mpirun and srun
     "nproc-per-node": "-n", "nprocs": "-n", "np": "-n", "ntasks": "-n", "num-processes": "-n",
     "nnodes": "--nodes", "max-restarts": "--restarts", "master-addr": "--coordinator",
     "rdzv-endpoint": "--coordinator", "coordinator-address": "--coordinator", "module": "-m",
+    "min-np": "--min-processes",
 }
 USAGE = "%(prog)s [options] (script.py | -m module) [its arguments]"
 ABOUT = """Starts a program in several processes that know of each other, passes on what
@@ -60,6 +61,8 @@ def parser() -> argparse.ArgumentParser:
         help="virtual CPU devices of each; of the GPUs here, each process has the next D")
     add("--restarts", type=_number, default=0, metavar="N",
         help="start all again if one fails, so often at most (0)")
+    add("--min-processes", type=_count, metavar="M",
+        help="start again with one less for each that was killed, while M are left in all (all)")
     add("--log-dir", type=Path, metavar="DIR",
         help="also write the lines of process N to DIR/rank-N.log")
     add("--grace", type=_seconds, default=3.0, metavar="SECONDS",
@@ -108,6 +111,7 @@ def _plan(parser: argparse.ArgumentParser, asked: Any) -> Plan:
             f"--node-rank must be from 0 to --nodes - 1; got {asked.node_rank} with --nodes "
             f"{asked.nodes}."
         )
+    _check_least(parser, asked)
     command = _command(parser, asked)
     if asked.log_dir is not None:
         try:
@@ -117,8 +121,20 @@ def _plan(parser: argparse.ArgumentParser, asked: Any) -> Plan:
     return Plan(
         command, asked.processes, asked.devices_per_process, asked.restarts, asked.log_dir,
         address, asked.nodes, asked.node_rank or 0, asked.grace,
-        asked.heartbeat_timeout_seconds, asked.initialization_timeout,
+        asked.heartbeat_timeout_seconds, asked.initialization_timeout, asked.min_processes,
     )
+
+
+def _check_least(parser: argparse.ArgumentParser, asked: Any) -> None:
+    least, total = asked.min_processes, asked.nodes * asked.processes
+    if least is None:
+        return
+    if least > total:
+        parser.error(
+            f"--min-processes must be from 1 to {total}, the processes in all; got {least}."
+        )
+    if not asked.restarts:
+        parser.error("--min-processes is about restarts: it needs --restarts N, too.")
 
 
 def _command(parser: argparse.ArgumentParser, asked: Any) -> tuple[str, ...]:

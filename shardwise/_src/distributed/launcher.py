@@ -18,7 +18,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
@@ -28,13 +28,15 @@ from shardwise._src.distributed.cluster import at
 from shardwise._src.distributed.guard import Guard
 from shardwise._src.distributed.nodes import Nodes, Problem, Said, joining
 from shardwise._src.distributed.output import write
-from shardwise._src.distributed.reports import Report, signal_name, verdict
+from shardwise._src.distributed.reports import Report, first, signal_name, verdict
+from shardwise._src.distributed.shares import Share, Shares, share_of, with_processes
 from shardwise._src.distributed.start import listen_host, start_coordinator, warn_of_strangers
 from shardwise._src.distributed.tls import Tls, tls_context, tls_files
 from shardwise._src.distributed.workers import Crew, Plan, adopt_orphans, descendants
 from shardwise._src.runtime import coordinator, processes
 
 SETTLING = 1.0  # seconds to look for the first of several failures
+LOSSES = 0.3  # seconds to look for others that were killed with one
 PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds before a restart: doubled with each
 REPLY = 10.0  # seconds beyond their grace for other nodes to stop
 
@@ -146,7 +148,7 @@ class Here:
         self._mark, self._keep = mark, keep
         self.crew: Crew | None = None
 
-    def start(self, generation: int, address: str) -> Crew:
+    def start(self, generation: int, share: Share, address: str) -> Crew:
         def ended(rank: int) -> None:
             self.events.post("ended", generation, rank)
             self._show(crew)
@@ -155,7 +157,9 @@ class Here:
             self.events.stop(signal.SIGPIPE)
 
         self.notice.clear()
-        self.crew = crew = Crew(self.plan, generation, self._mark, self.notice.card_of)
+        self.crew = crew = Crew(
+            self.plan, generation, share, self._mark, self.notice.card_of
+        )
         try:
             crew.start(address, ended, broken)
         except OSError as error:
@@ -169,7 +173,9 @@ class Here:
                 str(rank): (worker.process.pid, worker.process.returncode)
                 for rank, worker in tuple(crew.workers.items())
             }
-            self.notice.show(generation=crew.generation, workers=workers)
+            self.notice.show(
+                generation=crew.generation, workers=workers, running=crew.share.total
+            )
 
     def stop(self, *keep: int) -> None:
         """Ends what runs here. A signal that arrives once it is being stopped makes it quick."""
@@ -201,6 +207,7 @@ class Lead:
         self._tls = _tls_files()
         self._done: set[int] = set()  # ranks here, and -k for node k, that have ended well
         self._others: set[Channel] = set()  # to the launchers that this generation runs at
+        self._shares = Shares(here.plan.count, here.plan.nodes, here.plan.least)
 
     def run(self) -> int:
         status, text = 1, "node 0 has ended"
@@ -249,16 +256,25 @@ class Lead:
             self._here.notice.show(failure=text.partition("\n")[0])
             if generation == self._plan.restarts:
                 return status, text
+            self._shrink(reports)
+            also = [f", {r.about} {r.how}" for r in reports if r.lost and r != first(reports)]
             say(
-                f"{text.partition('. ')[0]}; generation {generation + 1} starts (restart "
-                f"{generation + 1} of {self._plan.restarts})"
+                f"{text.partition('. ')[0]}{''.join(also)}; generation {generation + 1} starts"
+                f"{self._shares.words} (restart {generation + 1} of {self._plan.restarts})"
             )
             self._rest(min(PAUSE * 2**generation, LONGEST_PAUSE))
         raise AssertionError
 
+    def _shrink(self, reports: Sequence[Report]) -> None:
+        """Has the next generation do without what was lost, if it may."""
+        self._shares.lose([report.rank for report in reports if report.lost])
+        missing = [] if self._nodes is None else self._nodes.missing()
+        self._shares.lose_nodes(missing)
+        self._shares.take_back(missing)
+
     def _await_nodes(self) -> None:
         deadline = time.monotonic() + self._plan.arrival
-        while self._nodes is not None and (missing := self._nodes.missing()):
+        while missing := self._missing():
             left = deadline - time.monotonic()
             if left <= 0:
                 word = "node" if len(missing) == 1 else "nodes"
@@ -268,6 +284,11 @@ class Lead:
                     "command must be started there, with its --node-rank."
                 )
             self._events.next(left)  # one of them has come, or the time is over
+
+    def _missing(self) -> list[int]:
+        """The nodes that are to come."""
+        missing = [] if self._nodes is None else self._nodes.missing()
+        return [node for node in missing if node not in self._shares.left_out]
 
     def _rest(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -281,8 +302,10 @@ class Lead:
         self._done = set()
         try:
             if self._nodes is not None:
-                self._others = self._nodes.tell("start", generation=generation, port=started.port)
-            crew = self._here.start(generation, at(host, started.port))
+                self._others = self._nodes.tell(
+                    "start", generation=generation, port=started.port, counts=self._shares.counts
+                )
+            crew = self._here.start(generation, self._shares.of(0), at(host, started.port))
             return self._watch(crew)
         finally:
             self._stop(generation, started.pid)
@@ -295,7 +318,7 @@ class Lead:
             port = 0  # launchers meet at the given one
         try:
             return start_coordinator(
-                host, port, None, plan.nodes * plan.count, self._tls, heartbeat=plan.heartbeat,
+                host, port, None, self._shares.total, self._tls, heartbeat=plan.heartbeat,
                 arrival=plan.arrival,
             )
         except RuntimeError as error:
@@ -305,18 +328,21 @@ class Lead:
         """Waits until all have ended, or one has failed; gives what failed, in its order."""
         reports: list[Report] = []
         deadline = None
-        wanted = {*self._plan.ranks, *[-k for k in range(1, self._plan.nodes)]}
+        counts = self._shares.counts
+        wanted = {*crew.share.ranks, *[-k for k in range(1, len(counts)) if counts[k]]}
         while self._done != wanted:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             event = self._events.next(left)
             if event is None:
                 break
             found = self._look(crew, event)
-            if found is not None:
-                reports.append(found)
-                deadline = deadline or time.monotonic() + SETTLING
-            if reports and not reports[-1].second:
+            if found is None:
+                continue
+            reports.append(found)
+            if not found.second and not (found.lost and self._shares.may_shrink):
                 break
+            now = time.monotonic()
+            deadline = min(deadline or now + SETTLING, now + (LOSSES if found.lost else SETTLING))
         return reports
 
     def _look(self, crew: Crew, event: Event) -> Report | None:
@@ -330,9 +356,11 @@ class Lead:
                 self._done.add(rank)
             return found
         (said,) = event.facts
-        if said.op == "gone" and said.channel in self._others:
+        if said.op == "gone" and said.channel in self._others and self._shares.counts[said.node]:
             about = f"the launcher of node {said.node}"
             return Report(-1, about, "is gone: it was stopped, or its machine went down", 1)
+        if said.op == "came" and said.node in self._shares.left_out:
+            say(f"node {said.node} is there again: it takes part after the next failure")
         if said.op == "finished" and said.generation == crew.generation:
             self._done.add(-said.node)
         return said.report if said.generation == crew.generation else None
@@ -433,11 +461,13 @@ class Follower:
             raise Problem(message["why"])
         if message["op"] == "start":
             assert self._plan.address is not None
-            generation = message["generation"]
+            generation, plan = message["generation"], self._plan
+            share = share_of(message["counts"], plan.node)
             if generation:
-                say(f"generation {generation} starts")
-            self._left = {*self._plan.ranks}
-            self._here.start(generation, at(self._plan.address[0], message["port"]))
+                words = with_processes(share.total, plan.nodes * plan.count)
+                say(f"generation {generation} starts{words}")
+            self._left = {*share.ranks}
+            self._here.start(generation, share, at(self._plan.address[0], message["port"]))
         elif message["op"] == "stop":
             self._here.stop()
             self._events.check()

@@ -3,7 +3,7 @@
 Each has one connection to it; messages are lines of JSON:
 
     join, refused       a launcher says which node it is
-    start               a generation begins, with its coordinator at a port
+    start               a generation begins: its coordinator's port, processes of each node
     failed, finished    what became of the processes of a node
     stop, stopped       they are to be ended; none is left
     end                 nothing is started any more, and what the launch ends with

@@ -10,6 +10,9 @@ from typing import Any
 
 from shardwise._src.distributed.watch import EXIT_STATUS
 
+_CRASHES = (  # signals that a process gives itself
+    signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGTRAP,
+)
 SHOWN = 20  # last lines of a process that wrote no traceback
 _TRACEBACK = "Traceback (most recent call last):"
 _CHAIN = (
@@ -27,6 +30,7 @@ class Report:
     rank:   -1 for a launcher that is gone. status: what the launcher ends with because of it.
     named:  the processes that it says are lost, or why it cannot go on.
     second: whether it failed because of another one, or at least after it.
+    lost:   whether it was killed from outside, and did not crash by itself.
     tail:   the last lines of its errors.
     """
 
@@ -37,6 +41,7 @@ class Report:
     second: bool = False
     named: tuple[int, ...] = ()
     tail: tuple[str, ...] = ()
+    lost: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -46,7 +51,7 @@ class Report:
         named, tail = tuple(map(int, facts["named"])), tuple(map(str, facts["tail"]))
         return cls(
             int(facts["rank"]), str(facts["about"]), str(facts["how"]), int(facts["status"]),
-            bool(facts["second"]), named, tail,
+            bool(facts["second"]), named, tail, bool(facts["lost"]),
         )
 
 
@@ -64,8 +69,13 @@ def report(rank: int, about: str, returncode: int, errors: Sequence[bytes]) -> R
     status = returncode if returncode >= 0 else 128 - returncode
     return Report(
         rank, about, ending(returncode), status, second, tuple(sorted(named)),
-        tuple(last_words(lines)),
+        tuple(last_words(lines)), not second and _is_from_outside(returncode),
     )
+
+
+def _is_from_outside(returncode: int) -> bool:
+    """Whether a process was killed by a signal, other than those of its own crashes."""
+    return returncode < 0 and -returncode not in _CRASHES
 
 
 def ending(returncode: int) -> str:

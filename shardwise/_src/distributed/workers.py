@@ -20,6 +20,7 @@ from shardwise._src.distributed.board import VARIABLE
 from shardwise._src.distributed.guard import MARK, kill, kill_marked
 from shardwise._src.distributed.output import Output, Stream
 from shardwise._src.distributed.reports import Report, report
+from shardwise._src.distributed.shares import Share
 
 LAST_WORDS = 0.5  # seconds to wait for the output of a process that has ended
 DEATH = 2.0  # seconds that the end of a killed process may take
@@ -34,6 +35,7 @@ class Plan:
     command:  the arguments of Python.
     count:    of processes on this machine, with `devices` each; None leaves that open.
     restarts: how often all are started again after a failure.
+    least:    processes of all machines that are enough for a restart; None for all.
     address:  host and port that the launchers of all nodes meet at; None on one machine.
     grace:    seconds that processes have to end by themselves when they are told to.
     heartbeat, arrival: seconds, as `initialize` has them.
@@ -50,6 +52,7 @@ class Plan:
     grace: float = 3.0
     heartbeat: float = 20.0
     arrival: float = 300.0
+    least: int | None = None
 
     def facts(self) -> dict[str, Any]:
         """What people want to know of it, for `shardwise top`."""
@@ -58,10 +61,6 @@ class Plan:
             "nodes": self.nodes, "node": self.node, "host": socket.gethostname(),
             "cwd": os.getcwd(),
         }
-
-    @property
-    def ranks(self) -> range:
-        return range(self.node * self.count, (self.node + 1) * self.count)
 
 
 def variables(
@@ -105,9 +104,11 @@ class Crew:
     """The processes of one generation on this machine. card: where a rank shows itself."""
 
     def __init__(
-        self, plan: Plan, generation: int, mark: str, card: Callable[[int], str] = lambda rank: ""
+        self, plan: Plan, generation: int, share: Share, mark: str,
+        card: Callable[[int], str] = lambda rank: "",
     ):
-        self.plan, self.generation, self._mark, self._card = plan, generation, mark, card
+        self.plan, self.generation, self.share = plan, generation, share
+        self._mark, self._card = mark, card
         self._logs: list[Any] = []
         self._output: Output | None = None
         self.workers: dict[int, Worker] = {}
@@ -121,7 +122,7 @@ class Crew:
         broken: likewise, if nobody reads the standard output any more.
         """
         try:
-            for local, rank in enumerate(self.plan.ranks):
+            for local, rank in enumerate(self.share.ranks):
                 log = self._log(rank)
                 process = self._process(local, rank, address)
                 self.workers[rank] = Worker(rank, process, log, ended)
@@ -131,7 +132,7 @@ class Crew:
 
     def _process(self, local: int, rank: int, address: str) -> subprocess.Popen[bytes]:
         plan = self.plan
-        own = variables(address, plan.nodes * plan.count, rank, local, plan.devices)
+        own = variables(address, self.share.total, rank, local, plan.devices)
         own |= {"SHARDWISE_GENERATION": str(self.generation), MARK: self._mark,
                 "SHARDWISE_INITIALIZATION_TIMEOUT": str(plan.arrival), "PYTHONUNBUFFERED": "1",
                 VARIABLE: self._card(rank)}
