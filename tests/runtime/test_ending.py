@@ -96,6 +96,59 @@ def test_dropped_programs_on_any_one_device_are_waited_for(number):
     assert y.is_ready()
 
 
+DAEMONS = """
+def work():
+    y = on[0]
+    try:
+        while True:
+            y = BODY
+    finally:
+        os.write(1, b"ended\\n")
+
+def idle():
+    try:
+        time.sleep(1000)
+    finally:
+        print("never", flush=True)
+
+for target in (work, work, idle):
+    threading.Thread(target=target, daemon=True).start()
+took = 0
+time.sleep(0.3)
+"""
+
+
+@pytest.mark.parametrize("body", [
+    "y * 2 + 1", "long(y).block_until_ready()",
+    "sw.device_put(np.asarray(y), on[1].device)",
+    "sw.pure_callback(lambda v: v + 1, y, y)",
+])  # fmt: skip
+def test_daemon_threads_that_compute_are_ended(body):
+    """Python would end them within XLA, for which C++ ends the process: status 134."""
+    done = run(DAEMONS.replace("BODY", body), 8)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(done.stdout.split()) == ["True", "ended", "ended"]
+
+
+STUBBORN = """
+turns = []
+
+def stubborn(y):
+    try:
+        return (y + 1).block_until_ready()
+    except SystemExit:
+        turns.append(1)
+        if len(turns) > 1:
+            raise
+        return y
+"""
+
+
+def test_a_daemon_thread_that_goes_on_is_told_again():
+    done = run(STUBBORN + DAEMONS.replace("BODY", "stubborn(y)"))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_an_interrupt_ends_the_wait():
     program = """
 atexit.unregister(end)

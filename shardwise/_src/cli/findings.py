@@ -53,7 +53,7 @@ def within(seconds: float, section: Callable[[], Iterator[Line]], name: str) -> 
         except Exception as error:  # a doctor that falls ill helps nobody
             found.append(Line(False, name, f"cannot be looked at: {type(error).__name__}: {error}"))
 
-    thread = threading.Thread(target=collect, daemon=True)
+    thread = threading.Thread(target=collect, name="shardwise-doctor", daemon=True)
     thread.start()
     thread.join(seconds)
     if thread.is_alive():

@@ -72,7 +72,7 @@ class Nodes:
         self._spawn(self._listen)
 
     def _spawn(self, run: Callable[..., None], *args: Any) -> None:
-        threading.Thread(target=run, args=args, daemon=True).start()
+        threading.Thread(target=run, args=args, name="shardwise-nodes", daemon=True).start()
 
     def _listen(self) -> None:
         while True:

@@ -453,7 +453,9 @@ def _finish_launches(seconds: float) -> tuple[bool, ProcessFailureError | None]:
     of another process.
     """
     found: list[BaseException | None] = []
-    thread = threading.Thread(target=lambda: found.append(CPU_WINDOW.drain()), daemon=True)
+    thread = threading.Thread(
+        target=lambda: found.append(CPU_WINDOW.drain()), name="shardwise-drain", daemon=True
+    )
     thread.start()
     thread.join(seconds)
     error = found[0] if found else None

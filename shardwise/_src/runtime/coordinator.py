@@ -96,7 +96,8 @@ def starter(board: Switchboard, asked: dict[str, Any]) -> Callable[[], None]:
     """What starts the service in a thread."""
 
     def start() -> None:
-        threading.Thread(target=start_service, args=(board, asked), daemon=True).start()
+        name = "shardwise-service"
+        threading.Thread(target=start_service, args=(board, asked), name=name, daemon=True).start()
 
     return start
 

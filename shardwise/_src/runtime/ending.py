@@ -6,15 +6,22 @@ result of a program has nothing to wait for. Programs over several devices `CPU_
 that one thread launches on one device run in their order, so that a last one there, launched here,
 ends after them. Left out are programs on one device that other threads launched, and whose results
 nobody holds. XLA's waits hear nothing of signals: Ctrl-C meanwhile ends the process at once.
+
+Daemon threads that compute are ended first, by SystemExit: Python ends such threads when they come
+back from XLA, and C++ ends the process with an abort, when it is asked to end a thread within it.
 """
 
 from __future__ import annotations
 
 import atexit
+import ctypes
 import signal
+import sys
 import threading
+import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -30,6 +37,10 @@ _LAST = """module @last {
     return %0 : tensor<i1>
   }
 }"""
+_PACKAGE = __name__.partition(".")[0]
+_PATIENCE = 5.0  # seconds in which daemon threads that compute come back from what they do
+_AGAIN = 1.0  # seconds after which a thread that goes on is told again
+_LOOKS = 5  # at threads, a moment apart, in which none may be found to compute
 _waited_for: list[Any] = []  # clients, at the end of this process
 _alone: dict[Any, None] = {}  # devices of CPUs that have had programs of their own
 
@@ -80,8 +91,39 @@ def _ended_by_interrupts() -> Generator[None]:
         signal.signal(signal.SIGINT, handler)
 
 
+def _end_daemons() -> None:
+    """Ends the daemon threads that are found within this library; those that do not end in time go
+    on."""
+    until, told, looks = time.monotonic() + _PATIENCE, dict[int, float](), 0
+    while (others := _daemons()) and looks < _LOOKS and (now := time.monotonic()) < until:
+        frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage]
+        for thread in others:
+            known = thread in told
+            if (known or _is_within(frames.get(thread))) and now - told.get(thread, 0) >= _AGAIN:
+                told[thread] = now
+                end = ctypes.py_object(SystemExit)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), end)
+        looks = 0 if told.keys() & others else looks + 1
+        time.sleep(0.001)
+
+
+def _daemons() -> set[int]:
+    """The identifiers of daemon threads that are not our own."""
+    found = [t for t in threading.enumerate() if t.daemon and not t.name.startswith(_PACKAGE)]
+    return {t.ident for t in found if t.ident is not None}
+
+
+def _is_within(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if str(frame.f_globals.get("__name__")).partition(".")[0] == _PACKAGE:
+            return True
+        frame = frame.f_back
+    return False
+
+
 def settle_all() -> None:
     with _ended_by_interrupts():
+        _end_daemons()
         for client in _waited_for:
             settle(client)
 

@@ -81,7 +81,10 @@ def _clients(count: int) -> list[Any]:
             collectives=_jax.make_gloo_tcp_collectives(line), num_devices=here,
         )  # fmt: skip
 
-    threads = [threading.Thread(target=make, args=(n,), daemon=True) for n in range(nodes)]
+    threads = [
+        threading.Thread(target=make, args=(n,), name=f"shardwise-node-{n}", daemon=True)
+        for n in range(nodes)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

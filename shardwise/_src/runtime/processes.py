@@ -36,7 +36,9 @@ class Connection:
     def __init__(self, connect: Callable[[], Any]):
         self._result: Any = None
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, args=(connect,), daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, args=(connect,), name="shardwise-connect", daemon=True
+        )
         self._thread.start()
 
     def _run(self, connect: Callable[[], Any]) -> None:
@@ -249,7 +251,8 @@ class Coordinator:
             self._process.wait(10)
             raise OSError(answer["error"])
         self.port: int = answer["port"]
-        threading.Thread(target=self._process.wait, daemon=True).start()  # no zombie
+        name = "shardwise-reap"  # there are no zombies
+        threading.Thread(target=self._process.wait, name=name, daemon=True).start()
 
     @property
     def pid(self) -> int:
