@@ -14,15 +14,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
 from shardwise._src.api.jit import jit
-from shardwise._src.api.shapes import ShapeDtypeStruct
 from shardwise._src.api.stages import Lowered, Wrapped
 from shardwise._src.core.program import Equation, Program
 from shardwise._src.explain.buffers import Place, places
 from shardwise._src.explain.causes import Spec, call_text, cause
 from shardwise._src.explain.communication import Collective, collectives
+from shardwise._src.explain.described import described, lowered_there
 from shardwise._src.explain.elsewhere import inspected_elsewhere
 from shardwise._src.explain.hlo import ArrayShape, Instruction, Module, read
 from shardwise._src.explain.machines import Machine, machine_of, named_machine
@@ -44,9 +42,7 @@ from shardwise._src.running.places import constraint_shardings
 from shardwise._src.running.plan import ModulePlan
 from shardwise._src.runtime.inspection import Inspection, inspected, quiet
 from shardwise._src.runtime.shardy import Flow, propagated_flows
-from shardwise._src.tree.functions import map as tree_map
-from shardwise._src.types.devices import DescribedDevice, is_described
-from shardwise._src.types.mesh import AbstractMesh, Mesh
+from shardwise._src.types.devices import is_described
 from shardwise._src.types.sharding import NamedSharding
 
 TIMEOUT = 300.0  # seconds for compiling a program for devices that are not there
@@ -60,9 +56,9 @@ def explain(
     """A function that tells what `f` will do on its devices for given arguments.
 
     It takes what `f` takes: arrays, or `ShapeDtypeStruct`s of which only shapes, dtypes and
-    shardings count. Nothing of `f` is run; it is compiled. Shardings over an `AbstractMesh` stand
-    for devices that are not there, as many as the mesh says: the program is compiled for as many
-    virtual devices of another process.
+    shardings count. Nothing of `f` is run; it is compiled. Shardings over an `AbstractMesh`, of
+    arguments or those that `jit` and constraints ask for, stand for devices that are not there, as
+    many as the mesh says: the program is compiled for as many virtual devices of another process.
 
     Args:
       f: a function; it is jitted if it is not yet.
@@ -91,34 +87,10 @@ def explain(
     @functools.wraps(f)
     def explained(*args: Any, **kwargs: Any) -> Report:
         wrapped = f if isinstance(f, Wrapped) else jit(f)
-        meshes: dict[AbstractMesh, Mesh] = {}
-        described = functools.partial(_described, meshes=meshes)
-        args, kwargs = tree_map(described, (args, kwargs))
-        return report_of(wrapped.lower(*args, **kwargs), machine, timeout)
+        args, kwargs = described((args, kwargs))
+        return report_of(lowered_there(wrapped.trace(*args, **kwargs)), machine, timeout)
 
     return explained
-
-
-def _described(x: Any, meshes: dict[AbstractMesh, Mesh]) -> Any:
-    """A `ShapeDtypeStruct` over devices that are not there, in place of one over no devices."""
-    sharding = getattr(x, "sharding", None)
-    if not isinstance(x, ShapeDtypeStruct) or not isinstance(sharding, NamedSharding):
-        return x
-    mesh = sharding.mesh
-    if isinstance(mesh, Mesh):
-        return x
-    if mesh not in meshes:
-        meshes[mesh] = described_mesh(mesh)
-    there = NamedSharding(meshes[mesh], sharding.spec, sharding.memory_kind)
-    return ShapeDtypeStruct(x.shape, x.dtype, sharding=there, weak_type=x.weak_type)
-
-
-def described_mesh(mesh: AbstractMesh) -> Mesh:
-    """A mesh of devices that are not there."""
-    kind = mesh.abstract_device.device_kind if mesh.abstract_device is not None else "cpu"
-    devices = [DescribedDevice(i, "cpu", kind) for i in range(mesh.size)]
-    grid = np.array(devices, dtype=object).reshape(mesh.axis_sizes)
-    return Mesh(grid, mesh.axis_names, mesh.axis_types)
 
 
 def report_of(lowered: Lowered, machine: Any = None, timeout: float = TIMEOUT) -> Report:

@@ -106,11 +106,10 @@ def machine_of(asked: Any, platform: str, kind: str = "") -> Machine:
     """The machine of that name, or the one that devices of a kind are of."""
     if asked is not None:
         return named_machine(asked)
-    if platform == "cpu":
-        return machines["cpu"]
     named = kind.lower().replace(" ", "-")
     found = [m for n, m in machines.items() if n in named]
-    return max(found, key=lambda m: len(m.name)) if found else machines["h100"]
+    usual = machines["cpu" if platform == "cpu" else "h100"]
+    return max(found, key=lambda m: len(m.name)) if found else usual
 
 
 def named_machine(asked: str | Machine) -> Machine:

@@ -23,7 +23,8 @@ from shardwise._src.api.stages import Lowered, Wrapped
 from shardwise._src.base.lazy import public
 from shardwise._src.core.infer import type_of
 from shardwise._src.explain.communication import format_bytes
-from shardwise._src.explain.explaining import TIMEOUT, described_mesh, estimate_of, report_of
+from shardwise._src.explain.described import described_mesh
+from shardwise._src.explain.explaining import TIMEOUT, estimate_of, report_of
 from shardwise._src.explain.machines import Machine, machine_of
 from shardwise._src.explain.report import Report
 from shardwise._src.messages.trees import path_text

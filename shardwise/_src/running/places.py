@@ -242,7 +242,7 @@ def is_abstract(sharding: Any) -> bool:
 def _mismatch(program: Program, one: str, ones: tuple, other: str, others: tuple) -> str:
     remedy = "Move one of them with `device_put(x, sharding)`."
     if is_described(ones) or is_described(others):
-        remedy = "Give `ShapeDtypeStruct`s over the same AbstractMesh for both."
+        remedy = "Use shardings over the same AbstractMesh for both."
     return (
         f"{program.name} got arguments on different devices: {one} is on {_shown(ones)}, {other} "
         f"on {_shown(others)}. {remedy}"
