@@ -159,6 +159,9 @@ def bare(name="bare"):
         (lambda p: sw.vmap(p.bind)(X),
          "bare: this primitive has no rule for `vmap`. Give it one by "
          "`shardwise.interpreters.batching.primitive_batchers[bare] = rule`."),
+        (ad.get_primitive_transpose,
+         "bare: this primitive has no transpose. Give it one by "
+         "`shardwise.interpreters.ad.primitive_transposes[bare] = rule`."),
         (lambda p: sw.make_jaxpr(Primitive("bare").bind)(X),
          "bare: this primitive has no rule for types. Give it one by "
          "`bare.def_abstract_eval(rule)`."),

@@ -47,19 +47,23 @@ def system(request, monkeypatch):
 
     def refuses(path, flags, *more):
         if flags & os.O_DIRECT:
-            raise OSError(errno.EINVAL, "Invalid argument")
+            bad(errno.EINVAL)
         return found(path, flags, *more)
+
+    def bad(number):
+        raise OSError(number, os.strerror(number))
 
     def failing(call):
         def without(file, *more):
             if fcntl.fcntl(file, fcntl.F_GETFL) & os.O_DIRECT:
-                raise OSError(errno.EINVAL, "Invalid argument")
+                bad(errno.EINVAL)
             return call(file, *more)
 
         return without
 
     if request.param == "refused":
         monkeypatch.setattr(os, "open", refuses)
+        monkeypatch.setattr(os, "posix_fadvise", lambda *args: bad(errno.ENOSYS))
     elif request.param == "unknown":
         monkeypatch.setattr(sys, "platform", "other")
         for name in ("O_DIRECT", "RWF_NOWAIT", "posix_fadvise"):

@@ -129,7 +129,10 @@ def get_primitive_transpose(p: Any) -> Rule:
     try:
         return primitive_transposes[p]
     except KeyError:
-        raise NotImplementedError(f"{p}: this primitive has no transpose.") from None
+        raise NotImplementedError(
+            f"{p}: this primitive has no transpose. Give it one by "
+            f"`shardwise.interpreters.ad.primitive_transposes[{p}] = rule`."
+        ) from None
 
 
 def deflinear2(primitive: Any, transpose_rule: Rule) -> None:

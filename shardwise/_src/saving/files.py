@@ -16,6 +16,7 @@ import os
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +152,7 @@ def read_chunk(path: Path, into: np.ndarray, alone: bool) -> None:
         if _fill(file, memoryview(kept), end) != CHECKSUM:
             raise ValueError(f"{path} has another length")
         if past:
-            os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+            _advise(file, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(file)
     if checksum(data.data) != int.from_bytes(kept[:CHECKSUM], "little"):
@@ -168,13 +169,18 @@ def _fill(file: int, into: memoryview, at: int) -> int:
 
 def _in_memory(file: int) -> bool:
     """Whether the system has the file in its memory, so far as its beginning tells."""
-    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)  # or it begins to read what follows
+    _advise(file, os.POSIX_FADV_RANDOM)  # or it begins to read what follows
     try:
         return bool(os.preadv(file, [bytearray(1)], 0, os.RWF_NOWAIT))
     except OSError:  # BlockingIOError: it has not; others: it cannot tell
         return False
     finally:
-        os.posix_fadvise(file, 0, 0, os.POSIX_FADV_NORMAL)
+        _advise(file, os.POSIX_FADV_NORMAL)
+
+
+def _advise(file: int, how: int) -> None:
+    with suppress(OSError):  # some systems take no advice
+        os.posix_fadvise(file, 0, 0, how)
 
 
 def _read_directly(path: Path, data: np.ndarray) -> int:
