@@ -94,6 +94,91 @@ for call in (
 """
 
 
+APART = """
+import sys
+import numpy as np
+import shardwise as sw
+from shardwise import checkpoints
+from shardwise.sharding import NamedSharding, PartitionSpec as P
+from shardwise._src.saving import restoring
+
+folder, me = sys.argv[1], sw.process_index()
+mesh = sw.make_mesh((sw.device_count(),), ("x",))
+pair = NamedSharding(sw.sharding.Mesh(sw.devices()[:2], "x"), P("x"))
+split = NamedSharding(mesh, P("x"))
+own = sw.sharding.SingleDeviceSharding(sw.local_devices()[0])
+read, read_part = restoring.read, restoring.read_part
+
+def told(*args, **kwargs):
+    try:
+        back = checkpoints.restore(*args, **kwargs)
+        print({k: np.asarray(v.addressable_shards[0].data).tolist() for k, v in back.items()})
+    except (ValueError, RuntimeError, OSError) as error:
+        text = f"{type(error).__name__}: {error}".replace(folder, "FOLDER")
+        print(text.replace("FOLDER/b", "FOLDER/a"))
+
+def elsewhere(what, place):
+    return read(what, type(place).at(what, folder + "/b") if me == 1 else place)
+
+restoring.read = elsewhere  # replaced between the reads of the processes
+told(folder + "/a", split)
+told(folder + "/a", like={"x": sw.ShapeDtypeStruct((6,), np.float32, sharding=split)})
+if me < 2:
+    told(folder + "/a", {"x": pair})
+print(checkpoints.restore(folder + "/a")["x"].tolist())  # each for itself
+told(folder + "/a", own)
+if me == 2:
+    told(folder + "/a", own)
+
+def none(what, place):
+    return read(what, place / "none") if me == 1 else read(what, place)
+
+restoring.read = none
+told(folder + "/a", split)
+restoring.read = read
+
+async def damaged(what, *rest):
+    if me == 1:
+        raise OSError("no disk")
+    await read_part(what, *rest)
+
+restoring.read_part = damaged
+told(folder + "/a", split)
+restoring.read_part = read_part
+told(folder + "/a", split)
+if me == 1:
+    print(checkpoints.CheckpointManager(folder + "/run").restore(3)["x"].tolist())
+"""
+
+
+@pytest.mark.processes
+def test_processes_read_the_same_checkpoint_or_raise_together(tmp_path):
+    x = np.arange(6, dtype=np.float32)
+    checkpoints.save(tmp_path / "a", {"x": x})
+    checkpoints.save(tmp_path / "b", {"x": -x})
+    with checkpoints.CheckpointManager(tmp_path / "run") as manager:
+        manager.save(3, {"x": x + 3})
+    runs = run_processes(APART, 3, devices=1, args=[str(tmp_path)], timeout=60)
+    another = (
+        "CheckpointError: restore: FOLDER/a is another checkpoint in process 1 than in process 0. "
+        "If it was replaced just now, restore it again, and have programs that others read from "
+        "save into a folder for each step; else it is not the same folder on all machines: name "
+        "one that all of them see."
+    )
+    none = "FileNotFoundError: restore: there is no checkpoint at FOLDER/a/none."
+    other = "RuntimeError: Process 1 could not read its part of a checkpoint: "
+    for rank, out in enumerate([run.out.splitlines() for run in runs]):
+        sign = -1 if rank == 1 else 1
+        assert out == [
+            another, another, *[another] * (rank < 2), str((sign * x).tolist()),
+            *[str({"x": (sign * x).tolist()})] * (2 if rank == 2 else 1),
+            none if rank == 1 else other + none,
+            "OSError: no disk" if rank == 1 else other + "OSError: no disk",
+            str({"x": x[2 * rank : 2 * rank + 2].tolist()}),
+            *[str((x + 3).tolist())] * (rank == 1),
+        ]  # fmt: skip
+
+
 @pytest.mark.processes
 @pytest.mark.parametrize("writers, devices, readers", sampled([(2, 2, 1), (1, 3, 4), (4, 1, 2)], 1))
 def test_any_number_of_processes_reads_what_others_wrote(tmp_path, writers, devices, readers):

@@ -191,8 +191,11 @@ def meet_to_start(platform: str) -> None:
         _State.gate.meet(f"the start of {platform} devices")
 
 
-def exchanged(name: str, text: str, seconds: float) -> list[str]:
-    """What all processes say under a name, which is used once, in the order of their ranks.
+def exchanged(
+    name: str, text: str, seconds: float, span: Sequence[int] | None = None
+) -> list[str]:
+    """What all processes, or some, say under a name, which is used once, in the order of their
+    ranks.
 
     It goes by way of XLA's service, from any thread, in any order with launches and meetings.
 
@@ -204,7 +207,7 @@ def exchanged(name: str, text: str, seconds: float) -> list[str]:
     client, index = _State.link.client, _State.link.index
     client.key_value_set(f"{name}/{index:06}", text)
     try:
-        client.wait_at_barrier(name, int(1000 * seconds))
+        client.wait_at_barrier(name, int(1000 * seconds), span)
     except RuntimeFailure as error:
         if "DEADLINE_EXCEEDED" not in str(error):
             raise

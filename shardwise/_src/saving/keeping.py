@@ -28,7 +28,7 @@ from shardwise._src.messages.words import listed, shown
 from shardwise._src.saving import manifest, places, writing
 from shardwise._src.saving.manager import together
 from shardwise._src.saving.places import MANIFEST, Place
-from shardwise._src.saving.restoring import restored
+from shardwise._src.saving.restoring import restored_together
 
 _NAME = re.compile(r"\.?step_(\d+)(\.before)?$")
 _numbers = itertools.count()  # of questions to process 0, in the order of all processes
@@ -114,8 +114,8 @@ class CheckpointManager:
             which = "no checkpoint" if step is None else f"no checkpoint of step {step}"
             there = f", but of steps {listed(self.steps())}" if self.steps() else ""
             raise FileNotFoundError(f"{what}: {self._place.text} has {which}{there}.")
-        found = manifest.read(what, self._place / _name(asked))
-        return restored(what, found, shardings, like)
+        place = self._place / _name(asked)
+        return restored_together(what, lambda: manifest.read(what, place), shardings, like)
 
     def steps(self) -> list[int]:
         """The steps of which there are whole checkpoints, in order; not one that is being saved."""

@@ -130,22 +130,28 @@ def _problem(step: Callable[[], object]) -> BaseException | None:
 
 
 def step_together(
-    name: str, step: Callable[[], None], seconds: float, text: str = ""
+    name: str, step: Callable[[], None], seconds: float, text: str = "", *,
+    span: Sequence[int] | None = None, doing: str = "write",
 ) -> list[str]:
-    """Does something, and waits until all processes have; an error of one is raised in all."""
+    """Does something, and waits until all processes have, or those of a span; an error of one is
+    raised in all."""
     problem = None
     try:
         step()
     except Exception as error:
         problem = error
-    return together(name, problem, seconds, text)
+    return together(name, problem, seconds, text, span=span, doing=doing)
 
 
-def together(name: str, problem: BaseException | None, seconds: float, text: str = "") -> list[str]:
-    """Meets all processes, and gives what they say; raises in all if one has a problem."""
+def together(
+    name: str, problem: BaseException | None, seconds: float, text: str = "", *,
+    span: Sequence[int] | None = None, doing: str = "write",
+) -> list[str]:
+    """Meets all processes, or those of a span, and gives what they say; raises in all if one has a
+    problem. doing: what it could not do then."""
     said = "" if problem is None else f"{type(problem).__name__}: {problem}"
     try:
-        all_said = processes.exchanged(name, f"{said}\n{text}", seconds)
+        all_said = processes.exchanged(name, f"{said}\n{text}", seconds, span)
     except TimeoutError as error:
         raise BarrierTimeoutError(
             f"Not all processes have come to {name} within {seconds:g} s: look whether one has "
@@ -154,9 +160,12 @@ def together(name: str, problem: BaseException | None, seconds: float, text: str
     if problem is not None:
         raise problem
     rows = [line.rpartition("\n") for line in all_said]
-    for rank, (other, _, _) in enumerate(rows):
+    ranks = range(len(rows)) if span is None else span
+    for rank, (other, _, _) in zip(ranks, rows, strict=True):
         if other:
-            raise RuntimeError(f"Process {rank} could not write its part of a checkpoint: {other}")
+            raise RuntimeError(
+                f"Process {rank} could not {doing} its part of a checkpoint: {other}"
+            )
     return [found for _, _, found in rows]
 
 

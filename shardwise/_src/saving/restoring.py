@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any
@@ -34,6 +34,7 @@ from shardwise._src.ops.placement import placed_over
 from shardwise._src.random.keys import wrap_key_data
 from shardwise._src.runtime import memory
 from shardwise._src.runtime.pytree import flatten
+from shardwise._src.saving.agreeing import in_agreement, span_of
 from shardwise._src.saving.arrays import LimitInFlightBytes
 from shardwise._src.saving.chunks import (
     IN_FLIGHT,
@@ -86,14 +87,28 @@ def restore(path: str | PathLike[str], shardings: Any = None, like: Any = None) 
       The tree. Without `like`, it has dicts for named tuples, dataclasses and other classes. Python
       numbers and texts come back as they were, typed keys as arrays of keys.
 
+    Where arrays go to devices of several processes, all of these call it, in the same order, with
+    shardings over the same processes. They wait for each other, read the same checkpoint, and raise
+    together. Else it is called by any process alone; then another one may read another checkpoint
+    where it is replaced meanwhile.
+
     Raises:
       FileNotFoundError: there is nothing.
       CheckpointError: it is no checkpoint, of a newer version, or damaged; it does not fit `like`;
-        or another one has taken its place while it was read.
+        another one has taken its place while it was read; or processes have found different ones.
+      RuntimeError: another process could not read its part; it says which, and why.
       ImportError: tensorstore is not installed.
     """
-    checkpoint = read("restore", Place.at("restore", path))
-    return restored("restore", checkpoint, shardings, like)
+    place = Place.at("restore", path)
+    return restored_together("restore", lambda: read("restore", place), shardings, like)
+
+
+def restored_together(
+    what: str, found: Callable[[], Checkpoint], shardings: Any, like: Any
+) -> Any:
+    """`restored`, of a checkpoint that is the same in all processes that have parts of an array."""
+    span = span_of(what, shardings, like)
+    return in_agreement(what, found, span, lambda one: restored(what, one, shardings, like))
 
 
 def restored(what: str, checkpoint: Checkpoint, shardings: Any, like: Any) -> Any:
