@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import os
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from typing import NamedTuple
 
 import ml_dtypes
@@ -276,11 +276,70 @@ def test_what_cannot_be_saved(tmp_path):
          checkpoints.save, "nowhere://a", 1)  # fmt: skip
     with pytest.raises(sw.errors.UnexpectedTracerError, match=r"^save: tree\[0\] is a "):
         sw.jit(lambda x: checkpoints.save(at, [x]))(1.0)
-    gone = sw.numpy.ones(3)
-    gone.delete()
-    with pytest.raises(RuntimeError, match="deleted"):
-        checkpoints.save(at, gone)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("save", [checkpoints.save, checkpoints.save_async])
+def test_arrays_that_are_gone_are_named(tmp_path, save):
+    gone, given = sw.numpy.ones(3), sw.device_put(np.ones(8, np.float32), on("x"))
+    gone.delete()
+    sw.jit(lambda x: x + 1, donate_argnums=0)(given)
+    says(RuntimeError, f"{save.__name__}: tree['params']['w'] has no values: array of type f32[3] "
+         "has been deleted: `delete()` was called on it. To use it longer, make a copy before: "
+         "`x.copy()`.", save, tmp_path / "t", {"params": {"w": gone}})  # fmt: skip
+    says(RuntimeError, f"{save.__name__}: tree[0] has no values: array of type f32[8@x] was "
+         "donated to <lambda>. Use what <lambda> returned; to keep the array as well, pass a copy "
+         "of it, `x.copy()`, or leave it out of `donate_argnums` and `donate_argnames`.",
+         save, tmp_path / "t", [given])  # fmt: skip
+    assert not list(tmp_path.iterdir())
+    checkpoints.save(tmp_path / "t", [np.arange(3)])
+    (back,) = checkpoints.restore(tmp_path / "t", like=[gone])  # of which only the type is asked
+    assert np.array_equal(back, [0, 1, 2]) and back.dtype == np.float32
+
+
+def test_trees_without_end_or_order(tmp_path):
+    at = tmp_path / "t"
+    tree = {"w": 1}
+    tree["self"] = [tree]
+    end = "the tree contains itself, and has no end. Leave that entry out."
+    says(ValueError, f"save: tree['self'][0] is tree itself: {end}", checkpoints.save, at, tree)
+    rows = []
+    rows.append(rows)
+    says(ValueError, f"save: tree['p'][0] is tree['p'] itself: {end}",
+         checkpoints.save, at, {"p": rows})  # fmt: skip
+    twice = [1]  # the same one at two places is no circle
+    checkpoints.save(at, {"a": twice, "b": [twice, twice]})
+    assert checkpoints.restore(at) == {"a": [1], "b": [[1], [1]]}
+    says(ValueError, f"restore: like['self'][0] is like itself: {end}",
+         checkpoints.restore, at, like=tree)  # fmt: skip
+    deep = 1
+    for _ in range(100):
+        deep = [deep]
+    checkpoints.save(at, deep)
+    assert checkpoints.restore(at) == deep
+    says(ValueError, f"save: tree{'[0]' * 18}[0... is within 100 other containers, the most that a "
+         "checkpoint can have. Save the tree as a list of its parts.",
+         checkpoints.save, at, [deep])  # fmt: skip
+
+
+def test_keys_without_order(tmp_path):
+    def message(keys):
+        return (
+            f"save: tree['p'] is a dict with the keys {keys}, which have no order, and entries "
+            "of a tree are in the order of their keys. Use keys of one type, such as texts."
+        )
+
+    at = tmp_path / "t"
+    says(TypeError, message("1 of type int and 'a' of type str"),
+         checkpoints.save, at, {"p": {1: 2, "a": 3}})  # fmt: skip
+    says(TypeError, message("'a' of type str and None of type NoneType"),
+         checkpoints.save, at, {"p": defaultdict(int, {"a": 2, None: 3})})  # fmt: skip
+    says(TypeError, "save: tree is a dict with the key 1j of type complex. Keys in a checkpoint "
+         "are texts, numbers, bools or None.", checkpoints.save, at, {1j: 3, 2: 4})  # fmt: skip
+    ordered = OrderedDict([(1, 2), ("a", 3)])  # has an order of its own
+    checkpoints.save(at, {"p": ordered, "q": {2.5: 0, True: 1, 0: 2}})
+    back = checkpoints.restore(at)
+    assert back == {"p": {1: 2, "a": 3}, "q": {0: 2, True: 1, 2.5: 0}}
 
 
 def test_a_checkpoint_is_replaced_and_others_files_are_not(tmp_path):
@@ -335,6 +394,29 @@ def test_what_is_described(tmp_path):
         "sharding": {"mesh": {"x": 4, "y": 2}, "spec": [["x", "y"], []]}, "bytes": 168,
     }  # fmt: skip
     assert data["bytes"] == 176 and data["values"] == {"['n']": 3} and data["metadata"] == {"e": 1}
+    assert data["step"] is None and data["metrics"] == {}
+
+
+def test_what_a_manager_gives_is_described(tmp_path):
+    about = {"optimizer": "adam", "data": ["corpus/one", "corpus/two"], "name": "größer " * 8}
+    metrics = {"loss": np.float32(0.5), "rate": sw.numpy.ones(()), "worst": float("nan")}
+    with checkpoints.CheckpointManager(tmp_path) as manager:
+        manager.save(3, {"n": 1}, metrics, metadata=about)
+        manager.save(4, {"n": 1}, metadata=[1, 2])
+        manager.save(5, {"n": 1})
+    found = [checkpoints.describe(tmp_path / f"step_0000000{i}") for i in (3, 4, 5)]
+    assert [str(f).splitlines()[1:-2] for f in found] == [
+        ["step: 3", "metrics: loss 0.5, rate 1.0, worst nan", "metadata:", '  optimizer: "adam"',
+         '  data: ["corpus/one", "corpus/two"]', f'  name: "{"größer " * 8}"'],
+        ["step: 4", "metadata: [1, 2]"], ["step: 5"],
+    ]  # fmt: skip
+    assert found[0].step == 3 and found[0].metrics["loss"] == 0.5 and found[0].metadata == about
+    data = json.loads(json.dumps(found[0].to_dict(), allow_nan=False))
+    assert data["step"] == 3 and data["metadata"] == about
+    assert data["metrics"] == {"loss": 0.5, "rate": 1.0, "worst": "nan"}
+    checkpoints.save(tmp_path / "own", 1, metadata={"step": 1, "metrics": {"a": 2}, "metadata": 3})
+    own = checkpoints.describe(tmp_path / "own")  # looks like a manager's, but for the number
+    assert own.step is None and own.metadata == {"step": 1, "metrics": {"a": 2}, "metadata": 3}
 
 
 def test_other_tools_read_the_arrays(tmp_path):

@@ -90,9 +90,9 @@ def test_half_written_ones_are_ignored_and_removed(tmp_path):
     at = f"memory://half/{tmp_path.name}"
     checkpoints.save(f"{at}/step_00000001", {"x": np.ones(2)})
     checkpoints.save(f"{at}/step_00000002", {"x": np.ones(2)})
-    from shardwise._src.saving.places import Place, _named
+    from shardwise._src.saving.places import Place
 
-    Place.at("", f"{at}/step_00000002")._opened().delete_range(_named("checkpoint.json")).result()
+    Place.at("", f"{at}/step_00000002")._opened().write("checkpoint.json", None).result()
     assert CheckpointManager(at).steps() == [1]
     assert {n.split("/")[0] for n in Place.at("", at).names()} == {"step_00000001"}
 
@@ -176,7 +176,19 @@ def test_mistakes(tmp_path):
     says(ValueError, f"{what}.save: metrics must have 'loss', by which the best checkpoints are "
          "kept; got None of type NoneType.",
          manager(keep_best=(1, "loss", "min")).save, 1, 1)  # fmt: skip
+    says(TypeError, f"{what}.save: metrics['loss'] must be a number; got 'low' of type str.",
+         manager().save, 1, 1, {"loss": "low"})  # fmt: skip
+    says(TypeError, f"{what}.save: metrics must be a dict of numbers by name; got 0.5 of type "
+         "float.", manager().save, 1, 1, 0.5)  # fmt: skip
     says(ValueError, f"{what}.best: metric must be named, as the manager has no keep_best.",
          manager().best)  # fmt: skip
     says(FileNotFoundError, f"{what}.restore: {tmp_path} has no checkpoint.",
          manager().restore)  # fmt: skip
+
+
+def test_a_checkpoint_that_no_manager_wrote(tmp_path):
+    about = {"metrics": "all of them"}
+    checkpoints.save(tmp_path / "step_00000002", 1, metadata=about)
+    manager = CheckpointManager(tmp_path, keep_best=(1, "loss", "min"))
+    assert manager.steps() == [2] and manager.best() is None
+    assert manager.metrics(2) == {} and manager.metadata(2) == about

@@ -55,7 +55,7 @@ class CheckpointManager:
         self._keep_last, self._best = _checked(keep_last, keep_best, every)
         self._every, self._waits = every, wait
         self._saving: writing.Saving | None = None
-        self._known: dict[int, Any] = {}  # metadata of steps
+        self._known: dict[int, manifest.Checkpoint] = {}  # by step
         if process_index() == 0:
             self._clean()
 
@@ -82,7 +82,7 @@ class CheckpointManager:
         step = _step_number(step)
         if step % self._every and not force:
             return False
-        about = {"step": step, "metrics": self._metrics(metrics), "metadata": metadata}
+        about = manifest.with_metrics(step, self._metrics(metrics), metadata)
         self.wait()
         self._known.pop(step, None)
         job = writing.prepared(
@@ -144,11 +144,11 @@ class CheckpointManager:
 
     def metrics(self, step: int) -> dict[str, float]:
         """The metrics that a step was saved with."""
-        return {name: float(value) for name, value in self._about(step)["metrics"].items()}
+        return dict(self._about(step).metrics)
 
     def metadata(self, step: int) -> Any:
         """The metadata that a step was saved with."""
-        return self._about(step)["metadata"]
+        return self._about(step).metadata
 
     def __enter__(self) -> CheckpointManager:
         return self
@@ -187,31 +187,30 @@ class CheckpointManager:
         rows: list[tuple[bool, float, int]] = []
         for step in steps:
             try:
-                value = self._about(step)["metrics"].get(metric)
+                value = self._about(step).metrics.get(metric)
             except CheckpointError:
                 continue
             if value is not None:
-                value = float(value)
                 rows.append((math.isnan(value), value if mode == "min" else -value, -step))
         return [-step for *_, step in sorted(rows, key=lambda r: (r[0], r[0] or r[1], r[2]))]
 
-    def _about(self, step: int) -> Any:
+    def _about(self, step: int) -> manifest.Checkpoint:
         if step not in self._known:
-            found = manifest.read("CheckpointManager", self._place / _name(step)).metadata
-            if not isinstance(found, dict) or "metrics" not in found:
-                found = {"metrics": {}, "metadata": found}
-            self._known[step] = found
+            self._known[step] = manifest.read("CheckpointManager", self._place / _name(step))
         return self._known[step]
 
     def _is_whole(self, step: int) -> bool:
         return places.found(self._place / _name(step)).get(MANIFEST) is not None
 
-    def _metrics(self, metrics: Mapping[str, float] | None) -> dict[str, str]:
-        found = {str(k): repr(float(v)) for k, v in (metrics or {}).items()}
+    def _metrics(self, metrics: Mapping[str, float] | None) -> dict[str, float]:
+        what = "CheckpointManager.save: metrics"
+        if metrics is not None and not isinstance(metrics, Mapping):
+            raise TypeError(f"{what} must be a dict of numbers by name; got {shown(metrics)}.")
+        found = {str(name): _as_number(what, name, v) for name, v in (metrics or {}).items()}
         if self._best is not None and self._best[1] not in found:
             raise ValueError(
-                f"CheckpointManager.save: metrics must have {self._best[1]!r}, by which the best "
-                f"checkpoints are kept; got {shown(metrics)}."
+                f"{what} must have {self._best[1]!r}, by which the best checkpoints are kept; got "
+                f"{shown(metrics)}."
             )
         return found
 
@@ -245,6 +244,13 @@ def _step_number(step: int) -> int:
             f"CheckpointManager: step must be an integer from 0 on; got {shown(step)}."
         )
     return int(step)
+
+
+def _as_number(what: str, name: Any, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{what}[{name!r}] must be a number; got {shown(value)}.") from None
 
 
 def _check_mode(what: str, mode: str) -> None:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -25,6 +25,7 @@ from shardwise._src.types.dtypes import canonicalize
 from shardwise._version import __version__
 
 FORMAT, VERSION = "shardwise.checkpoint", 1
+_WIDEST = 100  # characters of a line of metadata
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,8 @@ class Checkpoint:
     """What a checkpoint has: `describe(path)`. Prints as a table.
 
     path: where it is; tree: its structure; arrays: one entry for each; metadata: what the writer
-    gave with it; created: when, in UTC; library: who wrote it; processes: how many wrote it.
+    gave with it; created: when, in UTC; library: who wrote it; processes: how many wrote it; step
+    and metrics: what a manager gave with it, else None and nothing.
     """
 
     path: str
@@ -86,6 +88,8 @@ class Checkpoint:
     created: str = ""
     library: str = ""
     processes: int = 1
+    step: int | None = None
+    metrics: dict[str, float] = field(default_factory=dict[str, float])
     place: Place | None = field(default=None, repr=False, compare=False)
     digest: str = field(default="", repr=False, compare=False)  # of the whole manifest
     opened: Callable[[Entry], Awaitable[Any]] | None = field(
@@ -109,7 +113,8 @@ class Checkpoint:
             "path": self.path, "format": FORMAT, "version": VERSION, "created": self.created,
             "library": self.library, "processes": self.processes, "bytes": self.nbytes,
             "arrays": [{**_entry_json(e), "bytes": e.nbytes} for e in self.arrays],
-            "values": {p: v if _is_json(v) else repr(v) for p, v in self.values.items()},
+            "values": {p: _as_json(v) for p, v in self.values.items()},
+            "step": self.step, "metrics": {n: _as_json(v) for n, v in self.metrics.items()},
             "metadata": self.metadata, "tree": to_json(self.tree),
         }  # fmt: skip
 
@@ -126,12 +131,30 @@ class Checkpoint:
         if self.processes > 1:
             by += f" in {self.processes} processes"
         head = f"{self.path}: {counted(len(self.arrays), 'array')}, {in_bytes(self.nbytes)}, {by}"
-        meta = [f"metadata: {json.dumps(self.metadata)}"] if self.metadata is not None else []
-        return "\n".join([head, *meta, *lines])
+        return "\n".join([head, *_said_with(self), *lines])
 
 
-def _is_json(x: Any) -> bool:
-    return type(x) in (str, int, bool) or (type(x) is float and math.isfinite(x))
+def _as_json(x: Any) -> Any:
+    """A value, or its text where JSON has no such values."""
+    exact = type(x) in (str, int, bool) or (type(x) is float and math.isfinite(x))
+    return x if exact else repr(x)
+
+
+def _said_with(c: Checkpoint) -> Iterator[str]:
+    """What was given with a checkpoint, in lines."""
+    if c.step is not None:
+        yield f"step: {c.step}"
+    if c.metrics:
+        yield f"metrics: {', '.join([f'{name} {value!r}' for name, value in c.metrics.items()])}"
+    if c.metadata is None:
+        return
+    whole = f"metadata: {json.dumps(c.metadata, ensure_ascii=False)}"
+    if isinstance(c.metadata, dict) and len(whole) > _WIDEST:
+        yield "metadata:"
+        for name, value in c.metadata.items():
+            yield f"  {name}: {json.dumps(value, ensure_ascii=False)}"
+    else:
+        yield whole
 
 
 def in_bytes(n: float) -> str:
@@ -154,6 +177,29 @@ def _divided(e: Entry) -> str:
 
 
 # --------------------------------------------------------------------------------------- files
+
+
+def with_metrics(step: int, metrics: Mapping[str, float], metadata: Any) -> dict[str, Any]:
+    """What a manager has as metadata of a checkpoint; numbers as text, which has all of them."""
+    said = {str(name): repr(float(value)) for name, value in metrics.items()}
+    return {"step": step, "metrics": said, "metadata": metadata}
+
+
+def _of_manager(metadata: Any) -> tuple[int | None, dict[str, float], Any]:
+    """A step, its metrics and its metadata; of what no manager wrote the metadata only."""
+    try:
+        if {*metadata} == {"step", "metrics", "metadata"} and type(metadata["step"]) is int:
+            metrics = {n: _number(text) for n, text in metadata["metrics"].items()}
+            return metadata["step"], metrics, metadata["metadata"]
+    except (TypeError, ValueError, AttributeError):
+        pass
+    return None, {}, metadata
+
+
+def _number(text: Any) -> float:
+    if not isinstance(text, str):
+        raise ValueError(f"{brief(text)} is no text of a number")
+    return float(text)
 
 
 def written(tree: Node, arrays: Sequence[Entry], metadata: Any, processes: int) -> bytes:
@@ -218,9 +264,10 @@ def _checkpoint(
     try:
         arrays = tuple([_entry(row) for row in content["arrays"]])
         tree = from_json(content["tree"], len(arrays))
+        step, metrics, metadata = _of_manager(content["metadata"])
         return Checkpoint(
-            place.text, tree, arrays, content["metadata"], content["created"],
-            content["library"], content["processes"], there, digest,
+            place.text, tree, arrays, metadata, content["created"], content["library"],
+            content["processes"], step, metrics, there, digest,
         )
     except (ValueError, LookupError, TypeError) as error:
         raise CheckpointError(

@@ -69,7 +69,7 @@ class Place:
                 f"{what}: path is {text!r}, which is no address of a store that TensorStore knows, "
                 f"such as gs://bucket/folder, s3://bucket/folder or memory://folder: {error}"
             ) from None
-        return Place(text.rstrip("/"), None, store)
+        return Place(text.rstrip("/"), None, {**store, **_endpoint(store)})
 
     def __truediv__(self, name: str) -> Place:
         store = {**self.store, "path": f"{self.store.get('path', '')}{name}/"}
@@ -82,13 +82,13 @@ class Place:
                 return (self.folder / name).read_bytes()
             except (FileNotFoundError, NotADirectoryError):
                 return None
-        found = self._opened().read(name).result()
+        found = self._result(self._opened().read(name))
         return bytes(found.value) if found.state == "value" else None
 
     def put(self, name: str, data: bytes) -> None:
         """Writes bytes under a name, and waits until they are kept."""
         if self.folder is None:
-            self._opened().write(name, data).result()
+            self._result(self._opened().write(name, data))
             return
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -101,14 +101,14 @@ class Place:
         """What is there: on the file system the names in the folder, elsewhere all names."""
         if self.folder is not None:
             return sorted(os.listdir(self.folder)) if self.folder.is_dir() else []
-        return sorted(name.decode() for name in self._opened().list().result())
+        return sorted(name.decode() for name in self._result(self._opened().list()))
 
     def remove(self) -> None:
         """Removes all of it. On the file system it is out of sight first."""
         if self.folder is None:
             store = self._opened()
-            store.delete_range(_named(MANIFEST)).result()  # from here on it is not whole
-            store.delete_range(tensorstore().KvStore.KeyRange()).result()
+            self._result(store.write(MANIFEST, None))  # from here on it is not whole
+            self._result(store.delete_range(tensorstore().KvStore.KeyRange()))
             return
         there = found(self).folder
         if there is not None and there.is_dir():
@@ -125,11 +125,31 @@ class Place:
             return None
 
     def _opened(self) -> Any:
-        return tensorstore().KvStore.open(self.store, context=store_context()).result()
+        return self._result(tensorstore().KvStore.open(self.store, context=store_context()))
+
+    def _result(self, asked: Any) -> Any:
+        """What a store answers.
+
+        Raises:
+          OSError: it refuses, or is not there.
+        """
+        try:
+            return asked.result()
+        except (ValueError, OSError, NotImplementedError) as error:
+            answer = str(error).partition(" [")[0]  # and then the whole of an HTTP response
+            raise OSError(
+                f"{self.text}: the store answers {answer}. Look whether its bucket is there, and "
+                "whether this program may use it."
+            ) from error
 
 
-def _named(key: str) -> Any:
-    return tensorstore().KvStore.KeyRange(key, key + "\0")
+def _endpoint(store: dict[str, Any]) -> dict[str, str]:
+    """Where the environment says that objects of S3 are: TensorStore would ask Amazon's only."""
+    url = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    if store["driver"] != "s3" or not url:
+        return {}
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+    return {"endpoint": url, "aws_region": region}
 
 
 def found(place: Place) -> Place:
@@ -190,7 +210,7 @@ class Writing:
         """Makes it the checkpoint at the place, all of it at once."""
         self.place.put(MANIFEST, manifest)
         if self.place.folder is None or self._final.folder is None:
-            self.place._opened().delete_range(_named(_CLAIM)).result()
+            self.place._result(self.place._opened().write(_CLAIM, None))
             return
         for folder, _, _ in os.walk(self.place.folder):
             sync(folder)
@@ -272,19 +292,18 @@ def _is_same(lock: int, folder: Path) -> bool:
 
 def _begin_keys(what: str, place: Place) -> Writing:
     store = place._opened()
-    claim = store.read(_CLAIM).result()
+    claim = place._result(store.read(_CLAIM))
     if claim.state == "value":
         raise _second_writer(what, place.text, f", since {_who(claim.value)}")
     about = {"host": socket.gethostname(), "process": os.getpid(), "time": time.time()}
-    done = store.write(
-        _CLAIM, json.dumps(about).encode(), if_equal=claim.stamp.generation
-    ).result()
+    done = place._result(
+        store.write(_CLAIM, json.dumps(about).encode(), if_equal=claim.stamp.generation)
+    )
     if not done.generation:
         raise _second_writer(what, place.text, "")
-    store.delete_range(_named(MANIFEST)).result()
-    for name in place.names():
+    for name in [MANIFEST, *place.names()]:
         if name != _CLAIM:
-            store.delete_range(_named(name)).result()
+            place._result(store.write(name, None))
     return Writing(place, place, None)
 
 

@@ -67,7 +67,8 @@ def sources(what: str, ends: Sequence[End]) -> list[Source]:
     Raises:
       TypeError: an array's dtype cannot be written.
       UnexpectedTracerError: one is traced.
-      ValueError: one is a sum that is not taken yet, or has been deleted.
+      ValueError: one is a sum that is not taken yet.
+      RuntimeError: one has been deleted or donated.
     """
     return [_source(what, end) for end in ends]
 
@@ -81,6 +82,8 @@ def _source(what: str, end: End) -> Source:
         )
     if not isinstance(x, Array | np.ndarray | np.generic):
         raise TypeError(f"{what}: {end.path} is {shown(x)}, which has no values.")
+    if isinstance(x, Array):
+        _check_lives(what, end.path, x)
     shape = tuple(x.shape)
     if isinstance(x.dtype, KeyDType):
         key = key_impl(x)
@@ -115,6 +118,13 @@ def _source(what: str, end: End) -> Source:
         sharding, cast("str | None", key), tuple(x.shape[len(shape) :]), scalar,
     )
     return Source(entry, parts)
+
+
+def _check_lives(what: str, path: str, x: Array) -> None:
+    try:
+        x._itself()
+    except RuntimeError as error:
+        raise RuntimeError(f"{what}: {path} has no values: {error}") from None
 
 
 def _divided(what: str, path: str, x: Any) -> tuple[Any, Any, Any, dict[str, Any] | None]:

@@ -29,6 +29,7 @@ from shardwise._src.runtime.pytree import steps as keys_of
 
 PLAIN = (bool, int, float, complex, str, bytes)
 _KEYS = (str, int, float, bool, type(None))  # of dicts
+_DEEPEST = 100  # containers within each other: all that reads and writes them is recursive
 _BY_NAME = ("dict", "namedtuple", "dataclass", "object")
 Steps = tuple[str, ...]
 
@@ -84,8 +85,11 @@ def _parts(x: Any) -> _Parts | None:
     if len(names) != len(items):
         names = tuple(range(len(items)))
     texts = tuple([str(k) for k in keys]) if keys else tuple([f"[{i}]" for i in names])
-    tree = flatten(x, lambda y: y is not x)[1]
-    return _Parts(_kind(x, names), names, texts, items, tree.unflatten)
+
+    def again(new: Sequence[Any]) -> Any:
+        return flatten(x, lambda y: y is not x)[1].unflatten(new)
+
+    return _Parts(_kind(x, names), names, texts, items, again)
 
 
 def _kind(x: Any, names: Sequence[Any]) -> str:
@@ -124,13 +128,15 @@ def take_apart(what: str, root: str, tree: Any) -> tuple[Node, list[End]]:
 
     Raises:
       TypeError: something in it is neither a container, nor an array, nor plain (None, bools,
-        numbers, texts, bytes); or a dict has keys that are not.
+        numbers, texts, bytes); or a dict has keys that are not, or that have no order.
+      ValueError: it contains itself, or is nested too deeply.
     """
     ends: list[End] = []
-    return _node(what, End((), root, tree), ends), ends
+    return _node(what, End((), root, tree), ends, {}), ends
 
 
-def _node(what: str, at: End, ends: list[End]) -> Node:
+def _node(what: str, at: End, ends: list[End], above: dict[int, str]) -> Node:
+    """above: the containers that it is in, by identity, with their paths."""
     x = at.value
     if x is None:
         return Node("none")
@@ -139,6 +145,8 @@ def _node(what: str, at: End, ends: list[End]) -> Node:
     if is_array(x):
         ends.append(at)
         return Node("array", value=len(ends) - 1)
+    _check_depth(what, at, above)
+    _check_order(what, at)
     parts = _parts(x)
     if parts is None:
         raise TypeError(
@@ -146,7 +154,8 @@ def _node(what: str, at: End, ends: list[End]) -> Node:
             f"and None, in containers.{to_register(x)}"
         )
     _check_names(what, at.path, parts)
-    items = [_node(what, below, ends) for below in _below(at, parts)]
+    inside = {**above, id(x): at.path}
+    items = [_node(what, below, ends, inside) for below in _below(at, parts)]
     names = () if parts.kind in ("list", "tuple", "sequence") else parts.names
     kind = "" if parts.kind in ("list", "tuple") or type(x) is dict else _class(x)
     return Node(parts.kind, names, tuple(items), kind, static=_static(x, parts))
@@ -166,13 +175,53 @@ def _below(at: End, parts: _Parts) -> Iterator[End]:
         yield End((*at.steps, str(name)), at.path + text, item)
 
 
-def _check_names(what: str, path: str, parts: _Parts) -> None:
-    wrong = [n for n in parts.names if type(n) not in _KEYS]
+def _check_depth(what: str, at: End, above: dict[int, str]) -> None:
+    if id(at.value) in above:
+        raise ValueError(
+            f"{what}: {at.path} is {above[id(at.value)]} itself: the tree contains itself, and has "
+            "no end. Leave that entry out."
+        )
+    if len(above) >= _DEEPEST:
+        raise ValueError(
+            f"{what}: {at.path[:60]}... is within {_DEEPEST} other containers, the most that a "
+            "checkpoint can have. Save the tree as a list of its parts."
+        )
+
+
+def _check_order(what: str, at: End) -> None:
+    """Raises for a dict that is no tree, as its entries would be in the order of its keys."""
+    x = at.value
+    if not isinstance(x, dict) or isinstance(x, OrderedDict):
+        return
+    try:
+        sorted(x)
+    except TypeError:
+        _check_keys(what, at.path, [*x])
+        first = next(iter(x))
+        other = next(k for k in x if _order(k) != _order(first))
+        raise TypeError(
+            f"{what}: {at.path} is a dict with the keys {shown(first)} and {shown(other)}, which "
+            "have no order, and entries of a tree are in the order of their keys. Use keys of one "
+            "type, such as texts."
+        ) from None
+
+
+def _order(key: Any) -> type:
+    """What keys have in common that have an order."""
+    return type(key) if key is None or isinstance(key, str) else float
+
+
+def _check_keys(what: str, path: str, keys: Sequence[Any]) -> None:
+    wrong = [k for k in keys if type(k) not in _KEYS]
     if wrong:
         raise TypeError(
             f"{what}: {path} is a dict with the key {shown(wrong[0])}. Keys in a checkpoint are "
             "texts, numbers, bools or None."
         )
+
+
+def _check_names(what: str, path: str, parts: _Parts) -> None:
+    _check_keys(what, path, parts.names)
     texts = [str(n) for n in parts.names]
     twice = sorted({t for t in texts if texts.count(t) > 1}) if len({*texts}) < len(texts) else []
     if twice:
@@ -188,7 +237,7 @@ def _static(x: Any, parts: _Parts) -> tuple[tuple[str, Node], ...]:
         return ()
     rest = [f.name for f in dataclasses.fields(x) if f.name not in parts.names]
     values = [(name, getattr(x, name, None)) for name in rest if hasattr(x, name)]
-    return tuple([(n, _node("", End((), "", v), [])) for n, v in values if _is_plain(v)])
+    return tuple([(n, _node("", End((), "", v), [], {})) for n, v in values if _is_plain(v)])
 
 
 def _is_plain(x: Any) -> bool:
