@@ -4,7 +4,6 @@ clusters`). Each starts what it needs in a folder of its own, and leaves nothing
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -31,11 +30,6 @@ def environment(**more):
         "PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "SHARDWISE_PLATFORMS": "cpu",
         "SHARDWISE_NUM_CPU_DEVICES": "2", **more,
     }
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return sock.getsockname()[1]
 
 
 def run(line, env):

@@ -1,7 +1,6 @@
 """Children by `os.fork` of a process among several are none of these."""
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -9,6 +8,7 @@ import time
 import psutil
 
 from shardwise.testing import run_processes
+from tests.helpers.joining import free_port
 
 PROGRAM = """
 import os, sys, time, warnings
@@ -78,8 +78,3 @@ os.kill(os.getpid(), 9)
     is_left = psutil.pid_exists(coordinator)
     os.kill(child, 9)
     assert not is_left
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return sock.getsockname()[1]

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 import psutil
 import pytest
 
+from tests.helpers.joining import free_port
 from tests.helpers.launching import Launch, launch
 from tests.helpers.sampling import sampled
 
@@ -84,12 +85,6 @@ def a_lost_coordinator_is_replaced():
 
 
 # --------------------------------------------------------------------------- many machines
-
-
-def free_port():
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
 
 
 class Machines(ExitStack):

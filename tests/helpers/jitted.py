@@ -1,0 +1,22 @@
+"""What tests of jitted functions that are found again call, and how they compare."""
+
+from __future__ import annotations
+
+import numpy as np
+
+X = np.arange(4, dtype=np.float32)
+
+
+class Called:
+    def __init__(self, k):
+        self.k = k
+
+    def __call__(self, x):
+        return x * self.k
+
+    def method(self, x):
+        return x * self.k
+
+
+def same(found, wanted):
+    np.testing.assert_array_equal(np.asarray(found), np.asarray(wanted, np.float32))

@@ -1,0 +1,31 @@
+"""Programs with refs in this library and in JAX, and what is said of refs."""
+
+from __future__ import annotations
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import shardwise as sw
+import shardwise.numpy as np_
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3) + 1
+
+
+def both(make, *args):
+    """Runs what `make(library, its numpy)` gives in both libraries, and compares."""
+    same(make(sw, np_)(*args), make(jax, jnp)(*args))
+
+
+def same(ours, theirs):
+    assert jax.tree.structure(theirs) == jax.tree.structure(ours)
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=2e-5)
+
+
+def here(text):
+    """A message with folders, lines and functions left out of the places in it."""
+    return re.sub(r"\S*?(\w+\.py):\d+ \([^)]*\)", r"\1", text)
