@@ -10,7 +10,8 @@ import pytest
 from shardwise._src.distributed import arguments
 from shardwise._src.distributed.cluster import KUBERNETES_PORT, NAMES, Surroundings
 from tests.clusters import test_clusters
-from tests.clusters.test_clusters import TIMEOUT, batch_file, environment, free_port, needs
+from tests.clusters.test_clusters import TIMEOUT, batch_file, environment, needs
+from tests.helpers.joining import free_port
 
 cluster = test_clusters.cluster
 
