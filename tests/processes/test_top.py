@@ -5,10 +5,16 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from contextlib import ExitStack
 
 import psutil
 import pytest
 
+from shardwise._src.distributed import mirror
+from shardwise._src.distributed.board import Card, Notice
+from shardwise._src.distributed.looking import Process
+from tests.helpers.joining import free_port
 from tests.helpers.launching import Launch
 from tests.helpers.sampling import sampled
 
@@ -91,6 +97,90 @@ def test_steps_rates_and_memory(place):
         "shardwise top: no launch of this user is running on this machine (none in "
         f"{place['XDG_RUNTIME_DIR']}/shardwise). `shardwise launch -n 4 script.py` starts one.\n"
     ))
+
+
+def test_all_machines_of_a_launch(tmp_path):
+    """Each has a folder of its own."""
+    places = [{"XDG_RUNTIME_DIR": str(tmp_path / str(k)), "COLUMNS": "200"} for k in range(3)]
+    where = ["-n", "1", "--coordinator", f"127.0.0.1:{free_port()}", "--nodes", "3"]
+    with ExitStack() as stack:
+        nodes = []
+        for rank, place in enumerate(places):
+            (tmp_path / str(rank)).mkdir()
+            words = [*where, "--node-rank", str(rank)]
+            nodes.append(stack.enter_context(Launch(*words, source=TRAINS, env=place)))
+        for node in nodes:
+            node.until(node.lines)
+        folders = [tmp_path / str(k) / "shardwise" / str(nodes[k].process.pid) for k in range(3)]
+        assert not [path for folder in folders for path in folder.glob("*-*")]  # nobody looked
+        pids = [node.pid(rank) for rank, node in enumerate(nodes)]
+        launch = record(places[2])
+        assert (launch["node"], launch["silent_nodes"]) == (2, [])
+        assert [p["rank"] for p in launch["workers"]] == [0, 1, 2]
+        for process, pid in zip(launch["workers"], pids, strict=True):
+            assert (process["pid"], process["state"]) == (pid, "runs")
+            assert process["step"] >= 30 and process["facts"] == {"loss": 0.5}
+            assert process["device_bytes"] >= 2**20 // 3
+            assert process["host"] == launch["host"] and "program.py:" in process["line"]
+        table = top(places[1], "--once")[1].splitlines()
+        assert table[1].split()[:4] == ["rank", "host", "pid", "state"]
+        assert [row.split()[:4] for row in table[2:]] == [
+            [str(rank), launch["host"], str(pid), "runs"] for rank, pid in enumerate(pids)
+        ]
+        nodes[1].signal(signal.SIGSTOP)
+        Card(folders[0] / "node-1").write({"at": 0.0, "complete": True, "workers": []})
+        *rows, last = top(places[0], "--once")[1].splitlines()
+        nodes[1].signal(signal.SIGCONT)
+        assert [row.split()[0] for row in rows[2:]] == ["0", "2"]
+        assert last == "There is no word of node 1."
+
+
+def test_launchers_are_quiet_again_when_nobody_looks(tmp_path, monkeypatch):
+    monkeypatch.setattr(mirror, "LOOKING", 0.4)
+    monkeypatch.setattr(mirror, "PERIOD", 0.02)
+    ends, sent = [], []
+    for node in range(3):
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / str(node)))
+        (tmp_path / str(node)).mkdir()
+        notice = Notice({"node": node, "nodes": 3})
+        notice.show(workers={str(node): (os.getpid(), None)})
+
+        def tell(message, nodes, node=node):
+            for other in ends:
+                to = other._node
+                wanted = nodes if node == 0 else {0}
+                if to != node and (wanted is None or to in wanted):
+                    sent.append((node, to, message["op"]))
+                    other.hear(node, json.loads(json.dumps(message)))
+
+        ends.append(mirror.Mirror(notice, node, tell))
+    time.sleep(0.2)
+    assert not sent
+    (ends[1]._notice.folder / "looked").touch()
+    time.sleep(2.0)
+    assert {*sent} == {
+        (1, 0, "look"), (0, 1, "look"), (0, 2, "look"), (1, 0, "shown"), (2, 0, "shown"),
+        (0, 1, "shown"),
+    }
+    sent.clear()
+    time.sleep(0.3)
+    assert not sent
+    for end in ends:
+        names = sorted(path.name for path in end._notice.folder.iterdir())
+        own = {0: ["node-1", "node-2"], 1: ["node-0", "node-2"], 2: []}[end._node]
+        assert names == ["launch", "looked", *own]
+        end.end()
+        end._notice.remove()
+
+
+def test_rows_of_other_machines_are_only_numbers_and_plain_texts():
+    row = Process(3, 7, "runs\x1b[2J", 5, 1.5, None, 2, None, facts={"a\n": 1}, host="h" * 999)
+    there = Process.of_another(json.loads(json.dumps(row._asdict())))
+    assert there.state == "runs?[2J" and there.facts == {"a?": 1.0} and len(there.host) == 500
+    assert there[3:8] == (5, 1.5, None, 2, None)
+    for wrong in ({"rank": "x"}, {"step": []}, {"facts": 5}):
+        with pytest.raises((ValueError, TypeError)):
+            Process.of_another({**row._asdict(), **wrong})
 
 
 def a_process_that_waits(place):

@@ -1,7 +1,7 @@
 """`shardwise top`: what the processes of running launches do, as a table that is kept up to date.
 
-It shows the launches of this user on this machine, which the launchers and their processes tell of
-in files of their own (`distributed/board.py`), and what the system knows of the processes.
+It shows the launches of this user that have a launcher on this machine (`distributed/looking.py`),
+with their processes on all machines.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
-from shardwise._src.distributed.board import LAUNCH, LOOKED, folder, launches, make_private, read
+from shardwise._src.distributed.board import folder
+from shardwise._src.distributed.looking import Launch, Process, look
 from shardwise._src.messages.words import counted
 
 ANSWER = 2.5  # seconds that processes have to show themselves once somebody looks
 ENDS = "Ctrl-C ends this view, not the programs."
-WAITS = 1.0  # seconds after which a process is said to wait
 EPILOG = """\
 A program says how far it is by one call for each step:
 
@@ -51,7 +50,10 @@ def parser() -> argparse.ArgumentParser:
 def run(arguments: Sequence[str]) -> int:
     """Shows launches; gives the exit status: 1 if there is none."""
     asked = parser().parse_args(list(arguments))
-    found = look(asked.pid, ANSWER)
+    try:
+        found = look(asked.pid, ANSWER)
+    except OSError as error:
+        raise SystemExit(f"shardwise top: {error}.") from None
     if not found:
         print(_none(asked.pid), file=sys.stderr)
         return 1
@@ -106,105 +108,6 @@ def _screen(pid: int | None, found: Sequence[Launch], height: int) -> Any:
     return Text("\n".join([*lines, "", ENDS]), no_wrap=True, overflow="ellipsis")
 
 
-# ------------------------------------------------------------------------------- what is found
-
-
-class Process(NamedTuple):
-    """One of a launch. waits: what for, and how many seconds; line: where the program is.
-
-    Numbers are None that are not known.
-    """
-
-    rank: int
-    pid: int
-    state: str
-    step: int | None = None
-    steps_per_second: float | None = None
-    tokens_per_second: float | None = None
-    resident_bytes: int | None = None
-    device_bytes: int | None = None
-    waits: str = ""
-    waited: float = 0.0
-    line: str = ""
-    facts: dict[str, float] = {}  # noqa: RUF012  never changed
-
-
-class Launch(NamedTuple):
-    """facts: what the launcher says."""
-
-    facts: dict[str, Any]
-    processes: list[Process]
-
-    def record(self) -> dict[str, Any]:
-        """As data."""
-        own = {k: v for k, v in self.facts.items() if k != "workers"}
-        return {**own, "workers": [process._asdict() for process in self.processes]}
-
-
-def look(pid: int | None, seconds: float) -> list[Launch]:
-    """The launches now. seconds: that processes have at most to show themselves."""
-    root, now = folder(), time.time()
-    try:
-        make_private(root)
-    except OSError as error:
-        raise SystemExit(f"shardwise top: {error}.") from None
-    paths = [p for p in launches(root) if pid in (None, int(p.name))]
-    for path in paths:
-        try:
-            (path / LOOKED).touch(mode=0o600)
-        except OSError:
-            continue  # it has just ended
-    found = [launch for path in paths if (launch := _launch(path, now, seconds))]
-    return found
-
-
-def _launch(path: Path, since: float, seconds: float) -> Launch | None:
-    facts = read(path / LAUNCH)
-    workers = facts.get("workers")
-    if not isinstance(workers, dict):
-        return None  # it has not started any
-    cards: dict[str, dict[str, Any]] = {}
-    while True:
-        for rank, (pid, status) in workers.items():
-            card = read(path / f"rank-{rank}")
-            if status is None and card.get("pid") == pid:
-                cards[rank] = card
-        late = [c for c in cards.values() if c["at"] < since]
-        missing = len(cards) < sum(status is None for _, status in workers.values())
-        if not (late or missing) or time.time() - since >= seconds:
-            break
-        time.sleep(0.05)
-    processes = [
-        _process(int(rank), pid, status, cards.get(rank, {}))
-        for rank, (pid, status) in workers.items()
-    ]
-    return Launch(facts, processes)
-
-
-def _process(rank: int, pid: int, status: int | None, card: dict[str, Any]) -> Process:
-    if status is not None:
-        how = f"signal {-status}" if status < 0 else f"status {status}"
-        return Process(rank, pid, f"ended, {how}" if status else "ended")
-    import psutil
-
-    try:
-        system = psutil.Process(pid)
-        resident = system.memory_info().rss
-        stopped = system.status() == psutil.STATUS_STOPPED
-    except psutil.Error:
-        return Process(rank, pid, "ended")
-    waited = float(card.get("since", 0.0))
-    doing = f"{card.get('waiting')}" if waited > WAITS else ""
-    if card.get("kind") == "launch" and doing:
-        doing = f"the result of {doing}"
-    state = "stopped" if stopped else "waits" if doing else "runs"
-    return Process(
-        rank, pid, state, card.get("step"), card.get("steps_per_second"),
-        card.get("tokens_per_second"), resident, card.get("device_bytes"), doing,
-        waited if doing else 0.0, card.get("line", ""), card.get("facts", {}),
-    )
-
-
 # ----------------------------------------------------------------------------------- the table
 
 
@@ -227,14 +130,21 @@ def table(launch: Launch) -> str:
         lines.append(f"restarts: {generation} of {facts['restarts']}{failure}")
     columns = ("rank", "pid", "state", "step", "steps/s", "tokens/s", "memory", "devices")
     rows = [columns, *[_row(process) for process in launch.processes]]
+    if facts.get("nodes", 1) > 1:
+        hosts = ["host", *[process.host for process in launch.processes]]
+        rows = [(row[0], host, *row[1:]) for row, host in zip(rows, hosts, strict=True)]
+    state = rows[0].index("state")
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     ends = ["", *[_end(process) for process in launch.processes]]
     for row, end in zip(rows, ends, strict=True):
         cells = [
-            cell.ljust(width) if i == 2 else cell.rjust(width)
+            cell.ljust(width) if i == state else cell.rjust(width)
             for i, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         lines.append(f"{'  '.join(cells)}  {end}".rstrip())
+    if launch.silent:
+        word = "node" if len(launch.silent) == 1 else "nodes"
+        lines.append(f"There is no word of {word} {', '.join(map(str, launch.silent))}.")
     return "\n".join(lines)
 
 

@@ -7,8 +7,11 @@
     watch       launches, waits and beats; what happens when another process fails
     launcher    `shardwise launch`: generations of processes, restarts
     workers     the processes of a generation on this machine; `output`: what they write;
-                `reports`: which failed first; `guard`: that none of them stays behind
+                `reports`: which failed first; `guard`: that none of them stays behind;
+                `shares`: how many run on which machine
     nodes       the launchers of many machines
+    board       what launches show to `shardwise top`; `looking`: what it finds there;
+                `mirror`: what launchers of many machines tell each other of it
     multihost   what programs of several processes do with host values: barriers, gathering
     exchange    how bytes go from process to process; tiles: those of arrays
     host_local  values of one process as parts of arrays, and back

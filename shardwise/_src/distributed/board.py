@@ -3,6 +3,7 @@
     FOLDER/1234/launch      by launcher 1234: what it runs, the processes, restarts
     FOLDER/1234/looked      touched by whoever looks
     FOLDER/1234/rank-2      by process 2: step, rates, bytes on devices, what it waits for
+    FOLDER/1234/node-1      by launcher 1234: what that of node 1 says of its processes
 
 A process writes its file while somebody looks, and else asks with each beat (a `stat`) whether
 somebody does. Files are JSON behind its length and checksum, written in one go: a reader sees one
@@ -39,6 +40,11 @@ def folder() -> Path:
     if own and Path(own).is_dir():
         return Path(own, "shardwise")
     return Path(tempfile.gettempdir(), f"shardwise-{os.getuid()}")
+
+
+def node_card(node: int) -> str:
+    """The name of the file with what another machine tells of its processes."""
+    return f"node-{node}"
 
 
 def make_private(path: Path) -> None:
@@ -247,6 +253,7 @@ class Notice:
         self.why = ""
         self.folder: Path | None = None
         self._card: Card | None = None
+        self._nodes: dict[int, Card] = {}
         self._lock = threading.Lock()
         try:
             own = _own_folder()
@@ -266,6 +273,15 @@ class Notice:
                 with suppress(OSError):
                     self._card.write(self._facts)
 
+    def show_node(self, node: int, record: dict[str, Any]) -> None:
+        """Says how things are on another machine."""
+        with self._lock:
+            if self._card is not None and self.folder is not None:
+                with suppress(OSError):
+                    if node not in self._nodes:
+                        self._nodes[node] = Card(self.folder / node_card(node))
+                    self._nodes[node].write(record)
+
     def clear(self) -> None:
         """Takes away the cards of processes that are to be started again."""
         if self.folder is not None:
@@ -275,7 +291,8 @@ class Notice:
         """At the end of the launch."""
         if self._card is not None and self.folder is not None:
             with self._lock:
-                self._card.close()
+                for card in (self._card, *self._nodes.values()):
+                    card.close()
                 self._card = None
             remove(self.folder)
             with suppress(OSError):  # other launches of the user are in it

@@ -26,7 +26,8 @@ from shardwise._src.distributed.board import Notice
 from shardwise._src.distributed.channel import Channel, Refused, connect
 from shardwise._src.distributed.cluster import at
 from shardwise._src.distributed.guard import Guard
-from shardwise._src.distributed.nodes import Nodes, Problem, Said, joining
+from shardwise._src.distributed.mirror import OPS, Mirror
+from shardwise._src.distributed.nodes import NONSENSE, Nodes, Problem, Said, joining
 from shardwise._src.distributed.output import write
 from shardwise._src.distributed.reports import Report, first, signal_name, verdict
 from shardwise._src.distributed.shares import Share, Shares, share_of, with_processes
@@ -204,6 +205,7 @@ class Lead:
     def __init__(self, here: Here):
         self._here, self._plan, self._events = here, here.plan, here.events
         self._nodes: Nodes | None = None
+        self._mirror: Mirror | None = None
         self._tls = _tls_files()
         self._done: set[int] = set()  # ranks here, and -k for node k, that have ended well
         self._others: set[Channel] = set()  # to the launchers that this generation runs at
@@ -214,7 +216,10 @@ class Lead:
         try:
             if self._plan.nodes > 1:
                 tls = coordinator.tls_context({"tls": self._tls and self._tls._asdict()})
-                self._nodes = Nodes(self._plan, self._listener(), tls, self._said)
+                self._mirror = Mirror(self._here.notice, 0, self._pass_on)
+                self._nodes = Nodes(
+                    self._plan, self._listener(), tls, self._said, self._mirror.hear
+                )
             status, text = self._generations()
         except Stopped as stop:
             status, text = 128 + stop.number, f"node 0 was stopped by {signal_name(stop.number)}"
@@ -223,12 +228,18 @@ class Lead:
             text = str(problem)
             raise
         finally:
+            if self._mirror is not None:
+                self._mirror.end()
             if self._nodes is not None:
                 self._nodes.tell("end", status=status, text=text)
                 self._nodes.close()
         if text:
             say(text)
         return status
+
+    def _pass_on(self, message: dict[str, Any], nodes: set[int] | None) -> None:
+        if self._nodes is not None:
+            self._nodes.pass_on(message, nodes)
 
     def _said(self, said: Said) -> None:
         self._events.post("said", said)
@@ -400,6 +411,7 @@ class Follower:
         self._here, self._plan, self._events = here, here.plan, here.events
         self._tls = _tls_files()
         self._channel: Channel | None = None
+        self._mirror = Mirror(here.notice, here.plan.node, self._pass_on)
         self._left: set[int] = set()  # ranks that have not ended well
 
     def run(self) -> int:
@@ -414,6 +426,7 @@ class Follower:
                     if end is not None:
                         return end
         finally:
+            self._mirror.end()
             self._here.stop()
             if self._channel is not None:
                 self._channel.close()
@@ -440,10 +453,13 @@ class Follower:
             return
         channel.keep_alive(self._plan.heartbeat)
         channel.send(joining(self._plan))
-        with suppress(ValueError, OSError):  # it is no launcher; or this one has ended
+        with suppress(*NONSENSE, OSError):  # it is no launcher; or this one has ended
             while (messages := channel.read(60.0)) is not None:
                 for message in messages:
-                    self._post(message)
+                    if message["op"] in OPS:
+                        self._mirror.hear(0, message)
+                    else:
+                        self._post(message)
         self._post(None)
 
     def _post(self, message: Any) -> None:
@@ -452,6 +468,10 @@ class Follower:
     def _send(self, op: str, **facts: Any) -> None:
         assert self._channel is not None
         self._channel.send({"op": op, **facts})
+
+    def _pass_on(self, message: dict[str, Any], _: Any) -> None:
+        if self._channel is not None:
+            self._channel.send(message)
 
     def _follow(self, message: Any) -> int | None:
         """Does what it is told; gives the exit status at the end."""

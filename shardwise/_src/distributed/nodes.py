@@ -6,6 +6,7 @@ Each has one connection to it; messages are lines of JSON:
     start               a generation begins: its coordinator's port, processes of each node
     failed, finished    what became of the processes of a node
     stop, stopped       they are to be ended; none is left
+    look, shown         somebody wants to see the processes of all nodes (`mirror`)
     end                 nothing is started any more, and what the launch ends with
 """
 
@@ -20,6 +21,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from shardwise._src.distributed.channel import Channel
+from shardwise._src.distributed.mirror import OPS
 from shardwise._src.distributed.reports import Report
 from shardwise._src.distributed.workers import Plan
 from shardwise._version import __version__
@@ -59,13 +61,14 @@ class Nodes:
 
     tls:  what their connections are secured by, if they are.
     post: called with what they say, from other threads.
+    hear: likewise, with the node and its message, of what goes between mirrors.
     """
 
     def __init__(
         self, plan: Plan, listener: socket.socket, tls: ssl.SSLContext | None,
-        post: Callable[[Said], None],
+        post: Callable[[Said], None], hear: Callable[[int, dict[str, Any]], None],
     ):
-        self._plan, self._tls, self._post = plan, tls, post
+        self._plan, self._tls, self._post, self._hear = plan, tls, post, hear
         self._listener = listener
         self._channels: dict[int, Channel] = {}
         self._lock = threading.Lock()
@@ -97,7 +100,10 @@ class Nodes:
             node = self._admit(channel)
             while node >= 0 and (messages := channel.read(60.0)) is not None:
                 for message in messages:
-                    self._post(self._said(node, channel, message))
+                    if message["op"] in OPS:
+                        self._hear(node, message)
+                    else:
+                        self._post(self._said(node, channel, message))
         channel.close()
         if node >= 0:
             with self._lock:
@@ -157,9 +163,14 @@ class Nodes:
 
     def tell(self, op: str, **facts: Any) -> set[Channel]:
         """Sends a message to all; gives the connections by which it is sent."""
-        channels = {*self._channels.values()}
+        return self.pass_on({"op": op, **facts}, None)
+
+    def pass_on(self, message: dict[str, Any], nodes: set[int] | None) -> set[Channel]:
+        """Sends a message to some nodes, or to all if None; gives the connections."""
+        rows = tuple(self._channels.items())
+        channels = {channel for node, channel in rows if nodes is None or node in nodes}
         for channel in channels:
-            channel.send({"op": op, **facts})
+            channel.send(message)
         return channels
 
     def close(self) -> None:
