@@ -182,6 +182,9 @@ def test_mistakes(tmp_path):
          "float.", manager().save, 1, 1, 0.5)  # fmt: skip
     says(ValueError, f"{what}.best: metric must be named, as the manager has no keep_best.",
          manager().best)  # fmt: skip
+    (tmp_path / "file").touch()
+    says(NotADirectoryError, f"{what}: {tmp_path}/file is a file. Name a folder for the "
+         "checkpoints.", CheckpointManager, tmp_path / "file")  # fmt: skip
     says(FileNotFoundError, f"{what}.restore: {tmp_path} has no checkpoint.",
          manager().restore)  # fmt: skip
 
@@ -192,3 +195,15 @@ def test_a_checkpoint_that_no_manager_wrote(tmp_path):
     manager = CheckpointManager(tmp_path, keep_best=(1, "loss", "min"))
     assert manager.steps() == [2] and manager.best() is None
     assert manager.metrics(2) == {} and manager.metadata(2) == about
+
+
+@pytest.mark.parametrize("where", ["local", "memory"])
+def test_the_folder_of_a_run_is_no_checkpoint(tmp_path, where):
+    at = folders(tmp_path)[where]
+    with CheckpointManager(at) as manager:
+        manager.save(3, 1)
+        manager.save(20, 1)
+    for call in (checkpoints.describe, checkpoints.restore):
+        says(CheckpointError, f"{call.__name__}: {at} has the checkpoints of a run: name one of "
+             f"them, such as {at}/step_00000020, or use CheckpointManager({str(at)!r}).",
+             call, at)  # fmt: skip

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import shardwise as sw
+from shardwise import checkpoints
 from shardwise.checkpoints import load_safetensors, safetensors_metadata, save_safetensors
 from shardwise.errors import CheckpointError
 from shardwise.sharding import NamedSharding, SingleDeviceSharding
@@ -157,3 +158,18 @@ def test_processes_write_into_one_file(tmp_path):
     assert [r.out for r in runs] == ["True\n", "True\n"]
     w = np.arange(77.0, dtype=np.float32).reshape(7, 11)
     assert all(np.array_equal(x, w) for x in load_safetensors(tmp_path / "t").values())
+
+
+def test_paths(tmp_path):
+    save, load = save_safetensors, load_safetensors
+    save(f"file://{tmp_path}/new/m.safetensors", {"a": np.ones(2)})
+    assert np.array_equal(load(tmp_path / "new/m.safetensors")["a"], [1, 1])
+    says(TypeError, "load_safetensors: path must be a text or a path; got 3 of type int.", load, 3)
+    says(ValueError, "load_safetensors: path is 's3://bucket/m.safetensors', and files of "
+         "safetensors are read and written on file systems only. Copy it to one, or use `save` and "
+         "`restore` for stores.", load, "s3://bucket/m.safetensors")  # fmt: skip
+    says(IsADirectoryError, f"save_safetensors: {tmp_path} is a folder. Name a file in it.",
+         save, tmp_path, {"a": np.ones(2)})  # fmt: skip
+    checkpoints.save(tmp_path / "c", 1)
+    says(IsADirectoryError, f"load_safetensors: {tmp_path}/c is a folder, which has a checkpoint: "
+         "read it by `restore`.", load, tmp_path / "c")  # fmt: skip

@@ -224,6 +224,10 @@ class CheckpointManager:
         """Removes what writers that are dead have left."""
         folder = self._place.folder
         if folder is not None:
+            if folder.is_file():
+                raise NotADirectoryError(
+                    f"CheckpointManager: {folder} is a file. Name a folder for the checkpoints."
+                )
             folder.mkdir(parents=True, exist_ok=True)
             places.clean(folder)
             return

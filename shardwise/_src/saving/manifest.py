@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -25,6 +26,7 @@ from shardwise._src.types.dtypes import canonicalize
 from shardwise._version import __version__
 
 FORMAT, VERSION = "shardwise.checkpoint", 1
+_STEP = re.compile(r"step_\d+$")  # names of the checkpoints of a run
 _WIDEST = 100  # characters of a line of metadata
 
 
@@ -322,6 +324,12 @@ def _none(what: str, place: Place) -> Exception:
     if "_METADATA" in there or "_CHECKPOINT_METADATA" in there:
         return CheckpointError(
             f"{what}: {place.text} is a checkpoint of Orbax: read it by load_orbax."
+        )
+    steps = sorted({top for name in there if _STEP.match(top := name.partition("/")[0])})
+    if steps:
+        return CheckpointError(
+            f"{what}: {place.text} has the checkpoints of a run: name one of them, such as "
+            f"{place.text}/{steps[-1]}, or use CheckpointManager({place.text!r})."
         )
     some = ", ".join([*there[:3], "..."] if len(there) > 3 else there)
     return CheckpointError(

@@ -31,7 +31,7 @@ from shardwise._src.ops.placement import placed_over
 from shardwise._src.saving.chunks import Bounds, converted, on_devices
 from shardwise._src.saving.manager import step_together
 from shardwise._src.saving.manifest import canonicalize_name
-from shardwise._src.saving.places import sync
+from shardwise._src.saving.places import MANIFEST, Place, sync
 from shardwise._src.saving.sources import Source, sources
 from shardwise._src.saving.structure import ends_of, take_apart
 
@@ -73,9 +73,11 @@ def save_safetensors(
       TypeError: the tree has something else than arrays; the format has not an array's dtype; or
         metadata are no texts.
       ValueError: two arrays would have the same name.
+      IsADirectoryError: the path is a folder.
       RuntimeError: another process failed.
     """
     what = "save_safetensors"
+    target = _file(what, path)
     node, ends = take_apart(what, "tree", tree)
     for _, where, end in ends_of(node, path="tree"):
         if end.kind not in ("array", "none"):
@@ -87,12 +89,12 @@ def save_safetensors(
     names = [".".join(end.steps) or "value" for end in ends]
     _check_sources(what, names, own)
     head, starts = _header(what, names, own, metadata)
-    target = Path(path).absolute()
     beside = target.with_name(f".{target.name}.saving")
     number = next(_numbers)
 
     def prepare() -> None:
         if process_index() == 0:
+            beside.parent.mkdir(parents=True, exist_ok=True)
             with open(beside, "wb") as file:
                 file.write(head)
                 file.truncate(len(head) + sum([s.entry.nbytes for s in own]))
@@ -186,10 +188,12 @@ def load_safetensors(path: str | PathLike[str], shardings: Any = None) -> dict[s
 
     Raises:
       FileNotFoundError: there is no file.
+      IsADirectoryError: it is a folder.
       CheckpointError: it is no such file, damaged, or has a dtype that is not known here.
     """
     what = "load_safetensors"
-    tensors, _ = _read_header(what, Path(path))
+    file = _file(what, path)
+    tensors, _ = _read_header(what, file)
     places: Sequence[Any] = [None] * len(tensors)
     if shardings is not None:
         tree = dict.fromkeys(tensors, 0)
@@ -198,12 +202,34 @@ def load_safetensors(path: str | PathLike[str], shardings: Any = None) -> dict[s
         ), strict=True))  # fmt: skip
         places = [by_name[name] for name in tensors]
     rows = zip(tensors.items(), places, strict=True)
-    return {name: _load(what, Path(path), name, t, place) for (name, t), place in rows}
+    return {name: _load(what, file, name, t, place) for (name, t), place in rows}
 
 
 def safetensors_metadata(path: str | PathLike[str]) -> dict[str, str]:
     """The texts in the header of a file, by name."""
-    return _read_header("safetensors_metadata", Path(path))[1]
+    what = "safetensors_metadata"
+    return _read_header(what, _file(what, path))[1]
+
+
+def _file(what: str, path: Any) -> Path:
+    """The file at a path.
+
+    Raises:
+      TypeError: it is neither text nor a path.
+      ValueError: it is the address of a store.
+      IsADirectoryError: it is a folder.
+    """
+    place = Place.at(what, path)
+    if place.folder is None:
+        raise ValueError(
+            f"{what}: path is {place.text!r}, and files of safetensors are read and written on "
+            "file systems only. Copy it to one, or use `save` and `restore` for stores."
+        )
+    if place.folder.is_dir():
+        is_one = (place.folder / MANIFEST).exists()
+        way = ", which has a checkpoint: read it by `restore`." if is_one else ". Name a file in it."
+        raise IsADirectoryError(f"{what}: {place.folder} is a folder{way}")
+    return place.folder
 
 
 def _load(what: str, path: Path, name: str, t: _Tensor, place: Any) -> Any:
