@@ -227,8 +227,8 @@ def _file(what: str, path: Any) -> Path:
         )
     if place.folder.is_dir():
         is_one = (place.folder / MANIFEST).exists()
-        way = ", which has a checkpoint: read it by `restore`." if is_one else ". Name a file in it."
-        raise IsADirectoryError(f"{what}: {place.folder} is a folder{way}")
+        way = "read the checkpoint in it by `restore`" if is_one else "name a file in it"
+        raise IsADirectoryError(f"{what}: {place.folder} is a folder; {way}.")
     return place.folder
 
 
