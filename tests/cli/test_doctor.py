@@ -88,7 +88,7 @@ def quickly():
     else:
         assert "  ok one process          collectives over 8 virtual CPU devices give" in out
         for kind in KINDS:
-            measured = r"256 bytes of each device: +[\d,]+ us, +[\d.]+ GB/s"
+            measured = r"256 bytes of each device: +[\d,]+ us\n"
             assert re.search(f"       {kind} +{measured}", out)
     assert "two processes" not in out
     assert re.search(r"\n\nall (is well|works; \d+ things? could be better \(->\))\n$", out)
@@ -215,12 +215,33 @@ def test_a_launch_that_hangs_leaves_nothing(tmp_path):
 def test_what_is_slow_has_advice():
     row: dict[str, object] = {"collective": "permute", "bytes": 256, "seconds": 0.02, "devices": 8}
     slow = selftest._measured(row)
-    assert slow.text == "      256 bytes of each device:   20,000 us,   0.000 GB/s"
+    assert slow.text == "      256 bytes of each device:   20,000 us"
     assert slow.advice == (
         "this is slow: do other programs use the processors (`uptime`), or is their number limited "
         "(a container's quota)?"
     )
     assert selftest._measured(row | {"seconds": 0.001}).advice == ""
+    large = selftest._measured(row | {"bytes": 1 << 20})
+    assert large.text == "1,048,576 bytes of each device:   20,000 us,   0.052 GB/s"
+
+
+def test_lines_fit_a_terminal():
+    path = "/a/long/path/that-stays-in-one-piece/as-it-may-be-copied"
+    part = doctor.Found("part", [
+        Line(True, "name", f"some words before {path}: and words behind it\nsecond", "do this, and "
+             "that, and at the end of it also something else"), Line(None, "other", ""),
+    ])  # fmt: skip
+    assert doctor.shown(part, 70).splitlines() == [
+        "part",
+        "  ok name                 some words before",
+        f"                          {path}:",
+        "                          and words behind it",
+        "                          second",
+        "                          -> do this, and that, and at the end of it",
+        "                             also something else",
+        "     other                ",
+    ]
+    assert max(map(len, doctor.shown(part).splitlines())) > 100
 
 
 OTHERS = [

@@ -171,5 +171,5 @@ def test_paths(tmp_path):
     says(IsADirectoryError, f"save_safetensors: {tmp_path} is a folder; name a file in it.",
          save, tmp_path, {"a": np.ones(2)})  # fmt: skip
     checkpoints.save(tmp_path / "c", 1)
-    says(IsADirectoryError, f"load_safetensors: {tmp_path}/c is a folder; read the checkpoint in it by "
-         "`restore`.", load, tmp_path / "c")  # fmt: skip
+    says(IsADirectoryError, f"load_safetensors: {tmp_path}/c is a folder; read the checkpoint "
+         "in it by `restore`.", load, tmp_path / "c")  # fmt: skip

@@ -14,7 +14,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -25,6 +27,7 @@ from shardwise._src.runtime import cuda
 from shardwise._version import __version__
 
 SECONDS, QUICK = 53.0, 7.5  # that programs may take, all together
+_TEXTS_AT = 26  # the column of texts, beside names
 SPARE = 6.0  # beyond that, for those that hang to be ended
 EPILOG = """examples:
   shardwise doctor            everything, in less than a minute
@@ -76,10 +79,11 @@ def run(arguments: Sequence[str]) -> int:
     asked = parser().parse_args(list(arguments))
     clock, begin = Clock(QUICK if asked.quick else SECONDS), time.monotonic()
     found = []
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for name, section in sections(clock, asked.quick).items():
         found.append(Found(name, within(clock.left() + SPARE, section, name)))
         if not asked.json:
-            print(shown(found[-1]), flush=True)
+            print(shown(found[-1], width), flush=True)
     seconds = time.monotonic() - begin
     problems = [line for part in found for line in part.lines if line.ok is False]
     if asked.json:
@@ -90,17 +94,26 @@ def run(arguments: Sequence[str]) -> int:
     return 1 if problems else 0
 
 
-def shown(part: Found) -> str:
-    """A section in lines."""
+def shown(part: Found, width: int | None = None) -> str:
+    """A section in lines. width: of the terminal, where there is one."""
     lines = [part.name]
     for line in part.lines:
         mark = {True: "ok", False: "!!", None: "  "}[line.ok]
-        first, *others = line.text.splitlines() or [""]
-        lines.append(f"  {mark} {line.name:<20} {first}")
-        lines += [f"     {'':<20} {other}" for other in others]
-        if line.advice:
-            lines.append(f"     {'':<20} -> {line.advice}")
+        texts = [row for text in line.text.splitlines() for row in _rows(text, width)] or [""]
+        advice = _rows(f"-> {line.advice}", width, "   ") if line.advice else []
+        names = [f"  {mark} {line.name:<20} ", *[" " * _TEXTS_AT] * (len(texts) + len(advice))]
+        lines += map(str.__add__, names, [*texts, *advice])
     return "\n".join(lines) + "\n"
+
+
+def _rows(text: str, width: int | None, indent: str = "") -> list[str]:
+    """A text in rows beside the names, between spaces only: paths and addresses stay whole."""
+    if width is None or _TEXTS_AT + len(text) <= width:
+        return [text]
+    return textwrap.wrap(
+        text, max(20, width - _TEXTS_AT), subsequent_indent=indent, break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def verdict(found: Sequence[Found]) -> str:

@@ -118,8 +118,9 @@ def _lines(name: str, where: str, ran: Ran) -> Iterator[Line]:
 
 def _measured(row: dict[str, object]) -> Line:
     seconds, size = float(str(row["seconds"])), int(str(row["bytes"]))
-    rate = size / seconds
-    text = f"{size:>9,} bytes of each device: {seconds * 1e6:>8,.0f} us, {rate / 1e9:>7.3f} GB/s"
+    text = f"{size:>9,} bytes of each device: {seconds * 1e6:>8,.0f} us"
+    if size > 2 * SMALL:  # of few bytes the time is that of any message
+        text += f", {size / seconds / 1e9:>7.3f} GB/s"
     slow = seconds > SLOW and size <= 2 * SMALL
     advice = (
         "this is slow: do other programs use the processors (`uptime`), or is their number "
