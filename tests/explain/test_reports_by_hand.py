@@ -404,8 +404,8 @@ def test_described_devices_beside_real_ones():
     ids = [d.id for d in MESH.devices.flat]
     assert str(caught.value) == (
         "<lambda> got arguments on different devices: a of type f32[8,4] is on 8 devices "
-        f"that are not there, b of type f32[4,4] on devices {ids}. Give `ShapeDtypeStruct`s over "
-        "the same AbstractMesh for both."
+        f"that are not there, b of type f32[4,4] on devices {ids}. Use shardings over the same "
+        "AbstractMesh for both."
     )
 
 

@@ -103,6 +103,12 @@ def cause(
         return f"{eqn.op.name} asks for another sharding"
     if not here or flow is None:
         return "the partitioner moves parts of it between devices"
+    if eqn.op.programs:
+        return (
+            _along_steps(eqn, flow, parts, here)
+            or _given(outs, given, here)
+            or f"the partitioner moves what {eqn.op.name} takes, holds or gives between devices"
+        )
     dims = _dims(eqn)
     combined = _combined(eqn, dims, ins, here)
     disagreement = _disagreement(dims, ins, outs, here)
@@ -188,6 +194,20 @@ def _worked(
         for i, d, split in _along(specs, here):
             if factors is None or factors[i][d] not in shared:
                 return f"{eqn.op.name} works along dimension {d} of {who} {i}, which {split}"
+    return ""
+
+
+def _along_steps(eqn: Equation, flow: Flow, parts: Refined, here: set[Any]) -> str:
+    """A scan along a split dimension; all values of the shape of one that it reads are so split."""
+    p = eqn.params
+    xs = eqn.inputs[p["num_consts"] + p["num_carry"] :] if eqn.op.name == "scan" else ()
+    for x in xs:
+        alike = [parts.dims(place and place[1]) for shape, place in flow.operands
+                 if shape == x.aval.shape]  # fmt: skip
+        split = [spec[0] for spec in alike if spec and here & set(spec[0])]
+        if split and len(split) == len(alike):
+            text = _type_text(x.aval, alike[0])
+            return f"scan goes along dimension 0 of {text}, which {_splits(split[0], here)}"
     return ""
 
 

@@ -34,7 +34,7 @@ from shardwise._src.explain.report import (
     Seconds,
     merged,
 )
-from shardwise._src.explain.widened import as_sent, product_dtype
+from shardwise._src.explain.widened import as_sent, hlo_name, product_dtype
 from shardwise._src.explain.work import work_of
 from shardwise._src.lowering.emitter import NUMBERED
 from shardwise._src.messages.source import line_of, names_of, scope_of
@@ -46,6 +46,8 @@ from shardwise._src.types.devices import is_described
 from shardwise._src.types.sharding import NamedSharding
 
 TIMEOUT = 300.0  # seconds for compiling a program for devices that are not there
+_COPIES = {"copy", "convert", "bitcast", "transpose", "parameter", "get-tuple-element",
+           "copy-start", "copy-done"}  # fmt: skip
 _EQUATION = re.compile(rf"{NUMBERED}(\d+)(?=[/:)\"]|$)")
 _JOINED = re.compile(r"(?:^|(?<=/))\(")  # a parenthesis that begins a part of a path
 
@@ -189,12 +191,19 @@ class _Compiled:
         placed = [n for n in path if self.equations[n].site is not None]
         return (placed or path)[-1]
 
+    @functools.cached_property
+    def callers(self) -> dict[str, Instruction]:
+        """What runs a computation: a loop, a branch, a call."""
+        return {name: i for _, i in self.hlo if i.opcode != "fusion" for name, _ in i.called}
+
     def nearest(self, name: str) -> list[list[int]]:
         """The path of what an instruction without one is for, or else of what it takes."""
         users: dict[str, list[str]] = defaultdict(list)
-        for _, instruction in self.hlo:
+        for within, instruction in self.hlo:
             for operand in instruction.operands:
                 users[operand].append(instruction.name)
+            if instruction.root and within in self.callers:
+                users[instruction.name].append(self.callers[within].name)
         taken = {i.name: list(i.operands) for _, i in self.hlo}
         for steps in (users, taken):
             seen, front = {name}, [name]
@@ -333,22 +342,70 @@ class _Making(_Compiled):
         return tuple([self.buffer(p) for p in places(self.found.buffers, self.found.module)])
 
     def buffer(self, place: Place) -> Buffer:
-        hidden = len(self.plan.constants)
-        if 0 <= place.parameter < hidden:
-            return Buffer(place.bytes, "constant", "an array that the function closes over", "")
-        if place.parameter >= hidden:
-            number = place.parameter - hidden
-            name = self.plan.names[number] if number < len(self.plan.names) else f"args[{number}]"
-            return Buffer(place.bytes, place.kind, name, "")
-        instruction: Instruction | None = self.instructions.get(place.instruction)
-        paths = paths_of(instruction.op_name) if instruction is not None else []
-        if not paths:
-            made = instruction.opcode if instruction is not None else "?"
-            return Buffer(place.bytes, place.kind, made, "")
-        number = self.known(paths[0])
-        return Buffer(
-            place.bytes, place.kind, self.call(number), _line(self.equations[number])[0]
-        )
+        if place.parameter >= 0:
+            return Buffer(place.bytes, *self.argument(place.parameter, place.kind), "")
+        what, line = self.made_by(self.instructions.get(place.instruction))
+        return Buffer(place.bytes, place.kind, what, line)
+
+    def argument(self, number: int, kind: str) -> tuple[str, str]:
+        """What the program takes, by its number, the hidden ones first: its kind, its path."""
+        names, number = self.plan.names, number - len(self.plan.constants)
+        if number < 0:
+            return "constant", "an array that the function closes over"
+        return kind, names[number] if number < len(names) else f"args[{number}]"
+
+    def made_by(self, made: Instruction | None) -> tuple[str, str]:
+        """What makes a value, and its line: an equation, or a copy of what one makes.
+
+        Fusions have no names of their own; what is inside has. Copies and conversions that XLA
+        adds are of what they take; what a loop's body takes is the loop's.
+        """
+        i, copied, seen = made, "", set[str]()
+        while i is not None and i.name not in seen:
+            seen.add(i.name)
+            inside = self.hlo.computations.get(i.called[0][0], []) if i.opcode == "fusion" else []
+            for one in (i, *_from_the_root(inside)):
+                if found := paths_of(one.op_name):
+                    number = self.known(found[0])
+                    eqn = self.equations[number]
+                    own = {hlo_name(v.aval.dtype) for v in eqn.outputs}
+                    copy = f"{copied} copy of " if copied and copied not in own else ""
+                    return f"{copy}{self.call(number)}", _line(eqn)[0]
+            if i.name in self.parameters:
+                copy = f"{copied} copy of " if copied else ""
+                return f"{copy}{self.argument(self.parameters[i.name], '')[1]}", ""
+            opcodes = {one.opcode for one in inside or [i]}
+            if not opcodes <= _COPIES:
+                break
+            if "convert" in opcodes:
+                copied = copied or i.arrays[0].dtype
+            within = "" if i.operands else self.within.get(i.name, "")
+            i = self.callers.get(within) if within else self.instructions.get(i.operands[0])
+        return ("?" if made is None else made.opcode), ""
+
+    @functools.cached_property
+    def within(self) -> dict[str, str]:
+        """The computations of their parameters."""
+        return {i.name: name for name, i in self.hlo if i.opcode == "parameter"}
+
+    @functools.cached_property
+    def parameters(self) -> dict[str, int]:
+        """The arguments of the program, each with its number."""
+        entry = self.hlo.computations[self.hlo.entry]
+        numbers = [(i.name, re.search(r" parameter\((\d+)\)", i.line)) for i in entry]
+        return {name: int(found[1]) for name, found in numbers if found is not None}
+
+
+def _from_the_root(computation: Sequence[Instruction]) -> Iterator[Instruction]:
+    """The instructions of a computation, the nearest to what it gives first."""
+    known = {i.name: i for i in computation}
+    front = [i for i in computation if i.root]
+    seen = set[str]()
+    while front:
+        yield from front
+        seen.update([i.name for i in front])
+        names = dict.fromkeys([o for i in front for o in i.operands if o not in seen])
+        front = [known[name] for name in names if name in known]
 
 
 def _memory(found: Inspection) -> Memory:

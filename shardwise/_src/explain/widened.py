@@ -38,10 +38,16 @@ def product_dtype(dtype: str, equation: Equation, machine: Machine) -> str:
     return _narrowed(ArrayShape(dtype, (8,)), own).dtype
 
 
+def hlo_name(dtype: Any) -> str:
+    """A dtype as HLO writes it: `f8e4m3fn`, `s32`."""
+    name = short_name(dtype).replace("_", "")
+    return f"s{name[1:]}" if name[:1] == "i" and name[1:].isdigit() else name
+
+
 def _only(types: Iterable[Any], machine: Machine) -> str:
     """The one dtype of values, as HLO writes it; '' if it is not one that the machine has."""
-    found = {short_name(t.dtype) for t in types if is_float(t.dtype)}
-    name = found.pop().replace("_", "") if len(found) == 1 else ""
+    found = {hlo_name(t.dtype) for t in types if is_float(t.dtype)}
+    name = found.pop() if len(found) == 1 else ""
     return name if name in machine.flops else ""
 
 

@@ -58,6 +58,7 @@ class Emitter(Manual, Instructions, Kernels, Partitioned):
         # and lines have their positions in it for names.
         self._located = located
         self._around: Any = None  # the equation whose rule writes others, which have no sites
+        self._number = ""  # the location of what is written for it, where lines have numbers
         self.scope: str | None = None  # the names that lines say they are in, where they do
         self.platform = "cpu"
         self.host_numbers: dict[Any, int] = {}  # of the host functions that the module calls
@@ -135,12 +136,16 @@ class Emitter(Manual, Instructions, Kernels, Partitioned):
             parts = outer, scope_of(eqn.site), own
             name = "/".join([part for part in parts if part])
             self.scope = "/".join([part for part in parts[:2] if part])
+        number = self._number
+        if isinstance(self._located, list):
+            self._number = f' loc("{NUMBERED}{len(self._located)}")'
+            self._located.append(eqn)
         self._around = eqn
         self._equation(eqn, env)
         self.scope, self._around = outer, around
-        if isinstance(self._located, list):
-            self._located.append(eqn)
-            self._note(begin, f' loc("{NUMBERED}{len(self._located) - 1}")')
+        if self._number:
+            self._note(begin, self._number)
+            self._number = number
             return
         file, line, function = line_of(eqn.site) if self._located else ("", 0, "")
         place = f"({quoted(file)}:{line}:0)" if eqn.site is not None and self._located else ""
@@ -317,6 +322,8 @@ class Emitter(Manual, Instructions, Kernels, Partitioned):
         """The text of a region whose lines `write` adds."""
         lines, self.lines = self.lines, []
         write()
+        if self._number:  # what is written around the equations of a loop's body, say
+            self._note(0, self._number)
         body, self.lines = self.lines, lines
         return "\n".join(body)
 
@@ -336,7 +343,7 @@ class Emitter(Manual, Instructions, Kernels, Partitioned):
         new = (Emitter if left == 1 else type(self))(self.meshes, left, self._located)
         new.manual, new.platform, new.host_numbers = own, self.platform, self.host_numbers
         new.functions, new.taken, new.count = self.functions, self.taken, self.count
-        new.scope, new._around = self.scope, self._around
+        new.scope, new._around, new._number = self.scope, self._around, self._number
         return new
 
     def beside(self, platform: str) -> Emitter:

@@ -134,10 +134,21 @@ def _flow(ops: list[Any]) -> Flow:
         shape = tuple(ir.RankedTensorType(value.type).shape)
         return shape, _sharding_of(_holder(value), value)
 
+    last = ops[-1]
     made = [result for op in ops for result in op.results]
-    taken = [x for op in ops for x in op.operands if x not in made]
+    taken = [x for op in ops for x in op.operands if x not in made and not _inside(x, last)]
     unique = [x for i, x in enumerate(taken) if x not in taken[:i]]
     return Flow([described(x) for x in unique], [described(x) for x in ops[-1].results])
+
+
+def _inside(value: Any, op: Any) -> bool:
+    """Whether a value is one of the regions that an operation holds, as the state of a loop is."""
+    from jaxlib.mlir import ir
+
+    at = value.owner.owner if isinstance(value.owner, ir.Block) else value.owner.parent
+    while at is not None and at != op:
+        at = at.operation.parent
+    return at is not None
 
 
 def _holder(value: Any) -> Any:
