@@ -100,9 +100,13 @@ import numpy as np
 import shardwise as sw
 from shardwise import checkpoints
 from shardwise.sharding import NamedSharding, PartitionSpec as P
+from shardwise._src.runtime import backend
 from shardwise._src.saving import restoring
 
-folder, me = sys.argv[1], sw.process_index()
+folder = sys.argv[1]
+before = checkpoints.restore(folder + "/a")["x"]
+assert type(before) is np.ndarray and not backend.is_started()
+me = sw.process_index()
 mesh = sw.make_mesh((sw.device_count(),), ("x",))
 pair = NamedSharding(sw.sharding.Mesh(sw.devices()[:2], "x"), P("x"))
 split = NamedSharding(mesh, P("x"))

@@ -64,7 +64,8 @@ def span_of(what: str, shardings: Any, like: Any) -> tuple[int, ...] | None:
         places = [getattr(end.value, "sharding", None) for end in take_apart(what, "like", like)[1]]
     spans = [processes.span_of(p.devices) for p in map(bare, places) if isinstance(p, Sharding)]
     ranks = {rank for span in spans if span is not None for rank in span}
-    return tuple(sorted(ranks)) if process_index() in ranks else None
+    # `process_index` starts the devices, which NumPy arrays do not need.
+    return tuple(sorted(ranks)) if ranks and process_index() in ranks else None
 
 
 def _agreed(

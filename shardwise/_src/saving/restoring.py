@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.api.placement import process_count
 from shardwise._src.api.prefixes import broadcast_prefix
 from shardwise._src.api.shapes import ShapeDtypeStruct
 from shardwise._src.arrays.array import Array
@@ -32,7 +31,7 @@ from shardwise._src.moving import parts, transfer
 from shardwise._src.moving.targets import as_placement, is_sharding_leaf
 from shardwise._src.ops.placement import placed_over
 from shardwise._src.random.keys import wrap_key_data
-from shardwise._src.runtime import memory
+from shardwise._src.runtime import memory, processes
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.saving.agreeing import in_agreement, span_of
 from shardwise._src.saving.arrays import LimitInFlightBytes
@@ -316,13 +315,13 @@ class _Reader:
         if _on_host(entry, wanted):
             (out,) = memory.blocks(1, shape, dtype)
             bounds = tuple([(0, n) for n in shape])
-            await self._part(store, bounds, out, process_count() == 1)
+            await self._part(store, bounds, out, processes.link() is None)
             return self._from_host(out, wanted)
         sharding = bare(wanted.place)
         found = parts.distinct_parts(sharding, shape)
         on: list[list[Array]] = [[] for _ in found]
         taken = _taken_over(sharding)
-        alone = process_count() == 1 or sharding.tiling(len(shape)).replicas == 1
+        alone = processes.link() is None or sharding.tiling(len(shape)).replicas == 1
         blocks: Sequence[np.ndarray | None] = [None] * len(found)
         if taken and len({part.shape for part in found}) == 1:
             blocks = memory.blocks(len(found), found[0].shape, dtype)
