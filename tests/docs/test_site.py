@@ -25,7 +25,7 @@ SITE = Path(os.environ.get("DOCS_SITE", ""))
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
 LOADS = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src"}
-WIDTHS = (390, 1280)
+WIDTHS = (390, 1180, 1280, 1340, 1510)
 SHOWN = ["index", "tutorials/one_to_many", "migration/pytorch", "api/shardwise.numpy", "options",
          "errors/ShapeError", "design/0034-documentation-site", "processes"]  # fmt: skip
 
@@ -110,6 +110,21 @@ def test_every_public_name_is_in_the_reference():
     assert count > 2000
 
 
+def test_messages_of_errors_are_marked_as_prose():
+    for path in (SITE / "errors").glob("*.html"):
+        text = path.read_text()
+        for block in re.findall(r'<div class="([^"]*)"><div class="highlight"><pre>(.*)', text):
+            begins = re.match(r"(<span></span>)?\w+(Error|Failure): ", block[1]) is not None
+            assert ("message" in block[0].split()) == begins, (path, block)
+    assert 'class="message highlight-text ' in (SITE / "errors/ShapeError.html").read_text()
+
+
+def test_modules_are_listed_by_their_last_names():
+    text = (SITE / "index.html").read_text()
+    assert re.search(r'href="api/shardwise.checkpoints.html">checkpoints</a>', text)
+    assert "Copyright" not in text
+
+
 def test_every_document_is_a_page():
     root = Path(__file__).resolve().parents[2]
     for path in (root / "docs").rglob("*.md"):
@@ -158,6 +173,32 @@ addEventListener('load', () => {
   document.getElementById('out').textContent = JSON.stringify(out);
 });
 """
+
+
+LONG = "tutorials/one_to_many"
+
+
+@in_a_browser
+@pytest.mark.parametrize("width, room", [(1280, 100), (1600, 100), (1100, 80)])
+def test_lines_of_code_fit(width, room, tmp_path):
+    """room: columns of code that are seen without scrolling."""
+    measure = """
+addEventListener('load', () => {
+  const inner = document.querySelector('iframe').contentDocument;
+  const pre = inner.querySelector('div.highlight pre'), probe = inner.createElement('span');
+  probe.textContent = 'x'.repeat(100);
+  pre.append(probe);
+  const style = getComputedStyle(pre);
+  const inside = pre.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+  const columns = inside / probe.getBoundingClientRect().width * 100;
+  document.getElementById('out').textContent = JSON.stringify(columns);
+});
+"""
+    page = tmp_path / "frame.html"
+    frame = f'<iframe width="{width}" height="900" src="file://{SITE}/{LONG}.html"></iframe>'
+    page.write_text(f'<script>{measure}</script><pre id="out"></pre>{frame}')
+    shown = in_browser(f"file://{page}", tmp_path, width=1700)
+    assert float(re.findall(r'<pre id="out">(.+?)</pre>', shown)[-1]) >= room
 
 
 @in_a_browser

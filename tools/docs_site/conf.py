@@ -1,9 +1,11 @@
 """Sphinx's settings for the site. Nothing in it is loaded from elsewhere."""
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
 
+from docutils import nodes
 from sphinx import addnodes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,6 +26,7 @@ html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_copy_source = False
 html_show_sphinx = False
+html_show_copyright = False  # LICENSE has it
 html_use_index = True
 html_theme_options = {"navigation_with_keys": True}
 
@@ -54,6 +57,17 @@ def link_types(app: Any, doctree: Any) -> None:
             node.replace_self(node.children)
 
 
+MESSAGE = re.compile(r"[\w.]*(Error|Warning|Failure): \S")
+
+
+def mark_messages(app: Any, doctree: Any) -> None:
+    """Has messages of errors, which are prose, break where there is no room."""
+    for block in doctree.findall(nodes.literal_block):
+        if block.get("language") == "text" and MESSAGE.match(block.astext()):
+            block["classes"].append("message")
+
+
 def setup(app: Any) -> dict[str, bool]:
     app.connect("doctree-read", link_types)
+    app.connect("doctree-read", mark_messages)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -204,7 +204,8 @@ class Reference:
             first = " ".join((inspect.getdoc(module) or "").split("\n\n")[0].split())
             lines += [f"   * - :doc:`{module.__name__}`", f"     - {inline(first)}"]
         shown = [m.__name__ for m in self.modules if m.__name__.count(".") < 2]
-        lines += ["", ".. toctree::", "   :hidden:", "", *[f"   {name}" for name in shown], ""]
+        rows = [f"   {name.removeprefix('shardwise.')} <{name}>" for name in shown]
+        lines += ["", ".. toctree::", "   :hidden:", "", *rows, ""]
         return "\n".join(lines)
 
     def pages(self) -> dict[str, str]:
