@@ -14,7 +14,7 @@ import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise._src.moving import transfer
-from shardwise._src.runtime import backend, host
+from shardwise._src.runtime import backend, buffers, host
 from shardwise.sharding import GSPMDSharding, NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import COPY, donated
@@ -143,7 +143,7 @@ def test_no_visit_to_the_host_over_the_same_devices(monkeypatch):
     assert len(whole) == 10
     arrays = [sw.device_put(VALUES, t) for t in whole.values()]
     with monkeypatch.context() as patch:
-        for module, function in ((backend, "fetch_one"), (host, "shard_view"), (backend, "put")):
+        for module, function in ((buffers, "fetch_one"), (host, "shard_view"), (buffers, "put")):
             patch.setattr(module, function, lambda *a, f=function, **k: fetches.append(f))
         moved = [sw.device_put(x, t) for x, t in itertools.product(arrays, whole.values())]
     assert fetches == []

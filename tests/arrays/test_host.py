@@ -13,7 +13,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as snp
 from shardwise._src.arrays.array import Array
-from shardwise._src.runtime import backend, host
+from shardwise._src.runtime import buffers, host
 from tests.helpers.errors import fails
 from tests.helpers.placed import DEVICES, DTYPES, PLACES, ROWS, placed
 
@@ -53,10 +53,10 @@ def test_a_value_on_one_cpu_is_not_copied():
 def test_all_copies_start_before_the_first_is_waited_for_each_once(place, monkeypatch):
     values, x = placed(place, "even")
     done = []
-    fetch = backend.fetch_one
+    fetch = buffers.fetch_one
     monkeypatch.setattr(Array, "_is_on_cpu", lambda self: False)
-    monkeypatch.setattr(backend, "start_fetch", lambda raw: done.append("start"))
-    monkeypatch.setattr(backend, "fetch_one", lambda *a: done.append("wait") or fetch(*a))
+    monkeypatch.setattr(buffers, "start_fetch", lambda raw: done.append("start"))
+    monkeypatch.setattr(buffers, "fetch_one", lambda *a: done.append("wait") or fetch(*a))
     distinct = {str(i) for i in x.sharding.devices_indices_map(x.shape).values()}
     x.copy_to_host_async()
     assert done == ["start"] * len(distinct)

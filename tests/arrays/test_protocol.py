@@ -13,7 +13,7 @@ import shardwise.numpy as snp
 from shardwise import lax
 from shardwise._src.arrays.array import Array
 from shardwise._src.running.eager import EAGER, Eager
-from shardwise._src.runtime import backend
+from shardwise._src.runtime import buffers
 from shardwise.sharding import NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.placed import DEVICES, DTYPES, PLACES, ROWS, placed, values
@@ -46,7 +46,7 @@ def test_iteration_runs_a_program_for_many_rows_and_leaves_the_host_out(place, m
     x = sw.device_put(np.arange(200, dtype=np.float32).reshape(200, 1), PLACES[place])
     list(x)  # fills the caches: the programs, and the numbers where chunks begin
     for name in ("fetch_one", "put"):
-        monkeypatch.setattr(backend, name, None)
+        monkeypatch.setattr(buffers, name, None)
     monkeypatch.setattr(Array, "_fetch", None)
     launches = []
     run = EAGER.call

@@ -8,7 +8,7 @@ import pytest
 
 import shardwise as sw
 from shardwise._src.moving import transfer
-from shardwise._src.runtime import backend, cuda, host
+from shardwise._src.runtime import buffers, cuda, host
 from shardwise.sharding import Mesh, NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
 
@@ -51,7 +51,7 @@ def test_the_host_is_not_visited(gpus, monkeypatch):
     source, *targets = places(gpus)
     x = sw.device_put(np.ones((8, 8), np.float32), source)
     with monkeypatch.context() as patch:
-        for module, name in ((backend, "fetch_one"), (host, "shard_view"), (backend, "put")):
+        for module, name in ((buffers, "fetch_one"), (host, "shard_view"), (buffers, "put")):
             patch.delattr(module, name)
         moved = [sw.device_put(x, target) for target in targets]
     for y in moved:

@@ -14,7 +14,7 @@ from shardwise._src.arrays.array import Array
 from shardwise._src.moving import from_host as tiles
 from shardwise._src.moving import regions, transfer
 from shardwise._src.moving import ways as ways_of
-from shardwise._src.runtime import backend, host, memory
+from shardwise._src.runtime import buffers, host, memory
 from shardwise.sharding import AxisType, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.meshes import DEVICES, MESH, PLACES
@@ -209,7 +209,7 @@ def test_on_accelerators_no_host_is_visited(monkeypatch):
     x = sw.device_put(np.ones((512, 512), np.float32), PLACES["both"])
     for name, way in {"rows": "program", "half": "pieces", "one": "pieces"}.items():
         assert transfer.strategy(x, PLACES[name]) == way
-    for module, function in ((backend, "fetch_one"), (host, "shard_view"), (backend, "put")):
+    for module, function in ((buffers, "fetch_one"), (host, "shard_view"), (buffers, "put")):
         monkeypatch.delattr(module, function)
     moved = [sw.device_put(x, t) for t in PLACES.values()]
     monkeypatch.undo()
@@ -241,9 +241,9 @@ def test_devices_get_only_what_they_lack():
 
 def test_copies_between_devices_are_what_is_lacking(monkeypatch):
     sent = []
-    real = backend.copy_each
+    real = buffers.copy_each
     monkeypatch.setattr(
-        backend, "copy_each",
+        buffers, "copy_each",
         lambda raws, *to: sent.extend(r.aval.shape for r in raws) or real(raws, *to),
     )
     for source, target in [("one", "rows"), ("both", "half"), ("three", "columns")]:
@@ -454,10 +454,10 @@ def test_fetching_starts_all_copies_before_it_waits(monkeypatch):
     steps = []
     x = sw.device_put(BIG, PLACES["rows"])
     monkeypatch.setattr(Array, "_is_on_cpu", lambda self: False)
-    real = backend.fetch_one
-    monkeypatch.setattr(backend, "start_fetch", lambda raw: steps.append("start"))
+    real = buffers.fetch_one
+    monkeypatch.setattr(buffers, "start_fetch", lambda raw: steps.append("start"))
     monkeypatch.setattr(
-        backend, "fetch_one", lambda *a: steps.append("wait") or real(*a)
+        buffers, "fetch_one", lambda *a: steps.append("wait") or real(*a)
     )
     np.testing.assert_array_equal(np.asarray(x), BIG)
     assert steps == ["start"] * 4 + ["wait"] * 4

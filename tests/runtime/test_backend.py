@@ -10,7 +10,7 @@ import pytest
 
 from shardwise._src.arrays.signature import signature
 from shardwise._src.base.config import config
-from shardwise._src.runtime import backend, cuda
+from shardwise._src.runtime import backend, buffers, cuda
 from shardwise._src.runtime.in_flight import CPU_WINDOW, LIMIT, Window
 from shardwise._src.runtime.modules import compile_options, compile_text, load
 from shardwise._src.types.array_type import array_type
@@ -45,7 +45,7 @@ def one_device():
 
 def put(values):
     sig = one_device()
-    return backend.put(sig.physical, sig.placement, [values], sig.devices)
+    return buffers.put(sig.physical, sig.placement, [values], sig.devices)
 
 
 def compiled(text=ADD, count=1, **options):
@@ -57,12 +57,12 @@ def test_put_copies_the_bytes_before_it_returns():
     values = np.ones(4, np.float32)
     raw = put(values)
     values[:] = 7
-    np.testing.assert_array_equal(backend.fetch_one(raw, F32), np.ones(4))
+    np.testing.assert_array_equal(buffers.fetch_one(raw, F32), np.ones(4))
 
 
 def test_fetch_is_read_only_and_shares_memory_on_cpu():
     raw = put(np.arange(4, dtype=np.float32))
-    first, second = backend.fetch_one(raw, F32), backend.fetch_one(raw, F32)
+    first, second = buffers.fetch_one(raw, F32), buffers.fetch_one(raw, F32)
     assert np.shares_memory(first, second)
     with pytest.raises(ValueError, match="read-only"):
         first[0] = 1
@@ -75,8 +75,8 @@ def test_every_kind_of_dtype_comes_back(name):
     dtype = np.dtype(getattr(ml_dtypes, name, name))
     sig = signature(array_type((3,), dtype), SingleDeviceSharding(backend.devices()[0]), True)
     values = np.array([0, 1, 2]).astype(dtype)
-    raw = backend.put(sig.physical, sig.placement, [values], sig.devices)
-    found = backend.fetch_one(raw, dtype)
+    raw = buffers.put(sig.physical, sig.placement, [values], sig.devices)
+    found = buffers.fetch_one(raw, dtype)
     assert found.dtype == dtype and found.tobytes() == values.tobytes()
 
 
@@ -86,7 +86,7 @@ def test_a_program_runs_and_survives_serialization():
                  compile_options(program.devices))
     for each in (program, again):
         (raw,) = each.launch([put(np.arange(4, dtype=np.float32))], [one_device().handler])
-        np.testing.assert_array_equal(backend.fetch_one(raw, F32), [0, 2, 4, 6])
+        np.testing.assert_array_equal(buffers.fetch_one(raw, F32), [0, 2, 4, 6])
 
 
 def test_statistics():
@@ -110,10 +110,10 @@ def test_programs_with_collectives_are_windowed():
     source = signature(array_type((8,), F32), NamedSharding(mesh, PartitionSpec("x")), True)
     result = signature(array_type((), F32), NamedSharding(mesh, PartitionSpec()), True)
     parts = [np.full(1, i, np.float32) for i in range(8)]
-    raw = backend.put(source.physical, source.placement, parts, source.devices)
+    raw = buffers.put(source.physical, source.placement, parts, source.devices)
     outs = [program.launch([raw], [result.handler])[0] for _ in range(5 * LIMIT)]
     assert len(CPU_WINDOW._pending) <= LIMIT
-    backend.block_until_ready(outs)
+    buffers.block_until_ready(outs)
 
 
 def test_unknown_platform():

@@ -31,7 +31,7 @@ from shardwise._src.ops.placement import placed_over
 from shardwise._src.ops.sharding import constrained
 from shardwise._src.running.eager import EAGER
 from shardwise._src.runtime import backend as runtime
-from shardwise._src.runtime import guards
+from shardwise._src.runtime import buffers, guards
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types import grids
@@ -357,7 +357,7 @@ def block_until_ready(x: T) -> T:
         x.block_until_ready()  # pyright: ignore[reportAttributeAccessIssue] (its class is known)
         return x
     leaves = [a for a in flatten(x)[0] if a.__class__ is Array]
-    runtime.block_until_ready([a._live() for a in leaves])
+    buffers.block_until_ready([a._live() for a in leaves])
     return x
 
 

@@ -15,7 +15,7 @@ from shardwise._src.numpy.value import Value
 from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.shape import slice_
-from shardwise._src.runtime import backend, forks, host, memory, processes
+from shardwise._src.runtime import buffers, forks, host, memory, processes
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.devices import processes_text
 from shardwise._src.types.layout import Format, Layout
@@ -183,7 +183,7 @@ class Array(Interchange, metaclass=_ArrayMeta):
 
     def _live(self) -> Any:
         impl = self._impl
-        if not backend.is_gone(impl):
+        if not buffers.is_gone(impl):
             return impl
         raise self._gone()
 
@@ -192,7 +192,7 @@ class Array(Interchange, metaclass=_ArrayMeta):
         if self._impl.__class__ is Gone:
             gone, way = self._impl, ""
         else:
-            gone = backend.why_gone(self._impl) or _UNKNOWN
+            gone = buffers.why_gone(self._impl) or _UNKNOWN
             way = ", by way of another array that shared its memory"
         t = self.aval.str_short(True)
         return RuntimeError(f"array of type {t} {gone.why}{way}. {gone.remedy}")
@@ -209,12 +209,12 @@ class Array(Interchange, metaclass=_ArrayMeta):
     def delete(self) -> None:
         """Frees the memory now; arrays that share it are deleted too."""
         if not self.is_deleted():
-            backend.delete(self._impl, _DELETED)
+            buffers.delete(self._impl, _DELETED)
             self._impl = _DELETED_HERE
             self._host = None
 
     def is_deleted(self) -> bool:
-        return backend.is_gone(self._impl)
+        return buffers.is_gone(self._impl)
 
     def __copy__(self) -> Array:
         return ground().copied(self)
@@ -246,13 +246,13 @@ class Array(Interchange, metaclass=_ArrayMeta):
         self._live()
         if self._host is None and not self._is_on_cpu():
             for raw in self._single_buffers(self._sig.sharding.distinct(self.shape)[1]):
-                backend.start_fetch(raw)
+                buffers.start_fetch(raw)
 
     def _single_buffers(self, positions: Sequence[int]) -> list[Any]:
         """The raw buffers at positions of the sharding, each on its device."""
         if len(self._sig.devices) == 1:
             return [self._live()]
-        raws = backend.single_buffers(self._live())
+        raws = buffers.single_buffers(self._live())
         local = dict(zip(self._sig.sharding.addressable_positions, raws, strict=True))
         return [local[p] for p in positions]
 
@@ -277,21 +277,21 @@ class Array(Interchange, metaclass=_ArrayMeta):
             processes.wait(impl)
         usual = self._sig.layout is None or not self._is_on_cpu()
         if len(devices) == 1 and usual:
-            return [backend.fetch_one(impl, dtype)]
+            return [buffers.fetch_one(impl, dtype)]
         if self._is_on_cpu():
             kind = self._sig.sharding.memory_kind
             return [host.shard_view(impl, devices, p, dtype, kind) for p in positions]
         raws = self._single_buffers(positions)
         for raw in raws:
-            backend.start_fetch(raw)
-        return [backend.fetch_one(raw, dtype) for raw in raws]
+            buffers.start_fetch(raw)
+        return [buffers.fetch_one(raw, dtype) for raw in raws]
 
     def _value(self) -> np.ndarray:
         """The host value: cached and read-only."""
         raw = self._live()
         if self._host is None:
             self._host = self._fetch()
-            backend.note_reader(raw, self)
+            buffers.note_reader(raw, self)
         return self._host
 
     def _fetch(self) -> np.ndarray:
@@ -391,23 +391,23 @@ def _part(array: Array, position: int, without: int | None = None) -> Array:
     t, layout = array.aval.update(shape=shape, spec=None, mesh=None), array._sig.layout
     sig = signature(t, there, committed, layout)  # of what shares the memory
     if len(array._sig.devices) == 1 and without is None:
-        return wrap(backend.rewrap(array._live(), sig.physical, sig.placement), sig)
+        return wrap(buffers.rewrap(array._live(), sig.physical, sig.placement), sig)
     if not array._is_on_cpu() or (is_narrow(array) and not array.is_fully_addressable):
         return _device_part(array, position, sig)
     sig = signature(t, there, committed)
     t = sig.physical
     if is_narrow(array):
         view = array._value()[index].reshape(t.shape)
-        return wrap(backend.put(t, sig.placement, [view], [device]), sig)
-    raw = backend.view_of(array._live(), t, sig.placement)
+        return wrap(buffers.put(t, sig.placement, [view], [device]), sig)
+    raw = buffers.view_of(array._live(), t, sig.placement)
     if raw is not None:
         return wrap(raw, sig)
     view = array._host_parts([position])[0].reshape(t.shape)
     if not view.flags.c_contiguous or there != SingleDeviceSharding(device):
         # A view would be in the default kind of memory, whatever it says.
-        return wrap(backend.put(t, sig.placement, [view], [device]), sig)
+        return wrap(buffers.put(t, sig.placement, [view], [device]), sig)
     raw = host.from_view(t, sig.placement, view, device)
-    backend.keep_view(array._impl, raw)
+    buffers.keep_view(array._impl, raw)
     return wrap(raw, sig)
 
 
@@ -423,13 +423,13 @@ def _device_part(array: Array, position: int, sig: Signature) -> Array:
     raw, stored = array._single_buffers([position])[0], array._sig.stored
     full = array._sig.sharding.tile_shape(stored.shape)
     if full == sig.stored.shape:
-        return wrap(backend.rewrap(raw, sig.physical, sig.placement), sig)
+        return wrap(buffers.rewrap(raw, sig.physical, sig.placement), sig)
     padded = signature(array_type(full, stored.dtype), sig.sharding, True, sig.layout)
-    whole = wrap(backend.rewrap(raw, padded.physical, padded.placement), padded)
+    whole = wrap(buffers.rewrap(raw, padded.physical, padded.placement), padded)
     with untraced():
         cut = slice_(whole, start_indices=(0,) * stored.ndim, limit_indices=sig.stored.shape)
     plain = signature(sig.type, sig.sharding, True)
-    return wrap(backend.rewrap(cut._live(), plain.physical, plain.placement), plain)
+    return wrap(buffers.rewrap(cut._live(), plain.physical, plain.placement), plain)
 
 
 # An array without anything. Measured: a fifth less time than `object.__new__`.

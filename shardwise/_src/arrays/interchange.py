@@ -14,7 +14,7 @@ import numpy as np
 from shardwise._src.arrays import arrow
 from shardwise._src.arrays.conversions import Concrete
 from shardwise._src.arrays.signature import Signature
-from shardwise._src.runtime import backend, host
+from shardwise._src.runtime import buffers, host
 from shardwise._src.types.annotations import DTypeLike
 from shardwise._src.types.dtypes import canonicalize_dtype
 from shardwise._src.types.extended import ExtendedDType
@@ -100,8 +100,8 @@ class Interchange(Concrete):
         if there == CPU and (here != CPU or (versioned and host.EXPORTS_VERSIONS)):
             return host.export_view(self._value(), version=(1, 0), copy=copy or None)
         if copy:
-            devices = backend.device_list(self._sig.devices)
-            raw = backend.copy_to_devices(raw, devices, self._sig.placement)
+            devices = buffers.device_list(self._sig.devices)
+            raw = buffers.copy_to_devices(raw, devices, self._sig.placement)
         return host.export(raw, stream)
 
     def __arrow_array__(self, type: Any = None) -> Any:

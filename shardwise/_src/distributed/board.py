@@ -24,7 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, SupportsFloat, SupportsIndex
 
-from shardwise._src.runtime import backend
+from shardwise._src.runtime import backend, buffers
 
 VARIABLE = "SHARDWISE_BOARD"  # the path that a process writes to
 LOOKED, LAUNCH = "looked", "launch"
@@ -173,7 +173,7 @@ class Board:
 def _device_bytes() -> int | None:
     """What arrays of this process take on its devices; None before these are started."""
     try:
-        return backend.bytes_in_use() if backend.is_started() else None
+        return buffers.bytes_in_use() if backend.is_started() else None
     except Exception:  # an array was deleted meanwhile; to be looked at never ends a program
         return None
 

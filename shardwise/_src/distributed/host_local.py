@@ -27,7 +27,7 @@ from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import leaf_paths
 from shardwise._src.messages.words import shown
 from shardwise._src.moving import transfer
-from shardwise._src.runtime import backend
+from shardwise._src.runtime import backend, buffers
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.array_type import ArrayType, with_sharding
 from shardwise._src.types.dtypes import float0
@@ -117,8 +117,8 @@ def _relabelled(x: Array, t: ArrayType, sharding: Any) -> Array:
     sig = signature(t, sharding, True)
     raws = x._single_buffers(x.sharding.addressable_positions)
     if len(sig.devices) == 1:
-        return wrap(backend.rewrap(raws[0], sig.physical, sig.placement), sig)
-    return wrap(backend.assemble(sig.physical, sig.placement, raws), sig)
+        return wrap(buffers.rewrap(raws[0], sig.physical, sig.placement), sig)
+    return wrap(buffers.assemble(sig.physical, sig.placement, raws), sig)
 
 
 to_global = Op(

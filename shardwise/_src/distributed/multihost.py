@@ -24,7 +24,7 @@ from shardwise._src.distributed.exchange import Leaf, here, named_leaves, on_hos
 from shardwise._src.distributed.tiles import Tiles
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.words import counted, shown
-from shardwise._src.runtime import backend, processes
+from shardwise._src.runtime import backend, buffers, processes
 
 
 def _count() -> int:
@@ -195,7 +195,7 @@ def sync_global_devices(name: str, timeout: float | None = None) -> None:
       ProcessFailureError: another process is lost, or comes to another place.
     """
     at = here()
-    backend.finish_launches()
+    buffers.finish_launches()
     if at is not None:
         what = f"sync_global_devices({name!r})"
         try:

@@ -18,7 +18,7 @@ from shardwise._src.core.fused import fused
 from shardwise._src.core.ground import untraced
 from shardwise._src.moving.regions import Piece, Region, Shape, holders, regions
 from shardwise._src.ops.shape import concatenate, pad, slice_
-from shardwise._src.runtime import backend
+from shardwise._src.runtime import buffers
 from shardwise._src.types.array_type import array_type
 from shardwise._src.types.sharding import SingleDeviceSharding
 
@@ -43,9 +43,9 @@ def by_pieces(x: Array, target: Any) -> Array:
         for cuts, region, place in zip(plan, wanted, places, strict=True)
     ]
     if len(sig.devices) == 1:
-        return wrap(backend.rewrap(parts[0]._live(), sig.physical, sig.placement), sig)
+        return wrap(buffers.rewrap(parts[0]._live(), sig.physical, sig.placement), sig)
     raws = [part._live() for part in parts]
-    return wrap(backend.assemble(sig.physical, sig.placement, raws), sig)
+    return wrap(buffers.assemble(sig.physical, sig.placement, raws), sig)
 
 
 def sources(sig: Signature, target: Any) -> tuple[list[list[Cut]], list[Region], list[Any]]:
@@ -85,7 +85,7 @@ def _cut_all(x: Array, cuts: list[Cut]) -> dict[Cut, Array]:
     out: dict[Cut, Array] = {}
     for position, raw in zip(by_position, raws, strict=True):
         sig = _single(full_shape, x._sig.stored.dtype, x._sig.devices[position])
-        shard = wrap(backend.rewrap(raw, sig.physical, sig.placement), sig)
+        shard = wrap(buffers.rewrap(raw, sig.physical, sig.placement), sig)
         whole = ((0,) * len(full_shape), full_shape)
         limits = [box for box in by_position[position] if box != whole]
         with untraced():
@@ -103,14 +103,14 @@ def _sent(wanted: list[tuple[Array, Any]]) -> list[Array]:
     """The arrays on their devices, copied in one batch where they are not there yet."""
     sigs = [_single(x.shape, x.dtype, place) for x, place in wanted]
     moving = [i for i, (x, place) in enumerate(wanted) if x._sig.devices[0] != place]
-    raws = backend.copy_each(
+    raws = buffers.copy_each(
         [wanted[i][0]._live() for i in moving],
-        [backend.device_list(sigs[i].devices) for i in moving],
+        [buffers.device_list(sigs[i].devices) for i in moving],
         [sigs[i].placement for i in moving],
     )
     out = [x for x, _ in wanted]
     for i, raw in zip(moving, raws, strict=True):
-        out[i] = wrap(backend.rewrap(raw, sigs[i].physical, sigs[i].placement), sigs[i])
+        out[i] = wrap(buffers.rewrap(raw, sigs[i].physical, sigs[i].placement), sigs[i])
     return out
 
 
@@ -121,7 +121,7 @@ def _joined(pieces: list[Array], region: Region, tile: Shape, sig: Signature, pl
     if not pieces:
         there = _single(tile, sig.stored.dtype, place)
         empty = np.full(tile, padding_value(sig.stored.dtype), sig.stored.dtype)
-        return wrap(backend.put(there.physical, there.placement, (empty,), (place,)), there)
+        return wrap(buffers.put(there.physical, there.placement, (empty,), (place,)), there)
     with untraced():
         return _join(*pieces, grid=region.grid, tile=tile)
 

@@ -26,7 +26,7 @@ from shardwise._src.arrays.signature import Signature, signature
 from shardwise._src.core.ground import untraced
 from shardwise._src.moving.regions import holders, within_processes
 from shardwise._src.ops.basis import reshape
-from shardwise._src.runtime import backend
+from shardwise._src.runtime import buffers
 from shardwise._src.types.array_type import array_type
 from shardwise._src.types.devices import is_addressable
 from shardwise._src.types.extended import ExtendedDType
@@ -41,7 +41,7 @@ Step = dict[int, int]  # from → to, positions among all devices of both sides
 
 def handle(sig: Signature) -> Array:
     """An array none of whose devices are in this process."""
-    return wrap(backend.put(sig.physical, sig.placement, (), ()), sig)
+    return wrap(buffers.put(sig.physical, sig.placement, (), ()), sig)
 
 
 def between_processes(x: Array, target: Any, move: Move) -> Array:
@@ -73,9 +73,9 @@ def _as_stored(keys: Array, target: Any, move: Move) -> Array:
     """The same of an array of keys, by way of the integers that they are stored as."""
     plain, there = as_stored(keys._sig, target)
     sig = signature(keys.aval, target, True)
-    x = wrap(backend.rewrap(keys._live(), plain.physical, plain.placement), plain)
+    x = wrap(buffers.rewrap(keys._live(), plain.physical, plain.placement), plain)
     moved = between_processes(x, there, move)
-    return wrap(backend.rewrap(moved._live(), sig.physical, sig.placement), sig)
+    return wrap(buffers.rewrap(moved._live(), sig.physical, sig.placement), sig)
 
 
 def as_stored(keys: Signature, target: Any) -> tuple[Signature, Any]:
@@ -120,8 +120,8 @@ def _sent(x: Array, there: Any, move: Move) -> Array:
         return handle(sig)
     raws = [_reshaped(tiles[d] if d in tiles else _zeros(tile, d), shape)._live() for d in on]
     if len(sig.devices) == 1:
-        return wrap(backend.rewrap(raws[0], sig.physical, sig.placement), sig)
-    return wrap(backend.assemble(sig.physical, sig.placement, raws), sig)
+        return wrap(buffers.rewrap(raws[0], sig.physical, sig.placement), sig)
+    return wrap(buffers.assemble(sig.physical, sig.placement, raws), sig)
 
 
 def both_sides(sig: Signature, there: Any) -> list[Any]:
@@ -160,7 +160,7 @@ def _permuted(
     """The tiles that arrive in a step, by device: those of this process."""
     sig, after = stack(step, devices, tile)
     here = [tiles[d] if d in tiles else _zeros(tile, d) for d in devices if is_addressable(d)]
-    raw = backend.assemble(sig.physical, sig.placement, [part._live() for part in here])
+    raw = buffers.assemble(sig.physical, sig.placement, [part._live() for part in here])
     moved = move(wrap(raw, sig), after)
     arrived = {devices[to] for to in step.values()}
     return {s.device: s.data for s in moved.addressable_shards if s.device in arrived}
@@ -186,14 +186,14 @@ def _tiles(x: Array) -> dict[Any, Array]:
     if not x.sharding.has_addressable_devices:
         return {}
     sig = signature(x._sig.physical, x.sharding, True)
-    plain = wrap(backend.rewrap(x._live(), sig.physical, sig.placement), sig)
+    plain = wrap(buffers.rewrap(x._live(), sig.physical, sig.placement), sig)
     return {shard.device: shard.data for shard in plain.addressable_shards}
 
 
 def _zeros(tile: Any, device: Any) -> Array:
     sig = signature(tile, SingleDeviceSharding(device), True)
     none = np.zeros(tile.shape, tile.dtype)
-    return wrap(backend.put(sig.physical, sig.placement, (none,), (device,)), sig)
+    return wrap(buffers.put(sig.physical, sig.placement, (none,), (device,)), sig)
 
 
 def _reshaped(tile: Array, shape: tuple[int, ...]) -> Array:

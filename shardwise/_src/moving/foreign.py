@@ -15,7 +15,7 @@ from shardwise._src.arrays.interchange import CPU
 from shardwise._src.arrays.signature import Signature, signature
 from shardwise._src.moving.transfer import copy as copied
 from shardwise._src.moving.transfer import default_single, move, put_host
-from shardwise._src.runtime import backend, host
+from shardwise._src.runtime import backend, buffers, host
 from shardwise._src.types.array_type import array_type
 from shardwise._src.types.dtypes import canonicalize
 from shardwise._src.types.sharding import SingleDeviceSharding
@@ -40,7 +40,7 @@ def from_dlpack(x: Any, target: Any = None, copy: bool | None = None) -> Array:
     device = next(d for d in backend.local_devices("cuda") if d.local_hardware_id == number)
     raw, shape, dtype = host.foreign_buffer(x, device)
     sig = signature(array_type(shape, dtype), SingleDeviceSharding(device), True)
-    made = wrap(backend.rewrap(raw, sig.physical, sig.placement), sig)
+    made = wrap(buffers.rewrap(raw, sig.physical, sig.placement), sig)
     if target is None or target is sig.sharding:
         return copied(made) if copy else made
     _check_copy(copy, f"on {sig.sharding}, not on {target}")
@@ -76,7 +76,7 @@ def _on_cpu() -> SingleDeviceSharding:
 
 
 def _copied(view: np.ndarray, sig: Signature) -> Array:
-    return wrap(backend.put(sig.physical, sig.placement, (view,), sig.devices), sig)
+    return wrap(buffers.put(sig.physical, sig.placement, (view,), sig.devices), sig)
 
 
 def _fits(view: np.ndarray) -> bool:

@@ -16,7 +16,7 @@ from shardwise._src.arrays.interchange import NARROW, is_narrow
 from shardwise._src.arrays.signature import Signature, padding_value, signature
 from shardwise._src.lowering.storage import stated_kind
 from shardwise._src.moving.regions import holders, regions
-from shardwise._src.runtime import backend, host, memory
+from shardwise._src.runtime import buffers, host, memory
 from shardwise._src.types.array_type import array_type
 from shardwise._src.types.sharding import SingleDeviceSharding
 from shardwise._src.types.tiling import Index
@@ -106,8 +106,8 @@ def _adopted(
         one = signature(array_type(full, sig.stored.dtype), there, True)
         parts.append(host.from_view(one.physical, one.placement, tiles[i], device))
     if len(sig.devices) == 1:
-        return wrap(backend.rewrap(parts[0], sig.physical, sig.placement), sig)
-    return wrap(backend.assemble(sig.physical, sig.placement, parts), sig)
+        return wrap(buffers.rewrap(parts[0], sig.physical, sig.placement), sig)
+    return wrap(buffers.assemble(sig.physical, sig.placement, parts), sig)
 
 
 def _put_together(
@@ -126,11 +126,11 @@ def put_parts(
 ) -> Array:
     """An array from what each device of this process is to hold, without padding.
 
-    parts: of the stored dtype; `on`: their devices; apart: see `backend.put`.
+    parts: of the stored dtype; `on`: their devices; apart: see `buffers.put`.
     """
     if not sig.even:
         parts, apart = _padded_parts(sig, parts), False
-    return wrap(backend.put(sig.physical, sig.placement, parts, on, apart), sig)
+    return wrap(buffers.put(sig.physical, sig.placement, parts, on, apart), sig)
 
 
 def _padded_parts(sig: Signature, parts: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -22,7 +22,7 @@ from shardwise._src.moving import transfer
 from shardwise._src.moving.from_host import is_large
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.shape import pad
-from shardwise._src.runtime import backend, memory
+from shardwise._src.runtime import buffers, memory
 from shardwise._src.runtime.host import from_view
 from shardwise._src.types.array_type import array_type
 from shardwise._src.types.sharding import SingleDeviceSharding
@@ -110,7 +110,7 @@ def _from_host(host: np.ndarray, sigs: Sequence[Signature]) -> list[Any]:
     if host.shape != stored.shape:
         host = _filled(sigs[0], host)
     host = np.asarray(host, order="C")
-    return [backend.put(s.physical, s.placement, (host,), s.devices) for s in sigs]
+    return [buffers.put(s.physical, s.placement, (host,), s.devices) for s in sigs]
 
 
 def _is_shard(part: Array, sig: Signature) -> bool:
@@ -143,7 +143,7 @@ def _padded(part: Array, sig: Signature) -> Array:
     stored = signature(part._sig.stored, sig.sharding, True)
     if stored.stored.shape == sig.stored.shape:
         return part
-    plain = wrap(backend.rewrap(part._live(), stored.physical, stored.placement), stored)
+    plain = wrap(buffers.rewrap(part._live(), stored.physical, stored.placement), stored)
     pairs = zip(stored.stored.shape, sig.stored.shape, strict=True)
     fill = padding_value(sig.stored.dtype)
     padded = pad(plain, np.asarray(fill), padding_config=tuple([(0, n - m, 0) for m, n in pairs]))
@@ -165,8 +165,8 @@ def aliased(host: np.ndarray, sharding: Any, committed: bool) -> Array:
             one = _shard_signature(t.shape, t.dtype, sharding, device)
             raws[device] = from_view(one.physical, one.placement, view, device)
     if len(sig.devices) == 1:
-        return wrap(backend.rewrap(raws[devices[0]], sig.physical, sig.placement), sig)
-    return wrap(backend.assemble(sig.physical, sig.placement, [raws[d] for d in devices]), sig)
+        return wrap(buffers.rewrap(raws[devices[0]], sig.physical, sig.placement), sig)
+    return wrap(buffers.assemble(sig.physical, sig.placement, [raws[d] for d in devices]), sig)
 
 
 def joined(raws: Mapping[Any, Any], shape: Shape, dtype: Any, sharding: Any) -> Array:
@@ -176,7 +176,7 @@ def joined(raws: Mapping[Any, Any], shape: Shape, dtype: Any, sharding: Any) -> 
         raw = raws.get(device)
         if raw is None:
             one = _shard_signature(shape, dtype, sharding, device)
-            raw = backend.put(one.physical, one.placement, (_filled(one, None),), (device,))
+            raw = buffers.put(one.physical, one.placement, (_filled(one, None),), (device,))
         parts.append(raw)
     return _in_order(parts, shape, dtype, sharding)
 
@@ -184,7 +184,7 @@ def joined(raws: Mapping[Any, Any], shape: Shape, dtype: Any, sharding: Any) -> 
 def _in_order(raws: Sequence[Any], shape: Shape, dtype: Any, sharding: Any) -> Array:
     """The array of raw buffers in the order of the sharding."""
     sig = signature(array_type(shape, dtype), sharding, True)
-    return wrap(backend.assemble(sig.physical, sig.placement, raws), sig)
+    return wrap(buffers.assemble(sig.physical, sig.placement, raws), sig)
 
 
 def assemble(

@@ -16,7 +16,7 @@ from shardwise._src.arrays.array import Array, wrap
 from shardwise._src.arrays.signature import signature
 from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.moving import transfer
-from shardwise._src.runtime import backend
+from shardwise._src.runtime import buffers
 from shardwise._src.types.array_type import array_type
 from shardwise._src.types.layout import Format
 from shardwise._src.types.sharding import SingleDeviceSharding
@@ -35,7 +35,7 @@ def copied(x: Array) -> Array:
         y = transfer.copy(y)
     plain = array_type(x.shape, x.dtype, x.aval.weak_type)
     sig = signature(plain, there, False)
-    return wrap(backend.rewrap(y._live(), sig.physical, sig.placement), sig)
+    return wrap(buffers.rewrap(y._live(), sig.physical, sig.placement), sig)
 
 
 def _reduced(x: Array) -> tuple[Any, ...]:

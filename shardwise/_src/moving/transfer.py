@@ -34,7 +34,7 @@ from shardwise._src.moving.ways import aligned as aligned
 from shardwise._src.moving.ways import legs
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.sharding import reshard
-from shardwise._src.runtime import backend, processes
+from shardwise._src.runtime import backend, buffers, processes
 from shardwise._src.runtime.modules import LoadedModule
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dtypes import canonicalize, float0, too_large
@@ -86,7 +86,7 @@ def put_host(
     except OverflowError:
         raise too_large(value, sig.physical.dtype) from None
     if indices is None:
-        return wrap(backend.put(sig.physical, sig.placement, (host,), sig.devices), sig)
+        return wrap(buffers.put(sig.physical, sig.placement, (host,), sig.devices), sig)
     processes.note(sig.devices, host)
     parts = [host[index] for index in indices.values()]
     return agreed(put_parts(sig, parts, list(indices), apart), what)
@@ -101,7 +101,7 @@ def put_by_default(value: np.ndarray, key: Any) -> Array:
     if indices is not None:
         return put_host(value, default_place(), False)
     host = np.asarray(value, sig.physical.dtype, order="C")
-    return wrap(backend.put(sig.physical, sig.placement, (host,), sig.devices), sig)
+    return wrap(buffers.put(sig.physical, sig.placement, (host,), sig.devices), sig)
 
 
 @functools.lru_cache(4096)
@@ -118,7 +118,7 @@ def _plan(shape: tuple, dtype: Any, sharding: Any, committed: bool, key: Any) ->
 def _plan_of(t: ArrayType, sharding: Any, committed: bool) -> tuple[Signature, Any, bool]:
     """The signature of a value on its devices, and what each of them gets (None: all of it).
 
-    The last result says whether no two devices get the same, or all do (see `backend.put`).
+    The last result says whether no two devices get the same, or all do (see `buffers.put`).
     """
     if t.dtype == float0:
         raise TypeError(
@@ -251,8 +251,8 @@ def _relabelled(x: Array, target: Any) -> Array:
     sig = signature(x.aval, target, True, x._sig.layout)
     raw = x._live()
     if x._sig.devices != target.devices:
-        raw = backend.reorder(raw, sig.placement)
-    return wrap(backend.rewrap(raw, sig.physical, sig.placement), sig)
+        raw = buffers.reorder(raw, sig.placement)
+    return wrap(buffers.rewrap(raw, sig.physical, sig.placement), sig)
 
 
 @functools.lru_cache(1024)
@@ -292,8 +292,8 @@ def _copy(x: Array, target: Any) -> Array:
     sig = signature(x.aval, target, True)
     if not x.is_fully_addressable:
         return _copied_here(x, sig)
-    impl = backend.copy_to_devices(x._live(), backend.device_list(target.devices), sig.placement)
-    return wrap(backend.rewrap(impl, sig.physical, sig.placement), sig)
+    impl = buffers.copy_to_devices(x._live(), buffers.device_list(target.devices), sig.placement)
+    return wrap(buffers.rewrap(impl, sig.physical, sig.placement), sig)
 
 
 def _copied_here(x: Array, sig: Signature) -> Array:
@@ -305,13 +305,13 @@ def _copied_here(x: Array, sig: Signature) -> Array:
     ]
     if x._is_on_cpu() and not is_narrow(x):
         pairs = zip(ones, x._raw_parts(positions), strict=True)
-        raws = [backend.put(s.physical, s.placement, (part,), s.devices) for s, part in pairs]
+        raws = [buffers.put(s.physical, s.placement, (part,), s.devices) for s, part in pairs]
     else:
-        raws = backend.copy_each(
+        raws = buffers.copy_each(
             x._single_buffers(positions),
-            [backend.device_list(s.devices) for s in ones], [s.placement for s in ones],
+            [buffers.device_list(s.devices) for s in ones], [s.placement for s in ones],
         )
-    return wrap(backend.assemble(sig.physical, sig.placement, raws), sig)
+    return wrap(buffers.assemble(sig.physical, sig.placement, raws), sig)
 
 
 def _by_pieces(x: Array, target: Any) -> Array:

@@ -13,7 +13,7 @@ from shardwise._src.core.program import Program
 from shardwise._src.moving.transfer import move, moved_scalar
 from shardwise._src.running.key_reuse import has_keys, key_checked
 from shardwise._src.running.watch import watched, watching
-from shardwise._src.runtime import backend
+from shardwise._src.runtime import buffers
 from shardwise._src.runtime.modules import LoadedModule
 from shardwise._src.runtime.processes import explained
 
@@ -65,15 +65,15 @@ class Executable(NamedTuple):
         given = args
         if self.moves:
             args = self.moved(args, self.moves)
-        buffers = [a._impl for a in args]
+        inputs = [a._impl for a in args]
         if self.hidden:
-            buffers = self.hidden + buffers
+            inputs = self.hidden + inputs
         if self.donated:
-            shared = backend.shared(buffers)
-            self._check_donated(buffers, shared)
+            shared = buffers.shared(inputs)
+            self._check_donated(inputs, shared)
             self._let_go((given, args) if self.moves else (args,), bool(shared))
         try:
-            raws = self.module.launch(buffers, self.handlers)
+            raws = self.module.launch(inputs, self.handlers)
         except Exception as error:
             self.explain(args, error)
         if self.donated:
@@ -119,10 +119,10 @@ class Executable(NamedTuple):
 
         def run(args: Sequence[Any]) -> Array:
             try:
-                buffers = [args[0]._impl] if one else [a._impl for a in args]
+                inputs = [args[0]._impl] if one else [a._impl for a in args]
                 if hidden:
-                    buffers = hidden + buffers
-                raws = execute(buffers).consume_with_handlers(handlers)
+                    inputs = hidden + inputs
+                raws = execute(inputs).consume_with_handlers(handlers)
             except Exception as error:
                 self.explain(args, error)
             array = new()
@@ -140,10 +140,10 @@ class Executable(NamedTuple):
 
         def run(args: Sequence[Any]) -> Any:
             try:
-                buffers = [a._impl for a in args]
+                inputs = [a._impl for a in args]
                 if hidden:
-                    buffers = hidden + buffers
-                raws = execute(buffers).consume_with_handlers(handlers)
+                    inputs = hidden + inputs
+                raws = execute(inputs).consume_with_handlers(handlers)
             except Exception as error:
                 self.explain(args, error)
             for i, sig in enumerate(sigs):  # in place: one list less on the way
@@ -164,10 +164,10 @@ class Executable(NamedTuple):
 
         def run(args: Sequence[Any]) -> Any:
             try:
-                buffers = [a._impl for a in args]
+                inputs = [a._impl for a in args]
                 if hidden:
-                    buffers = hidden + buffers
-                raws = launch(buffers, handlers)
+                    inputs = hidden + inputs
+                raws = launch(inputs, handlers)
             except Exception as error:
                 self.explain(args, error)
             for i, sig in enumerate(sigs):
@@ -204,7 +204,7 @@ class Executable(NamedTuple):
         for array in (args[position] for args in calls for position in self.donated):
             if array.__class__ is Array and array._impl.__class__ is not Gone:
                 raw, array._impl, array._host = array._impl, gone, None
-                backend.delete(raw, gone)
+                buffers.delete(raw, gone)
 
     def _let_go(self, calls: Sequence[Sequence[Any]], shared: bool) -> None:
         """Lets go of views of the memory that is donated. shared: whether arrays share any."""
@@ -214,22 +214,22 @@ class Executable(NamedTuple):
         given = [a for args in calls for a in args if a.__class__ is Array]
         if not shared or not any(a.is_deleted() for a in given):  # else it will fail
             raws = [array._impl for array in arrays] if shared else ()
-            backend.let_go(raws, _donated(self.program.name))
+            buffers.let_go(raws, _donated(self.program.name))
 
-    def _check_donated(self, buffers: Sequence[Any], shared: Sequence[Any]) -> None:
+    def _check_donated(self, inputs: Sequence[Any], shared: Sequence[Any]) -> None:
         """Raises where donated memory comes in twice: XLA's checks of that may crash."""
-        if backend.are_apart(buffers, shared):
+        if buffers.are_apart(inputs, shared):
             return
-        if any(b.__class__ is Gone for b in buffers):
+        if any(b.__class__ is Gone for b in inputs):
             return  # the launch will fail, and say why
         first: dict[int, int] = {}
         extra = len(self.hidden)
-        pairs = [(id(m), k - extra) for k, b in enumerate(buffers) for m in backend.memories(b)]
+        pairs = [(id(m), k - extra) for k, b in enumerate(inputs) for m in buffers.memories(b)]
         for memory, i in pairs:
             other = first.setdefault(memory, i)
             if other == i or not {i, other} & set(self.donated):
                 continue
-            is_one = buffers[i + extra] is buffers[other + extra]
+            is_one = inputs[i + extra] is inputs[other + extra]
             same = "the same array" if is_one else "on one memory"
             donated = self.name_of(i if i in self.donated else other)
             raise ValueError(

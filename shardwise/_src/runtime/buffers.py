@@ -1,0 +1,343 @@
+"""Raw buffers: the way of bytes between host and devices, and who shares memory with whom.
+
+A *raw buffer* is a jaxlib array: one logical array over the devices of its placement. Everything
+above this package holds raw buffers without looking inside.
+
+Several raw buffers may be on one memory: parts of a whole, views, the same bytes under another
+type. A `Memory` stands for it, so that what ends one of them ends all.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Sequence
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from jaxlib import _jax
+from jaxlib import xla_client as xc
+
+from shardwise._src.runtime import forks, host, processes
+from shardwise._src.runtime.backend import RuntimeFailure, clients
+from shardwise._src.runtime.in_flight import CPU_WINDOW
+
+_COPY_DURING_CALL = _jax.HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
+
+
+def put(
+    aval: Any, placement: Any, shards: Sequence[np.ndarray], on: Sequence[Any],
+    apart: bool = False,
+) -> Any:
+    """One raw buffer of type `aval` from a NumPy array for each local device in `on`.
+
+    The bytes are copied before the call returns: later writes to `shards` are not seen.
+    apart: the caller knows that no shards share memory, or that all do.
+    """
+    if len(on) > 1 and not placement._internal_device_list.is_fully_addressable:
+        shards = _apart(shards, not_all=True)
+    elif not apart and len(on) > 1:
+        shards = _apart(shards)
+    return _jax.batched_device_put(
+        aval, placement, shards, on, True, False,
+        host_buffer_semantics=_COPY_DURING_CALL, enable_x64=True,
+    )
+
+
+def _apart(shards: Sequence[np.ndarray], not_all: bool = False) -> Sequence[np.ndarray]:
+    """The shards without shared memory, unless all share it.
+
+    jaxlib 0.10 to 0.12 fails ("bad_function_call") on shards of which some are the same memory, and
+    (not_all) on those of which all are, if the array has others in other processes.
+    """
+    if not shards[0].size:
+        return [np.empty(s.shape, s.dtype) for s in shards]
+    places = [s.__array_interface__["data"][0] for s in shards]
+    if len(set(places)) == len(places) or (len(set(places)) == 1 and not not_all):
+        return shards
+    seen: set[int] = set()
+    out: list[np.ndarray] = []
+    for shard, place in zip(shards, places, strict=True):
+        out.append(shard.copy() if place in seen else shard)
+        seen.add(place)
+    return out
+
+
+def assemble(aval: Any, placement: Any, parts: Sequence[Any]) -> Any:
+    """One raw buffer out of single-device raw buffers, in the order of the devices. No copy."""
+    parts = list(parts)
+    raw = _jax.ArrayImpl(aval, placement, parts, committed=True, _skip_checks=True)
+    return _sharing(raw, parts)
+
+
+def rewrap(raw: Any, aval: Any, placement: Any) -> Any:
+    """The same bytes under another type and placement. No copy."""
+    return _sharing(raw._rewrap_with_aval_and_sharding(aval, placement), (raw,))
+
+
+def reorder(raw: Any, placement: Any) -> Any:
+    """The same buffers, with the devices in the order of another placement. No copy."""
+    new = _jax.reorder_shards(raw, placement, _jax.ArrayCopySemantics.REUSE_INPUT)
+    return _sharing(new, (raw,))
+
+
+class Memory(list[Any]):
+    """Stands for memory that several raw buffers share: a list of references to these.
+
+    why: what ended it, in the caller's words, where that is known. kin: what stands for a part of
+    this memory, or what this is a part of. parts: the same by address. views: raw buffers that
+    alias a part (`host`).
+    """
+
+    why: object = None
+    kin: tuple[Memory, ...] = ()
+    parts: dict[int, Memory] | None = None
+    views: dict[tuple[Any, Any], Any] | None = None
+
+    def add(self, raw: Any) -> None:
+        if len(self) > 8:
+            self[:] = [r for r in self if r() is not None]
+        self.append(weakref.ref(raw))
+
+    def let_go(self, why: object) -> None:
+        """Ends the views of the memory, which is to be used for something else."""
+        for r in self:
+            drop_value(r())
+        views, self.views = self.views, None
+        for view in (views or {}).values():
+            delete(view, why)
+
+    def end(self, raw: Any, why: object) -> None:
+        """Marks the memory as gone, with `raw`, and the other buffers as deleted.
+
+        XLA crashes or hangs on a program that gets some shards but not all. The other shards may
+        belong to others: each buffer gets something else to hold, and that is deleted.
+        """
+        self.why, self.views = self.why or why, None
+        others = [found for r in self if (found := r()) is not None and found is not raw]
+        self.clear()
+        for other in others:
+            with suppress(RuntimeFailure):  # jaxlib refuses one that is deleted already
+                drop_value(other)
+                other._replace_with(_throwaway(other))
+                other.delete()
+
+
+def _throwaway(like: Any) -> Any:
+    """A raw buffer that passes for another one, with hardly any memory behind it."""
+    devices = list(like._sharding._internal_device_list)
+    local = [d for d in devices if d.process_index == d.client.process_index()]
+    place = _jax.GSPMDSharding(_jax.DeviceList(tuple(devices)), xc.HloSharding.replicate())
+    none = np.zeros((), np.bool_)
+    t = SimpleNamespace(shape=(), dtype=none.dtype, weak_type=False)
+    small = put(t, place, (none,) * len(local), local, True)
+    return small._rewrap_with_aval_and_sharding(like.aval, like._sharding)
+
+
+def _sharing(new: Any, raws: Sequence[Any]) -> Any:
+    """`new`, marked as on the memory of `raws`."""
+    one = len(raws) == 1
+    marks = _marks(raws[0]) if one else (Memory(), *[m for raw in raws for m in _marks(raw)])
+    for memory in marks:
+        memory.add(new)
+    new._shardwise_memory = marks
+    return new
+
+
+def _marks(raw: Any) -> tuple[Memory, ...]:
+    found = getattr(raw, "_shardwise_memory", None)
+    if found is None:
+        memory = Memory()
+        memory.append(weakref.ref(raw))
+        found = raw._shardwise_memory = (memory,)
+    return found
+
+
+def _mark_parts(raw: Any, parts: Sequence[Any]) -> None:
+    """Marks the parts of a raw buffer, of which jaxlib makes new ones for each who asks."""
+    whole = _marks(raw)[0]
+    known = whole.parts = whole.parts or {}
+    for part in parts:
+        place = part.unsafe_buffer_pointer()
+        memory = known.get(place)
+        if memory is None:
+            memory = known[place] = Memory()
+            memory.kin = (whole,)
+            whole.kin += (memory,)
+        memory.add(part)
+        part._shardwise_memory = (memory,)
+
+
+def view_of(raw: Any, aval: Any, placement: Any) -> Any:
+    """The view of a part of a raw buffer that `keep_view` was given; None where there is none."""
+    marks = getattr(raw, "_shardwise_memory", None)
+    views = None if marks is None else marks[0].views
+    found = None if views is None else views.get((aval, placement))
+    return None if found is None or is_gone(found) else found
+
+
+def keep_view(raw: Any, view: Any) -> None:
+    """Keeps a raw buffer that is a view of a part of another's memory: until that is donated.
+
+    XLA never writes to a view, whose end is not that of the whole.
+    """
+    whole = _marks(raw)[0]
+    views = whole.views = whole.views or {}
+    views[view.aval, view._sharding] = view
+    _marks(view)
+
+
+def memories(raw: Any) -> Sequence[Any]:
+    """What tells the memory of a raw buffer from that of others: itself, unless it is shared."""
+    marks = getattr(raw, "_shardwise_memory", None)
+    if marks is None:
+        return (raw,)
+    parts = [part for m in marks if m.parts for part in m.parts.values()]
+    views = [mark for m in marks if m.views for v in m.views.values() for mark in _marks(v)]
+    return [*marks, *parts, *views]
+
+
+def shared(raws: Sequence[Any]) -> list[Any]:
+    """The raw buffers on whose memory others are, or were."""
+    return [raw for raw in raws if getattr(raw, "_shardwise_memory", None) is not None]
+
+
+def are_apart(raws: Sequence[Any], shared: Sequence[Any]) -> bool:
+    """Whether no two raw buffers are on one memory. shared: those of them that `shared` gives."""
+    if len(set(map(id, raws))) < len(raws):
+        return False
+    found = [id(memory) for raw in shared for memory in memories(raw)]
+    return len(set(found)) == len(found)
+
+
+def let_go(raws: Sequence[Any], why: object) -> None:
+    """Ends the views that are kept here of memory that a program is to reuse.
+
+    XLA copies what somebody holds: by NumPy's arrays that users have, then.
+    """
+    for raw in raws:
+        for memory in getattr(raw, "_shardwise_memory", ()):
+            memory.let_go(why)
+    _jax.collect_garbage()  # the runtime puts off the end of views until somebody asks
+
+
+def note_reader(raw: Any, array: Any) -> None:
+    """Remembers who keeps the value of a raw buffer, maybe as a view, in its `_host`."""
+    raw._shardwise_reader = weakref.ref(array)
+
+
+def drop_value(raw: Any) -> None:
+    """Drops the value that is kept of a raw buffer."""
+    reader = getattr(raw, "_shardwise_reader", None)
+    array = None if reader is None else reader()
+    if array is not None:
+        array._host = None
+
+
+def delete(raw: Any, why: object) -> None:
+    """Frees the memory of a raw buffer. why: what others that share it say of that."""
+    for memory in getattr(raw, "_shardwise_memory", ()):
+        for one in (memory, *memory.kin):
+            one.end(raw, why)
+    drop_value(raw)
+    raw.delete()
+
+
+def is_gone(raw: Any) -> bool:
+    """Whether memory of a raw buffer was freed or donated, if only that of one shard."""
+    if raw.is_deleted():
+        return True
+    marks = getattr(raw, "_shardwise_memory", None)
+    return marks is not None and any([m.why for m in marks])
+
+
+def why_gone(raw: Any) -> Any:
+    """What ended the memory of a deleted raw buffer, where that is known."""
+    return next((m.why for m in getattr(raw, "_shardwise_memory", ()) if m.why), None)
+
+
+def copy_to_devices(raw: Any, device_list: Any, placement: Any) -> Any:
+    """Copies shard i to device i of the list; the number of shards stays."""
+    return copy_each([raw], [device_list], [placement])[0]
+
+
+def copy_each(
+    raws: Sequence[Any], device_lists: Sequence[Any], placements: Sequence[Any]
+) -> Sequence[Any]:
+    """`copy_to_devices` for several raw buffers at once."""
+    how = [_jax.ArrayCopySemantics.ALWAYS_COPY] * len(raws)
+    return _jax.batched_copy_array_to_devices_with_sharding(raws, device_lists, placements, how)
+
+
+def device_list(devices: tuple[Any, ...]) -> Any:
+    return _jax.DeviceList(devices)
+
+
+def single_buffers(raw: Any) -> list[Any]:
+    """The single-device raw buffers, in the order of the addressable devices.
+
+    jaxlib imports jax here, where that is installed (see `runtime.host` for the way on CPU).
+    """
+    parts = raw._arrays
+    if len(parts) > 1:
+        _mark_parts(raw, parts)
+    return parts
+
+
+def start_fetch(raw: Any) -> None:
+    """Starts the copy of a single-device raw buffer to the host; on CPU there is nothing to do."""
+    if raw.platform() != "cpu":
+        raw._copy_single_device_array_to_host_async()
+
+
+def fetch_one(raw: Any, dtype: np.dtype[Any]) -> np.ndarray:
+    """A read-only NumPy view (CPU) or copy (GPU) of a single-device raw buffer.
+
+    dtype: of whole bytes.
+    """
+    if raw.platform() == "cpu":
+        return np.asarray(raw) if dtype.isbuiltin == 1 else host.shard_view(raw, (), 0, dtype)
+    value, _ = raw._single_device_array_to_np_array_did_copy()
+    value.flags.writeable = False
+    return value
+
+
+def bytes_in_use() -> int:
+    """What arrays of this process take on its devices: as these say, or, on CPU, all that live."""
+    total = 0
+    for platform_client in clients().values():
+        stats = [device.memory_stats() for device in platform_client.local_devices()]
+        if all(stats):
+            total += sum(s["bytes_in_use"] for s in stats)
+            continue
+        for raw in platform_client.live_arrays():
+            if not raw.is_deleted():
+                on = raw._sharding._internal_device_list  # the size is that on all of them
+                here = len(on.addressable_device_list)
+                total += raw.on_device_size_in_bytes() * here // len(on)
+    return total
+
+
+def block_until_ready(raws: Sequence[Any]) -> None:
+    if processes.gate() is not None:
+        for raw in raws:
+            processes.wait(raw)
+        return
+    _jax.batched_block_until_ready(list(raws))
+
+
+def finish_launches() -> None:
+    """Waits until all arrays of this process are computed, and collective programs have ended."""
+    CPU_WINDOW.finish()
+    for platform_client in clients().values():
+        for raw in platform_client.live_arrays():
+            if not (raw.is_deleted() or raw.is_ready()):
+                processes.wait(raw)
+
+
+forks.closed_by_fork(
+    sys.modules[__name__], "put", "assemble", "rewrap", "reorder", "copy_each", "delete",
+    "single_buffers", "fetch_one", "block_until_ready",
+)
