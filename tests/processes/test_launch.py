@@ -437,7 +437,8 @@ def test_what_programs_leave_behind_is_ended():
 
 
 def a_stopped_process_is_ended_with_the_others():
-    with Launch("-n", "2", "--grace", "0.3", source=WAITS) as running:
+    """It goes on for that: the launch need not wait until its grace is over."""
+    with Launch("-n", "2", "--grace", "60", source=WAITS) as running:
         ready(running, 2)
         psutil.Process(running.pid(1)).suspend()
         running.signal(signal.SIGTERM)

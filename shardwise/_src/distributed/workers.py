@@ -177,6 +177,7 @@ class Crew:
         """
         for worker in self.running():
             worker.signal(number)
+            worker.signal(signal.SIGCONT)  # one that is stopped would not take notice
         self._await(self.plan.grace, urgent)
         for worker in self.running():
             kill(descendants(worker.process.pid))
