@@ -17,6 +17,7 @@ from shardwise._src.messages.trees import path_in
 from shardwise._src.messages.words import listed, shown
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import P, T
+from shardwise._src.types.mesh import AbstractMesh, Mesh
 from shardwise._src.types.partition_spec import AxisName, PartitionSpec
 
 
@@ -76,16 +77,7 @@ def smap(
     def mapped(*args: Any, **kwargs: Any) -> Any:
         by_position(what, kwargs, "in_axes has dimensions")
         mesh = mesh_of(what, None, "Enter one")
-        if axis_name not in mesh.axis_names:
-            raise ValueError(
-                f"{what}: axis_name must be an axis of the mesh; got {axis_name!r}, and {mesh} has "
-                f"{listed(mesh.axis_names)}."
-            )
-        if axis_name in mesh.abstract_mesh.manual_axes:
-            raise ValueError(
-                f"{what}: {axis_name!r} is manual already, by a map around this one. Name another "
-                "axis of the mesh."
-            )
+        _check_free(what, mesh, axis_name)
 
         def specs_of(values: Sequence[Any], names: Sequence[str]) -> list[Any]:
             if in_axes is Infer:
@@ -108,6 +100,19 @@ def smap(
         return on_parts(what, f, args, mesh, (axis_name,), specs_of, out_specs, True)
 
     return mapped
+
+
+def _check_free(what: str, mesh: Mesh | AbstractMesh, axis_name: Any) -> None:
+    if axis_name not in mesh.axis_names:
+        raise ValueError(
+            f"{what}: axis_name must be an axis of the mesh; got {axis_name!r}, and {mesh} has "
+            f"{listed(mesh.axis_names)}."
+        )
+    if axis_name in mesh.abstract_mesh.manual_axes:
+        raise ValueError(
+            f"{what}: {axis_name!r} is manual already, by a map around this one. Name another "
+            "axis of the mesh."
+        )
 
 
 def _spec(axis: int | None, name: Any) -> PartitionSpec:

@@ -60,16 +60,10 @@ def vectorize(
         places: list[int | str] = [*range(len(args)), *kwargs]
         given = {**dict(enumerate(args)), **kwargs}
         moving = [p for p in places if p not in excluded and given[p] is not None]
-        if terms is not None:
-            count = len([p for p in places if p not in excluded])
-            if count != len(terms[0]):
-                raise TypeError(
-                    f"vectorize: the signature {signature!r} is for "
-                    f"{counted(len(terms[0]), 'argument')}; got {count}."
-                )
-            by_place = dict(zip([p for p in places if p not in excluded], terms[0], strict=True))
-        else:
+        if terms is None:
             by_place = dict.fromkeys(places, ())
+        else:
+            by_place = _paired([p for p in places if p not in excluded], terms[0], signature)
         for p in by_place.keys() - set(moving):
             if by_place[p]:
                 raise ValueError(f"vectorize: None is no array of dimensions {_text(by_place[p])}.")
@@ -129,6 +123,18 @@ def _terms(signature: str) -> tuple[list[Dims], list[Dims]]:
         for side in signature.split("->")
     ]
     return left, right
+
+
+def _paired(
+    places: Sequence[int | str], dims: Sequence[Dims], signature: str | None
+) -> dict[int | str, Dims]:
+    """The dimensions that a signature gives to the argument at each place."""
+    if len(places) != len(dims):
+        raise TypeError(
+            f"vectorize: the signature {signature!r} is for {counted(len(dims), 'argument')}; got "
+            f"{len(places)}."
+        )
+    return dict(zip(places, dims, strict=True))
 
 
 def _text(dims: Dims) -> str:

@@ -57,11 +57,7 @@ def vmap(
         )
     name = name_of(fun)
     what = f"vmap of {name}"
-    try:
-        hash(axis_name)
-    except TypeError:
-        message = f"{what}: axis_name must be hashable; got {shown(axis_name)}."
-        raise TypeError(message) from None
+    _check_name(what, axis_name)
     axes = tuple(in_axes) if isinstance(in_axes, list) else in_axes
 
     @functools.wraps(fun)
@@ -108,11 +104,7 @@ def vmap(
             flat, values, dims, size, axis_name, "vmap", name, spmd_axis_name=spmd_axis_name
         )
         out_tree = out_trees[0]
-        if isinstance(out_axes, int):
-            wanted: list[Any] = [out_axes] * len(outs)
-        else:
-            skeleton = out_tree.unflatten(range(out_tree.num_leaves))
-            wanted = broadcast_prefix(out_axes, skeleton, f"{what}: out_axes", root="result")
+        wanted = _wanted(out_axes, out_tree, what)
         outs = [trivial.get(i, x) for i, x in enumerate(outs)] if trivial else outs
         rows = enumerate(zip(outs, out_dims, wanted, strict=True))
         return out_tree.unflatten([
@@ -123,6 +115,22 @@ def vmap(
     heading = f"`{name}`, mapped over an axis of its arguments."
     wrapped.__doc__ = f"{heading}\n\nOf one example:\n\n{fun.__doc__}" if fun.__doc__ else heading
     return wrapped
+
+
+def _check_name(what: str, axis_name: Any) -> None:
+    try:
+        hash(axis_name)
+    except TypeError:
+        message = f"{what}: axis_name must be hashable; got {shown(axis_name)}."
+        raise TypeError(message) from None
+
+
+def _wanted(out_axes: Any, out_tree: Any, what: str) -> list[Any]:
+    """Where the mapped axis goes in each result."""
+    if isinstance(out_axes, int):
+        return [out_axes] * out_tree.num_leaves
+    skeleton = out_tree.unflatten(range(out_tree.num_leaves))
+    return broadcast_prefix(out_axes, skeleton, f"{what}: out_axes", root="result")
 
 
 def _placed(

@@ -1,8 +1,8 @@
 """Checks as values: a program is made to say which of its checks failed first.
 
-`check` is an op without results; `checkified` runs a program equation by equation and adds, to each
-that can fail, a test of what it gave or got. What comes out beside the results is a *code*: 0, or
-the number of the first place that failed, and the values for every place's message. A place is a
+`check` is an op without results; `checked_program` runs a program equation by equation and adds, to
+each that can fail, a test of what it gave or got. What comes out beside the results is a *code*: 0,
+or the number of the first place that failed, and the values for every place's message. A place is a
 `Place`; their list is known when the program is staged, so codes are plain arrays, which pass
 through `jit`, `vmap` and loops.
 """

@@ -51,7 +51,7 @@ def dce_sink(val: Any, *, prevent_mlir_dce: bool = False) -> None:
     """Keeps values in a program though nothing uses them; eagerly it does nothing.
 
         def f(x):
-            dce_sink(check(x))  # `make_program`, `grad` and `vmap` keep the call
+            dce_sink(check(x))  # `make_jaxpr`, `grad` and `vmap` keep the call
             return x
 
     Args:

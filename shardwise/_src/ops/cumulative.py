@@ -56,7 +56,7 @@ def cumulative(
 ) -> Op:
     """An op that folds prefixes.
 
-    body:     writes the fold of two scalars (see `reduce.region_text`).
+    body:     writes the fold of two scalars (see `reduce.body_of`).
     combine:  `(earlier, later) → pair`, on values with tangents; None for a linear op.
     """
 

@@ -3,7 +3,8 @@
 Inside of `shard_map`, the type of a value says along which axes of the mesh it varies. Every op
 takes operands that vary along different axes, and its results vary along all of them. What that
 means for derivatives is said here once: the cotangent of an operand that does not vary along an
-axis is the sum of those of all devices along it (`like_primal`), so that no op needs a rule for it.
+axis is the sum of those of all devices along it (`_of_all` in `transforms/transpose.py`), so that
+no op needs a rule for it.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def _batch(op: Op, mapped: Any, args: Any, dims: Any, *, names: tuple) -> tuple[
 
 pcast = Op(
     "pcast", type_rule=_type, dims=_dims, lower=lambda op, e, ins, outs, x, **p: x, jvp=_jvp,
-    transpose=lambda op, ct, x, **p: [ct],  # summed where it is added to others: `like_primal`
+    transpose=lambda op, ct, x, **p: [ct],  # summed where it is added to others: `_of_all`
     batch=_batch, elements=Elements.MOVED, pointwise=True,
 )
 

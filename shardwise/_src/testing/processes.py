@@ -81,15 +81,8 @@ def run_processes(
         try:
             for rank in range(count):
                 own = variables(address, count, rank, rank, devices) | dict(env or {})
-                own.setdefault("SHARDWISE_FLIGHT_RECORDER_DIR", folder)
-                files = [open(Path(folder, f"{rank}.{n}"), "wb") for n in FILES]  # noqa: SIM115
                 line = [sys.executable, str(path), *[a.format(rank=rank) for a in args]]
-                running.append(
-                    subprocess.Popen(line, env={**os.environ, **own}, stdout=files[0],
-                                     stderr=files[1], stdin=subprocess.DEVNULL)
-                )
-                for file in files:
-                    file.close()
+                running.append(_started(line, folder, rank, own))
             if during is not None:
                 during(running)
             ends = _ends(running, begin, timeout)
@@ -118,6 +111,18 @@ def without_transport(text: str) -> str:
     """Output without the lines that Gloo prints when it connects."""
     lines = [line.encode() for line in text.splitlines(keepends=True)]
     return b"".join(Transport().without(lines, last=True)).decode()
+
+
+def _started(
+    line: list[str], folder: str, rank: int, env: dict[str, str]
+) -> subprocess.Popen[bytes]:
+    """A process whose output goes to files of the folder; `env` is added to that of this one."""
+    env.setdefault("SHARDWISE_FLIGHT_RECORDER_DIR", folder)
+    out, err = [Path(folder, f"{rank}.{name}") for name in FILES]
+    with open(out, "wb") as stdout, open(err, "wb") as stderr:
+        return subprocess.Popen(
+            line, env={**os.environ, **env}, stdout=stdout, stderr=stderr, stdin=subprocess.DEVNULL
+        )
 
 
 def _ends(running: Sequence[Any], begin: float, timeout: float) -> dict[int, float]:
