@@ -45,6 +45,7 @@ CASES = [
     ("explain-error Broad", ["BroadcastError"]),
     ("explain-error --h", ["--help"]),
     ("demo --save-", ["--save-every"]),
+    ("help doc", ["doctor"]),
     ("dance ", []),
 ]
 

@@ -355,6 +355,9 @@ def test_a_checkpoint_is_replaced_and_others_files_are_not(tmp_path):
     (tmp_path / "file").touch()
     says(CheckpointError, f"save: {tmp_path}/file is a file. Name a folder for the checkpoint.",
          checkpoints.save, tmp_path / "file", 1)  # fmt: skip
+    says(CheckpointError, f"describe: {tmp_path}/file is a file, and a checkpoint is a folder. A "
+         "file of safetensors is read by load_safetensors.",
+         checkpoints.describe, tmp_path / "file")  # fmt: skip
     says(FileNotFoundError, f"restore: there is no checkpoint at {tmp_path}/none.",
          checkpoints.restore, tmp_path / "none")  # fmt: skip
 

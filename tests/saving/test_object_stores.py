@@ -58,7 +58,8 @@ def started(program, store, *args):
     env = {**os.environ, **store.environment, **devices}
     pipe = subprocess.PIPE
     return subprocess.Popen(
-        [sys.executable, "-c", program, *args], env=env, stdin=pipe, stdout=pipe, text=True
+        [sys.executable, "-c", program, *args], env=env, stdin=pipe, stdout=pipe, stderr=pipe,
+        text=True,
     )
 
 
@@ -76,8 +77,10 @@ def test_checkpoints_in_buckets(kind):
             chunk, manifest = f"{place}/v/c/0/0", f"{place}-2/checkpoint.json"
             store.objects[chunk] = store.objects[chunk][:9] + b"!" + store.objects[chunk][10:]
             store.objects[manifest] = store.objects[manifest].replace(b"3", b"4")
-            found = program.communicate("\n", timeout=60)[0].splitlines()
-        assert program.returncode == 0
+            out, told = program.communicate("\n", timeout=60)
+        assert program.returncode == 0, told
+        assert "credentials" not in told  # as where they are looked for in files first
+        found = out.splitlines()
     ask = "Look whether its bucket is there, and whether this program may use it."
     refusal = f"OSError: {kind}://elsewhere/run: the store answers NOT_FOUND: "
     missing = {

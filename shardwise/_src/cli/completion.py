@@ -92,7 +92,7 @@ _shardwise() {{
     local current="${{COMP_WORDS[COMP_CWORD]}}" previous="${{COMP_WORDS[COMP_CWORD-1]}}"
     local command="${{COMP_WORDS[1]}}" i skip= program=
     COMPREPLY=()
-    if (( COMP_CWORD == 1 )); then
+    if (( COMP_CWORD == 1 )) || [[ $COMP_CWORD == 2 && $command == help ]]; then
         mapfile -t COMPREPLY < <(compgen -W {commands} -- "$current")
         return
     fi
@@ -163,7 +163,7 @@ ZSH = """\
 _shardwise() {{
     local -a commands
     commands=({commands})
-    if (( CURRENT == 2 )); then
+    if (( CURRENT == 2 )) || [[ $CURRENT == 3 && $words[2] == help ]]; then
         _describe command commands
         return
     fi
@@ -217,6 +217,8 @@ def fish(commands: Sequence[Words]) -> str:
             lines.append(f"{here} -a {_words(command.words)}")
         if command.paths:
             lines.append(f"{here} -F")
+        lines.append("complete -c shardwise -n '__fish_seen_subcommand_from help' -a "
+                     f"{command.name} -d {shlex.quote(command.about)}")
         for option in command.options:
             long = [f"-l {n[2:]}" for n in option.names if n.startswith("--")]
             short = [f"-s {n[1:]}" for n in option.names if not n.startswith("--")]

@@ -311,6 +311,11 @@ def check_is_there(what: str, checkpoint: Checkpoint) -> None:
 
 
 def _none(what: str, place: Place) -> Exception:
+    if place.folder is not None and place.folder.is_file():
+        return CheckpointError(
+            f"{what}: {place.text} is a file, and a checkpoint is a folder. A file of safetensors "
+            "is read by load_safetensors."
+        )
     there = place.names()
     if not there:
         return FileNotFoundError(f"{what}: there is no checkpoint at {place.text}.")

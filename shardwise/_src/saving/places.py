@@ -69,7 +69,7 @@ class Place:
                 f"{what}: path is {text!r}, which is no address of a store that TensorStore knows, "
                 f"such as gs://bucket/folder, s3://bucket/folder or memory://folder: {error}"
             ) from None
-        return Place(text.rstrip("/"), None, {**store, **_endpoint(store)})
+        return Place(text.rstrip("/"), None, {**store, **_of_environment(store)})
 
     def __truediv__(self, name: str) -> Place:
         store = {**self.store, "path": f"{self.store.get('path', '')}{name}/"}
@@ -143,13 +143,19 @@ class Place:
             ) from error
 
 
-def _endpoint(store: dict[str, Any]) -> dict[str, str]:
-    """Where the environment says that objects of S3 are: TensorStore would ask Amazon's only."""
+def _of_environment(store: dict[str, Any]) -> dict[str, Any]:
+    """What the environment says of objects of S3: TensorStore would ask Amazon's only, and look for
+    files of credentials before those of the environment."""
+    said: dict[str, Any] = {}
+    if store["driver"] != "s3":
+        return said
+    if os.environ.get("AWS_ACCESS_KEY_ID") and os.environ.get("AWS_SECRET_ACCESS_KEY"):
+        said["aws_credentials"] = {"type": "environment"}
     url = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-    if store["driver"] != "s3" or not url:
-        return {}
-    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
-    return {"endpoint": url, "aws_region": region}
+    if url:
+        region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+        said |= {"endpoint": url, "aws_region": region or "us-east-1"}
+    return said
 
 
 def found(place: Place) -> Place:
