@@ -67,7 +67,7 @@ def test_bash(script, typed, offered, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("typed", "offered"), CASES[:5] + CASES[10:13]
+    ("typed", "offered"), [*CASES[:5], *CASES[10:13], ("help doc", ["doctor"])]
 )
 def test_fish(script, typed, offered, tmp_path, capsys):
     for name in ("train.py", "my script.py"):
@@ -86,6 +86,7 @@ def test_zsh(script, capsys):
     assert run(["zsh", "-f", "-c", f"{stubs} source {path}"]) == ["compdef _shardwise shardwise"]
     call = f"{stubs} source {path} >/dev/null; words=(shardwise %s); CURRENT=%d; _shardwise"
     named = run(["zsh", "-f", "-c", call % ("''", 2)])
+    assert named == run(["zsh", "-f", "-c", call % ("help ''", 3)])
     assert named == [f"{c.name}:{c.about}" for c in COMMANDS.values()]
     specs = run(["zsh", "-f", "-c", call % ("launch ''", 3)])
     assert "--restarts[start all again if one fails, so often at most (0)]:value: " in specs
