@@ -1,11 +1,14 @@
-"""For tests of functions that are found again: nothing is known before, and what is staged."""
+"""Functions that are found again: nothing is known before, and what is staged. A mesh in scope."""
 
 import weakref
+from collections.abc import Iterator
 
 import pytest
 
 from shardwise._src.api import known, staging
 from shardwise._src.core import recipes
+from shardwise.sharding import Mesh, set_mesh
+from tests.helpers.explicit import MESH
 
 
 @pytest.fixture
@@ -27,3 +30,10 @@ def traces(monkeypatch):
 
     monkeypatch.setattr(staging, "stage", counting)
     return found
+
+
+@pytest.fixture
+def mesh() -> Iterator[Mesh]:
+    """Of explicit axes, in scope."""
+    with set_mesh(MESH):
+        yield MESH

@@ -1,0 +1,120 @@
+"""Sums over explicit axes that are not taken yet, and values whose gradients are such sums."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import shardwise as sw
+import shardwise.numpy as jnp
+from shardwise import lax
+from shardwise._src.base.errors import ShardingTypeError
+from shardwise.sharding import Mesh, reshard
+from shardwise.sharding import PartitionSpec as P
+from tests.helpers.errors import message as error_of
+from tests.helpers.explicit import A, W, put, shown
+
+pytestmark = pytest.mark.turns(3)
+
+
+def test_unreduced_products(mesh: Mesh):
+    a, w = put(A, None, "x"), put(W, "x", None)
+
+    def product(a: Any, w: Any) -> Any:
+        return jnp.matmul(a, w, out_sharding=P(None, None, unreduced={"x"}))
+
+    assert shown(product(a, w)) == "float32[8,6]{U:x}"
+    twice = sw.jit(lambda a, w: reshard(product(a, w) + product(a, w), P("y", None)))(a, w)
+    assert shown(twice) == "float32[8@y,6]"
+    np.testing.assert_allclose(twice, 2 * (A @ W), rtol=1e-5)
+    assert error_of(ShardingTypeError, lambda: jnp.sin(product(a, w))) == (
+        "[sin] operands f32[8,6]{U:x}: 'x' of an operand are axes along which a sum is not yet "
+        "taken, and the op is not linear in just such operands. Use "
+        "`shardwise.sharding.reshard(x, P())`."
+    )
+    wrong = P(None, None, unreduced={"y"})
+    assert error_of(ShardingTypeError, lambda: jnp.matmul(a, w, out_sharding=wrong)) == (
+        "matmul: out_sharding P(None, None, unreduced={'y'}) leaves the sum along 'y' to be taken, "
+        "but not all operands are split over it; got f32[8,4@x], f32[4@x,6]. Leave `unreduced` "
+        "out, or split what is summed of each operand over it."
+    )
+
+
+UNREDUCED = {
+    "add": lambda u, v: u + u, "neg": lambda u, v: -u, "scale": lambda u, v: u * 2,
+    "mul": lambda u, v: u * v, "div": lambda u, v: u / 4, "transpose": lambda u, v: u.T,
+    "sum": lambda u, v: u.sum(0), "reshape": lambda u, v: u.reshape(4, 12),
+    "slice": lambda u, v: u[:4], "concatenate": lambda u, v: jnp.concatenate([u, u]),
+    "pad": lambda u, v: jnp.pad(u, 1), "where": lambda u, v: jnp.where(v > 0, u, u + u),
+    "dynamic_slice": lambda u, v: lax.dynamic_slice(u, (1, 0), (3, 6)),
+    "gather": lambda u, v: u[np.array([0, 2, 1])], "matmul": lambda u, v: u @ v.T,
+    "broadcast": lambda u, v: jnp.broadcast_to(u, (2, 8, 6)),
+}
+
+
+@pytest.mark.parametrize("name", UNREDUCED)
+def test_sums_are_taken_once(mesh: Mesh, name: str):
+    """In one program with the product, in a program of their own, and op by op."""
+    fun, v = UNREDUCED[name], np.cos(np.arange(48, dtype=np.float32)).reshape(8, 6)
+    a, w, whole = put(A, None, "x"), put(W, "x", None), put(v)
+
+    def product(a: Any, w: Any) -> Any:
+        return jnp.matmul(a, w, out_sharding=P(None, None, unreduced={"x"}))
+
+    expected = np.asarray(fun(jnp.asarray(A @ W), jnp.asarray(v)))
+    for found in (
+        sw.jit(lambda a, w, v: reshard(fun(product(a, w), v), P()))(a, w, whole),
+        reshard(sw.jit(fun)(product(a, w), whole), P()),
+        reshard(fun(product(a, w), whole), P()),
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+REDUCED = {
+    "where": lambda w: jnp.where(w > 0, w, 0), "norm": lambda w: w / jnp.sqrt((w * w).sum(0)),
+    "mean": lambda w: w - w.mean(0), "transpose": lambda w: (w.T * 2).T,
+    "parts": lambda w: jnp.concatenate([w[:, :3], w[:, 3:] * 2], 1),
+    "product": lambda w: w @ np.ones((6, 6), np.float32), "jit": lambda w: sw.jit(jnp.sin)(w),
+    "vmap": lambda w: sw.vmap(lambda r: r * r)(w), "max": lambda w: w.max(1, keepdims=True) * w,
+}
+
+
+@pytest.mark.parametrize("name", REDUCED)
+def test_gradients_by_reduced_values(mesh: Mesh, name: str):
+    fun, a = REDUCED[name], put(A, "x", None)
+
+    def loss(a: Any, w: Any) -> Any:
+        return ((a @ fun(w)) ** 2).sum()
+
+    def reduced(w: Any) -> Any:
+        return reshard(w, P(None, None, reduced={"x"}))
+
+    by_w = sw.grad(lambda w: loss(a, w))
+    expected = np.asarray(sw.grad(lambda w: loss(A, w))(jnp.asarray(W)))
+    for found in (
+        reshard(by_w(reduced(put(W))), P()),
+        sw.jit(lambda w: reshard(by_w(reduced(w)), P()))(put(W)),
+        sw.jit(sw.grad(lambda w: loss(a, reduced(w))))(put(W)),
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-2)
+
+
+def test_cotangents_of_reduced_values_are_unreduced(mesh: Mesh):
+    a, seen = put(A, "y", None), []
+
+    def loss(w: Any) -> Any:
+        w = reshard(w, P(None, None, reduced={"y"}))
+        return (a @ w).sum()
+
+    def inner(w: Any) -> Any:
+        g = sw.grad(lambda w: (a @ jnp.sin(w)).sum())(reshard(w, P(None, None, reduced={"y"})))
+        seen.append(shown(g))
+        return reshard(g, P())
+
+    g = sw.jit(sw.grad(loss))(put(W))
+    assert shown(g) == "float32[4,6]"
+    np.testing.assert_allclose(g, np.repeat(A.sum(0)[:, None], 6, 1), rtol=1e-5)
+    np.testing.assert_allclose(sw.jit(inner)(put(W)), A.sum(0)[:, None] * np.cos(W), rtol=1e-5)
+    assert seen == ["float32[4,6]{U:y}"]
