@@ -150,7 +150,10 @@ def test_nothing_to_report(script, capsys):
     assert main(["explain", "empty.py"]) == 1
     out, err = capsys.readouterr()
     assert out == "here\n"
-    assert err == "shardwise explain: the program compiles no jitted function.\n"
+    assert err == (
+        "shardwise explain: the program compiles no jitted function: it runs operation by "
+        "operation. `shardwise.jit` makes one program of a function, its training step say.\n"
+    )
     assert main(["explain", "--function", "main", script()]) == 1
     assert capsys.readouterr().err == (
         "shardwise explain: the program compiles no function 'main'; it jits 'layer' and 'mean'.\n"

@@ -205,6 +205,18 @@ def test_joined_collectives_are_of_their_own_lines():
         (f"{__file__}:{start + line}", 2 * size * 4, 1) for line, size in ((1, 6), (4, 7), (5, 5))
     ]
     assert report.count("all-reduce") == 1
+    largest = max(report.communication, key=lambda c: c.bytes)
+    assert [c.shared for c in report.communication if c is not largest] == [1, 1]
+    assert largest.shared == 0
+
+
+def test_results_of_joined_collectives_are_of_their_own_equations():
+    def loss(w, x):
+        return (jnp.tanh(x @ w) ** 2).mean()
+
+    report = explain(sw.value_and_grad(loss))(struct((16, 32), None, "y"), struct((64, 16), "x"))
+    results = {b.bytes: b.what.partition("(")[0] for b in report.buffers if b.kind == "result"}
+    assert results == {16 * 16 * 4: "dot_general", 4: "div"}
 
 
 def test_devices_that_ask_whether_others_go_on_are_of_the_loop():

@@ -128,7 +128,10 @@ def _tell(found: list[Found], asked: Any, machine: Any) -> int:
     missing = [name for name in asked.function if name not in names]
     if not found or missing:
         compiled = f"it jits {listed(dict.fromkeys(names))}" if names else "it jits none"
-        what = "compiles no jitted function"
+        what = (
+            "compiles no jitted function: it runs operation by operation. `shardwise.jit` makes "
+            "one program of a function, its training step say"
+        )
         if missing:
             what = f"compiles no function {missing[0]!r}; {compiled}"
         print(f"shardwise explain: the program {what}.", file=sys.stderr)

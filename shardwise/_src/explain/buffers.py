@@ -13,24 +13,30 @@ from typing import Any, NamedTuple
 # Numbers of fields: xla/service/hlo.proto.
 _LOGICAL, _ALLOCATION = 1, 3  # BufferAssignmentProto
 _ID, _SIZE, _DEFINED = 1, 2, 3  # LogicalBufferProto
-_INSTRUCTION = 4  # LogicalBufferProto.Location
+_INDEX, _INSTRUCTION = 3, 4  # LogicalBufferProto.Location
 _THREAD, _PARAMETER, _NUMBER, _LIVE_OUT, _ASSIGNED, _TUPLE, _CONSTANT = 3, 5, 6, 7, 9, 11, 12
 _BUFFER, _OFFSET, _BYTES = 1, 2, 3  # BufferAllocationProto.Assigned
 _COMPUTATION, _INSTRUCTIONS, _NAME, _UNIQUE = 3, 2, 1, 35  # HloModuleProto and what it holds
 
+NONE = ("", ())
 Kind = str  # "argument", "result", "donated", "temporary", "constant"
 
 
 class Place(NamedTuple):
     """A range of memory: of which kind, and which instruction's value it holds, or the largest.
 
-    parameter: of an argument, its number; -1 of others.
+    parameter: of an argument, its number; -1 of others. part: of an instruction that gives
+    several arrays, which of them, outermost first.
     """
 
     bytes: int
     kind: Kind
     instruction: str
     parameter: int
+    part: tuple[int, ...] = ()
+
+
+Maker = tuple[str, tuple[int, ...]]  # an instruction, and which of its arrays
 
 
 def places(assignment: bytes, module: bytes) -> list[Place]:
@@ -39,34 +45,35 @@ def places(assignment: bytes, module: bytes) -> list[Place]:
     Parts are disjoint: of values that share a place, the largest stands for it.
     """
     names = _instruction_names(module)
-    makers: dict[int, str] = {}
+    makers: dict[int, Maker] = {}
     found: list[Place] = []
     for field, value in _fields(assignment):
         if field == _LOGICAL:
             buffer = dict(_fields(value))
             where = dict(_fields(buffer.get(_DEFINED, b"")))
-            makers[buffer.get(_ID, 0)] = names.get(where.get(_INSTRUCTION, 0), "")
+            name = names.get(where.get(_INSTRUCTION, 0), "")
+            makers[buffer.get(_ID, 0)] = name, _numbers(where.get(_INDEX, b""))
     for field, value in _fields(assignment):
         if field == _ALLOCATION:
             found += _of_allocation(list(_fields(value)), makers)
     return sorted(found, key=lambda p: -p.bytes)
 
 
-def _of_allocation(fields: list[tuple[int, Any]], makers: dict[int, str]) -> list[Place]:
+def _of_allocation(fields: list[tuple[int, Any]], makers: dict[int, Maker]) -> list[Place]:
     single = dict(fields)
     size = single.get(_SIZE, 0)
     assigned = [dict(_fields(value)) for field, value in fields if field == _ASSIGNED]
     if single.get(_THREAD) or single.get(_TUPLE) or not size:
         return []
     number = single.get(_NUMBER, 0) if single.get(_PARAMETER) else -1
-    last = makers.get(assigned[-1].get(_BUFFER, 0), "") if assigned else ""
+    last, part = makers.get(assigned[-1].get(_BUFFER, 0), NONE) if assigned else NONE
     if single.get(_PARAMETER):
         return [Place(size, "donated" if single.get(_LIVE_OUT) else "argument", last, number)]
     if single.get(_LIVE_OUT):
-        return [Place(size, "result", last, -1)]
+        return [Place(size, "result", last, -1, part)]
     if single.get(_CONSTANT):
         return [Place(size, "constant", last, -1)]
-    ranges = [(a.get(_BYTES, 0), a.get(_OFFSET, 0), makers.get(a.get(_BUFFER, 0), ""))
+    ranges = [(a.get(_BYTES, 0), a.get(_OFFSET, 0), makers.get(a.get(_BUFFER, 0), NONE))
               for a in assigned]  # fmt: skip
     parts = []
     taken: list[tuple[int, int]] = []
@@ -74,7 +81,7 @@ def _of_allocation(fields: list[tuple[int, Any]], makers: dict[int, str]) -> lis
         end = offset + size
         if all([end <= start or offset >= stop for start, stop in taken]):
             taken.append((offset, end))
-            parts.append(Place(size, "temporary", maker, -1))
+            parts.append(Place(size, "temporary", maker[0], -1, maker[1]))
     return parts
 
 
@@ -105,6 +112,17 @@ def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
             size = {1: 8, 5: 4}[kind]
             value, at = message[at : at + size], at + size
         yield key >> 3, value
+
+
+def _numbers(packed: bytes | int) -> tuple[int, ...]:
+    """A repeated number, or the only one."""
+    if isinstance(packed, int):
+        return (packed,)
+    found, at = [], 0
+    while at < len(packed):
+        number, at = _number(packed, at)
+        found.append(number)
+    return tuple(found)
 
 
 def _number(message: bytes, at: int) -> tuple[int, int]:

@@ -249,17 +249,19 @@ class _Making(_Compiled):
         )  # fmt: skip
 
     def communication(self, c: Collective) -> list[Communication]:
-        """A row for each equation that takes part; of several, with its part of the payload."""
+        """A row for each equation that takes part; of several, with its part of the payload, of
+        which the largest counts."""
         link = self.machine.link(c.groups or c.pairs, self.count)
         seconds = self.machine.collective_seconds(c.kind, c.bytes, c.group_size, link)
         parts, rows = self.parts(c), []
-        for i, (path, part) in enumerate(parts):
-            size = sum([a.bytes for a in part])
+        sizes = [sum([a.bytes for a in part]) for _, part in parts]
+        for (path, part), size in zip(parts, sizes, strict=True):
             share = size / c.bytes if c.bytes else 1 / len(parts)
             rows.append(Communication(
                 kind=c.kind, groups=c.group_size, count=c.runs, known=c.runs_known,
                 bytes=size * c.runs, dtypes=tuple(sorted({a.dtype for a in part})),
-                seconds=seconds * c.runs * share, shared=c.runs if i else 0,
+                seconds=seconds * c.runs * share,
+                shared=c.runs if len(rows) != sizes.index(max(sizes)) else 0,
                 **self.origin(path, c),
             ))  # fmt: skip
         return rows
@@ -344,7 +346,7 @@ class _Making(_Compiled):
     def buffer(self, place: Place) -> Buffer:
         if place.parameter >= 0:
             return Buffer(place.bytes, *self.argument(place.parameter, place.kind), "")
-        what, line = self.made_by(self.instructions.get(place.instruction))
+        what, line = self.made_by(self.instructions.get(place.instruction), place.part)
         return Buffer(place.bytes, place.kind, what, line)
 
     def argument(self, number: int, kind: str) -> tuple[str, str]:
@@ -354,9 +356,10 @@ class _Making(_Compiled):
             return "constant", "an array that the function closes over"
         return kind, names[number] if number < len(names) else f"args[{number}]"
 
-    def made_by(self, made: Instruction | None) -> tuple[str, str]:
+    def made_by(self, made: Instruction | None, part: Sequence[int]) -> tuple[str, str]:
         """What makes a value, and its line: an equation, or a copy of what one makes.
 
+        part: which of several arrays it is; of collectives that are joined, each is another's.
         Fusions have no names of their own; what is inside has. Copies and conversions that XLA
         adds are of what they take; what a loop's body takes is the loop's.
         """
@@ -366,6 +369,10 @@ class _Making(_Compiled):
             inside = self.hlo.computations.get(i.called[0][0], []) if i.opcode == "fusion" else []
             for one in (i, *_from_the_root(inside)):
                 if found := paths_of(one.op_name):
+                    if one is made and len({self.known(path) for path in found}) > 1:
+                        if len(found) != len(one.arrays) or not part:
+                            return one.opcode, ""
+                        found = [found[part[0]]]
                     number = self.known(found[0])
                     eqn = self.equations[number]
                     own = {hlo_name(v.aval.dtype) for v in eqn.outputs}
