@@ -173,3 +173,11 @@ def test_paths(tmp_path):
     checkpoints.save(tmp_path / "c", 1)
     says(IsADirectoryError, f"load_safetensors: {tmp_path}/c is a folder; read the checkpoint "
          "in it by `restore`.", load, tmp_path / "c")  # fmt: skip
+
+
+def test_a_sharding_that_does_not_fit_is_told_with_the_name(tmp_path):
+    save_safetensors(tmp_path / "m", {"w": np.ones(8), "n": np.float32(2)})
+    mesh = sw.make_mesh((4,), ("x",), devices=sw.devices()[:4])
+    says(ValueError, f"load_safetensors: of arrays['n'], P('x') over {mesh} has 1 entry, but the "
+         "array has only 0 dimensions. Remove entries from the end of the spec.",
+         load_safetensors, tmp_path / "m", NamedSharding(mesh, P("x")))  # fmt: skip

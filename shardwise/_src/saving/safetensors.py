@@ -189,6 +189,7 @@ def load_safetensors(path: str | PathLike[str], shardings: Any = None) -> dict[s
     Raises:
       FileNotFoundError: there is no file.
       IsADirectoryError: it is a folder.
+      ValueError: a sharding does not fit an array.
       CheckpointError: it is no such file, damaged, or has a dtype that is not known here.
     """
     what = "load_safetensors"
@@ -238,6 +239,10 @@ def _load(what: str, path: Path, name: str, t: _Tensor, place: Any) -> Any:
         value = np.fromfile(path, stored, math.prod(t.shape), offset=t.start)
         return value.reshape(t.shape).astype(t.dtype, copy=False)
     target = placed_over(as_placement(place, f"{what}: shardings"), None)
+    try:
+        target.shard_shape(t.shape)
+    except ValueError as error:
+        raise ValueError(f"{what}: of arrays[{name!r}], {error}") from None
     dtype = on_devices(t.dtype)
     if not math.prod(t.shape):
         return make_array_from_callback(t.shape, target, lambda i: np.zeros(t.shape, dtype)[i])
