@@ -119,10 +119,13 @@ def test_messages_of_errors_are_marked_as_prose():
     assert 'class="message highlight-text ' in (SITE / "errors/ShapeError.html").read_text()
 
 
-def test_modules_are_listed_by_their_last_names():
+def test_what_the_sidebar_lists():
     text = (SITE / "index.html").read_text()
     assert re.search(r'href="api/shardwise.checkpoints.html">checkpoints</a>', text)
     assert "Copyright" not in text
+    order = ["one_to_many", "uneven", "named_axes", "derivatives", "debugging"]  # of its index
+    found = re.findall(r'class="reference internal" href="tutorials/(\w+).html"', text)
+    assert list(dict.fromkeys(found)) == ["index", *order]
 
 
 def test_every_document_is_a_page():

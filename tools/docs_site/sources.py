@@ -89,8 +89,11 @@ class Pages:
         self.made[f"{place}.md"] = text
 
     def _list(self, folder: Path, files: list[Path]) -> None:
-        """What is in a folder, below its index."""
+        """What is in a folder, below its index, in the order in which that names it."""
+        index = (folder / "README.md").read_text()
+        order = list(dict.fromkeys([found[2] for found in LINK.finditer(index)]))
         pages = [*sorted(folder.glob("*.md")), *files]
+        pages.sort(key=lambda p: order.index(p.name) if p.name in order else len(order))
         names = [Path(self.place(p)).name for p in pages if p.stem != "README"]
         self.made[f"{self.place(folder)}.md"] += _toctree(names, hidden=True)
 
