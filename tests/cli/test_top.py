@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+from shardwise._src.cli import top as command
 from shardwise._src.distributed.board import LAUNCH, Card, folder, make_private
 
 pty = pytest.importorskip("pty")
@@ -146,3 +147,20 @@ def test_a_small_terminal_and_sigterm(opened):
     assert lines[6].endswith("…")
     assert lines[7:] == ["… and 7 lines for which there is no room", "", ENDS]
     assert screen.ended(signal.SIGTERM) == 143
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--interval", "0"],
+         "argument --interval: it must be a number of seconds above 0; got '0'."),
+        (["--interval", "x"],
+         "argument --interval: it must be a number of seconds above 0; got 'x'."),
+        (["here"], "argument pid: it must be a whole number; got 'here'."),
+    ],
+)
+def test_bad_usage(words, told, capsys):
+    with pytest.raises(SystemExit) as end:
+        command.run(words)
+    assert end.value.code == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"shardwise top: error: {told}"

@@ -465,6 +465,9 @@ def a_stopped_process_is_ended_with_the_others():
         (["--quite-another", "x.py"], "there is no option '--quite-another'."),
         (["-n", "0", "x.py"], "argument -n/--processes: it must be 1 or more; got 0."),
         (["-n", "two", "x.py"], "argument -n/--processes: it must be a whole number; got 'two'."),
+        (["-n", "2:4", "x.py"],
+         "argument -n/--processes: it must be a whole number; got '2:4'. Where 2 are enough after "
+         "a failure, say -n 4 --restarts N --min-processes 2."),
         (["--restarts", "-1"], "argument --restarts: it must be a whole number; got '-1'."),
         (["-n", "4", "--restarts", "1", "--min-processes", "5", "x"],
          "--min-processes must be from 1 to 4, the processes in all; got 5."),

@@ -206,14 +206,22 @@ def a_process_that_is_stopped(place):
 
 
 def restarts(place):
-    with Launch("-n", "2", "--restarts", "3", "{}", "fails", source=TRAINS, env=place) as running:
+    words = ["-n", "2", "--restarts", "3", "--min-processes", "1", "{}", "fails"]
+    with Launch(*words, source=TRAINS, env=place) as running:
         running.said("[1] thirty")  # it gets there the second time
         launch = record(place)
         table = top(place, "--once")[1]
+        psutil.Process(running.pid(1)).kill()
+        running.said("generation 2 starts with 1 process", "err")
+        fewer = running.until(lambda: [
+            line for line in top(place, "--once")[1].splitlines() if "restarts: 2" in line
+        ])
     assert (launch["generation"], launch["restarts"]) == (1, 3)
     said = table.splitlines()[1]
     assert said.startswith("restarts: 1 of 3: process 1 (host ")
-    assert said.endswith("failed with exit status 1. The last that it wrote:")
+    assert said.endswith("failed with exit status 1")
+    assert fewer[0].startswith("restarts: 2 of 3, with 1 of 2 processes: process 1 (host ")
+    assert fewer[0].endswith("was killed by SIGKILL (the kernel does so when memory is short)")
 
 
 def programs_that_report_nothing(place):

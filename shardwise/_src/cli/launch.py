@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 from shardwise._src.base.config import wait_report_secs, wait_timeout_secs
 from shardwise._src.base.errors import did_you_mean
+from shardwise._src.cli.kinds import count, number, seconds
 from shardwise._src.distributed.launcher import launch
 from shardwise._src.distributed.start import address_of
 from shardwise._src.distributed.workers import Plan
@@ -41,11 +42,11 @@ def run(arguments: Sequence[str]) -> int:
     if unknown:
         _refuse_option(own, unknown[0].partition("=")[0])
     plan = _plan(own, asked)
-    for flag, seconds in (
+    for flag, limit in (
         (wait_report_secs, asked.wait_report_secs), (wait_timeout_secs, asked.wait_timeout_secs)
     ):
-        if seconds is not None:
-            flag.set(seconds)
+        if limit is not None:
+            flag.set(limit)
     return launch(plan)
 
 
@@ -55,33 +56,33 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("-n", "--processes", type=_count, default=1, metavar="N",
+    add("-n", "--processes", type=_processes, default=1, metavar="N",
         help="processes on this machine (1)")
-    add("--devices-per-process", type=_count, metavar="D",
+    add("--devices-per-process", type=count, metavar="D",
         help="virtual CPU devices of each; of the GPUs here, each process has the next D")
-    add("--restarts", type=_number, default=0, metavar="N",
+    add("--restarts", type=number, default=0, metavar="N",
         help="start all again if one fails, so often at most (0)")
-    add("--min-processes", type=_count, metavar="M",
+    add("--min-processes", type=count, metavar="M",
         help="start again with one less for each that was killed, while M are left in all (all)")
     add("--log-dir", type=Path, metavar="DIR",
         help="also write the lines of process N to DIR/rank-N.log")
-    add("--grace", type=_seconds, default=3.0, metavar="SECONDS",
+    add("--grace", type=seconds, default=3.0, metavar="SECONDS",
         help="that processes have to end by themselves when they are stopped (3)")
     many = parser.add_argument_group("many machines")
     add = many.add_argument
     add("--coordinator", metavar="HOST:PORT",
         help="where the launcher of node 0 listens; without it only this machine is used")
-    add("--nodes", type=_count, default=1, metavar="N", help="machines (1)")
-    add("--node-rank", type=_number, metavar="R", help="the number of this one, from 0")
+    add("--nodes", type=count, default=1, metavar="N", help="machines (1)")
+    add("--node-rank", type=number, metavar="R", help="the number of this one, from 0")
     waits = parser.add_argument_group("how long to wait, in seconds")
     add = waits.add_argument
-    add("--initialization-timeout", type=_seconds, default=300.0, metavar="SECONDS",
+    add("--initialization-timeout", type=seconds, default=300.0, metavar="SECONDS",
         help="for all machines and processes to be there (300)")
-    add("--heartbeat-timeout-seconds", type=_seconds, default=20.0, metavar="SECONDS",
+    add("--heartbeat-timeout-seconds", type=seconds, default=20.0, metavar="SECONDS",
         help="for a sign of life, before a process counts as lost (20)")
-    add("--wait-report-secs", type=_seconds, metavar="SECONDS",
+    add("--wait-report-secs", type=seconds, metavar="SECONDS",
         help=f"for other processes, before it is said for whom ({wait_report_secs.default:.0f})")
-    add("--wait-timeout-secs", type=_seconds, metavar="SECONDS",
+    add("--wait-timeout-secs", type=seconds, metavar="SECONDS",
         help=f"for other processes, before it fails ({wait_timeout_secs.default:.0f})")
     add = parser.add_argument_group("program").add_argument
     add("-m", dest="module", nargs=argparse.REMAINDER, metavar="module",
@@ -156,24 +157,11 @@ def _command(parser: argparse.ArgumentParser, asked: Any) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _count(text: str) -> int:
-    number = _number(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"it must be 1 or more; got {text}.")
-    return number
-
-
-def _number(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"it must be a whole number; got {text!r}.")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 < seconds < 1e9:
-        raise argparse.ArgumentTypeError(f"it must be a number of seconds above 0; got {text!r}.")
-    return seconds
+def _processes(text: str) -> int:
+    least, colon, most = text.partition(":")
+    if colon and least.isdecimal() and most.isdecimal():  # as torchrun has it
+        raise argparse.ArgumentTypeError(
+            f"it must be a whole number; got {text!r}. Where {least} are enough after a failure, "
+            f"say -n {most} --restarts N --min-processes {least}."
+        )
+    return count(text)

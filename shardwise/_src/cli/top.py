@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from shardwise._src.cli.kinds import number, seconds
 from shardwise._src.distributed.board import folder
 from shardwise._src.distributed.looking import Launch, Process, look
 from shardwise._src.messages.words import counted
@@ -40,10 +41,11 @@ def parser() -> argparse.ArgumentParser:
         description="Shows what the processes of running launches do: steps, rates, memory, waits.",
     )
     add = parser.add_argument
-    add("pid", nargs="?", type=int, help="of the launcher; without it, all launches of this user")
+    add("pid", nargs="?", type=number,
+        help="of the launcher; without it, all launches of this user")
     add("--once", action="store_true", help="print one table; so it is where no terminal is")
     add("--json", action="store_true", help="print one record for machines")
-    add("--interval", type=float, default=1.0, metavar="SECONDS", help="between two looks (1)")
+    add("--interval", type=seconds, default=1.0, metavar="SECONDS", help="between two looks (1)")
     return parser
 
 
@@ -63,7 +65,7 @@ def run(arguments: Sequence[str]) -> int:
     if asked.once or not sys.stdout.isatty():
         print(page(found))
         return 0
-    return _watch(asked.pid, found, max(0.1, asked.interval))
+    return _watch(asked.pid, found, asked.interval)
 
 
 def _none(pid: int | None) -> str:
@@ -127,7 +129,9 @@ def table(launch: Launch) -> str:
     generation = facts.get("generation", 0)
     if facts.get("restarts"):
         failure = f": {facts['failure']}" if facts.get("failure") else ""
-        lines.append(f"restarts: {generation} of {facts['restarts']}{failure}")
+        running, full = facts.get("running"), facts.get("processes", 0) * facts.get("nodes", 1)
+        fewer = "" if running in (None, full) else f", with {running} of {full} processes"
+        lines.append(f"restarts: {generation} of {facts['restarts']}{fewer}{failure}")
     columns = ("rank", "pid", "state", "step", "steps/s", "tokens/s", "memory", "devices")
     rows = [columns, *[_row(process) for process in launch.processes]]
     if facts.get("nodes", 1) > 1:

@@ -264,13 +264,14 @@ class Lead:
             if not reports:
                 return 0, ""
             status, text = verdict(reports)
-            self._here.notice.show(failure=text.partition("\n")[0])
+            head = text.partition(". ")[0]
+            self._here.notice.show(failure=head)
             if generation == self._plan.restarts:
                 return status, text
             self._shrink(reports)
             also = [f", {r.about} {r.how}" for r in reports if r.lost and r != first(reports)]
             say(
-                f"{text.partition('. ')[0]}{''.join(also)}; generation {generation + 1} starts"
+                f"{head}{''.join(also)}; generation {generation + 1} starts"
                 f"{self._shares.words} (restart {generation + 1} of {self._plan.restarts})"
             )
             self._rest(min(PAUSE * 2**generation, LONGEST_PAUSE))
