@@ -70,6 +70,13 @@ VARIABLES = {
     "the coordinator.",
     "SHARDWISE_BOARD": "Set by `shardwise launch`: the file in which a process shows itself to "
     "`shardwise top`.",
+    "AWS_ACCESS_KEY_ID": "With `AWS_SECRET_ACCESS_KEY`, who asks S3 for checkpoints; else "
+    "TensorStore looks for it.",
+    "AWS_SECRET_ACCESS_KEY": "See `AWS_ACCESS_KEY_ID`.",
+    "AWS_ENDPOINT_URL": "The address of a store with the protocol of S3 that is not Amazon's.",
+    "AWS_ENDPOINT_URL_S3": "The same, before `AWS_ENDPOINT_URL`.",
+    "AWS_REGION": "The region of such a store: us-east-1, where it is not set.",
+    "AWS_DEFAULT_REGION": "The same, after `AWS_REGION`.",
     "TERM": "The kind of terminal; on one that is `dumb`, no progress is shown.",
     "TF_CPP_MIN_LOG_LEVEL": "What XLA logs: 1 (from warnings on) where it is not set.",
 }

@@ -13,7 +13,7 @@ import pytest
 import shardwise as sw
 from shardwise import checkpoints
 from shardwise.errors import CheckpointError
-from shardwise.sharding import NamedSharding, SingleDeviceSharding
+from shardwise.sharding import AbstractMesh, NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
 
 ts = pytest.importorskip("tensorstore")
@@ -432,6 +432,37 @@ def test_other_tools_read_the_arrays(tmp_path):
     zarr = pytest.importorskip("zarr")
     group = zarr.open_group(tmp_path / "t", mode="r")
     assert np.array_equal(group["a/w"][:], w) and np.array_equal(group["a"]["b"][:], w[0])
+
+
+def test_xarray_opens_it(tmp_path):
+    w = np.arange(42, dtype=np.float32).reshape(7, 6)
+    a = {"w": sw.device_put(w, on("x")), "b": w[0]}
+    checkpoints.save(tmp_path / "t", {"a": a, "n": w[0, 1]})
+    about = json.loads((tmp_path / "t/a/w/zarr.json").read_text())
+    assert about["dimension_names"] == ["w_0", "w_1"]
+    pytest.importorskip("zarr")
+    xarray = pytest.importorskip("xarray")
+    with pytest.warns(UserWarning, match=r"^Object at checkpoint\.json is not recognized"):
+        tree = xarray.open_datatree(tmp_path / "t", engine="zarr", consolidated=False)
+    assert np.array_equal(tree["a/w"].values, w) and tree["a/w"].dims == ("w_0", "w_1")
+    assert dict(tree["a"].sizes) == {"w_0": 7, "w_1": 6, "b_0": 6} and tree["n"].values == 1
+
+
+def test_shardings_that_do_not_fit(tmp_path):
+    at = tmp_path / "t"
+    checkpoints.save(at, {"w": np.ones((8, 2), np.float32), "s": np.float32(1)})
+    says(ValueError, "restore: tree['s'] is f32[]: P('x') over Mesh('x': 4, 'y': 2, axis_types="
+         "(Explicit, Explicit)) has 1 entry, but the array has only 0 dimensions. Remove entries "
+         "from the end of the spec.", checkpoints.restore, at, on("x"))  # fmt: skip
+    nowhere = NamedSharding(AbstractMesh((4,), ("z",)), P("z"))
+    like = {"w": sw.ShapeDtypeStruct((8, 2), np.float32, sharding=nowhere), "s": 0.0}
+    says(ValueError, "restore: tree['w'] is f32[8,2]: NamedSharding(mesh=AbstractMesh('z': 4, "
+         "axis_types=(Explicit,)), spec=P('z')) is over a mesh without devices, and the value does "
+         "not live on a mesh of this shape. Enter one with `set_mesh`, or use a sharding over a "
+         "Mesh.", checkpoints.restore, at, like=like)  # fmt: skip
+    with sw.set_mesh(sw.make_mesh((4,), ("z",), devices=sw.devices()[:4])):
+        w = checkpoints.restore(at, like=like)["w"]
+    assert w.sharding.spec == P("z") and len(w.sharding.device_set) == 4
 
 
 def test_chunks_are_parts_of_shards():

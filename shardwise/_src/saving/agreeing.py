@@ -59,13 +59,22 @@ def span_of(what: str, shardings: Any, like: Any) -> tuple[int, ...] | None:
     if shardings is not None:
         leaves, _ = flatten(shardings, is_sharding_leaf)
         asked = [x for x in leaves if is_sharding_leaf(x)]  # `restored` says what others are not
-        places = [placed_over(as_placement(x, f"{what}: shardings"), None) for x in asked]
+        places = [as_placement(x, f"{what}: shardings") for x in asked]
     elif like is not None:
         places = [getattr(end.value, "sharding", None) for end in take_apart(what, "like", like)[1]]
-    spans = [processes.span_of(p.devices) for p in map(bare, places) if isinstance(p, Sharding)]
+    over = [_over_devices(p) for p in map(bare, places) if isinstance(p, Sharding)]
+    spans = [processes.span_of(sharding.devices) for sharding in over if sharding is not None]
     ranks = {rank for span in spans if span is not None for rank in span}
     # `process_index` starts the devices, which NumPy arrays do not need.
     return tuple(sorted(ranks)) if ranks and process_index() in ranks else None
+
+
+def _over_devices(sharding: Sharding) -> Sharding | None:
+    try:
+        found: Sharding = placed_over(sharding, None)
+    except ValueError:  # it has none: `restored` says so, and of which array
+        return None
+    return found
 
 
 def _agreed(

@@ -65,9 +65,12 @@ def metadata(entry: Entry) -> dict[str, Any]:
     """What Zarr's third version says of an array."""
     order = {"configuration": {"endian": "little"}}
     one_byte = canonicalize_name(entry.stored).itemsize == 1
+    # xarray takes arrays by the names of dimensions, which are of one length in all of a group.
+    name = entry.folder.rpartition("/")[2]
     return {
         "zarr_format": 3, "node_type": "array", "shape": list(entry.physical),
         "data_type": entry.stored,
+        "dimension_names": [f"{name}_{dim}" for dim in range(len(entry.physical))],
         "chunk_grid": {
             "name": "regular", "configuration": {"chunk_shape": list(entry.chunks)}
         },

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any
 
@@ -95,6 +95,7 @@ def restore(path: str | PathLike[str], shardings: Any = None, like: Any = None) 
       FileNotFoundError: there is nothing.
       CheckpointError: it is no checkpoint, of a newer version, or damaged; it does not fit `like`;
         another one has taken its place while it was read; or processes have found different ones.
+      ValueError: a sharding does not fit an array.
       RuntimeError: another process could not read its part; it says which, and why.
       ImportError: tensorstore is not installed.
     """
@@ -120,6 +121,7 @@ def restored(what: str, checkpoint: Checkpoint, shardings: Any, like: Any) -> An
         wanted = [_like(what, e, x) for e, x in zip(checkpoint.arrays, ends, strict=True)]
     if shardings is not None:
         wanted = _placed(what, checkpoint, shardings, like, wanted)
+    wanted = [_fitting(what, e, w) for e, w in zip(checkpoint.arrays, wanted, strict=True)]
     try:
         arrays = run_all(_read(what, checkpoint, wanted))
     except CheckpointError:
@@ -203,10 +205,20 @@ def _placed(
         places = dict(zip([n.value for n in leaves], found, strict=True))
     out: list[_Wanted] = []
     for i, before in enumerate(wanted):
-        place = as_placement(places[i], f"{what}: shardings")
-        place = None if place is None else placed_over(place, None)
-        out.append(_Wanted(place, before.dtype))
+        out.append(_Wanted(as_placement(places[i], f"{what}: shardings"), before.dtype))
     return out
+
+
+def _fitting(what: str, entry: Entry, wanted: _Wanted) -> _Wanted:
+    """The same over devices, where it was over a mesh without."""
+    if wanted.place is None:
+        return wanted
+    try:
+        place = placed_over(wanted.place, None)
+        bare(place).shard_shape(entry.shape)
+    except ValueError as error:
+        raise ValueError(f"{what}: tree{entry.path} is {_type(entry)}: {error}") from None
+    return replace(wanted, place=place)
 
 
 def _check_leaves(what: str, leaves: Sequence[Any]) -> None:
