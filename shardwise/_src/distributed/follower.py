@@ -1,0 +1,123 @@
+"""The launcher of another node than 0: `Follower`."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import suppress
+from typing import Any
+
+from shardwise._src.distributed.channel import Channel, Refused, connect
+from shardwise._src.distributed.cluster import at
+from shardwise._src.distributed.here import Here, say, tls_of_flags
+from shardwise._src.distributed.mirror import OPS, Mirror
+from shardwise._src.distributed.nodes import NONSENSE, Problem, joining
+from shardwise._src.distributed.shares import share_of, with_processes
+from shardwise._src.distributed.tls import tls_context
+
+
+class Follower:
+    """The launcher of another node, which does what that of node 0 says."""
+
+    def __init__(self, here: Here):
+        self._here, self._plan, self._events = here, here.plan, here.events
+        self._tls = tls_of_flags()
+        self._channel: Channel | None = None
+        self._mirror = Mirror(here.notice, here.plan.node, self._pass_on)
+        self._left: set[int] = set()  # ranks that have not ended well
+
+    def run(self) -> int:
+        threading.Thread(target=self._listen, name="shardwise-follower", daemon=True).start()
+        try:
+            while True:
+                event = self._events.next()
+                if event is not None and event.kind == "ended":
+                    self._ended(*event.facts)
+                elif event is not None:
+                    end = self._follow(*event.facts)
+                    if end is not None:
+                        return end
+        finally:
+            self._mirror.end()
+            self._here.stop()
+            if self._channel is not None:
+                self._channel.close()
+
+    def _listen(self) -> None:
+        """Joins, and passes on what the launcher of node 0 says; in a thread of its own."""
+        assert self._plan.address is not None
+        host, port = self._plan.address
+        deadline = time.monotonic() + self._plan.arrival
+        try:
+            prefix = self._tls and self._tls.uri_prefix
+            self._channel = channel = connect(
+                host, port, deadline, tls_context(self._tls), prefix
+            )
+        except Refused as error:
+            self._post({"op": "refused", "why": f"node 0 was not joined: {error}."})
+            return
+        except TimeoutError as error:
+            self._post({"op": "refused", "why": (
+                f"node {self._plan.node} did not reach the launcher of node 0 at "
+                f"{at(host, port)} within {self._plan.arrival:.0f} s "
+                f"(--initialization-timeout): {error}. Is it running there?"
+            )})
+            return
+        channel.keep_alive(self._plan.heartbeat)
+        channel.send(joining(self._plan))
+        with suppress(*NONSENSE, OSError):  # it is no launcher; or this one has ended
+            while (messages := channel.read(60.0)) is not None:
+                for message in messages:
+                    if message["op"] in OPS:
+                        self._mirror.hear(0, message)
+                    else:
+                        self._post(message)
+        self._post(None)
+
+    def _post(self, message: Any) -> None:
+        self._events.post("said", message)
+
+    def _send(self, op: str, **facts: Any) -> None:
+        assert self._channel is not None
+        self._channel.send({"op": op, **facts})
+
+    def _pass_on(self, message: dict[str, Any], _: Any) -> None:
+        if self._channel is not None:
+            self._channel.send(message)
+
+    def _follow(self, message: Any) -> int | None:
+        """Does what it is told; gives the exit status at the end."""
+        if message is None:
+            raise Problem("the launcher of node 0 is gone: it ended, or its machine went down.")
+        if message["op"] == "refused":
+            raise Problem(message["why"])
+        if message["op"] == "start":
+            assert self._plan.address is not None
+            generation, plan = message["generation"], self._plan
+            share = share_of(message["counts"], plan.node)
+            if generation:
+                words = with_processes(share.total, plan.nodes * plan.count)
+                say(f"generation {generation} starts{words}")
+            self._left = {*share.ranks}
+            self._here.start(generation, share, at(self._plan.address[0], message["port"]))
+        elif message["op"] == "stop":
+            self._here.stop()
+            self._events.check()
+            self._send("stopped", generation=message["generation"])
+        elif message["op"] == "end":
+            if message["text"]:
+                say(message["text"])
+            return message["status"]
+        return None
+
+    def _ended(self, generation: int, rank: int) -> None:
+        crew = self._here.crew
+        if crew is None or crew.generation != generation:
+            return
+        found = crew.report(rank)
+        if found is not None:
+            self._send("failed", generation=generation, report=found.to_dict())
+            return
+        self._left.discard(rank)
+        if not self._left:
+            self._send("finished", generation=generation)
