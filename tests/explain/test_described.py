@@ -6,6 +6,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import explain, lax
+from shardwise._src.explain import described
 from shardwise.experimental.layout import Format, Layout
 from shardwise.sharding import AbstractDevice, AbstractMesh, AxisType, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
@@ -51,6 +52,14 @@ def of_maps(mesh):
     return lambda a, b: sw.shard_map(
         lambda v: lax.psum(v, "x"), mesh=mesh, in_specs=P("x"), out_specs=P()
     )(a)
+
+
+def test_layouts_of_arguments_are_those_of_the_program():
+    mesh = AbstractMesh((4, 2), ("x", "y"))
+    given = Format(Layout((1, 0)), over(mesh, "x", "y"))
+    there = described.described(sw.ShapeDtypeStruct((8, 8), np.float32, sharding=given))
+    assert there.layout == Layout((1, 0)) and there.sharding.spec == P("x", "y")
+    assert isinstance(there.sharding.mesh, Mesh)
 
 
 ASKED = [of_arguments, of_arguments_and_results, of_results, with_layouts, of_constraints, of_maps]

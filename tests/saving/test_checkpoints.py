@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import threading
 from collections import OrderedDict, defaultdict
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ import pytest
 
 import shardwise as sw
 from shardwise import checkpoints
+from shardwise._src.saving import files
 from shardwise.errors import CheckpointError
 from shardwise.sharding import AbstractMesh, NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
@@ -436,16 +438,49 @@ def test_other_tools_read_the_arrays(tmp_path):
 
 def test_xarray_opens_it(tmp_path):
     w = np.arange(42, dtype=np.float32).reshape(7, 6)
-    a = {"w": sw.device_put(w, on("x")), "b": w[0]}
+    a = {"w": sw.device_put(w, on("x")), "b": w[0], "b_0": w[0, 0]}
     checkpoints.save(tmp_path / "t", {"a": a, "n": w[0, 1]})
     about = json.loads((tmp_path / "t/a/w/zarr.json").read_text())
-    assert about["dimension_names"] == ["w_0", "w_1"]
+    assert about["dimension_names"] == ["w:0", "w:1"]
     pytest.importorskip("zarr")
     xarray = pytest.importorskip("xarray")
     with pytest.warns(UserWarning, match=r"^Object at checkpoint\.json is not recognized"):
         tree = xarray.open_datatree(tmp_path / "t", engine="zarr", consolidated=False)
-    assert np.array_equal(tree["a/w"].values, w) and tree["a/w"].dims == ("w_0", "w_1")
-    assert dict(tree["a"].sizes) == {"w_0": 7, "w_1": 6, "b_0": 6} and tree["n"].values == 1
+    assert np.array_equal(tree["a/w"].values, w) and tree["a/w"].dims == ("w:0", "w:1")
+    assert dict(tree["a"].sizes) == {"w:0": 7, "w:1": 6, "b:0": 6} and tree["n"].values == 1
+
+
+def test_saving_meanwhile_takes_what_may_be_changed(tmp_path):
+    """A view that cannot be written to may be of memory that can."""
+    base = np.zeros(3)
+    view = base[:]
+    view.flags.writeable = False
+    go, write = threading.Event(), files.write_chunk
+
+    def late(path, chunk):
+        assert go.wait(30)
+        write(path, chunk)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("shardwise._src.saving.chunks.write_chunk", late)
+        tree = {"v": view, "w": np.broadcast_to(base, (2, 3))}
+        saving = checkpoints.save_async(tmp_path / "t", tree)
+        base[:] = 7
+        go.set()
+        saving.wait()
+    back = checkpoints.restore(tmp_path / "t")
+    assert not back["v"].any() and not back["w"].any()
+
+
+def test_numbers_of_python_that_cannot_hold_what_was_saved(tmp_path):
+    at = tmp_path / "t"
+    checkpoints.save(at, {"x": np.float32(2.5), "n": np.int32(3), "z": np.complex64(1j)})
+    back = checkpoints.restore(at, like={"x": 0.0, "n": 1.0, "z": 0j})
+    assert back == {"x": 2.5, "n": 3.0, "z": 1j}
+    says(CheckpointError, "restore: like['x'] is 0 of type int, and 2.5 was saved there.",
+         checkpoints.restore, at, like={"x": 0, "n": 0, "z": 0j})  # fmt: skip
+    says(CheckpointError, "restore: like['z'] is 0.0 of type float, and 1j was saved there.",
+         checkpoints.restore, at, like={"x": 0.0, "n": 0, "z": 0.0})  # fmt: skip
 
 
 def test_shardings_that_do_not_fit(tmp_path):

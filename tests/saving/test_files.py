@@ -4,6 +4,7 @@ import asyncio
 import ctypes
 import errno
 import fcntl
+import json
 import mmap
 import os
 import sys
@@ -15,7 +16,8 @@ import pytest
 from crc32c import crc32c
 
 from shardwise import checkpoints
-from shardwise._src.saving import files
+from shardwise._src.saving import files, manifest
+from shardwise.errors import CheckpointError
 from tests.helpers.errors import fails
 
 LARGE = 1 << 20
@@ -40,7 +42,7 @@ def forget(path):
     os.close(file)
 
 
-@pytest.fixture(params=["direct", "refused", "unknown", "failing"])
+@pytest.fixture(params=["direct", "refused", "elsewhere", "old", "older", "failing"])
 def system(request, monkeypatch):
     """Systems on which the disk reads and writes memory by itself, and others."""
     found, into, out = os.open, os.preadv, os.pwrite
@@ -53,6 +55,11 @@ def system(request, monkeypatch):
     def bad(number):
         raise OSError(number, os.strerror(number))
 
+    def without_flags(file, buffers, at, flags=0):
+        if flags:
+            raise NotImplementedError("preadv2: unavailable")
+        return into(file, buffers, at)
+
     def failing(call):
         def without(file, *more):
             if fcntl.fcntl(file, fcntl.F_GETFL) & os.O_DIRECT:
@@ -64,7 +71,11 @@ def system(request, monkeypatch):
     if request.param == "refused":
         monkeypatch.setattr(os, "open", refuses)
         monkeypatch.setattr(os, "posix_fadvise", lambda *args: bad(errno.ENOSYS))
-    elif request.param == "unknown":
+    elif request.param == "old":  # a Python that was built for old systems
+        monkeypatch.delattr(os, "RWF_NOWAIT")
+    elif request.param == "older":
+        monkeypatch.setattr(os, "preadv", without_flags)
+    elif request.param == "elsewhere":
         monkeypatch.setattr(sys, "platform", "other")
         for name in ("O_DIRECT", "RWF_NOWAIT", "posix_fadvise"):
             monkeypatch.delattr(os, name)
@@ -105,6 +116,25 @@ def test_damaged_files_are_found(tmp_path, system, size):
                 os.sync()
                 forget(path)
             fails(ValueError, text, files.read_chunk, path, out, True)
+
+
+def test_a_disk_that_takes_nothing_any_more(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "pwrite", lambda file, data, at: 0)
+    fails(OSError, "[Errno 5] nothing is written any more",
+          files.write_chunk, tmp_path / "0", data_of(LARGE, 0))  # fmt: skip
+
+
+def test_files_go_past_the_memory_of_the_system_if_they_are_not_there(tmp_path, monkeypatch):
+    """Also where the file system, in the end, does not do it."""
+    path, asked = tmp_path / "0", []
+    files.write_chunk(path, data_of(LARGE, 0))
+    direct = files._read_directly
+    monkeypatch.setattr(files, "_read_directly", lambda *args: asked.append(1) or direct(*args))
+    for there, alone in ((True, True), (False, False), (False, True)):
+        assert asked == []
+        monkeypatch.setattr(files, "_in_memory", lambda file, there=there: there)
+        files.read_chunk(path, data_of(LARGE, 0), alone)
+    assert asked == [1]
 
 
 def test_large_files_stay_out_of_the_memory_of_the_system(tmp_path):
@@ -183,3 +213,16 @@ def test_a_failed_part_leaves_nothing_running(tmp_path, monkeypatch):
     fails(OSError, "save: tree['a7'] could not be written: [Errno 28] No space left on device. "
           "What was there before is there still.", checkpoints.save, at, tree)  # fmt: skip
     assert os.listdir(tmp_path) == []
+
+
+def test_sizes_of_chunks_are_not_taken_from_a_manifest(tmp_path):
+    """A stranger's may say a terabyte, for which no memory is asked."""
+    at = tmp_path / "t"
+    checkpoints.save(at, {"w": np.ones(4)})
+    about = json.loads((at / "checkpoint.json").read_text())
+    about["content"]["arrays"][0]["chunks"] = [10**12]
+    about["sha256"] = manifest._digest(about["content"])
+    (at / "checkpoint.json").write_text(json.dumps(about))
+    fails(CheckpointError, f"restore: {at} is damaged: of tree['w'], the file w/c/0 has 36 bytes, "
+          "and 8000000000004 were written. Restore another checkpoint.",
+          checkpoints.restore, at)  # fmt: skip

@@ -44,9 +44,7 @@ def described(tree: Any) -> Any:
     def one(x: Any) -> Any:
         if not isinstance(x, ShapeDtypeStruct) or not is_abstract(x.sharding):
             return x
-        return ShapeDtypeStruct(
-            x.shape, x.dtype, sharding=there.asked(x.sharding), weak_type=x.weak_type
-        )
+        return x.update(sharding=there.asked(x.format if x.layout is not None else x.sharding))
 
     return tree_map(one, tree)
 

@@ -65,12 +65,13 @@ def metadata(entry: Entry) -> dict[str, Any]:
     """What Zarr's third version says of an array."""
     order = {"configuration": {"endian": "little"}}
     one_byte = canonicalize_name(entry.stored).itemsize == 1
-    # xarray takes arrays by the names of dimensions, which are of one length in all of a group.
+    # xarray takes arrays by the names of dimensions, which are of one length in all of a group, and
+    # none of an array's: no folder's name has a colon.
     name = entry.folder.rpartition("/")[2]
     return {
         "zarr_format": 3, "node_type": "array", "shape": list(entry.physical),
         "data_type": entry.stored,
-        "dimension_names": [f"{name}_{dim}" for dim in range(len(entry.physical))],
+        "dimension_names": [f"{name}:{dim}" for dim in range(len(entry.physical))],
         "chunk_grid": {
             "name": "regular", "configuration": {"chunk_shape": list(entry.chunks)}
         },
@@ -218,6 +219,9 @@ async def _from_file(
     if into.shape == entry.chunks and into.flags.c_contiguous:
         await in_thread(read_chunk, path, into, alone)
         return
+    size = math.prod(entry.chunks) * into.itemsize
+    if path.stat().st_size != size + CHECKSUM:
+        raise ValueError(f"{path} has another length")  # the size is not taken from a manifest
     chunk = np.empty(entry.chunks, entry.stored)
     await in_thread(read_chunk, path, chunk, False)  # the next part of it is wanted soon
     first = [start // n * n for (start, _), n in zip(part, entry.chunks, strict=True)]

@@ -9,6 +9,7 @@ in its memory already is read from there.
 from __future__ import annotations
 
 import asyncio
+import errno
 import functools
 import importlib
 import mmap
@@ -103,7 +104,10 @@ def _is_large(data: np.ndarray) -> bool:
 def _put(file: int, data: memoryview, at: int) -> None:
     done = 0
     while done < len(data):
-        done += os.pwrite(file, data[done:], at + done)
+        count = os.pwrite(file, data[done:], at + done)
+        if not count:
+            raise OSError(errno.EIO, "nothing is written any more")
+        done += count
 
 
 def _write_directly(path: Path, data: np.ndarray) -> int:
@@ -172,8 +176,8 @@ def _in_memory(file: int) -> bool:
     _advise(file, os.POSIX_FADV_RANDOM)  # or it begins to read what follows
     try:
         return bool(os.preadv(file, [bytearray(1)], 0, os.RWF_NOWAIT))
-    except OSError:  # BlockingIOError: it has not; others: it cannot tell
-        return False
+    except (OSError, AttributeError, NotImplementedError):
+        return False  # BlockingIOError: it has not; others: system, or Python, cannot tell
     finally:
         _advise(file, os.POSIX_FADV_NORMAL)
 

@@ -249,7 +249,9 @@ def _end(what: str, arrays: Sequence[Any], node: Node, path: str, x: Any) -> Any
     """What is to be at an end of a tree like another one."""
     if node.kind == "array":
         value = arrays[node.value]
-        return type(x)(value.item()) if isinstance(x, bool | int | float | complex) else value
+        if isinstance(x, bool | int | float | complex):
+            return _number(what, path, value.item(), x)
+        return value
     if not isinstance(x, Array | np.ndarray | ShapeDtypeStruct):
         return node.value
     number = np.asarray(node.value)
@@ -262,6 +264,17 @@ def _end(what: str, arrays: Sequence[Any], node: Node, path: str, x: Any) -> Any
         free = not x.committed
     place = transfer.default_place() if free else place
     return transfer.put_host(number.astype(x.dtype), place, not free)
+
+
+def _number(what: str, path: str, saved: Any, x: Any) -> Any:
+    """A number as one of Python's type of another, which loses no more than precision."""
+    try:
+        found = type(x)(saved)
+    except (TypeError, ValueError, OverflowError):  # complex to real, NaN or infinity to integers
+        found = None
+    if found is None or (isinstance(x, int) and found != saved):
+        raise _other(what, path, repr(saved), x)
+    return found
 
 
 # ------------------------------------------------------------------------------------- reading

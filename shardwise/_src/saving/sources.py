@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -32,10 +32,12 @@ class Source:
     """An array that is saved: its entry, and what this process writes of it.
 
     parts: regions, with functions that give their values on the host.
+    fixed: whether nobody can change these values, as long as they are held.
     """
 
     entry: Entry
     parts: list[tuple[Bounds, Callable[[], np.ndarray]]]
+    fixed: bool
 
     @property
     def nbytes(self) -> int:
@@ -45,7 +47,11 @@ class Source:
 
     def taken(self) -> Source:
         """The same with values that are on the host now: the array may change, or be donated."""
-        return Source(self.entry, [(b, _kept(value())) for b, value in self.parts])
+        return replace(self, parts=[(b, self._kept(value())) for b, value in self.parts])
+
+    def _kept(self, value: np.ndarray) -> Callable[[], np.ndarray]:
+        held = value if self.fixed else np.array(value)
+        return lambda: held
 
 
 def _size(bounds: Bounds) -> int:
@@ -53,12 +59,6 @@ def _size(bounds: Bounds) -> int:
     for start, stop in bounds:
         out *= stop - start
     return out
-
-
-def _kept(value: np.ndarray) -> Callable[[], np.ndarray]:
-    # What is read of an array of ours is its own for as long as it is held, also on the CPU.
-    held = np.array(value) if value.flags.writeable else value
-    return lambda: held
 
 
 def sources(what: str, ends: Sequence[End]) -> list[Source]:
@@ -117,7 +117,7 @@ def _source(what: str, end: End) -> Source:
         path, folder_of(end.steps), shape, x.dtype.name, stored_dtype(x.dtype), chunks,
         sharding, cast("str | None", key), tuple(x.shape[len(shape) :]), scalar,
     )
-    return Source(entry, parts)
+    return Source(entry, parts, isinstance(x, Array))
 
 
 def _check_lives(what: str, path: str, x: Array) -> None:
