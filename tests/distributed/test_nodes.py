@@ -14,7 +14,7 @@ def test_a_stranger_is_turned_away_at_once(data):
     said = []
     listener = listening("127.0.0.1", 0)
     plan = Plan(("program.py",), 1, nodes=2, address=listener.getsockname())
-    nodes = Nodes(plan, listener, None, said.append)
+    nodes = Nodes(plan, listener, None, said.append, lambda *said: None)
     with socket.create_connection(listener.getsockname(), timeout=5) as sock:
         try:
             sock.sendall(data)

@@ -210,8 +210,8 @@ def test_unknown_machines_are_refused_at_once(asked, meant):
         explain(jnp.sin, machine=asked)
     assert str(caught.value) == (
         f"no machine {asked!r}; known are 'cpu', 'a100', 'h100', 'h200', 'tpu-v5e', 'tpu-v5p' and "
-        f"'tpu-v6e'.{meant} To add one of your own: `explain.machines['mine'] = "
-        "dataclasses.replace(explain.machines['h200'], name='mine', node=4)`."
+        f"'tpu-v6e'.{meant} To add one of your own: `shardwise.explain.machines['mine'] = "
+        "dataclasses.replace(shardwise.explain.machines['h200'], name='mine', node=4)`."
     )
 
 
@@ -219,7 +219,8 @@ def test_what_is_no_machine_is_refused_at_once():
     with pytest.raises(TypeError) as caught:
         explain(jnp.sin, machine=200)  # type: ignore[arg-type]
     assert str(caught.value) == (
-        "`machine` is the name of one of `explain.machines`, or an `explain.Machine`; got int."
+        "`machine` is the name of one of `shardwise.explain.machines`, or a "
+        "`shardwise.explain.Machine`; got int."
     )
 
 

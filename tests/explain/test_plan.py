@@ -361,7 +361,8 @@ def test_mistakes():
     assert refused(shaped((4, 4)), ROWS, machine="abacus") == (
         "ValueError: no machine 'abacus'; known are 'cpu', 'a100', 'h100', 'h200', 'tpu-v5e', "
         "'tpu-v5p' and 'tpu-v6e'. To add one of your own: "
-        "`explain.machines['mine'] = dataclasses.replace(explain.machines['h200'], name='mine', "
+        "`shardwise.explain.machines['mine'] = dataclasses.replace("
+        "shardwise.explain.machines['h200'], name='mine', "
         "node=4)`."
     )
     assert refused({"a": 1, "b": 2}, {"a": ROWS}).startswith(

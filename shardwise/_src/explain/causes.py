@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from shardwise._src.control.scan import scan
 from shardwise._src.control.shard_map import shard_map
 from shardwise._src.core.program import Equation
 from shardwise._src.explain.axes import Refined
@@ -200,7 +201,7 @@ def _worked(
 def _along_steps(eqn: Equation, flow: Flow, parts: Refined, here: set[Any]) -> str:
     """A scan along a split dimension; all values of the shape of one that it reads are so split."""
     p = eqn.params
-    xs = eqn.inputs[p["num_consts"] + p["num_carry"] :] if eqn.op.name == "scan" else ()
+    xs = eqn.inputs[p["num_consts"] + p["num_carry"] :] if eqn.op is scan else ()
     for x in xs:
         alike = [parts.dims(place and place[1]) for shape, place in flow.operands
                  if shape == x.aval.shape]  # fmt: skip

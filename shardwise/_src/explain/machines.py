@@ -122,8 +122,8 @@ def named_machine(asked: str | Machine) -> Machine:
         return asked
     if not isinstance(asked, str):
         raise TypeError(
-            f"`machine` is the name of one of `explain.machines`, or an `explain.Machine`; got "
-            f"{type(asked).__name__}."
+            "`machine` is the name of one of `shardwise.explain.machines`, or a "
+            f"`shardwise.explain.Machine`; got {type(asked).__name__}."
         )
     if asked in machines:
         return machines[asked]
@@ -132,8 +132,8 @@ def named_machine(asked: str | Machine) -> Machine:
         did_you_mean(asked, machines, likeness=0.8))  # fmt: skip
     raise ValueError(
         f"no machine {asked!r}; known are {listed(machines)}.{meant} To add one of your own: "
-        "`explain.machines['mine'] = dataclasses.replace(explain.machines['h200'], name='mine', "
-        "node=4)`."
+        "`shardwise.explain.machines['mine'] = dataclasses.replace("
+        "shardwise.explain.machines['h200'], name='mine', node=4)`."
     )
 
 
