@@ -104,18 +104,26 @@ class CheckpointManager:
         """Reads the checkpoint of a step, by default of the newest: see `checkpoints.restore`.
 
         Raises:
-          FileNotFoundError: there is none.
+          FileNotFoundError: there is none; in the other processes that have parts of its arrays a
+            RuntimeError, which says so.
           and as `checkpoints.restore`.
         """
         self.wait()
         what = "CheckpointManager.restore"
         asked = self._agreed_latest() if step is None else _step_number(step)
-        if asked is None or (step is not None and asked not in self.steps()):
-            which = "no checkpoint" if step is None else f"no checkpoint of step {step}"
-            there = f", but of steps {listed(self.steps())}" if self.steps() else ""
-            raise FileNotFoundError(f"{what}: {self._place.text} has {which}{there}.")
-        place = self._place / _name(asked)
-        return restored_together(what, lambda: manifest.read(what, place), shardings, like)
+        if asked is None:
+            raise FileNotFoundError(f"{what}: {self._place.text} has no checkpoint.")
+
+        def found() -> manifest.Checkpoint:
+            """A process that does not see the step tells the others so, which wait for it."""
+            if step is not None and asked not in (there := self.steps()):
+                but = f", but of steps {listed(there)}" if there else ""
+                raise FileNotFoundError(
+                    f"{what}: {self._place.text} has no checkpoint of step {step}{but}."
+                )
+            return manifest.read(what, self._place / _name(asked))
+
+        return restored_together(what, found, shardings, like)
 
     def steps(self) -> list[int]:
         """The steps of which there are whole checkpoints, in order; not one that is being saved."""
@@ -217,7 +225,12 @@ class CheckpointManager:
     def _agreed_latest(self) -> int | None:
         """The newest step as process 0 sees it, in all processes."""
         name = f"shardwise/latest-step/{next(_numbers)}"
-        said = together(name, None, 600, str(self.latest()))[0]
+        latest, problem = None, None
+        try:
+            latest = self.latest()
+        except Exception as error:
+            problem = error
+        said = together(name, problem, 600, str(latest), doing="read")[0]
         return None if said == "None" else int(said)
 
     def _clean(self) -> None:

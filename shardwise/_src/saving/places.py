@@ -211,12 +211,15 @@ class Writing:
         self.place = place
         self._final = final
         self._lock = lock
+        self._committed = False
+        self._claimed = place.folder is None
 
     def commit(self, manifest: bytes) -> None:
         """Makes it the checkpoint at the place, all of it at once."""
         self.place.put(MANIFEST, manifest)
         if self.place.folder is None or self._final.folder is None:
-            self.place._result(self.place._opened().write(_CLAIM, None))
+            self._committed = True
+            self._unclaim()
             return
         for folder, _, _ in os.walk(self.place.folder):
             sync(folder)
@@ -225,17 +228,26 @@ class Writing:
             _remove(before)
             os.rename(target, before)
         os.rename(self.place.folder, target)
+        self._committed = True
         sync(target.parent)
         _remove(before)
         self._unlock()
 
     def abandon(self) -> None:
-        """Removes what has been written."""
+        """Removes what has been written, and lets others write. What is committed stays."""
         if self.place.folder is None:
-            self.place.remove()
-        elif self._lock is not None:
-            _remove(self.place.folder)
+            self._unclaim() if self._committed else self.place.remove()
+            return
+        try:
+            if self._lock is not None and not self._committed:
+                _remove(self.place.folder)
+        finally:
             self._unlock()
+
+    def _unclaim(self) -> None:
+        if self._claimed:  # else the claim that is there may be another writer's
+            _release(self.place)
+            self._claimed = False
 
     def _unlock(self) -> None:
         if self._lock is not None:
@@ -263,10 +275,14 @@ def _begin_folder(what: str, place: Place) -> Writing:
         lock = locked(beside.folder)
         if lock is None:
             raise _second_writer(what, place.text, "")
-        if _is_same(lock, beside.folder):
-            for entry in os.scandir(beside.folder):  # of a writer that is dead
-                _remove(Path(entry.path))
-            return Writing(place, beside, lock)
+        try:
+            if _is_same(lock, beside.folder):
+                for entry in [*beside.folder.iterdir()]:  # of a writer that is dead
+                    _remove(entry)
+                return Writing(place, beside, lock)
+        except BaseException:
+            os.close(lock)
+            raise
         os.close(lock)
     raise _second_writer(what, place.text, "")
 
@@ -307,10 +323,19 @@ def _begin_keys(what: str, place: Place) -> Writing:
     )
     if not done.generation:
         raise _second_writer(what, place.text, "")
-    for name in [MANIFEST, *place.names()]:
-        if name != _CLAIM:
-            place._result(store.write(name, None))
+    try:
+        for name in [MANIFEST, *place.names()]:
+            if name != _CLAIM:
+                place._result(store.write(name, None))
+    except BaseException:
+        _release(place)
+        raise
     return Writing(place, place, None)
+
+
+def _release(place: Place) -> None:
+    """Has others write to a place in a store without folders."""
+    place._result(place._opened().write(_CLAIM, None))
 
 
 def _who(claim: bytes) -> str:
@@ -355,5 +380,7 @@ def clean(folder: Path) -> None:
         if end in ("saving", "removed") or (end == "before" and (folder / name).exists()):
             lock = locked(entry, surely=True)
             if lock is not None:  # its writer is gone
-                _remove(entry)
-                os.close(lock)
+                try:
+                    _remove(entry)
+                finally:
+                    os.close(lock)
