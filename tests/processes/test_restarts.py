@@ -243,6 +243,31 @@ def test_fewer_nodes_and_processes_go_on():
     ]
 
 
+def test_a_node_that_had_no_process_any_more_is_not_awaited():
+    """Its launcher is lost after its only process was."""
+    options = ["--restarts", "2", "--min-processes", "1", "--initialization-timeout", "5"]
+    with Machines(3, *options, source=generations(2, bad=7)) as machines:
+        zero, one, two = [machines.nodes[k] for k in range(3)]
+        for node in machines.nodes.values():
+            node.until(node.lines)
+        psutil.Process(two.pid(2)).kill()
+        for node in (zero, one):
+            node.said("generation 1 of 2")
+        two.signal(signal.SIGKILL)
+        two.process.wait(10)
+        psutil.Process(one.pid(1)).kill()
+        first, second = zero.done(), one.done()
+    assert [(d.status, d.left) for d in (first, second)] == [(0, [])] * 2
+    assert first.out == [f"[0] generation {g} of {3 - g}" for g in range(3)]
+    how = "was killed by SIGKILL (the kernel does so when memory is short)"
+    assert said_by_launcher(first.err) == [
+        f"shardwise launch: process 2 (HERE) {how}; generation 1 starts with 2 processes (restart "
+        "1 of 2)",
+        f"shardwise launch: process 1 (HERE) {how}; generation 2 starts with 1 process (restart 2 "
+        "of 2)",
+    ]
+
+
 def test_what_fails_by_itself_starts_again_with_all():
     """An exception, an exit status, and a crash."""
     options = ["-n", "2", "--restarts", "3", "--min-processes", "1"]

@@ -7,12 +7,15 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack
+from math import inf, nan
 
 import psutil
 import pytest
 
+from shardwise._src.cli.top import table
 from shardwise._src.distributed import mirror
 from shardwise._src.distributed.board import Card, Notice
+from shardwise._src.distributed.looking import Launch as Launched
 from shardwise._src.distributed.looking import Process
 from tests.helpers.joining import free_port
 from tests.helpers.launching import Launch
@@ -180,6 +183,16 @@ def test_rows_of_other_machines_are_only_numbers_and_plain_texts():
     assert there[3:8] == (5, 1.5, None, 2, None)
     for wrong in ({"rank": "x"}, {"step": []}, {"facts": 5}):
         with pytest.raises((ValueError, TypeError)):
+            Process.of_another({**row._asdict(), **wrong})
+    lost = Process.of_another({**row._asdict(), "facts": {"loss": nan, "norm": inf}})
+    assert "loss nan  norm inf" in table(Launched({"nodes": 2}, [lost]))
+    names = ("rank", "pid", "step", "steps_per_second", "tokens_per_second", "resident_bytes",
+             "device_bytes", "waited")
+    for wrong in [{name: value} for name in names for value in (nan, inf, -inf)]:
+        with pytest.raises(ValueError, match=r"^a number that is not finite: (nan|-?inf)$"):
+            Process.of_another({**row._asdict(), **wrong})
+    for wrong in ({"step": 10**400}, {"facts": {"loss": 10**400}}):
+        with pytest.raises(OverflowError):
             Process.of_another({**row._asdict(), **wrong})
 
 

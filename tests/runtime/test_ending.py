@@ -1,5 +1,6 @@
 """The end of a process waits for programs in flight, whose results may have been dropped."""
 
+import ast
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as jnp
+from shardwise._src.distributed import stacks
 from shardwise._src.runtime import ending
 from shardwise.testing import run_processes
 
@@ -184,3 +186,55 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 def test_one_of_several_processes_waits_too():
     for result in run_processes(START + "long(on[1])", 2, devices=2, timeout=60):
         assert (result.out, result.err) == ("True\n", "")
+
+
+# Its own daemon threads are told by their names, which begin with that of the package.
+PACKAGE = Path(ending.__file__).parents[2]
+
+
+def unnamed(source, elsewhere=()):
+    """Lines of a source that start daemon threads without such a name.
+
+    elsewhere: names of other modules that stand for such texts.
+    """
+    tree = ast.parse(source)
+    texts = {*elsewhere}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and begins(node.value, ()):
+            texts |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and any(
+            isinstance(t, ast.Attribute) and t.attr == "daemon" for t in node.targets
+        ):
+            found.append(node.lineno)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("Thread", "Timer")):
+            given = {keyword.arg: keyword.value for keyword in node.keywords}
+            daemon = "daemon" in given and ast.unparse(given["daemon"]) != "False"
+            if None in given or (daemon and not begins(given.get("name"), texts)):
+                found.append(node.lineno)
+    return found
+
+
+def begins(value, texts):
+    if isinstance(value, ast.JoinedStr):
+        value = value.values[0]
+    if isinstance(value, ast.Name):
+        return value.id in texts
+    return isinstance(value, ast.Constant) and str(value.value).startswith("shardwise-")
+
+
+def test_daemon_threads_of_this_library_have_names():
+    paths = [p for p in PACKAGE.rglob("*.py") if "daemon" in p.read_text()]
+    assert PACKAGE.name == "shardwise" and len(paths) > 10
+    assert [(p.name, found) for p in paths if (found := unnamed(p.read_text(), {"THREAD"}))] == []
+    assert stacks.THREAD == "shardwise-watch"
+
+
+@pytest.mark.parametrize("source", [
+    "Thread(target=run, daemon=True)", "threading.Thread(name='other', daemon=True)",
+    "threading.Thread(name=f'{x}-shardwise', daemon=yes)", "Thread(**options)",
+    "name = 'x'\nthreading.Thread(name=name, daemon=True)", "thread.daemon = True",
+])  # fmt: skip
+def test_daemon_threads_without_names_are_found(source):
+    assert len(unnamed(source)) == 1

@@ -6,6 +6,7 @@
     channel     the connection to the coordinator
     watch       launches, waits and beats; what happens when another process fails
     launcher    `shardwise launch`: generations of processes, restarts
+                (`lead`: of node 0, which decides; `follower`: of another; `here`: on its machine)
     workers     the processes of a generation on this machine; `output`: what they write;
                 `reports`: which failed first; `guard`: that none of them stays behind;
                 `shares`: how many run on which machine

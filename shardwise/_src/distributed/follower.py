@@ -45,6 +45,12 @@ class Follower:
 
     def _listen(self) -> None:
         """Joins, and passes on what the launcher of node 0 says; in a thread of its own."""
+        try:
+            self._hear_all()
+        finally:
+            self._post(None)
+
+    def _hear_all(self) -> None:
         assert self._plan.address is not None
         host, port = self._plan.address
         deadline = time.monotonic() + self._plan.arrival
@@ -72,7 +78,6 @@ class Follower:
                         self._mirror.hear(0, message)
                     else:
                         self._post(message)
-        self._post(None)
 
     def _post(self, message: Any) -> None:
         self._events.post("said", message)

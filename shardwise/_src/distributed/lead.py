@@ -14,7 +14,7 @@ from shardwise._src.distributed.here import Event, Here, Stopped, say, tls_of_fl
 from shardwise._src.distributed.mirror import Mirror
 from shardwise._src.distributed.nodes import Nodes, Problem, Said
 from shardwise._src.distributed.reports import Report, first, signal_name, verdict
-from shardwise._src.distributed.shares import Shares
+from shardwise._src.distributed.shares import Shares, with_processes
 from shardwise._src.distributed.start import listen_host, start_coordinator, warn_of_strangers
 from shardwise._src.distributed.workers import Crew
 from shardwise._src.runtime import coordinator, processes
@@ -34,7 +34,7 @@ class Lead:
         self._mirror: Mirror | None = None
         self._tls = tls_of_flags()
         self._done: set[int] = set()  # ranks here, and -k for node k, that have ended well
-        self._others: set[Channel] = set()  # to the launchers that this generation runs at
+        self._others: dict[Channel, int] = {}  # the launchers that this generation runs at
         self._shares = Shares(here.plan.count, here.plan.nodes, here.plan.least)
 
     def run(self) -> int:
@@ -84,7 +84,7 @@ class Lead:
 
     def _generations(self) -> tuple[int, str]:
         for generation in itertools.count():
-            self._await_nodes()
+            self._await_nodes(generation)
             reports = self._generation(generation)
             self._events.check()
             if not reports:
@@ -106,13 +106,12 @@ class Lead:
     def _shrink(self, reports: Sequence[Report]) -> None:
         """Has the next generation do without what was lost, if it may."""
         self._shares.lose([report.rank for report in reports if report.lost])
-        missing = [] if self._nodes is None else self._nodes.missing()
-        self._shares.lose_nodes(missing)
-        self._shares.take_back(missing)
+        self._missing()
 
-    def _await_nodes(self) -> None:
-        deadline = time.monotonic() + self._plan.arrival
-        while missing := self._missing():
+    def _await_nodes(self, generation: int) -> None:
+        """Until all have come, or, at a restart, those that it does not do without."""
+        deadline, total = time.monotonic() + self._plan.arrival, self._shares.total
+        while missing := self._missing() if generation else self._absent():
             left = deadline - time.monotonic()
             if left <= 0:
                 word = "node" if len(missing) == 1 else "nodes"
@@ -121,12 +120,20 @@ class Lead:
                     f"within {self._plan.arrival:.0f} s (--initialization-timeout). The same "
                     "command must be started there, with its --node-rank."
                 )
-            self._events.next(left)  # one of them has come, or the time is over
+            self._events.next(left)  # one has come or gone, or the time is over
+        if total != self._shares.total:
+            words = with_processes(self._shares.total, 0)
+            say(f"generation {generation} starts{words}: nodes have come or gone meanwhile")
+
+    def _absent(self) -> list[int]:
+        return [] if self._nodes is None else self._nodes.missing()
 
     def _missing(self) -> list[int]:
-        """The nodes that are to come."""
-        missing = [] if self._nodes is None else self._nodes.missing()
-        return [node for node in missing if node not in self._shares.left_out]
+        """The nodes that are to come, after going on without others as far as that may be."""
+        absent = self._absent()
+        self._shares.take_back(absent)  # with them, more others are dispensable
+        self._shares.lose_nodes(absent)
+        return [node for node in absent if node not in self._shares.left_out]
 
     def _rest(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -143,6 +150,10 @@ class Lead:
                 self._others = self._nodes.tell(
                     "start", generation=generation, port=started.port, counts=self._shares.counts
                 )
+            told = {0, *self._others.values()}
+            for node, count in enumerate(self._shares.counts):
+                if count and node not in told:  # it has gone a moment ago
+                    return [_gone(node)]
             crew = self._here.start(generation, self._shares.of(0), at(host, started.port))
             return self._watch(crew)
         finally:
@@ -195,8 +206,7 @@ class Lead:
             return found
         (said,) = event.facts
         if said.op == "gone" and said.channel in self._others and self._shares.counts[said.node]:
-            about = f"the launcher of node {said.node}"
-            return Report(-1, about, "is gone: it was stopped, or its machine went down", 1)
+            return _gone(said.node)
         if said.op == "came" and said.node in self._shares.left_out:
             say(f"node {said.node} is there again: it takes part after the next failure")
         if said.op == "finished" and said.generation == crew.generation:
@@ -205,7 +215,7 @@ class Lead:
 
     def _stop(self, generation: int, pid: int) -> None:
         """Ends a generation on all nodes."""
-        waiting: set[Channel] = set()
+        waiting: dict[Channel, int] = {}
         if self._nodes is not None:
             waiting = self._nodes.tell("stop", generation=generation)
         self._here.stop(pid)
@@ -218,7 +228,12 @@ class Lead:
             if event is not None and event.kind == "said":
                 (said,) = event.facts
                 if said.op in ("stopped", "gone"):
-                    waiting.discard(said.channel)
+                    waiting.pop(said.channel, None)
+
+
+def _gone(node: int) -> Report:
+    about = f"the launcher of node {node}"
+    return Report(-1, about, "is gone: it was stopped, or its machine went down", 1)
 
 
 def _taken(host: str, port: int, why: str) -> str:

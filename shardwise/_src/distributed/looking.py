@@ -6,6 +6,7 @@ machine. Those of other machines are in what their launchers tell each other (`m
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -51,18 +52,26 @@ class Process(NamedTuple):
         """One that another machine tells of.
 
         Raises:
-          ValueError, TypeError, LookupError: it is no such row.
+          ValueError, TypeError, LookupError, OverflowError: it is no such row. Facts may be
+            infinite or NaN, as a loss is; other numbers may not.
         """
         def number(name: str, kind: Any = float) -> Any:
-            return None if row[name] is None else kind(row[name])
+            return None if row[name] is None else _finite(row[name], kind)
 
         facts = {_plain(name): float(value) for name, value in dict(row["facts"]).items()}
         return cls(
-            int(row["rank"]), int(row["pid"]), _plain(row["state"]), number("step", int),
-            number("steps_per_second"), number("tokens_per_second"),
+            _finite(row["rank"], int), _finite(row["pid"], int), _plain(row["state"]),
+            number("step", int), number("steps_per_second"), number("tokens_per_second"),
             number("resident_bytes", int), number("device_bytes", int), _plain(row["waits"]),
-            float(row["waited"]), _plain(row["line"]), facts, _plain(row["host"]),
+            _finite(row["waited"], float), _plain(row["line"]), facts, _plain(row["host"]),
         )  # fmt: skip
+
+
+def _finite(value: Any, kind: Any) -> Any:
+    """A number that a table can show: neither NaN nor beyond what floats are."""
+    if not math.isfinite(float(value)):
+        raise ValueError(f"a number that is not finite: {value}")
+    return kind(value)
 
 
 def _plain(text: Any) -> str:

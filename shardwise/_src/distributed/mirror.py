@@ -40,7 +40,9 @@ class Mirror:
         self._lock = threading.Lock()
         self._ended = threading.Event()
         if notice.folder is not None:
-            threading.Thread(target=self._run, args=(notice.folder,), daemon=True).start()
+            threading.Thread(
+                target=self._run, args=(notice.folder,), name="shardwise-mirror", daemon=True
+            ).start()
 
     def end(self) -> None:
         self._ended.set()
@@ -49,7 +51,7 @@ class Mirror:
         """Takes a message of another launcher.
 
         Raises:
-          ValueError, TypeError, LookupError: it is none.
+          ValueError, TypeError, LookupError, OverflowError: it is none.
         """
         if message["op"] == "look":
             with self._lock:

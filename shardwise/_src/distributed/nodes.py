@@ -29,7 +29,10 @@ from shardwise._version import __version__
 JOIN_WITHIN = 10.0  # seconds that a connection may take to say who it is
 LEAVE_WITHIN = 2.0  # seconds
 LONGEST = 1 << 22  # bytes of a message: the last lines of a process are in it
-NONSENSE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
+# What comes of messages that are none: of infinite numbers and deeply nested lists, too.
+NONSENSE = (
+    ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError,
+)
 
 
 class Problem(Exception):
@@ -94,16 +97,22 @@ class Nodes:
         except OSError:  # it is none of ours, or gone
             sock.close()
             return
-        channel.keep_alive(self._plan.heartbeat)
         node = -1
-        with suppress(*NONSENSE):  # strangers send anything
-            node = self._admit(channel)
-            while node >= 0 and (messages := channel.read(60.0)) is not None:
-                for message in messages:
-                    if message["op"] in OPS:
-                        self._hear(node, message)
-                    else:
-                        self._post(self._said(node, channel, message))
+        try:
+            with suppress(*NONSENSE):  # strangers send anything
+                channel.keep_alive(self._plan.heartbeat)
+                node = self._admit(channel)
+                while node >= 0 and (messages := channel.read(60.0)) is not None:
+                    for message in messages:
+                        if message["op"] in OPS:
+                            self._hear(node, message)
+                        else:
+                            self._post(self._said(node, channel, message))
+        finally:
+            self._leave(node, channel)
+
+    def _leave(self, node: int, channel: Channel) -> None:
+        """Forgets a connection, and says so if it was that of a node."""
         channel.close()
         if node >= 0:
             with self._lock:
@@ -161,14 +170,14 @@ class Nodes:
     def missing(self) -> list[int]:
         return [k for k in range(1, self._plan.nodes) if k not in self._channels]
 
-    def tell(self, op: str, **facts: Any) -> set[Channel]:
-        """Sends a message to all; gives the connections by which it is sent."""
+    def tell(self, op: str, **facts: Any) -> dict[Channel, int]:
+        """Sends a message to all; gives the connections by which it is sent, and their nodes."""
         return self.pass_on({"op": op, **facts}, None)
 
-    def pass_on(self, message: dict[str, Any], nodes: set[int] | None) -> set[Channel]:
-        """Sends a message to some nodes, or to all if None; gives the connections."""
+    def pass_on(self, message: dict[str, Any], nodes: set[int] | None) -> dict[Channel, int]:
+        """Sends a message to some nodes, or to all if None; gives connections and nodes."""
         rows = tuple(self._channels.items())
-        channels = {channel for node, channel in rows if nodes is None or node in nodes}
+        channels = {channel: node for node, channel in rows if nodes is None or node in nodes}
         for channel in channels:
             channel.send(message)
         return channels

@@ -65,9 +65,12 @@ class Shares:
             self.counts[node] -= 1
 
     def lose_nodes(self, nodes: Iterable[int]) -> None:
-        """Goes on without machines, as far as enough processes are left; else they are awaited."""
+        """Goes on without machines, as far as enough processes are left; else they are awaited.
+
+        One of which no process was left is never awaited.
+        """
         for node in nodes:
-            if self.counts[node] and self.total - self.counts[node] >= self._least:
+            if self.total - self.counts[node] >= self._least:
                 self.counts[node] = 0
                 self.left_out.add(node)
 

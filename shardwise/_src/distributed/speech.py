@@ -33,6 +33,6 @@ def _attempt(run: Callable[[], None]) -> None:
         with suppress(Exception):  # a closed pipe, or whatever stands in its place
             run()
 
-    thread = threading.Thread(target=attempt, daemon=True)
+    thread = threading.Thread(target=attempt, name="shardwise-speech", daemon=True)
     thread.start()
     thread.join(SAID_WITHIN)

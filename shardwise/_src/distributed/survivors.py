@@ -89,7 +89,9 @@ _lost = _Lost()
 def _end_programs() -> None:
     """Waits for programs in flight, of which some can only fail."""
     for _ in range(2):
-        thread = threading.Thread(target=CPU_WINDOW.drain, daemon=True)
+        thread = threading.Thread(
+            target=CPU_WINDOW.drain, name="shardwise-drain", daemon=True
+        )
         thread.start()
         thread.join(DRAIN)
         if not thread.is_alive():

@@ -88,7 +88,7 @@ class Worker:
         self.err = Stream(process.stderr, 2, rank, log, keep=True)
         self.ended = threading.Event()
         self._tell = ended
-        threading.Thread(target=self._wait, daemon=True).start()
+        threading.Thread(target=self._wait, name="shardwise-worker", daemon=True).start()
 
     def _wait(self) -> None:
         self.process.wait()
