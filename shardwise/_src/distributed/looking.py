@@ -22,6 +22,7 @@ from shardwise._src.distributed.board import (
     node_card,
     read,
 )
+from shardwise._src.messages.words import plain_text
 
 WAITS = 1.0  # seconds after which a process is said to wait
 _LONGEST = 500  # characters of a text of another machine
@@ -75,8 +76,8 @@ def _finite(value: Any, kind: Any) -> Any:
 
 
 def _plain(text: Any) -> str:
-    """A text that does nothing to a terminal."""
-    return "".join([c if c.isprintable() else "?" for c in str(text)[:_LONGEST]])
+    """A text of another process, not too long."""
+    return plain_text(str(text)[:_LONGEST])
 
 
 class Launch(NamedTuple):

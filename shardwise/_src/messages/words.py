@@ -31,6 +31,12 @@ def brief(x: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
+def plain_text(text: str) -> str:
+    """A text that does nothing to a terminal: with ? for what cannot be printed. For what others
+    say: another process, a file."""
+    return "".join([c if c.isprintable() else "?" for c in text])
+
+
 def listed(items: Iterable[Any], joint: str = "and") -> str:
     """`'x', 'y' and 'z'`, for messages."""
     return joined([repr(item) for item in items], joint) or "none"

@@ -12,14 +12,14 @@ import math
 import re
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 
 from shardwise._src.base.errors import CheckpointError
-from shardwise._src.messages.words import brief, counted
+from shardwise._src.messages.words import brief, counted, plain_text, shown
 from shardwise._src.saving.places import MANIFEST, Place, found
 from shardwise._src.saving.structure import Node, ends_of, from_json, to_json
 from shardwise._src.types.dtypes import canonicalize
@@ -28,6 +28,18 @@ from shardwise._version import __version__
 FORMAT, VERSION = "shardwise.checkpoint", 1
 _STEP = re.compile(r"step_\d+$")  # names of the checkpoints of a run
 _WIDEST = 100  # characters of a line of metadata
+_FOLDER = re.compile(r"(?!\.\.?(/|$))[\w.%-]+(/(?!\.\.?(/|$))[\w.%-]+)*", re.ASCII)
+_LARGEST, _MOST = 1 << 63, 64  # bytes of an array, and its dimensions: NumPy's
+
+# What a manifest has, and what it has of an array, by type.
+_FIELDS = {
+    "created": str, "library": str, "processes": int, "metadata": object, "tree": dict,
+    "arrays": list,
+}  # fmt: skip
+_ENTRY_FIELDS: dict[str, Any] = {
+    "path": str, "folder": str, "shape": list, "dtype": str, "stored": str, "chunks": list,
+    "sharding": dict | None, "key": str | None, "inner": list, "scalar": bool,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -133,7 +145,7 @@ class Checkpoint:
         if self.processes > 1:
             by += f" in {self.processes} processes"
         head = f"{self.path}: {counted(len(self.arrays), 'array')}, {in_bytes(self.nbytes)}, {by}"
-        return "\n".join([head, *_said_with(self), *lines])
+        return "\n".join(map(plain_text, [head, *_said_with(self), *lines]))
 
 
 def _as_json(x: Any) -> Any:
@@ -239,9 +251,12 @@ def read(what: str, place: Place) -> Checkpoint:
     try:
         about = json.loads(data)
         kind, version = about["format"], about["version"]
-        content, digest = about["content"], about["sha256"]
-    except (ValueError, LookupError, TypeError):
-        kind, version, content, digest = FORMAT, VERSION, None, ""
+        if type(kind) is not str or type(version) is not int:
+            raise TypeError("no format, or no version")
+        content = about["content"]
+        whole = _digest(content) == about["sha256"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        kind, version, content, whole = FORMAT, VERSION, None, False
     if kind != FORMAT:
         raise CheckpointError(
             f"{what}: {place.text}/{MANIFEST} is of the format {brief(kind)}, and not of "
@@ -252,7 +267,7 @@ def read(what: str, place: Place) -> Checkpoint:
             f"{what}: {place.text} is a checkpoint of version {brief(version)}, and this release "
             f"(shardwise {__version__}) reads version {VERSION}. Read it with a newer release."
         )
-    if content is None or _digest(content) != digest:
+    if not whole:
         raise CheckpointError(
             f"{what}: {place.text}/{MANIFEST} is damaged: its text is not the one that was "
             "written. Restore another checkpoint."
@@ -261,9 +276,10 @@ def read(what: str, place: Place) -> Checkpoint:
 
 
 def _checkpoint(
-    what: str, place: Place, there: Place, content: dict[str, Any], digest: str
+    what: str, place: Place, there: Place, content: Any, digest: str
 ) -> Checkpoint:
     try:
+        _check_fields("the checkpoint", content, _FIELDS)
         arrays = tuple([_entry(row) for row in content["arrays"]])
         tree = from_json(content["tree"], len(arrays))
         step, metrics, metadata = _of_manager(content["metadata"])
@@ -277,23 +293,54 @@ def _checkpoint(
         ) from error
 
 
-def _entry(row: dict[str, Any]) -> Entry:
+def _check_fields(what: str, row: Any, types: dict[str, Any]) -> None:
+    if not isinstance(row, dict):
+        raise TypeError(f"{what} is {shown(row)}")
+    for name, kind in types.items():
+        if not isinstance(row[name], kind):
+            raise TypeError(f"{name!r} of {what} is {shown(row[name])}")
+
+
+def _entry(row: Any) -> Entry:
+    _check_fields("an array", row, _ENTRY_FIELDS)
     known: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
-    entry = Entry(**known)
-    if any(part in ("", ".", "..") for part in entry.folder.split("/")):
-        raise ValueError(f"{entry.folder!r} is no folder below it")
+    entry = replace(Entry(**known), path=plain_text(row["path"]))
+    if not _FOLDER.fullmatch(entry.folder):
+        raise ValueError(f"{brief(entry.folder)} is no folder below it")
     sizes = (*entry.physical, *entry.chunks)
-    if not all([type(n) is int and n >= 0 for n in sizes]) or 0 in entry.chunks or (
+    if not all([type(n) is int and 0 <= n < _LARGEST for n in sizes]) or 0 in entry.chunks or (
         len(entry.chunks) != len(entry.physical)
     ):
-        raise ValueError(f"{entry.chunks} are no chunks of an array of shape {entry.physical}")
+        raise ValueError(
+            f"{brief(entry.chunks)} are no chunks of an array of shape {brief(entry.physical)}"
+        )
+    if entry.sharding is not None and not _is_sharding(entry.sharding):
+        raise ValueError(f"{brief(entry.sharding)} is no sharding")
     kind, stored = canonicalize_name(entry.dtype), canonicalize_name(entry.stored)
     for dtype in (kind, stored):
         if dtype.kind not in "biufcV" or not dtype.itemsize:
             raise ValueError(f"{dtype.name!r} is no dtype of numbers")
     if kind.itemsize != stored.itemsize:
         raise ValueError(f"{entry.stored!r} has not the bits of {entry.dtype!r}")
+    if (entry.key is not None) != bool(entry.inner) or (entry.inner and kind.kind != "u"):
+        raise ValueError(f"{kind.name}{[*entry.inner]} is no key of {brief(entry.key)}")
+    if max(math.prod(entry.physical), math.prod(entry.chunks)) * kind.itemsize >= _LARGEST or (
+        len(entry.physical) > _MOST
+    ):
+        raise ValueError(f"no array is as large as one of shape {brief(entry.physical)}")
     return entry
+
+
+def _is_sharding(x: dict[str, Any]) -> bool:
+    def all_are(kind: type, values: Any) -> bool:
+        return isinstance(values, list) and all([type(v) is kind for v in values])
+
+    if {*x} == {"shards"}:
+        return all_are(int, x["shards"])
+    return {*x} == {"mesh", "spec"} and (
+        isinstance(x["mesh"], dict) and all_are(int, [*x["mesh"].values()])
+        and all_are(list, x["spec"]) and all([all_are(str, axes) for axes in x["spec"]])
+    )
 
 
 def check_is_there(what: str, checkpoint: Checkpoint) -> None:

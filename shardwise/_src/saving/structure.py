@@ -341,30 +341,48 @@ def to_json(node: Node) -> dict[str, Any]:
     return out
 
 
-def from_json(data: dict[str, Any], count: int) -> Node:
-    """What `to_json` wrote, checked. count: of the arrays.
+def from_json(data: Any, count: int, depth: int = 0) -> Node:
+    """What `to_json` wrote, checked. count: of the arrays; depth: of containers that it is in.
 
     Raises:
       ValueError, KeyError, TypeError: it is nothing of the kind.
     """
-    kind = data["kind"]
-    static = tuple([(str(n), from_json(v, 0)) for n, v in data.get("static", {}).items()])
+    if depth > 2 * _DEEPEST:  # also of the fields of a dataclass that is itself that deep
+        raise ValueError(f"the tree is nested more than {2 * _DEEPEST} times")
+    static = _of_type(dict, _of_type(dict, data).get("static", {}))
+    fields = tuple([(n, from_json(v, 0, depth + 1)) for n, v in static.items()])
+    kind = _of_type(str, data["kind"])
     if kind == "none":
         return Node(kind)
     if kind in _BY_NAME or kind in ("list", "tuple", "sequence"):
-        items = tuple([from_json(item, count) for item in data["items"]])
-        names = tuple([_heard("float", n) if isinstance(n, dict) else n
-                       for n in data.get("names", ())])  # fmt: skip
-        if kind in _BY_NAME and len(names) != len(items):
-            raise ValueError(f"{counted(len(names), 'name')} for {counted(len(items), 'entry')}")
-        return Node(kind, names, items, str(data.get("type", "")), static=static)
+        rows = _of_type(list, data["items"])
+        items = tuple([from_json(item, count, depth + 1) for item in rows])
+        names = _names_heard(data, len(items)) if kind in _BY_NAME else ()
+        return Node(kind, names, items, _of_type(str, data.get("type", "")), static=fields)
     if kind == "array":
-        if not 0 <= data["value"] < count:
-            raise ValueError(f"there is no array {data['value']}")
+        if type(data["value"]) is not int or not 0 <= data["value"] < count:
+            raise ValueError(f"there is no array {brief(data['value'])}")
         return Node(kind, value=data["value"])
     if kind not in [p.__name__ for p in PLAIN]:
         raise ValueError(f"nothing is of the kind {brief(kind)}")
     return Node(kind, value=_heard(kind, data["value"]))
+
+
+def _of_type(kind: type, x: Any) -> Any:
+    if not isinstance(x, kind):
+        raise TypeError(f"{brief(x)} is no {kind.__name__}")
+    return x
+
+
+def _names_heard(data: dict[str, Any], count: int) -> tuple[Any, ...]:
+    """The names of as many entries."""
+    rows = _of_type(list, data["names"])
+    names = tuple([_heard("float", n) if isinstance(n, dict) else n for n in rows])
+    if len(names) != count:
+        raise ValueError(f"{counted(len(names), 'name')} for {counted(count, 'entry', 'entries')}")
+    if not all([type(n) in _KEYS for n in names]) or len({str(n) for n in names}) < count:
+        raise ValueError(f"{brief(names)} are no names of entries")
+    return names
 
 
 def _said(x: Any) -> Any:
@@ -378,9 +396,9 @@ def _said(x: Any) -> Any:
 
 def _heard(kind: str, x: Any) -> Any:
     if kind == "float":
-        return float(x["float"])
+        return float(_of_type(str, x["float"]))
     if kind == "complex":
-        return complex(float(x[0]), float(x[1]))
+        return complex(*[float(_of_type(str, part)) for part in (x[0], x[1])])
     if kind == "bytes":
         return base64.b64decode(x, validate=True)
     if type(x).__name__ != kind:
