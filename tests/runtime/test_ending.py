@@ -93,9 +93,12 @@ def test_dropped_programs_on_any_one_device_are_waited_for(number):
     device = sw.devices("cpu")[number]
     x = sw.device_put(np.ones(1000, np.float32), device)
     long(x, 1).block_until_ready()
+    begun = time.monotonic()
     y = long(x, 30_000)
     ending.settle(Blind(device.client))
-    assert y.is_ready()
+    settled = time.monotonic()
+    y.block_until_ready()  # a thread of XLA's may be about to say that it is
+    assert time.monotonic() - settled < (settled - begun) / 4
 
 
 DAEMONS = """
