@@ -10,6 +10,7 @@ TOO_LONG is named at the end.
 import gc
 import os
 import resource
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # LAPACK on eight devices at once
 os.environ["SHARDWISE_ENABLE_COMPILATION_CACHE"] = "0"  # nothing from or for the user's files
 
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # by a shell that runs this in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # programs of tests take it
 
 TOO_LONG = 10  # seconds of CPU
 CPU, MEMORY = "cpu_seconds", "peak_bytes"
