@@ -376,7 +376,11 @@ class _Reader:
     def _from_host(self, value: np.ndarray, wanted: _Wanted) -> Any:
         if self._entry.key is not None:
             with untraced():
-                keys = wrap_key_data(value, impl=self._entry.key)
+                try:
+                    keys = wrap_key_data(value, impl=self._entry.key)
+                except ValueError as error:
+                    path = f"tree{self._entry.path}"
+                    raise CheckpointError(f"{self._what}: {path} has keys of an {error}") from None
                 return keys if wanted.place is None or wanted.free else (
                     transfer.move(keys, bare(wanted.place))
                 )

@@ -187,6 +187,11 @@ def prepared(
         raise TypeError(
             f"{what}: metadata must be what JSON can hold; got {shown(metadata)}: {error}."
         ) from None
+    except RecursionError:
+        raise TypeError(
+            f"{what}: metadata must be what JSON can hold; got a {type(metadata).__name__} that is "
+            "nested too deeply."
+        ) from None
     node, ends = take_apart(what, "tree", tree)
     place = Place.at(what, path)
     own = tuple(sources(what, ends))
