@@ -197,6 +197,16 @@ def test_a_checkpoint_that_no_manager_wrote(tmp_path):
     assert manager.metrics(2) == {} and manager.metadata(2) == about
 
 
+def test_a_step_that_is_not_there_is_told_with_the_last_one(tmp_path):
+    checkpoints.save(tmp_path / "run" / "step_00000003", 1)
+    with pytest.raises(FileNotFoundError) as error:
+        checkpoints.restore(tmp_path / "run" / "step_3")
+    assert str(error.value) == (
+        f"restore: there is no checkpoint at {tmp_path}/run/step_3. The last that is beside it is "
+        "step_00000003."
+    )
+
+
 @pytest.mark.parametrize("where", ["local", "memory"])
 def test_the_folder_of_a_run_is_no_checkpoint(tmp_path, where):
     at = folders(tmp_path)[where]

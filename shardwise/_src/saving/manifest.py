@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import re
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -357,6 +358,14 @@ def check_is_there(what: str, checkpoint: Checkpoint) -> None:
         )
 
 
+def _beside(place: Place) -> str:
+    """Which checkpoints of a run are where one of them was looked for."""
+    if place.folder is None or not place.folder.parent.is_dir():
+        return ""
+    steps = sorted(name for name in os.listdir(place.folder.parent) if _STEP.match(name))
+    return f" The last that is beside it is {steps[-1]}." if steps else ""
+
+
 def _none(what: str, place: Place) -> Exception:
     if place.folder is not None and place.folder.is_file():
         return CheckpointError(
@@ -365,7 +374,8 @@ def _none(what: str, place: Place) -> Exception:
         )
     there = place.names()
     if not there:
-        return FileNotFoundError(f"{what}: there is no checkpoint at {place.text}.")
+        beside = _beside(place)
+        return FileNotFoundError(f"{what}: there is no checkpoint at {place.text}.{beside}")
     if any(name.endswith(".distcp") for name in there):
         return CheckpointError(
             f"{what}: {place.text} is a distributed checkpoint of PyTorch, whose .metadata is a "
