@@ -186,6 +186,8 @@ def test_rows_of_other_machines_are_only_numbers_and_plain_texts():
             Process.of_another({**row._asdict(), **wrong})
     lost = Process.of_another({**row._asdict(), "facts": {"loss": nan, "norm": inf}})
     assert "loss nan  norm inf" in table(Launched({"nodes": 2}, [lost]))
+    (worker,) = Launched({"nodes": 2}, [lost]).record()["workers"]
+    assert worker["facts"] == {"loss": "nan", "norm": "inf"}  # JSON has no such numbers
     names = ("rank", "pid", "step", "steps_per_second", "tokens_per_second", "resident_bytes",
              "device_bytes", "waited")
     for wrong in [{name: value} for name in names for value in (nan, inf, -inf)]:

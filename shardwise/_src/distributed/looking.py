@@ -22,7 +22,7 @@ from shardwise._src.distributed.board import (
     node_card,
     read,
 )
-from shardwise._src.messages.words import plain_text
+from shardwise._src.messages.words import as_json, plain_text
 
 WAITS = 1.0  # seconds after which a process is said to wait
 _LONGEST = 500  # characters of a text of another machine
@@ -91,7 +91,10 @@ class Launch(NamedTuple):
     def record(self) -> dict[str, Any]:
         """As data."""
         own = {k: v for k, v in self.facts.items() if k != "workers"}
-        workers = [process._asdict() for process in self.processes]
+        workers = [
+            {**p._asdict(), "facts": {name: as_json(value) for name, value in p.facts.items()}}
+            for p in self.processes
+        ]
         return {**own, "workers": workers, "silent_nodes": list(self.silent)}
 
 

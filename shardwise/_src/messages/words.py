@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import is_dataclass
 from enum import Enum
@@ -29,6 +30,12 @@ def brief(x: Any) -> str:
     """A value as text of at most 60 characters."""
     text = repr(x)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def as_json(x: Any) -> Any:
+    """A value, or its text where JSON has no such values: NaN and infinity among them."""
+    exact = type(x) in (str, int, bool) or (type(x) is float and math.isfinite(x))
+    return x if exact else repr(x)
 
 
 def plain_text(text: str) -> str:

@@ -19,12 +19,11 @@ from shardwise._src.moving.targets import as_placement, is_sharding_leaf
 from shardwise._src.ops.placement import placed_over
 from shardwise._src.runtime import processes
 from shardwise._src.runtime.pytree import flatten
-from shardwise._src.saving.manager import step_together, together
+from shardwise._src.saving.manager import WAIT, step_together, together
 from shardwise._src.saving.manifest import Checkpoint
 from shardwise._src.saving.structure import take_apart
 from shardwise._src.types.sharding_base import Sharding
 
-_WAIT = 3600.0  # seconds that a process waits for the others
 _numbers: defaultdict[tuple[int, ...], Iterator[int]] = defaultdict(itertools.count)  # of restores
 
 
@@ -47,7 +46,7 @@ def in_agreement(
     checkpoint = _agreed(what, name, found, span)
     out: list[Any] = []
     step_together(
-        f"{name}/read", lambda: out.append(read(checkpoint)), _WAIT, span=span, doing="read"
+        f"{name}/read", lambda: out.append(read(checkpoint)), WAIT, span=span, doing="read"
     )
     return out[0]
 
@@ -88,7 +87,7 @@ def _agreed(
     except Exception as error:
         problem = error
     own = seen[0].digest if seen else ""
-    digests = together(f"{name}/found", problem, _WAIT, own, span=span, doing="read")
+    digests = together(f"{name}/found", problem, WAIT, own, span=span, doing="read")
     others = [rank for rank, digest in zip(span, digests, strict=True) if digest != digests[0]]
     if others:
         word = "process" if len(others) == 1 else "processes"

@@ -190,7 +190,7 @@ def _advise(file: int, how: int) -> None:
 def _read_directly(path: Path, data: np.ndarray) -> int:
     """Has the disk write as much into memory as it can; how many bytes these are.
 
-    None, if the memory does not begin where a page does, or the file system does not do it.
+    These are 0 if the memory does not begin where a page does, or the file system does not do it.
     """
     whole = len(data) // _BLOCK * _BLOCK
     if data.ctypes.data % _BLOCK:

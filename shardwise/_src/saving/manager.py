@@ -24,6 +24,7 @@ from shardwise._src.runtime import processes
 from shardwise._src.saving.arrays import async_serialize, run, run_deserialization
 from shardwise._src.saving.specs import Spec, serialization_spec
 
+WAIT = 3600.0  # seconds that processes wait for each other, where files are written or read
 _numbers = itertools.count()  # of commits, in the order of all processes
 
 

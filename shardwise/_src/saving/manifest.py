@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.errors import CheckpointError
-from shardwise._src.messages.words import brief, counted, plain_text, shown
+from shardwise._src.messages.words import as_json, brief, counted, plain_text, shown
 from shardwise._src.saving.places import MANIFEST, Place, found
 from shardwise._src.saving.structure import Node, ends_of, from_json, to_json
 from shardwise._src.types.dtypes import canonicalize
@@ -128,8 +128,8 @@ class Checkpoint:
             "path": self.path, "format": FORMAT, "version": VERSION, "created": self.created,
             "library": self.library, "processes": self.processes, "bytes": self.nbytes,
             "arrays": [{**_entry_json(e), "bytes": e.nbytes} for e in self.arrays],
-            "values": {p: _as_json(v) for p, v in self.values.items()},
-            "step": self.step, "metrics": {n: _as_json(v) for n, v in self.metrics.items()},
+            "values": {p: as_json(v) for p, v in self.values.items()},
+            "step": self.step, "metrics": {n: as_json(v) for n, v in self.metrics.items()},
             "metadata": self.metadata, "tree": to_json(self.tree),
         }  # fmt: skip
 
@@ -147,12 +147,6 @@ class Checkpoint:
             by += f" in {self.processes} processes"
         head = f"{self.path}: {counted(len(self.arrays), 'array')}, {in_bytes(self.nbytes)}, {by}"
         return "\n".join(map(plain_text, [head, *_said_with(self), *lines]))
-
-
-def _as_json(x: Any) -> Any:
-    """A value, or its text where JSON has no such values."""
-    exact = type(x) in (str, int, bool) or (type(x) is float and math.isfinite(x))
-    return x if exact else repr(x)
 
 
 def _said_with(c: Checkpoint) -> Iterator[str]:

@@ -29,7 +29,7 @@ from shardwise._src.messages.words import brief, listed, shown
 from shardwise._src.moving.targets import as_placement, is_sharding_leaf
 from shardwise._src.ops.placement import placed_over
 from shardwise._src.saving.chunks import Bounds, converted, on_devices
-from shardwise._src.saving.manager import step_together
+from shardwise._src.saving.manager import WAIT, step_together
 from shardwise._src.saving.manifest import canonicalize_name
 from shardwise._src.saving.places import MANIFEST, Place, sync
 from shardwise._src.saving.sources import Source, sources
@@ -43,7 +43,6 @@ _DTYPES = {
 }  # fmt: skip
 _CODES = {name: code for code, name in _DTYPES.items()}
 _LONGEST = 100_000_000  # bytes of a header
-_WAIT = 3600.0  # seconds that a process waits for the others
 _numbers = itertools.count()  # of saves, in the order of all processes
 
 
@@ -106,7 +105,7 @@ def save_safetensors(
 
     steps = [prepare, lambda: _write(beside, own, starts), finish]
     for i, step in enumerate(steps):
-        step_together(f"shardwise/safetensors/{number}/{i}", step, _WAIT)
+        step_together(f"shardwise/safetensors/{number}/{i}", step, WAIT)
 
 
 def _check_sources(what: str, names: Sequence[str], own: Sequence[Source]) -> None:

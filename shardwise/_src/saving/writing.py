@@ -31,12 +31,11 @@ from shardwise._src.saving import manifest
 from shardwise._src.saving.arrays import LimitInFlightBytes, run, tensorstore
 from shardwise._src.saving.chunks import IN_FLIGHT, metadata, opened, write_part
 from shardwise._src.saving.files import in_thread
-from shardwise._src.saving.manager import step_together
+from shardwise._src.saving.manager import WAIT, step_together
 from shardwise._src.saving.places import Place, Writing, begin, meanwhile
 from shardwise._src.saving.sources import Source, sources
 from shardwise._src.saving.structure import Node, take_apart
 
-_WAIT = 3600.0  # seconds that a process waits for the others
 _FETCHED = 256 << 20  # bytes of shards that are fetched from devices at a time
 _numbers = itertools.count()  # of saves, in the order of all processes
 
@@ -231,12 +230,12 @@ def _write(job: Job, written: Callable[[int], None]) -> None:
     name = f"shardwise/save-tree/{job.number}"
     try:
         _check_same(name, job)
-        step_together(f"{name}/begin", prepare, _WAIT)
+        step_together(f"{name}/begin", prepare, WAIT)
         where = meanwhile(job.place)
         step_together(
-            f"{name}/arrays", lambda: run_all(_arrays(where, job.sources, written)), _WAIT
+            f"{name}/arrays", lambda: run_all(_arrays(where, job.sources, written)), WAIT
         )
-        step_together(f"{name}/end", commit, _WAIT)
+        step_together(f"{name}/end", commit, WAIT)
     except BaseException:
         for writing in writings:
             writing.abandon()
@@ -251,7 +250,7 @@ def _check_same(name: str, job: Job) -> None:
     about = json.loads(text)["content"]
     values = json.dumps([about["arrays"], _without_values(about["tree"])], sort_keys=True)
     digest = hashlib.sha256(values.encode()).hexdigest()
-    said = step_together(f"{name}/same", lambda: None, _WAIT, f"{digest} {job.place.text}")
+    said = step_together(f"{name}/same", lambda: None, WAIT, f"{digest} {job.place.text}")
     digests, places = zip(*[row.split(" ", 1) for row in said], strict=True)
     if len({*places}) > 1:
         raise ValueError(f"save: path must be the same in all processes; got {list(places)}.")
