@@ -76,6 +76,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         turns = item.get_closest_marker("turns")
         takes_part = not turns or named or sampling.has_its_turn(turns.args[0], item.nodeid)
+        if item.get_closest_marker("sweep"):
+            takes_part = named or config.option.sweep
         (kept if takes_part else idle).append(item)
     if idle:
         config.hook.pytest_deselected(items=idle)
