@@ -5,33 +5,41 @@ WORKERS ?= 2
 VENV    := .venv
 BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
+TOOLS   := $(VENV)/.installed-dev
 # Tests start hundreds of programs, which are not to compile the library each time.
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-all test-matrix ecosystem docs browser clusters lint bench size clean
+.PHONY: help install dev demo test sweep sweep-report test-matrix ecosystem docs browser clusters lint \
+        bench size clean
 
 help:         ## this list
 	@awk -F ':.*## *' '/^[a-z-]+:.*## /{printf "%-14s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-install: $(STAMP)  ## .venv with shardwise (editable) and everything tests need
+install: $(STAMP)  ## .venv with shardwise (editable), and nothing that only tests need
+
+dev: $(TOOLS)      ## the same with everything that tests, lint and benchmarks need
 
 demo: install      ## trains a small transformer over eight virtual devices
 	$(BIN)/shardwise demo
 
-test: install      ## the tests of every change, others of each sweep each day; WORKERS=n processes
+test: dev          ## the everyday tests, the same on every date and machine; WORKERS=n processes
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
-test-all: install  ## all tests, sweeps included
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --sweep $(ARGS)
+sweep: dev         ## all cases of all tests, in shards; SHARD=3/16, or ONLY=tests/saving
+	$(BIN)/python -m tools.sweep run --workers $(WORKERS) \
+	  $(if $(SHARD),--shard $(SHARD)) $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
-test-matrix: install  ## smoke tests on every supported pair of Python and jaxlib found here
+sweep-report: dev  ## what of the current commit has been swept
+	$(BIN)/python -m tools.sweep report
+
+test-matrix: dev      ## smoke tests on every supported pair of Python and jaxlib found here
 	$(BIN)/python tools/test_matrix.py $(ARGS)
 
-ecosystem: install ## libraries for JAX on this library; NEWEST=1 with their newest releases
+ecosystem: dev     ## libraries for JAX on this library; NEWEST=1 with their newest releases
 	$(BIN)/python tools/ecosystem.py $(if $(NEWEST),--newest) $(ARGS)
 
-docs: install      ## the documentation as a site, in build/docs; ARGS=--check tests it
+docs: dev          ## the documentation as a site, in build/docs; ARGS=--check tests it
 	$(BIN)/python -m tools.docs_site $(ARGS)
 
 browser:           ## Chromium, in which tests look at pictures (on Debian, as root)
@@ -40,12 +48,12 @@ browser:           ## Chromium, in which tests look at pictures (on Debian, as r
 clusters:          ## Slurm, Open MPI and MPICH, which tests start programs by (Debian, as root)
 	@sh tools/clusters.sh
 
-lint: install      ## ruff and pyright; pyright and mypy on programs of users
+lint: dev          ## ruff and pyright; pyright and mypy on programs of users
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(BIN)/python tools/check_types.py
 
-bench: install     ## benchmarks, as ratios
+bench: dev         ## benchmarks, as ratios
 	$(BIN)/python -m benchmarks $(ARGS)
 
 size:              ## lines per package
@@ -55,6 +63,7 @@ clean:             ## remove environments and caches
 	rm -rf .venv .venv-* build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 CHECK_VERSION = import sys; sys.exit(sys.version_info < (3, 11))
 
 $(STAMP): pyproject.toml shardwise/_version.py
@@ -62,5 +71,9 @@ $(STAMP): pyproject.toml shardwise/_version.py
 	  echo "shardwise needs Python 3.11 or later; '$(PYTHON)' is $$($(PYTHON) --version 2>&1)." >&2; \
 	  echo "Name another interpreter: make install PYTHON=python3.12" >&2; exit 1; }
 	@$(BIN)/python -c 'import pip; $(CHECK_VERSION)' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(PIP) --editable .
+	@touch $@
+
+$(TOOLS): $(STAMP)
+	$(PIP) --editable '.[dev]'
 	@touch $@

@@ -14,9 +14,7 @@ from shardwise import lax
 from shardwise._src.core.checker import check_program
 from shardwise.experimental import checkify
 from tests.helpers.beside_jax import ours
-from tests.helpers.sampling import sampled
-
-pytestmark = pytest.mark.turns(2)
+from tests.helpers.everyday import everyday
 
 SETS = ("user_checks", "nan_checks", "div_checks", "index_checks", "float_checks",
         "automatic_checks", "all_checks")
@@ -98,7 +96,7 @@ def same(got: Any, expected: Any) -> None:
         np.testing.assert_allclose(np.asarray(x), np.asarray(y), rtol=1e-6)
 
 
-@pytest.mark.parametrize("f", sampled(FUNCTIONS, 1 / 3))
+@pytest.mark.parametrize("f", everyday(FUNCTIONS, 1 / 3))
 @pytest.mark.parametrize("x", [-2.0, 1.5, 2.5, 4.0])
 @pytest.mark.parametrize("jitted", [False, True])
 def test_as_in_jax(f: Any, x: Any, jitted: bool) -> None:
@@ -179,7 +177,7 @@ AUTOMATIC: list[tuple[Any, tuple[Any, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize("number", sampled(range(len(AUTOMATIC)), 1 / 3))
+@pytest.mark.parametrize("number", everyday(range(len(AUTOMATIC)), 1 / 3))
 @pytest.mark.parametrize("errors", ["automatic_checks", "user_checks"])
 def test_automatic_checks_as_in_jax(number: int, errors: str) -> None:
     f, args = AUTOMATIC[number]

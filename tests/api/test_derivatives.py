@@ -13,9 +13,7 @@ import shardwise.numpy as jnp
 from shardwise._src.testing.grads import check_grads
 from tests.helpers.beside_jax import assert_same, ours
 from tests.helpers.errors import message
-from tests.helpers.sampling import sampled
-
-pytestmark = pytest.mark.turns(2)
+from tests.helpers.everyday import everyday
 
 V = np.array([0.5, -1.2, 2.0], np.float32)
 RNG = np.random.RandomState(0)
@@ -78,7 +76,7 @@ def derivatives(lib, n, f):
 
 @pytest.mark.parametrize("z", [Z, M], ids=["vector", "matrix"])
 def test_complex_conventions(z):
-    chosen = {k: TO_REAL[k] for k in sampled(TO_REAL, 1 / 8, str(z.shape))}
+    chosen = {k: TO_REAL[k] for k in everyday(TO_REAL, 1 / 8, str(z.shape))}
 
     def of(lib, n):
         found = {k: derivatives(lib, n, functools.partial(f, n)) for k, f in chosen.items()}
@@ -87,7 +85,6 @@ def test_complex_conventions(z):
     same(of, z, rtol=2e-3)
 
 
-@pytest.mark.turns(4)
 def test_holomorphic_functions():
     def of(lib, n):
         def all_of(name):
@@ -96,7 +93,7 @@ def test_holomorphic_functions():
             holomorphic = lib.grad(lambda z: n.sum(f(z)), holomorphic=True)
             return lambda z: [parts(z), holomorphic(z)]
 
-        found = [all_of(name) for name in sampled(HOLOMORPHIC, 1 / 6)]
+        found = [all_of(name) for name in everyday(HOLOMORPHIC, 1 / 6)]
         return lib.jit(lambda z: [g(z) for g in found])
 
     same(of, Z, rtol=2e-3)
@@ -113,7 +110,7 @@ COMPLEX_JACOBIANS = {
 }
 
 
-@pytest.mark.parametrize("name", sampled(COMPLEX_JACOBIANS, 2))
+@pytest.mark.parametrize("name", everyday(COMPLEX_JACOBIANS, 2))
 def test_jacobians_of_complex_functions(name):
     same(COMPLEX_JACOBIANS[name], Z)
 
@@ -158,7 +155,6 @@ def test_derivatives_of_compositions_by_finite_differences():
         check_grads(f, (V.astype(np.float64), Z.astype(np.complex128)), order=2)
 
 
-@pytest.mark.turns(4)
 def test_derivatives_of_draws():
     """They have no finite differences: draws are accepted and rejected."""
     def of(lib, n):
@@ -200,7 +196,7 @@ MIXED = {
 }
 
 
-@pytest.mark.parametrize("name", sampled(MIXED, 1 / 3))
+@pytest.mark.parametrize("name", everyday(MIXED, 1 / 3))
 def test_arguments_of_all_kinds(name):
     same(MIXED[name])
 
@@ -422,7 +418,7 @@ SHARDED = {
 }
 
 
-@pytest.mark.parametrize("which", sampled(["jacfwd", "jacrev", "hessian"], 1))
+@pytest.mark.parametrize("which", everyday(["jacfwd", "jacrev", "hessian"], 1))
 def test_jacobians_over_explicit_axes(which):
     mesh = sw.make_mesh((4, 2), ("x", "y"))
     wanted = {k: getattr(jax, which)(f(jax.numpy), (0, 1)) for k, f in SHARDED.items()}

@@ -30,8 +30,6 @@ from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import message as error_of
 from tests.helpers.explicit import MESH, A, W, put, shown
 
-pytestmark = pytest.mark.turns(3)
-
 MIXED = sw.make_mesh((4, 2), ("x", "y"), axis_types=(AxisType.Explicit, AxisType.Auto))
 
 

@@ -25,7 +25,7 @@ from shardwise.sharding import (
     use_abstract_mesh,
 )
 from tests.api.explicit_cases import CASES, LENIENT, F
-from tests.helpers.sampling import sampled
+from tests.helpers.everyday import everyday
 
 SIZES, NAMES = (4, 2), ("x", "y")
 MESH = AbstractMesh(SIZES, NAMES, axis_types=AxisType.Explicit)
@@ -107,7 +107,7 @@ NAMED_SIZES = ("reshape", "merge", "split", "broadcast", "pad", "zeros to", "rav
                "dynamic_slice", "add at", "lax.reshape", "grad of reshape", "lax.reshape to")
 
 
-@pytest.mark.parametrize("name", sampled([n for n in CASES if "scan" not in n], 1 / 6))
+@pytest.mark.parametrize("name", everyday([n for n in CASES if "scan" not in n], 1 / 6))
 def test_values(name: str):
     """Eagerly and compiled, also of sizes that the mesh does not divide."""
     fun, shapes, dtypes = CASES[name]

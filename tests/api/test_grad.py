@@ -10,9 +10,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from tests.helpers.beside_jax import assert_same, ours, sharding, theirs
-from tests.helpers.sampling import sampled
-
-pytestmark = pytest.mark.turns(2)
+from tests.helpers.everyday import everyday
 
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
 V = np.array([0.5, -1.0, 2.0], np.float32)
@@ -271,7 +269,7 @@ NESTINGS = {
 }
 
 
-@pytest.mark.parametrize("name", sampled(NESTINGS, 1 / 3))
+@pytest.mark.parametrize("name", everyday(NESTINGS, 1 / 3))
 def test_nesting(name):
     same(NESTINGS[name], X)
 

@@ -16,7 +16,7 @@ from shardwise._src.runtime.pytree import register_dataclass
 from shardwise.sharding import AbstractMesh, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.beside_jax import MESH, assert_same, ours, sharding, theirs
-from tests.helpers.sampling import sampled
+from tests.helpers.everyday import everyday
 
 X = np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4)
 W = np.linspace(-1, 2, 32, dtype=np.float32).reshape(4, 8)
@@ -65,7 +65,7 @@ PLACEMENTS = {
 }
 
 
-@pytest.mark.parametrize("placement", sampled(PLACEMENTS, 3))
+@pytest.mark.parametrize("placement", everyday(PLACEMENTS, 3))
 def test_values_and_shardings_are_those_of_jax(placement):
     specs = PLACEMENTS[placement]
     mine = [ours(v, *s) for v, s in zip((X, W), specs, strict=True)]

@@ -17,8 +17,6 @@ from shardwise.sharding import AbstractMesh, Mesh, NamedSharding, SingleDeviceSh
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.beside_jax import MESH, assert_same, jax_sharding, ours, sharding, theirs
 
-pytestmark = pytest.mark.turns(2)
-
 X = np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4)
 V = np.arange(4, dtype=np.float32)
 ONE = SingleDeviceSharding(sw.devices()[0])

@@ -21,7 +21,7 @@ from shardwise.memory import Space
 from shardwise.sharding import AxisType, Mesh, NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.beside_jax import MESH, jax_sharding, ours, sharding
-from tests.helpers.sampling import sampled
+from tests.helpers.everyday import everyday
 
 X = np.arange(32, dtype=np.float32).reshape(8, 4)
 COLUMNS = Layout((1, 0))
@@ -161,7 +161,7 @@ def test_errors(case):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "bool"])
-@pytest.mark.parametrize("place", sampled(PLACES, 1 / 3))
+@pytest.mark.parametrize("place", everyday(PLACES, 1 / 3))
 def test_arrays_of_another_layout_are_like_all_others(place, dtype):
     value = (X % 3).astype(jnp.dtype(dtype))
     x = columns(value, PLACES[place])

@@ -50,7 +50,6 @@ CASES = {  # what takes arrays of X and IDS, its out_sharding, and the type of t
 }
 
 
-@pytest.mark.turns(2)
 @pytest.mark.parametrize("name", CASES)
 def test_results_are_split_as_asked(name):
     fun, spec, wanted = CASES[name]

@@ -134,7 +134,6 @@ def test_from_every_sharding_to_every_other(name):
     check(source, TARGETS[name])
 
 
-@pytest.mark.turns(2)
 def test_no_visit_to_the_host_over_the_same_devices(monkeypatch):
     """Where the host's memory is not the devices' own."""
     fetches = []

@@ -95,7 +95,6 @@ def _custom(lib, mapped=False):
     return f
 
 
-@pytest.mark.turns(2)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning:jax")
 @pytest.mark.parametrize("case", PROGRAMS)
 def test_results_are_those_of_jax(case):

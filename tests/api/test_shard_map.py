@@ -16,8 +16,6 @@ from tests.helpers.errors import message as message_of
 from tests.helpers.same_as_jax import JAX, OURS, close
 from tests.lowering.test_collectives import sent
 
-pytestmark = pytest.mark.turns(2)
-
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((8, 4)).astype(np.float32)
 W = RNG.standard_normal((4, 6)).astype(np.float32)
@@ -129,7 +127,6 @@ PROGRAMS = [
 ]
 
 
-@pytest.mark.turns(3)
 @pytest.mark.parametrize("checked", [True, False])
 @pytest.mark.parametrize("f", PROGRAMS)
 def test_values_and_derivatives_are_those_of_jax(f, checked):

@@ -11,8 +11,6 @@ from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import message
 
-pytestmark = pytest.mark.turns(2)
-
 DEVICES = np.array(sw.devices())
 GRID = Mesh(DEVICES.reshape(4, 2), ("x", "y"))
 LINE = Mesh(DEVICES, ("z",))
@@ -152,7 +150,6 @@ USES = {
 }
 
 
-@pytest.mark.turns(4)
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.parametrize("spec", [P("x", "y"), P()])
 @pytest.mark.parametrize("options", [{}, {"axis_names": {"x"}}, {"check_vma": False}])

@@ -16,8 +16,6 @@ from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import message as error_of
 from tests.helpers.explicit import A, W, put, shown
 
-pytestmark = pytest.mark.turns(3)
-
 
 def test_unreduced_products(mesh: Mesh):
     a, w = put(A, None, "x"), put(W, "x", None)

@@ -16,9 +16,7 @@ from shardwise.experimental.maps import (
     xmap,
 )
 from shardwise.sharding import Mesh, PartitionSpec
-from tests.helpers.sampling import sampled
-
-pytestmark = pytest.mark.turns(3)
+from tests.helpers.everyday import everyday
 
 X = np.arange(48, dtype=np.float32).reshape(8, 6)
 ACROSS = [  # what an axis of 8 may run over, where collectives are over it
@@ -29,8 +27,8 @@ ACROSS = [  # what an axis of 8 may run over, where collectives are over it
     {"i": ("y", "x")},
 ]
 SERIAL = [{"i": SerialLoop(4)}, {"i": "l"}, {"i": ("x", SerialLoop(2))}, {"i": ("l", "y")}]
-ALL = sampled(ACROSS + SERIAL, 5)
-SOME = sampled(ACROSS, 3)
+ALL = everyday(ACROSS + SERIAL, 5)
+SOME = everyday(ACROSS, 3)
 
 
 @pytest.fixture

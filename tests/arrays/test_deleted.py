@@ -14,8 +14,8 @@ from shardwise import lax, nn, random
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import COPY, donated, message
+from tests.helpers.everyday import everyday
 from tests.helpers.placed import DEVICES, PLACES
-from tests.helpers.sampling import sampled
 
 GONE = "array of type {} has been deleted: `delete()` was called on it. " + COPY
 
@@ -148,7 +148,7 @@ def made(call):
     return args, [a for a in args if isinstance(a, sw.Array)]
 
 
-@pytest.mark.parametrize("room, name", sampled(FUNCTIONS, 1 / 12))
+@pytest.mark.parametrize("room, name", everyday(FUNCTIONS, 1 / 12))
 @pytest.mark.filterwarnings("ignore")
 def test_functions(room, name):
     function, done = getattr(ROOMS[room], name), 0

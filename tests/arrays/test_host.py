@@ -164,7 +164,6 @@ def test_buffers_by_way_of_numpy():
 # --------------------------------------------------------------------------------------- text
 
 
-@pytest.mark.turns(2)
 @pytest.mark.parametrize("rows", ROWS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_text_is_that_of_jax_wherever_the_array_is(dtype, rows):

@@ -68,7 +68,6 @@ def check_gone(x, why, remedy):
     x.delete()
 
 
-@pytest.mark.turns(2)
 @pytest.mark.parametrize("place", PLACES)
 def test_every_use_of_a_deleted_array_says_so(place):
     _, x = placed(place, "even")

@@ -16,10 +16,8 @@ from shardwise._src.running.eager import EAGER, Eager
 from shardwise._src.runtime import buffers
 from shardwise.sharding import NamedSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.everyday import everyday
 from tests.helpers.placed import DEVICES, DTYPES, PLACES, ROWS, placed, values
-from tests.helpers.sampling import sampled
-
-pytestmark = pytest.mark.turns(2)
 
 EVERYWHERE = [(p, r) for p in PLACES for r in ROWS]
 
@@ -109,7 +107,6 @@ PLACES_TO_WRITE = [0, slice(1, 3), np.array([0, 2]), (np.array([0, 1]), 1)]
 OUTSIDE = [np.array([0, 20]), np.array([-30, 1])]
 
 
-@pytest.mark.turns(3)
 @pytest.mark.parametrize("write", WRITES)
 def test_at_as_jax_has_it(write):
     host, x = placed("sharded", "uneven")
@@ -139,7 +136,7 @@ BINARY = [operator.add, operator.sub, operator.mul, operator.truediv, operator.f
           operator.gt, operator.ge, divmod]
 
 
-@pytest.mark.parametrize("op", sampled(BINARY, 1 / 3), ids=lambda op: op.__name__)
+@pytest.mark.parametrize("op", everyday(BINARY, 1 / 3), ids=lambda op: op.__name__)
 @pytest.mark.parametrize("place, rows", [("replicated", "even"), ("sharded", "uneven")])
 def test_operators_of_placed_arrays(place, rows, op):
     host, x = placed(place, rows)

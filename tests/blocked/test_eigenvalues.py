@@ -9,9 +9,7 @@ import shardwise as sw
 from shardwise.numpy import linalg
 from shardwise.sharding import AxisType
 from tests.blocked.test_factors import EVEN, KINDS, WAYS, largest, matrix, placed
-from tests.helpers.sampling import sampled
-
-pytestmark = pytest.mark.turns(4)
+from tests.helpers.everyday import everyday
 
 RNG = np.random.default_rng(23)
 DTYPES = ("float32", "float64", "complex64", "complex128")
@@ -53,7 +51,7 @@ def check(x: np.ndarray, v: np.ndarray, w: np.ndarray) -> None:
     assert np.abs(w / size - np.linalg.eigvalsh(x / size)).max() <= near * n
 
 
-@pytest.mark.parametrize(("way", "kind", "dtype"), sampled(
+@pytest.mark.parametrize(("way", "kind", "dtype"), everyday(
     [(w, k, d) for w in WAYS for k in KINDS for d in DTYPES], 1))
 def test_values_and_vectors(way: str, kind: AxisType, dtype: str):
     for x in hard(37 if kind is AxisType.Auto else EVEN, dtype).values():
@@ -67,7 +65,7 @@ def on(devices: int, x: np.ndarray):
     return sw.device_put(x, sw.NamedSharding(mesh, sw.P(None, "x")))
 
 
-@pytest.mark.parametrize(("devices", "n", "lower"), sampled(
+@pytest.mark.parametrize(("devices", "n", "lower"), everyday(
     [(3, 16, True), (5, 23, False), (6, 13, True), (7, 9, True), (8, 5, False), (2, 80, True)], 1))
 def test_other_numbers_of_devices(devices: int, n: int, lower: bool):
     x = matrix(n, n, "complex64")
@@ -77,14 +75,12 @@ def test_other_numbers_of_devices(devices: int, n: int, lower: bool):
     check(own, np.asarray(v), np.asarray(w))
 
 
-@pytest.mark.turns(12)
 def test_no_device_holds_the_matrix():
     n = 64
     x = placed(hard(n, "float32")["any"], "tiles")
     assert largest(sw.jit(linalg.eigh).lower(x).compile()) <= n * n // 4
 
 
-@pytest.mark.turns(12)
 def test_values_alone_and_what_is_not_finite():
     x = hard(EVEN, "float32")["any"]
     y = placed(x, "rows", AxisType.Explicit)
@@ -93,7 +89,6 @@ def test_values_alone_and_what_is_not_finite():
     assert np.isnan(linalg.eigvalsh(placed(x, "rows", AxisType.Explicit))).all()
 
 
-@pytest.mark.turns(12)
 def test_derivatives():
     x = hard(16, "float32")["any"]
 

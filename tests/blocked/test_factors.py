@@ -12,9 +12,7 @@ import shardwise as sw
 from shardwise import P
 from shardwise.numpy import linalg
 from shardwise.sharding import AxisType
-from tests.helpers.sampling import sampled
-
-pytestmark = pytest.mark.turns(4)
+from tests.helpers.everyday import everyday
 
 RNG = np.random.default_rng(17)
 WAYS = {
@@ -94,7 +92,7 @@ def compared(found, wanted, near: float) -> None:
         np.testing.assert_allclose(y, z, near, near)
 
 
-@pytest.mark.parametrize(("name", "way", "kind", "dtype"), sampled(CASES, 1 / 60))
+@pytest.mark.parametrize(("name", "way", "kind", "dtype"), everyday(CASES, 1 / 60))
 def test_values(name: str, way: str, kind: AxisType, dtype: str):
     """37 rows on 8 devices are uneven; types say of even dimensions only."""
     ours, theirs, make = FUNCTIONS[name]
@@ -104,7 +102,7 @@ def test_values(name: str, way: str, kind: AxisType, dtype: str):
     compared(found, theirs(x), 2e-3 if dtype in ("float32", "complex64") else 1e-9)
 
 
-@pytest.mark.parametrize(("name", "way"), sampled(
+@pytest.mark.parametrize(("name", "way"), everyday(
     [(f, w) for f in FUNCTIONS if f[-2:] != "lu" and f[-3:] != " qr"
      for w in WAYS if w[:4] != "some"
      # Of these the partitioner makes the identity, and so the result, whole on each device.
@@ -117,7 +115,6 @@ def test_no_device_holds_the_matrix(name: str, way: str):
     assert largest(compiled) <= n * n // 4
 
 
-@pytest.mark.turns(12)
 def test_a_large_matrix():
     """Of 4,096 rows, in tiles; with the memory of a device besides operands and results."""
     n = 4096
@@ -155,7 +152,7 @@ SLOPES = {
 }
 
 
-@pytest.mark.parametrize(("name", "way", "kind"), sampled(
+@pytest.mark.parametrize(("name", "way", "kind"), everyday(
     [(f, w, k) for f in SLOPES for w in ("rows", "wide tiles", "columns") for k in KINDS], 1 / 6))
 def test_gradients(name: str, way: str, kind: AxisType):
     x = matrix(40, 40, "float32")
@@ -174,7 +171,7 @@ def test_gradients(name: str, way: str, kind: AxisType):
     compared(sw.grad(f)(placed(x, way, kind)), np.asarray(sw.grad(f)(x)), 1e-3)
 
 
-@pytest.mark.parametrize(("way", "left", "lower", "form"), sampled(
+@pytest.mark.parametrize(("way", "left", "lower", "form"), everyday(
     [(w, i, j, f) for w in WAYS for i in (True, False) for j in (True, False) for f in "NTC"],
     1 / 40,
 ))

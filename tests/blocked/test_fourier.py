@@ -12,9 +12,7 @@ import shardwise.numpy as jnp
 from shardwise import P
 from shardwise.sharding import AxisType
 from tests.blocked.test_factors import largest
-from tests.helpers.sampling import sampled
-
-pytestmark = pytest.mark.turns(2)
+from tests.helpers.everyday import everyday
 
 RNG = np.random.default_rng(29)
 SPECS = {
@@ -48,7 +46,7 @@ CASES = [(n, w, s, d) for n in NAMES for w in SPECS for s in ((40, 64), (3, 17),
          for d in "fd"]
 
 
-@pytest.mark.parametrize(("name", "way", "shape", "dtype"), sampled(CASES, 6))
+@pytest.mark.parametrize(("name", "way", "shape", "dtype"), everyday(CASES, 6))
 def test_values(name: str, way: str, shape: tuple[int, ...], dtype: str):
     """Of even sizes and others; of two lines, which are less than the devices."""
     x = given(name, shape, dtype)
@@ -58,7 +56,7 @@ def test_values(name: str, way: str, shape: tuple[int, ...], dtype: str):
     same(found, name, x)
 
 
-@pytest.mark.parametrize(("name", "n", "dtype"), sampled(
+@pytest.mark.parametrize(("name", "n", "dtype"), everyday(
     [(k, n, d) for k in NAMES[:4] for n in (64, 128, 192, 40, 17, 5) for d in "fd"], 2))
 def test_of_one_line(name: str, n: int, dtype: str):
     mesh = sw.make_mesh((8,), ("x",), axis_types=(AxisType.Auto,))
@@ -68,7 +66,7 @@ def test_of_one_line(name: str, n: int, dtype: str):
         same(getattr(jnp.fft, name)(y), name, x)
 
 
-@pytest.mark.parametrize("name", sampled(("fft", "ifft", "fft2", "rfft", "irfft"), 1))
+@pytest.mark.parametrize("name", everyday(("fft", "ifft", "fft2", "rfft", "irfft"), 1))
 def test_types_keep_what_is_divided(name: str):
     x = given(name, (16, 64), "f")
     y = placed(x, "eight", AxisType.Explicit)
@@ -77,7 +75,7 @@ def test_types_keep_what_is_divided(name: str):
     same(found, name, x)
 
 
-@pytest.mark.parametrize(("name", "shape", "way"), sampled(
+@pytest.mark.parametrize(("name", "shape", "way"), everyday(
     [(n, (64, 64), w) for n in ("fft", "ifft", "rfft", "irfft", "fft2")
      for w in ("eight", "rows too", "two")] + [("fft", (4096,), "first")], 2))
 def test_no_device_holds_the_whole(name: str, shape: tuple[int, ...], way: str):

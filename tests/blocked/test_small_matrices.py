@@ -20,7 +20,6 @@ def placed(kind: AxisType, *spec: str | None):
     return sw.device_put(A, sw.NamedSharding(mesh, P(*spec)))
 
 
-@pytest.mark.turns(2)
 @pytest.mark.parametrize("spec", [("x",), (None, "y"), ("y", "x")])
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
 def test_small_matrices_are_gathered(spec: tuple, kind: AxisType):

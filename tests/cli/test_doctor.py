@@ -17,7 +17,7 @@ from shardwise._src.cli.findings import Clock, Line, Ran, run_program, within
 from shardwise._src.runtime.backend import JAXLIB_VERSION
 from shardwise._src.runtime.processes import HAS_TLS
 from tests.distributed import recorded
-from tests.helpers.sampling import sampled
+from tests.helpers.everyday import everyday
 
 # What may stand in the environment of these tests themselves.
 SLURM_IS_HERE = (
@@ -250,7 +250,7 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize("case", sampled(OTHERS, 1 / 4), ids=lambda case: case.__name__)
+@pytest.mark.parametrize("case", everyday(OTHERS, 1 / 4), ids=lambda case: case.__name__)
 def test_others(case, monkeypatch, capsys):
     case(monkeypatch, capsys) if case is not quickly else case()
 

@@ -65,7 +65,6 @@ def test_srun(cluster):
     assert run(["srun", "-n", "2", sys.executable, PROGRAM], cluster) == two("slurm")
 
 
-@pytest.mark.turns(4)
 def test_srun_with_pmi2(cluster):
     """Slurm speaks PMI then; it is Slurm all the same."""
     line = ["srun", "-n", "2", "--mpi=pmi2", sys.executable, PROGRAM]
@@ -98,7 +97,6 @@ def batch_file(script, tmp_path, env, *options):
     raise TimeoutError(f"{state}\n{out.read_text()}")
 
 
-@pytest.mark.turns(4)
 def test_steps_of_a_batch_script(cluster, tmp_path):
     """A step may have fewer tasks than its job; two may run side by side."""
     text = batch(tmp_path, cluster, [
@@ -109,14 +107,12 @@ def test_steps_of_a_batch_script(cluster, tmp_path):
     assert said(text) == ["slurm: 0 of 1: 140.0"] * 2, text
 
 
-@pytest.mark.turns(4)
 def test_a_batch_script_itself_is_no_task(cluster, tmp_path):
     text = batch(tmp_path, cluster, [f"{sys.executable} {PROGRAM} || true"])
     assert "no cluster was found that says" in text
 
 
 @needs("mpirun.openmpi")
-@pytest.mark.turns(4)
 def test_mpirun_in_an_allocation_of_slurm(cluster, tmp_path):
     text = batch(tmp_path, cluster, [
         f"mpirun.openmpi -n 2 --allow-run-as-root --oversubscribe {sys.executable} {PROGRAM}",
@@ -125,21 +121,18 @@ def test_mpirun_in_an_allocation_of_slurm(cluster, tmp_path):
 
 
 @needs("mpiexec.hydra")
-@pytest.mark.turns(4)
 def test_mpiexec_in_an_allocation_of_slurm(cluster, tmp_path):
     text = batch(tmp_path, cluster, [f"mpiexec.hydra -n 2 {sys.executable} {PROGRAM}"])
     assert said(text) == two("pmi"), text
 
 
 @needs("mpirun.openmpi")
-@pytest.mark.turns(4)
 def test_srun_below_mpirun(cluster):
     line = ["mpirun.openmpi", "-n", "1", "--allow-run-as-root", "--oversubscribe",
             "srun", "-n", "2", sys.executable, PROGRAM]
     assert run(line, cluster) == two("slurm")
 
 
-@pytest.mark.turns(4)
 def test_a_method_overrides_what_is_nearest(cluster):
     env = cluster | {"JAX_PROCESS_ID": "0", "JAX_NUM_PROCESSES": "1"}
     line = ["srun", "-n", "1", sys.executable, PROGRAM, "slurm"]
@@ -164,7 +157,6 @@ def test_mpich():
 
 
 @needs("mpirun.openmpi")
-@pytest.mark.turns(4)
 def test_an_argument_overrides_mpirun():
     """Each of two processes by itself."""
     code = (

@@ -44,7 +44,6 @@ def test_the_program_alone():
     assert ended.stdout == f"1 processes, 2 devices: {LEARNED}\n", ended.stderr
 
 
-@pytest.mark.turns(3)
 def test_slurm(cluster, tmp_path):
     text = batch_file(
         RECIPES / "slurm.sh", tmp_path, cluster | {"PATH": with_python(tmp_path, cluster["PATH"])},
@@ -61,7 +60,6 @@ def with_python(folder, path):
 
 
 @needs("mpirun.openmpi")
-@pytest.mark.turns(3)
 def test_open_mpi():
     line = commands("mpirun.md")[0]
     assert line.startswith("mpirun -n 4 python")
@@ -70,13 +68,11 @@ def test_open_mpi():
 
 
 @needs("mpiexec.hydra")
-@pytest.mark.turns(3)
 def test_hydra():
     assert f"2 processes, 4 devices: {LEARNED}\n" in started(commands("mpirun.md")[2], 2)
 
 
 @needs("mpiexec.hydra")
-@pytest.mark.turns(3)
 def test_hydra_with_an_address():
     """As for several machines, on this one."""
     several = commands("mpirun.md")[3].replace("-f hosts ", "")

@@ -11,10 +11,8 @@ from shardwise._src.base.config import disable_jit, poison_padding
 from shardwise._src.control import bodies
 from shardwise.sharding import Mesh
 from tests.helpers.errors import message
+from tests.helpers.everyday import everyday
 from tests.helpers.same_as_jax import JAX, OURS, close, same_as_jax
-from tests.helpers.sampling import sampled
-
-pytestmark = pytest.mark.turns(2)
 
 MATRICES = np.random.default_rng(0).normal(size=(2, 4, 2, 2)).astype(np.float32)
 
@@ -38,9 +36,8 @@ def linear(lib):
     return compose
 
 
-@pytest.mark.turns(4)
 @pytest.mark.parametrize(
-    ("reverse", "axes"), sampled([(False, (None, 0)), (True, None)], 1)
+    ("reverse", "axes"), everyday([(False, (None, 0)), (True, None)], 1)
 )
 def test_matrices_along_an_inner_axis(reverse, axes):
     def f(lib, m, w):

@@ -20,8 +20,6 @@ from tests.helpers.errors import message
 from tests.helpers.meshes import mesh_of
 from tests.helpers.same_as_jax import JAX, OURS, close, same_as_jax
 
-pytestmark = pytest.mark.turns(3)
-
 X = np.float32([0.5, 1.0, -0.3])
 W = np.float32([0.9, 0.2, 1.4])
 

@@ -9,8 +9,8 @@ import shardwise as sw
 import shardwise.numpy as swnp
 from shardwise import lax
 from shardwise.testing import check_grads
+from tests.helpers.everyday import everyday
 from tests.helpers.same_as_jax import close
-from tests.helpers.sampling import sampled
 
 REAL = np.float32([0.4, -0.7, 0.9])
 COMPLEX = np.complex64([0.4 + 0.3j, -0.7 + 0.1j, 0.9 - 0.5j])
@@ -119,15 +119,16 @@ def together(group, without=()):
 
 
 # Those of real numbers that are not here are in the tests of each form.
-@pytest.mark.parametrize("group, x", sampled([*[(g, COMPLEX) for g in GROUPS], ("maps", REAL)], 1))
+@pytest.mark.parametrize(
+    "group, x", everyday([*[(g, COMPLEX) for g in GROUPS], ("maps", REAL)], 1)
+)
 def test_to_second_order_against_finite_differences(group, x):
     modes = ["fwd"] if group == "forward" else ["fwd", "rev"]
     check_grads(together(group, VARIANTS), (x,), order=2, modes=modes, atol=0.02, rtol=0.02)
 
 
-@pytest.mark.turns(2)
 @BOTH
-@pytest.mark.parametrize("group", sampled(GROUPS, 2))
+@pytest.mark.parametrize("group", everyday(GROUPS, 2))
 def test_vmap_against_a_loop(group, x):
     """Also where predicates differ from row to row."""
     rows = np.stack([x, -x, x[::-1] * x.dtype.type(0.5)])

@@ -10,8 +10,8 @@ from shardwise._src.base.config import disable_jit
 from shardwise._src.core.checker import check_program
 from shardwise.testing import check_grads
 from tests.helpers.errors import message
+from tests.helpers.everyday import everyday
 from tests.helpers.same_as_jax import JAX, OURS, close, same_as_jax
-from tests.helpers.sampling import sampled
 
 X = np.float32([0.5, 1.0, -0.3])
 W = np.float32([0.9, 0.2, 1.4])
@@ -27,7 +27,7 @@ def body(lib, w):
 
 
 @pytest.mark.parametrize(
-    "options", sampled([{}, {"unroll": 2}, {"unroll": True}], 1), ids=str
+    "options", everyday([{}, {"unroll": 2}, {"unroll": True}], 1), ids=str
 )
 def test_known_bounds(options):
     def f(lib, x, w):

@@ -8,14 +8,14 @@ import shardwise.numpy as swnp
 from shardwise import lax
 from shardwise._src.control import bodies
 from tests.helpers.errors import message
+from tests.helpers.everyday import everyday
 from tests.helpers.same_as_jax import JAX, OURS, close, same_as_jax
-from tests.helpers.sampling import sampled
 
 X = np.linspace(-1, 1, 14, dtype=np.float32).reshape(7, 2)
 W = np.float32([0.9, 0.2])
 
 
-@pytest.mark.parametrize("size", sampled([None, 3], 1))
+@pytest.mark.parametrize("size", everyday([None, 3], 1))
 def test_map(size):
     def f(lib, xs, w):
         def each(x):

@@ -74,7 +74,6 @@ INTEGERS = {
 }
 
 
-@pytest.mark.turns(2)
 @pytest.mark.parametrize("jitted", [False, True], ids=["eager", "jit"])
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=lambda k: k.name)
 @pytest.mark.parametrize("f", FORMS)

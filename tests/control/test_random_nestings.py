@@ -9,8 +9,8 @@ import time
 import numpy as np
 import pytest
 
+from tests.helpers.everyday import everyday
 from tests.helpers.nestings import AXES, drawn, run, shown, smaller
-from tests.helpers.sampling import sampled
 
 XS = np.sin(np.arange(32, dtype=np.float32) + 1).reshape(2, 2, 2, 2, 2)
 COUNT = 96
@@ -47,7 +47,7 @@ def cut_down(program, wrong):
     return program, wrong
 
 
-@pytest.mark.parametrize("seed", sampled(range(COUNT), 5))
+@pytest.mark.parametrize("seed", everyday(range(COUNT), 5))
 def test_like_mapped_axes(seed):
     program = drawn(seed)
     if wrong := fault(program):

@@ -27,9 +27,7 @@ from shardwise._src.types.partition_spec import PartitionSpec as P
 from shardwise._src.types.sharding import NamedSharding
 from tests.helpers.eager import array, total
 from tests.helpers.errors import message
-from tests.helpers.sampling import sampled
-
-pytestmark = pytest.mark.turns(2)
+from tests.helpers.everyday import everyday
 
 
 def close(got, wanted, tol=1e-5):
@@ -125,7 +123,7 @@ def test_second_derivatives():
 AXES = [(0, None, None), (None, 1, None), (None, None, 2), (0, 0, 1)]
 
 
-@pytest.mark.parametrize("axes", sampled(AXES, 2))
+@pytest.mark.parametrize("axes", everyday(AXES, 2))
 def test_batching(axes):
     args = [np.stack([v, v * 0.5 + 1], a) if a is not None else v
             for v, a in zip((C, W, XS), axes, strict=True)]
@@ -234,7 +232,7 @@ def test_host_values_and_weak_types():
 KINDS = [{}, {"reverse": True, "unroll": 2}, {"unroll": True}]
 
 
-@pytest.mark.parametrize("options", sampled(KINDS, 1))
+@pytest.mark.parametrize("options", everyday(KINDS, 1))
 def test_typed_keys_in_the_carry_and_in_xs(options):
     def f(lib, random, c, key, keys):
         def step(carry, k):

@@ -15,10 +15,8 @@ from shardwise.experimental import checkify
 from shardwise.sharding import AxisType, Mesh
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import message
+from tests.helpers.everyday import everyday
 from tests.helpers.same_as_jax import JAX, OURS, close
-from tests.helpers.sampling import sampled
-
-pytestmark = pytest.mark.turns(3)
 
 GRID = np.array(sw.devices()).reshape(4, 2)
 MESH = Mesh(GRID, ("x", "y"))
@@ -305,7 +303,7 @@ def block(x, w):
 
 @BOTH
 @pytest.mark.parametrize("around", [True, False])
-@pytest.mark.parametrize("name", sampled(POLICIES, 2))
+@pytest.mark.parametrize("name", everyday(POLICIES, 2))
 def test_policies(name, around, checked):
     """Inside of the map or around it, a policy saves the same, and changes no value."""
     known = sw.checkpoint_policies

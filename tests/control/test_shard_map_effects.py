@@ -13,8 +13,6 @@ from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import message
 from tests.helpers.same_as_jax import close
 
-pytestmark = pytest.mark.turns(2)
-
 MESH = Mesh(np.array(sw.devices()).reshape(4, 2), ("x", "y"))
 X = np.arange(16, dtype=np.float32).reshape(8, 2)
 PARTS = P("x", "y")
@@ -299,7 +297,6 @@ DRAWS = {
 }
 
 
-@pytest.mark.turns(3)
 @pytest.mark.parametrize("name", DRAWS)
 def test_draws_of_a_key_for_each_device(name, over):
     draw = DRAWS[name]

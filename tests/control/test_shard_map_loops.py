@@ -33,7 +33,6 @@ LOOPS = {
 }
 
 
-@pytest.mark.turns(2)
 @pytest.mark.parametrize("name", LOOPS)
 def test_as_a_map_gives_it(name):
     f = LOOPS[name]

@@ -24,8 +24,6 @@ from shardwise._src.transforms import stage
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 
-pytestmark = pytest.mark.turns(2)
-
 THREADS, ROUNDS = 8, 12
 V = np.linspace(0.1, 1.0, 5, dtype=np.float32)
 
@@ -88,7 +86,6 @@ def transformed(fun, step):
     return ways[step % len(ways)]()
 
 
-@pytest.mark.turns(4)
 def test_threads_trace_the_same_and_different_functions():
     def work(i):
         for step in range(ROUNDS):
@@ -117,7 +114,6 @@ def test_threads_do_not_see_each_others_context():
     assert all(together(work))
 
 
-@pytest.mark.turns(3)
 def test_caches_are_emptied_while_they_are_used(monkeypatch):
     """Caches that are full all the time, and cleared besides."""
     monkeypatch.setattr(bodies, "RECIPES", 2)

@@ -12,8 +12,6 @@ from shardwise.testing import check_grads
 from tests.helpers.errors import message
 from tests.helpers.same_as_jax import OURS, close, same_as_jax
 
-pytestmark = pytest.mark.turns(2)
-
 A = (np.eye(3) * 4 + np.random.default_rng(1).normal(size=(3, 3)) * 0.5).astype(np.float32)
 B = np.float32([1.0, -2.0, 0.5])
 

@@ -16,9 +16,7 @@ from shardwise._src.core.toolbox import walk
 from tests.helpers.collectives import FORMS
 from tests.helpers.contexts import CONTEXTS, KINDS, REFUSED, XS
 from tests.helpers.errors import message
-from tests.helpers.sampling import sampled
-
-pytestmark = pytest.mark.turns(2)
+from tests.helpers.everyday import everyday
 
 CELLS = [
     (c, f, k, i) for f in dict.fromkeys(form.name for form in FORMS) for c in CONTEXTS
@@ -31,7 +29,7 @@ TOOL = Path(__file__).resolve().parents[2] / "tools" / "collectives_table.py"
 OTHERS = ("share", "shared_sum")  # of gradients by name; no functions that users call
 
 
-@pytest.mark.parametrize(("where", "name", "kind", "number"), sampled(CELLS, 1 / 30))
+@pytest.mark.parametrize(("where", "name", "kind", "number"), everyday(CELLS, 1 / 30))
 def test_cell(where, name, kind, number):
     form = [form for form in FORMS if form.name == name][number]
     run, wanted = CONTEXTS[where](form, kind)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from shardwise._src.cli import COMMANDS
-from tests.helpers.sampling import sampled
+from tests.helpers.everyday import everyday
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "command_line.md"
 PROGRAM = re.compile(r"^```python (\w+\.py)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -79,7 +79,7 @@ def shell(tmp_path_factory):
 ALL = commands(PAGE.read_text())
 
 
-@pytest.mark.parametrize(("command", "output"), sampled(ALL, 1 / 2))
+@pytest.mark.parametrize(("command", "output"), everyday(ALL, 1 / 2))
 def test_commands_print_what_stands_there(command, output, shell):
     if "describe" in command or "save.py" in command:
         pytest.importorskip("tensorstore")

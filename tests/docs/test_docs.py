@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from shardwise.testing import run_processes
-from tests.helpers.sampling import sampled
+from tests.helpers.everyday import everyday
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
@@ -73,7 +73,9 @@ def test_blocks_keep_their_lines_and_know_their_output():
 
 @pytest.mark.parametrize(
     "path",
-    sampled([p for p in DOCUMENTS if "```python\n" in p.read_text() and p.parent != ERRORS], 1 / 2),
+    everyday(
+        [p for p in DOCUMENTS if "```python\n" in p.read_text() and p.parent != ERRORS], 1 / 2
+    ),
     ids=lambda p: str(p.relative_to(ROOT)),
 )
 def test_the_code_of_a_document_runs(path):
@@ -91,7 +93,6 @@ PROGRAMS = [
 ]
 
 
-@pytest.mark.turns(2)
 @pytest.mark.parametrize(
     "path, count", PROGRAMS, ids=[f"{p.relative_to(ROOT)}-{n}" for p, n in PROGRAMS]
 )

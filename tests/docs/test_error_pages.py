@@ -34,7 +34,6 @@ def run(source, name, space):
     exec(compile(source, name, "exec"), space)
 
 
-@pytest.mark.turns(2)
 @pytest.mark.parametrize("name", CLASSES)
 def test_a_page(name):
     kinds, bodies = zip(*BLOCK.findall((PAGES / f"{name}.md").read_text()), strict=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.sampling import sampled
+from tests.helpers.everyday import everyday
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -156,27 +156,23 @@ def parts(texts, size=6):
     return [texts[i : i + size] for i in range(0, len(texts), size)]
 
 
-@pytest.mark.turns(2)
-@pytest.mark.parametrize("texts", sampled(parts(SCIPY), 1), ids=lambda t: t[0].partition("(")[0])
+@pytest.mark.parametrize("texts", everyday(parts(SCIPY), 1), ids=lambda t: t[0].partition("(")[0])
 def test_scipy(texts):
     assert evaluated(texts, "scipy") == dict.fromkeys(texts, "")
 
 
-@pytest.mark.turns(2)
 @pytest.mark.parametrize(
-    "texts", sampled(parts(SCIPY_AS_JAX), 1), ids=lambda t: t[0].partition("(")[0]
+    "texts", everyday(parts(SCIPY_AS_JAX), 1), ids=lambda t: t[0].partition("(")[0]
 )
 def test_scipy_knows_arrays_of_jax(texts):
     assert evaluated(texts, "scipy", "alias") == dict.fromkeys(texts, "")
 
 
-@pytest.mark.turns(3)
 def test_what_scipy_gives_as_arrays_of_numpy():
     found = evaluated(SCIPY_TO_NUMPY, "scipy")
     assert found == dict.fromkeys(SCIPY_TO_NUMPY, "AssertionError: an array of NumPy")
 
 
-@pytest.mark.turns(3)
 def test_what_scipy_changes_in_place():
     texts = SCIPY_REFUSED
     assert evaluated(texts, "scipy", "alias") == dict.fromkeys(texts, IN_PLACE)

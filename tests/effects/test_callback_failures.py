@@ -17,8 +17,6 @@ from shardwise.experimental import io_callback
 from tests.helpers.beside_jax import ours
 from tests.helpers.callbacks import SCALAR, SECONDS, Calls, message, noted, scale
 
-pytestmark = pytest.mark.turns(2)
-
 
 def fail(x: Any) -> None:
     raise ValueError("no such value")

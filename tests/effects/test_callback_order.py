@@ -13,8 +13,6 @@ from shardwise.experimental import io_callback
 from tests.helpers.beside_jax import ours
 from tests.helpers.callbacks import SCALAR, Calls, noted
 
-pytestmark = pytest.mark.turns(2)
-
 
 @pytest.mark.parametrize("devices", [1, 8])
 def test_ordered_calls_come_in_order(devices: int) -> None:

@@ -10,9 +10,6 @@ import shardwise as sw
 from tests.helpers.beside_jax import ours, theirs
 from tests.helpers.callbacks import Calls, noted
 
-pytestmark = pytest.mark.turns(2)
-
-
 FORMATS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("{} {!r} {0}".replace("{} {!r}", "{0} {0!r}"), (np.arange(3.0, dtype=np.float32),), {}),
     ("{:.3f} {x:5.1f}|{n:>4}|{s!r}", (2.0,), {"x": 1.25, "n": 7, "s": "text"}),

@@ -13,8 +13,6 @@ from shardwise import lax
 from shardwise.experimental import io_callback
 from tests.helpers.callbacks import SCALAR, Calls, message, noted, scale
 
-pytestmark = pytest.mark.turns(2)
-
 
 @pytest.mark.parametrize("jitted", [False, True])
 @pytest.mark.parametrize("ordered", [False, True])

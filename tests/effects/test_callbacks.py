@@ -19,8 +19,6 @@ from shardwise.experimental import io_callback
 from tests.helpers.beside_jax import ours
 from tests.helpers.callbacks import SCALAR, SECONDS, Calls, noted, scale
 
-pytestmark = pytest.mark.turns(2)
-
 # ----------------------------------------------------------------------------- values and numbers
 
 

@@ -8,8 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.turns(2)
-
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SMALL = "--layers 2 --width 32 --heads 2 --context 32 --batch 16 --steps 10".split()
 PATCHED = """
@@ -96,7 +94,6 @@ def test_one_device_gives_the_same_numbers(whole, cache, tmp_path):
         np.testing.assert_allclose(leaf, whole[1][name], rtol=1e-2, atol=2e-4, err_msg=name)
 
 
-@pytest.mark.turns(4)
 def test_a_stopped_run_continues_to_the_same_end(cache, tmp_path):
     whole, path = tmp_path / "whole.npz", tmp_path / "run.npz"
     words = [whole, path, "--mesh", "4x2", *SMALL]

@@ -166,7 +166,6 @@ def test_described_devices_give_the_same(name):
     assert here.computation == elsewhere.computation
 
 
-@pytest.mark.turns(3)
 def test_thousands_of_described_devices():
     mesh = AbstractMesh((1024, 8), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
     args = [

@@ -40,7 +40,6 @@ def found():
     return explain.suggest(STEP, (WEIGHTS, struct(512, 64)), MESH, keep=4)
 
 
-@pytest.mark.turns(3)
 def test_the_best_is_no_worse_than_what_a_person_writes(found):
     by_hand = reported(MESH, P(None, "model"), P("model", None), P("data", None))
     best = found[0].report
@@ -49,7 +48,6 @@ def test_the_best_is_no_worse_than_what_a_person_writes(found):
     assert best.seconds.total < 0.3 * whole.seconds.total
 
 
-@pytest.mark.turns(3)
 def test_what_is_suggested_is_what_is_reported(found):
     assert len(found) == 4 and found.tried >= 10
     times = [one.report.seconds.total for one in found]
@@ -62,7 +60,6 @@ def test_what_is_suggested_is_what_is_reported(found):
     assert weights[0] == weights[1]
 
 
-@pytest.mark.turns(3)
 def test_groups_and_text(found):
     groups = {group.type: group.paths for group in found[0].specs}
     assert groups == {

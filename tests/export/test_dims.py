@@ -15,8 +15,6 @@ from shardwise._src.base.errors import InconclusiveDimensionOperation
 from shardwise._src.export.dims import Dim, max_dim, min_dim
 from tests.helpers.errors import fails, message
 
-pytestmark = pytest.mark.turns(2)
-
 A, B, C = export.symbolic_shape("a, b, c")
 VARIABLES = {"a": A, "b": B, "c": C}
 OPERATIONS = {

@@ -19,8 +19,6 @@ from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import fails
 from tests.helpers.meshes import MESH
 
-pytestmark = pytest.mark.turns(2)
-
 X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(4, 3)
 Y = np.arange(6, dtype=np.float32).reshape(3, 2)
 JAX_MESH = jax.sharding.Mesh(np.array(jax.devices()[:8]).reshape(4, 2), ("x", "y"))

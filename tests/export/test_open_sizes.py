@@ -41,7 +41,6 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.turns(4)
 @pytest.mark.parametrize("name", CASES)
 def test_sizes_of_calls(name):
     fun = CASES[name]

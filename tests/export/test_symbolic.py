@@ -115,7 +115,6 @@ def same(got, want):
         np.testing.assert_allclose(np.asarray(g), np.asarray(w), rtol=2e-5, atol=1e-5)
 
 
-@pytest.mark.turns(4)
 @pytest.mark.parametrize("name", CASES)
 def test_sizes_of_calls(name):
     fun, *types = CASES[name]

@@ -17,6 +17,7 @@ from shardwise.experimental.custom_partitioning import (
 from shardwise.sharding import GSPMDSharding, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.beside_jax import JAX_MESH
+from tests.helpers.everyday import everyday
 from tests.helpers.meshes import MESH, REVERSED, SHUFFLED, mesh_of
 from tests.helpers.partitioned import (
     EXPLICIT,
@@ -30,7 +31,6 @@ from tests.helpers.partitioned import (
     put,
     smooth,
 )
-from tests.helpers.sampling import sampled
 
 
 def in_both(make, values, *specs):
@@ -88,7 +88,7 @@ SIZES = [(8, 16, 4), (7, 5, 3), (1, 1, 1), (3, 9, 2)]
 
 
 @pytest.mark.parametrize(
-    ("spec", "sizes"), sampled([(spec, n) for spec in SPECS for n in SIZES], 6, "products")
+    ("spec", "sizes"), everyday([(spec, n) for spec in SPECS for n in SIZES], 6, "products")
 )
 def test_products(sizes, spec):
     """Also of parts that are not full: what fills them up is zero."""

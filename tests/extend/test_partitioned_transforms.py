@@ -15,6 +15,7 @@ from shardwise.experimental.custom_partitioning import (
 from shardwise.sharding import NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import fails, message
+from tests.helpers.everyday import everyday
 from tests.helpers.meshes import MESH, REVERSED
 from tests.helpers.partitioned import (
     EXPLICIT,
@@ -25,7 +26,6 @@ from tests.helpers.partitioned import (
     put,
     smooth,
 )
-from tests.helpers.sampling import sampled
 
 # -- types over explicit axes --
 
@@ -77,7 +77,7 @@ def test_gradients_by_custom_vjp(mesh):
 
 @pytest.mark.parametrize(
     "spec",
-    sampled([("x", "y"), ("y", "x"), (None, "x", "y"), ("x", None, "y"), ()], 2, "mapped products"),
+    everyday([("x", "y"), ("y", "x"), (None, "x", "y"), ("x", None, "y"), ()], 2, "mapped"),
 )
 def test_vmap_gives_shapes_without_the_mapped_dimension(spec):
     log = []

@@ -18,7 +18,7 @@ from shardwise.experimental.buffer_callback import (
 from shardwise.sharding import AxisType, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import fails, message
-from tests.helpers.sampling import sampled
+from tests.helpers.everyday import everyday
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 METHODS = ("sequential", "sequential_unrolled", "expand_dims", "broadcast_all", "legacy_vectorized")
@@ -53,7 +53,7 @@ def test_trees(wrap):
 
 
 @pytest.mark.parametrize(
-    ("method", "axes"), sampled(product(METHODS, [(0, 0), (1, None)]), 3)
+    ("method", "axes"), everyday(product(METHODS, [(0, 0), (1, None)]), 3)
 )
 def test_vmap_as_jax(method, axes):
     found = []

@@ -15,7 +15,7 @@ from shardwise._src.ffi.lowering import attributes_of
 from shardwise._src.lowering.text import attribute_text
 from shardwise.ffi import ffi_call
 from tests.helpers.errors import message
-from tests.helpers.sampling import sampled
+from tests.helpers.everyday import everyday
 
 pytestmark = pytest.mark.usefixtures("kernels")
 
@@ -136,7 +136,7 @@ def test_attributes_are_part_of_a_program():
 
 
 @pytest.mark.parametrize(
-    ("method", "axes"), sampled(product(METHODS, [(0, 0), (1, 0), (0, None), (None, 1)]), 6)
+    ("method", "axes"), everyday(product(METHODS, [(0, 0), (1, 0), (0, None), (None, 1)]), 6)
 )
 def test_vmap_as_jax(method, axes, shapes):
     a, b = np.arange(12, dtype=np.float32).reshape(3, 4), np.ones((3, 4), np.float32)
@@ -151,7 +151,7 @@ def test_vmap_as_jax(method, axes, shapes):
     np.testing.assert_array_equal(sw.jit(sw.vmap(add(sw, method=method), axes))(*args), got[0])
 
 
-@pytest.mark.parametrize("method", sampled(METHODS, 2))
+@pytest.mark.parametrize("method", everyday(METHODS, 2))
 def test_nested_vmap_as_jax(method):
     a, b = np.arange(24, dtype=np.float32).reshape(2, 3, 4), np.ones((2, 4), np.float32)
     got = [

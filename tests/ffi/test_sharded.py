@@ -12,7 +12,7 @@ from shardwise.sharding import AxisType, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.ffi.test_call import X, add, close, f32, plain_rms, rms
 from tests.helpers.errors import message
-from tests.helpers.sampling import sampled
+from tests.helpers.everyday import everyday
 
 pytestmark = pytest.mark.usefixtures("kernels")
 
@@ -29,7 +29,7 @@ def gathers(f, *args):
     return "all-gather" in sw.jit(f).lower(*args).compile().as_text()
 
 
-@pytest.mark.parametrize(("kind", "spec"), sampled(product(KINDS, SPECS), 2))
+@pytest.mark.parametrize(("kind", "spec"), everyday(product(KINDS, SPECS), 2))
 def test_values_do_not_depend_on_places(spec, kind):
     x = placed(X, spec, kind)
     for f in (

@@ -11,8 +11,8 @@ import numpy as np
 import shardwise as sw
 from shardwise.sharding import NamedSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.everyday import everyday
 from tests.helpers.placed import MESH
-from tests.helpers.sampling import sampled
 
 
 def close(found: Any, wanted: Any, tol: float = 1e-9) -> None:
@@ -26,13 +26,14 @@ def close(found: Any, wanted: Any, tol: float = 1e-9) -> None:
 
 def everywhere(fun: Callable[..., Any], *args: Any, tol: float = 1e-8, slopes: bool = True) -> None:
     """The values of `fun` under jit and vmap, and of split arguments, are those that it has, and
-    its derivatives are those of finite differences. With 64 bits; two of these a day."""
+    its derivatives are those of finite differences. With 64 bits; two of these checks in the
+    everyday run."""
     checks: list[Callable[[], None]] = [
         lambda: close(sw.jit(fun)(*args), fun(*args), tol), lambda: _mapped(fun, args, tol)]
     checks += [lambda d=d: _split(fun, args, d, tol) for d in range(np.ndim(args[0]))]
     if slopes:
         checks.append(lambda: differentiated(fun, *args))
-    for check in sampled(checks, 2, f"{fun.__code__.co_filename} {fun.__code__.co_firstlineno}"):
+    for check in everyday(checks, 2, f"{fun.__code__.co_filename} {fun.__code__.co_firstlineno}"):
         with sw.enable_x64(True):
             check()
 

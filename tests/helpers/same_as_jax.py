@@ -13,7 +13,7 @@ import shardwise as sw
 import shardwise.numpy as swnp
 from shardwise import lax
 from shardwise._src.core.checker import check_program
-from tests.helpers.sampling import sampled
+from tests.helpers.everyday import everyday
 
 OURS = SimpleNamespace(root=sw, np=swnp, lax=lax)
 JAX = SimpleNamespace(root=jax, np=jnp, lax=jax.lax)
@@ -81,7 +81,7 @@ def everything(lib, f, args, axes, reverse):
     else:
         mapped = {}
     every = {n: (g, args) for n, g in found.items()} | mapped
-    others = sampled([n for n in every if n not in ALWAYS], 1 / 3, f.__qualname__)
+    others = everyday([n for n in every if n not in ALWAYS], 1 / 3, f.__qualname__)
     return {n: each for n, each in every.items() if n in ALWAYS or n in others}
 
 

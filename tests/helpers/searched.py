@@ -1,4 +1,4 @@
-"""Examples of hypothesis in groups, of which a run takes some: see `tests.helpers.sampling`."""
+"""Examples of hypothesis in groups, some of which are everyday cases (`tests.helpers.everyday`)."""
 
 from collections.abc import Callable
 from typing import Any

@@ -12,9 +12,7 @@ import pytest
 import shardwise as sw
 from shardwise import image
 from tests.helpers.composed import close, everywhere, signature
-from tests.helpers.sampling import sampled
-
-pytestmark = pytest.mark.turns(3)
+from tests.helpers.everyday import everyday
 
 RNG = np.random.default_rng(6)
 IMAGE = RNG.standard_normal((7, 5, 3))
@@ -22,15 +20,15 @@ METHODS = ("nearest", "linear", "cubic", "cubic-pytorch", "lanczos3", "lanczos5"
 CASES = [*itertools.product(METHODS, (True, False))]
 
 
-@pytest.mark.parametrize(("method", "antialias"), sampled(CASES, 2))
+@pytest.mark.parametrize(("method", "antialias"), everyday(CASES, 2))
 def test_values(method, antialias):
     with sw.enable_x64(True), jax.enable_x64(True):
         shapes = ((3, 8, 3), (14, 5, 3), (1, 1, 3), (7, 5, 3), (20, 2, 6), (0, 5, 3))
-        for shape in sampled(shapes, 2, method):
+        for shape in everyday(shapes, 2, method):
             wanted = jax.image.resize(IMAGE, shape, method, antialias)
             close(image.resize(IMAGE, shape, method, antialias), wanted)
         moves = (([0.5, 1.7], [1.0, -2.3]), ([1.0, 1.0], [0.0, 30.0]))
-        for scale, shift in sampled(moves, 1, method):
+        for scale, shift in everyday(moves, 1, method):
             if method != "nearest":
                 rest = (6, 9, 3), (0, 1), np.array(scale), np.array(shift), method, antialias
                 wanted = jax.image.scale_and_translate(IMAGE, *rest)
@@ -51,7 +49,7 @@ def test_dtypes():
         assert image.resize(x.astype(dtype), (4, 4), "nearest").dtype == dtype
 
 
-@pytest.mark.parametrize("method", sampled([*image.ResizeMethod], 1))
+@pytest.mark.parametrize("method", everyday([*image.ResizeMethod], 1))
 def test_places_and_derivatives(method):
     x = RNG.standard_normal((7, 9))
     if method in (image.ResizeMethod.NEAREST, image.ResizeMethod.LINEAR):

@@ -12,9 +12,7 @@ from shardwise import lax
 from shardwise.sharding import AxisType, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import message
-from tests.helpers.sampling import sampled
-
-pytestmark = pytest.mark.turns(3)
+from tests.helpers.everyday import everyday
 
 LINE = Mesh(np.array(sw.devices()[:4]), ("x",))
 GRID = Mesh(np.array(sw.devices()[:4]).reshape(2, 2), ("x", "y"))
@@ -60,7 +58,7 @@ def with_derivatives(lib, f):
     return lib.jit(both)
 
 
-@pytest.mark.parametrize("seed", sampled(range(60), 1 / 10))
+@pytest.mark.parametrize("seed", everyday(range(60), 1 / 10))
 def test_like_jax(seed):
     x, k, how = problem(seed)
     try:
@@ -72,7 +70,7 @@ def test_like_jax(seed):
     close(with_derivatives(sw, lambda x, k: lax.conv_general_dilated(x, k, **how))(x, k), wanted)
 
 
-@pytest.mark.parametrize("seed", sampled(range(100, 140), 1 / 20))
+@pytest.mark.parametrize("seed", everyday(range(100, 140), 1 / 20))
 def test_mapped_like_jax(seed):
     x, k, how = problem(seed)
     rng = random.Random(seed)
@@ -89,7 +87,7 @@ def test_mapped_like_jax(seed):
         close(sw.jit(run(sw))(*args), wanted)
 
 
-@pytest.mark.parametrize("seed", sampled(range(200, 300), 1 / 25))
+@pytest.mark.parametrize("seed", everyday(range(200, 300), 1 / 25))
 def test_split_as_on_one_device(seed):
     """Under any placement, uneven ones and those of results too."""
     x, k, how = problem(seed)
@@ -116,7 +114,7 @@ def test_split_as_on_one_device(seed):
 
 
 @pytest.mark.parametrize("padding", ["SAME", "VALID", [(1, 0), (2, 1)]])
-@pytest.mark.parametrize("options", sampled([
+@pytest.mark.parametrize("options", everyday([
     {}, {"transpose_kernel": True}, {"use_consistent_padding": True}, {"rhs_dilation": (2, 1)},
     {"dimension_numbers": ("NCHW", "OIHW", "NHWC"), "transpose_kernel": True},
 ], 1 / 2))

@@ -8,9 +8,7 @@ import shardwise as sw
 import shardwise.numpy as snp
 from shardwise import lax
 from tests.helpers.errors import message
-from tests.helpers.sampling import sampled
-
-pytestmark = pytest.mark.turns(2)
+from tests.helpers.everyday import everyday
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((3, 4)).astype(np.float32)
@@ -64,7 +62,7 @@ def test_functions_of_each_element(name):
     same(getattr(lax, name)(x), getattr(jax.lax, name)(x), 1e-5)
 
 
-@pytest.mark.parametrize("name", sampled(sorted(BINARY_ON), 1 / 2))
+@pytest.mark.parametrize("name", everyday(sorted(BINARY_ON), 1 / 2))
 def test_functions_of_pairs_of_elements(name):
     args = BINARY_ON[name]
     same(getattr(lax, name)(*args), getattr(jax.lax, name)(*args), 1e-5)
@@ -175,7 +173,7 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("name", sampled(CALLS, 1 / 3))
+@pytest.mark.parametrize("name", everyday(CALLS, 1 / 3))
 def test_calls(name):
     same(CALLS[name](lax), CALLS[name](jax.lax))
 

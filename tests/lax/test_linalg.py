@@ -14,8 +14,6 @@ import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise.lax import linalg
 
-pytestmark = pytest.mark.turns(2)
-
 RNG = np.random.default_rng(14)
 A = RNG.standard_normal((3, 4, 4)).astype(np.float32)
 Z = (A + 1j * A[::-1]).astype(np.complex64)

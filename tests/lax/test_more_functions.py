@@ -12,8 +12,6 @@ import shardwise.numpy as jnp
 from shardwise import lax
 from tests.helpers.errors import message
 
-pytestmark = pytest.mark.turns(2)
-
 F32 = np.float32
 
 

@@ -109,7 +109,6 @@ WAYS = {
 }
 
 
-@pytest.mark.turns(2)
 @pytest.mark.parametrize("way", WAYS)
 def test_against_numpy(way):
     given, runs = {}, {}

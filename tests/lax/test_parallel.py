@@ -12,9 +12,7 @@ import shardwise.numpy as swnp
 from shardwise import lax
 from shardwise._src.core.checker import check_program
 from shardwise.testing import check_grads
-from tests.helpers.sampling import sampled
-
-pytestmark = pytest.mark.turns(2)
+from tests.helpers.everyday import everyday
 
 RNG = np.random.default_rng(0)
 SIZES = {"i": 2, "j": 3}
@@ -353,7 +351,7 @@ APART = RNG.permuted(np.arange(16, dtype=np.float32)).reshape(4, 4) / 8  # one e
 FORMS = ["pmax", "pmin", "ppermute", "pbroadcast", "groups"]
 
 
-@pytest.mark.parametrize("name", sampled(FORMS, 2))
+@pytest.mark.parametrize("name", everyday(FORMS, 2))
 def test_derivatives_against_finite_differences(name):
     f = DIFFERENTIATED[name]
     check_grads(sw.jit(sw.vmap(f, axis_name="i")), (APART,), 2, eps=1e-2)

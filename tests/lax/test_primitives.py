@@ -10,7 +10,7 @@ import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise._src.core.op import Op
 from shardwise.extend.core import Primitive as OurPrimitive
-from tests.helpers.sampling import sampled
+from tests.helpers.everyday import everyday
 
 SPACES = {"lax": (lax, jax.lax), "linalg": (lax.linalg, jax.lax.linalg)}
 SINCE_0_12 = ("one_minus_square_p",)
@@ -19,7 +19,7 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize(("space", "name"), sampled(NAMES, 1 / 4))
+@pytest.mark.parametrize(("space", "name"), everyday(NAMES, 1 / 4))
 def test_each_is_an_op_that_jax_has_too(space: str, name: str):
     own, theirs = SPACES[space]
     op = getattr(own, name)

@@ -11,8 +11,6 @@ from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import message
 
-pytestmark = pytest.mark.turns(3)
-
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((4, 9)).astype(np.float32)
 LHS, RHS = (RNG.standard_normal(s).astype(np.float32) for s in ((7, 3), (3, 3, 4)))

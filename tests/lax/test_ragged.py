@@ -14,8 +14,6 @@ from tests.helpers.errors import fails
 from tests.helpers.same_as_jax import close
 from tests.lowering.test_collectives import sent
 
-pytestmark = pytest.mark.turns(3)
-
 LINE = Mesh(np.array(sw.devices()[:4]), ("i",))
 GRID = Mesh(np.array(sw.devices()).reshape(4, 2), ("x", "y"))
 

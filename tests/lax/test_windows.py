@@ -12,10 +12,8 @@ from shardwise import lax
 from shardwise.sharding import AxisType, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import message
+from tests.helpers.everyday import everyday
 from tests.helpers.same_as_jax import close
-from tests.helpers.sampling import sampled
-
-pytestmark = pytest.mark.turns(4)
 
 X = np.random.default_rng(0).permutation(56).reshape(7, 8).astype(np.float32)
 FOLDS = {
@@ -32,7 +30,7 @@ WINDOWS = [
 ]
 
 
-@pytest.mark.parametrize("window", sampled(WINDOWS, 1 / 3))
+@pytest.mark.parametrize("window", everyday(WINDOWS, 1 / 3))
 @pytest.mark.parametrize("name", FOLDS)
 def test_like_jax(name, window):
     init, of = FOLDS[name]
@@ -55,7 +53,7 @@ def test_like_jax(name, window):
 
 
 @pytest.mark.parametrize("name", ["sum", "max", "product"])
-@pytest.mark.parametrize("window", sampled(WINDOWS, 1 / 3))
+@pytest.mark.parametrize("window", everyday(WINDOWS, 1 / 3))
 def test_split_as_on_one_device(name, window):
     init, of = FOLDS[name]
     x = 1 + X / 56

@@ -8,7 +8,7 @@ import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.sharding import AxisType, Mesh, NamedSharding, reshard
 from shardwise.sharding import PartitionSpec as P
-from tests.helpers.sampling import sampled
+from tests.helpers.everyday import everyday
 
 ANY = P.UNCONSTRAINED
 PLACES = [
@@ -23,7 +23,7 @@ def cube(types):
     return Mesh(np.array(sw.devices()).reshape(2, 2, 2), ("x", "y", "z"), axis_types=types)
 
 
-@pytest.mark.parametrize(("given", "within", "wanted"), sampled(PLACES, 4))
+@pytest.mark.parametrize(("given", "within", "wanted"), everyday(PLACES, 4))
 def test_values_go_from_place_to_place(given, within, wanted):
     mesh = Mesh(np.array(sw.devices()[:6]).reshape(3, 2), ("x", "y"))
     given, within, wanted = [NamedSharding(mesh, spec) for spec in (given, within, wanted)]

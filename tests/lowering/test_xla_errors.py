@@ -16,7 +16,7 @@ from shardwise._src.lowering.instructions import Instructions
 from shardwise._src.lowering.manual import Manual
 from shardwise._src.lowering.mends import Mended
 from shardwise._src.lowering.text import turned
-from tests.helpers.sampling import sampled
+from tests.helpers.everyday import everyday
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "values.md"
 BLOCK = re.compile(r"```(?:python|text)\n(.*?)```", re.DOTALL)
@@ -45,7 +45,7 @@ def printed(source):
     return done.stdout if done.returncode == 0 else ""
 
 
-@pytest.mark.parametrize("name", sampled(PROGRAMS, 1 / 8))
+@pytest.mark.parametrize("name", everyday(PROGRAMS, 1 / 8))
 def test_jax_needs_the_mend(name):
     program, right = PROGRAMS[name]
     source = PRELUDE.replace("shardwise as jax", "jax").replace("shardwise", "jax") + program

@@ -17,7 +17,7 @@ from shardwise import lax
 from shardwise._src.base.config import traceback_filtering
 from shardwise._src.messages.source import is_own
 from shardwise.sharding import PartitionSpec as P
-from tests.helpers.sampling import sampled
+from tests.helpers.everyday import everyday
 
 A, B = np.ones((3, 4), np.float32), np.ones((4, 3), np.float32)
 
@@ -151,7 +151,7 @@ def wrong_arguments():
     yield from [(a, 9, 9), (a, [1, 2, 3]), (key, (3,), "text"), (key, (2, 2), object())]
 
 
-@pytest.mark.parametrize("name", sampled(functions(), 1 / 8))
+@pytest.mark.parametrize("name", everyday(functions(), 1 / 8))
 def test_no_function_buries_the_users_line(name):
     space, _, last = name.rpartition(".")
     fun = getattr(import_module(f"shardwise.{space}"), last)

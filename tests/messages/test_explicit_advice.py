@@ -19,9 +19,7 @@ from shardwise.errors import ShardingTypeError
 from shardwise.sharding import NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import message
-from tests.helpers.sampling import sampled
-
-pytestmark = pytest.mark.turns(3)
+from tests.helpers.everyday import everyday
 
 MESH = sw.make_mesh((4, 2), ("x", "y"))
 SQUARE = np.arange(64, dtype=np.float32).reshape(8, 8)
@@ -228,7 +226,7 @@ def try_advice(path, fun, names, values):
         eval(call, given)
 
 
-@pytest.mark.parametrize("path", [*OPERATORS, *sampled(FUNCTIONS, 1 / 18)])
+@pytest.mark.parametrize("path", [*OPERATORS, *everyday(FUNCTIONS, 1 / 18)])
 def test_the_advice_is_good(given, path):
     if path in OPERATORS:
         fun, names = OPERATORS[path], OWN_NAMES[path]

@@ -10,9 +10,7 @@ from jax.example_libraries import stax as theirs
 import shardwise as sw
 from shardwise.example_libraries import optimizers
 from shardwise.example_libraries import stax as ours
-from tests.helpers.sampling import sampled
-
-pytestmark = pytest.mark.turns(3)
+from tests.helpers.everyday import everyday
 
 IMAGES = np.random.default_rng(0).normal(size=(2, 6, 5, 3)).astype(np.float32)
 LAYERS = {
@@ -37,7 +35,7 @@ LAYERS = {
 }
 
 
-@pytest.mark.parametrize("name", sampled(LAYERS, 5))
+@pytest.mark.parametrize("name", everyday(LAYERS, 5))
 def test_layers(name):
     found = []
     for lib, root in ((ours, sw), (theirs, jax)):

@@ -17,10 +17,8 @@ from shardwise._src.moving import ways as ways_of
 from shardwise._src.runtime import buffers, host, memory
 from shardwise.sharding import AxisType, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.everyday import everyday
 from tests.helpers.meshes import DEVICES, MESH, PLACES
-from tests.helpers.sampling import sampled
-
-pytestmark = pytest.mark.turns(3)
 
 SHAPES = {"even": (24, 12), "uneven": (9, 7), "few": (2, 3), "empty": (0, 5), "one": (1, 1)}
 
@@ -108,7 +106,7 @@ def test_in_memory_that_devices_take_over(source, shape, all_large):
             np.testing.assert_array_equal(part, values[index])
 
 
-@pytest.mark.parametrize("source", sampled(PLACES, 4))
+@pytest.mark.parametrize("source", everyday(PLACES, 4))
 def test_device_to_device(source):
     values = numbers(SHAPES["uneven"])
     x = sw.device_put(values, PLACES[source])
@@ -121,7 +119,7 @@ def test_device_to_device(source):
 PAIRS = list(itertools.product(PLACES, PLACES))
 
 
-@pytest.mark.parametrize(("source", "target"), sampled(PAIRS, 1 / 8))
+@pytest.mark.parametrize(("source", "target"), everyday(PAIRS, 1 / 8))
 def test_every_way_gives_the_same(source, target):
     for shape in ("even", "few", "empty"):
         values = numbers(SHAPES[shape])

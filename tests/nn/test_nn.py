@@ -15,9 +15,7 @@ from shardwise._src.ops.elementwise import mul
 from shardwise.nn import initializers
 from shardwise.testing import check_grads
 from tests.helpers.errors import message
-from tests.helpers.sampling import sampled
-
-pytestmark = pytest.mark.turns(3)
+from tests.helpers.everyday import everyday
 
 F32 = np.float32
 EDGES = np.array(
@@ -206,7 +204,7 @@ SETTINGS = [
 ]
 
 
-@pytest.mark.parametrize("groups", sampled([4, 2, 1], 1))
+@pytest.mark.parametrize("groups", everyday([4, 2, 1], 1))
 def test_attention(groups):
     q, k, v, bias = heads(k=groups)
 
@@ -280,7 +278,7 @@ def test_messages_of_attention():
 SCALED = [f"{name}_{kind}" for name in ("glorot", "lecun", "he") for kind in ("uniform", "normal")]
 
 
-@pytest.mark.parametrize("name", sampled(SCALED, 2))
+@pytest.mark.parametrize("name", everyday(SCALED, 2))
 def test_initializers(name):
     key, theirs = random.key(3), jax.random.key(3)
     ours, wanted = getattr(initializers, name), getattr(jax.nn.initializers, name)

@@ -10,8 +10,6 @@ from jax.experimental import rnn as theirs
 import shardwise as sw
 from shardwise.experimental import rnn as ours
 
-pytestmark = pytest.mark.turns(4)
-
 SIZES = 3, 4, 2  # of inputs, of states, number of layers
 
 

@@ -15,9 +15,7 @@ from shardwise.nn import initializers
 from shardwise.sharding import AxisType, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import message
-from tests.helpers.sampling import sampled
-
-pytestmark = pytest.mark.turns(3)
+from tests.helpers.everyday import everyday
 
 F32 = np.float32
 RNG = np.random.default_rng(0)
@@ -163,7 +161,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "shape", "axis"), sampled(CASES, 3))
+@pytest.mark.parametrize(("name", "shape", "axis"), everyday(CASES, 3))
 def test_orthogonal(name, shape, axis):
     ours, theirs = [getattr(lib, name)(2.0, axis) for lib in (initializers, jax.nn.initializers)]
     got, wanted = ours(random.key(0), shape), theirs(jax.random.key(0), shape)

@@ -10,9 +10,9 @@ import shardwise.numpy as snp
 from shardwise.sharding import AxisType
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import fails
+from tests.helpers.everyday import everyday
 from tests.helpers.meshes import MESH, mesh_of
 from tests.helpers.placed import PLACES
-from tests.helpers.sampling import sampled
 
 RNG = np.random.default_rng(0)
 X = np.array([[0, 0, 3, 0], [0, 5, 0, 0], [0, 0, 0, 0]], np.float32)
@@ -88,7 +88,7 @@ def test_delete_of_unique_places_that_are_traced():
     assert snp.delete(snp.arange(3), np.array([1, 1])).tolist() == [0, 2]
 
 
-@pytest.mark.parametrize("method,invert", sampled(
+@pytest.mark.parametrize("method,invert", everyday(
     [(m, i) for m in ("auto", "compare_all", "binary_search", "sort") for i in (False, True)],
     1 / 4))
 def test_isin(method, invert):

@@ -14,7 +14,6 @@ RNG = np.random.default_rng(1)
 X = RNG.integers(-1, 2, (7, 9, 2)).astype(np.int32)
 
 
-@pytest.mark.turns(2)
 @pytest.mark.parametrize("bitorder", ["big", "little"])
 @pytest.mark.parametrize("axis", [None, 0, 1, -1])
 def test_as_numpy(axis, bitorder):

@@ -16,8 +16,8 @@ import shardwise.numpy as snp
 from shardwise._src.core.infer import type_of
 from shardwise._src.running.eager import EAGER
 from shardwise._src.transforms.stage import stage
+from tests.helpers.everyday import everyday
 from tests.helpers.oracle import same
-from tests.helpers.sampling import sampled
 
 CASES = """
 zeros(3)
@@ -133,7 +133,7 @@ def evaluated(text: str, module: Any) -> list[Any]:
     return list(result) if isinstance(result, tuple | list) else [result]
 
 
-@pytest.mark.parametrize("text", sampled(CASES, 1 / 3))
+@pytest.mark.parametrize("text", everyday(CASES, 1 / 3))
 def test_against_jax(text: str) -> None:
     for found, wanted in zip(evaluated(text, snp), evaluated(text, jnp), strict=True):
         same(found, wanted, text)

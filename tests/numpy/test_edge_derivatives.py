@@ -8,8 +8,6 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 
-pytestmark = pytest.mark.turns(2)
-
 SPECIAL = np.array([0.0, -0.0, 1.0, -2.5, 3.0, np.inf, -np.inf, np.nan], np.float32)
 X, Y = (half.ravel() for half in np.meshgrid(SPECIAL, SPECIAL, indexing="ij"))
 LIBRARIES = (sw, jnp), (jax, jax.numpy)

@@ -19,10 +19,8 @@ from shardwise._src.transforms.stage import stage
 from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.partition_spec import PartitionSpec
 from shardwise._src.types.sharding import NamedSharding
-from tests.helpers.sampling import sampled
+from tests.helpers.everyday import everyday
 from tests.helpers.searched import searched
-
-pytestmark = pytest.mark.turns(3)
 
 
 def array(x):
@@ -101,7 +99,7 @@ def expected(x, idx):
         return None
 
 
-@pytest.mark.parametrize("group", sampled(range(4), 1))
+@pytest.mark.parametrize("group", everyday(range(4), 1))
 def test_random_indices(group):
     searched(group, 12, check_random_indices, index_expressions())
 
@@ -144,7 +142,7 @@ FORMS = [
 FORMS_BY_NAME = {f"{i}-{f!r:.40}": f for i, f in enumerate(FORMS)}
 
 
-@pytest.mark.parametrize("name", sampled(FORMS_BY_NAME, 1 / 3))
+@pytest.mark.parametrize("name", everyday(FORMS_BY_NAME, 1 / 3))
 def test_forms(name):
     idx = FORMS_BY_NAME[name]
     for found in (array(X)[idx], staged(lambda t: t[idx], array(X))):
@@ -219,7 +217,7 @@ MODES = [None, "clip", "fill", "drop", "promise_in_bounds"]
 
 
 @pytest.mark.parametrize(
-    ("idx", "mode"), sampled(itertools.product(PLACES, MODES), 1 / 3), ids=repr
+    ("idx", "mode"), everyday(itertools.product(PLACES, MODES), 1 / 3), ids=repr
 )
 def test_modes(idx, mode):
     for x in (X, X.astype(np.int32)):
@@ -308,7 +306,7 @@ DIFFERENTIABLE = [
 ]
 
 
-@pytest.mark.parametrize("f", sampled(DIFFERENTIABLE, 1 / 4))
+@pytest.mark.parametrize("f", everyday(DIFFERENTIABLE, 1 / 4))
 def test_gradients(f):
     y = (np.arange(20, dtype=np.float32) / 7).reshape(4, 5)
 

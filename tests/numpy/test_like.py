@@ -36,7 +36,6 @@ LIKE = {
 }
 
 
-@pytest.mark.turns(2)
 @pytest.mark.parametrize("name", LIKE)
 @pytest.mark.parametrize("where", WHERE)
 def test_place(where, name):

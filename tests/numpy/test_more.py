@@ -9,9 +9,7 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as snp
-from tests.helpers.sampling import sampled
-
-pytestmark = pytest.mark.turns(2)
+from tests.helpers.everyday import everyday
 
 A = np.array([3, 1, 2, 3, 7, 1], np.int32)
 B = np.array([2, 9, 3, 3, 8], np.int32)
@@ -105,9 +103,8 @@ zeros(2, bool)
 """.strip().split("\n")
 
 
-@pytest.mark.turns(3)
 @pytest.mark.filterwarnings("ignore:Explicitly requested dtype")  # jax's
-@pytest.mark.parametrize("case", sampled(CASES, 1 / 3))
+@pytest.mark.parametrize("case", everyday(CASES, 1 / 3))
 def test_as_jax(case):
     def value(module, put):
         names = {n: getattr(module, n) for n in (case.split("(")[0].split("[")[0],)}

@@ -10,10 +10,8 @@ from shardwise import lax
 from shardwise.sharding import Mesh
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import fails
+from tests.helpers.everyday import everyday
 from tests.helpers.same_as_jax import JAX, OURS, close
-from tests.helpers.sampling import sampled
-
-pytestmark = pytest.mark.turns(2)
 
 RNG = np.random.default_rng(0)
 LINE = Mesh(np.array(sw.devices()[:4]), ("i",))
@@ -60,7 +58,7 @@ def check(got, wanted, **tolerance):
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("axis", sampled(AXES, 4))
+@pytest.mark.parametrize("axis", everyday(AXES, 4))
 def test_against_numpy(axis, way):
     found = sw.jit(
         lambda x: way(lambda x: {name: getattr(jnp, name)(x, axis) for name in NAMES}, x)
@@ -69,7 +67,7 @@ def test_against_numpy(axis, way):
         check(found[name], reference(name, X, axis), rtol=2e-4, err_msg=name)
 
 
-@pytest.mark.parametrize("name", sampled(NAMES, 5))
+@pytest.mark.parametrize("name", everyday(NAMES, 5))
 def test_eagerly(name):
     for way in WAYS[:2]:
         check(way(lambda x: getattr(jnp, name)(x, ("i", 0)), X), reference(name, X, ("i", 0)))

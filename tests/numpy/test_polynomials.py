@@ -8,8 +8,8 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as snp
 from tests.helpers.errors import fails
+from tests.helpers.everyday import everyday
 from tests.helpers.placed import PLACES
-from tests.helpers.sampling import sampled
 
 RNG = np.random.default_rng(2)
 
@@ -18,7 +18,7 @@ def in_order(z):
     return np.sort_complex(np.round(np.asarray(z).astype(np.complex128), 3))
 
 
-@pytest.mark.parametrize("p", sampled([
+@pytest.mark.parametrize("p", everyday([
     [1, -6, 11, -6], [0, 0, 2, -4, 0, 0], [1, 0, 1], [0, 0, 0], [3], [0, 5, 1],
     [1j, 2, 1 - 1j, 3],
 ], 1 / 2))
@@ -84,7 +84,7 @@ def test_quotients(u, v):
     assert sw.jit(snp.polydiv)(u, v)[1].shape == (len(u),)
 
 
-@pytest.mark.parametrize("k,w", sampled([(0, False), (0, True), (2, False), (2, True)], 1 / 4))
+@pytest.mark.parametrize("k,w", everyday([(0, False), (0, True), (2, False), (2, True)], 1 / 4))
 def test_fits(k, w):
     x = np.linspace(-1, 1, 9)
     y = RNG.normal(size=(9, k) if k else 9)
@@ -128,7 +128,7 @@ def test_fits_that_do_not_work():
     )
 
 
-@pytest.mark.parametrize("axis,dtype", sampled(
+@pytest.mark.parametrize("axis,dtype", everyday(
     [(a, d) for a in (0, -1) for d in ("float32", "int8", "uint8", "bool")], 1 / 4))
 def test_top_k(axis, dtype):
     x = RNG.integers(0, 9, (7, 5)).astype(dtype)

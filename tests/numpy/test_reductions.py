@@ -12,10 +12,8 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as swnp
 from shardwise._src.base.config import enable_x64
+from tests.helpers.everyday import everyday
 from tests.helpers.oracle import cases
-from tests.helpers.sampling import sampled
-
-pytestmark = pytest.mark.turns(3)
 
 RNG = np.random.default_rng(3)
 NAN = np.nan
@@ -159,22 +157,22 @@ m.unique_inverse(i); m.unique_values(b); m.unique(x, size=0)
 """
 
 
-@pytest.mark.parametrize("expression", sampled(cases(REDUCTIONS), 1 / 3))
+@pytest.mark.parametrize("expression", everyday(cases(REDUCTIONS), 1 / 3))
 def test_reductions_are_those_of_jax(expression):
     compare(expression)
 
 
-@pytest.mark.parametrize("expression", sampled(cases(STATISTICS), 1 / 3))
+@pytest.mark.parametrize("expression", everyday(cases(STATISTICS), 1 / 3))
 def test_statistics_are_those_of_jax(expression):
     compare(expression, 2e-5)
 
 
-@pytest.mark.parametrize("expression", sampled(cases(SCANS), 1 / 3))
+@pytest.mark.parametrize("expression", everyday(cases(SCANS), 1 / 3))
 def test_scans_are_those_of_jax(expression):
     compare(expression, 1e-5)
 
 
-@pytest.mark.parametrize("expression", sampled(cases(SORTING), 1 / 3))
+@pytest.mark.parametrize("expression", everyday(cases(SORTING), 1 / 3))
 def test_sorting_and_counting_are_those_of_jax(expression):
     compare(expression)
 
@@ -199,7 +197,7 @@ m.bincount(i, x.ravel())
 """
 
 
-@pytest.mark.parametrize("expression", sampled(cases(GRADIENTS), 1 / 3))
+@pytest.mark.parametrize("expression", everyday(cases(GRADIENTS), 1 / 3))
 def test_gradients_are_those_of_jax(expression):
     def loss(module, asarray):
         found = names(module, asarray)

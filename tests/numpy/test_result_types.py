@@ -18,8 +18,8 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as snp
+from tests.helpers.everyday import everyday
 from tests.helpers.oracle import cases
-from tests.helpers.sampling import sampled
 
 DTYPES = """
 bool int8 int16 int32 uint8 uint16 uint32 float16 bfloat16 float32 complex64 ~int32 ~float32
@@ -259,12 +259,12 @@ def compare(expression: str, every: list[tuple[str, ...]]) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("expression", sampled(cases(ONE), 1 / 20))
+@pytest.mark.parametrize("expression", everyday(cases(ONE), 1 / 20))
 def test_of_one_dtype(expression: str) -> None:
     compare(expression, [(d,) for d in DTYPES])
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("expression", sampled(cases(TWO), 1 / 30))
+@pytest.mark.parametrize("expression", everyday(cases(TWO), 1 / 30))
 def test_of_two_dtypes(expression: str) -> None:
-    compare(expression, sampled(PAIRS, 12, expression))
+    compare(expression, everyday(PAIRS, 12, expression))

@@ -19,7 +19,6 @@ def both(kind, *args, **how):
     return ours
 
 
-@pytest.mark.turns(2)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", [np.float32, np.int32, np.uint8])
 @pytest.mark.parametrize("how", [{}, {"mode": "clip"}, {"bucket_size": 3}], ids=str)

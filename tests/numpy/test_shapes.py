@@ -12,9 +12,7 @@ import shardwise.numpy as snp
 from shardwise._src.numpy.rearrange import _sum_modulo
 from shardwise._src.running.eager import EAGER
 from shardwise._src.transforms.stage import stage
-from tests.helpers.sampling import sampled
-
-pytestmark = pytest.mark.turns(3)
+from tests.helpers.everyday import everyday
 
 A = np.arange(6, dtype=np.float32).reshape(2, 3)
 B = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
@@ -147,7 +145,7 @@ PADS = [
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int32"])
-@pytest.mark.parametrize("width, mode, kwargs", sampled(PADS, 1 / 3))
+@pytest.mark.parametrize("width, mode, kwargs", everyday(PADS, 1 / 3))
 def test_pad(width, mode, kwargs, dtype):
     for x in (np.array([[4, 0, 7], [3, 9, 2]]).astype(dtype), np.array([[2], [5]]).astype(dtype)):
         # jax rounds a ramp of integers in float32, so that 5 may become 4.
@@ -177,7 +175,7 @@ def same(found, expected):
         np.testing.assert_allclose(np.asarray(f), np.asarray(e), rtol=1e-6)
 
 
-@pytest.mark.parametrize("name, args, kwargs", sampled(calls(), 1 / 3))
+@pytest.mark.parametrize("name, args, kwargs", everyday(calls(), 1 / 3))
 def test_as_jax(name, args, kwargs):
     same(getattr(snp, name)(*args, **kwargs), getattr(jnp, name)(*args, **kwargs))
 

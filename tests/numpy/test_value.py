@@ -23,8 +23,8 @@ from shardwise._src.transforms.stage import stage
 from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.partition_spec import PartitionSpec
 from shardwise._src.types.sharding import NamedSharding
+from tests.helpers.everyday import everyday
 from tests.helpers.oracle import same
-from tests.helpers.sampling import sampled
 
 X = np.array([[1.5, -2.0, 0.25], [4.0, 5.0, -6.0]], np.float32)
 I = np.array([[1, -2, 3], [4, 5, -6]], np.int32)  # noqa: E741
@@ -40,7 +40,7 @@ ARITHMETIC = "add sub mul truediv floordiv mod pow eq ne lt le gt ge".split()
 BITS = "and_ or_ xor lshift rshift".split()
 
 
-@pytest.mark.parametrize("name", sampled(ARITHMETIC, 1 / 3))
+@pytest.mark.parametrize("name", everyday(ARITHMETIC, 1 / 3))
 def test_arithmetic_operators(name: str) -> None:
     fun = getattr(operator, name)
     x, y = both(X)
@@ -181,7 +181,7 @@ x.at[0].set(1.0)
 """.strip().splitlines()
 
 
-@pytest.mark.parametrize("text", sampled(CALLS, 1 / 2))
+@pytest.mark.parametrize("text", everyday(CALLS, 1 / 2))
 def test_methods(text: str) -> None:
     x, y = both(X)
     found, wanted = eval(text, {"x": x, "np": np}), eval(text, {"x": y, "np": np})

@@ -6,7 +6,7 @@ import pytest
 
 from shardwise._src.core.op import every_op
 from shardwise.testing import check_op
-from tests.helpers.sampling import sampled
+from tests.helpers.everyday import everyday
 from tests.ops.samples import SAMPLES, UNSAMPLED
 from tests.ops.samples_more import MORE
 
@@ -15,7 +15,7 @@ OPS = every_op()
 NAMES = sorted(OPS)
 
 
-@pytest.mark.parametrize("name", sampled([n for n in NAMES if n not in UNSAMPLED], 1 / 7))
+@pytest.mark.parametrize("name", everyday([n for n in NAMES if n not in UNSAMPLED], 1 / 7))
 def test_op(name: str):
     if not SAMPLES.get(name):
         pytest.fail(
@@ -23,7 +23,7 @@ def test_op(name: str):
             "tests/ops/samples.py why it cannot be checked alone", pytrace=False,
         )
     first, *others = [*SAMPLES[name], *MORE.get(name, [])]
-    check_op(OPS[name], [first, *sampled(others, 1 / 6, name)])
+    check_op(OPS[name], [first, *everyday(others, 1 / 6, name)])
 
 
 def test_no_samples_of_ops_that_do_not_exist():

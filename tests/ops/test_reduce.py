@@ -14,7 +14,7 @@ from shardwise._src.ops.basis import reduce_sum
 from shardwise._src.running.eager import EAGER
 from shardwise._src.transforms.linearize import linearize
 from shardwise._src.transforms.transpose import transpose
-from tests.helpers.sampling import sampled
+from tests.helpers.everyday import everyday
 
 I32 = np.dtype(np.int32)
 RNG = np.random.default_rng(0)
@@ -44,7 +44,7 @@ CUMULATIVE = ["cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"]
 
 
 @pytest.mark.parametrize(
-    ("name", "reverse"), sampled(itertools.product(CUMULATIVE, [False, True]), 1 / 6)
+    ("name", "reverse"), everyday(itertools.product(CUMULATIVE, [False, True]), 1 / 6)
 )
 def test_cumulative_gradients_are_those_of_jax(name, reverse):
     x = np.array([1, 0, 3, 3, 3, 2, 3, 0, 1], np.float32)

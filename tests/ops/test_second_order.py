@@ -23,7 +23,7 @@ from shardwise._src.core.op import Op, every_op
 from shardwise._src.testing.sample import wide, wide_param
 from shardwise._src.types.dtypes import is_complex, is_float, is_inexact
 from shardwise.testing import Sample
-from tests.helpers.sampling import sampled
+from tests.helpers.everyday import everyday
 from tests.ops.samples import SAMPLES
 
 OPS = every_op()
@@ -136,7 +136,7 @@ def product(left: Any, right: Any) -> float:
     return float(np.real(sum(np.sum(a * np.asarray(b)) for a, b in zip(left, right, strict=True))))
 
 
-@pytest.mark.parametrize("names", sampled(GROUPS, 1), ids=lambda n: f"{n[0]} to {n[-1]}")
+@pytest.mark.parametrize("names", everyday(GROUPS, 1), ids=lambda n: f"{n[0]} to {n[-1]}")
 def test_gradients_of_gradients(names: list[str]):
     with sw.enable_x64(True):
         gradients = [Gradient(n, s) for n in names for s in chosen(n)]

@@ -24,8 +24,8 @@ from shardwise._src.testing.sample import close, shown
 from shardwise._src.types.dtypes import is_float, is_inexact
 from shardwise.sharding import AxisType, Mesh, NamedSharding, get_abstract_mesh
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.everyday import everyday
 from tests.helpers.meshes import DEVICES, mesh_of
-from tests.helpers.sampling import sampled
 from tests.ops.samples import SAMPLES
 from tests.ops.samples_more import MORE
 from tests.values.programs.placements import QUICKLY
@@ -150,7 +150,7 @@ def x64(sample):
     return sw.enable_x64(sample.x64 or sw.config.enable_x64)
 
 
-@pytest.mark.parametrize(("name", "number"), sampled(CASES, 1 / 30, "values"))
+@pytest.mark.parametrize(("name", "number"), everyday(CASES, 1 / 30, "values"))
 def test_values(name, number):
     sample = EVERY[name][number]
     with x64(sample):
@@ -161,7 +161,7 @@ def test_values(name, number):
         check_values(name, sample, given)
 
 
-@pytest.mark.parametrize(("name", "number"), sampled(CASES, 1 / 30, "edges"))
+@pytest.mark.parametrize(("name", "number"), everyday(CASES, 1 / 30, "edges"))
 def test_values_that_are_not_numbers(name, number):
     sample = EVERY[name][number]
     with x64(sample):
@@ -321,9 +321,8 @@ def smooth(case):
     return sample.order > 0 and OPS[name].jvp is not None and inexact and name not in PLACED
 
 
-@pytest.mark.turns(2)
 @pytest.mark.parametrize("checked", [True, False])
-@pytest.mark.parametrize(("name", "number"), sampled(filter(smooth, CASES), 1 / 32))
+@pytest.mark.parametrize(("name", "number"), everyday(filter(smooth, CASES), 1 / 32))
 def test_derivatives(name, number, checked):
     sample = EVERY[name][number]
     with sw.enable_x64(True):

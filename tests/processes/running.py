@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from shardwise.testing import run_processes
-from tests.helpers.sampling import Choice, sampled
+from tests.helpers.everyday import Run, everyday
 
 PROGRAMS = Path(__file__).with_name("programs")
 DEVICES = 4  # in all
@@ -14,9 +14,9 @@ PARTS = {"computing": 20}  # of the checks of a program, one of which takes a fe
 
 
 def cases(name):
-    """Numbers of processes, and parts of a program: some of them, others each day."""
+    """Numbers of processes, and parts of a program."""
     pairs = [(count, part) for count in (2, 4) for part in range(parts_of(name))]
-    return pytest.mark.parametrize(("count", "part"), sampled(pairs, 1, name))
+    return pytest.mark.parametrize(("count", "part"), everyday(pairs, 1, name))
 
 
 def parts_of(name):
@@ -25,7 +25,7 @@ def parts_of(name):
 
 def printed(name, count, part):
     """What each of some processes prints, which is the same."""
-    args = [f"part={part}", f"parts={parts_of(name)}", *["all"] * Choice.sweep]
+    args = [f"part={part}", f"parts={parts_of(name)}", *["all"] * Run.sweep]
     program = PROGRAMS / f"{name}.py"
     results = run_processes(program, count, devices=DEVICES // count, args=args, timeout=110)
     (out,) = {r.out for r in results}

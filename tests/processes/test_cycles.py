@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.helpers.everyday import everyday
 from tests.helpers.launching import Launch
-from tests.helpers.sampling import sampled
 
 pytestmark = pytest.mark.processes
 
@@ -78,8 +78,7 @@ def cycle(how, folder):
     return addresses | {f"127.0.0.1:{port}" for port in ports}
 
 
-@pytest.mark.turns(2)
-@pytest.mark.parametrize("batch", sampled(range(50), 1))
+@pytest.mark.parametrize("batch", everyday(range(50), 1))
 def test_nothing_is_left(tmp_path, batch):
     before = shared_memory()
     for how in ENDS:

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from shardwise.testing import run_processes
-from tests.helpers.sampling import sampled
+from tests.helpers.everyday import everyday
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "data.md"
 
 
-@pytest.mark.parametrize("count", sampled([1, 2, 4], 1))
+@pytest.mark.parametrize("count", everyday([1, 2, 4], 1))
 def test_the_same_in_any_number_of_processes(count):
     text = PAGE.read_text()
     program = "".join(re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL))

@@ -9,8 +9,8 @@ import pytest
 from shardwise import checkpoints
 from shardwise.tree_util import keystr
 from shardwise.tree_util import tree_flatten_with_path as flatten_with_path
+from tests.helpers.everyday import everyday
 from tests.helpers.launching import Launch
-from tests.helpers.sampling import sampled
 
 pytestmark = pytest.mark.processes
 
@@ -142,9 +142,8 @@ def interrupted(alone, path):
     assert losses(done.out) == alone[0]
 
 
-@pytest.mark.turns(2)
 @pytest.mark.parametrize(
-    "case", sampled([killed, unharmed, interrupted, terminated, killed_with_a_checkpoint], 1),
+    "case", everyday([killed, unharmed, interrupted, terminated, killed_with_a_checkpoint], 1),
     ids=lambda case: case.__name__,
 )
 def test_the_numbers_are_those_of_one_process(alone, tmp_path, case):

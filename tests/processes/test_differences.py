@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from shardwise.testing import run_processes
-from tests.helpers.sampling import sampled
+from tests.helpers.everyday import everyday
 
 ONE_LINE = """
 import sys
@@ -36,7 +36,7 @@ FOUND = {
 DIFFERS = {"constants": "dense<2.0>", "devices": "over devices 0, 2048"}  # a line of process 0
 
 
-@pytest.mark.parametrize("what", sampled(list(FOUND), 1))
+@pytest.mark.parametrize("what", everyday(list(FOUND), 1))
 def test_how_programs_differ(what, tmp_path):
     first, second, both = FOUND[what]
     results = run_processes(

@@ -12,7 +12,7 @@ import pytest
 
 from shardwise.testing import run_processes
 from tests.docs.test_docs import DOCUMENTS, MARK, ROOT, execute, program_of
-from tests.helpers.sampling import Choice, sampled
+from tests.helpers.everyday import Run, everyday
 
 DEVICES = 8
 # Programs over two devices, say, which one process has; that save to a folder that each process
@@ -28,7 +28,7 @@ NAMES = sorted(
 )  # fmt: skip
 LONG = "docs/manual_parallelism.md"  # half a minute of compiling
 SHORT = [(name, count) for name in NAMES if name != LONG for count in (2, 4)]
-CASES = sampled(SHORT, 1) + [(LONG, count) for count in (2, 4) if Choice.sweep]
+CASES = everyday(SHORT, 1) + [(LONG, count) for count in (2, 4) if Run.sweep]
 
 # Blocks, by a line of theirs, that raise a ValueError where there are several processes.
 REFUSED = {

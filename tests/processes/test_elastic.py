@@ -17,8 +17,8 @@ import psutil
 import pytest
 
 from shardwise import checkpoints
+from tests.helpers.everyday import Run, everyday
 from tests.helpers.launching import Launch
-from tests.helpers.sampling import Choice, sampled
 
 pytest.importorskip("tensorstore")
 pytestmark = pytest.mark.processes
@@ -173,10 +173,10 @@ def run_for(seconds, path, seed):
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("seed", sampled([7, 11], 1))
+@pytest.mark.parametrize("seed", everyday([7, 11], 1))
 def test_a_day_with_a_failure_every_few_seconds(seed, tmp_path, record_property):
     path = tmp_path / "run"
-    rows, failures = run_for(30.0 if Choice.sweep else 4.0, path, seed)
+    rows, failures = run_for(30.0 if Run.sweep else 4.0, path, seed)
     assert len(rows) >= failures + 1
     nothing_is_lost(rows)
     record_property("failures that a program went on after", failures)

@@ -3,8 +3,8 @@
 import pytest
 
 from shardwise.testing import run_processes
+from tests.helpers.everyday import everyday
 from tests.helpers.failures import plain
-from tests.helpers.sampling import sampled
 
 PROGRAM = """
 import atexit, sys
@@ -47,7 +47,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", sampled(CASES, 1))
+@pytest.mark.parametrize("case", everyday(CASES, 1))
 def test_a_handler_that_is_called_at_exit(case):
     outs, statuses, errors = CASES[case]
     results = run_processes(PROGRAM, 2, devices=2, args=[case], timeout=60, expect=None)

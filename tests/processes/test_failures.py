@@ -9,12 +9,12 @@ import psutil
 import pytest
 
 from shardwise.testing import run_processes
+from tests.helpers.everyday import everyday
 from tests.helpers.failures import KINDS, last_line, normal, provoke
-from tests.helpers.sampling import sampled
 
 ALWAYS = ("killed", "raises", "skips one", "sleeps")
-TIMES = sampled(range(4), 1)  # tools/failure_times.py provokes each ten times
-OTHERS = sampled([kind for kind in KINDS if kind not in ALWAYS], 1)
+TIMES = everyday(range(4), 1)  # tools/failure_times.py provokes each ten times
+OTHERS = everyday([kind for kind in KINDS if kind not in ALWAYS], 1)
 
 
 @pytest.mark.parametrize("time", TIMES)
@@ -59,7 +59,6 @@ def test_a_wait_is_reported_once_with_the_stacks_of_all():
     ).rstrip()
 
 
-@pytest.mark.turns(3)
 def test_what_takes_long_does_not_fail():
     """Compiling longer than the time of a sign of life, and a long collective program."""
     results = run_processes(
@@ -216,7 +215,6 @@ def test_a_failure_is_heard_of_where_nobody_reads_what_is_said():
     assert [(r.status, r.out) for r in results] == [(0, "(1,)\n"), (-9, ""), (0, "(1,)\n")], said
 
 
-@pytest.mark.turns(2)
 def test_all_may_be_stopped_and_go_on(tmp_path):
     """As by Ctrl-Z and `fg`, or where Slurm suspends a job."""
     begun = tmp_path / "begun"

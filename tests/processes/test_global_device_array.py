@@ -1,6 +1,5 @@
 """`GlobalDeviceArray` over the devices of several processes."""
 
-import pytest
 
 from shardwise.testing import run_processes
 
@@ -45,7 +44,6 @@ PROGRAM = """
 """
 
 
-@pytest.mark.turns(2)
 def test_over_processes():
     results = run_processes(PROGRAM, 2, devices=2)
     assert [r.out for r in results] == ["done\n"] * 2

@@ -2,8 +2,6 @@
 
 import re
 
-import pytest
-
 from shardwise.testing import run_processes
 
 PROGRAM = """
@@ -54,7 +52,6 @@ for first in (0, 2):  # the device that calls
 """
 
 
-@pytest.mark.turns(2)
 def test_all_processes_raise_what_a_function_raised_in_one():
     results = run_processes(PROGRAM, 2, devices=2, args=["goes on"], timeout=60)
     for result in results:

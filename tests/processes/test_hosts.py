@@ -90,7 +90,6 @@ def ended(running, seconds=40):
     return results
 
 
-@pytest.mark.turns(3)
 def test_two_hosts_compute_together(hosts, tmp_path):
     first, second = ended(started(tmp_path, hosts[0], "20"))
     assert first[0] == second[0] == 0, first[2] + second[2]
@@ -99,7 +98,6 @@ def test_two_hosts_compute_together(hosts, tmp_path):
     assert warning in first[2] and warning not in second[2]
 
 
-@pytest.mark.turns(2)
 def test_a_cut_cable_is_told_of_by_both(hosts, tmp_path):
     names, ends = hosts
     running = started(tmp_path, names, "4", "on")

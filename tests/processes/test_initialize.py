@@ -137,7 +137,6 @@ def test_twice_and_too_late():
     ]
 
 
-@pytest.mark.turns(2)
 def test_a_port_that_is_taken_and_an_address_where_nobody_is():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port, free = taken.getsockname()[1], free_port()
@@ -176,7 +175,6 @@ class Page(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.mark.turns(2)
 def test_a_stranger_at_the_port():
     """A web server answers with a page; others close the connection, or say nothing."""
     server = HTTPServer(("127.0.0.1", 0), Page)

@@ -39,7 +39,6 @@ def test_those_who_are_here_are_told_who_was_refused():
     ]
 
 
-@pytest.mark.turns(2)
 def test_who_contradicts_the_others_is_refused_and_may_come_again():
     port = free_port()
     head = HEAD + f"    at = '127.0.0.1:{port}'"
@@ -96,7 +95,6 @@ def test_a_process_that_never_arrives_is_named_by_the_others():
         )
 
 
-@pytest.mark.turns(2)
 def test_who_waits_less_than_the_others_is_told_who_is_missing():
     port = free_port()
     first, second = run(HEAD + f"""
@@ -117,7 +115,6 @@ def test_who_waits_less_than_the_others_is_told_who_is_missing():
     ]
 
 
-@pytest.mark.turns(2)
 def test_who_comes_when_the_others_have_given_up_is_told_so():
     coordinator = Coordinator(
         "127.0.0.1", 0, 2, heartbeat=20, arrival=1, patience=30, deadline=60
@@ -147,7 +144,6 @@ def test_who_comes_when_the_others_have_given_up_is_told_so():
     )
 
 
-@pytest.mark.turns(2)
 def test_a_time_of_heartbeats_that_does_not_count_is_told_of():
     port = free_port()
     program = """
@@ -163,7 +159,6 @@ def test_a_time_of_heartbeats_that_does_not_count_is_told_of():
     )
 
 
-@pytest.mark.turns(2)
 def test_options_that_are_set_too_late():
     port = free_port()
     [(out, _)] = run(HEAD + f"""
@@ -222,7 +217,6 @@ GARBAGE = (
 )
 
 
-@pytest.mark.turns(2)
 def test_garbage_does_not_disturb_the_coordinator():
     def disturb(running):
         path = f"/proc/{running[0].pid}/environ"
@@ -256,7 +250,6 @@ def test_garbage_does_not_disturb_the_coordinator():
     assert len(counted) > len(GARBAGE)
 
 
-@pytest.mark.turns(2)
 def test_a_worker_connects_as_soon_as_its_coordinator_is_there():
     port = free_port()
     began = []

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from shardwise._src.cli import launch as command
 from shardwise._src.distributed.output import Transport, prefix
 from shardwise._src.distributed.reports import Report, ending, first, last_words, report, verdict
+from tests.helpers.everyday import everyday
 from tests.helpers.launching import Launch, launch
-from tests.helpers.sampling import sampled
 
 pytestmark = pytest.mark.processes
 
@@ -162,7 +162,7 @@ PLACE = """
 """
 
 
-@pytest.mark.parametrize("separated", sampled([False, True], 1))
+@pytest.mark.parametrize("separated", everyday([False, True], 1))
 def test_processes_know_their_place_and_get_the_arguments(separated):
     words = ["--"] if separated else []
     done = launch(
@@ -174,7 +174,7 @@ def test_processes_know_their_place_and_get_the_arguments(separated):
     assert done.err == []
 
 
-@pytest.mark.parametrize("separated", sampled([False, True], 1))
+@pytest.mark.parametrize("separated", everyday([False, True], 1))
 def test_modules(tmp_path, separated):
     (tmp_path / "tool.py").write_text(textwrap.dedent(PLACE))
     words = ["--"] if separated else []
@@ -372,7 +372,7 @@ def ready(running, count):
     running.until(lambda: len(running.lines()) == count)
 
 
-@pytest.mark.parametrize("name", sampled(["SIGINT", "SIGTERM", "SIGHUP"], 1))
+@pytest.mark.parametrize("name", everyday(["SIGINT", "SIGTERM", "SIGHUP"], 1))
 def test_signals_end_the_whole_tree(name):
     with Launch("-n", "2", source=WAITS) as running:
         ready(running, 2)
@@ -516,6 +516,6 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize("case", sampled(OTHERS, 1 / 3), ids=lambda case: case.__name__)
+@pytest.mark.parametrize("case", everyday(OTHERS, 1 / 3), ids=lambda case: case.__name__)
 def test_others(case):
     case()

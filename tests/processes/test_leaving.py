@@ -5,7 +5,7 @@ import re
 import pytest
 
 from shardwise.testing import run_processes
-from tests.helpers.sampling import sampled
+from tests.helpers.everyday import everyday
 
 PAUSED = """
     import os
@@ -78,7 +78,7 @@ LARGE = """
 """
 
 
-@pytest.mark.parametrize("count", sampled([2, 4], 1))
+@pytest.mark.parametrize("count", everyday([2, 4], 1))
 def test_what_is_exchanged_last_arrives(count):
     results = run_processes(LARGE, count, devices=8 // count, timeout=60)
     assert [r.out for r in results] == ["True\n"] * count

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from shardwise.testing import run_processes
-from tests.helpers.sampling import sampled
+from tests.helpers.everyday import everyday
 from tests.processes.running import agrees, cases
 
 
@@ -75,13 +75,13 @@ USES = {
 }
 
 
-@pytest.mark.parametrize("what", sampled(MAKERS, 1))
+@pytest.mark.parametrize("what", everyday(MAKERS, 1))
 def test_replicas_that_differ(what):
     for result in run_processes(DIFFERENT, 2, devices=2, args=[what], timeout=60):
         assert re.fullmatch(_differing(f"{what} of f32[4]"), result.out), result.out
 
 
-@pytest.mark.parametrize("what", sampled(list(USES), 1))
+@pytest.mark.parametrize("what", everyday(list(USES), 1))
 def test_values_of_hosts_that_differ(what):
     for result in run_processes(USED, 2, args=[what], timeout=60):
         found = re.fullmatch(_differing(f"a value of {USES[what]}", "(?:[^\\n]+: )?"), result.out)

@@ -8,9 +8,9 @@ from contextlib import ExitStack
 import psutil
 import pytest
 
+from tests.helpers.everyday import everyday
 from tests.helpers.joining import free_port
 from tests.helpers.launching import Launch, launch
-from tests.helpers.sampling import sampled
 
 pytestmark = pytest.mark.processes
 
@@ -126,7 +126,7 @@ def test_two_nodes():
     assert (first.err, second.err, first.left, second.left) == ([], [], [], [])
 
 
-@pytest.mark.parametrize("bad", sampled([0, 1], 1))
+@pytest.mark.parametrize("bad", everyday([0, 1], 1))
 def test_a_failure_on_one_node_ends_all_nodes(bad):
     """Before anything has joined, too: the launchers tell each other."""
     source = f"""
@@ -180,7 +180,7 @@ def a_node_that_is_lost_may_come_again():
     ]
 
 
-@pytest.mark.parametrize("number", sampled([signal.SIGTERM, signal.SIGKILL], 1))
+@pytest.mark.parametrize("number", everyday([signal.SIGTERM, signal.SIGKILL], 1))
 def test_without_node_0_all_end(number):
     with Machines(2, source=generations(1, bad=7)) as machines:
         for node in machines.nodes.values():
@@ -352,6 +352,6 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize("case", sampled(OTHERS, 1 / 4), ids=lambda case: case.__name__)
+@pytest.mark.parametrize("case", everyday(OTHERS, 1 / 4), ids=lambda case: case.__name__)
 def test_others(case):
     case()

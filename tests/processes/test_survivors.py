@@ -5,7 +5,7 @@ import signal
 import pytest
 
 from shardwise.testing import run_processes
-from tests.helpers.sampling import sampled
+from tests.helpers.everyday import everyday
 
 TRAINING = """
 import os, signal, sys
@@ -101,7 +101,7 @@ except sw.errors.ProcessFailureError as error:
 """
 
 
-@pytest.mark.parametrize("victim", sampled([0, 1, 2], 1, "victims"))
+@pytest.mark.parametrize("victim", everyday([0, 1, 2], 1, "victims"))
 def test_training_goes_on_with_those_who_are_left(victim):
     results = run_processes(
         TRAINING, 3, devices=2, args=[str(victim), "rows"], expect=None, timeout=60
@@ -112,7 +112,6 @@ def test_training_goes_on_with_those_who_are_left(victim):
     assert [r.out for r in results if r.rank != victim] == ["done\n"] * 2, told
 
 
-@pytest.mark.turns(2)
 def test_what_is_not_whole_is_named():
     results = run_processes(
         TRAINING, 3, devices=2, args=["1", "across"], expect=None, timeout=60

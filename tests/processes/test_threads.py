@@ -5,8 +5,8 @@ import re
 import pytest
 
 from shardwise.testing import run_processes
+from tests.helpers.everyday import everyday
 from tests.helpers.failures import normal, plain
-from tests.helpers.sampling import sampled
 
 
 def test_thread_guard_refuses_launches_of_other_threads():
@@ -84,7 +84,7 @@ sys.exit(bool(errors))
 """
 
 
-@pytest.mark.parametrize("kind", sampled(["new", "known", "in flight"], 1))
+@pytest.mark.parametrize("kind", everyday(["new", "known", "in flight"], 1))
 def test_threads_that_launch_in_different_orders_are_told_so(kind):
     results = run_processes(
         TWO, 2, devices=2, args=[kind], timeout=60, patience=2, deadline=10, expect=None

@@ -17,9 +17,9 @@ from shardwise._src.distributed import mirror
 from shardwise._src.distributed.board import Card, Notice
 from shardwise._src.distributed.looking import Launch as Launched
 from shardwise._src.distributed.looking import Process
+from tests.helpers.everyday import everyday
 from tests.helpers.joining import free_port
 from tests.helpers.launching import Launch
-from tests.helpers.sampling import sampled
 
 pytestmark = pytest.mark.processes
 
@@ -269,6 +269,6 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize("case", sampled(OTHERS, 2 / 5), ids=lambda case: case.__name__)
+@pytest.mark.parametrize("case", everyday(OTHERS, 2 / 5), ids=lambda case: case.__name__)
 def test_others(case, place):
     case(place)

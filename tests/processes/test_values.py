@@ -3,8 +3,8 @@
 import pytest
 
 from shardwise.testing import run_processes
+from tests.helpers.everyday import everyday
 from tests.helpers.failures import last_line, plain
-from tests.helpers.sampling import sampled
 
 BEGIN = """
 import sys, time
@@ -27,7 +27,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", sampled(WAYS, 1))
+@pytest.mark.parametrize("way", everyday(WAYS, 1))
 def test_values_that_differ(way):
     expression, name, number = WAYS[way]
     results = run_processes(

@@ -24,9 +24,7 @@ from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.partition_spec import PartitionSpec as P
 from shardwise._src.types.sharding import NamedSharding
 from tests.helpers.errors import message
-from tests.helpers.sampling import sampled
-
-pytestmark = pytest.mark.turns(6)
+from tests.helpers.everyday import everyday
 
 F32 = np.float32
 N = (300,)
@@ -63,7 +61,7 @@ SAMPLERS = ["uniform", "normal", "exponential", "gumbel", "laplace", "logistic",
 DTYPES = ["float32", "float16", "bfloat16"]
 
 
-@pytest.mark.parametrize(("name", "dtype"), sampled(itertools.product(SAMPLERS, DTYPES), 1 / 3))
+@pytest.mark.parametrize(("name", "dtype"), everyday(itertools.product(SAMPLERS, DTYPES), 1 / 3))
 def test_samplers_without_parameters(name, dtype):
     close(name, (50,), dtype)
 
@@ -144,7 +142,7 @@ def test_categorical():
         ((-1,), {}), ((0,), {}), ((1,), {}), ((), {"shape": (20, 5)}), ((-1, (3, 5), False), {}),
         ((0, (4, 7), False), {}), ((), {"mode": "high"}),
     ]
-    for args, options in sampled(calls, 3):
+    for args, options in everyday(calls, 3):
         equal("categorical", LOGITS, *args, **options)
 
 
@@ -168,7 +166,7 @@ def test_choice():
         ((LOGITS, (3,), False), {"axis": 1}),
         ((LOGITS, (3, 2), True, np.full(7, 1 / 7, F32)), {"axis": 1}),
     ]
-    for args, options in sampled(calls, 3):
+    for args, options in everyday(calls, 3):
         equal("choice", *args, **options)
     assert random.choice(random.key(0), LOGITS, (0,)).shape == (0, 7)
 
@@ -180,7 +178,7 @@ def test_choice_places_each_number_by_bisection():
 
 def test_permutation():
     of = [(10,), (3000,), (np.arange(20, dtype=F32),), (LOGITS,), (LOGITS, 1), (LOGITS, 1, True)]
-    for args in sampled(of, 2):
+    for args in everyday(of, 2):
         equal("permutation", *args)
 
 
@@ -210,7 +208,7 @@ COUNTED = {
 }
 
 
-@pytest.mark.parametrize("name", sampled(COUNTED, 1))
+@pytest.mark.parametrize("name", everyday(COUNTED, 1))
 def test_counts(name):
     args, options = COUNTED[name]
     equal(name, *args, **options)
@@ -262,7 +260,7 @@ FITS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "params", "wanted"), sampled(FITS, 1 / 4))
+@pytest.mark.parametrize(("name", "params", "wanted"), everyday(FITS, 1 / 4))
 def test_values_and_distribution(name, params, wanted):
     got, theirs = both(name, *params, shape=(5000,), seed=3)
     np.testing.assert_allclose(got, theirs, rtol=8 * np.finfo(F32).eps)
@@ -332,7 +330,7 @@ COUNTS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "params", "wanted"), sampled(COUNTS, 1 / 3))
+@pytest.mark.parametrize(("name", "params", "wanted"), everyday(COUNTS, 1 / 3))
 def test_discrete_distribution(name, params, wanted):
     size = 20000
     args = (size, *params) if name == "randint" else (*params, (size,))
@@ -362,14 +360,14 @@ def test_samplers_under_jit_and_vmap():
         lambda k: random.binomial(k, np.array([5, 50], F32), 0.4),
         lambda k: random.categorical(k, LOGITS),
     ]
-    for draw in sampled(draws, 2):
+    for draw in everyday(draws, 2):
         got = np.asarray(jit(vmap(draw))(keys))
         np.testing.assert_allclose(got, [np.asarray(draw(k)) for k in keys], rtol=2e-6)
 
 
 def test_derivatives_in_the_parameters():
     key, theirs = random.key(2), oracle.key(2)
-    for name, a in sampled(itertools.product(("gamma", "loggamma"), (0.4, 3.0)), 1):
+    for name, a in everyday(itertools.product(("gamma", "loggamma"), (0.4, 3.0)), 1):
         got = grad(lambda v, name=name: getattr(random, name)(key, v))(F32(a))
         wanted = jax.grad(lambda v, name=name: getattr(oracle, name)(theirs, v))(F32(a))
         np.testing.assert_allclose(np.asarray(got), wanted, rtol=1e-4)

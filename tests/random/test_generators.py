@@ -15,9 +15,7 @@ from shardwise.extend import random as extend
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import message
-from tests.helpers.sampling import sampled
-
-pytestmark = pytest.mark.turns(5)
+from tests.helpers.everyday import everyday
 
 SHARED = ["rbg", "unsafe_rbg"]  # with every jax that tests are run with
 COUNTERS = ["threefry4x32", "philox2x32", "philox4x32"]
@@ -152,7 +150,7 @@ def test_bits_do_not_depend_on_the_sharding(impl):
     mesh = Mesh(np.array(sw.devices()[:8]).reshape(2, 4), ("x", "y"))
     key = random.key(4, impl=impl)
     cases = itertools.product([(8, 16), (7, 5)], [P("x"), P("y", "x"), P(None, ("x", "y"))])
-    for shape, spec in sampled(cases, 2, impl):
+    for shape, spec in everyday(cases, 2, impl):
         draw = sw.jit(lambda k, s=shape: random.bits(k, s), out_shardings=NamedSharding(mesh, spec))
         np.testing.assert_array_equal(draw(key), random.bits(key, shape))
     keys = random.split(key, 8)

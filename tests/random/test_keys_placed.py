@@ -13,7 +13,7 @@ from shardwise.sharding import (
     Tiling,
 )
 from shardwise.sharding import PartitionSpec as P
-from tests.helpers.sampling import sampled
+from tests.helpers.everyday import everyday
 
 DEVICES = sw.devices()[:8]
 MESH = Mesh(np.array(DEVICES).reshape(2, 4), ("x", "y"))
@@ -41,7 +41,6 @@ def check(x, bits) -> None:
         np.testing.assert_array_equal(sw.random.key_data(shard.data), bits[shard.index])
 
 
-@pytest.mark.turns(2)
 @pytest.mark.parametrize("count", [8, 5])
 @pytest.mark.parametrize("target", PLACES)
 @pytest.mark.parametrize("source", PLACES)
@@ -55,7 +54,7 @@ def test_keys_go_from_every_place_to_every_other(source, target, count):
 
 
 @pytest.mark.parametrize("count", [8, 5])
-@pytest.mark.parametrize("place", sampled(PLACES, 1 / 2))
+@pytest.mark.parametrize("place", everyday(PLACES, 1 / 2))
 def test_programs_take_and_give_keys(place, count):
     (keys, bits), there = keys_of(count), PLACES[place]
     x = sw.device_put(keys, NamedSharding(MESH, P("x")))

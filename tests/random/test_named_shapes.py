@@ -15,9 +15,7 @@ from shardwise.experimental.maps import SerialLoop, xmap
 from shardwise.nn import initializers
 from shardwise.sharding import Mesh
 from shardwise.sharding import PartitionSpec as P
-from tests.helpers.sampling import sampled
-
-pytestmark = pytest.mark.turns(2)
+from tests.helpers.everyday import everyday
 
 KEY = random.key(7)
 SAMPLERS = {
@@ -76,7 +74,7 @@ def test_all_samplers_are_here():
     assert found - {"multinomial"} == {*SAMPLERS}
 
 
-@pytest.mark.parametrize("name", sampled(SAMPLERS, 8))
+@pytest.mark.parametrize("name", everyday(SAMPLERS, 8))
 def test_each_index_has_the_numbers_of_its_own_key(name):
     draw = SAMPLERS[name]
     found = sw.vmap(lambda _: draw(KEY, NamedShape(5, i=4)), axis_name="i")(np.arange(4))
@@ -86,7 +84,6 @@ def test_each_index_has_the_numbers_of_its_own_key(name):
     assert len(np.unique(want, axis=0)) == 4
 
 
-@pytest.mark.turns(4)
 @pytest.mark.parametrize(
     "resources", [{}, {"i": ("y", "x")}, {"i": SerialLoop(4)}, {"i": ("y", SerialLoop(2))}], ids=str
 )

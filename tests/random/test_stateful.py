@@ -3,7 +3,6 @@
 import jax
 import jax.experimental.random
 import numpy as np
-import pytest
 
 import shardwise as sw
 from shardwise import random
@@ -21,7 +20,6 @@ def drawn(rng):
     ]
 
 
-@pytest.mark.turns(3)
 def test_draws_are_those_of_jax():
     ours, theirs = stateful_rng(42), jax.experimental.random.stateful_rng(42)
     for got, wanted in zip(drawn(ours), drawn(theirs), strict=True):

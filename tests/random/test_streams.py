@@ -15,9 +15,7 @@ from shardwise._src.runtime.backend import devices
 from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.partition_spec import PartitionSpec as P
 from shardwise._src.types.sharding import NamedSharding
-from tests.helpers.sampling import sampled
-
-pytestmark = pytest.mark.turns(2)
+from tests.helpers.everyday import everyday
 
 SHAPES = [(), (0,), (1,), (3,), (101,), (4, 5), (0, 3), (2, 3, 7)]
 FORMS = pytest.mark.parametrize("partitionable", [True, False])
@@ -35,7 +33,7 @@ def make(request):
 
 
 @pytest.mark.parametrize(
-    ("partitionable", "width"), sampled(itertools.product([True, False], [8, 16, 32]), 2)
+    ("partitionable", "width"), everyday(itertools.product([True, False], [8, 16, 32]), 2)
 )
 def test_bits(partitionable, width):
     with threefry_partitionable(partitionable), jax.threefry_partitionable(partitionable):

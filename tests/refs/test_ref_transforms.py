@@ -16,9 +16,6 @@ from shardwise.ad_checkpoint import saved_residuals
 from tests.helpers.errors import message as refused
 from tests.helpers.refs import X, both, here, same
 
-pytestmark = pytest.mark.turns(2)
-
-
 # -- checkpoint --
 
 
@@ -242,7 +239,6 @@ def without_refs(x):
     return jnp.sum(r.at[0].set(r[0] ** 2)) * total
 
 
-@pytest.mark.turns(3)
 @pytest.mark.parametrize(
     "transform",
     [

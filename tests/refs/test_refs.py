@@ -20,8 +20,6 @@ from shardwise.experimental.state import run_state
 from tests.helpers.errors import message as refused
 from tests.helpers.refs import X, both, here
 
-pytestmark = pytest.mark.turns(2)
-
 # -- outside of transforms --
 
 

@@ -15,10 +15,8 @@ from shardwise import ad_checkpoint, checkpoint_policies
 from shardwise._src.core.checker import check_program
 from shardwise.ad_checkpoint import Offloadable, checkpoint_name, saved_residuals
 from tests.helpers.errors import message
+from tests.helpers.everyday import everyday
 from tests.helpers.same_as_jax import JAX, OURS, close, same_as_jax
-from tests.helpers.sampling import sampled
-
-pytestmark = pytest.mark.turns(2)
 
 W = np.random.RandomState(0).standard_normal((3, 3)).astype(np.float32)
 X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
@@ -116,7 +114,7 @@ def slopes_as_jax(f, *args):
             close(ours(*args), wanted)
 
 
-@pytest.mark.parametrize("name", sampled(["chosen", "called"], 1))
+@pytest.mark.parametrize("name", everyday(["chosen", "called"], 1))
 def test_derivatives(name):
     f = FUNCTIONS[name]
     slopes_as_jax(lambda lib, *a: lib.root.checkpoint(functools.partial(f, lib))(*a), W, X)
@@ -220,8 +218,7 @@ def test_a_function_is_staged_once():
 # --------------------------------------------------------------------- what is kept
 
 
-@pytest.mark.turns(3)
-@pytest.mark.parametrize("policy", sampled(POLICIES, 1 / 2), ids=lambda p: p[0] if p else "None")
+@pytest.mark.parametrize("policy", everyday(POLICIES, 1 / 2), ids=lambda p: p[0] if p else "None")
 @pytest.mark.parametrize("name", ["layers", "scanned", "called"])
 def test_as_many_residuals_as_jax_keeps(name, policy):
     def kept(lib, find):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.sampling import sampled
+from tests.helpers.everyday import everyday
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BLOCKED = """
@@ -105,7 +105,7 @@ def exchange():
 """
 
 
-@pytest.mark.parametrize("order", sampled(["jax first", "jax second", "jax after use"], 1))
+@pytest.mark.parametrize("order", everyday(["jax first", "jax second", "jax after use"], 1))
 def test_both_in_one_process(order):
     parts = {
         "jax first": "import jax\n" + EVERYTHING + BOTH,

@@ -9,7 +9,7 @@ from shardwise import lax, random
 from shardwise.errors import KeyReuseError
 from shardwise.sharding import Mesh
 from shardwise.sharding import PartitionSpec as P
-from tests.helpers.sampling import sampled
+from tests.helpers.everyday import everyday
 
 ONES = np.ones(3, np.float32)
 
@@ -116,7 +116,7 @@ TWICE = {
 }
 
 
-@pytest.mark.parametrize("name", sampled(TWICE, 1 / 2))
+@pytest.mark.parametrize("name", everyday(TWICE, 1 / 2))
 def test_used_twice(name):
     with pytest.raises(KeyReuseError, match=r"a key is used at .*test_key_reuse.py:\d+"):
         TWICE[name]()
@@ -193,12 +193,12 @@ ONCE = {
 }
 
 
-@pytest.mark.parametrize("name", sampled(ONCE, 1 / 2))
+@pytest.mark.parametrize("name", everyday(ONCE, 1 / 2))
 def test_used_once(name):
     ONCE[name]()
 
 
-@pytest.mark.parametrize("draw", sampled([
+@pytest.mark.parametrize("draw", everyday([
     lambda k: random.gamma(k, 1.0, (3,)), lambda k: random.poisson(k, 3.0),
     lambda k: random.permutation(k, 5), lambda k: random.dirichlet(k, ONES),
     lambda k: random.choice(k, 5), lambda k: random.multinomial(k, 5, ONES / 3),

@@ -10,7 +10,7 @@ import textwrap
 
 import pytest
 
-from tests.helpers.sampling import sampled
+from tests.helpers.everyday import everyday
 
 PREAMBLE = """
 import numpy as np
@@ -44,7 +44,7 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("name", sampled(PROGRAMS, 1))
+@pytest.mark.parametrize("name", everyday(PROGRAMS, 1))
 def test_launches_that_nobody_waits_for(name):
     flags = "--xla_force_host_platform_device_count=8"
     source = PREAMBLE + textwrap.dedent(PROGRAMS[name])

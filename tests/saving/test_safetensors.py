@@ -152,7 +152,6 @@ print(all(np.array_equal(s.data, w[s.index]) for a in back.values() for s in a.a
 
 
 @pytest.mark.processes
-@pytest.mark.turns(3)
 def test_processes_write_into_one_file(tmp_path):
     runs = run_processes(PROGRAM, 2, devices=2, args=[str(tmp_path / "t")], timeout=60)
     assert [r.out for r in runs] == ["True\n", "True\n"]

@@ -12,7 +12,7 @@ from jax.scipy import fft as theirs
 import shardwise as sw
 from shardwise.scipy import fft
 from tests.helpers.composed import close, everywhere, signature
-from tests.helpers.sampling import sampled
+from tests.helpers.everyday import everyday
 
 RNG = np.random.default_rng(3)
 X = RNG.standard_normal((3, 4, 5))
@@ -23,7 +23,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "kind", "norm", "n"), sampled(CASES, 1 / 24))
+@pytest.mark.parametrize(("name", "kind", "norm", "n"), everyday(CASES, 1 / 24))
 def test_values(name, kind, norm, n):
     x = RNG.standard_normal((2, n))
     with sw.enable_x64(True):
@@ -32,7 +32,7 @@ def test_values(name, kind, norm, n):
 
 def test_along_several_axes():
     with sw.enable_x64(True):
-        for p in sampled([
+        for p in everyday([
             {}, {"s": (6, 2), "axes": (0, 1)}, {"s": (7,)}, {"axes": (-1, 0), "type": 3},
             {"type": 4, "norm": "ortho"}, {"type": 1, "norm": "forward"},
         ], 1):
@@ -50,7 +50,7 @@ def test_dtypes():
     assert fft.dct(np.ones((0, 4), np.float32)).shape == (0, 4)
 
 
-@pytest.mark.parametrize("kind", sampled([1, 2, 3, 4], 1))
+@pytest.mark.parametrize("kind", everyday([1, 2, 3, 4], 1))
 def test_places_and_derivatives(kind):
     everywhere(lambda x: fft.dctn(x, kind, axes=(0, 1), norm="ortho"), X[..., 0])
     everywhere(lambda x: fft.idct(x, kind), RNG.standard_normal((7, 6)))

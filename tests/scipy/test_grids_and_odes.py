@@ -16,10 +16,8 @@ from shardwise.scipy.interpolate import RegularGridInterpolator
 from shardwise.sharding import NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.composed import close, everywhere, signature
+from tests.helpers.everyday import everyday
 from tests.helpers.placed import MESH
-from tests.helpers.sampling import sampled
-
-pytestmark = pytest.mark.turns(3)
 
 RNG = np.random.default_rng(9)
 GRID = np.array([0, 1, 3.0]), np.array([5, 4, 2, 1.0])
@@ -76,7 +74,7 @@ def test_trees_that_are_split_and_single_precision():
     assert stopped.shape == (2, 1)
 
 
-@pytest.mark.parametrize("case", sampled(range(3), 1))
+@pytest.mark.parametrize("case", everyday(range(3), 1))
 def test_derivatives(case):
     """By the value, the times, arguments, and what the function uses from outside."""
     times, y0 = np.array([0, 0.5, 1.2]), np.array([1.0, 0.5])

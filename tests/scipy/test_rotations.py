@@ -13,9 +13,7 @@ from scipy.spatial import transform
 import shardwise as sw
 from shardwise.scipy.spatial.transform import Rotation, Slerp
 from tests.helpers.composed import close, everywhere, signature
-from tests.helpers.sampling import sampled
-
-pytestmark = pytest.mark.turns(3)
+from tests.helpers.everyday import everyday
 
 RNG = np.random.default_rng(8)
 Q = RNG.standard_normal((7, 4))
@@ -50,7 +48,7 @@ def test_forms_and_products():
         assert len(r) == 7 and r[0].single and not r.single
 
 
-@pytest.mark.parametrize("order", sampled([*ORDERS, *map(str.upper, ORDERS)], 1 / 12))
+@pytest.mark.parametrize("order", everyday([*ORDERS, *map(str.upper, ORDERS)], 1 / 12))
 def test_angles_about_axes(order):
     with sw.enable_x64(True):
         angles = RNG.uniform(-3, 3, (4, 3))
@@ -80,7 +78,7 @@ def test_random_rotations():
     assert Rotation.random(sw.random.key(1)).single
 
 
-@pytest.mark.parametrize("case", sampled(range(4), 1))
+@pytest.mark.parametrize("case", everyday(range(4), 1))
 def test_places_and_derivatives(case):
     fun, x = [
         (lambda q: Rotation.from_quat(q).as_rotvec(), Q),

@@ -12,9 +12,7 @@ from jax.scipy import signal as theirs
 import shardwise as sw
 from shardwise.scipy import signal
 from tests.helpers.composed import close, everywhere, signature
-from tests.helpers.sampling import sampled
-
-pytestmark = pytest.mark.turns(3)
+from tests.helpers.everyday import everyday
 
 RNG = np.random.default_rng(4)
 X, Y = RNG.standard_normal((2, 300)), RNG.standard_normal((2, 280))
@@ -28,7 +26,7 @@ def values(shape, dtype="f8"):
     return x + 1j * RNG.standard_normal(shape) if dtype == "c16" else (8 * x).astype(dtype)
 
 
-@pytest.mark.parametrize(("shapes", "mode", "dtype"), sampled(
+@pytest.mark.parametrize(("shapes", "mode", "dtype"), everyday(
     [c for c in itertools.product(SHAPES, MODES, ("f8", "c16")) if c[:2] != (SHAPES[5], "valid")],
     1 / 6))
 def test_convolutions(shapes, mode, dtype):
@@ -81,7 +79,7 @@ SPECTRA = [
 ]
 
 
-@pytest.mark.parametrize("p", sampled(SPECTRA, 1 / 3))
+@pytest.mark.parametrize("p", everyday(SPECTRA, 1 / 3))
 def test_power(p):
     with sw.enable_x64(True):
         close(signal.welch(X, **p), scipy.signal.welch(X, **p))
@@ -124,7 +122,7 @@ TRANSFORMS = [
 ]
 
 
-@pytest.mark.parametrize("p", sampled(TRANSFORMS, 1 / 3))
+@pytest.mark.parametrize("p", everyday(TRANSFORMS, 1 / 3))
 @pytest.mark.filterwarnings("ignore:NOLA")
 def test_transforms_of_segments(p):
     with sw.enable_x64(True):
@@ -163,7 +161,7 @@ FUNCTIONS = [
 ]
 
 
-@pytest.mark.parametrize("case", sampled(range(len(FUNCTIONS)), 1 / 4))
+@pytest.mark.parametrize("case", everyday(range(len(FUNCTIONS)), 1 / 4))
 def test_places_and_derivatives(case):
     everywhere(*FUNCTIONS[case])
 

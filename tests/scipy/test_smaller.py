@@ -14,7 +14,7 @@ import shardwise as sw
 from shardwise.scipy import integrate, ndimage
 from shardwise.scipy.cluster.vq import vq
 from tests.helpers.composed import close, everywhere, signature
-from tests.helpers.sampling import sampled
+from tests.helpers.everyday import everyday
 
 RNG = np.random.default_rng(5)
 IMAGE = RNG.standard_normal((5, 7))
@@ -23,7 +23,7 @@ MODES = "nearest mirror reflect grid-wrap grid-constant grid-mirror".split()
 
 
 @pytest.mark.parametrize("order", [0, 1])
-@pytest.mark.parametrize("mode", sampled(MODES, 1 / 2))
+@pytest.mark.parametrize("mode", everyday(MODES, 1 / 2))
 def test_map_coordinates(mode, order):
     with sw.enable_x64(True):
         found = ndimage.map_coordinates(IMAGE, PLACES, order, mode, 3.0)
@@ -50,7 +50,7 @@ def test_map_coordinates_in_places():
     def f(image, places, mode):
         return ndimage.map_coordinates(image, list(places), 1, mode)
 
-    for mode in sampled(("constant", "mirror", "wrap"), 1):
+    for mode in everyday(("constant", "mirror", "wrap"), 1):
         everywhere(lambda image, places, mode=mode: f(image, places, mode), IMAGE, PLACES)
 
 

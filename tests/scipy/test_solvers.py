@@ -17,10 +17,8 @@ from shardwise.scipy.sparse import linalg
 from shardwise.sharding import AxisType, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.composed import close, everywhere, signature
+from tests.helpers.everyday import everyday
 from tests.helpers.placed import MESH
-from tests.helpers.sampling import sampled
-
-pytestmark = pytest.mark.turns(3)
 
 RNG = np.random.default_rng(7)
 A = RNG.standard_normal((9, 9))
@@ -34,7 +32,7 @@ WAYS = [
 LIMITED = "l-bfgs-experimental-do-not-rely-on-this"
 
 
-@pytest.mark.parametrize(("way", "conditioned"), sampled(
+@pytest.mark.parametrize(("way", "conditioned"), everyday(
     [*itertools.product(range(len(WAYS)), (False, True))], 1 / 6))
 def test_solutions(way, conditioned):
     fun, a, p = WAYS[way]
@@ -45,13 +43,13 @@ def test_solutions(way, conditioned):
         close(fun(a, b, b * 0.5, tol=1e-12, M=M, **p)[0], np.linalg.solve(a, b))
 
 
-@pytest.mark.parametrize("way", sampled(range(len(WAYS)), 1))
+@pytest.mark.parametrize("way", everyday(range(len(WAYS)), 1))
 def test_places_and_derivatives(way):
     fun, a, p = WAYS[way]
     everywhere(lambda a, b: fun(lambda x: a @ x + a.T @ x, b, tol=1e-13, **p)[0], a, B)
 
 
-@pytest.mark.parametrize("way", sampled(range(len(WAYS)), 1))
+@pytest.mark.parametrize("way", everyday(range(len(WAYS)), 1))
 def test_trees_that_are_split(way):
     """A field and its border, with an operator that keeps the field where it is."""
     fun, _, p = WAYS[way]
@@ -68,7 +66,7 @@ def test_trees_that_are_split(way):
         close(operator(x), sw.tree.map(np.asarray, b), 1e-8)
 
 
-@pytest.mark.parametrize("way", sampled(range(len(WAYS)), 1))
+@pytest.mark.parametrize("way", everyday(range(len(WAYS)), 1))
 def test_two_explicit_axes(way):
     """Derivatives, too; the solution lies as the right-hand side."""
     fun, _, p = WAYS[way]
@@ -86,7 +84,7 @@ def test_two_explicit_axes(way):
         np.testing.assert_allclose(slope, 2 * (d * d - 2) / d**2, 1e-4, 1e-4)
 
 
-@pytest.mark.parametrize("way", sampled(range(3), 1))
+@pytest.mark.parametrize("way", everyday(range(3), 1))
 def test_ends(way):
     fun, a, p = WAYS[way]
     with sw.enable_x64(True):
@@ -100,7 +98,7 @@ def rosenbrock(x):
     return (100 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2).sum()
 
 
-@pytest.mark.parametrize("method", sampled(["BFGS", LIMITED], 1))
+@pytest.mark.parametrize("method", everyday(["BFGS", LIMITED], 1))
 def test_minima(method):
     starts = np.array([[-1.2, 1, 0.5, 2], [0, 0, 0, 0.0]])
     with sw.enable_x64(True):
@@ -121,7 +119,7 @@ def test_minima(method):
 
 def test_minimum_of_a_quadratic_form_and_its_arguments():
     x0 = np.ones(9, np.float32)
-    for method in sampled(("bfgs", LIMITED), 1):
+    for method in everyday(("bfgs", LIMITED), 1):
         found = minimize(lambda x, b: 0.5 * x @ POSITIVE.astype("f4") @ x - b @ x, x0,
                          (B.astype("f4"),), method=method, options={"gtol": 1e-3})
         np.testing.assert_allclose(found.x, np.linalg.solve(POSITIVE, B), 0.02, 0.02)

@@ -14,11 +14,9 @@ import shardwise as sw
 from shardwise.scipy import special
 from shardwise.sharding import NamedSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.everyday import everyday
 from tests.helpers.placed import MESH
-from tests.helpers.sampling import sampled
 from tests.scipy.special_table import FLOORS, TABLE, arguments, exact
-
-pytestmark = pytest.mark.turns(4)
 
 POINTS = 24
 
@@ -32,7 +30,7 @@ def named(name: str):
     return (lambda *a: fun(*a)[int(number)]) if plain in ("fresnel", "sici") else fun
 
 
-@pytest.mark.parametrize("name", sampled(TABLE, 1 / 12))
+@pytest.mark.parametrize("name", everyday(TABLE, 1 / 12))
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_errors(name: str, dtype: type):
     f, _, *bounds = TABLE[name]
@@ -67,14 +65,14 @@ def edges(name: str, *args: np.ndarray) -> None:
         np.testing.assert_array_equal(np.signbit(found)[known], np.signbit(wanted)[known])
 
 
-@pytest.mark.parametrize("name", sampled(ONE, 1 / 6))
+@pytest.mark.parametrize("name", everyday(ONE, 1 / 6))
 def test_edges_of_one_argument(name: str):
     x = np.array(EDGES)
     # Here SciPy has -inf for gammaln(-inf).
     edges(name, x[x > -np.inf] if name == "gammaln" else x)
 
 
-@pytest.mark.parametrize("name", sampled(TWO, 1 / 6))
+@pytest.mark.parametrize("name", everyday(TWO, 1 / 6))
 def test_edges_of_two_arguments(name: str):
     x, y = np.meshgrid(np.array(EDGES), np.array(EDGES))
     keep = np.ones(x.shape, bool)
@@ -173,7 +171,7 @@ def test_multivariate_gamma():
                                    1e-13)
 
 
-@pytest.mark.parametrize("case", sampled([
+@pytest.mark.parametrize("case", everyday([
     (0.5, 1.0, 1.7, 1.0), (0.5, 1.0, 1.7, 1.5), (-2.0, 1.0, 1.7, 3.0), (1.0, 1.0, -1.0, 0.5),
     (-1.0, 1.0, -1.0, 0.5), (1.0, 1.0, 1.0, 1.0), (0.5, 0.7, 2.2, 0.9999), (1.0, 2.0, 3.0, 0.99),
     (3.0, 2.0, 1.5, 0.95), (0.3, -0.4, 1.1, -50.0), (1.0, 1.0, 2.0, -1e4), (2.5, 1.5, 1.0, -0.5),
@@ -188,7 +186,7 @@ def test_gauss_beyond_the_plain_series(case):
     np.testing.assert_allclose(found, wanted, 1e-11)
 
 
-@pytest.mark.parametrize("case", sampled([
+@pytest.mark.parametrize("case", everyday([
     (1.0, 0.0, 1.0), (-1.0, -2.0, 2.0), (1.0, 2.0, np.inf), (1.0, 2.0, -np.inf), (0.0, 0.5, 3.0),
     (1.5, 1.5, 2.0), (0.7, 2.3, 300.0), (0.7, 2.3, -300.0), (-4.0, 1.5, -20.0), (-4.0, 1.5, 9.0),
     (2.0, 3.0, -900.0), (30.0, 2.0, 3.0), (30.0, 2.5, -30.0), (30.5, 0.3, -90.0),
@@ -223,7 +221,7 @@ FIXED = {"polygamma": (0,), "betainc": (0, 1), "expn": (0,), "comb": (0, 1),
          "betainc 1": (0, 1), "hyp1f1 2": (0, 1)}
 
 
-@pytest.mark.parametrize("name", sampled([n for n in TABLE if "comb" not in n], 1 / 12))
+@pytest.mark.parametrize("name", everyday([n for n in TABLE if "comb" not in n], 1 / 12))
 def test_derivatives(name: str):
     f, bounds, *_ = TABLE[name]
     args = arguments(name, np.float64, 3)
@@ -243,7 +241,7 @@ def test_derivatives(name: str):
 SMOOTH = [n for n in TABLE if len(TABLE[n][1]) == 1 and "complex" not in TABLE[n][1][0]]
 
 
-@pytest.mark.parametrize("name", sampled(SMOOTH, 1 / 12))
+@pytest.mark.parametrize("name", everyday(SMOOTH, 1 / 12))
 def test_second_derivatives(name: str):
     f = named(name)
     (x,) = arguments(name, np.float64, 3)
@@ -274,7 +272,7 @@ def test_derivatives_at_edges():
 # -- dtypes, places, maps --
 
 
-@pytest.mark.parametrize("name", sampled(TABLE, 1 / 16))
+@pytest.mark.parametrize("name", everyday(TABLE, 1 / 16))
 def test_narrow_floats_and_integers(name: str):
     f = named(name)
     args = arguments(name, np.float32, 8)
@@ -290,7 +288,7 @@ def test_narrow_floats_and_integers(name: str):
     assert f(*ones).dtype == np.float32 or name == "wofz"
 
 
-@pytest.mark.parametrize("name", sampled(TABLE, 1 / 16))
+@pytest.mark.parametrize("name", everyday(TABLE, 1 / 16))
 def test_places_and_maps(name: str):
     f = named(name)
     args = arguments(name, np.float32, 7)

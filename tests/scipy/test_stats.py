@@ -14,10 +14,8 @@ import shardwise as sw
 from shardwise.scipy import stats
 from shardwise.sharding import NamedSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.everyday import everyday
 from tests.helpers.placed import MESH
-from tests.helpers.sampling import sampled
-
-pytestmark = pytest.mark.turns(4)
 
 REAL = [-40.0, -3.0, -0.5, 0.0, 0.2, 0.7, 1.0, 1.7, 4.0, 30.0, np.inf, -np.inf, np.nan]
 COUNTS = [-1.0, 0.0, 1.0, 2.0, 3.5, 7.0, 40.0, np.nan]
@@ -62,7 +60,7 @@ def places(name: str, kind: str) -> list[tuple]:
     return [(), (2,)] if "loc" in names else [()]
 
 
-@pytest.mark.parametrize(("name", "kind"), sampled(CASES, 1 / 16))
+@pytest.mark.parametrize(("name", "kind"), everyday(CASES, 1 / 16))
 def test_values(name: str, kind: str):
     points, shapes = SHAPES[name]
     if kind == "entropy":
@@ -115,7 +113,7 @@ SMOOTH = {"gamma": (2.5,), "chi2": (3.0,), "beta": (2.5, 1.5), "t": (3.5,), "par
           "gennorm": (1.5,), "truncnorm": (-1.0, 4.0), "vonmises": (1.5,), "wrapcauchy": (0.4,)}
 
 
-@pytest.mark.parametrize(("name", "kind"), sampled(
+@pytest.mark.parametrize(("name", "kind"), everyday(
     [(n, k) for n, k in CASES if isinstance(getattr(scipy.stats, n), scipy.stats.rv_continuous)],
     1 / 24))
 def test_derivatives(name: str, kind: str):
@@ -131,7 +129,7 @@ def test_derivatives(name: str, kind: str):
             np.testing.assert_allclose(slope, (ends[0] - ends[1]) / 2e-6, 1e-6, 1e-8)
 
 
-@pytest.mark.parametrize(("name", "kind"), sampled(CASES, 1 / 40))
+@pytest.mark.parametrize(("name", "kind"), everyday(CASES, 1 / 40))
 def test_places_and_dtypes(name: str, kind: str):
     f, rest = ours(name, kind), SHAPES[name][1][0]
     if kind == "entropy":
@@ -201,7 +199,6 @@ SAMPLES = [
 ]
 
 
-@pytest.mark.turns(8)
 @pytest.mark.parametrize("x", SAMPLES)
 def test_samples(x: np.ndarray):
     for axis in (None, 0, -1):

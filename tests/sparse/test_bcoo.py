@@ -14,9 +14,7 @@ import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.experimental import sparse
 from shardwise.experimental.sparse import BCOO
-from tests.helpers.sampling import sampled
-
-pytestmark = pytest.mark.turns(5)
+from tests.helpers.everyday import everyday
 
 RNG = np.random.default_rng(3)
 
@@ -39,7 +37,7 @@ def equal(got, want):
     assert got.shape == want.shape
 
 
-@pytest.mark.parametrize("layout", sampled(LAYOUTS, 1))
+@pytest.mark.parametrize("layout", everyday(LAYOUTS, 1))
 def test_layouts(layout):
     n_batch, n_dense = layout
     m = BCOO.fromdense(B, n_batch=n_batch, n_dense=n_dense)
@@ -73,7 +71,7 @@ def test_layouts(layout):
         equal(got, want)
 
 
-@pytest.mark.parametrize("n_batch", sampled(range(3), 1))
+@pytest.mark.parametrize("n_batch", everyday(range(3), 1))
 def test_shapes_of_batches(n_batch):
     m, big = BCOO.fromdense(B, n_batch=n_batch), some(2, 2, 3, 4)
     if n_batch < 2:
@@ -96,8 +94,8 @@ NUMBERS = {
 }
 
 
-@pytest.mark.parametrize("name", sampled(NUMBERS, 2))
-@pytest.mark.parametrize("layout", sampled([(0, 0), (1, 0), (1, 1), (2, 0), (0, 2), (3, 0)], 1))
+@pytest.mark.parametrize("name", everyday(NUMBERS, 2))
+@pytest.mark.parametrize("layout", everyday([(0, 0), (1, 0), (1, 1), (2, 0), (0, 2), (3, 0)], 1))
 def test_products_with_dense_arrays(layout, name):
     n_batch, n_dense = layout
     numbers, y = NUMBERS[name], some(2, 4, 3)
@@ -119,7 +117,7 @@ def test_products_with_dense_arrays(layout, name):
     equal(by_data, sparse.bcoo_extract(m, by_x).data)
 
 
-@pytest.mark.parametrize("name", sampled(["matmul", "both", "rows"], 1))
+@pytest.mark.parametrize("name", everyday(["matmul", "both", "rows"], 1))
 def test_products_of_two(name):
     numbers, y = NUMBERS[name], some(2, 4, 3)
     n = 1 if numbers[1][0] else 0
@@ -229,7 +227,6 @@ def test_data_that_is_split(rows):
     equal(sw.device_put(some_of, place) @ v, some_of.todense() @ v)
 
 
-@pytest.mark.turns(3)
 def test_what_is_out_of_bounds_and_twice():
     m = BCOO(([1.0, 2.0, 4.0, 8.0], [[0, 1], [0, 1], [3, 0], [2, 4]]), shape=(3, 4))
     want = np.zeros((3, 4))
@@ -253,7 +250,6 @@ def test_what_is_out_of_bounds_and_twice():
     assert found.data.tolist() == [5, 5, 0, 0]
 
 
-@pytest.mark.turns(3)
 def test_sampled_products_and_more():
     at = BCOO.fromdense(X @ Y)
     numbers = (((1,), (0,)), ((), ()))
@@ -278,7 +274,6 @@ def test_sampled_products_and_more():
     equal(sparse.bcoo_multiply_sparse(BCOO.fromdense(X[:1]), BCOO.fromdense(X)), X[:1] * X)
 
 
-@pytest.mark.turns(3)
 def test_what_is_made():
     for k, (n, m) in itertools.product((-3, -1, 0, 1, 4), ((3, 4), (4, 3))):
         equal(sparse.eye(n, m, k), np.eye(n, m, k))
@@ -296,7 +291,6 @@ def test_what_is_made():
     assert sparse.todense(X) is X
 
 
-@pytest.mark.turns(3)
 def test_values_of_other_dtypes():
     for dtype in (np.int32, np.complex64, np.bool_, jnp.bfloat16):
         x = some(3, 4).astype(dtype)

@@ -7,7 +7,7 @@ import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise.experimental import sparse
 from shardwise.experimental.sparse.linalg import lobpcg_standard, spsolve
-from tests.helpers.sampling import sampled
+from tests.helpers.everyday import everyday
 
 RNG = np.random.default_rng(0)
 
@@ -20,7 +20,7 @@ def system(n=6, dtype=np.float64):
 
 
 @pytest.mark.parametrize(
-    "dtype", sampled(["float32", "float64", "complex64", "complex128"], 2)
+    "dtype", everyday(["float32", "float64", "complex64", "complex128"], 2)
 )
 def test_solutions(dtype):
     with sw.enable_x64(True):
@@ -73,7 +73,7 @@ def test_mistakes():
         lobpcg_standard(lambda x: x[1:], np.ones((6, 1), np.float32))
 
 
-@pytest.mark.parametrize("kind", sampled(["array", "sparse", "function"], 1))
+@pytest.mark.parametrize("kind", everyday(["array", "sparse", "function"], 1))
 def test_greatest_eigenvalues(kind):
     with sw.enable_x64(True):
         n, k = 30, 3

@@ -10,8 +10,6 @@ from shardwise.experimental import sparse
 from shardwise.experimental.sparse import BCOO, BCSR
 from tests.helpers.errors import message
 
-pytestmark = pytest.mark.turns(2)
-
 X = np.array([[0, 1, 0, 2], [3, 0, 0, 0], [0, 0, 4, 0]], np.float32)
 V = np.arange(4, dtype=np.float32)
 

@@ -9,9 +9,7 @@ import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax, nn
 from shardwise.experimental.jet import jet
-from tests.helpers.sampling import sampled
-
-pytestmark = pytest.mark.turns(3)
+from tests.helpers.everyday import everyday
 
 ORDER = 4
 
@@ -59,7 +57,7 @@ UNARY = {
 }
 
 
-@pytest.mark.parametrize("name", sampled(UNARY, 5))
+@pytest.mark.parametrize("name", everyday(UNARY, 5))
 def test_functions_of_one_argument(name):
     check(UNARY[name], 0.3)
 
@@ -72,7 +70,7 @@ BINARY = {
 }
 
 
-@pytest.mark.parametrize("name", sampled(BINARY, 2))
+@pytest.mark.parametrize("name", everyday(BINARY, 2))
 def test_functions_of_two_arguments(name):
     check(BINARY[name], 0.7, 1.6)
 
@@ -98,7 +96,7 @@ ARRAYS = {
 }
 
 
-@pytest.mark.parametrize("name", sampled(ARRAYS, 3))
+@pytest.mark.parametrize("name", everyday(ARRAYS, 3))
 def test_functions_of_arrays(name):
     f, *primals = ARRAYS[name]
     check(f, *primals, order=3)
@@ -124,7 +122,7 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize("name", sampled(PROGRAMS, 2))
+@pytest.mark.parametrize("name", everyday(PROGRAMS, 2))
 def test_what_holds_programs(name):
     check(PROGRAMS[name], 0.6, order=3)
 

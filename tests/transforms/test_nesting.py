@@ -18,7 +18,7 @@ import shardwise as sw
 import shardwise.numpy
 from shardwise.sharding import Mesh, NamedSharding, PartitionSpec
 from tests.helpers.beside_jax import assert_same
-from tests.helpers.sampling import sampled
+from tests.helpers.everyday import everyday
 from tests.helpers.searched import searched
 
 MESH = Mesh(np.array(sw.devices()[:8]), "d")
@@ -285,14 +285,12 @@ EXAMPLES = [
 ]
 
 
-@pytest.mark.turns(2)
 @pytest.mark.parametrize(("base", "names", "kind", "staged"), EXAMPLES)
 def test_nestings(base, names, kind, staged):
     check(base, names, kind, staged)
 
 
-@pytest.mark.turns(2)
-@pytest.mark.parametrize("group", sampled(range(4), 1))
+@pytest.mark.parametrize("group", everyday(range(4), 1))
 def test_nestings_at_random(group):
     searched(
         group, 8, check, st.sampled_from(sorted(BASES)),

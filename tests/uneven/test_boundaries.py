@@ -13,10 +13,8 @@ import shardwise.numpy as jnp
 from shardwise import NamedSharding, P, lax, random
 from shardwise.explain import collectives
 from shardwise.sharding import AxisType
+from tests.helpers.everyday import everyday
 from tests.helpers.meshes import mesh_of
-from tests.helpers.sampling import sampled
-
-pytestmark = pytest.mark.turns(2)
 
 EIGHT = mesh_of(8)
 GRID = mesh_of(4, 2)
@@ -246,7 +244,7 @@ BOTH = [AxisType.Auto, AxisType.Explicit]
 
 
 @pytest.mark.parametrize(
-    ("types", "name"), sampled(itertools.product(BOTH, PROGRAMS), 1 / 5), ids=str
+    ("types", "name"), everyday(itertools.product(BOTH, PROGRAMS), 1 / 5), ids=str
 )
 def test_the_same_on_any_number_of_devices(name, types):
     v = values((9, 5)) / 10

@@ -13,11 +13,9 @@ import shardwise.numpy as jnp
 from shardwise import NamedSharding, P, lax, random
 from shardwise._src.base.errors import ShardingTypeError
 from shardwise.sharding import AxisType
+from tests.helpers.everyday import everyday
 from tests.helpers.meshes import mesh_of
-from tests.helpers.sampling import sampled
 from tests.helpers.searched import searched
-
-pytestmark = pytest.mark.turns(2)
 
 MESHES = [(1, 3), (5, 1), (7, 1), (8, 1), (2, 2), (2, 3), (4, 2), (2, 4)]
 SPECS = [P("a"), P("b"), P(None, "a"), P("a", "b"), P("b", "a"), P(("a", "b")), P(None, ("b", "a"))]
@@ -105,16 +103,14 @@ W_SPECS = st.sampled_from([P(), P("a"), P("b")])
 
 
 ANYTHING = (programs, sizes, sizes, st.sampled_from(MESHES), st.sampled_from(SPECS), W_SPECS)
-GROUPS = pytest.mark.parametrize("group", sampled(range(6), 2))
+GROUPS = pytest.mark.parametrize("group", everyday(range(6), 2))
 
 
-@pytest.mark.turns(3)
 @GROUPS
 def test_auto(group):
     searched(group, 8, check_auto, *ANYTHING)
 
 
-@pytest.mark.turns(3)
 @GROUPS
 def test_explicit(group):
     searched(group, 8, check_explicit, *ANYTHING)

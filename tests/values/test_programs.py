@@ -1,21 +1,19 @@
 """Random programs give in every place what they give on one device: see `tests.values.programs`.
 
-The seeds are the same in every run; of groups of them, a day has its turn. A program that fails is
-cut down and printed. `python -m tests.values.programs 17 --shrink` does that for one seed.
+The seeds are the same in every run; the everyday run takes some groups of them. A program that
+fails is cut down and printed. `python -m tests.values.programs 17 --shrink` does that for one seed.
 """
 
 import pytest
 
-from tests.helpers.sampling import sampled
+from tests.helpers.everyday import everyday
 from tests.values.programs.sweep import sweep
-
-pytestmark = pytest.mark.turns(3)
 
 EACH = 25
 GROUPS = 120
 
 
-@pytest.mark.parametrize("group", sampled(range(GROUPS), 2))
+@pytest.mark.parametrize("group", everyday(range(GROUPS), 2))
 def test_like_one_device(group, record_property):
     report = sweep(range(EACH * group, EACH * (group + 1)), shrink=30)
     for what, count in report.counts().items():

@@ -33,7 +33,7 @@ from benchmarks.arguments import ARRAYS, Call, Operands, arrays_in, bound, calls
 from benchmarks.libs import Lib
 from shardwise.sharding import AxisType, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
-from tests.helpers.sampling import sampled
+from tests.helpers.everyday import everyday
 from tests.values.differences import DIFFERENT
 
 OURS, THEIRS = (Lib(name, itertools.count()) for name in ("shardwise", "jax"))
@@ -348,17 +348,17 @@ def differences(name: str, some: tuple[str, ...]) -> list[str]:
         ]
 
 
-@pytest.mark.parametrize("name", sampled(shared(), 4, "values"))
+@pytest.mark.parametrize("name", everyday(shared(), 4, "values"))
 def test_values(name: str):
     assert differences(name, VALUES) == []
 
 
-@pytest.mark.parametrize("name", sampled(shared(), 3, "derived"))
+@pytest.mark.parametrize("name", everyday(shared(), 3, "derived"))
 def test_derivatives_and_maps(name: str):
     assert differences(name, DERIVED[:2]) == []
 
 
-@pytest.mark.parametrize("name", sampled(shared(), 4, "placed"))
+@pytest.mark.parametrize("name", everyday(shared(), 4, "placed"))
 def test_placed_operands(name: str):
     assert differences(name, PLACED) == []
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.helpers.sampling import sampled
+from tests.helpers.everyday import everyday
 from tests.values.structure import Case, Input, sweep
 from tests.values.structure_families import PARTS, part
 
-pytestmark = pytest.mark.turns(2)
 
-
-@pytest.mark.parametrize("number", sampled(range(PARTS), 2))
+@pytest.mark.parametrize("number", everyday(range(PARTS), 2))
 def test_values_are_those_of_one_device(number):
     report = sweep(part(number))
     assert not report.faults, report.told()

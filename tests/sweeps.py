@@ -1,0 +1,86 @@
+"""Which sweeps cover which packages of the library.
+
+`python -m tools.sweep changed` runs the sweeps of what the last commits changed. A package is
+covered by its own tests and by those that try what is built on it over every op, function or place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+SOURCE = "shardwise/_src/"
+
+OPS = "ops values"  # every op, and random programs
+FUNCTIONS = "numpy scipy lax"
+PLACES = "uneven moving values"
+PROCESSES = "processes distributed"
+
+# The package below shardwise/_src/: folders and files below tests/.
+PACKAGES = {
+    "api": f"api transforms {OPS}",
+    "arrays": f"arrays numpy {PLACES}",
+    "base": "base core api",
+    "blocked": "blocked numpy/test_linalg.py scipy/test_linalg.py",
+    "checks": "api/test_checkify.py",
+    "cli": "cli docs/test_command_line.py",
+    "compat": "compat ecosystem",
+    "compiling": "compiling running lowering",
+    "control": f"control transforms {OPS}",
+    "core": f"core transforms control {OPS}",
+    "custom": "custom transforms extend",
+    "distributed": PROCESSES,
+    "effects": "effects control",
+    "explain": "explain",
+    "export": "export",
+    "extend": "extend",
+    "ffi": "ffi extend",
+    "image": "image",
+    "lax": "lax control docs/test_collectives_table.py",
+    "lowering": f"lowering {OPS} {PLACES}",
+    "messages": "messages arrays/test_deleted.py",
+    "models": "models examples",
+    "moving": f"moving arrays explain/test_plan.py {PROCESSES}",
+    "named": "named",
+    "nn": "nn models examples",
+    "numpy": f"{FUNCTIONS} messages values",
+    "ops": f"{OPS} {FUNCTIONS}",
+    "random": "random",
+    "refs": "refs",
+    "remat": "remat",
+    "running": "running arrays api/test_jit.py",
+    "runtime": f"runtime moving {PROCESSES}",
+    "saving": "saving",
+    "scipy": "scipy",
+    "sparse": "sparse",
+    "testing": "testing processes",
+    "transforms": f"transforms control {OPS}",
+    "tree": "tree",
+    "types": f"types uneven core {OPS}",
+}
+
+
+def covered_by(files: Iterable[str]) -> list[str]:
+    """The tests, as arguments of pytest, whose sweeps cover these files of the project."""
+    found: set[str] = set()
+    for file in files:
+        if file.startswith(SOURCE):
+            package = file.removeprefix(SOURCE).partition("/")[0]
+            found |= {f"tests/{test}" for test in PACKAGES.get(package, "").split()}
+        elif file.startswith(("tests/helpers/", "tests/conftest", "tests/sweeps")):
+            continue  # all tests use these: the everyday run shows whether they work
+        elif file.startswith("tests/") and (ROOT / file).exists() and file.endswith(".py"):
+            parts = file.split("/")
+            found.add("/".join(parts[:2]))
+        elif file.startswith("examples/"):
+            found.add("tests/examples")
+        elif file.startswith("docs/"):
+            found.add("tests/docs")
+        elif file.startswith("benchmarks/"):
+            found.add("tests/test_benchmarks.py")
+    return sorted(test for test in found if not any(_within(test, other) for other in found))
+
+
+def _within(test: str, other: str) -> bool:
+    return test.startswith(other + "/")
