@@ -10,8 +10,8 @@ TOOLS   := $(VENV)/.installed-dev
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev demo test sweep sweep-report test-matrix ecosystem docs browser clusters lint \
-        bench size clean
+.PHONY: help install dev demo test sweep sweep-report mutations test-matrix ecosystem docs \
+        browser clusters lint bench size clean
 
 help:         ## this list
 	@awk -F ':.*## *' '/^[a-z-]+:.*## /{printf "%-14s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,7 +33,10 @@ sweep: dev         ## all cases of all tests, in shards; SHARD=3/16, or ONLY=tes
 sweep-report: dev  ## what of the current commit has been swept
 	$(BIN)/python -m tools.sweep report
 
-test-matrix: dev      ## smoke tests on every supported pair of Python and jaxlib found here
+mutations: dev     ## breaks rules of the library one at a time: what the everyday tests notice
+	$(BIN)/python -m tools.mutations $(ARGS)
+
+test-matrix: dev   ## smoke tests on every supported pair of Python and jaxlib found here
 	$(BIN)/python tools/test_matrix.py $(ARGS)
 
 ecosystem: dev     ## libraries for JAX on this library; NEWEST=1 with their newest releases

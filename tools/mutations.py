@@ -1,0 +1,99 @@
+"""Breaks rules of the library, one at a time, and sees whether the everyday tests notice.
+
+    python -m tools.mutations                  all of tests/mutations.toml
+    python -m tools.mutations sin scan         those whose names contain one of these
+    python -m tools.mutations --whole sin      by the whole everyday set, not by the tests named
+
+Each entry has a text of one file, which occurs there once, what replaces it, and the tests that
+should fail. They run in a copy of the checkout, where nothing else is changed; a mutation is caught
+when one of them fails. The results are in build/mutations.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LIST = ROOT / "tests/mutations.toml"
+COPY = ROOT / "build/mutated"
+RESULTS = ROOT / "build/mutations.json"
+
+
+def mutations() -> list[dict[str, str]]:
+    return tomllib.loads(LIST.read_text())["mutation"]
+
+
+def problem(mutation: dict[str, str]) -> str | None:
+    """Why an entry cannot be used, if so."""
+    file = ROOT / mutation["file"]
+    if not file.exists():
+        return f"{mutation['file']} does not exist"
+    count = file.read_text().count(mutation["old"])
+    if count != 1:
+        return f"its text occurs {count} times in {mutation['file']}, where once is needed"
+    tests = mutation["tests"].split()
+    if missing := [test for test in tests if not (ROOT / test.partition("::")[0]).exists()]:
+        return f"missing tests: {' '.join(missing)}"
+    return None
+
+
+def copied() -> None:
+    """A copy of the checkout without what is built."""
+    shutil.rmtree(COPY, ignore_errors=True)
+    ignored = shutil.ignore_patterns(".git", ".venv*", "build", "__pycache__", "runs", ".*_cache")
+    shutil.copytree(ROOT, COPY, ignore=ignored)
+
+
+def caught(mutation: dict[str, str], tests: list[str], workers: int) -> tuple[bool, str]:
+    """Whether a test fails with the mutation, and the last line of pytest's output."""
+    file = COPY / mutation["file"]
+    before = file.read_text()
+    file.write_text(before.replace(mutation["old"], mutation["new"]))
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
+    command += ["-n", str(workers), "--dist", "worksteal"] if workers > 1 else []
+    environment = {**os.environ, "PYTHONPATH": str(COPY), "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        done = subprocess.run(command, cwd=COPY, env=environment, capture_output=True, text=True)
+    finally:
+        file.write_text(before)
+    lines = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    last = (lines or done.stdout.strip().splitlines() or [done.stderr[-200:]])[-1]
+    return done.returncode not in (0, 5), last
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
+    parser.add_argument("names", nargs="*", help="parts of names of mutations")
+    parser.add_argument("--whole", action="store_true", help="run the whole everyday set for each")
+    parser.add_argument("--workers", type=int, default=1)
+    options = parser.parse_args()
+    chosen = [m for m in mutations()
+              if not options.names or any(n in m["name"] for n in options.names)]  # fmt: skip
+    copied()
+    results: dict[str, dict[str, object]] = {}
+    for mutation in chosen:
+        if reason := problem(mutation):
+            results[mutation["name"]] = {"caught": False, "by": reason}
+        else:
+            tests = [] if options.whole else mutation["tests"].split()
+            found, line = caught(mutation, tests, options.workers)
+            results[mutation["name"]] = {"caught": found, "by": line}
+        result = results[mutation["name"]]
+        print(f"{'caught' if result['caught'] else 'MISSED'}  {mutation['name']}: {result['by']}",
+              flush=True)  # fmt: skip
+    stored = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    RESULTS.write_text(json.dumps(stored | results, indent=1))
+    missed = [name for name, result in results.items() if not result["caught"]]
+    print(f"{len(results) - len(missed)} of {len(results)} caught")
+    return int(bool(missed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
