@@ -10,8 +10,8 @@ TOOLS   := $(VENV)/.installed-dev
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev demo test sweep sweep-report mutations test-matrix ecosystem docs \
-        browser clusters lint bench size clean
+.PHONY: help install dev demo test sweep sweep-changed sweep-report mutations test-matrix \
+        ecosystem docs browser clusters lint bench size clean
 
 help:         ## this list
 	@awk -F ':.*## *' '/^[a-z-]+:.*## /{printf "%-14s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ test: dev          ## the everyday tests, the same on every date and machine; WO
 sweep: dev         ## all cases of all tests, in shards; SHARD=3/16, or ONLY=tests/saving
 	$(BIN)/python -m tools.sweep run --workers $(WORKERS) \
 	  $(if $(SHARD),--shard $(SHARD)) $(if $(ONLY),--only $(ONLY)) $(ARGS)
+
+sweep-changed: dev ## sweeps of what the last ten commits changed, 900 seconds of CPU
+	$(BIN)/python -m tools.sweep changed --workers $(WORKERS) $(ARGS)
 
 sweep-report: dev  ## what of the current commit has been swept
 	$(BIN)/python -m tools.sweep report
