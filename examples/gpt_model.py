@@ -29,12 +29,12 @@ VOCABULARY = 256  # bytes
 class Config:
     """Everything that decides the numbers of a run; `--mesh` is not among it."""
 
-    layers: int = 3
-    width: int = 192
-    heads: int = 6
+    layers: int = 2
+    width: int = 128
+    heads: int = 4
     context: int = 96
     batch: int = 16
-    steps: int = 600
+    steps: int = 500
     rate: float = 3e-3
     seed: int = 0
 

@@ -87,7 +87,7 @@ def demo(lib: Lib) -> tuple[Callable[..., Any], tuple[Any, Any], Any, Any]:
     shardings as its authors wrote them."""
     sys.path[:0] = [] if str(EXAMPLES) in sys.path else [str(EXAMPLES)]
     model = importlib.import_module("gpt_model")
-    config, mesh = model.Config(layers=1), lib.mesh(data=4, model=2)
+    config, mesh = model.Config(layers=1, width=192, heads=6), lib.mesh(data=4, model=2)
     state = lib.root.eval_shape(lambda: model.init_state(config))
     windows = lib.root.ShapeDtypeStruct((config.batch, config.context + 1), "int32")
     split = lib.sharding.NamedSharding(mesh, lib.sharding.PartitionSpec("data", None))
