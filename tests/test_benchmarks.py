@@ -126,6 +126,7 @@ def test_facts_that_differ_are_reported(machine, pair):
     assert result.note == "new: 0 against 1; old: 1 against 0"
 
 
+@pytest.mark.sweep
 def test_table_and_json_and_comparison(machine, pair, tmp_path):
     rows = (Row("good.row", 0.3, repeated), Row("bad.row", 0.3, broken))
     results = [run_row(row, pair, EFFORT, machine.clocks) for row in rows]
@@ -270,6 +271,7 @@ def test_calls_run_in_both_libraries(group, libs):
             assert None not in found["values"], (name, cell)
 
 
+@pytest.mark.sweep
 @pytest.mark.filterwarnings("ignore")
 def test_functions_are_measured_in_their_cells():
     names, cells = ["numpy.sin", "numpy.finfo"], ["eager.small", "cached.64K", "first"]

@@ -9,6 +9,7 @@ from shardwise import lax
 from shardwise.experimental.maps import xmap
 from shardwise.sharding import Mesh
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.everyday import everyday
 
 rng = np.random.default_rng(0)
 W = rng.normal(size=3).astype(np.float32)
@@ -73,7 +74,7 @@ def test_a_mapped_argument_is_not_summed():
     close(by_w, BY_W)
 
 
-@pytest.mark.parametrize("resources", [{}, {"i": "x"}, {"i": ("y", "x")}], ids=str)
+@pytest.mark.parametrize("resources", everyday([{}, {"i": "x"}, {"i": ("y", "x")}], 3), ids=str)
 def test_over_devices(resources, form):
     both = wrapped(sw.value_and_grad(loss, (0, 1), reduce_axes=("i",)), form)
     mesh = Mesh(np.array(sw.devices()).reshape(4, 2), ("x", "y"))

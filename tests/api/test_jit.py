@@ -65,7 +65,7 @@ PLACEMENTS = {
 }
 
 
-@pytest.mark.parametrize("placement", everyday(PLACEMENTS, 3))
+@pytest.mark.parametrize("placement", everyday(PLACEMENTS, 1))
 def test_values_and_shardings_are_those_of_jax(placement):
     specs = PLACEMENTS[placement]
     mine = [ours(v, *s) for v, s in zip((X, W), specs, strict=True)]
@@ -81,7 +81,9 @@ def test_values_and_shardings_are_those_of_jax(placement):
         assert_same(got[name], expected[name])
 
 
-@pytest.mark.parametrize("name", ["scale", "product", "gram", "sum of rows", "transpose"])
+@pytest.mark.parametrize(
+    "name", everyday(["scale", "product", "gram", "sum of rows", "transpose"], 1)
+)
 def test_one_program_at_a_time(name):
     program = PROGRAMS[name]
     for specs in PLACEMENTS.values():

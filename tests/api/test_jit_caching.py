@@ -6,6 +6,7 @@ import threading
 import weakref
 
 import numpy as np
+import pytest
 
 import shardwise as sw
 import shardwise.numpy as jnp
@@ -130,6 +131,7 @@ def test_clear_cache():
     assert len(traces) == 2
 
 
+@pytest.mark.sweep
 def test_threads_may_call_at_the_same_time():
     f = sw.jit(lambda a, n: jnp.sin(a) * n + (a @ a.T).sum(), static_argnums=1)
     x, results, errors = ours(X, "x"), {}, []

@@ -16,6 +16,7 @@ from shardwise._src.runtime.shardy import parsed
 from shardwise.sharding import AbstractMesh, Mesh, NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.beside_jax import MESH, assert_same, jax_sharding, ours, sharding, theirs
+from tests.helpers.everyday import everyday
 
 X = np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4)
 V = np.arange(4, dtype=np.float32)
@@ -67,7 +68,7 @@ def placed(library, fun, args):
     ]
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", everyday(FUNCTIONS, 1))
 def test_where_programs_run_is_where_jax_runs_them(name):
     fun = FUNCTIONS[name]
     for one, two in itertools.product(MINE, MINE):

@@ -161,7 +161,7 @@ def test_errors(case):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "bool"])
-@pytest.mark.parametrize("place", everyday(PLACES, 1 / 3))
+@pytest.mark.parametrize("place", everyday(PLACES, 1))
 def test_arrays_of_another_layout_are_like_all_others(place, dtype):
     value = (X % 3).astype(jnp.dtype(dtype))
     x = columns(value, PLACES[place])
@@ -199,6 +199,7 @@ def test_a_copy_has_memory_of_its_own():
     np.testing.assert_array_equal(np.asarray(sw.jit(lambda a: a * 2)(y)), X * 2)
 
 
+@pytest.mark.sweep
 @settings(deadline=None, max_examples=12)
 @given(st.permutations(range(3)), st.permutations(range(3)), st.sampled_from(["x", None]))
 def test_any_order_of_three_dimensions(first, second, axis):

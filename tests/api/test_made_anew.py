@@ -16,6 +16,7 @@ from shardwise._src.api import known
 from shardwise._src.core import recipes
 from shardwise.sharding import NamedSharding, PartitionSpec
 from tests.helpers.beside_jax import MESH
+from tests.helpers.everyday import everyday
 from tests.helpers.jitted import Called, X, same
 
 pytestmark = pytest.mark.usefixtures("nothing_known")
@@ -54,7 +55,7 @@ def over(k):
 
 @pytest.mark.parametrize(
     "make",
-    [
+    everyday([
         lambda: sw.grad(lambda x: helper(x).sum()),
         lambda: sw.value_and_grad(lambda x, y=(1, 2.0): helper(x).sum() * y[1]),
         lambda: sw.vmap(helper),
@@ -68,7 +69,7 @@ def over(k):
         lambda: lambda x: sum(x * s for s in SIZES) + settings.scale,
         lambda: sw.jit(sw.jit(helper, out_shardings=NamedSharding(MESH, PartitionSpec()))),
         lambda: lambda x, s=slice(2), t=OF_NUMPY: x[s] * t[0],
-    ],
+    ], 2),
 )
 def test_transforms_made_anew_are_staged_once(traces, make):
     first = sw.jit(make())(X)

@@ -24,6 +24,7 @@ from shardwise.sharding import (
 )
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import message as refused
+from tests.helpers.everyday import everyday
 from tests.helpers.meshes import DEVICES, MESH, SHUFFLED
 
 PLACES = {
@@ -58,7 +59,7 @@ def distinct(sharding, shape):
 # ------------------------------------------------------------------------- make_array_from_callback
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", everyday(SHAPES, 7))
 @pytest.mark.parametrize("name", PLACES)
 def test_a_callback_is_asked_once_for_each_part(name, shape):
     values, asked = numbers(shape), []
@@ -151,6 +152,7 @@ def test_an_array_on_the_right_device_is_not_copied():
     ]
 
 
+@pytest.mark.sweep
 def test_an_array_elsewhere_is_brought_to_its_devices():
     values = numbers((8, 8))
     there = sw.device_put(values, DEVICES[6])
@@ -300,7 +302,7 @@ def test_a_batched_callback_must_give_a_part_for_each_device():
 # ------------------------------------------------------------ make_array_from_single_device_arrays
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", everyday(SHAPES, 8))
 @pytest.mark.parametrize("name", PLACES)
 def test_shards_in_any_order_make_the_array_again(name, shape):
     values = numbers(shape)
@@ -489,6 +491,7 @@ def test_every_way_makes_the_same_array(shape, name, dtype, on_device):
 # ------------------------------------------------------------------------------------------ memory
 
 
+@pytest.mark.sweep
 def test_the_peak_is_the_array_and_one_part():
     peak = run_child("peak_callback", "shardwise")
     assert 1 < peak / PEAK_BYTES < 1.15  # 1 + 1/8

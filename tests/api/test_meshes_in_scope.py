@@ -7,6 +7,7 @@ import shardwise as sw
 from shardwise import lax
 from shardwise.experimental.maps import xmap
 from shardwise.sharding import Mesh, NamedSharding, PartitionSpec
+from tests.helpers.everyday import everyday
 
 DEVICES = np.array(sw.devices())
 X = np.arange(8, dtype=np.float32)
@@ -33,7 +34,7 @@ def is_right(y, mesh):
     assert y.sharding.is_equivalent_to(NamedSharding(mesh, PartitionSpec("x")), 1)
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", everyday(RUNS, 2))
 def test_another_mesh_of_the_same_shape(name):
     for mesh in FIRST, LAST, FIRST:
         with sw.set_mesh(mesh):
@@ -42,7 +43,7 @@ def test_another_mesh_of_the_same_shape(name):
             is_right(RUNS[name](X), mesh)
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", everyday(RUNS, 3))
 def test_a_mesh_that_is_entered_inside_of_a_trace(name):
     def within(mesh):
         def run(x):

@@ -18,6 +18,7 @@ from shardwise._src.runtime import backend, buffers, host
 from shardwise.sharding import GSPMDSharding, NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import COPY, donated
+from tests.helpers.everyday import everyday
 from tests.helpers.meshes import BACK, DEVICES, HALF, MESH, OTHER, REVERSED, SHUFFLED
 
 VALUES = np.arange(64, dtype=np.float32).reshape(8, 8)
@@ -184,6 +185,7 @@ def test_a_donated_source_is_gone(target):
     assert str(caught.value) == told + donated("device_put")
 
 
+@pytest.mark.sweep
 def test_between_accelerators_the_host_is_not_visited_either(monkeypatch):
     """The ways of other platforms, on CPU devices that do not say so."""
     sources = [sw.device_put(VALUES, t) for t in TARGETS.values()]
@@ -214,7 +216,7 @@ OF_HOST_MEMORY = {  # what stays there
 }
 
 
-@pytest.mark.parametrize("name", OF_HOST_MEMORY)
+@pytest.mark.parametrize("name", everyday(OF_HOST_MEMORY, 4))
 def test_results_of_arrays_in_host_memory(name):
     f, stays = OF_HOST_MEMORY[name]
     whole = np.asarray(f(jnp.asarray(VALUES)))
@@ -335,7 +337,7 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", everyday(NAMES, 5))
 def test_every_dtype_is_fetched_right(name):
     dtype = np.dtype(getattr(ml_dtypes, name, name))
     values = np.array([1, 0, 1, 1, 0, 1, 0, 1]).astype(dtype).reshape(4, 2)

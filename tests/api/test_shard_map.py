@@ -13,6 +13,7 @@ from shardwise.experimental.maps import xmap
 from shardwise.sharding import AxisType, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import message as message_of
+from tests.helpers.everyday import everyday
 from tests.helpers.same_as_jax import JAX, OURS, close
 from tests.lowering.test_collectives import sent
 
@@ -128,7 +129,7 @@ PROGRAMS = [
 
 
 @pytest.mark.parametrize("checked", [True, False])
-@pytest.mark.parametrize("f", PROGRAMS)
+@pytest.mark.parametrize("f", everyday(PROGRAMS, 1))
 def test_values_and_derivatives_are_those_of_jax(f, checked):
     def everything(lib):
         def run(x, w):
@@ -149,7 +150,7 @@ def test_values_and_derivatives_are_those_of_jax(f, checked):
     close(ours(X, W), everything(JAX)(X, W), 2e-4)
 
 
-@pytest.mark.parametrize("f", [loss, loss_of_some, gathered, looped, written])
+@pytest.mark.parametrize("f", everyday([loss, loss_of_some, gathered, looped, written], 1))
 def test_eagerly_it_is_the_same(f):
     close(f(OURS, X, W), sw.jit(lambda x, w: f(OURS, x, w))(X, W), 1e-6)
     slopes = sw.grad(lambda x: sum([jnp.sum(y) for y in sw.tree.leaves(f(OURS, x, W))]))
@@ -196,7 +197,9 @@ def test_nan_and_signs_of_zeros():
                 np.testing.assert_array_equal(run(whole)[0], wanted(whole, 0))
 
 
-@pytest.mark.parametrize("dtype", [bool, np.int8, np.uint16, np.complex64, jnp.bfloat16, "key"])
+@pytest.mark.parametrize(
+    "dtype", everyday([bool, np.int8, np.uint16, np.complex64, jnp.bfloat16, "key"], 1)
+)
 def test_of_every_kind(dtype):
     x = sw.random.split(sw.random.key(0), 8) if dtype == "key" else (np.arange(8) % 3).astype(dtype)
     moves = [
@@ -515,7 +518,7 @@ def test_where_a_device_is_while_the_partitioner_divides_along_other_axes(check_
         np.testing.assert_array_equal(run(np.zeros((4, 2))), want)
 
 
-@pytest.mark.parametrize("way", ["shard_map", "pmap", "xmap"])
+@pytest.mark.parametrize("way", everyday(["shard_map", "pmap", "xmap"], 1))
 def test_paths_of_results_are_found_together(way, monkeypatch):
     """However many results there are."""
     def traced(count):

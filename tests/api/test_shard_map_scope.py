@@ -10,6 +10,7 @@ from shardwise.experimental.maps import xmap
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import message
+from tests.helpers.everyday import everyday
 
 DEVICES = np.array(sw.devices())
 GRID = Mesh(DEVICES.reshape(4, 2), ("x", "y"))
@@ -150,7 +151,7 @@ USES = {
 }
 
 
-@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("use", everyday(USES, 1))
 @pytest.mark.parametrize("spec", [P("x", "y"), P()])
 @pytest.mark.parametrize("options", [{}, {"axis_names": {"x"}}, {"check_vma": False}])
 def test_each_device_has_all_of_what_comes_from_outside(use, spec, options):

@@ -11,6 +11,7 @@ from shardwise.experimental.shard_map import shard_map as older
 from shardwise.sharding import AxisType, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import fails
+from tests.helpers.everyday import everyday
 from tests.helpers.same_as_jax import JAX, OURS, close
 
 X = np.random.default_rng(0).standard_normal((8, 4)).astype(np.float32)
@@ -66,7 +67,7 @@ def of_trees(lib, x, w):
     return f({"x": x, "one": 1.0}, w)
 
 
-@pytest.mark.parametrize("f", [single, summed, one_in_another, of_trees])
+@pytest.mark.parametrize("f", everyday([single, summed, one_in_another, of_trees], 1))
 def test_values_and_derivatives_are_those_of_jax(f):
     def everything(lib):
         def loss(x, w):

@@ -14,6 +14,7 @@ from shardwise._src.base.errors import ShardingTypeError
 from shardwise.sharding import Mesh, reshard
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import message as error_of
+from tests.helpers.everyday import everyday
 from tests.helpers.explicit import A, W, put, shown
 
 
@@ -52,7 +53,7 @@ UNREDUCED = {
 }
 
 
-@pytest.mark.parametrize("name", UNREDUCED)
+@pytest.mark.parametrize("name", everyday(UNREDUCED, 2))
 def test_sums_are_taken_once(mesh: Mesh, name: str):
     """In one program with the product, in a program of their own, and op by op."""
     fun, v = UNREDUCED[name], np.cos(np.arange(48, dtype=np.float32)).reshape(8, 6)
@@ -79,7 +80,7 @@ REDUCED = {
 }
 
 
-@pytest.mark.parametrize("name", REDUCED)
+@pytest.mark.parametrize("name", everyday(REDUCED, 2))
 def test_gradients_by_reduced_values(mesh: Mesh, name: str):
     fun, a = REDUCED[name], put(A, "x", None)
 

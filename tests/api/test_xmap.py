@@ -46,7 +46,7 @@ def both(f, *args, in_axes, out_axes, resources, want, rtol=1e-6, **options):
     return mapped
 
 
-@pytest.mark.parametrize("resources", SOME, ids=str)
+@pytest.mark.parametrize("resources", everyday(SOME, 1), ids=str)
 @pytest.mark.parametrize(
     "f, want",
     [
@@ -94,7 +94,7 @@ def test_a_program_without_collectives_runs_over_anything(resources, mesh):
 
 
 @pytest.mark.parametrize("other", ["y", SerialLoop(3), None], ids=str)
-@pytest.mark.parametrize("resource", ["x", SerialLoop(2), "l", ("x", "l")], ids=str)
+@pytest.mark.parametrize("resource", everyday(["x", SerialLoop(2), "l", ("x", "l")], 1), ids=str)
 def test_two_axes_over_two_resources(resource, other, mesh):
     resources = {"i": resource} | ({} if other is None else {"j": other})
 
@@ -113,7 +113,7 @@ def test_two_axes_over_two_resources(resource, other, mesh):
 GROUPS = [[0, 3, 5, 6], [7, 1, 2, 4]]
 
 
-@pytest.mark.parametrize("resources", SOME, ids=str)
+@pytest.mark.parametrize("resources", everyday(SOME, 1), ids=str)
 @pytest.mark.parametrize(
     "f",
     [
@@ -138,7 +138,7 @@ def test_groups_of_indices_may_be_on_several_devices(f, resources, mesh):
     both(sw.grad(loss), x, want=sw.vmap(sw.grad(loss), axis_name="i")(x), **args)
 
 
-@pytest.mark.parametrize("resources", SOME, ids=str)
+@pytest.mark.parametrize("resources", everyday(SOME, 1), ids=str)
 def test_names_in_einsum_reductions_and_one_hot(resources, mesh):
     a = np.sin(np.arange(8 * 6 * 4, dtype=np.float32)).reshape(8, 6, 4)
     names = ["i", "j", ...]
@@ -204,7 +204,7 @@ def test_trees():
     assert found[1] == 2
 
 
-@pytest.mark.parametrize("resources", SOME, ids=str)
+@pytest.mark.parametrize("resources", everyday(SOME, 1), ids=str)
 def test_derivatives(resources, mesh):
     """Of the map, and inside of it: there they are those of the sum of all losses, as in `vmap`."""
 
@@ -229,7 +229,7 @@ def test_a_batch_of_maps(resources, mesh):
     np.testing.assert_allclose(sw.vmap(mapped)(xs), np.sin(xs).sum(2), rtol=1e-5)
 
 
-@pytest.mark.parametrize("inner", [{}, {"j": "y"}, {"j": SerialLoop(2)}], ids=str)
+@pytest.mark.parametrize("inner", everyday([{}, {"j": "y"}, {"j": SerialLoop(2)}], 1), ids=str)
 @pytest.mark.parametrize("outer", [{}, {"i": "x"}, {"i": SerialLoop(2)}], ids=str)
 def test_a_map_in_a_map(outer, inner, mesh):
     def f(row):
@@ -356,6 +356,7 @@ def test_values_that_are_moved_stay_what_they_are(resources, mesh):
     np.testing.assert_array_equal(sw.random.key_data(g(keys)[0]), data[sources])
 
 
+@pytest.mark.sweep
 def test_no_traced_value_is_left_behind(mesh):
     def f(x):
         return x + lax.axis_index("i")
@@ -412,10 +413,10 @@ def loss(w1, w2, images, labels):
 
 @pytest.mark.parametrize(
     "resources",
-    [
+    everyday([
         {}, {"batch": "x"}, {"batch": "x", "hidden": "y"}, {"inputs": "y", "hidden": "x"},
         {"batch": ("x", "y")}, {"classes": "y"},
-    ],
+    ], 1),
     ids=str,
 )  # fmt: skip
 def test_a_network_by_names(resources, mesh):
@@ -455,7 +456,7 @@ def test_axes_without_indices_and_of_one(size, mesh):
     assert f(np.ones((size, 3))).shape == (size, 3)
 
 
-@pytest.mark.parametrize("resources", SOME, ids=str)
+@pytest.mark.parametrize("resources", everyday(SOME, 1), ids=str)
 def test_rules_of_custom_derivatives_know_the_axes(resources, mesh):
     @sw.custom_jvp
     def f(x):
@@ -497,7 +498,7 @@ def test_a_rule_does_not_know_where_a_loop_is():
     )
 
 
-@pytest.mark.parametrize("resources", ALL, ids=str)
+@pytest.mark.parametrize("resources", everyday(ALL, 2), ids=str)
 def test_refs_among_the_arguments(resources, mesh):
     sums, last = sw.new_ref(jnp.zeros((6, 8))), sw.new_ref(jnp.zeros(6))
 

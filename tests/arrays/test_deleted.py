@@ -148,7 +148,7 @@ def made(call):
     return args, [a for a in args if isinstance(a, sw.Array)]
 
 
-@pytest.mark.parametrize("room, name", everyday(FUNCTIONS, 1 / 12))
+@pytest.mark.parametrize("room, name", everyday(FUNCTIONS, 17))
 @pytest.mark.filterwarnings("ignore")
 def test_functions(room, name):
     function, done = getattr(ROOMS[room], name), 0

@@ -15,6 +15,7 @@ import shardwise.numpy as snp
 from shardwise._src.arrays.array import Array
 from shardwise._src.runtime import buffers, host
 from tests.helpers.errors import fails
+from tests.helpers.everyday import everyday
 from tests.helpers.placed import DEVICES, DTYPES, PLACES, ROWS, placed
 
 EVERYWHERE = [(p, r) for p in PLACES for r in ROWS]
@@ -34,7 +35,7 @@ def test_the_value_is_right_cached_and_read_only(place, rows):
     assert x.tolist() == values.tolist() and x.tobytes() == values.tobytes()
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", everyday(DTYPES, 5), ids=str)
 def test_every_dtype_comes_back(dtype):
     for place in ("one", "partly replicated", "sharded"):
         for rows in ("even", "uneven", "none"):
@@ -164,7 +165,7 @@ def test_buffers_by_way_of_numpy():
 # --------------------------------------------------------------------------------------- text
 
 
-@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("rows", everyday(ROWS, 10))
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_text_is_that_of_jax_wherever_the_array_is(dtype, rows):
     values, x = placed("one", rows, dtype)

@@ -13,6 +13,7 @@ import shardwise.numpy as snp
 from shardwise.sharding import NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import COPY, donated, message
+from tests.helpers.everyday import everyday
 from tests.helpers.placed import DEVICES, PLACES, placed
 
 # Everything that needs the data of an array. What only needs its type still works.
@@ -68,7 +69,7 @@ def check_gone(x, why, remedy):
     x.delete()
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", everyday(PLACES, 1))
 def test_every_use_of_a_deleted_array_says_so(place):
     _, x = placed(place, "even")
     for use in USES.values():
@@ -122,7 +123,7 @@ DONATIONS = {
 }
 
 
-@pytest.mark.parametrize("how", DONATIONS)
+@pytest.mark.parametrize("how", everyday(DONATIONS, 5))
 @pytest.mark.parametrize("place", PLACES)
 def test_donated_memory_may_not_come_in_twice(place, how):
     donated, name = DONATIONS[how]

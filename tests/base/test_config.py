@@ -22,6 +22,7 @@ from shardwise._src.base.config import (
 )
 from shardwise._src.base.context import ROOT, current
 from shardwise._src.base.flags import FLAGS, Flag
+from tests.helpers.everyday import everyday
 
 pytestmark = pytest.mark.usefixtures("flags_restored")
 
@@ -258,7 +259,7 @@ app.run(lambda argv: print(before, show(), mine.value, argv[1:]))
 
 @pytest.mark.parametrize(
     ("arguments", "expected"),
-    [
+    everyday([
         ("", "(False, -1, 'allow') (False, -1, 'allow') 1 []"),
         ("--jax_enable_x64 --mine=3 rest --shardwise_num_cpu_devices=4",
          "(True, 4, 'allow') (True, 4, 'allow') 3 ['rest']"),
@@ -267,7 +268,7 @@ app.run(lambda argv: print(before, show(), mine.value, argv[1:]))
         ("other --jax_enable_x64", "(True, -1, 'allow') (True, -1, 'allow') 1 ['other']"),
         ("--jax_enable_x64 --noshardwise_enable_x64",
          "(False, -1, 'allow') (False, -1, 'allow') 1 []"),
-    ],
+    ], 2),
 )
 def test_the_command_line(arguments: str, expected: str):
     pytest.importorskip("absl")

@@ -207,6 +207,7 @@ with progress("saving"):
     assert lines(text)[-1] == ""
 
 
+@pytest.mark.sweep
 def test_compiling_is_shown():
     """The compiler lets other threads run, so that the line goes on."""
     text, _ = on_terminal("""

@@ -81,6 +81,7 @@ def test_no_device_holds_the_matrix():
     assert largest(sw.jit(linalg.eigh).lower(x).compile()) <= n * n // 4
 
 
+@pytest.mark.sweep
 def test_values_alone_and_what_is_not_finite():
     x = hard(EVEN, "float32")["any"]
     y = placed(x, "rows", AxisType.Explicit)

@@ -46,7 +46,7 @@ CASES = [(n, w, s, d) for n in NAMES for w in SPECS for s in ((40, 64), (3, 17),
          for d in "fd"]
 
 
-@pytest.mark.parametrize(("name", "way", "shape", "dtype"), everyday(CASES, 6))
+@pytest.mark.parametrize(("name", "way", "shape", "dtype"), everyday(CASES, 4))
 def test_values(name: str, way: str, shape: tuple[int, ...], dtype: str):
     """Of even sizes and others; of two lines, which are less than the devices."""
     x = given(name, shape, dtype)

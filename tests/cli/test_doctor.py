@@ -250,7 +250,7 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize("case", everyday(OTHERS, 1 / 4), ids=lambda case: case.__name__)
+@pytest.mark.parametrize("case", everyday(OTHERS, 6), ids=lambda case: case.__name__)
 def test_others(case, monkeypatch, capsys):
     case(monkeypatch, capsys) if case is not quickly else case()
 

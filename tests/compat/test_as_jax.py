@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.everyday import everyday
+
 ROOT = Path(__file__).parents[2]
 LIBRARY = """
 import jax
@@ -234,7 +236,7 @@ CASES = [(next(iter(LIBRARIES)), line) for line in ASKED]
 CASES += [(library, next(iter(ASKED))) for library in list(LIBRARIES)[1:]]
 
 
-@pytest.mark.parametrize(("library", "line"), CASES)
+@pytest.mark.parametrize(("library", "line"), everyday(CASES, 1))
 def test_a_missing_name_says_which_library_asks(library, line, tmp_path):
     """The library is called as it was installed, with its version, where it was."""
     from shardwise import __version__
@@ -256,7 +258,7 @@ def test_a_missing_name_says_which_library_asks(library, line, tmp_path):
     )
 
 
-@pytest.mark.parametrize("line", MISSING)
+@pytest.mark.parametrize("line", everyday(MISSING, 2))
 def test_what_is_not_there(line, tmp_path):
     from shardwise import __version__
 

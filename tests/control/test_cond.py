@@ -17,6 +17,7 @@ from shardwise._src.core.checker import check_program
 from shardwise.sharding import AxisType, reshard
 from shardwise.testing import check_grads
 from tests.helpers.errors import message
+from tests.helpers.everyday import everyday
 from tests.helpers.meshes import mesh_of
 from tests.helpers.same_as_jax import JAX, OURS, close, same_as_jax
 
@@ -40,7 +41,7 @@ def two_ways(lib, pred, x, w):
     return lib.lax.cond(pred, one, other, x, {"w": w})
 
 
-@pytest.mark.parametrize("pred", [True, False])
+@pytest.mark.parametrize("pred", everyday([True, False], 1))
 def test_cond(pred):
     same_as_jax(two_ways, np.asarray(pred), X, W, axes=(None, 0, None))
 
@@ -52,7 +53,7 @@ def test_cond_on_a_value_that_is_differentiated():
     same_as_jax(f, X, W, axes=(0, 0))
 
 
-@pytest.mark.parametrize("index", [-2, 1, 5])
+@pytest.mark.parametrize("index", everyday([-2, 1, 5], 1))
 def test_switch(index):
     def f(lib, i, x, w):
         branches = [lambda x: x * w, lib.np.sin, lambda x: lib.np.exp(x) * lib.np.sum(w * w)]
@@ -477,11 +478,11 @@ def _doubled(y):
 
 @pytest.mark.parametrize(
     "f",
-    [
+    everyday([
         lambda y: lax.cond(lax.axis_index("a") > 1, swnp.sin, _doubled, y),
         lambda y: lax.cond(lax.axis_index("a") > 1, lambda y: lax.psum(y * y, "a"), _doubled, y),
         lambda y: lax.cond(lax.psum(y, "a") > 0, _doubled, lambda y: lax.pmean(y**3, "a"), y),
-    ],
+    ], 1),
 )
 def test_second_derivatives_of_branches_that_have_loops_with_collectives(f):
     """Of the sum of all losses, beside finite differences of the first."""

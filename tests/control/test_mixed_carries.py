@@ -7,6 +7,7 @@ import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise.sharding import AxisType
+from tests.helpers.everyday import everyday
 
 X = np.arange(8, dtype=np.float32)
 STEPS = 3
@@ -76,7 +77,7 @@ INTEGERS = {
 
 @pytest.mark.parametrize("jitted", [False, True], ids=["eager", "jit"])
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=lambda k: k.name)
-@pytest.mark.parametrize("f", FORMS)
+@pytest.mark.parametrize("f", everyday(FORMS, 2))
 def test_integers_beside_sharded_arrays(f, kind, jitted):
     mesh = sw.make_mesh((4,), ("a",), axis_types=(kind,))
     split = sw.NamedSharding(mesh, sw.P("a"))

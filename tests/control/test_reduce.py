@@ -27,7 +27,7 @@ def largest(a, b):
     return lax.select(first, a[0], b[0]), lax.select(first, a[1], b[1])
 
 
-@pytest.mark.parametrize("axes", everyday([(0,), (1,), (1, 0), ()], 2))
+@pytest.mark.parametrize("axes", everyday([(0,), (1,), (1, 0), ()], 1))
 def test_values_and_gradients_are_those_of_jax(axes):
     def ours(x):
         return lax.reduce(x, ZERO, grown(lax), axes)

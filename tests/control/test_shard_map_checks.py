@@ -68,7 +68,7 @@ def in_cond(x):
 @pytest.mark.parametrize("wrap", [lambda f: f, sw.jit], ids=["eager", "jit"])
 @pytest.mark.parametrize(
     ("f", "expected"),
-    [
+    everyday([
         (at_most(3), "3.0 is not below 3"),  # of the second device, the first that fails
         (at_most(13), "14.0 is not below 13"),
         (at_most(16), None),
@@ -77,7 +77,7 @@ def in_cond(x):
         (in_cond, "11.0 is not below 11"),
         (lambda x: sw.jit(at_most(13))(x), "14.0 is not below 13"),
         (lambda x: at_most(60)(lax.psum(x, ("x", "y"))), "68.0 is not below 60"),
-    ],
+    ], 5),
 )
 def test_checks(f, expected, wrap, checked):
     error, y = wrap(checkify.checkify(over(f, checked)))(X)
@@ -123,7 +123,7 @@ def by_place(x):
 @BOTH
 @pytest.mark.parametrize(
     ("f", "expected"),
-    [
+    everyday([
         (own_jvp, "14.0 is not below 13"),
         (own_vjp, "14.0 is not below 13"),
         (sw.checkpoint(at_most(13)), "14.0 is not below 13"),
@@ -134,7 +134,7 @@ def by_place(x):
         (by_place, "6.0 is not below 4"),
         (lambda x: lax.scan(lambda c, r: (c + r.sum(), at_most(13)(r)), 0.0, x)[1],
          "14.0 is not below 13"),
-    ],
+    ], 4),
 )  # fmt: skip
 def test_checks_in_other_functions(f, expected, checked):
     found = sw.jit(checkify.checkify(over(f, checked)))(X)[0].get()
@@ -150,6 +150,7 @@ def test_checks_in_other_functions(f, expected, checked):
     assert found == f"{expected} (`check` failed)"
 
 
+@pytest.mark.sweep
 @BOTH
 def test_the_first_device_tells_as_in_jax(checked):
     def run(lib, check, checks, mesh, spec):
@@ -249,7 +250,7 @@ def difference_of_sums(x):
 @pytest.mark.parametrize("wrap", [lambda f: f, sw.jit], ids=["eager", "jit"])
 @pytest.mark.parametrize(
     ("f", "op", "operands", "results"),
-    [
+    everyday([
         (lambda x: jnp.log(lax.pmax(x, "x") - lax.psum(x, "x")) * 2, "log", "f32[2,1]", "f32[2,1]"),
         (lambda x: sw.jit(lambda x: jnp.sqrt(x - lax.psum(x, "y")))(x), "sqrt", "f32[2,1]",
          "f32[2,1]"),
@@ -258,7 +259,7 @@ def difference_of_sums(x):
          "f32[2,1]", "f32[2,1]"),
         (lambda x: sw.jit(lambda x: jnp.sqrt(x - TABLE))(x), "sqrt", "f32[2,1]", "f32[2,1]"),
         (difference_of_sums, "psum", "~f32[2,1]", "~f32[2,1]"),
-    ],
+    ], 4),
 )  # fmt: skip
 def test_the_op_that_gave_a_nan_is_found(f, op, operands, results, wrap, checked):
     outs = P(None, "y") if f is difference_of_sums else P("x", "y")

@@ -11,6 +11,7 @@ from shardwise.experimental import io_callback
 from shardwise.sharding import Mesh
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import message
+from tests.helpers.everyday import everyday
 from tests.helpers.same_as_jax import close
 
 MESH = Mesh(np.array(sw.devices()).reshape(4, 2), ("x", "y"))
@@ -297,7 +298,7 @@ DRAWS = {
 }
 
 
-@pytest.mark.parametrize("name", DRAWS)
+@pytest.mark.parametrize("name", everyday(DRAWS, 2))
 def test_draws_of_a_key_for_each_device(name, over):
     draw = DRAWS[name]
     run = over(lambda k: draw(sw.random, k[0, 0])[None, None], outs=P("x", "y"))

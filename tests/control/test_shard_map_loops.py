@@ -10,6 +10,7 @@ from shardwise._src.core.checker import check_program
 from shardwise.sharding import Mesh
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import fails
+from tests.helpers.everyday import everyday
 from tests.helpers.same_as_jax import close
 
 GRID = Mesh(np.array(sw.devices()).reshape(4, 2), ("x", "y"))
@@ -33,7 +34,7 @@ LOOPS = {
 }
 
 
-@pytest.mark.parametrize("name", LOOPS)
+@pytest.mark.parametrize("name", everyday(LOOPS, 2))
 def test_as_a_map_gives_it(name):
     f = LOOPS[name]
     parts = X.reshape(4, 2, 2, 2).transpose(0, 2, 1, 3)

@@ -13,6 +13,7 @@ from shardwise import nn
 from shardwise._src.core.fused import is_plain, one_program
 from shardwise._src.running.eager import EAGER
 from tests.helpers.errors import COPY
+from tests.helpers.everyday import everyday
 
 VECTOR = np.linspace(-2, 3, 6, dtype=np.float32)
 MATRIX = VECTOR.reshape(2, 3)
@@ -47,7 +48,7 @@ def as_written(fun, *args):
     return sw.jit(fun)(*args)
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", everyday(CALLS, 10))
 def test_it_is_one_program_of_the_same_values(name, monkeypatch):
     x, m = jnp.asarray(VECTOR), jnp.asarray(MATRIX)
     expected = as_written(CALLS[name], x, m)

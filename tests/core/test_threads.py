@@ -23,6 +23,7 @@ from shardwise._src.running.eager import EAGER
 from shardwise._src.transforms import stage
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.everyday import everyday
 
 THREADS, ROUNDS = 8, 12
 V = np.linspace(0.1, 1.0, 5, dtype=np.float32)
@@ -86,6 +87,7 @@ def transformed(fun, step):
     return ways[step % len(ways)]()
 
 
+@pytest.mark.sweep
 def test_threads_trace_the_same_and_different_functions():
     def work(i):
         for step in range(ROUNDS):
@@ -114,6 +116,7 @@ def test_threads_do_not_see_each_others_context():
     assert all(together(work))
 
 
+@pytest.mark.sweep
 def test_caches_are_emptied_while_they_are_used(monkeypatch):
     """Caches that are full all the time, and cleared besides."""
     monkeypatch.setattr(bodies, "RECIPES", 2)
@@ -161,6 +164,7 @@ def test_threads_make_equal_types_specs_and_meshes_the_same_object():
     assert all(together(work))
 
 
+@pytest.mark.sweep
 def test_threads_clear_everything_while_others_compute():
     """Jit, grad, vmap and scan, eager ops and shardings, beside `clear_caches` in every thread."""
     mesh = Mesh(np.array(sw.devices()).reshape(4, 2), ("x", "y"))
@@ -189,6 +193,7 @@ class Refused(Exception):
     pass
 
 
+@pytest.mark.sweep
 def test_an_exception_within_a_trace_is_that_threads_own():
     @sw.jit
     def shared(x, k):
@@ -315,7 +320,9 @@ def test_functions_made_anew_find_what_is_cached():
     assert _caches() == before
 
 
-@pytest.mark.parametrize("transform", [sw.jit, sw.grad, sw.vmap, lambda f: sw.jit(sw.grad(f))])
+@pytest.mark.parametrize(
+    "transform", everyday([sw.jit, sw.grad, sw.vmap, lambda f: sw.jit(sw.grad(f))], 1)
+)
 def test_transforms_of_functions_made_anew_leave_nothing(transform):
     x = np.ones(2, np.float32)[0] if transform is not sw.vmap else V
 

@@ -46,6 +46,7 @@ def test_a_scalar(has_aux):
     close(sw.grad(lambda p: f(OURS, p))(5.0), np.float32(1.5 * 5**0.5))
 
 
+@pytest.mark.sweep
 def test_a_tree_and_the_guess_has_no_derivative():
     def f(lib, a, b):
         def residual(x):

@@ -29,7 +29,7 @@ TOOL = Path(__file__).resolve().parents[2] / "tools" / "collectives_table.py"
 OTHERS = ("share", "shared_sum")  # of gradients by name; no functions that users call
 
 
-@pytest.mark.parametrize(("where", "name", "kind", "number"), everyday(CELLS, 1 / 30))
+@pytest.mark.parametrize(("where", "name", "kind", "number"), everyday(CELLS, 10))
 def test_cell(where, name, kind, number):
     form = [form for form in FORMS if form.name == name][number]
     run, wanted = CONTEXTS[where](form, kind)

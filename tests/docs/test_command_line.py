@@ -79,7 +79,7 @@ def shell(tmp_path_factory):
 ALL = commands(PAGE.read_text())
 
 
-@pytest.mark.parametrize(("command", "output"), everyday(ALL, 1 / 2))
+@pytest.mark.parametrize(("command", "output"), everyday(ALL, 1))
 def test_commands_print_what_stands_there(command, output, shell):
     if "describe" in command or "save.py" in command:
         pytest.importorskip("tensorstore")

@@ -74,7 +74,7 @@ def test_blocks_keep_their_lines_and_know_their_output():
 @pytest.mark.parametrize(
     "path",
     everyday(
-        [p for p in DOCUMENTS if "```python\n" in p.read_text() and p.parent != ERRORS], 1 / 2
+        [p for p in DOCUMENTS if "```python\n" in p.read_text() and p.parent != ERRORS], 1
     ),
     ids=lambda p: str(p.relative_to(ROOT)),
 )

@@ -168,11 +168,13 @@ def test_scipy_knows_arrays_of_jax(texts):
     assert evaluated(texts, "scipy", "alias") == dict.fromkeys(texts, "")
 
 
+@pytest.mark.sweep
 def test_what_scipy_gives_as_arrays_of_numpy():
     found = evaluated(SCIPY_TO_NUMPY, "scipy")
     assert found == dict.fromkeys(SCIPY_TO_NUMPY, "AssertionError: an array of NumPy")
 
 
+@pytest.mark.sweep
 def test_what_scipy_changes_in_place():
     texts = SCIPY_REFUSED
     assert evaluated(texts, "scipy", "alias") == dict.fromkeys(texts, IN_PLACE)

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.everyday import everyday
+
 PROGRAMS = Path(__file__).with_name("programs")
 ROOT = Path(__file__).parents[2]
 NEEDS = {
@@ -95,7 +97,7 @@ def test_what_agrees():
         agree("mean 100001", "mean 100000", "blackjax_nuts")
 
 
-@pytest.mark.parametrize("name", NEEDS)
+@pytest.mark.parametrize("name", everyday(NEEDS, 2))
 def test_as_with_jax(name):
     missing = [n for n in ("jax", *NEEDS[name]) if importlib.util.find_spec(n) is None]
     if missing:

@@ -123,6 +123,7 @@ def test_the_end_of_the_input_lets_the_program_go_on() -> None:
     assert session.answers()[1] == "end of input: the program goes on"
 
 
+@pytest.mark.sweep
 def test_processes_that_nobody_sits_at() -> None:
     code = (
         "import shardwise as sw\n"

@@ -87,6 +87,7 @@ def test_it_runs_over_eight_devices(whole):
     assert all(np.isfinite(leaf).all() for leaf in saved.values())
 
 
+@pytest.mark.sweep
 def test_one_device_gives_the_same_numbers(whole, cache, tmp_path):
     output = run(cache, "--save", tmp_path / "run.npz", "--mesh", "1x1", *SMALL)
     assert "one device: nothing to compare the step with" in output
@@ -94,6 +95,7 @@ def test_one_device_gives_the_same_numbers(whole, cache, tmp_path):
         np.testing.assert_allclose(leaf, whole[1][name], rtol=1e-2, atol=2e-4, err_msg=name)
 
 
+@pytest.mark.sweep
 def test_a_stopped_run_continues_to_the_same_end(cache, tmp_path):
     whole, path = tmp_path / "whole.npz", tmp_path / "run.npz"
     words = [whole, path, "--mesh", "4x2", *SMALL]
@@ -108,6 +110,7 @@ def test_a_stopped_run_continues_to_the_same_end(cache, tmp_path):
         np.testing.assert_array_equal(leaf, wanted[name], err_msg=name)
 
 
+@pytest.mark.sweep
 def test_other_settings_than_the_saved_ones_are_refused(whole, cache, tmp_path):
     path = tmp_path / "run.npz"
     run(cache, "--save", path, "--mesh", "1x1", *SMALL, code=STOP_AT_STEP_5, status=130)

@@ -115,6 +115,7 @@ def test_each_way_has_the_losses_of_one_device_and_its_own_collectives(models, c
 KINDS = ("all-reduce", "all-gather")
 
 
+@pytest.mark.sweep
 def test_two_ways_at_once(models, config, plain):
     ours = models[1]
     mesh = Mesh(DEVICES.reshape(4, 2), ("data", "model"))
@@ -124,6 +125,7 @@ def test_two_ways_at_once(models, config, plain):
     assert share < 1 / 4
 
 
+@pytest.mark.sweep
 def test_shardings_in_types(models, config, plain):
     """Over an Explicit axis nothing is sent that the program does not say."""
     ours = models[1]
@@ -164,6 +166,7 @@ def test_it_takes_fewer_lines():
     assert 0 < ours < theirs
 
 
+@pytest.mark.sweep
 def test_it_runs():
     done = subprocess.run(
         [sys.executable, "-W", "error", str(EXAMPLES / "gpt_named.py"), "data parallel"],

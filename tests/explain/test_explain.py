@@ -11,6 +11,7 @@ import shardwise.numpy as jnp
 from shardwise import explain, lax
 from shardwise.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.everyday import everyday
 
 MESH = Mesh(np.array(sw.devices("cpu")[:8]).reshape(4, 2), ("x", "y"))
 
@@ -153,7 +154,7 @@ def test_buffers_fill_the_memory_of_temporaries():
     assert temporaries[0].line in {line_of(layers, "z @ v"), line_of(layers, "h @ w)")}
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", everyday(CASES, 2))
 def test_described_devices_give_the_same(name):
     f, args, _ = CASES[name]
     if name in ("a constraint", "what a map asks for"):
@@ -166,6 +167,7 @@ def test_described_devices_give_the_same(name):
     assert here.computation == elsewhere.computation
 
 
+@pytest.mark.sweep
 def test_thousands_of_described_devices():
     mesh = AbstractMesh((1024, 8), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
     args = [

@@ -135,7 +135,7 @@ def in_hlo(f, args):
     return found, compiled.memory_analysis()
 
 
-@pytest.mark.parametrize("name", everyday(PROGRAMS, 6, "reports of real programs"))
+@pytest.mark.parametrize("name", everyday(PROGRAMS, 3, "reports of real programs"))
 def test_a_report_is_of_what_runs(name):
     f, args = PROGRAMS[name]
     report = explain(f)(*args)
@@ -152,7 +152,7 @@ def test_a_report_is_of_what_runs(name):
         assert c.axes is not None, c
 
 
-@pytest.mark.parametrize("name", everyday(PROGRAMS, 6, "causes in real programs"))
+@pytest.mark.parametrize("name", everyday(PROGRAMS, 3, "causes in real programs"))
 def test_every_cause_names_what_splits(name):
     f, args = PROGRAMS[name]
     for c in explain(f)(*args).communication:

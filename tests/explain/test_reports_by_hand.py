@@ -12,6 +12,7 @@ import shardwise.numpy as jnp
 from shardwise import explain, lax
 from shardwise.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.everyday import everyday
 
 MESH = Mesh(np.array(sw.devices("cpu")[:8]).reshape(4, 2), ("x", "y"))
 
@@ -241,7 +242,7 @@ FACTORS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", FACTORS)
+@pytest.mark.parametrize("name", everyday(FACTORS, 4))
 def test_what_ops_are_made_of_is_of_the_users_line(name):
     f = FACTORS[name]
 

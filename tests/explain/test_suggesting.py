@@ -40,6 +40,7 @@ def found():
     return explain.suggest(STEP, (WEIGHTS, struct(512, 64)), MESH, keep=4)
 
 
+@pytest.mark.sweep
 def test_the_best_is_no_worse_than_what_a_person_writes(found):
     by_hand = reported(MESH, P(None, "model"), P("model", None), P("data", None))
     best = found[0].report

@@ -9,6 +9,7 @@ import shardwise.numpy as jnp
 from shardwise import export
 from shardwise._src.base.errors import InconclusiveDimensionOperation
 from shardwise._src.export.dims import bounds, max_dim, min_dim
+from tests.helpers.everyday import everyday
 
 A, B = export.symbolic_shape("a, b")
 X = sw.ShapeDtypeStruct((A, B), np.float32)
@@ -41,7 +42,7 @@ CASES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", everyday(CASES, 8))
 def test_sizes_of_calls(name):
     fun = CASES[name]
     made = export.export(sw.jit(lambda x: fun(x, *x.shape)))(X)

@@ -11,6 +11,7 @@ import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import export, lax, nn
 from shardwise._src.export.dims import InconclusiveDimensionOperation
+from tests.helpers.everyday import everyday
 
 A, B = export.symbolic_shape("a, b", constraints=["a >= 2", "b >= 8"])
 SIZES = {"a": 4, "b": 9}, {"a": 2, "b": 8}
@@ -115,7 +116,7 @@ def same(got, want):
         np.testing.assert_allclose(np.asarray(g), np.asarray(w), rtol=2e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", everyday(CASES, 10))
 def test_sizes_of_calls(name):
     fun, *types = CASES[name]
     jitted = sw.jit(fun)

@@ -15,6 +15,7 @@ from jax.experimental.sparse import linalg as their_linalg
 import shardwise as sw
 from shardwise.experimental import sparse
 from shardwise.experimental.sparse import linalg
+from tests.helpers.everyday import everyday
 
 M = np.array([[1, 0, 2, 0], [0, 0, 0, 3], [4, 5, 0, 0]], np.float32)
 D = np.arange(12, dtype=np.float32).reshape(4, 3) - 4
@@ -82,7 +83,7 @@ def bound(name: str) -> tuple[Any, Any]:
     return tuple([partial(attrgetter(name)(home).bind, **params) for home in homes])  # type: ignore
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", everyday(CASES, 18))
 def test_values_programs_and_derivatives(name: str):
     args, _, smooth = CASES[name]
     ours, reference = bound(name)

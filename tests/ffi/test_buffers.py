@@ -53,7 +53,7 @@ def test_trees(wrap):
 
 
 @pytest.mark.parametrize(
-    ("method", "axes"), everyday(product(METHODS, [(0, 0), (1, None)]), 3)
+    ("method", "axes"), everyday(product(METHODS, [(0, 0), (1, None)]), 5)
 )
 def test_vmap_as_jax(method, axes):
     found = []

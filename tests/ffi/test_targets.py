@@ -99,6 +99,7 @@ def test_what_xla_refuses_does_no_harm(kernels):
 # -- build_and_load --
 
 
+@pytest.mark.sweep
 def test_libraries_are_compiled_once(compiler, tmp_path):
     flags = ["-DFACTOR=3", "-O0"]
     library = build_and_load(SOURCE, {"thrice_x": "Scale"}, flags=flags, folder=tmp_path)
@@ -119,6 +120,7 @@ def test_libraries_are_compiled_once(compiler, tmp_path):
     assert [f.stat().st_mtime_ns for f in tmp_path.iterdir()] == [before]
 
 
+@pytest.mark.sweep
 def test_a_changed_header_is_seen(compiler, tmp_path):
     source = tmp_path / "scale.cc"
     source.write_text('#include "factor.h"\n' + SOURCE)

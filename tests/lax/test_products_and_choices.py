@@ -24,6 +24,7 @@ def same(found, wanted, tolerance=1e-4):
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.sweep
 def test_ragged_rows():
     f = lambda lib: lambda x, y: lib.lax.ragged_dot(x, y, GROUPS)  # noqa: E731
     same(f(sw)(LHS, RHS), f(jax)(LHS, RHS))

@@ -23,7 +23,7 @@ def cube(types):
     return Mesh(np.array(sw.devices()).reshape(2, 2, 2), ("x", "y", "z"), axis_types=types)
 
 
-@pytest.mark.parametrize(("given", "within", "wanted"), everyday(PLACES, 4))
+@pytest.mark.parametrize(("given", "within", "wanted"), everyday(PLACES, 2))
 def test_values_go_from_place_to_place(given, within, wanted):
     mesh = Mesh(np.array(sw.devices()[:6]).reshape(3, 2), ("x", "y"))
     given, within, wanted = [NamedSharding(mesh, spec) for spec in (given, within, wanted)]

@@ -45,7 +45,7 @@ def printed(source):
     return done.stdout if done.returncode == 0 else ""
 
 
-@pytest.mark.parametrize("name", everyday(PROGRAMS, 1 / 8))
+@pytest.mark.parametrize("name", everyday(PROGRAMS, 1))
 def test_jax_needs_the_mend(name):
     program, right = PROGRAMS[name]
     source = PRELUDE.replace("shardwise as jax", "jax").replace("shardwise", "jax") + program

@@ -151,7 +151,7 @@ def wrong_arguments():
     yield from [(a, 9, 9), (a, [1, 2, 3]), (key, (3,), "text"), (key, (2, 2), object())]
 
 
-@pytest.mark.parametrize("name", everyday(functions(), 1 / 8))
+@pytest.mark.parametrize("name", everyday(functions(), 42))
 def test_no_function_buries_the_users_line(name):
     space, _, last = name.rpartition(".")
     fun = getattr(import_module(f"shardwise.{space}"), last)

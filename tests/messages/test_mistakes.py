@@ -19,6 +19,7 @@ import pytest
 
 import shardwise as sw
 from shardwise._src.messages.source import is_own
+from tests.helpers.everyday import everyday
 from tests.messages.mistakes import MISTAKES
 
 MESSAGES = Path(__file__).with_name("mistakes.txt")
@@ -88,7 +89,7 @@ def test_write():
     MESSAGES.write_text("\n\n".join(rows) + "\n")
 
 
-@pytest.mark.parametrize("name", MISTAKES)
+@pytest.mark.parametrize("name", everyday(MISTAKES, 141))
 def test_the_message_is_short_of_frames_and_as_it_was(name, messages):
     error = raised(name, sw)
     assert error is not None
@@ -99,6 +100,7 @@ def test_the_message_is_short_of_frames_and_as_it_was(name, messages):
     assert shown, "another error is shown above it"
 
 
+@pytest.mark.sweep
 def test_the_class_is_what_users_of_jax_catch():
     jax = pytest.importorskip("jax")
     unlike = {}

@@ -69,6 +69,7 @@ def resolve(name: str):
     return found
 
 
+@pytest.mark.sweep
 def test_dotted_names_in_messages_are_full_and_exist():
     names = quoted()
     assert len(names) > 30
@@ -175,6 +176,7 @@ def test_arrays_are_of_one_class():
     assert not isinstance(np.ones(3), jnp.ndarray)
 
 
+@pytest.mark.sweep
 def test_messages_do_not_depend_on_which_names_were_used():
     code = (
         "import shardwise as sw, shardwise.numpy as jnp\n"

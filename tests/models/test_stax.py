@@ -35,7 +35,7 @@ LAYERS = {
 }
 
 
-@pytest.mark.parametrize("name", everyday(LAYERS, 5))
+@pytest.mark.parametrize("name", everyday(LAYERS, 3))
 def test_layers(name):
     found = []
     for lib, root in ((ours, sw), (theirs, jax)):

@@ -93,7 +93,7 @@ def everywhere_by_host(source, values):
     return x
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", everyday(SHAPES, 23))
 @pytest.mark.parametrize("source", PLACES)
 def test_in_memory_that_devices_take_over(source, shape, all_large):
     values = numbers(SHAPES[shape])
@@ -106,7 +106,7 @@ def test_in_memory_that_devices_take_over(source, shape, all_large):
             np.testing.assert_array_equal(part, values[index])
 
 
-@pytest.mark.parametrize("source", everyday(PLACES, 4))
+@pytest.mark.parametrize("source", everyday(PLACES, 1))
 def test_device_to_device(source):
     values = numbers(SHAPES["uneven"])
     x = sw.device_put(values, PLACES[source])
@@ -119,7 +119,7 @@ def test_device_to_device(source):
 PAIRS = list(itertools.product(PLACES, PLACES))
 
 
-@pytest.mark.parametrize(("source", "target"), everyday(PAIRS, 1 / 8))
+@pytest.mark.parametrize(("source", "target"), everyday(PAIRS, 3))
 def test_every_way_gives_the_same(source, target):
     for shape in ("even", "few", "empty"):
         values = numbers(SHAPES[shape])
@@ -131,7 +131,7 @@ def test_every_way_gives_the_same(source, target):
 DTYPES = ["bfloat16", "int4", "bool", "float8_e4m3fn", "complex64", "uint16"]
 
 
-@pytest.mark.parametrize("name", DTYPES)
+@pytest.mark.parametrize("name", everyday(DTYPES, 1))
 def test_every_dtype(name, all_large):
     values = numbers((9, 6), np.dtype(getattr(ml_dtypes, name, name)))
     for source, target in [("both", "three"), ("three", "other"), ("one", "rows"), ("all", "one")]:
@@ -160,7 +160,7 @@ def test_keys_go_anywhere(all_large):
             np.testing.assert_array_equal(np.asarray(sw.random.key_data(y)), expected)
 
 
-@pytest.mark.parametrize("kind", ["pinned_host", "unpinned_host"])
+@pytest.mark.parametrize("kind", everyday(["pinned_host", "unpinned_host"], 1))
 def test_kinds_of_memory(kind, all_large):
     values = numbers((9, 6))
     for source, target in [("both", "three"), ("rows", "columns"), ("one", "half")]:
@@ -202,6 +202,7 @@ def test_what_is_chosen():
     assert transfer.strategy(bits, PLACES["columns"]) == "program"
 
 
+@pytest.mark.sweep
 def test_on_accelerators_no_host_is_visited(monkeypatch):
     monkeypatch.setattr(Array, "_is_on_cpu", lambda self: False)
     x = sw.device_put(np.ones((512, 512), np.float32), PLACES["both"])

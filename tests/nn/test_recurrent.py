@@ -9,6 +9,7 @@ from jax.experimental import rnn as theirs
 
 import shardwise as sw
 from shardwise.experimental import rnn as ours
+from tests.helpers.everyday import everyday
 
 SIZES = 3, 4, 2  # of inputs, of states, number of layers
 
@@ -39,7 +40,7 @@ def total(outs):
     return sum([(o**2).sum() for o in outs])
 
 
-@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("bidirectional", everyday([False, True], 1))
 def test_values(bidirectional):
     (x, h, c, w, n), rest, reference = pair(bidirectional)
     np.testing.assert_allclose(
@@ -59,7 +60,7 @@ def test_values(bidirectional):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("bidirectional", everyday([False, True], 1))
 def test_derivatives(bidirectional):
     (x, h, c, w, n), rest, reference = pair(bidirectional)
     run = sw.jit(lambda *a: ours.lstm(*a, *rest))

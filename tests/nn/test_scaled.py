@@ -46,7 +46,7 @@ def configs(mode, scale=None):
     return [nn.get_scaled_dot_general_config(mode, scale) for _ in range(3)]
 
 
-@pytest.mark.parametrize("mode", FORMATS)
+@pytest.mark.parametrize("mode", everyday(FORMATS, 1))
 def test_values(mode):
     scale = np.array([0.5], F32) if mode == "nvfp4" else None
     got = nn.scaled_dot_general(LHS, RHS, NUMBERS, configs=configs(mode, scale))
@@ -57,6 +57,7 @@ def test_values(mode):
     np.testing.assert_allclose(np.asarray(half, F32), wanted, rtol=0.02, atol=0.1)
 
 
+@pytest.mark.sweep
 def test_numbers_beside_the_middle_are_rounded_once():
     x = np.zeros((1, 32), F32)
     x[0, :6] = 6, 2.5000002, -0.25000003, 0.2500001, 2.5, 5.000001
@@ -65,7 +66,7 @@ def test_numbers_beside_the_middle_are_rounded_once():
     assert got[0, :6].tolist() == [6, 3, -0.5, 0.5, 2, 6]
 
 
-@pytest.mark.parametrize("mode", FORMATS)
+@pytest.mark.parametrize("mode", everyday(FORMATS, 2))
 def test_derivatives(mode):
     """Those of a product of what is left of the operands, for cotangents that are left."""
     ct = RNG.standard_normal((3, 32, 32)).astype(F32)
@@ -161,7 +162,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "shape", "axis"), everyday(CASES, 3))
+@pytest.mark.parametrize(("name", "shape", "axis"), everyday(CASES, 1))
 def test_orthogonal(name, shape, axis):
     ours, theirs = [getattr(lib, name)(2.0, axis) for lib in (initializers, jax.nn.initializers)]
     got, wanted = ours(random.key(0), shape), theirs(jax.random.key(0), shape)

@@ -104,12 +104,12 @@ m.einsum("ij,jj->i", a, sq)
 """
 
 
-@pytest.mark.parametrize("expression", everyday(cases(PRODUCTS), 1 / 3))
+@pytest.mark.parametrize("expression", everyday(cases(PRODUCTS), 13))
 def test_products_are_those_of_jax(expression):
     compare(expression)
 
 
-@pytest.mark.parametrize("expression", everyday(cases(EINSUMS), 1 / 2))
+@pytest.mark.parametrize("expression", everyday(cases(EINSUMS), 5))
 def test_einsum_is_that_of_jax(expression):
     compare(expression)
 
@@ -172,7 +172,7 @@ m.vecdot(a, a); m.matvec(a, v)
 """
 
 
-@pytest.mark.parametrize("expression", everyday(cases(GRADIENTS), 1 / 3))
+@pytest.mark.parametrize("expression", everyday(cases(GRADIENTS), 2))
 def test_gradients_are_those_of_jax(expression):
     def loss(module, asarray):
         found = names(module, asarray)

@@ -7,6 +7,7 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as jnp
+from tests.helpers.everyday import everyday
 
 SPECIAL = np.array([0.0, -0.0, 1.0, -2.5, 3.0, np.inf, -np.inf, np.nan], np.float32)
 X, Y = (half.ravel() for half in np.meshgrid(SPECIAL, SPECIAL, indexing="ij"))
@@ -32,12 +33,12 @@ def assert_as_jax(f, *args):
         np.testing.assert_allclose(np.asarray(got), np.asarray(wanted), rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["floor_divide", "remainder", "fmod", "divide"])
+@pytest.mark.parametrize("name", everyday(["floor_divide", "remainder", "fmod", "divide"], 1))
 def test_quotients(name):
     assert_as_jax(lambda jnp, x, y: getattr(jnp, name)(x, y), X, Y)
 
 
-@pytest.mark.parametrize("part", [0, 1])
+@pytest.mark.parametrize("part", everyday([0, 1], 1))
 def test_divmod(part):
     assert_as_jax(lambda jnp, x, y: jnp.divmod(x, y)[part], X, Y)
 
@@ -46,7 +47,7 @@ def test_kron():
     assert_as_jax(lambda jnp, x, y: jnp.kron(x, y), SPECIAL, np.stack([SPECIAL, SPECIAL[::-1]]))
 
 
-@pytest.mark.parametrize("size", [3, 12])
+@pytest.mark.parametrize("size", everyday([3, 12], 1))
 def test_unique_of_a_size(size):
     x = np.concatenate([SPECIAL, SPECIAL[2:5]])
     assert_as_jax(lambda jnp, x: jnp.unique(x, size=size), x)

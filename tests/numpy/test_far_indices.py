@@ -6,11 +6,12 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as snp
 from shardwise._src.base.config import enable_x64
+from tests.helpers.everyday import everyday
 
 FAR = np.array([3_000_000_000, 2, 2**32 - 1, 7, 0], np.uint32)
 
 
-@pytest.mark.parametrize("bits", [32, 64])
+@pytest.mark.parametrize("bits", everyday([32, 64], 1))
 @pytest.mark.parametrize("mode", ["clip", "fill"])
 def test_unsigned_indices_beyond_the_signed_ones(mode, bits):
     """They are out of bounds at the end, not negative."""

@@ -8,6 +8,7 @@ import shardwise.numpy as snp
 from shardwise import lax
 from shardwise.sharding import AxisType, Mesh, NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.everyday import everyday
 from tests.helpers.placed import DEVICES, MESH, PLACES
 
 EXPLICIT = MESH.update(axis_types=(AxisType.Explicit, AxisType.Explicit))
@@ -36,7 +37,7 @@ LIKE = {
 }
 
 
-@pytest.mark.parametrize("name", LIKE)
+@pytest.mark.parametrize("name", everyday(LIKE, 7))
 @pytest.mark.parametrize("where", WHERE)
 def test_place(where, name):
     make, value = LIKE[name]

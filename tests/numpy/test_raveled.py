@@ -32,6 +32,7 @@ def test_without_leaves():
     assert flat.shape == (0,) and flat.dtype == np.float32 and unravel(flat) == {"none": ()}
 
 
+@pytest.mark.sweep
 def test_places_and_derivatives():
     x = np.linspace(-1, 1, 14).reshape(7, 2)
     everywhere(lambda x, y: ravel_pytree((x * 2, [y]))[0] ** 2, x, x[0])

@@ -70,7 +70,7 @@ NUMPY_INSTEAD = {
 }
 
 
-@pytest.mark.parametrize("name", everyday(UNARY, 1 / 3))
+@pytest.mark.parametrize("name", everyday(UNARY, 10))
 def test_unary(name):
     cases = [(x,) for key, x in SAMPLES.items() if key != NUMPY_INSTEAD.get(name)]
     tolerance = 20.0 if name in ("arccosh", "arctanh", "expm1") else 1.0
@@ -121,7 +121,7 @@ STRONG_IN_JAX = {"logaddexp2", "hypot", "heaviside", "gcd", "lcm"}
 SHIFTS = {"left_shift", "right_shift"}
 
 
-@pytest.mark.parametrize("name", everyday(BINARY, 1 / 5))
+@pytest.mark.parametrize("name", everyday(BINARY, 2))
 def test_binary(name):
     cases = [pair(p) for p in PAIRS if p != NUMPY_INSTEAD.get(name)]
     if name in SHIFTS:
@@ -139,7 +139,7 @@ def _whole(case):
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 
 
-@pytest.mark.parametrize("dtype", everyday(INTEGERS, 2))
+@pytest.mark.parametrize("dtype", everyday(INTEGERS, 1))
 def test_integers_to_negative_powers(dtype):
     """The last six bits of the exponent count, as in jax; powers of 0 are 0."""
     with sw.enable_x64(True), jax.enable_x64(True):

@@ -30,7 +30,8 @@ def pulled_back(fun, x, ct):
 
 @pytest.mark.parametrize("name", ["reduce_max", "reduce_min", "reduce_prod"])
 @pytest.mark.parametrize(
-    "values", [[1, 3, 3, 2], [0, 2, 0, 5], [0, 2, 3, 5], [np.nan, 1, 2, 3], [np.inf, np.inf, 0, 1]]
+    "values",
+    everyday([[1, 3, 3, 2], [0, 2, 0, 5], [0, 2, 3, 5], [np.nan, 1, 2, 3], [np.inf, np.inf, 0, 1]], 3),
 )
 def test_gradients_at_ties_zeros_and_nans_are_those_of_jax(name, values):
     x = np.array(values, np.float32)
@@ -44,7 +45,7 @@ CUMULATIVE = ["cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"]
 
 
 @pytest.mark.parametrize(
-    ("name", "reverse"), everyday(itertools.product(CUMULATIVE, [False, True]), 1 / 6)
+    ("name", "reverse"), everyday(itertools.product(CUMULATIVE, [False, True]), 1)
 )
 def test_cumulative_gradients_are_those_of_jax(name, reverse):
     x = np.array([1, 0, 3, 3, 3, 2, 3, 0, 1], np.float32)

@@ -61,7 +61,7 @@ SAMPLERS = ["uniform", "normal", "exponential", "gumbel", "laplace", "logistic",
 DTYPES = ["float32", "float16", "bfloat16"]
 
 
-@pytest.mark.parametrize(("name", "dtype"), everyday(itertools.product(SAMPLERS, DTYPES), 1 / 3))
+@pytest.mark.parametrize(("name", "dtype"), everyday(itertools.product(SAMPLERS, DTYPES), 3))
 def test_samplers_without_parameters(name, dtype):
     close(name, (50,), dtype)
 
@@ -86,6 +86,7 @@ def test_x64():
         equal("categorical", LOGITS)
 
 
+@pytest.mark.sweep
 def test_the_older_form():
     with threefry_partitionable(False), jax.threefry_partitionable(False):
         close("normal", (7,))
@@ -123,11 +124,11 @@ def test_bernoulli():
 
 @pytest.mark.parametrize(
     ("low", "high", "dtype"),
-    [
+    everyday([
         (0, 10, None), (-5, 7, None), (3, 3, None), (-(2**31), 2**31 - 1, None),
         (0, 1000, "uint32"), (0, 256, "uint8"), (-128, 128, "int8"), (-300, 300, "int8"),
         (3, 70, "uint16"),
-    ],
+    ], 2),
 )
 def test_randint(low, high, dtype):
     equal("randint", (40,), low, high, dtype)
@@ -197,6 +198,7 @@ def test_dirichlet():
     close("dirichlet", np.array([1, 2, 3], F32), (20,), ulps=4)
 
 
+@pytest.mark.sweep
 def test_gamma_of_an_array():
     close("loggamma", np.linspace(0.01, 3, 100, dtype=F32), ulps=4)
 
@@ -260,7 +262,7 @@ FITS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "params", "wanted"), everyday(FITS, 1 / 4))
+@pytest.mark.parametrize(("name", "params", "wanted"), everyday(FITS, 3))
 def test_values_and_distribution(name, params, wanted):
     got, theirs = both(name, *params, shape=(5000,), seed=3)
     np.testing.assert_allclose(got, theirs, rtol=8 * np.finfo(F32).eps)
@@ -283,7 +285,7 @@ APPROXIMATE = [  # of jax 0.12, which older ones have not
 ]
 
 
-@pytest.mark.parametrize(("name", "params", "shape", "wanted"), APPROXIMATE)
+@pytest.mark.parametrize(("name", "params", "shape", "wanted"), everyday(APPROXIMATE, 4))
 def test_approximate_numbers(name, params, shape, wanted):
     got = getattr(random, name)(random.key(3), *params, shape, method="approximate")
     np.testing.assert_allclose(got, np.asarray(wanted, got.dtype), rtol=3e-6)
@@ -330,7 +332,7 @@ COUNTS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "params", "wanted"), everyday(COUNTS, 1 / 3))
+@pytest.mark.parametrize(("name", "params", "wanted"), everyday(COUNTS, 1))
 def test_discrete_distribution(name, params, wanted):
     size = 20000
     args = (size, *params) if name == "randint" else (*params, (size,))
@@ -351,6 +353,7 @@ def test_ball_is_inside():
 # -- transforms and shardings --
 
 
+@pytest.mark.sweep
 def test_samplers_under_jit_and_vmap():
     keys = random.split(random.key(0), 3)
     draws = [

@@ -86,7 +86,7 @@ STREAMS = {
 }
 
 
-@pytest.mark.parametrize("impl", STREAMS)
+@pytest.mark.parametrize("impl", everyday(STREAMS, 1))
 def test_streams_of_counters(impl):
     with sw.enable_x64(True):
         key = random.key(2**40 + 42, impl=impl)
@@ -99,7 +99,7 @@ def test_streams_of_counters(impl):
         assert np.asarray(found).ravel().tolist() == wanted
 
 
-@pytest.mark.parametrize("impl", SHARED)
+@pytest.mark.parametrize("impl", everyday(SHARED, 1))
 @pytest.mark.parametrize("partitionable", [True, False])
 def test_streams_of_rbg(impl, partitionable):
     with (
@@ -133,7 +133,7 @@ def mapped(lib, impl):
     ]
 
 
-@pytest.mark.parametrize("impl", SHARED)
+@pytest.mark.parametrize("impl", everyday(SHARED, 1))
 def test_rbg_under_vmap(impl):
     for got, wanted in zip(mapped(sw, impl), mapped(jax, impl), strict=True):
         np.testing.assert_array_equal(got, wanted)
@@ -145,7 +145,7 @@ def test_gamma_draws_by_each_key():
     np.testing.assert_allclose(got, jax.random.gamma(jax.random.key(1, impl="rbg"), a), rtol=1e-5)
 
 
-@pytest.mark.parametrize("impl", SHARED + COUNTERS)
+@pytest.mark.parametrize("impl", everyday(SHARED + COUNTERS, 2))
 def test_bits_do_not_depend_on_the_sharding(impl):
     mesh = Mesh(np.array(sw.devices()[:8]).reshape(2, 4), ("x", "y"))
     key = random.key(4, impl=impl)
@@ -291,7 +291,7 @@ def test_pickles():
 # -- matrices --
 
 
-@pytest.mark.parametrize("method", ["cholesky", "eigh", "svd"])
+@pytest.mark.parametrize("method", everyday(["cholesky", "eigh", "svd"], 2))
 def test_multivariate_normal(method):
     mean = np.array([[1.0, 2, 3], [0, 0, 0]], np.float32)
     cov = np.array([[2, 0.5, 0], [0.5, 1, 0.2], [0, 0.2, 3]], np.float32)
@@ -321,7 +321,7 @@ def test_wrong_normals():
     )
 
 
-@pytest.mark.parametrize(("n", "m"), [(3, None), (3, 5), (5, 3), (0, 2)])
+@pytest.mark.parametrize(("n", "m"), everyday([(3, None), (3, 5), (5, 3), (0, 2)], 1))
 @pytest.mark.parametrize("dtype", ["float32", "complex64"])
 def test_orthogonal(n, m, dtype):
     got = np.asarray(random.orthogonal(random.key(1), n, (2,), dtype, m))

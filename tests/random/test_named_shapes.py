@@ -74,7 +74,7 @@ def test_all_samplers_are_here():
     assert found - {"multinomial"} == {*SAMPLERS}
 
 
-@pytest.mark.parametrize("name", everyday(SAMPLERS, 8))
+@pytest.mark.parametrize("name", everyday(SAMPLERS, 3))
 def test_each_index_has_the_numbers_of_its_own_key(name):
     draw = SAMPLERS[name]
     found = sw.vmap(lambda _: draw(KEY, NamedShape(5, i=4)), axis_name="i")(np.arange(4))
@@ -85,7 +85,9 @@ def test_each_index_has_the_numbers_of_its_own_key(name):
 
 
 @pytest.mark.parametrize(
-    "resources", [{}, {"i": ("y", "x")}, {"i": SerialLoop(4)}, {"i": ("y", SerialLoop(2))}], ids=str
+    "resources",
+    everyday([{}, {"i": ("y", "x")}, {"i": SerialLoop(4)}, {"i": ("y", SerialLoop(2))}], 1),
+    ids=str,
 )
 @pytest.mark.parametrize("name", ["bits", "normal", "gamma"])
 def test_numbers_do_not_depend_on_what_an_axis_runs_over(name, resources):
@@ -115,6 +117,7 @@ def test_over_axes_of_a_mesh(check_vma):
     np.testing.assert_array_equal(two, [random.normal(key, ()) for key in keys])
 
 
+@pytest.mark.sweep
 @settings(max_examples=8, deadline=None)
 @given(
     shape=st.lists(st.integers(0, 4), max_size=2).map(tuple), size=st.sampled_from([1, 2, 4, 8]),

@@ -14,6 +14,7 @@ import shardwise.numpy as np_
 from shardwise import lax
 from shardwise.ad_checkpoint import saved_residuals
 from tests.helpers.errors import message as refused
+from tests.helpers.everyday import everyday
 from tests.helpers.refs import X, both, here, same
 
 # -- checkpoint --
@@ -47,7 +48,7 @@ def rematted(lib, xp, wrap):
     return f
 
 
-@pytest.mark.parametrize("policy", [None, "dots_saveable"])
+@pytest.mark.parametrize("policy", everyday([None, "dots_saveable"], 1))
 @pytest.mark.parametrize("transform", [
     sw.grad, lambda f: sw.jit(sw.vmap(sw.grad(f))), lambda f: lambda x: sw.jvp(f, (x,), (x * 2,)),
 ], ids=["grad", "vmap_grad", "jvp"])  # fmt: skip

@@ -218,7 +218,7 @@ def test_a_function_is_staged_once():
 # --------------------------------------------------------------------- what is kept
 
 
-@pytest.mark.parametrize("policy", everyday(POLICIES, 1 / 2), ids=lambda p: p[0] if p else "None")
+@pytest.mark.parametrize("policy", everyday(POLICIES, 3), ids=lambda p: p[0] if p else "None")
 @pytest.mark.parametrize("name", ["layers", "scanned", "called"])
 def test_as_many_residuals_as_jax_keeps(name, policy):
     def kept(lib, find):
@@ -236,7 +236,8 @@ def test_as_many_residuals_as_jax_keeps(name, policy):
     check_program(sw.jit(sw.grad(f, (0, 1))).trace(W, X).program)
 
 
-@pytest.mark.parametrize("policy", [("dots_saveable",), ("save_only_these_names", "first")],
+@pytest.mark.parametrize("policy",
+                         everyday([("dots_saveable",), ("save_only_these_names", "first")], 1),
                          ids=lambda p: p[0])
 def test_what_is_saved_in_a_branch(policy):
     policy = policy_in(OURS, policy)
@@ -291,7 +292,7 @@ def test_policies_with_equal_names_are_one():
 # ----------------------------------------------------------------------- offloading
 
 
-@pytest.mark.parametrize("name", ["layers", "scanned", "chosen"])
+@pytest.mark.parametrize("name", everyday(["layers", "scanned", "chosen"], 1))
 def test_offloading(name):
     policy = checkpoint_policies.save_and_offload_only_these_names(
         names_which_can_be_saved=["second"], names_which_can_be_offloaded=["first"],

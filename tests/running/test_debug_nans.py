@@ -13,6 +13,7 @@ import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax
 from tests.helpers.beside_jax import ours
+from tests.helpers.everyday import everyday
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ def g(x: Any) -> Any:
     return jnp.var(x)  # again
 
 
-@pytest.mark.parametrize("spec", [None, (), ("x",), (("x", "y"),)])
+@pytest.mark.parametrize("spec", everyday([None, (), ("x",), (("x", "y"),)], 2))
 @pytest.mark.parametrize("size", [8, 5])
 def test_a_jitted_function(nans: None, spec: Any, size: int) -> None:
     zeros, ones = np.zeros(size, np.float32), np.ones(size, np.float32)

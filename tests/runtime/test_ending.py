@@ -16,6 +16,7 @@ import shardwise.numpy as jnp
 from shardwise._src.distributed import stacks
 from shardwise._src.runtime import ending
 from shardwise.testing import run_processes
+from tests.helpers.everyday import everyday
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 START = """
@@ -53,13 +54,13 @@ def run(program, devices=1):
 
 @pytest.mark.parametrize(
     ("program", "devices"),
-    [
+    everyday([
         ("y = long(on[0])", 1),
         ("long(on[0])", 1),
         ("long(on[0]); del long; sw.clear_caches()", 1),
         ("long(on[1])", 8),
         ("kept = []; threading.Thread(target=lambda: kept.append(long(on[1]))).start()", 8),
-    ],
+    ], 1),
 )
 def test_the_end_waits(program, devices):
     done = run(program, devices)
@@ -123,11 +124,11 @@ time.sleep(0.3)
 """
 
 
-@pytest.mark.parametrize("body", [
+@pytest.mark.parametrize("body", everyday([
     "y * 2 + 1", "long(y).block_until_ready()",
     "sw.device_put(np.asarray(y), on[1].device)",
     "sw.pure_callback(lambda v: v + 1, y, y)",
-])  # fmt: skip
+], 1))  # fmt: skip
 def test_daemon_threads_that_compute_are_ended(body):
     """Python would end them within XLA, for which C++ ends the process: status 134."""
     done = run(DAEMONS.replace("BODY", body), 8)

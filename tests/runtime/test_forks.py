@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.everyday import everyday
+
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no os.fork")
 ROOT = Path(__file__).resolve().parent.parent.parent
 PREAMBLE = """
@@ -81,6 +83,7 @@ def run(code, seconds=90):
     return done.stdout
 
 
+@pytest.mark.sweep
 def test_every_use_raises():
     code = """
         warnings.simplefilter("ignore")
@@ -151,7 +154,7 @@ def test_a_warning_where_it_happens_and_once():
     assert run(code).splitlines() == [f"<string> {WARNED}"]
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("method", everyday(["fork", "spawn", "forkserver"], 1))
 def test_multiprocessing(method, tmp_path):
     (tmp_path / "work.py").write_text(textwrap.dedent("""
         def double(n):
@@ -185,6 +188,7 @@ def test_multiprocessing(method, tmp_path):
     assert done.stdout.splitlines() == ["[2, 3]", last], done.stderr
 
 
+@pytest.mark.sweep
 def test_calls_of_the_host_that_are_pending_are_not_waited_for():
     code = """
         import threading

@@ -17,6 +17,7 @@ from shardwise._src.saving import files
 from shardwise.errors import CheckpointError
 from shardwise.sharding import AbstractMesh, NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.everyday import everyday
 
 ts = pytest.importorskip("tensorstore")
 
@@ -58,7 +59,7 @@ VALUES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("shape, dtype, spec", VALUES)
+@pytest.mark.parametrize("shape, dtype, spec", everyday(VALUES, 2))
 def test_an_array_comes_back_on_any_sharding(tmp_path, shape, dtype, spec):
     value = numbers(shape, getattr(ml_dtypes, dtype, dtype))
     x = sw.device_put(value, on(*spec))

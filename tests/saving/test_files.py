@@ -20,6 +20,7 @@ from shardwise import checkpoints
 from shardwise._src.saving import files, manifest
 from shardwise.errors import CheckpointError
 from tests.helpers.errors import fails
+from tests.helpers.everyday import everyday
 
 LARGE = 1 << 20
 SIZES = [0, 1, 4095, 4097, LARGE - 1, LARGE, LARGE + 1, 2 * LARGE + 4096, (8 << 20) + 4097]
@@ -87,7 +88,7 @@ def system(request, monkeypatch):
 
 
 @pytest.mark.parametrize("offset", [0, 64])
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", everyday(SIZES, 9))
 def test_what_is_written_is_read(tmp_path, system, size, offset):
     x, path = data_of(size, offset), tmp_path / "c" / "0"
     files.write_chunk(path, x)

@@ -27,7 +27,7 @@ POINTS[0, 0, 0] = np.nan
 SIGNS = np.float32([1, -1])
 
 
-@pytest.mark.parametrize("fill", [np.nan, 7.0, None])
+@pytest.mark.parametrize("fill", everyday([np.nan, 7.0, None], 1))
 @pytest.mark.parametrize("method", ["linear", "nearest"])
 def test_interpolation(method, fill):
     with sw.enable_x64(True):
@@ -63,6 +63,7 @@ def test_solutions():
         close(z[:, 0], np.exp(2j * times), 1e-6)
 
 
+@pytest.mark.sweep
 def test_trees_that_are_split_and_single_precision():
     x = sw.device_put(np.ones((8, 3), np.float32), NamedSharding(MESH, P("x")))
     found = odeint(lambda y, t, k: {"a": -k * y["a"], "b": y["a"].sum()},
@@ -129,10 +130,10 @@ MESSAGES = [
 ]
 
 
-@pytest.mark.parametrize("slope", [
+@pytest.mark.parametrize("slope", everyday([
     lambda y, t: [y[1], -y[0]], lambda y, t: (y[1], -y[0][None]),
     lambda y, t: {"a": y[::-1] * SIGNS},
-])
+], 1))
 def test_slopes_are_of_as_many_elements(slope):
     times = np.linspace(0, 1, 4, dtype=np.float32)
     found = odeint(slope, np.float32([1, 0]), times)

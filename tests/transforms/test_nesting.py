@@ -285,7 +285,7 @@ EXAMPLES = [
 ]
 
 
-@pytest.mark.parametrize(("base", "names", "kind", "staged"), EXAMPLES)
+@pytest.mark.parametrize(("base", "names", "kind", "staged"), everyday(EXAMPLES, 1))
 def test_nestings(base, names, kind, staged):
     check(base, names, kind, staged)
 

@@ -10,6 +10,7 @@ import shardwise.numpy as jnp
 from shardwise import nn
 from shardwise._src.transforms import stage
 from shardwise._src.transforms.templates import SIZE, templates
+from tests.helpers.everyday import everyday
 
 X = np.linspace(0.25, 0.75, 6, dtype=np.float32).reshape(2, 3)
 
@@ -32,7 +33,7 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", everyday(FUNCTIONS, 3))
 def test_the_program_is_the_same(name, monkeypatch):
     f = FUNCTIONS[name]
     templates.clear()

@@ -111,6 +111,7 @@ def test_auto(group):
     searched(group, 8, check_auto, *ANYTHING)
 
 
+@pytest.mark.sweep
 @GROUPS
 def test_explicit(group):
     searched(group, 8, check_explicit, *ANYTHING)

@@ -348,17 +348,17 @@ def differences(name: str, some: tuple[str, ...]) -> list[str]:
         ]
 
 
-@pytest.mark.parametrize("name", everyday(shared(), 4, "values"))
+@pytest.mark.parametrize("name", everyday(shared(), 3, "values"))
 def test_values(name: str):
     assert differences(name, VALUES) == []
 
 
-@pytest.mark.parametrize("name", everyday(shared(), 3, "derived"))
+@pytest.mark.parametrize("name", everyday(shared(), 2, "derived"))
 def test_derivatives_and_maps(name: str):
     assert differences(name, DERIVED[:2]) == []
 
 
-@pytest.mark.parametrize("name", everyday(shared(), 4, "placed"))
+@pytest.mark.parametrize("name", everyday(shared(), 2, "placed"))
 def test_placed_operands(name: str):
     assert differences(name, PLACED) == []
 
