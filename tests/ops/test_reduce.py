@@ -31,7 +31,9 @@ def pulled_back(fun, x, ct):
 @pytest.mark.parametrize("name", ["reduce_max", "reduce_min", "reduce_prod"])
 @pytest.mark.parametrize(
     "values",
-    everyday([[1, 3, 3, 2], [0, 2, 0, 5], [0, 2, 3, 5], [np.nan, 1, 2, 3], [np.inf, np.inf, 0, 1]], 3),
+    everyday(
+        [[1, 3, 3, 2], [0, 2, 0, 5], [0, 2, 3, 5], [np.nan, 1, 2, 3], [np.inf, np.inf, 0, 1]], 3
+    ),
 )
 def test_gradients_at_ties_zeros_and_nans_are_those_of_jax(name, values):
     x = np.array(values, np.float32)
