@@ -113,10 +113,8 @@ class _Writer:
         return carry + [self._stacked(c, t) for c, t in zip(columns, self.ys, strict=True)]
 
     def _static(self, name: str, t: ArrayType, i: int) -> str:
-        e, part = self.e, t.update(shape=(1, *t.shape[1:]))
-        bounds = ", ".join([f"{i}:{i + 1}", *[f"0:{n}" for n in t.shape[1:]]])
-        row = e.let(f"stablehlo.slice {name} [{bounds}] : ({e.ty(t)}) -> {e.ty(part)}")
-        return self._reshaped(row, part, t.shape[1:])
+        row = self.e.slice(name, t, (i,) + (0,) * (t.ndim - 1), (i + 1, *t.shape[1:]))
+        return self._reshaped(row, t.update(shape=(1, *t.shape[1:])), t.shape[1:])
 
     def _stacked(self, ys: Sequence[str], t: ArrayType) -> str:
         e = self.e

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,13 +31,38 @@ from shardwise._src.types.dtypes import is_float
 MAX_PRODUCTS = 128  # or slices, that are written one by one
 
 
+class Part(NamedTuple):
+    """A slice without strides: its operand, bounds for each dimension, and its block."""
+
+    x: str
+    t: ArrayType
+    bounds: tuple[tuple[int, int], ...]
+    lines: list[str]
+
+    def is_full(self) -> bool:
+        return all(b - a == n for (a, b), n in zip(self.bounds, self.t.shape, strict=True))
+
+    def is_followed_by(self, other: Part, d: int) -> bool:
+        """Whether the other one is the next slice of the same operand along a dimension."""
+        rest = [[*part.bounds[:d], *part.bounds[d + 1 :]] for part in (self, other)]
+        adjacent = self.bounds[d][1] == other.bounds[d][0]
+        return self.x == other.x and adjacent and rest[0] == rest[1]
+
+    def until(self, other: Part, d: int) -> Part:
+        """The slice that ends where the other one does."""
+        bounds = list(self.bounds)
+        bounds[d] = (bounds[d][0], other.bounds[d][1])
+        return self._replace(bounds=tuple(bounds))
+
+
 class Mended(Emitter):
     """The emitter of a program over several devices."""
 
     def __init__(self, *args: Any):
         super().__init__(*args)
         self._zeros: set[str] = set()  # names of scalars
-        self._sliced: dict[str, tuple[list[str], str]] = {}  # by value: a block, its copy in there
+        self._copies: dict[tuple, tuple[list[str], str]] = {}  # of what is sliced, see `_copy`
+        self._slices: dict[str, Part] = {}  # by name
 
     def constant(self, value: Any, aval: ArrayType) -> str:
         name = super().constant(value, aval)
@@ -122,23 +147,100 @@ class Mended(Emitter):
         self, x: str, t: ArrayType, starts: Sequence[int], limits: Sequence[int],
         strides: Sequence[int] | None = None,
     ) -> str:
-        """XLA errors `gathered-and-sliced`, and `slice-of-reshape`: of a value as it is at hand;
-        and `one-step`: a stride from an element to no other.
+        """XLA errors `gathered-and-sliced`, `shared-reshards` and `slice-of-reshape`: of a value
+        as it is at hand; and `one-step`: a stride from an element to no other.
 
-        All slices of a value are of one copy: XLA knows a rotation by its two slices.
+        Slices are of a copy of the value: XLA knows a rotation by its two slices. One that may be
+        the operand's instruction to the partitioner has its own.
         """
         if strides is not None:
             rows = [(a, a + 1, 1) if 0 < b - a <= s else (a, b, s)
                     for a, b, s in zip(starts, limits, strides, strict=True)]
             starts, limits, strides = zip(*rows, strict=True) if rows else ((), (), ())
         strided = strides is not None and any(s != 1 for s in strides)
-        if not strided and any(b - a != n for n, a, b in zip(t.shape, starts, limits, strict=True)):
-            lines, copy = self._sliced.get(x, ([], x))
-            if lines is not self.lines:  # another block
-                copy = self.apart(x, t)
-                self._sliced[x] = self.lines, copy
-            x = copy
-        return super().slice(x, t, starts, limits, strides)
+        full = not any(b - a != n for n, a, b in zip(t.shape, starts, limits, strict=True))
+        if strided or full:
+            return super().slice(x, t, starts, limits, strides)
+        bounds = tuple(zip(starts, limits, strict=True))
+        copy = self._copy(x, t, bounds if self._may_be_whole(t, bounds) else None)
+        part = super().slice(copy, t, starts, limits)
+        self._slices[part] = Part(x, t, bounds, self.lines)
+        return part
+
+    def _copy(self, x: str, t: ArrayType, purpose: Any) -> str:
+        """A value from behind a barrier, one for each purpose in a block."""
+        lines, copy = self._copies.get((x, purpose), ([], x))
+        if lines is not self.lines:  # another block
+            copy = self.apart(x, t)
+            self._copies[x, purpose] = self.lines, copy
+        return copy
+
+    def _may_be_whole(self, t: ArrayType, bounds: Sequence[tuple[int, int]]) -> bool:
+        """Whether each device's part of a slice may be its part of the operand."""
+        counts = [k for k in range(2, self.devices + 1) if self.devices % k == 0]
+        return all([
+            a == 0 and (b == n or any(-(-b // k) == -(-n // k) for k in counts))
+            for (a, b), n in zip(bounds, t.shape, strict=True)
+        ])
+
+    def concatenate(
+        self, xs: Sequence[str], ins: Sequence[ArrayType], out: ArrayType, dimension: int
+    ) -> str:
+        """XLA error `shared-reshards`: adjacent slices, which XLA merges into one, are merged here
+        if that slice needs a copy of its own. A rotation has a copy for its two slices, by which
+        XLA recognizes it.
+        """
+        found: list[tuple[str, ArrayType]] = []
+        for run in self._runs(list(zip(xs, ins, strict=True)), dimension):
+            first, last = self._slice_here(run[0][0]), self._slice_here(run[-1][0])
+            both = first and last and first.until(last, dimension)
+            if both and len(run) > 1 and self._may_be_whole(both.t, both.bounds):
+                run = [self._part(both)]
+            found += run
+        if len(found) == 1:
+            return found[0][0]
+        xs, ins = zip(*found, strict=True)
+        if len(xs) == 2:
+            xs = self._rotated(xs[0], xs[1], dimension) or xs
+        return super().concatenate(xs, ins, out, dimension)
+
+    def _runs(
+        self, operands: Sequence[tuple[str, ArrayType]], dimension: int
+    ) -> list[list[tuple[str, ArrayType]]]:
+        """The operands of a concatenation, those that are adjacent slices in one list."""
+        runs: list[list[tuple[str, ArrayType]]] = []
+        before = None
+        for x, t in operands:
+            part = self._slice_here(x)
+            if before and part and before.is_followed_by(part, dimension):
+                runs[-1].append((x, t))
+            else:
+                runs.append([(x, t)])
+            before = part
+        return runs
+
+    def _rotated(self, tail: str, head: str, dimension: int) -> list[str] | None:
+        """The two slices of a rotation, of one copy, where they would be of two."""
+        first, last = self._slice_here(head), self._slice_here(tail)
+        if not (first and last and self._may_be_whole(first.t, first.bounds)):
+            return None
+        if not (first.is_followed_by(last, dimension) and first.until(last, dimension).is_full()):
+            return None
+        copy = self._copy(first.x, first.t, ("rotation", dimension, first.bounds))
+        rows = [zip(*part.bounds, strict=True) for part in (last, first)]
+        return [super(Mended, self).slice(copy, first.t, a, b) for a, b in rows]
+
+    def _slice_here(self, x: str) -> Part | None:
+        """The slice of this name, if it is in this block."""
+        part = self._slices.get(x)
+        return part if part and part.lines is self.lines else None
+
+    def _part(self, part: Part) -> tuple[str, ArrayType]:
+        """A slice, and its type."""
+        shape = tuple([b - a for a, b in part.bounds])
+        starts, limits = zip(*part.bounds, strict=True)
+        x = part.x if part.is_full() else self.slice(part.x, part.t, starts, limits)
+        return x, array_type(shape, part.t.dtype)
 
     def dynamic_slice(
         self, x: str, starts: Sequence[str], ins: Sequence[ArrayType], sizes: Sequence[int]

@@ -1,0 +1,454 @@
+"""Random programs in which several slices, pads and folds of one value are brought to one sharding.
+
+XLA's partitioner caches the forms of a value under other shardings (XLA error `shared-reshards` in
+docs/values.md): what these programs do is what might take another value's form. They are
+`structure.Case`s: text, which shardwise and jax run.
+
+    python -m tests.values.reshard_programs 0 200              # programs by number
+    python -m tests.values.reshard_programs 0 200 --library jax
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import math
+import random
+from collections.abc import Callable, Iterable
+
+from tests.values.structure import Case, Input, Report, sweep
+from tests.values.structure_cases import specs
+
+MESHES = [(8,), (4, 2), (2, 2, 2), (3, 2)]
+SIZES = (2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 16, 17)
+MOST = 600  # elements of a value
+
+Shape = tuple[int, ...]
+Step = Callable[["Draft", str, Shape], tuple[str, Shape] | None]
+
+
+class Draft:
+    """A program that is being drawn: its assignments, and the shapes of its values."""
+
+    def __init__(self, rng: random.Random, mesh: Shape, floats: bool):
+        self.rng = rng
+        self.mesh = mesh
+        self.floats = floats
+        self.devices = math.prod(mesh)
+        self.lines: list[str] = []
+        self.shapes: dict[str, Shape] = {}
+
+    def add(self, text: str, shape: Shape) -> str:
+        name = f"v{len(self.lines)}"
+        self.lines.append(f"({name} := {text})")
+        self.shapes[name] = shape
+        return name
+
+    def value(self) -> str:
+        """One of the values; late ones are likelier."""
+        names = list(self.shapes)
+        return self.rng.choice(names[-3:] if self.rng.random() < 0.5 else names)
+
+    def spec(self, shape: Shape) -> str:
+        return self.rng.choice(specs(len(shape), self.mesh))
+
+    def placed(self, text: str, shape: Shape) -> str:
+        return f"at({text}, '{self.spec(shape)}')" if shape else text
+
+    def maybe_placed(self, text: str, shape: Shape) -> str:
+        return self.placed(text, shape) if self.rng.random() < 0.4 else text
+
+    def dim(self, shape: Shape, least: int = 2) -> int | None:
+        """A dimension of this size at least."""
+        found = [d for d, n in enumerate(shape) if n >= least]
+        return self.rng.choice(found) if found else None
+
+    def cut(self, n: int) -> int:
+        """How many elements to cut off a dimension: mostly fewer than devices."""
+        return self.rng.randint(1, min(n - 1, self.rng.choice((1, 2, 3, self.devices, n - 1))))
+
+    def step(self, steps: list[Step]) -> None:
+        name = self.value()
+        found = self.rng.choice(steps)(self, name, self.shapes[name])
+        if found is not None and 0 < math.prod(found[1]) <= MOST:
+            self.add(*found)
+
+
+def at_dim(shape: Shape, d: int, index: str) -> str:
+    """An index of a dimension: `:, 1:3`."""
+    return "[" + ", ".join([":"] * d + [index]) + "]"
+
+
+def sized(shape: Shape, d: int, n: int) -> Shape:
+    return (*shape[:d], n, *shape[d + 1 :])
+
+
+# -- steps: a value of what one is, or None where it does not fit --
+
+
+def head(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+    if (d := p.dim(shape)) is None:
+        return None
+    k = shape[d] - p.cut(shape[d])
+    return f"{x}{at_dim(shape, d, f':{k}')}", sized(shape, d, k)
+
+
+def heads(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+    """The first elements along every dimension."""
+    ends = tuple(n - p.rng.randint(0, min(2, n - 1)) for n in shape)
+    return (f"{x}[{', '.join(f':{k}' for k in ends)}]", ends) if shape else None
+
+
+def tail(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+    if (d := p.dim(shape)) is None:
+        return None
+    k = p.cut(shape[d])
+    return f"{x}{at_dim(shape, d, f'{k}:')}", sized(shape, d, shape[d] - k)
+
+
+def middle(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+    if (d := p.dim(shape, 3)) is None:
+        return None
+    a = p.rng.randint(0, min(3, shape[d] - 2))
+    b = p.rng.randint(a + 1, shape[d])
+    return f"{x}{at_dim(shape, d, f'{a}:{b}')}", sized(shape, d, b - a)
+
+
+def strided(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+    if (d := p.dim(shape)) is None:
+        return None
+    n, s = shape[d] - p.rng.randint(0, 1), p.rng.randint(2, 3)
+    return f"{x}{at_dim(shape, d, f':{n}:{s}')}", sized(shape, d, -(-n // s))
+
+
+def element(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+    if len(shape) < 2:
+        return None
+    d = p.rng.randrange(len(shape))
+    i = p.rng.choice((0, 0, shape[d] - 1))
+    return f"{x}{at_dim(shape, d, str(i))}", (*shape[:d], *shape[d + 1 :])
+
+
+def difference(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+    if (d := p.dim(shape, 3)) is None:
+        return None
+    k = p.rng.randint(1, min(3, shape[d] - 1))
+    pieces = [f"{x}{at_dim(shape, d, i)}" for i in (f"{k}:", f":{shape[d] - k}")]
+    out = sized(shape, d, shape[d] - k)
+    return f"{p.maybe_placed(pieces[0], out)} - {p.maybe_placed(pieces[1], out)}", out
+
+
+def diff(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+    if (d := p.dim(shape, 4)) is None:
+        return None
+    n = p.rng.randint(1, 3)
+    return f"jnp.diff({x}, n={n}, axis={d})", sized(shape, d, shape[d] - n)
+
+
+def gradient(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+    if (d := p.dim(shape, 3)) is None:
+        return None
+    return f"(2 * jnp.gradient({x}, axis={d})).astype({x}.dtype)", shape
+
+
+def pad(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+    if not shape:
+        return None
+    rows = [(0, 0, 0)] * len(shape)
+    d = p.rng.randrange(len(shape))
+    rows[d] = (p.rng.randint(-2, 2), p.rng.randint(-2, 2), p.rng.choice((0, 0, 0, 1)))
+    n = shape[d] + sum(rows[d][:2]) + rows[d][2] * (shape[d] - 1)
+    if n < 1:
+        return None
+    value = p.rng.choice((0, 0, 5, 7))
+    return f"lax.pad({x}, np.asarray({value}, {x}.dtype), {rows})", sized(shape, d, n)
+
+
+def pad_like(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+    if (d := p.dim(shape, 3)) is None:
+        return None
+    rows = [(0, 0)] * len(shape)
+    rows[d] = (p.rng.randint(0, 2), p.rng.randint(0, 2))
+    mode = p.rng.choice(("edge", "wrap", "reflect", "symmetric"))
+    return f"jnp.pad({x}, {rows}, mode='{mode}')", sized(shape, d, shape[d] + sum(rows[d]))
+
+
+def roll(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+    if (d := p.dim(shape)) is None:
+        return None
+    return f"jnp.roll({x}, {p.rng.choice((1, -1, 2, -2, 3))}, {d})", shape
+
+
+def rotation(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+    if (d := p.dim(shape)) is None:
+        return None
+    k = shape[d] - p.cut(shape[d])
+    parts = [(f"{x}{at_dim(shape, d, f'{k}:')}", sized(shape, d, shape[d] - k)),
+             (f"{x}{at_dim(shape, d, f':{k}')}", sized(shape, d, k))]
+    texts = [p.maybe_placed(*part) for part in parts]
+    return f"jnp.concatenate([{', '.join(texts)}], {d})", shape
+
+
+def halves(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+    """Two slices in a row, together not quite the value."""
+    if (d := p.dim(shape, 3)) is None:
+        return None
+    end = shape[d] - p.rng.randint(0, min(3, shape[d] - 2))
+    k = p.rng.randint(1, end - 1)
+    parts = [(f"{x}{at_dim(shape, d, f':{k}')}", sized(shape, d, k)),
+             (f"{x}{at_dim(shape, d, f'{k}:{end}')}", sized(shape, d, end - k))]
+    if p.rng.random() < 0.2:
+        parts.reverse()
+    texts = [p.maybe_placed(*part) for part in parts]
+    return f"jnp.concatenate([{', '.join(texts)}], {d})", sized(shape, d, end)
+
+
+def longer(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+    """A value with some elements that are the same before or after it."""
+    if not shape:
+        return None
+    d, k = p.rng.randrange(len(shape)), p.rng.randint(1, 2)
+    more = f"np.full({sized(shape, d, k)}, {p.rng.choice((0, 5, 7))}, {x}.dtype)"
+    texts = [x, more] if p.rng.random() < 0.7 else [more, x]
+    return f"jnp.concatenate([{', '.join(texts)}], {d})", sized(shape, d, shape[d] + k)
+
+
+def joined(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+    y = p.value()
+    other = p.shapes[y]
+    same = [d for d in range(len(shape)) if len(other) == len(shape)
+            and sized(shape, d, 0) == sized(other, d, 0)]
+    if not same:
+        return None
+    d = p.rng.choice(same)
+    return f"jnp.concatenate([{x}, {y}], {d})", sized(shape, d, shape[d] + other[d])
+
+
+def combined(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+    """Two values, cut to the same size."""
+    y = p.value()
+    other = p.shapes[y]
+    if len(other) != len(shape) or not shape:
+        return None
+    out = tuple(map(min, shape, other))
+    cut = [v if s == out else f"{v}[{', '.join(f':{n}' for n in out)}]"
+           for v, s in ((x, shape), (y, other))]
+    return f"{cut[0]} {p.rng.choice('+-')} {cut[1]}", out
+
+
+def folded(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+    if not shape:
+        return None
+    d = p.rng.randrange(len(shape))
+    return f"{x}.{p.rng.choice(('sum', 'max', 'min'))}({d})", (*shape[:d], *shape[d + 1 :])
+
+
+def scanned(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+    if not shape:
+        return None
+    return f"lax.{p.rng.choice(('cumsum', 'cummax', 'cummin'))}({x}, {p.dim(shape, 1)})", shape
+
+
+def reshaped(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+    if not shape:
+        return None
+    d, kind = p.rng.randrange(len(shape)), p.rng.randrange(4)
+    if kind == 0:
+        return f"{x}.reshape(-1)", (math.prod(shape),)
+    if kind == 1 and d + 1 < len(shape):
+        out = (*shape[:d], shape[d] * shape[d + 1], *shape[d + 2 :])
+    elif kind == 2 and len(shape) < 3 and shape[d] % 2 == 0:
+        out = (*shape[:d], *p.rng.choice(((2, shape[d] // 2), (shape[d] // 2, 2))), *shape[d + 1 :])
+    elif len(shape) < 3:
+        out = (*shape[:d], 1, *shape[d:])
+    else:
+        return None
+    return f"{x}.reshape({', '.join(map(str, out))})", out
+
+
+def turned(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+    return f"{x}.T", shape[::-1]
+
+
+def reversed_(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+    return (f"lax.rev({x}, ({d},))", shape) if (d := p.dim(shape)) is not None else None
+
+
+def repeated(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+    if len(shape) > 2:
+        return None
+    n = p.rng.randint(1, 3)
+    return f"jnp.broadcast_to({x}, {(n, *shape)})", (n, *shape)
+
+
+def window(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+    """A dynamic slice: from a start in the text, or one that is computed."""
+    if (d := p.dim(shape)) is None:
+        return None
+    k = shape[d] - p.cut(shape[d])
+    starts = ["0"] * len(shape)
+    if p.rng.random() < 0.5:
+        starts[d] = f"({x}.sum() % 3).astype(np.int32)"
+    sizes = sized(shape, d, k)
+    return f"lax.dynamic_slice({x}, ({', '.join(starts)},), {sizes})", sizes
+
+
+def written(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+    if (d := p.dim(shape)) is None:
+        return None
+    k = p.cut(shape[d])
+    index = at_dim(shape, d, p.rng.choice((f":{shape[d] - k}", f"{k}:")))
+    return f"{x}.at{index}.{p.rng.choice(('set', 'add'))}({p.rng.choice((0, 3))})", shape
+
+
+def computed(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+    return p.rng.choice((f"{x} * 2 + 1", f"jnp.where({x} > 1, {x}, 0)", f"-{x}")), shape
+
+
+def placed(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+    return (p.placed(x, shape), shape) if shape else None
+
+
+def transposed(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+    """The derivative of a slice: a pad."""
+    found = p.rng.choice((head, tail, middle))(p, "v", shape) if p.floats else None
+    if found is None:
+        return None
+    text, _ = found
+    inner = p.maybe_placed(text, found[1])
+    return f"sw.vjp(lambda v: {inner}, {x})[1]({text.replace('v', x, 1)})[0]", shape
+
+
+# -- programs in programs --
+
+
+def body(p: Draft, shape: Shape, name: str = "v") -> str | None:
+    """A function's text of `v`, whose result is of the shape of `v`."""
+    if (d := p.dim(shape, 3)) is None:
+        return None
+    k = p.rng.randint(1, min(3, shape[d] - 1))
+    first = (f"{name}{at_dim(shape, d, f':{shape[d] - k}')}", sized(shape, d, shape[d] - k))
+    last = (f"{name}{at_dim(shape, d, f'{k}:')}", sized(shape, d, shape[d] - k))
+    rest = (f"{name}{at_dim(shape, d, f':{k}')}", sized(shape, d, k))
+    one, two, three = (p.maybe_placed(*part) for part in (first, last, rest))
+    rows = [(0, 0)] * len(shape)
+    rows[d] = (0, k)
+    return p.rng.choice((
+        f"jnp.concatenate([{two}, {three}], {d})",
+        f"jnp.pad({one} - {two}, {rows})",
+        f"{name}.at{at_dim(shape, d, f':{shape[d] - k}')}.add({two})",
+        f"jnp.roll({name}, {k}, {d}) - jnp.concatenate([{three}, {one}], {d})",
+        f"(2 * jnp.gradient({name}, axis={d})).astype({name}.dtype)",
+    ))
+
+
+def looped(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+    text = body(p, shape)
+    return None if text is None else (f"lax.fori_loop(0, 2, lambda i, v: {text}, {x})", shape)
+
+
+def branched(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+    one, two = body(p, shape), body(p, shape)
+    return None if one is None or two is None else (
+        f"lax.cond({x}.sum() > 3, lambda v: {one}, lambda v: {two}, {x})", shape
+    )
+
+
+def called(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+    text = body(p, shape)
+    return None if text is None else (f"sw.jit(lambda v: {text})({x})", shape)
+
+
+def over_rows(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+    """A scan over the first dimension, some steps of which may be unrolled."""
+    if len(shape) < 2 or (text := body(p, shape[1:])) is None:
+        return None
+    unroll = p.rng.choice((1, 1, 2, shape[0]))
+    step = f"lambda c, v: (c + v.sum(), {text})"
+    return f"lax.scan({step}, {x}.sum() * 0, {x}, unroll={unroll})[1]", shape
+
+
+SLICES: list[Step] = [head, head, head, heads, heads, tail, middle, strided, element]
+MOVES: list[Step] = [
+    *SLICES, difference, difference, diff, gradient, pad, pad, pad_like, roll, rotation, halves,
+    halves, longer, joined, combined, reshaped, turned, reversed_, repeated, window, written,
+    transposed,
+]
+FOLDS: list[Step] = [folded, folded, scanned]
+NESTED: list[Step] = [looped, branched, called, over_rows]
+PLACES: list[Step] = [placed, placed, placed, computed]
+
+
+def related(p: Draft) -> list[str]:
+    """Several values of one, each a slice, pad or fold of it, at one sharding."""
+    name = p.value()
+    shape = p.shapes[name]
+    steps = p.rng.choice((SLICES, SLICES, MOVES))
+    found, targets = [], {}
+    for _ in range(p.rng.randint(2, 4)):
+        part = p.rng.choice(steps)(p, name, shape)
+        if part is None or not 0 < math.prod(part[1]) <= MOST:
+            continue
+        text, new = part
+        if len(new) > 1 and p.rng.random() < 0.4:
+            d = p.rng.randrange(len(new))
+            text, new = f"({text}).{p.rng.choice(('sum', 'max'))}({d})", (*new[:d], *new[d + 1 :])
+        spec = targets.setdefault(len(new), p.spec(new))
+        found.append(p.add(f"at({text}, '{spec}')" if new else text, new))
+    return found
+
+
+@functools.cache
+def program(number: int) -> Case:
+    """The program of this number: always the same one."""
+    rng = random.Random(f"reshards {number}")
+    mesh, floats = MESHES[number % len(MESHES)], rng.random() < 0.6
+    p = Draft(rng, mesh, floats)
+    ndim = rng.choice((1, 2, 2, 2, 3))
+    sizes = SIZES if ndim < 3 else SIZES[:6]
+    shapes = [tuple(rng.choice(sizes) for _ in range(ndim)) for _ in range(rng.choice((1, 1, 2)))]
+    inputs = tuple(Input(s, p.spec(s), "float32" if floats else "int32", "small") for s in shapes)
+    p.shapes.update(zip("ab", shapes, strict=False))
+    for _ in range(rng.randint(0, 2)):
+        p.step(rng.choice((PLACES, PLACES, MOVES)))
+    results = related(p)
+    for _ in range(rng.randint(0, 4)):
+        p.step(rng.choice((MOVES, MOVES, FOLDS, PLACES, PLACES, NESTED)))
+    results += [p.value() for _ in range(rng.randint(1, 2))]
+    results = list(dict.fromkeys(results))
+    outs = ";".join(rng.choice((p.spec(p.shapes[r]), "?")) for r in results)
+    text = f"({', '.join([*p.lines, '(' + ', '.join(results) + ',)'])})[-1]"
+    return Case(text, inputs, mesh, outs, close=1e-5)
+
+
+def checked(numbers: Iterable[int]) -> tuple[Report, list[str]]:
+    """The report of these programs, and the faults that count.
+
+    A program that fails to compile counts if jax compiles it.
+    """
+    cases = {str(case): case for case in map(program, numbers)}
+    report = sweep([*cases.values()])
+    names = {fault: fault.partition(": ")[2].partition("\n")[0] for fault in report.faults}
+    refused = [names[fault] for fault in report.faults if fault.startswith("refused: ")]
+    by_jax = sweep([cases[name] for name in refused], "jax") if refused else Report()
+    theirs = "\n".join(by_jax.faults)
+    return report, [fault for fault in report.faults if names[fault] not in refused
+                    or names[fault] not in theirs]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.values.reshard_programs")
+    parser.add_argument("first", type=int)
+    parser.add_argument("last", type=int)
+    parser.add_argument("--library", default="shardwise")
+    options = parser.parse_args()
+    numbers = range(options.first, options.last)
+    if options.library == "shardwise":
+        report, faults = checked(numbers)
+        print(f"{len(faults)} faults, in", report.told(100))
+    else:
+        print(sweep([program(n) for n in numbers], options.library).told(100))
+
+
+if __name__ == "__main__":
+    main()
