@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import shardwise as sw
+import shardwise.numpy as snp
 from shardwise import lax
 from shardwise.sharding import NamedSharding, PartitionSpec
 from tests.helpers.meshes import mesh_of
@@ -106,3 +107,19 @@ def test_bits_of_integers_over_devices(dtype):
     for name in ("and", "or", "xor"):
         reduce, wanted = getattr(lax, f"reduce_{name}"), getattr(np, f"bitwise_{name}").reduce(x)
         np.testing.assert_array_equal(sw.jit(lambda x, f=reduce: f(x, (0,)))(placed), wanted)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint32", "int16", "float32"])
+@pytest.mark.parametrize("taken", [
+    lambda x, j: x[j], lambda x, j: lax.dynamic_slice(x, (j,), (1,))[0],
+    lambda x, j: snp.take(x, j), lambda x, j: lax.dynamic_index_in_dim(x, j, keepdims=False),
+], ids=["index", "slice", "take", "dynamic_index"])
+def test_an_element_of_a_product(dtype, taken):
+    """XLA error `lost-factor`, on one device."""
+    x, i, j = np.arange(1, 7, dtype=dtype), np.int32(1), np.int32(2)
+
+    def fun(x, i, j, k):
+        window = lax.dynamic_slice(x, (i,), (3,))
+        return taken(window * 2, j), taken(window * k, j), taken(3 * window, j)
+
+    assert [int(y) for y in sw.jit(fun)(x, i, j, x[4])] == [8, 20, 12]

@@ -138,13 +138,19 @@ class Instructions:
     def dynamic_slice(
         self, x: str, starts: Sequence[str], ins: Sequence[ArrayType], sizes: Sequence[int]
     ) -> str:
-        """XLA error `merged-slices`: of two in a row, one's start is not moved inside any more.
+        """XLA errors `merged-slices`: of two in a row, one's start is not moved inside any more;
+        and `lost-factor`.
 
         ins: the types of `x` and of the starts.
         """
         if JAXLIB < (0, 12):
             starts = self.inside(starts, ins, sizes)
-        return self.window(x, starts, ins, sizes)
+        return self.window(self._product(x, ins[0], sizes), starts, ins, sizes)
+
+    def _product(self, x: str, t: ArrayType, sizes: Sequence[int]) -> str:
+        """XLA error `lost-factor`: an element of what may be a window times a number."""
+        affected = t.ndim == 1 and sizes[0] == 1 and t.dtype.name in ("int32", "uint32")
+        return self.apart(x, t) if affected else x
 
     def window(
         self, x: str, starts: Sequence[str], ins: Sequence[ArrayType], sizes: Sequence[int]
@@ -187,13 +193,15 @@ class Instructions:
         self, x: str, indices: str, ins: Sequence[ArrayType], out: ArrayType, dims: Any,
         sizes: Sequence[int], *, indices_are_sorted: bool, clip: bool,
     ) -> str:
-        """XLA error `merged-slices`, where one window is taken.
+        """XLA errors `merged-slices` and `lost-factor`, where one window is taken.
 
         dims: `GatherDimensionNumbers`. clip: whether windows may reach outside.
         """
         if clip and JAXLIB < (0, 12):
             limits = tuple([ins[0].shape[d] - sizes[d] for d in dims.start_index_map])
             indices = self.via(clamped, (ins[1],), indices, limits=limits)[0]
+        if ins[1].size == ins[1].shape[-1]:
+            x = self._product(x, ins[0], sizes)
         numbers = attribute("gather", {
             "offset_dims": dims.offset_dims,
             "collapsed_slice_dims": dims.collapsed_slice_dims,

@@ -220,8 +220,9 @@ def _top_by_sorting(e: Any, t: ArrayType, outs: Any, x: str, k: int) -> list[str
         return e.let(f"stablehlo.compare GT, {a}, {b}{order} : ({scalar}, {scalar}) -> tensor<i1>")
 
     found = _sort_text(e, ins, [x, places], axis, True, lambda names: body(*names[:2]))
+    bounds = ", ".join(f"0:{k if i == axis else n}" for i, n in enumerate(t.shape))
     return [
-        e.slice(y, wide, (0,) * t.ndim, out.shape)
+        e.let(f"stablehlo.slice {y} [{bounds}] : ({e.ty(wide)}) -> {e.ty(out)}")
         for y, wide, out in zip(found, ins, outs, strict=True)
     ]
 
