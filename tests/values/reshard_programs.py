@@ -21,6 +21,7 @@ from tests.values.structure_cases import specs
 
 MESHES = [(8,), (4, 2), (2, 2, 2), (3, 2)]
 SIZES = (2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 16, 17)
+FOCUSED = 2500  # the number of the first program of the second kind
 MOST = 600  # elements of a value
 
 Shape = tuple[int, ...]
@@ -398,16 +399,77 @@ def related(p: Draft) -> list[str]:
     return found
 
 
+# -- what most of the errors were found with: a little less than a split value, several times --
+
+AFTERWARDS: list[Step] = [computed, pad, longer, reversed_, scanned, folded, turned, strided, roll]
+
+
+def beginning(p: Draft, x: str, shape: Shape, dims: list[int]) -> tuple[str, Shape]:
+    """The first elements along dimensions, nearly all."""
+    ends = [n if d not in dims else max(1, n - p.rng.randint(1, min(3, p.devices - 1)))
+            for d, n in enumerate(shape)]
+    texts = [":" if k == n else f":{k}" for k, n in zip(ends, shape, strict=True)]
+    return f"{x}[{', '.join(texts)}]", tuple(ends)
+
+
+def beginnings(p: Draft, x: str, place: str) -> list[str]:
+    """Values of beginnings of a value, along dimensions that its place splits, at one sharding."""
+    shape, found, targets = p.shapes[x], [], {}
+    split = [d for d, part in enumerate(place.split(",")) if part != "-"] or [0]
+    dims = split if p.rng.random() < 0.3 else [p.rng.choice(split)]
+    after = p.rng.choice([None, *AFTERWARDS])
+    for _ in range(p.rng.randint(2, 3)):
+        text, new = beginning(p, x, shape, dims)
+        if p.rng.random() < 0.1:
+            text, new = x, shape
+        same = after if p.rng.random() < 0.7 else p.rng.choice([None, *AFTERWARDS, tail])
+        text, new = (same and same(p, f"({text})", new)) or (text, new)
+        spec = targets.setdefault(len(new), p.spec(new))
+        found.append(p.add(f"at({text}, '{spec}')" if new else text, new))
+    return found
+
+
 @functools.cache
 def program(number: int) -> Case:
-    """The program of this number: always the same one."""
+    """The program of this number: always the same one. From `FOCUSED` on, they are small ones."""
     rng = random.Random(f"reshards {number}")
     mesh, floats = MESHES[number % len(MESHES)], rng.random() < 0.6
     p = Draft(rng, mesh, floats)
+    return _of_beginnings(p) if number >= FOCUSED else _of_anything(p)
+
+
+def _of_beginnings(p: Draft) -> Case:
+    rng, ndim = p.rng, p.rng.choice((1, 2, 2, 2, 3))
+    shape = tuple([rng.choice(SIZES if ndim < 3 else SIZES[:6]) for _ in range(ndim)])
+    place = rng.choice([s for s in specs(ndim, p.mesh) if s.strip("-,")])
+    a = Input(shape, rng.choice((place, place, p.spec(shape))), _dtype(p), "small")
+    p.shapes["a"] = shape
+    x = p.add(rng.choice((f"at(a * 2, '{place}')", f"at(a, '{place}')")), shape)
+    if a.spec == place and rng.random() < 0.5:
+        x = "a"
+    results = beginnings(p, x, place)
+    if rng.random() < 0.3:
+        p.step(NESTED)
+        results.append(p.value())
+    outs = ";".join([rng.choice((p.spec(p.shapes[r]), "?", "?")) for r in results])
+    return _case(p, results, (a,), outs)
+
+
+def _dtype(p: Draft) -> str:
+    return "float32" if p.floats else "int32"
+
+
+def _case(p: Draft, results: list[str], inputs: tuple[Input, ...], outs: str) -> Case:
+    text = f"({', '.join([*p.lines, '(' + ', '.join(results) + ',)'])})[-1]"
+    return Case(text, inputs, p.mesh, outs, close=1e-5)
+
+
+def _of_anything(p: Draft) -> Case:
+    rng = p.rng
     ndim = rng.choice((1, 2, 2, 2, 3))
     sizes = SIZES if ndim < 3 else SIZES[:6]
     shapes = [tuple(rng.choice(sizes) for _ in range(ndim)) for _ in range(rng.choice((1, 1, 2)))]
-    inputs = tuple(Input(s, p.spec(s), "float32" if floats else "int32", "small") for s in shapes)
+    inputs = tuple(Input(s, p.spec(s), _dtype(p), "small") for s in shapes)
     p.shapes.update(zip("ab", shapes, strict=False))
     for _ in range(rng.randint(0, 2)):
         p.step(rng.choice((PLACES, PLACES, MOVES)))
@@ -417,8 +479,7 @@ def program(number: int) -> Case:
     results += [p.value() for _ in range(rng.randint(1, 2))]
     results = list(dict.fromkeys(results))
     outs = ";".join(rng.choice((p.spec(p.shapes[r]), "?")) for r in results)
-    text = f"({', '.join([*p.lines, '(' + ', '.join(results) + ',)'])})[-1]"
-    return Case(text, inputs, mesh, outs, close=1e-5)
+    return _case(p, results, inputs, outs)
 
 
 def checked(numbers: Iterable[int]) -> tuple[Report, list[str]]:
