@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.values.reshard_programs import checked
+from tests.values.reshard_programs import program
 from tests.values.structure import Case, Input, sweep
 
 PROGRAMS = 5000
@@ -78,5 +78,5 @@ def test_slices_of_one_value_at_one_sharding(cases):
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("first", range(0, PROGRAMS, EACH))
 def test_random_programs(first):
-    report, faults = checked(range(first, first + EACH))
-    assert not faults, "\n".join([report.told(), *faults])
+    report = sweep([program(number) for number in range(first, first + EACH)])
+    assert not report.faults, report.told()
