@@ -123,3 +123,19 @@ def test_an_element_of_a_product(dtype, taken):
         return taken(window * 2, j), taken(window * k, j), taken(3 * window, j)
 
     assert [int(y) for y in sw.jit(fun)(x, i, j, x[4])] == [8, 20, 12]
+
+
+@pytest.mark.parametrize("size", [3, 5, 6])
+def test_a_product_between_shardings(size):
+    """XLA error `lost-factor`, where the partitioner takes the windows."""
+    mesh = mesh_of(3, 2)
+    x = np.arange(1, size + 1, dtype=np.int32)
+    y, xy, yx = [PartitionSpec(axes) for axes in ("y", ("x", "y"), ("y", "x"))]
+
+    def placed(x, spec):
+        return lax.with_sharding_constraint(x, NamedSharding(mesh, spec))
+
+    for first, last in ((y, xy), (y, yx), (PartitionSpec("x"), yx)):
+        then = PartitionSpec("x") if first is y else y
+        found = sw.jit(lambda x, a=first, b=then, c=last: placed(placed(placed(x, a) * 3, b), c))(x)
+        np.testing.assert_array_equal(found, x * 3)

@@ -464,8 +464,11 @@ class Emitter(Manual, Instructions, Kernels, Partitioned):
                 "splits a dimension into a number of parts that does not divide it. XLA has no "
                 "such sums: take the sum (leave out `unreduced`), or leave that dimension whole."
             )
-        place = self.sharding(sharding, t.ndim)
-        return self.let(f"sdy.sharding_constraint {name} {place} : {tensor_text(t)}")
+        return self.constraint(name, self.sharding(sharding, t.ndim), t)
+
+    def constraint(self, name: str, place: str, t: ArrayType) -> str:
+        """A value that is sharded as a text of Shardy's says."""
+        return self.let(f"sdy.sharding_constraint {name} {place} : {self.ty(t)}")
 
     def sharding(self, sharding: Any, ndim: int) -> str:
         """The sdy form of a sharding: `<@mesh, [{"x"}, {}]>`."""

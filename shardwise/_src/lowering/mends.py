@@ -242,6 +242,14 @@ class Mended(Emitter):
         x = part.x if part.is_full() else self.slice(part.x, part.t, starts, limits)
         return x, array_type(shape, part.t.dtype)
 
+    def constraint(self, name: str, place: str, t: ArrayType) -> str:
+        """XLA error `lost-factor`: a window of a vector that a device takes, before and after a
+        product."""
+        few = t.ndim == 1 and t.shape[0] <= self.devices
+        if not (few and t.dtype.name in ("int32", "uint32")):
+            return super().constraint(name, place, t)
+        return self.apart(super().constraint(self.apart(name, t), place, t), t)
+
     def dynamic_slice(
         self, x: str, starts: Sequence[str], ins: Sequence[ArrayType], sizes: Sequence[int]
     ) -> str:

@@ -28,7 +28,7 @@ def _lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, sharding: Any, src: A
     if e.devices == 1:
         return x
     held = e.sharding(sharding, ins[0].ndim)
-    return e.let(f"sdy.sharding_constraint {x} {held} : {e.ty(ins[0])}")
+    return e.constraint(x, held, ins[0])
 
 
 def _jvp(op: Op, primals: Any, tangents: Any, *, sharding: Any, src: Any) -> tuple[Any, Any]:
