@@ -2,6 +2,7 @@
 
 PYTHON  ?= python3
 WORKERS ?= 2
+TIMES   ?= 1
 VENV    := .venv
 BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
@@ -10,7 +11,7 @@ TOOLS   := $(VENV)/.installed-dev
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help install dev demo test sweep sweep-changed sweep-report mutations test-matrix \
+.PHONY: help install dev demo test test-loaded sweep sweep-changed sweep-report mutations test-matrix \
         ecosystem docs browser clusters lint bench size clean
 
 help:         ## this list
@@ -25,6 +26,9 @@ demo: install      ## trains a small transformer over eight virtual devices
 
 test: dev          ## the everyday tests, the same on every date and machine; WORKERS=n processes
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+test-loaded: dev   ## the same beside four busy loops, as on a busy machine; TIMES=n repeats
+	$(BIN)/python tools/loaded.py --times $(TIMES) -- -n $(WORKERS) --dist worksteal $(ARGS)
 
 sweep: dev         ## all cases of all tests, in shards; SHARD=3/16, or ONLY=tests/saving
 	$(BIN)/python -m tools.sweep run --workers $(WORKERS) \

@@ -191,6 +191,30 @@ def peak_move(lib: Lib, kind: str) -> float:
     return peak_resident() - before
 
 
+DROPPED = 10  # arrays of 1 GiB, one after another
+
+
+def drop(lib: Lib, peak: bool) -> float:
+    """Making and dropping large arrays: CPU seconds for each, or growth at the largest.
+
+    The memory of each goes to the next one, or back to the system: else the growth is more than
+    one array.
+    """
+    import numpy
+
+    put, block = lib.root.device_put, lib.root.block_until_ready
+    rows = lib.named(lib.mesh(d=DEVICES), "d")
+    host = numpy.ones((2**10, 2**18), "float32")
+    block(put(host, rows))  # what is loaded, and memory that is first touched, on first use
+    gc.collect()
+    before = resident()
+    Path("/proc/self/clear_refs").write_text("5")
+    start = time.process_time()
+    for _ in range(DROPPED):
+        block(put(host, rows))
+    return peak_resident() - before if peak else (time.process_time() - start) / DROPPED
+
+
 def peak_of_plan(lib: Lib, measured: bool) -> float:
     """Bytes that a program needs to gather an array over 8 devices: measured, or as `plan` says."""
     import numpy
@@ -237,6 +261,8 @@ MEASUREMENTS: dict[str, Callable[[Lib], float]] = {
     "resident_1": lambda lib: resident_bytes(lib, 1),
     "peak_callback": peak_callback,
     **{f"peak_{kind}": functools.partial(peak_move, kind=kind) for kind in MOVES},
+    "drop_seconds": functools.partial(drop, peak=False),
+    "drop_peak": functools.partial(drop, peak=True),
     "peak_planned": lambda lib: peak_of_plan(lib, measured=False),
     "peak_as_planned": lambda lib: peak_of_plan(lib, measured=True),
     "resident_8": lambda lib: resident_bytes(lib, DEVICES),

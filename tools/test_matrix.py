@@ -89,7 +89,7 @@ def prepare(pair: Pair, interpreter: str) -> None:
     if not stamp.exists():
         subprocess.run([interpreter, "-m", "venv", "--clear", str(pair.environment)], check=True)
     install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    packages = ["--editable", str(ROOT), pair.requirement, "pytest>=8.3", "pytest-timeout"]
+    packages = ["--editable", str(ROOT), pair.requirement, "pytest>=9", "pytest-timeout"]
     subprocess.run([str(pair.environment / "bin/python"), *install, *packages], check=True)
     stamp.write_text(wanted)
 

@@ -1,7 +1,7 @@
 """Bytes that arrays cost besides their data, measured in a child process.
 
 `peak` is the growth of the process at its largest while a 512 MiB array over 8 devices is made,
-moved or read.
+moved or read. `drop` rows make ten arrays of 1 GiB one after another, dropping each.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ ROWS = (
         "memory.reshard_peak", 0.6, fresh_process("peak_reshard"), kind="value", unit="B",
         rounds=3,
     ),
+    Row("memory.drop_seconds", 0.6, fresh_process("drop_seconds"), kind="value", rounds=3),
+    Row("memory.drop_peak", 1.1, fresh_process("drop_peak"), kind="value", unit="B", rounds=3),
     Row("memory.planned_peak", 1.1, planned, kind="value", unit="B", rounds=3),
     Row("memory.read_peak", 1.05, fresh_process("peak_read"), kind="value", unit="B", rounds=3),
 )

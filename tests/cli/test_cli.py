@@ -13,6 +13,7 @@ import shardwise._src.cli.demo as demo
 import shardwise._src.cli.explain_error as explain_error
 from shardwise._src.cli import COMMANDS, main, overview
 from shardwise._version import __version__
+from tests.helpers.patience import seconds
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
@@ -71,14 +72,16 @@ def test_the_list_of_commands_needs_neither_numpy_nor_jaxlib():
         "import sys; from shardwise._src.cli import main; main(['--help']); main(['dance'])\n"
         "print(*sorted({m.split('.')[0] for m in sys.modules} & {'numpy', 'jaxlib', 'rich'}))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=seconds(60)
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1] == ""
 
 
 def test_nobody_reads_on():
     line = f"{sys.executable} -m shardwise explain-error | true; echo ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=seconds(60))
     assert done.stderr == "" and done.stdout in ("0\n", "141\n")
 
 
@@ -216,6 +219,6 @@ def test_the_command_that_an_error_prints_shows_its_page(capsys):
 def test_help_of_the_demo_in_a_process_of_its_own():
     code = "import sys; from shardwise._src.cli import main; sys.exit(main())"
     command = [sys.executable, "-W", "error", "-c", code, "demo", "--help"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds(60))
     assert done.returncode == 0, done.stderr
     assert "--mesh" in done.stdout

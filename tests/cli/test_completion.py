@@ -6,6 +6,7 @@ import subprocess
 import pytest
 
 from shardwise._src.cli import COMMANDS, main
+from tests.helpers.patience import seconds
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +27,7 @@ def script(tmp_path_factory):
 
 
 def run(line, cwd=None):
-    done = subprocess.run(line, capture_output=True, text=True, timeout=60, cwd=cwd)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=seconds(60), cwd=cwd)
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return done.stdout.splitlines()
 

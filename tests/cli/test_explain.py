@@ -12,6 +12,7 @@ import shardwise as sw
 from shardwise._src.api.compilations import compilations
 from shardwise._src.cli import main
 from shardwise._src.explain.scripts import observed
+from tests.helpers.patience import seconds
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = '''\
@@ -183,7 +184,7 @@ def test_as_a_command(script, tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         [sys.executable, "-m", "shardwise", "explain", script()], cwd=tmp_path, env=environment,
-        capture_output=True, text=True, timeout=300,
+        capture_output=True, text=True, timeout=seconds(60),
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("mean 64.0 64.0\n\nfunction  devices")

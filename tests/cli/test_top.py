@@ -14,6 +14,7 @@ import pytest
 
 from shardwise._src.cli import top as command
 from shardwise._src.distributed.board import LAUNCH, Card, folder, make_private
+from tests.helpers.patience import Deadline, seconds
 
 pty = pytest.importorskip("pty")
 pytest.importorskip("rich")
@@ -76,8 +77,8 @@ class Screen:
 
     def until(self, text):
         """The lines that stand there, once there is a text in them."""
-        deadline = time.monotonic() + 60
-        while time.monotonic() < deadline:
+        deadline = Deadline(60)
+        while not deadline.is_over():
             self.read(1.0)
             if "\x1b[H" in self.seen:
                 *_, whole, _ = ["", *self.seen.split("\x1b[H")]
@@ -89,7 +90,7 @@ class Screen:
     def ended(self, number):
         """The exit status after a signal, when the terminal is as it was before."""
         self.process.send_signal(number)
-        status = self.process.wait(30)
+        status = self.process.wait(seconds(60))
         while self.read(0.2):
             pass
         assert self.seen.startswith("\x1b[?1049h")

@@ -14,6 +14,7 @@ import shardwise as sw
 from shardwise._src.distributed import board as boards
 from shardwise._src.distributed.board import Board, Card, Notice, Progress, folder, make_private
 from shardwise.distributed import report_progress
+from tests.helpers.patience import seconds
 
 
 @pytest.fixture
@@ -168,11 +169,11 @@ def test_a_child_of_a_process_shows_nothing(root):
     (here / "looked").touch()
     code = "from shardwise.distributed import report_progress; report_progress(1)"
     env = {**os.environ, boards.VARIABLE: str(here / "rank-0")}
-    subprocess.run([sys.executable, "-c", code], env=env, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], env=env, check=True, timeout=seconds(60))
     assert boards.read(here / "rank-0")["step"] == 1
     inner = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {code!r}], check=True)"
     env[boards.VARIABLE] = str(here / "rank-1")
-    subprocess.run([sys.executable, "-c", inner], env=env, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", inner], env=env, check=True, timeout=seconds(60))
     assert not (here / "rank-1").exists()
 
 

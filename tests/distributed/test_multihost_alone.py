@@ -12,6 +12,7 @@ from jax.experimental import multihost_utils as theirs
 import shardwise as sw
 from shardwise.experimental import multihost_utils as ours
 from tests.helpers.errors import message
+from tests.helpers.patience import seconds
 
 TREES = [
     3, 2.5, np.arange(6.0).reshape(2, 3), {"a": np.float32(1), "b": [np.ones(3, bool)]}, [], None,
@@ -87,7 +88,8 @@ def test_the_signal_that_comes_before_the_end():
         "print('saved')"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=os.environ
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=seconds(60),
+        env=os.environ,
     )
     assert (done.returncode, done.stdout) == (0, "saved\n"), done.stderr
 

@@ -3,7 +3,6 @@
 import json
 import socket
 import threading
-import time
 from contextlib import contextmanager, suppress
 
 import pytest
@@ -17,6 +16,7 @@ from shardwise._src.distributed.nodes import Nodes, joining
 from shardwise._src.distributed.workers import Plan
 from shardwise._src.runtime.coordinator import listening
 from tests.helpers.launching import Launch
+from tests.helpers.patience import seconds, until
 
 
 def planned(listener, **options):
@@ -32,7 +32,7 @@ def nodes_of(count, hear=lambda node, message: None, **options):
     nodes = Nodes(plan, listener, None, said.append, hear)
 
     def join(node):
-        socks.append(socket.create_connection(listener.getsockname(), timeout=5))
+        socks.append(socket.create_connection(listener.getsockname(), timeout=seconds(5)))
         socks[-1].sendall(json.dumps({**joining(plan), "node": node}).encode() + b"\n")
         until(lambda: node not in nodes.missing())
         return socks[-1]
@@ -41,13 +41,6 @@ def nodes_of(count, hear=lambda node, message: None, **options):
     for sock in socks:
         sock.close()
     nodes.close()
-
-
-def until(condition):
-    deadline = time.monotonic() + 5
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def is_closed(sock):
@@ -65,7 +58,7 @@ def test_a_stranger_is_turned_away_at_once(data):
     said = []
     listener = listening("127.0.0.1", 0)
     nodes = Nodes(planned(listener, nodes=2), listener, None, said.append, lambda *_: None)
-    with socket.create_connection(listener.getsockname(), timeout=5) as sock:
+    with socket.create_connection(listener.getsockname(), timeout=seconds(5)) as sock:
         with suppress(ConnectionError):  # it is gone before all of it was sent
             sock.sendall(data)
         assert is_closed(sock)
@@ -127,7 +120,7 @@ def test_a_launcher_ends_if_node_0_says_nonsense(message):
             sock, _ = listener.accept()
             with sock:
                 sock.sendall(json.dumps(message).encode() + b"\n")
-                done = other.done(10)
+                done = other.done()
     assert (done.status, done.out, done.left) == (1, [], [])
     assert done.err == [
         "shardwise launch: the launcher of node 0 is gone: it ended, or its machine went down."

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from shardwise.testing import run_processes
 from tests.helpers.everyday import everyday
+from tests.helpers.processes import run_processes
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]

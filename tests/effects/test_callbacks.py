@@ -2,7 +2,6 @@
 
 import gc
 import threading
-import time
 import weakref
 from typing import Any
 
@@ -19,6 +18,7 @@ from shardwise.experimental import io_callback
 from tests.helpers.beside_jax import ours
 from tests.helpers.callbacks import SCALAR, SECONDS, Calls, noted, scale
 from tests.helpers.everyday import everyday
+from tests.helpers.patience import until
 
 # ----------------------------------------------------------------------------- values and numbers
 
@@ -144,10 +144,7 @@ def test_a_function_lives_as_long_as_what_calls_it() -> None:
     gc.collect()
     assert seen() is not None and float(f(2.0)) == 1
     del f
-    deadline = time.monotonic() + 5
-    while seen() is not None and time.monotonic() < deadline:  # XLA's threads let go of it late
-        gc.collect()
-    assert seen() is None
+    until(lambda: gc.collect() is not None and seen() is None)  # XLA's threads let go of it late
 
 
 def test_big_operands() -> None:

@@ -1,7 +1,6 @@
 """Pictures in HTML, as text; how they look in a browser is in `test_browser`."""
 
 import re
-import time
 from html.parser import HTMLParser
 
 import numpy as np
@@ -74,13 +73,11 @@ def test_size_is_bounded(picture):
     picture.encode()
 
 
-def test_eight_thousand_devices_take_no_time():
+def test_eight_thousand_devices_are_not_all_drawn():
     on = simulated(128, 64)
     sharding = NamedSharding(on, P("a", "b"))
-    started = time.perf_counter()
-    mesh_html(on)
-    sharding_html(sharding, (1 << 16, 1 << 12))
-    assert time.perf_counter() - started < 5
+    assert len(mesh_html(on)) < 160_000
+    assert len(sharding_html(sharding, (1 << 16, 1 << 12))) < 160_000
 
 
 def test_names_are_text_only():

@@ -10,15 +10,17 @@ import re
 import signal
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
 
-from shardwise.testing import run_processes
+from tests.helpers.patience import until
+from tests.helpers.processes import REPORTS, run_processes
 
-PROGRAM = '''
+PROGRAM = REPORTS + '''
 import os, signal, sys, threading, time
 import numpy as np
 import psutil
@@ -61,11 +63,13 @@ def coordinator():
 
 def fail():
     if kind in ("killed", "process 0 killed"):
-        time.sleep(0.6)  # so that a beat tells of this line
+        sent = reports()
+        while len(sent) < 2: time.sleep(0.01)  # so that this line is reported
         print(time.time(), flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     if kind == "stopped":
-        time.sleep(0.6)  # as above
+        sent = reports()
+        while len(sent) < 2: time.sleep(0.01)  # as above
         print(time.time(), flush=True)
         os.kill(os.getpid(), signal.SIGSTOP)
     print(time.time(), flush=True)
@@ -88,7 +92,7 @@ def fail():
     if kind == "launches in another order":
         float(triple(x)), float(double(x))
     if kind == "sleeps":
-        time.sleep(100)  # for ever
+        time.sleep(10**4)  # for ever
     if kind == "waits for a lock":
         lock = threading.Lock()
         lock.acquire()
@@ -100,10 +104,10 @@ def fail():
         import socket
         from shardwise._src.distributed.start import here
         here().channel._sock.shutdown(socket.SHUT_RDWR)
-        time.sleep(100)
+        time.sleep(10**4)
     if kind == "coordinator killed":
         coordinator().kill()
-        time.sleep(100)
+        time.sleep(10**4)
     if kind == "coordinator stopped":
         coordinator().suspend()
 
@@ -112,10 +116,10 @@ try:
     if sw.process_index() == (kind == "process 0 killed" and [0] or [1])[0]:
         fail()
     if kind == "coordinator killed":
-        time.sleep(100)
+        time.sleep(10**4)
     float(double(x)), float(triple(x))
     if kind in ("launches in another order", "coordinator stopped"):
-        for _ in range(60):
+        while True:
             time.sleep(0.1), float(double(x))
 except sw.errors.ProcessFailureError:
     print(time.time(), flush=True)
@@ -189,10 +193,10 @@ def _late(at: str) -> str:
 
 _STALL = {"patience": 1, "deadline": 3}
 KINDS: dict[str, Kind] = {
-    "killed": Kind(_lost(_CLOSED, "time.sleep(0.6)  # so"), -signal.SIGKILL),
+    "killed": Kind(_lost(_CLOSED, "time.sleep(0.01)  # so"), -signal.SIGKILL),
     "stopped": Kind(
         _lost("there was no sign of life of it for N s: it is stopped, or its machine or network "
-              "is down", "time.sleep(0.6)  # as"), 75, options={"heartbeat": 2},
+              "is down", "time.sleep(0.01)  # as"), 75, options={"heartbeat": 2},
     ),
     "raises": Kind(_lost("it failed with ValueError: bad data", "raise ValueError"), 1),
     "exits": Kind(_ended("double"), 0),
@@ -203,14 +207,14 @@ KINDS: dict[str, Kind] = {
         _lost("it failed with KeyboardInterrupt", "raise KeyboardInterrupt"), -signal.SIGINT
     ),
     "process 0 killed": Kind(
-        _lost(_CLOSED, "time.sleep(0.6)  # so", 0), -signal.SIGKILL, culprit=0
+        _lost(_CLOSED, "time.sleep(0.01)  # so", 0), -signal.SIGKILL, culprit=0
     ),
     "runs another program": Kind(_other("x: (x * 4)"), 1),
     "skips one": Kind(_other("x: x.max"), 1),
     "launches in another order": Kind(
         _differ("A comes to program 'A'", "B comes to program 'B'"), 1
     ),
-    "sleeps": Kind(_late("time.sleep(100)  # f"), 75, options=_STALL),
+    "sleeps": Kind(_late("time.sleep(10**4)  # f"), 75, options=_STALL),
     "waits for a lock": Kind(_late("lock.acquire()  # f"), 75, options=_STALL),
     "loses its connections": Kind(
         "SOME lost CONNECTIONS to other processes, all of which are alive: the network between "
@@ -262,11 +266,8 @@ def provoke(name: str, devices: int = 2) -> Run:
     def resume(running: list[Any]) -> None:
         """Lets the stopped one go on once the others have ended."""
         stopped = [running[1]] if name == "stopped" else []
-        end = time.monotonic() + 30
-        while time.monotonic() < end and any(
-            p.poll() is None for p in running if p not in stopped
-        ):
-            time.sleep(0.02)
+        with suppress(TimeoutError):
+            until(lambda: all(p.poll() is not None for p in running if p not in stopped))
         for process in stopped or psutil.Process().children():
             if process in stopped or process.status() == psutil.STATUS_STOPPED:
                 process.send_signal(signal.SIGCONT)

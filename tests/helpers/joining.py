@@ -12,8 +12,9 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-import time
 from pathlib import Path
+
+from tests.helpers import patience
 
 CLEAN = {
     k: v for k, v in os.environ.items() if not k.startswith(("SHARDWISE_", "JAX_", "SLURM_"))
@@ -25,10 +26,9 @@ def free_port() -> int:
         return sock.getsockname()[1]
 
 
-def run(*programs, timeout=30, during=None, env=None):
+def run(*programs, during=None, env=None):
     """Runs programs at the same time, each by itself; gives the output and error of each."""
     running = []
-    deadline = time.monotonic() + timeout
     with tempfile.TemporaryDirectory() as folder:
         try:
             for i, program in enumerate(programs):
@@ -41,23 +41,36 @@ def run(*programs, timeout=30, during=None, env=None):
                     ))
             if during is not None:
                 during(running)
-            while (late := any(p.poll() is None for p in running)) and time.monotonic() < deadline:
-                time.sleep(0.02)
+            patience.until(
+                lambda: all(p.poll() is not None for p in running),
+                about=lambda: str(written(folder, len(programs))),
+            )
         finally:
             for process in running:
                 process.kill()
                 process.wait()
-        told = [
-            tuple(Path(folder, f"{i}.py.{name}").read_text() for name in ("out", "err"))
-            for i in range(len(programs))
-        ]
-        assert not late, f"not all ended within {timeout} s: {told}"
-        return told
+        return written(folder, len(programs))
+
+
+def written(folder, count):
+    """What each program has written so far: its output and its errors."""
+    return [
+        tuple(Path(folder, f"{i}.py.{name}").read_text() for name in ("out", "err"))
+        for i in range(count)
+    ]
 
 
 HEAD = """
     import sys
+    import time
+    from pathlib import Path
     import shardwise as sw
+    def together(count):
+        # Waits until so many programs are here, whose times then begin together.
+        place = Path(__file__)
+        place.with_suffix(".here").touch()
+        while len([*place.parent.glob("*.here")]) < count:
+            time.sleep(0.01)
     def attempt(*args, **kwargs):
         try:
             sw.distributed.initialize(*args, **kwargs)

@@ -14,12 +14,13 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
+
+from tests.helpers import patience
 
 TEST = "TESTED_LAUNCH"  # in the environment of all that a launch of a test starts
 
@@ -30,7 +31,6 @@ class Done(NamedTuple):
     status: int
     out: list[str]
     err: list[str]
-    seconds: float
     left: list[str]
 
 
@@ -52,7 +52,6 @@ class Launch:
         own = {TEST: self.mark, "SHARDWISE_ENABLE_COMPILATION_CACHE": "0", "XLA_FLAGS": "",
                "SHARDWISE_FLIGHT_RECORDER_DIR": self.folder.name}
         self.files = [open(self.path / name, "w+b") for name in ("out", "err")]  # noqa: SIM115
-        self.begin = time.monotonic()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "shardwise", "launch", *words], cwd=cwd,
             env={**os.environ, **own, **(env or {})}, stdin=subprocess.DEVNULL,
@@ -65,7 +64,7 @@ class Launch:
     def __exit__(self, *_: object) -> None:
         for process in self.left():
             process.kill()
-        self.process.wait(10)
+        self.process.wait(patience.seconds(60))
         for file in self.files:
             file.close()
         self.folder.cleanup()
@@ -75,14 +74,12 @@ class Launch:
         assert not text or text.endswith("\n"), text
         return text.splitlines()
 
-    def until(self, condition: Callable[[], Any], seconds: float = 30) -> Any:
+    def until(self, condition: Callable[[], Any]) -> Any:
         """Waits for something to be so; gives what the condition gives."""
-        deadline = time.monotonic() + seconds
-        while not (found := condition()):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{self.lines('out')}\n" + "\n".join(self.lines("err")))
-            time.sleep(0.02)
-        return found
+        return patience.until(condition, about=self.written)
+
+    def written(self) -> str:
+        return "\n".join((self.path / name).read_text(errors="replace") for name in ("out", "err"))
 
     def said(self, text: str, which: str = "out") -> str:
         """Waits for a line with a text in it."""
@@ -115,19 +112,19 @@ class Launch:
 
         return self.until(find)
 
-    def done(self, seconds: float = 60) -> Done:
+    def done(self) -> Done:
+        """Waits for its end."""
         try:
-            status = self.process.wait(seconds)
-        except subprocess.TimeoutExpired:
+            self.until(lambda: self.process.poll() is not None)
+        except TimeoutError as error:
             self.process.send_signal(signal.SIGTERM)
-            self.process.wait(20)
-            told = "\n".join([*self.lines("out"), *self.lines("err")])
-            raise TimeoutError(f"the launch did not end within {seconds} s\n{told}") from None
-        took = time.monotonic() - self.begin
+            self.process.wait(patience.seconds(60))
+            raise TimeoutError(f"the launch did not end\n{error}\n{self.written()}") from None
+        status = self.process.wait()
         left = [f"{p.pid} {' '.join(p.cmdline())}" for p in self.left()]
-        return Done(status, self.lines("out"), self.lines("err"), took, left)
+        return Done(status, self.lines("out"), self.lines("err"), left)
 
 
-def launch(*arguments: str, source: str = "", seconds: float = 60, **options: Any) -> Done:
+def launch(*arguments: str, source: str = "", **options: Any) -> Done:
     with Launch(*arguments, source=source, **options) as running:
-        return running.done(seconds)
+        return running.done()

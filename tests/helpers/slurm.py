@@ -1,7 +1,7 @@
 """A private Slurm of one node, with its MUNGE, in a folder and at ports of its own.
 
     with running(folder) as env:
-        subprocess.run(["srun", "-n", "2", "hostname"], env=env, timeout=60, check=True)
+        subprocess.run(["srun", "-n", "2", "hostname"], env=env, check=True)
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from tests.helpers import patience
 
 NEEDED = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "sinfo")
 _PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
@@ -104,24 +105,24 @@ def _munge(folder: Path, env: dict[str, str]) -> subprocess.Popen[bytes]:
 
 
 def _await_node(folder: Path, env: dict[str, str]) -> None:
-    deadline = time.monotonic() + 30
-    state = ""
-    while time.monotonic() < deadline:
-        state = subprocess.run(
-            ["sinfo", "-h", "-o", "%T"], env=env, capture_output=True, text=True, timeout=30
+    def state() -> str:
+        return subprocess.run(
+            ["sinfo", "-h", "-o", "%T"], env=env, capture_output=True, text=True,
+            timeout=patience.seconds(60),
         ).stdout.strip()
-        if state == "idle":
-            return
-        time.sleep(0.1)
-    logs = "\n".join(f"{p.name}:\n{p.read_text()[-2000:]}" for p in sorted(folder.glob("*.out")))
-    raise TimeoutError(f"Slurm's node is {state!r}, not idle\n{logs}")
+
+    def logs() -> str:
+        found = [f"{p.name}:\n{p.read_text()[-2000:]}" for p in sorted(folder.glob("*.out"))]
+        return "\n".join([f"Slurm's node is {state()!r}, not idle", *found])
+
+    patience.until(lambda: state() == "idle", about=logs)
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(10)
+            process.wait(patience.seconds(10))
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -32,6 +32,7 @@ from shardwise.sharding import (
     SingleDeviceSharding,
 )
 from tests.helpers.errors import message
+from tests.helpers.patience import seconds
 from tests.test_faces import FACES
 
 DEVICES = np.array(sw.devices()[:4]).reshape(2, 2)
@@ -97,7 +98,7 @@ def test_pickles_by_value_find_the_place():
         "copyreg.dispatch_table[type(jnp.zeros(2))](jnp.zeros(2))\n"
         "assert getattr(sys.modules[restored.__module__], restored.__name__) is restored\n"
     )
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=seconds(60))
 
 
 def test_what_transformed_functions_refer_to_is_pickled():
@@ -206,7 +207,8 @@ def test_another_process_reads_them():
     code += "; print(*late)"
     code += "\nfrom shardwise._src.base import pickles; print(*sorted(pickles._readers), sep=',')"
     run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=seconds(60),
+        check=True,
     )
     first, second, kinds = run.stdout.splitlines()
     assert first == "key<fry> [0. 1. 2.]" and second == " ".join(map(str, late))

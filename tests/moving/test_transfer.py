@@ -350,31 +350,65 @@ def test_later_writes_are_not_seen_and_types_are_narrowed():
         source[:] = np.arange(1 << 20)
 
 
-def test_memory_of_a_dropped_array_is_used_again():
-    gc.collect()
-    memory._spare.clear()
+@pytest.fixture
+def pool(monkeypatch):
+    """The allocator of large arrays, with no spare memory."""
+    memory.release()
+    monkeypatch.setattr(memory, "POOL", memory.Pool())
+    return memory.POOL
+
+
+def test_memory_of_a_dropped_array_is_used_again(pool):
     x = sw.device_put(BIG, PLACES["all"])
     first = addresses(x)[0]
     del x
-    gc.collect()
-    assert [block.nbytes for block in memory._spare] == [BIG.nbytes + 64]
+    memory.release()
+    (block,) = pool.spare
+    start = block.__array_interface__["data"][0]
+    assert start <= first and first + BIG.nbytes <= start + block.nbytes
     y = sw.device_put(BIG, PLACES["all"])
-    assert addresses(y)[0] == first and not memory._spare
+    assert addresses(y)[0] == first and not pool.spare
     z = sw.device_put(BIG + 1, PLACES["all"])
     assert addresses(z)[0] != first
     np.testing.assert_array_equal(np.asarray(y), BIG)
+    assert (pool.allocated, pool.reused) == (2, 1)
 
 
-def test_spare_memory_is_bounded(monkeypatch):
+READS = {
+    "nothing": lambda x: None, "all of it": np.asarray, "views of its shards": addresses,
+    "a shard": lambda x: np.asarray(x.addressable_shards[0].data), "an element": lambda x: x[0, 0],
+}
+
+
+@pytest.mark.parametrize("read", READS)
+def test_one_block_is_enough_for_arrays_that_follow_each_other(read, pool):
+    """What was read of one does not keep its memory when it is dropped, until a later one."""
+    for _ in range(5):
+        x = sw.device_put(BIG, PLACES["all"])
+        READS[read](x)
+        del x
+    assert (pool.allocated, pool.reused) == (1, 4)
+
+
+def test_spare_memory_is_bounded(monkeypatch, pool):
     monkeypatch.setattr(memory, "_SPARE", 3 * BIG.nbytes)
     arrays = [sw.device_put(BIG, PLACES["all"]) for _ in range(6)]
     del arrays
-    gc.collect()
-    assert 0 < sum(block.nbytes for block in memory._spare) <= 3 * BIG.nbytes
-    memory._spare.clear()
+    memory.release()
+    assert 0 < pool.nbytes() <= 3 * BIG.nbytes
+    pool.spare.clear()
     np.asarray(sw.device_put(numbers((8, 8)), PLACES["columns"]))  # not worth keeping
-    gc.collect()
-    assert not memory._spare
+    memory.release()
+    assert not pool.spare
+
+
+def test_arrays_larger_than_all_spare_memory_go_back_to_the_system(monkeypatch, pool):
+    monkeypatch.setattr(memory, "_SPARE", BIG.nbytes // 2)
+    for _ in range(3):
+        x = sw.device_put(BIG, PLACES["all"])
+        del x
+    memory.release()
+    assert (pool.allocated, pool.reused, pool.nbytes()) == (3, 0, 0)
 
 
 def test_memory_that_a_program_reads_is_not_used_again():
@@ -394,7 +428,7 @@ def test_memory_that_a_program_reads_is_not_used_again():
 
 
 def test_a_value_in_use_is_not_written_over():
-    memory._spare.clear()
+    memory.POOL.spare.clear()
     x = sw.device_put(BIG, PLACES["columns"])
     value = np.asarray(x)  # put together on the host
     part = value[3:5]
@@ -407,7 +441,7 @@ def test_a_value_in_use_is_not_written_over():
 
 def test_moving_copies_once_and_keeps_nothing(monkeypatch):
     """What NumPy allocates: the target, once, and nothing that stays."""
-    memory._spare.clear()
+    memory.POOL.spare.clear()
     x = sw.block_until_ready(sw.device_put(BIG, PLACES["rows"]))
     tracemalloc.start()
     y = sw.device_put(x, PLACES["columns"])
@@ -419,7 +453,7 @@ def test_moving_copies_once_and_keeps_nothing(monkeypatch):
 
 def test_putting_copies_once(monkeypatch):
     for name in ("one", "rows", "replicated", "both"):
-        memory._spare.clear()
+        memory.POOL.spare.clear()
         gc.collect()
         tracemalloc.start()
         x = sw.device_put(BIG, PLACES[name])

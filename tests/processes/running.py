@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from shardwise.testing import run_processes
 from tests.helpers.everyday import Run, everyday
+from tests.helpers.processes import run_processes
 
 PROGRAMS = Path(__file__).with_name("programs")
 DEVICES = 4  # in all

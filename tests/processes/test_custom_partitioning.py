@@ -1,6 +1,6 @@
 """Functions whose parts the user writes, on devices of several processes."""
 
-from shardwise.testing import run_processes
+from tests.helpers.processes import run_processes
 
 PROGRAM = """
 import numpy as np

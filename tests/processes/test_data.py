@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from shardwise.testing import run_processes
 from tests.helpers.everyday import everyday
+from tests.helpers.processes import run_processes
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "data.md"
 

@@ -35,8 +35,11 @@ PROGRAM = f"""
         return training(corpus, step, *rest)
 
     gpt.training_windows = windows
+    interrupts, enter = [], gpt.Interrupt.__enter__
+    gpt.Interrupt.__enter__ = lambda self: interrupts.append(self) or enter(self)
     sys.exit(gpt.main([word for word in sys.argv[1:] if word != "killed"]))
 """
+UNTIL_STOPPED = "while not interrupts[-1].asked: time.sleep(0.01)"
 
 
 def demo(path, *options, disturb="pass", words=()):
@@ -76,7 +79,7 @@ def alone(tmp_path_factory):
     """(losses, path of the state) of a run in one process over eight devices."""
     path = tmp_path_factory.mktemp("alone") / "run.npz"
     with demo(path, "-n", "1") as running:
-        done = running.done(100)
+        done = running.done()
     assert done.status == 0, done.err
     return losses(done.out), path
 
@@ -87,7 +90,7 @@ def test_one_process(alone):
 
 def unharmed(alone, path):
     with demo(path, "-n", "2", "--devices-per-process", "4") as running:
-        done = running.done(100)
+        done = running.done()
     assert (done.status, done.err, done.left) == (0, [], [])
     assert {line[:3] for line in done.out if "at step 6" not in line} == {"[0]"}
     assert any("8 devices against one" in line for line in done.out)
@@ -97,7 +100,7 @@ def unharmed(alone, path):
 def killed(alone, path):
     kill = "os.kill(os.getpid(), signal.SIGKILL)"
     with demo(path, "-n", "2", "--restarts", "1", disturb=kill, words=["killed"]) as running:
-        done = running.done(100)
+        done = running.done()
     assert (done.status, done.left) == (0, [])
     assert any(line.endswith("generation 1 starts (restart 1 of 1)") for line in done.err)
     assert any("continuing at step 4 of 10" in line for line in done.out)
@@ -108,15 +111,15 @@ def terminated(alone, path):
     """SIGTERM saves a checkpoint, of each process its part; one process goes on with it."""
     pytest.importorskip("tensorstore")
     path = path.with_suffix("")
-    with demo(path, "-n", "2", "--grace", "30", disturb="time.sleep(1)") as running:
+    with demo(path, "-n", "2", "--grace", "30", disturb=UNTIL_STOPPED) as running:
         running.said("at step 6")
         running.signal(signal.SIGTERM)
-        done = running.done(60)
+        done = running.done()
     assert (done.status, done.left) == (143, [])
     assert any("stopped after step 7 of 10" in line for line in done.out)
     assert checkpoints.describe(path).processes == 2
     with demo(path, "-n", "1") as running:
-        done = running.done(60)
+        done = running.done()
     assert any("continuing at step 7 of 10" in line for line in done.out)
     assert losses(done.out) == alone[0]
     return path
@@ -130,14 +133,14 @@ def killed_with_a_checkpoint(alone, path):
 
 def interrupted(alone, path):
     """Ctrl-C in the middle of a step saves; one process goes on with what two have saved."""
-    with demo(path, "-n", "2", "--grace", "30", disturb="time.sleep(1)") as running:
+    with demo(path, "-n", "2", "--grace", "30", disturb=UNTIL_STOPPED) as running:
         running.said("at step 6")
         running.signal(signal.SIGINT)
-        done = running.done(60)
+        done = running.done()
     assert (done.status, done.left) == (130, [])
     assert any("stopped after step 7 of 10" in line for line in done.out)
     with demo(path, "-n", "1") as running:
-        done = running.done(60)
+        done = running.done()
     assert any("continuing at step 7 of 10" in line for line in done.out)
     assert losses(done.out) == alone[0]
 

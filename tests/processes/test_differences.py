@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from shardwise.testing import run_processes
 from tests.helpers.everyday import everyday
+from tests.helpers.processes import run_processes
 
 ONE_LINE = """
 import sys

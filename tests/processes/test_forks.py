@@ -3,17 +3,18 @@
 import os
 import subprocess
 import sys
-import time
 
 import psutil
 
-from shardwise.testing import run_processes
+from tests.helpers import patience
 from tests.helpers.joining import free_port
+from tests.helpers.processes import run_processes
 
 PROGRAM = """
 import os, sys, time, warnings
 import shardwise as sw
 import shardwise.numpy as jnp
+from shardwise.experimental import multihost_utils
 from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 warnings.simplefilter("ignore")
@@ -27,13 +28,13 @@ if sw.process_index() == 1:
         if mode == "raises":
             raise ValueError("of the child alone")
         if mode == "stays":
-            time.sleep(20)
+            time.sleep(10**4)
         sys.exit(3)
     if mode == "stays":
         os.kill(os.getpid(), 9)
     _, status = os.waitpid(child, 0)
     print("the child", os.waitstatus_to_exitcode(status), sw.distributed.is_initialized())
-time.sleep(0.5)
+multihost_utils.sync_global_devices("what the child said was heard")
 print(float(total(x)))
 """
 
@@ -48,7 +49,7 @@ def test_a_child_says_nothing_for_its_parent():
 def test_a_child_does_not_hide_that_its_parent_has_died():
     first, second = run_processes(PROGRAM, 2, args=["stays"], expect=None, heartbeat=15)
     assert (first.status, second.status) == (1, -9)
-    assert first.seconds < 10 and "process 1 (host " in first.err
+    assert "process 1 (host " in first.err
     assert "its connection closed: it was killed" in first.err
 
 
@@ -63,18 +64,16 @@ sw.distributed.initialize("127.0.0.1:{free_port()}", 1, 0)
 child = os.fork()
 if not child:
     os.close(1)
-    time.sleep(20)
+    time.sleep(10**4)
 print(coordinator.pid, child, flush=True)
 os.kill(os.getpid(), 9)
 """
     ended = subprocess.run(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, timeout=30, text=True,
-        start_new_session=True,
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True,
+        timeout=patience.seconds(60), start_new_session=True,
     )
     coordinator, child = map(int, ended.stdout.split())
-    deadline = time.monotonic() + 8
-    while psutil.pid_exists(coordinator) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    is_left = psutil.pid_exists(coordinator)
-    os.kill(child, 9)
-    assert not is_left
+    try:
+        patience.until(lambda: not psutil.pid_exists(coordinator))
+    finally:
+        os.kill(child, 9)

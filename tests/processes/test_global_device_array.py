@@ -1,7 +1,7 @@
 """`GlobalDeviceArray` over the devices of several processes."""
 
 
-from shardwise.testing import run_processes
+from tests.helpers.processes import run_processes
 
 PROGRAM = """
     import numpy as np

@@ -2,7 +2,7 @@
 
 import re
 
-from shardwise.testing import run_processes
+from tests.helpers.processes import run_processes
 
 PROGRAM = """
 import sys
@@ -76,7 +76,7 @@ def test_none_ends_as_if_nothing_had_happened():
     for result in results:
         assert "the peer does not answer" in result.out
         assert re.search(r"^shardwise\.errors\.CallbackError: pure_callback", result.err, re.M)
-        assert "lost its connections" not in result.err and result.seconds < 20
+        assert "lost its connections" not in result.err
 
 
 def test_a_function_without_results_fails_where_it_is_called():

@@ -2,8 +2,8 @@
 
 import pytest
 
-from shardwise.testing import run_processes
 from tests.helpers.everyday import everyday
+from tests.helpers.processes import run_processes
 
 CASTS = """
     import re

@@ -12,8 +12,9 @@ import pytest
 from shardwise._src.runtime.backend import JAXLIB_VERSION
 from shardwise._src.runtime.processes import Coordinator
 from shardwise._version import __version__
-from shardwise.testing import run_processes
 from tests.helpers.joining import HEAD, free_port, lines, run
+from tests.helpers.patience import seconds, until
+from tests.helpers.processes import run_processes, until_written
 
 pytestmark = pytest.mark.processes
 
@@ -21,9 +22,10 @@ VERSIONS = f"shardwise {__version__} on jaxlib {JAXLIB_VERSION}"
 
 
 def test_those_who_are_here_are_told_who_was_refused():
-    port = free_port()
+    port, limit = free_port(), seconds(3)
     [right, wrong] = run(*[HEAD + f"""
-    attempt("127.0.0.1:{port}", {count}, {rank}, initialization_timeout=3)
+    together(2)
+    attempt("127.0.0.1:{port}", {count}, {rank}, initialization_timeout={limit})
     """ for count, rank in [(2, 0), (3, 1)]])
     host = socket.gethostname()
     where = f"RuntimeError: initialize: the coordinator at 127.0.0.1:{port}: "
@@ -33,8 +35,8 @@ def test_those_who_are_here_are_told_who_was_refused():
     )
     said = [re.sub(r"pid \d+", "pid N", line) for found in (right, wrong) for line in lines(found)]
     assert said == [
-        f"{where}process 1 of 2 did not arrive within 3 s (`initialization_timeout`). Here are: "
-        f"process 0 (host {host}, pid N). But {why}",
+        f"{where}process 1 of 2 did not arrive within {limit} s (`initialization_timeout`). Here "
+        f"are: process 0 (host {host}, pid N). But {why}",
         f"{where}{why}",
     ]
 
@@ -80,44 +82,45 @@ def test_who_contradicts_the_others_is_refused_and_may_come_again():
 
 
 def test_a_process_that_never_arrives_is_named_by_the_others():
-    port = free_port()
+    port, limit = free_port(), seconds(2)
     program = """
-    attempt("127.0.0.1:{}", 3, {}, initialization_timeout=2)
+    together(2)
+    attempt("127.0.0.1:{}", 3, {}, initialization_timeout={})
     """
-    results = run(*[HEAD + program.format(port, rank) for rank in (0, 1)])
+    results = run(*[HEAD + program.format(port, rank, limit) for rank in (0, 1)])
     host = socket.gethostname()
     for result in results:
         [line] = lines(result)
         assert re.sub(r"pid \d+", "pid N", line) == (
             f"RuntimeError: initialize: the coordinator at 127.0.0.1:{port}: process 2 of 3 did "
-            f"not arrive within 2 s (`initialization_timeout`). Here are: process 0 (host {host}, "
-            f"pid N), process 1 (host {host}, pid N)."
+            f"not arrive within {limit} s (`initialization_timeout`). Here are: process 0 "
+            f"(host {host}, pid N), process 1 (host {host}, pid N)."
         )
 
 
 def test_who_waits_less_than_the_others_is_told_who_is_missing():
-    port = free_port()
-    first, second = run(HEAD + f"""
-    attempt("127.0.0.1:{port}", 3, 0, initialization_timeout=6)
-    """, HEAD + f"""
-    import time
-    begin = time.monotonic()
-    attempt("127.0.0.1:{port}", 3, 1, initialization_timeout=2)
-    assert time.monotonic() - begin < 5
-    """)
+    port, limits = free_port(), (seconds(6), seconds(2))
+    first, second = run(*[HEAD + f"""
+    together(2)
+    attempt("127.0.0.1:{port}", 3, {rank}, initialization_timeout={limit})
+    print(time.monotonic())
+    """ for rank, limit in enumerate(limits)])
+    *first, late = lines(first)
+    *second, early = lines(second)
+    assert float(early) < float(late)
     host = socket.gethostname()
     where = f"RuntimeError: initialize: the coordinator at 127.0.0.1:{port}: "
-    texts = [re.sub(r"pid \d+", "pid N", line) for line in (*lines(first), *lines(second))]
+    texts = [re.sub(r"pid \d+", "pid N", line) for line in (*first, *second)]
     here = [f"process {rank} (host {host}, pid N)" for rank in (0, 1)]
     assert texts == [
         f"{where}process 2 of 3 did not arrive within {n} s (`initialization_timeout`). Here are: "
-        f"{here[0]}, {here[1]}." for n in (6, 2)
+        f"{here[0]}, {here[1]}." for n in limits
     ]
 
 
 def test_who_comes_when_the_others_have_given_up_is_told_so():
     coordinator = Coordinator(
-        "127.0.0.1", 0, 2, heartbeat=20, arrival=1, patience=30, deadline=60
+        "127.0.0.1", 0, 2, heartbeat=seconds(20), arrival=1, patience=30, deadline=60
     )
     place = {
         "SHARDWISE_COORDINATOR_ADDRESS": f"127.0.0.1:{coordinator.port}",
@@ -225,7 +228,7 @@ def test_garbage_does_not_disturb_the_coordinator():
         while any(process.poll() is None for process in running):
             for data in GARBAGE:
                 try:
-                    with socket.create_connection(("127.0.0.1", port), timeout=5) as sock:
+                    with socket.create_connection(("127.0.0.1", port), timeout=seconds(5)) as sock:
                         sock.sendall(data)
                         sock.shutdown(socket.SHUT_WR)
                         sock.recv(1 << 12)
@@ -250,29 +253,36 @@ def test_garbage_does_not_disturb_the_coordinator():
     assert len(counted) > len(GARBAGE)
 
 
-def test_a_worker_connects_as_soon_as_its_coordinator_is_there():
+def test_a_worker_connects_once_its_coordinator_is_there():
     port = free_port()
-    began = []
 
     def start(running):
-        time.sleep(2.5)  # the worker waits meanwhile
+        # The worker waits meanwhile, and tries again and again.
+        until_written(running[0], "trying")
         coordinator = Coordinator(
-            "127.0.0.1", port, 1, heartbeat=20, arrival=60, patience=30, deadline=60
+            "127.0.0.1", port, 1, heartbeat=seconds(20), arrival=seconds(60), patience=30,
+            deadline=60,
         )
-        began.append(time.time())
-        running[0].wait(30)
+        until(lambda: running[0].poll() is not None)
         coordinator.release()
 
     [(out, err)] = run("""
-    import time
+    import socket
     import shardwise as sw
+    connect, refused = socket.create_connection, []
+    def counted(*args, **options):
+        try:
+            return connect(*args, **options)
+        except ConnectionRefusedError:
+            refused.append(args)
+            if len(refused) == 3:
+                print("trying", flush=True)
+            raise
+    socket.create_connection = counted
     sw.distributed.initialize()
-    print(time.time())
+    print("joined")
     """, during=start, env={
         "SHARDWISE_COORDINATOR_ADDRESS": f"127.0.0.1:{port}", "SHARDWISE_COORDINATOR_STARTED": "1",
         "SHARDWISE_NUM_PROCESSES": "1", "SHARDWISE_PROCESS_ID": "0",
     })
-    seconds = float(out.splitlines()[-1]) - began[0]
-    assert err == ""
-    assert seconds < 2, f"{seconds:.2f} s"
-    print(f"joined {seconds:.2f} s after its coordinator was there")
+    assert (out, err) == ("trying\njoined\n", "")

@@ -1,16 +1,17 @@
 """Processes that end while others still need what they have sent."""
 
 import re
+import signal
+import time
 
 import pytest
 
-from shardwise.testing import run_processes
 from tests.helpers.everyday import everyday
+from tests.helpers.processes import run_processes, until_written
 
 PAUSED = """
     import os
     import signal
-    import subprocess
     import sys
     import time
     from pathlib import Path
@@ -26,40 +27,47 @@ PAUSED = """
     print(float(double(x)))
     other = int(multihost_utils.process_allgather(np.int32(os.getpid()))[1])
     if sw.process_index() == 1:
-        if sys.argv[1] == "paused":
-            os.kill(os.getpid(), signal.SIGSTOP)
-        else:
-            time.sleep(1)
-            os.kill(os.getpid(), signal.SIGKILL)
-    elif sys.argv[1] == "paused":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    else:
         while Path(f"/proc/{other}/stat").read_text().rpartition(")")[2].split()[0] != "T":
             time.sleep(0.01)
-        subprocess.Popen(["sh", "-c", f"sleep 2; kill -CONT {other}"])
-    print(time.time())
     sw.distributed.shutdown()
     print(time.time())
 """
 
 
+def stopped_until_waited_for(how):
+    """Process 1 stops itself; once process 0 has said that it waits for it, it gets a signal."""
+    at = []
+
+    def during(running):
+        until_written(running[0], "shutdown_timeout_seconds", file=2)
+        at.append(time.time())
+        running[1].send_signal(how)
+
+    results = run_processes(PAUSED, 2, devices=2, patience=1, during=during, expect=None)
+    return at[0], *results
+
+
 def test_one_ends_when_the_others_have_what_it_sent():
-    results = run_processes(PAUSED, 2, devices=2, args=["paused"], timeout=60, patience=1)
-    (_, ended), (resumed, _) = [map(float, r.out.split()[-2:]) for r in results]
-    assert resumed < ended
-    said = re.sub(r"host \S+, pid \d+", "host H, pid N", results[0].err.strip())
-    said = re.sub(r"\S*program\.py:\d+", "program.py:L", re.sub(r"for \d s", "for N s", said))
+    resumed, first, second = stopped_until_waited_for(signal.SIGCONT)
+    assert (first.status, second.status) == (0, 0), first.err + second.err
+    assert resumed < float(first.out.split()[-1])
+    said = re.sub(r"host \S+, pid \d+", "host H, pid N", first.err.strip())
+    said = re.sub(r"\S*program\.py:\d+", "program.py:L", re.sub(r"for \d+ s", "for N s", said))
     assert said == (
         "shardwise: process 0 is to end, and has waited for N s until others have the results of "
         "what they launched with it: process 1 (host H, pid N) is at program.py:L (<module>). It "
         "waits for at most 300 s in all (`shutdown_timeout_seconds`)."
     )
-    assert not results[1].err
+    assert not second.err
 
 
 def test_it_waits_for_nobody_who_is_lost():
-    first, second = run_processes(PAUSED, 2, devices=2, args=["lost"], timeout=60, expect=None)
+    """It would wait for 300 s, which is longer than this test does."""
+    lost, first, second = stopped_until_waited_for(signal.SIGKILL)
     assert (first.status, second.status) == (0, -9), first
-    begun, ended = map(float, first.out.split()[-2:])
-    assert ended - begun < 10
+    assert lost < float(first.out.split()[-1])
 
 
 LARGE = """

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from shardwise.testing import run_processes
 from tests.helpers.everyday import everyday
+from tests.helpers.processes import run_processes
 from tests.processes.running import agrees, cases
 
 

@@ -3,13 +3,11 @@
 import os
 import re
 import signal
-import time
-from pathlib import Path
 
 import pytest
 
-from shardwise.testing import run_processes
 from tests.helpers.everyday import everyday
+from tests.helpers.processes import run_processes, until_written
 
 GATHER = """
     import ml_dtypes
@@ -113,7 +111,9 @@ def test_values_go_round(count, devices):
 
 
 ERRORS = """
+    import sys
     import time
+    from pathlib import Path
 
     import numpy as np
 
@@ -152,8 +152,9 @@ ERRORS = """
         show(m.live_devices([d for d in sw.devices() if d.process_index]).__enter__)
         show(m.sync_global_devices, "step 1", timeout=0.3)
         show(m.reached_preemption_sync_point, 1.5)
-    else:
-        time.sleep(1)
+        Path(sys.argv[1]).touch()
+    while not Path(sys.argv[1]).exists():
+        time.sleep(0.01)
     m.sync_global_devices("step 1")  # they meet after all
     assert m.process_allgather(me).tolist() == [0, 1]
 """
@@ -202,8 +203,9 @@ TypeError: reached_preemption_sync_point: step_id must be an integer; got 1.5 of
 """
 
 
-def test_what_does_not_fit_is_an_error_in_all():
-    first, second = [r.out for r in run_processes(ERRORS, 2, devices=2)]
+def test_what_does_not_fit_is_an_error_in_all(tmp_path):
+    late = str(tmp_path / "late")  # once it is there, process 1 comes to the barrier
+    first, second = [r.out for r in run_processes(ERRORS, 2, devices=2, args=[late])]
     first = re.sub(r"\(host .*?, pid \d+\)", "(host HOST, pid PID)", first)
     first = re.sub(r"line: .*(?=\.)", "line: LINE", first)
     assert second == TOLD
@@ -275,11 +277,8 @@ PREEMPTED = """
 
 def test_a_signal_leads_all_to_one_step():
     def during(running):
-        deadline = time.monotonic() + 30
         for process in running:  # until all have a first step behind them
-            while "going" not in Path(f"/proc/{process.pid}/fd/1").read_text():
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+            until_written(process, "going")
         os.kill(running[1].pid, signal.SIGTERM)
 
     results = run_processes(PREEMPTED, 2, during=during)

@@ -11,6 +11,7 @@ import pytest
 from tests.helpers.everyday import everyday
 from tests.helpers.joining import free_port
 from tests.helpers.launching import Launch, launch
+from tests.helpers.patience import seconds
 
 pytestmark = pytest.mark.processes
 
@@ -31,7 +32,7 @@ GENERATIONS = """
     if generation < {good} and rank == {bad}:
         {end}
     if generation < {good}:
-        time.sleep(60)
+        time.sleep(10**4)
 """
 
 
@@ -67,7 +68,7 @@ def a_signal_is_no_reason_to_start_again():
     with Launch("-n", "2", "--restarts", "5", source=generations(9, bad=7)) as running:
         running.until(lambda: len(running.lines()) == 2)
         running.signal(signal.SIGTERM)
-        done = running.done(10)
+        done = running.done()
     assert (done.status, len(done.out), done.left) == (143, 2, [])
 
 
@@ -133,13 +134,12 @@ def test_a_failure_on_one_node_ends_all_nodes(bad):
         import os, sys, time
         if os.environ["SHARDWISE_PROCESS_ID"] == "{bad}":
             sys.exit("it went wrong")
-        time.sleep(60)
+        time.sleep(10**4)
     """
     with Machines(2, source=source) as machines:
         results = machines.done()
     for done in results:
         assert (done.status, done.left) == (1, [])
-        assert done.seconds < 10
         assert without_pids(done.err)[-2:] == [
             f"shardwise launch: process {bad} (HERE) failed with exit status 1. The last that it "
             "wrote:",
@@ -168,7 +168,7 @@ def a_node_that_is_lost_may_come_again():
             node.until(node.lines)
         machines.nodes[1].signal(signal.SIGKILL)
         machines.nodes[0].said("generation 1 starts", "err")
-        machines.nodes[1].until(lambda: not machines.nodes[1].left(), 10)
+        machines.nodes[1].until(lambda: not machines.nodes[1].left())
         machines.nodes[1] = machines.node(1)
         first, second = machines.done()
     assert (first.status, second.status, first.left, second.left) == (0, 0, [], [])
@@ -186,8 +186,8 @@ def test_without_node_0_all_end(number):
         for node in machines.nodes.values():
             node.until(node.lines)
         machines.nodes[0].signal(number)
-        done = machines.nodes[1].done(10)
-        machines.nodes[0].until(lambda: not machines.nodes[0].left(), 10)
+        done = machines.nodes[1].done()
+        machines.nodes[0].until(lambda: not machines.nodes[0].left())
     killed = number == signal.SIGKILL
     assert (done.status, done.left) == (1 if killed else 143, [])
     assert said_by_launcher(done.err) == [
@@ -200,7 +200,7 @@ COUNTS = """
     import os, time
     own = {k.removeprefix("SHARDWISE_"): v for k, v in os.environ.items()}
     print("generation", own["GENERATION"], "of", own["NUM_PROCESSES"], flush=True)
-    time.sleep(0.2 if own["GENERATION"] == "3" else 60)
+    time.sleep(0.2 if own["GENERATION"] == "3" else 10**4)
 """
 
 
@@ -245,7 +245,8 @@ def test_fewer_nodes_and_processes_go_on():
 
 def test_a_node_that_had_no_process_any_more_is_not_awaited():
     """Its launcher is lost after its only process was."""
-    options = ["--restarts", "2", "--min-processes", "1", "--initialization-timeout", "5"]
+    options = ["--restarts", "2", "--min-processes", "1"]
+    options += ["--initialization-timeout", str(seconds(5))]
     with Machines(3, *options, source=generations(2, bad=7)) as machines:
         zero, one, two = [machines.nodes[k] for k in range(3)]
         for node in machines.nodes.values():
@@ -254,7 +255,7 @@ def test_a_node_that_had_no_process_any_more_is_not_awaited():
         for node in (zero, one):
             node.said("generation 1 of 2")
         two.signal(signal.SIGKILL)
-        two.process.wait(10)
+        two.until(lambda: two.process.poll() is not None)
         psutil.Process(one.pid(1)).kill()
         first, second = zero.done(), one.done()
     assert [(d.status, d.left) for d in (first, second)] == [(0, [])] * 2
@@ -286,14 +287,14 @@ def test_what_fails_by_itself_starts_again_with_all():
 def nodes_that_do_not_come():
     options = ["--initialization-timeout", "1"]
     with Machines(3, *options, source=SUM, missing=(1, 2)) as machines:
-        done = machines.nodes[0].done(10)
+        done = machines.nodes[0].done()
     assert (done.status, done.out, done.left) == (1, [], [])
     assert done.err == [
         "shardwise launch: nodes 1, 2 of 3 did not come within 1 s (--initialization-timeout). "
         "The same command must be started there, with its --node-rank."
     ]
     with Machines(2, *options, source=SUM, missing=(0,)) as machines:
-        done = machines.nodes[1].done(10)
+        done = machines.nodes[1].done()
     assert (done.status, done.out, done.left) == (1, [], [])
     assert done.err == [
         f"shardwise launch: node 1 did not reach the launcher of node 0 at {machines.address} "
@@ -305,12 +306,12 @@ def launchers_that_do_not_fit_are_refused():
     with Machines(2, source=SUM, missing=(1,)) as machines:
         where = ["--coordinator", machines.address, "--node-rank", "1"]
         with Launch("-n", "3", "--nodes", "2", *where, source=SUM) as other:
-            done = other.done(20)
+            done = other.done()
         assert (done.status, done.err) == (1, [
             "shardwise launch: node 1 has -n 3, node 0 -n 1: they must be the same on all nodes"
         ])
         with Launch("-n", "1", "--nodes", "3", *where, source=SUM) as other:
-            assert other.done(20).err == [
+            assert other.done().err == [
                 "shardwise launch: node 1 has --nodes 3, node 0 --nodes 2: they must be the same "
                 "on all nodes"
             ]

@@ -4,8 +4,8 @@ import signal
 
 import pytest
 
-from shardwise.testing import run_processes
 from tests.helpers.everyday import everyday
+from tests.helpers.processes import run_processes
 
 TRAINING = """
 import os, signal, sys

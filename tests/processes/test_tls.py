@@ -8,6 +8,7 @@ import pytest
 from shardwise._src.runtime.backend import JAXLIB_VERSION
 from shardwise._src.runtime.processes import HAS_TLS
 from tests.helpers.joining import HEAD, free_port, lines, run
+from tests.helpers.patience import seconds
 
 pytestmark = pytest.mark.processes
 
@@ -16,14 +17,15 @@ pytestmark = pytest.mark.processes
 def test_tls_from_end_to_end(tmp_path):
     """All connections are by mutual TLS; who has no certificate of ours disturbs nobody."""
     certificates(tmp_path)
-    port = free_port()
+    port, limit = free_port(), seconds(60)
 
     def program(rank, body=""):
         return HEAD + f"""
     import numpy as np
     import shardwise.numpy as jnp
     files = {{f"mtls_{{n}}_file": f"{tmp_path}/{{n}}.pem" for n in ("cert", "key", "ca")}}
-    sw.distributed.initialize("127.0.0.1:{port}", 2, {rank}, **files, initialization_timeout=60)
+    sw.distributed.initialize("127.0.0.1:{port}", 2, {rank}, **files,
+                              initialization_timeout={limit})
     {body}
     x = jnp.arange(8.0, device=sw.NamedSharding(sw.make_mesh((2,), ("x",)), sw.P("x")))
     print(float(jnp.sum(x)))
@@ -35,14 +37,12 @@ def test_tls_from_end_to_end(tmp_path):
         return {{f"mtls_{{n}}_file": f"{tmp_path}/{{name}}{{n}}.pem" for n in ("cert", "key")}}
     ca, foreign = "{tmp_path}/ca.pem", "{tmp_path}/foreign-ca.pem"
     def join(**how):
-        attempt("127.0.0.1:{port}", 2, 1, initialization_timeout=30, **how)
-    until = time.monotonic() + 30
+        attempt("127.0.0.1:{port}", 2, 1, initialization_timeout={limit}, **how)
     while True:
         try:
             socket.create_connection(("127.0.0.1", {port})).close()
             break
         except OSError:
-            assert time.monotonic() < until
             time.sleep(0.05)
     join()
     join(**files("foreign-"), mtls_ca_file=ca)
@@ -83,7 +83,7 @@ def test_tls_by_uris_in_certificates(tmp_path):
     env["SHARDWISE_MTLS_PEER_URI_PREFIX"] = "spiffe://example.org/"
     program = """
     at = "127.0.0.2:{}", 2, {}
-    attempt(*at, mtls_peer_uri_prefix="spiffe://example.org/other/", initialization_timeout=5)
+    attempt(*at, mtls_peer_uri_prefix="spiffe://example.org/other/", initialization_timeout=60)
     attempt(*at)
     print(sw.device_count())
     """
@@ -101,7 +101,9 @@ def certificates(folder):
     """cert.pem and key.pem of ca.pem, for 127.0.0.1; the same with foreign-, of another authority.
     """
     def openssl(*args):
-        subprocess.run(["openssl", *args], cwd=folder, check=True, capture_output=True, timeout=30)
+        subprocess.run(
+            ["openssl", *args], cwd=folder, check=True, capture_output=True, timeout=seconds(30)
+        )
 
     (folder / "names").write_text(
         "subjectAltName=IP:127.0.0.1,URI:spiffe://example.org/worker\n"

@@ -17,6 +17,7 @@ from shardwise._src.distributed import mirror
 from shardwise._src.distributed.board import Card, Notice
 from shardwise._src.distributed.looking import Launch as Launched
 from shardwise._src.distributed.looking import Process
+from tests.helpers import patience
 from tests.helpers.everyday import everyday
 from tests.helpers.joining import free_port
 from tests.helpers.launching import Launch
@@ -53,7 +54,7 @@ def place(tmp_path):
 def top(place, *words):
     done = subprocess.run(
         [sys.executable, "-m", "shardwise", "top", *words], capture_output=True, text=True,
-        timeout=60, env={**os.environ, **place},
+        timeout=patience.seconds(60), env={**os.environ, **place},
     )
     return done.returncode, done.stdout, done.stderr
 
@@ -82,7 +83,7 @@ def test_steps_rates_and_memory(place):
     for rank, process in enumerate(launch["workers"]):
         assert (process["rank"], process["pid"], process["state"]) == (rank, pids[rank], "runs")
         assert process["step"] >= 30 and process["facts"] == {"loss": 0.5}
-        assert 5 < process["steps_per_second"] < 101
+        assert 0 < process["steps_per_second"] < 101
         rate = process["tokens_per_second"]
         assert rate == pytest.approx(64 * process["steps_per_second"], rel=1e-6)
         assert process["device_bytes"] == 2**20 // 2  # its part of x
@@ -139,9 +140,22 @@ def test_all_machines_of_a_launch(tmp_path):
 
 
 def test_launchers_are_quiet_again_when_nobody_looks(tmp_path, monkeypatch):
-    monkeypatch.setattr(mirror, "LOOKING", 0.4)
+    looking = patience.seconds(0.4)
+    monkeypatch.setattr(mirror, "LOOKING", looking)
     monkeypatch.setattr(mirror, "PERIOD", 0.02)
-    ends, sent = [], []
+    ends, sent, turns = [], [], {0: 0, 1: 0, 2: 0}
+    touched = mirror.Mirror._is_looked_at
+
+    def look(end, path):
+        turns[end._node] += 1
+        return touched(end, path)
+
+    def after_turns(count):
+        """Until each launcher has looked so often whether somebody looks."""
+        begun = dict(turns)
+        patience.until(lambda: all(turns[node] >= begun[node] + count for node in turns))
+
+    monkeypatch.setattr(mirror.Mirror, "_is_looked_at", look)
     for node in range(3):
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / str(node)))
         (tmp_path / str(node)).mkdir()
@@ -157,16 +171,23 @@ def test_launchers_are_quiet_again_when_nobody_looks(tmp_path, monkeypatch):
                     other.hear(node, json.loads(json.dumps(message)))
 
         ends.append(mirror.Mirror(notice, node, tell))
-    time.sleep(0.2)
+    after_turns(3)
     assert not sent
-    (ends[1]._notice.folder / "looked").touch()
-    time.sleep(2.0)
+    looked = ends[1]._notice.folder / "looked"
+    looked.touch()
+    patience.until(lambda: (0, 1, "shown") in sent)
+    os.utime(looked, (0, 0))  # a look that is over
+    # Launchers that were asked to look do so for a while, and no longer.
+    patience.until(lambda: not any(
+        time.monotonic() - at < looking for end in ends for at in end._looks.values()
+    ))
+    after_turns(2)
     assert {*sent} == {
         (1, 0, "look"), (0, 1, "look"), (0, 2, "look"), (1, 0, "shown"), (2, 0, "shown"),
         (0, 1, "shown"),
     }
     sent.clear()
-    time.sleep(0.3)
+    after_turns(3)
     assert not sent
     for end in ends:
         names = sorted(path.name for path in end._notice.folder.iterdir())
@@ -240,7 +261,7 @@ def restarts(place):
 
 
 def programs_that_report_nothing(place):
-    source = "import time\nprint('here', flush=True)\ntime.sleep(60)\n"
+    source = "import time\nprint('here', flush=True)\ntime.sleep(10**4)\n"
     with Launch("-n", "2", source=source, env=place) as running:
         running.until(lambda: len(running.lines()) == 2)
         launch = record(place)

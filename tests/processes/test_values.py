@@ -2,19 +2,24 @@
 
 import pytest
 
-from shardwise.testing import run_processes
 from tests.helpers.everyday import everyday
 from tests.helpers.failures import last_line, plain
+from tests.helpers.processes import REPORTS, run_processes
 
-BEGIN = """
+BEGIN = REPORTS + """
 import sys, time
 import numpy as np
 import shardwise as sw, shardwise.numpy as jnp
+from shardwise.experimental import multihost_utils
 from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
 mesh, rank = Mesh(sw.devices(), ("x",)), sw.process_index()
 x = jnp.arange(8.0, device=NamedSharding(mesh, P("x")))
 f = sw.jit(lambda x, y: (x * y).sum())
 own = np.full(4, rank, "f4")
+def reported():
+    sent = reports()
+    while len(sent) < 2:
+        time.sleep(0.01)
 """
 WAYS = {
     "an index": ("x[rank]", "_row", 1),
@@ -27,11 +32,18 @@ WAYS = {
 }
 
 
+UNTIL_TOLD = """
+from shardwise._src.distributed.start import here
+while not here().watch.failures:
+    time.sleep(0.01)
+"""
+
+
 @pytest.mark.parametrize("way", everyday(WAYS, 1))
 def test_values_that_differ(way):
     expression, name, number = WAYS[way]
     results = run_processes(
-        f"{BEGIN}\ny = {expression}\ntime.sleep(1)\nfloat(x.sum())", 2, devices=2, expect=None
+        f"{BEGIN}\ny = {expression}\n{UNTIL_TOLD}\nfloat(x.sum())", 2, devices=2, expect=None
     )
     says = (
         f"the processes put different values before program {name!r} (launch {number}): process 0 "
@@ -70,7 +82,8 @@ for n in range(16):
         sw.device_put(np.arange(n), small) + 1
     y = sw.device_put(np.arange(n), sw.local_devices()[0]) + rank  # of one process alone
     z = x[n % 8]
-time.sleep(0.6)
+reported()
+multihost_utils.sync_global_devices("the coordinator has compared them")
 print(float(z), float(f(x, 1)))
         """, 4, expect=None,
     )

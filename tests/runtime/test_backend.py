@@ -17,6 +17,7 @@ from shardwise._src.types.array_type import array_type
 from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.partition_spec import PartitionSpec
 from shardwise._src.types.sharding import NamedSharding, SingleDeviceSharding
+from tests.helpers.patience import seconds
 
 F32 = np.dtype("float32")
 ADD = """module @m {
@@ -155,7 +156,7 @@ def test_number_of_virtual_devices(environment, code, count):
     env = {**os.environ, **environment}
     run = subprocess.run(
         [sys.executable, "-c", SHOW.format(code or "pass")], env=env, capture_output=True,
-        text=True, timeout=60, check=False,
+        text=True, timeout=seconds(60), check=False,
     )
     assert run.stdout == count, run.stderr
     assert not re.search(r"pjrt_client|PjRt", run.stderr)

@@ -14,6 +14,7 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as snp
+from tests.helpers.patience import seconds
 
 X = np.arange(3, dtype=np.float32)
 
@@ -99,7 +100,9 @@ def test_arrays_in_cycles_are_logged():
         "sw.config.update('jax_array_garbage_collection_guard', 'log')\n"
         "make(); gc.collect()\n"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=seconds(60)
+    )
     assert run.returncode == 0
     assert run.stderr.count("was deleted by the Python garbage collector") == 1
 
@@ -115,7 +118,7 @@ def test_guards_from_the_environment():
 
     env = {**os.environ, "JAX_TRANSFER_GUARD": "disallow"}
     run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, env=env
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=seconds(60), env=env
     )
     assert "Disallowed host-to-device transfer" in run.stdout, run.stderr
 

@@ -11,6 +11,7 @@ import textwrap
 import pytest
 
 from tests.helpers.everyday import everyday
+from tests.helpers.patience import seconds
 
 PREAMBLE = """
 import numpy as np
@@ -49,7 +50,7 @@ def test_launches_that_nobody_waits_for(name):
     flags = "--xla_force_host_platform_device_count=8"
     source = PREAMBLE + textwrap.dedent(PROGRAMS[name])
     done = subprocess.run(
-        [sys.executable, "-c", source], capture_output=True, text=True, timeout=100,
+        [sys.executable, "-c", source], capture_output=True, text=True, timeout=seconds(60),
         env={**os.environ, "XLA_FLAGS": flags}, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

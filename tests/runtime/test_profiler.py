@@ -17,6 +17,7 @@ import shardwise as sw
 import shardwise.numpy as snp
 from shardwise import profiler
 from shardwise._src.runtime import profiler as inner
+from tests.helpers.patience import seconds
 
 X = np.ones((64, 64), np.float32)
 
@@ -124,10 +125,11 @@ def test_a_link_for_perfetto(
         printed += capsys.readouterr().out
         assert serving.is_alive()
         serving.join(0.01)
-    with urllib.request.urlopen(printed.strip().partition("url=")[2], timeout=20) as answer:
+    url = printed.strip().partition("url=")[2]
+    with urllib.request.urlopen(url, timeout=seconds(20)) as answer:
         assert answer.headers["Access-Control-Allow-Origin"] == "https://ui.perfetto.dev"
         assert b"train" in gzip.decompress(answer.read())
-    serving.join(20)
+    serving.join(seconds(20))
     assert not serving.is_alive()
 
 
@@ -139,7 +141,7 @@ def test_a_server(tmp_path: Path):
         profiler.stop_server()
     assert profiler.start_server(port) is not None
     try:
-        socket.create_connection(("127.0.0.1", port), timeout=10).close()
+        socket.create_connection(("127.0.0.1", port), timeout=seconds(10)).close()
         with pytest.raises(ValueError) as error:
             profiler.start_server(port)
         assert str(error.value) == (

@@ -10,6 +10,7 @@ from shardwise._src.runtime.coordinator import listening
 from shardwise._src.runtime.judge import Peer
 from shardwise._src.runtime.processes import Coordinator
 from shardwise._src.runtime.switchboard import Switchboard
+from tests.helpers import patience
 
 COUNT = 128
 
@@ -51,11 +52,11 @@ def test_long_programs_of_many_processes_are_little_to_remember():
 
 def test_a_coordinator_takes_more_connections_than_programs_usually_may_have():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    count = 200
+    count, limit = 200, patience.seconds(60)
     resource.setrlimit(resource.RLIMIT_NOFILE, (128, hard))
     try:
         coordinator = Coordinator(
-            "127.0.0.1", 0, count, heartbeat=20, arrival=20, patience=30, deadline=60
+            "127.0.0.1", 0, count, heartbeat=limit, arrival=limit, patience=30, deadline=60
         )
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 1024), hard))
@@ -64,10 +65,10 @@ def test_a_coordinator_takes_more_connections_than_programs_usually_may_have():
         stack.callback(coordinator.stop)
         socks = []
         for rank in range(count):
-            sock = socket.create_connection(("127.0.0.1", coordinator.port), timeout=10)
+            sock = socket.create_connection(("127.0.0.1", coordinator.port), timeout=limit)
             socks.append(stack.enter_context(sock))
             about = {"rank": rank, "count": count, "host": "h", "pid": 1, "versions": "v"}
-            sock.sendall(json.dumps({"op": "join", "left": 9, "timeout": 9, **about}).encode())
-            sock.sendall(b"\n")
+            about |= {"op": "join", "left": limit, "timeout": limit}
+            sock.sendall(json.dumps(about).encode() + b"\n")
         with socks[-1].makefile() as lines:
             assert json.loads(lines.readline())["op"] == "go"

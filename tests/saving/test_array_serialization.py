@@ -23,7 +23,7 @@ from shardwise.experimental.array_serialization import (
 )
 from shardwise.sharding import NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
-from shardwise.testing import run_processes
+from tests.helpers.processes import run_processes
 
 pytest.importorskip("tensorstore")
 

@@ -19,6 +19,7 @@ from shardwise._src.saving import chunks, places, restoring
 from shardwise._src.saving.places import Place
 from shardwise.errors import CheckpointError
 from tests.helpers.everyday import everyday
+from tests.helpers.patience import seconds
 
 pytest.importorskip("tensorstore")
 crc32c = pytest.importorskip("crc32c")
@@ -103,7 +104,7 @@ def test_a_writer_is_killed_at_any_moment(tmp_path, seed):
     """50 groups of 4 kills."""
     run = subprocess.run(
         [sys.executable, "-c", KILLS, str(tmp_path / "ckpt"), str(seed), "4"],
-        capture_output=True, text=True, timeout=110,
+        capture_output=True, text=True, timeout=seconds(60),
     )  # fmt: skip
     assert run.returncode == 0, run.stdout + run.stderr
     assert run.stdout.startswith("survived")

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from shardwise import checkpoints
-from shardwise.testing import run_processes
 from tests.helpers.everyday import everyday
+from tests.helpers.processes import run_processes
 
 pytest.importorskip("tensorstore")
 

@@ -12,7 +12,7 @@ from shardwise.checkpoints import load_safetensors, safetensors_metadata, save_s
 from shardwise.errors import CheckpointError
 from shardwise.sharding import NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
-from shardwise.testing import run_processes
+from tests.helpers.processes import run_processes
 
 
 def says(kind, text, call, *args, **more):

@@ -21,6 +21,7 @@ from shardwise._src.runtime import coordinator, processes
 
 SETTLING = 1.0  # seconds to look for the first of several failures
 LOSSES = 0.3  # seconds to look for others that were killed with one
+LATE = 0.05  # seconds between looks at whether all who have ended were heard of
 PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds before a restart: doubled with each
 REPLY = 10.0  # seconds beyond their grace for other nodes to stop
 
@@ -176,14 +177,20 @@ class Lead:
     def _watch(self, crew: Crew) -> list[Report]:
         """Waits until all have ended, or one has failed; gives what failed, in its order."""
         reports: list[Report] = []
+        heard: set[int] = set()  # ranks here whose end is an event that was read
         deadline = None
         counts = self._shares.counts
         wanted = {*crew.share.ranks, *[-k for k in range(1, len(counts)) if counts[k]]}
         while self._done != wanted:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             event = self._events.next(left)
-            if event is None:
+            if event is None and not crew.dead() - heard:
                 break
+            if event is None:  # one has ended, of which the event is still to come
+                deadline = time.monotonic() + LATE
+                continue
+            if event.kind == "ended" and event.facts[0] == crew.generation:
+                heard.add(event.facts[1])
             found = self._look(crew, event)
             if found is None:
                 continue

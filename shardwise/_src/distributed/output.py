@@ -77,13 +77,14 @@ class Stream:
     target: the file descriptor that its lines go to, with a prefix; log: a file for them without.
     tail:   its last lines, if they are kept.
     closed: set once its end has come, and all before was passed on.
+    quiet:  set whenever a look at it finds nothing to read.
     """
 
     def __init__(self, pipe: Any, target: int, rank: int, log: BinaryIO | None, keep: bool):
         self.pipe, self.target, self.log = pipe, target, log
         self.prefix = prefix(rank, is_coloured(target, os.environ))
         self.tail: deque[bytes] = deque(maxlen=TAIL if keep else 0)
-        self.closed = threading.Event()
+        self.closed, self.quiet = threading.Event(), threading.Event()
         self._part = b""
         self._transport = Transport()
 
@@ -99,6 +100,18 @@ class Stream:
             lines.append(self._part)
             self._part = b""
         return self._shown(self._transport.without(lines, not data)), bool(data)
+
+    def close(self) -> None:
+        self.closed.set()
+        self.quiet.set()
+
+    def drain(self, seconds: float) -> None:
+        """Waits until all that was written before this call is in `tail`, or some seconds."""
+        end = time.monotonic() + seconds
+        for _ in range(2):  # the look that ends first may have begun before this call
+            self.quiet.clear()
+            if self.closed.is_set() or not self.quiet.wait(max(0.0, end - time.monotonic())):
+                return
 
     def _shown(self, shown: list[bytes]) -> bytes:
         self.tail.extend(shown)
@@ -143,14 +156,18 @@ class Output:
                     self._write(key.data.target, text)
                     if not more:
                         selector.unregister(key.fileobj)
-                        key.data.closed.set()
+                        key.data.close()
+                read = {key.data for key, _ in ready}
+                for stream in self._streams:
+                    if stream not in read:
+                        stream.quiet.set()
                 now = time.monotonic()
                 quiet_since = now if ready or not self._last.is_set() else quiet_since
                 if now - quiet_since > QUIET:
                     break
         for stream in self._streams:
             stream.pipe.close()
-            stream.closed.set()
+            stream.close()
 
     def _write(self, target: int, data: bytes) -> None:
         if target in self._lost:

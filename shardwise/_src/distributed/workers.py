@@ -22,7 +22,7 @@ from shardwise._src.distributed.output import Output, Stream
 from shardwise._src.distributed.reports import Report, report
 from shardwise._src.distributed.shares import Share
 
-LAST_WORDS = 0.5  # seconds to wait for the output of a process that has ended
+LAST_WORDS = 5.0  # seconds for the output of a process that has ended, if others go on with it
 DEATH = 2.0  # seconds that the end of a killed process may take
 RECORDS = "SHARDWISE_FLIGHT_RECORDER_DIR"
 _SUBREAPER = 36  # of Linux's prctl
@@ -95,6 +95,15 @@ class Worker:
         self.ended.set()
         self._tell(self.rank)
 
+    def is_dead(self) -> bool:
+        """Whether it has ended, as the system sees it; its status may not be known yet."""
+        import psutil
+
+        try:
+            return psutil.Process(self.process.pid).status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return True
+
     def signal(self, number: int) -> None:
         with suppress(OSError):
             self.process.send_signal(number)
@@ -161,12 +170,16 @@ class Crew:
     def running(self) -> list[Worker]:
         return [w for w in self.workers.values() if not w.ended.is_set()]
 
+    def dead(self) -> set[int]:
+        """Ranks that have ended, also if the threads that wait for them have not seen it yet."""
+        return {rank for rank, worker in self.workers.items() if worker.is_dead()}
+
     def report(self, rank: int) -> Report | None:
         """Of a process that has ended; None if nothing is wrong."""
         worker = self.workers[rank]
         if worker.process.returncode == 0:
             return None
-        worker.err.closed.wait(LAST_WORDS)
+        worker.err.drain(LAST_WORDS)
         about = f"process {rank} (host {socket.gethostname()}, pid {worker.process.pid})"
         return report(rank, about, worker.process.returncode, tuple(worker.err.tail))
 

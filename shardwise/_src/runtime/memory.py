@@ -7,6 +7,9 @@ reading it takes no copy at all.
 
 The runtime never writes to memory that it took over: a program to which such a buffer is donated
 gets a copy. Who made a block forgets it when it is full, so nobody else writes there either.
+
+Blocks of dropped arrays are reused by the next arrays of about the same size, up to 160 MiB in all;
+larger ones go back to the system at once. `POOL` counts both.
 """
 
 from __future__ import annotations
@@ -34,38 +37,61 @@ _MOST_THREADS = 8  # memory is busy by then
 _SPARE = 160 << 20  # bytes of blocks that are kept for use again
 _LEAST_SPARE = 1 << 20  # bytes of the smallest of them
 
-_spare: deque[NDArray[np.uint8]] = deque()  # fresh pages cost as much as filling them
+
+class Pool:
+    """Blocks of dropped arrays, for reuse: fresh pages cost as much as filling them.
+
+    allocated, reused: blocks since the start, each without lock: of threads at the same time, one
+    may be counted in place of two.
+    """
+
+    __slots__ = ("allocated", "reused", "spare")
+
+    def __init__(self) -> None:
+        self.spare: deque[NDArray[np.uint8]] = deque()
+        self.allocated = self.reused = 0
+
+    def take(self, size: int) -> NDArray[np.uint8]:
+        """A spare block of about this size if there is one, else a new one."""
+        for _ in range(len(self.spare)):
+            try:
+                found = self.spare.popleft()
+            except IndexError:  # another thread took it just now
+                break
+            if size <= found.nbytes <= size + size // 4:
+                self.reused += 1
+                return found
+            self.spare.append(found)
+        self.allocated += 1
+        return np.empty(size, np.uint8)
+
+    def give_back(self, block: NDArray[np.uint8]) -> None:
+        """Stores a block; the oldest ones are freed if there are too many bytes."""
+        self.spare.append(block)
+        while self.nbytes() > _SPARE:
+            try:
+                self.spare.popleft()
+            except IndexError:  # another thread took the last one just now
+                return
+
+    def nbytes(self) -> int:
+        return sum([block.nbytes for block in list(self.spare)])
+
+
+POOL = Pool()
 
 
 class _Block:
-    """Memory that goes to `_spare` when the last array on it is gone."""
+    """Memory that goes to the pool when the last array on it is gone."""
 
     __slots__ = ("memory", "__array_interface__")
 
     def __init__(self, size: int):
-        self.memory = _taken(size)
+        self.memory = POOL.take(size)
         self.__array_interface__ = self.memory.__array_interface__
 
     def __del__(self) -> None:
-        _spare.append(self.memory)
-        while sum([block.nbytes for block in list(_spare)]) > _SPARE:
-            try:
-                _spare.popleft()
-            except IndexError:  # another thread took the last one just now
-                return
-
-
-def _taken(size: int) -> NDArray[np.uint8]:
-    """A spare block of about this size, where there is one; else a new one."""
-    for _ in range(len(_spare)):
-        try:
-            found = _spare.popleft()
-        except IndexError:  # another thread took it just now
-            break
-        if size <= found.nbytes <= size + size // 4:
-            return found
-        _spare.append(found)
-    return np.empty(size, np.uint8)
+        POOL.give_back(self.memory)
 
 
 def blocks(count: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> list[NDArray[Any]]:
@@ -83,13 +109,17 @@ def blocks(count: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> list[NDA
 
 
 def release() -> None:
-    """Frees memory whose last buffer is gone. The runtime puts that off until it is asked."""
+    """Frees memory whose last buffer is gone. The runtime puts that off until it is requested.
+
+    Twice: a view of a buffer that was read on the host owns the buffer, which owns the memory.
+    """
+    _jax.collect_garbage()
     _jax.collect_garbage()
 
 
 def _release_after_collection(phase: str, info: dict[str, int]) -> None:
     if phase == "stop":
-        _jax.collect_garbage()
+        release()
 
 
 gc.callbacks.append(_release_after_collection)

@@ -63,7 +63,7 @@ def run(name):
     found = sw.plan(tree, target)
     gc.collect()
     memory.release()
-    memory._spare.clear()
+    memory.POOL.spare.clear()
     before, reserved, earlier = status("VmRSS"), status("VmSize"), status("VmPeak")
     Path("/proc/self/clear_refs").write_text("5")
     keep = []

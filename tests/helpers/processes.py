@@ -1,0 +1,38 @@
+"""`shardwise.testing.run_processes` with times that grow with how busy this machine is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from shardwise import testing
+from tests.helpers.patience import seconds, until
+
+# For programs: how many times this process has reported to the coordinator since the call. Once
+# that is two, what it did before the call, and the line that waits for it, have been reported.
+REPORTS = """
+def reports():
+    from shardwise._src.distributed.start import here
+    watch, sent = here().watch, []
+    report = watch._beat
+    watch._beat = lambda now: (report(now), sent.append(now))
+    return sent
+"""
+TIMES = {"timeout": 60, "heartbeat": 20, "patience": 30, "deadline": 600, "arrival": 60}
+
+
+def until_written(process: Any, text: str, file: int = 1) -> None:
+    """Waits for a text in the output (1) or the errors (2) of a running process, which are files.
+    """
+
+    def found() -> bool:
+        assert process.poll() is None, f"it has ended with {process.poll()}, without {text!r}"
+        return text in Path(f"/proc/{process.pid}/fd/{file}").read_text()
+
+    until(found)
+
+
+def run_processes(program: str | Path, count: int, **options: Any) -> list[Any]:
+    """The same arguments; its times are those of a quiet machine."""
+    times = {name: seconds(options.pop(name, n)) for name, n in TIMES.items()}
+    return testing.run_processes(program, count, **times, **options)

@@ -1,0 +1,67 @@
+"""Runs tests beside busy loops, as on a machine that others use, and ends these in every case.
+
+    python tools/loaded.py --times 3 -- tests/processes -q     # pytest's arguments follow --
+
+The exit status is that of the first run that fails, or 0. A busy loop ends with this process, also
+if it is killed: it reads a pipe of which this process has the other end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BUSY = """
+import os
+os.set_blocking(0, False)
+while True:
+    for _ in range(10**5):
+        pass
+    try:
+        if not os.read(0, 1):
+            break
+    except BlockingIOError:
+        pass
+"""
+
+
+@contextmanager
+def busy(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """So many processes that do nothing but take time of processors."""
+    end, ours = os.pipe()  # not inherited by others: its last end closes with this process
+    loops: list[subprocess.Popen[bytes]] = []
+    try:
+        for _ in range(count):
+            loops.append(subprocess.Popen([sys.executable, "-c", BUSY], stdin=end))
+        os.close(end)
+        yield loops
+    finally:
+        os.close(ours)
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Runs tests beside busy loops.")
+    parser.add_argument("--times", type=int, default=1, help="runs, one after another")
+    parser.add_argument("--loops", type=int, default=4, help="busy loops")
+    parser.add_argument("arguments", nargs="*", help="of pytest, after --")
+    asked = parser.parse_args()
+    with busy(asked.loops):
+        for run in range(asked.times):
+            print(f"run {run + 1} of {asked.times} beside {asked.loops} busy loops", flush=True)
+            line = [sys.executable, "-m", "pytest", *asked.arguments]
+            if status := subprocess.run(line, cwd=ROOT).returncode:
+                return status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
