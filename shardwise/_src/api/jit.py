@@ -33,6 +33,7 @@ from shardwise._src.control.call import call as bind_call
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program, replayed
 from shardwise._src.lowering.storage import bare
+from shardwise._src.messages.arguments import flat_arguments
 from shardwise._src.messages.tracebacks import hide_frames, hides_frames
 from shardwise._src.messages.trees import leaf_paths
 from shardwise._src.moving.targets import check_fit, check_global
@@ -173,7 +174,7 @@ class Jitted(Generic[P, R]):
         if self._options.has_static:
             static, args, kwargs = self._function.split(args, kwargs)
             flat = None
-        leaves, tree = flat or flatten((args, kwargs))
+        leaves, tree = flat or flat_arguments(args, kwargs, self._names)
         if not eager:
             return self._call_staged(Call(leaves, tree, static))
         if self._options.device is not None and not any(map(is_ref, leaves)):
@@ -195,6 +196,10 @@ class Jitted(Generic[P, R]):
         if run is None:
             run = self._compile(key, Call(leaves, tree, static, named))
         return run(leaves)
+
+    def _names(self) -> Sequence[str]:
+        """Those of the positional arguments that are not static."""
+        return self._options.moving(self._function.parameters)
 
     def _known(self, key: tuple) -> Callable[[Sequence[Any]], Any] | None:
         """What runs calls with a key."""
