@@ -25,9 +25,9 @@ on = lambda *spec: NamedSharding(mesh, P(*spec))
 w = np.arange(77.0, dtype=np.float32).reshape(7, 11)
 written = []
 write = chunks.write_part
-def noted(place, store, entry, bounds, *rest):
+def noted(place, entry, bounds, *rest):
     written.append((entry.path, bounds))
-    return write(place, store, entry, bounds, *rest)
+    return write(place, entry, bounds, *rest)
 from shardwise._src.saving import writing
 writing.write_part = noted
 state = {

@@ -29,7 +29,7 @@ from shardwise._src.messages.words import listed, shown
 from shardwise._src.saving import committing, manifest, places, writing
 from shardwise._src.saving.digests import METADATA
 from shardwise._src.saving.manager import together
-from shardwise._src.saving.places import MANIFEST, Place
+from shardwise._src.saving.places import MANIFEST, Place, explained
 from shardwise._src.saving.restoring import restored_together
 
 _NAME = re.compile(r"\.?step_(\d+)(\.before)?$")
@@ -50,6 +50,7 @@ class CheckpointManager:
     All processes make one, and call its `save` and `restore` in the same order.
     """
 
+    @hides_frames
     def __init__(
         self, folder: str | PathLike[str], *, keep_last: int | None = None,
         keep_best: tuple[int, str, str] | None = None, every: int = 1, wait: bool = False,
@@ -248,7 +249,8 @@ class CheckpointManager:
                 raise NotADirectoryError(
                     f"CheckpointManager: {folder} is a file. Name a folder for the checkpoints."
                 )
-            folder.mkdir(parents=True, exist_ok=True)
+            with explained("CheckpointManager", self._place, "its folder could not be made"):
+                folder.mkdir(parents=True, exist_ok=True)
             committing.clean(folder, _STEP)
             return
         names = self._place.names()

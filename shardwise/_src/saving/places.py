@@ -45,12 +45,14 @@ class Place:
     """A folder, or what stands for one in a store of TensorStore.
 
     text: as the user says it; folder: on the file system, else None; store: TensorStore's
-    specification of the key-value store, whose path ends in a slash.
+    specification of the key-value store, whose path ends in a slash; seconds: in which a store
+    has to answer.
     """
 
     text: str
     folder: Path | None
     store: dict[str, Any]
+    seconds: float = 0.0
 
     @staticmethod
     def at(what: str, path: str | PathLike[str]) -> Place:
@@ -75,11 +77,13 @@ class Place:
                 f"{what}: path is {text!r}, which is no address of a store that TensorStore knows, "
                 f"such as gs://bucket/folder, s3://bucket/folder or memory://folder: {error}"
             ) from None
-        return Place(text.rstrip("/"), None, {**store, **_of_environment(store)})
+        store = {**store, **_of_environment(store)}
+        return Place(text.rstrip("/"), None, store, store_timeout_secs.value)
 
     def __truediv__(self, name: str) -> Place:
         store = {**self.store, "path": f"{self.store.get('path', '')}{name}/"}
-        return Place(f"{self.text}/{name}", self.folder and self.folder / name, store)
+        folder = self.folder and self.folder / name
+        return Place(f"{self.text}/{name}", folder, store, self.seconds)
 
     def get(self, name: str) -> bytes | None:
         """The bytes under a name; None if there are none."""
@@ -189,12 +193,12 @@ class Place:
             raise self._refused(error) from None
 
     def _seconds(self, size: int) -> float:
-        return store_timeout_secs.value + size / _SLOWEST
+        return self.seconds + size / _SLOWEST
 
     def _silent(self, seconds: float) -> TimeoutError:
         return TimeoutError(
             f"{self.text}: the store at {self._endpoint()} has not answered within {seconds:.3g} s."
-            f" Look whether this machine reaches it, {_how_to_name(self.store)}; the option "
+            f" Check that this machine can reach it{_variable(self.store)}; the option "
             "store_timeout_secs gives it more time."
         )
 
@@ -215,10 +219,10 @@ class Place:
         return self.text
 
 
-def _how_to_name(store: dict[str, Any]) -> str:
-    names = {"s3": "AWS_ENDPOINT_URL", "gcs": _GCS_URL}
-    name = names.get(store["driver"])
-    return f"and whether {name} names another one" if name else "and whether its address is right"
+def _variable(store: dict[str, Any]) -> str:
+    """By which the environment names another store."""
+    name = {"s3": "AWS_ENDPOINT_URL", "gcs": _GCS_URL}.get(store["driver"])
+    return f", and that {name}, if it is set, names the right one" if name else ""
 
 
 def _of_environment(store: dict[str, Any]) -> dict[str, Any]:
@@ -283,13 +287,13 @@ def not_saved(place: Place, why: str, error: Exception) -> OSError:
 
 
 class explained:
-    """Errors of the system within a block as those of a save, which name the checkpoint.
+    """Errors of the system within a block as those of `what`, which name the checkpoint.
 
     doing: what fails then, such as "its folder could not be made".
     """
 
-    def __init__(self, place: Place, doing: str):
-        self._place, self._doing = place, doing
+    def __init__(self, what: str, place: Place, doing: str):
+        self._what, self._place, self._doing = what, place, doing
 
     def __enter__(self) -> None:
         pass
@@ -301,5 +305,5 @@ class explained:
         place = self._place
         # Without `strerror` it is an error of this library.
         if isinstance(error, OSError) and error.strerror is not None and place.folder is not None:
-            why = f"save: {place.text} could not be written: {self._doing}: {error}"
+            why = f"{self._what}: {place.text} could not be written: {self._doing}: {error}"
             raise not_saved(place, why, error) from None

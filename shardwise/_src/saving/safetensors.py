@@ -295,7 +295,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _text_of(error: Exception) -> str:
     missing = isinstance(error, KeyError)
-    return plain_text(f"{error} is missing" if missing else str(error)).rstrip(".")
+    return plain_text(f"{error} is missing" if missing else str(error))
 
 
 def _check_metadata(meta: Any) -> None:

@@ -227,20 +227,20 @@ def _write(job: Job, written: Callable[[int], None]) -> None:
 
     def prepare() -> None:
         if process_index() == 0:
-            with explained(job.place, "its folder could not be made"):
+            with explained("save", job.place, "its folder could not be made"):
                 writings.append(begin("save", job.place, job.overwrite))
-            with explained(job.place, f"a {METADATA} could not be written"):
+            with explained("save", job.place, f"a {METADATA} could not be written"):
                 digests.update(run_all(_described(where, entries)))
 
     def write_arrays() -> None:
         digests.update(run_all(_arrays(where, job.sources, written)))
         if process_index() > 0:
-            with explained(job.place, "the digests of files could not be written"):
+            with explained("save", job.place, "the digests of files could not be written"):
                 leave(where, process_index(), digests)
 
     def commit() -> None:
         for writing in writings:
-            with explained(job.place, "it could not be put into its place"):
+            with explained("save", job.place, "it could not be put into its place"):
                 digests.update(collect(where, process_count()))
                 writing.commit(
                     manifest.written(job.tree, entries, job.metadata, process_count(), digests)
