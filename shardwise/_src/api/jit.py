@@ -41,7 +41,7 @@ from shardwise._src.ops.sharding import sharding_constraint
 from shardwise._src.refs.refs import is_ref
 from shardwise._src.running.eager import EAGER
 from shardwise._src.runtime.forks import closed_by_fork
-from shardwise._src.runtime.pytree import flatten
+from shardwise._src.runtime.pytree import flatten_quickly, refund
 from shardwise._src.transforms.tracer import escaped
 from shardwise._src.types.array_type import ArrayType, with_sharding
 from shardwise._src.types.sharding import SingleDeviceSharding
@@ -141,7 +141,7 @@ class Jitted(Generic[P, R]):
             given: Any = args
             try:
                 if not self._arrays_only:
-                    given, tree = flat = flatten((args, kwargs))
+                    given, tree = flat = flatten_quickly((args, kwargs))
                     kinds = [a._sig if a.__class__ is Array else a.__class__ for a in given]
                     run = self._cache[tree, ctx.key, *kinds]
                 elif self._static:
@@ -156,8 +156,11 @@ class Jitted(Generic[P, R]):
                     run = self._cache[ctx.key, given[0]._sig]
                 else:
                     run = self._cache[ctx.key, *[a._sig for a in given]]
-            except Exception:  # not known yet, or whatever the `==` of a container raises
+            except KeyError:  # not known yet
                 pass
+            except Exception as error:  # it is no array; or what the `==` of a container raises
+                if flat is None:
+                    refund((args, kwargs), error)
             else:
                 return run(given)
         try:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # for programs of users: jaxlib has no stubs
     PyTreeDef = Any
 else:
     PyTreeDef = _jax.pytree.PyTreeDef
-_flatten = registry.flatten
+flatten_quickly = registry.flatten  # who calls it calls `refund` where it fails
 _flatten_with_path = registry.flatten_with_path
 _flatten_one_level = registry.flatten_one_level
 DictKey = _jax.pytree.DictKey
@@ -48,7 +48,7 @@ def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None, /) -> tuple
       ValueError: the keys of a dict in it have no order.
     """
     try:
-        return _flatten(tree, is_leaf)
+        return flatten_quickly(tree, is_leaf)
     except (ValueError, TypeError) as error:
         _check_order(tree, error, is_leaf and (lambda _, x: is_leaf(x)))
         raise
@@ -86,7 +86,7 @@ def _reduced_method(found: Any) -> Any:
 
 read_by("trees", lambda: registry)
 copyreg.pickle(_jax.pytree.PyTreeRegistry, _reduced)
-copyreg.pickle(cast(Any, type(_flatten)), _reduced_method)
+copyreg.pickle(cast(Any, type(flatten_quickly)), _reduced_method)
 
 
 # ------------------------------------------------------------------------- keys without an order
@@ -96,14 +96,24 @@ def _check_order(
     tree: Any, error: Exception, is_leaf: Callable[[KeyPath, Any], bool] | None
 ) -> None:
     """Raises for the dict whose keys have no order, if a failure to flatten was about one."""
-    text = str(error)
-    if not text.startswith("Comparator raised") and "not supported between" not in text:
-        return
-    found = unordered_dict(tree, is_leaf)
+    found = refund(tree, error, is_leaf)
     if found is not None:
         path, keys = found
-        _give_back(len(path))
         raise order_error(f"tree{''.join(map(str, path))}", keys) from None
+
+
+def refund(
+    tree: Any, error: Exception, is_leaf: Callable[[KeyPath, Any], bool] | None = None
+) -> tuple[KeyPath, tuple[Any, Any]] | None:
+    """Gives back the recursion depth that a failure to flatten took, if it was about a dict whose
+    keys have no order: as `unordered_dict`."""
+    text = str(error)
+    if not text.startswith("Comparator raised") and "not supported between" not in text:
+        return None
+    found = unordered_dict(tree, is_leaf)
+    if found is not None:
+        _give_back(len(found[0]))
+    return found
 
 
 def order_error(name: str, keys: tuple[Any, Any]) -> ValueError:
