@@ -259,6 +259,7 @@ MEASUREMENTS: dict[str, Callable[[Lib], float]] = {
     "python_1": lambda lib: python_bytes(lib, 1),
     "python_8": lambda lib: python_bytes(lib, DEVICES),
     "resident_1": lambda lib: resident_bytes(lib, 1),
+    "save_many": saved.many,
     "peak_callback": peak_callback,
     **{f"peak_{kind}": functools.partial(peak_move, kind=kind) for kind in MOVES},
     "drop_seconds": functools.partial(drop, peak=False),

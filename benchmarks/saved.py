@@ -16,6 +16,7 @@ import numpy as np
 
 from benchmarks.libs import DEVICES, Lib
 
+MOST = 3.0  # seconds that saving 2,000 small arrays may take
 BLOCK = 32 << 20  # bytes that dd writes and reads at a time
 
 
@@ -94,6 +95,17 @@ def rate(lib: Lib, kind: str, size: int) -> float:
     if lib.name != "shardwise":
         return disk(kind, size)
     return checkpoint(lib, kind, size, seconds)
+
+
+def many(lib: Lib) -> float:
+    """Seconds for 2,000 small arrays, each a file; in the other library's place, the limit."""
+    if lib.name != "shardwise":
+        return MOST
+    tree = {f"a{i}": np.arange(10.0) + i for i in range(2000)}
+    save = lib.root.checkpoints.save
+    with tempfile.TemporaryDirectory(prefix="benchmarks-", dir=os.getcwd()) as folder:
+        save(f"{folder}/first", {"x": np.ones(3)})  # what is loaded on first use
+        return seconds(lambda: save(f"{folder}/x", tree))
 
 
 def peak(lib: Lib, kind: str, size: int) -> float:

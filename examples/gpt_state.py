@@ -51,7 +51,7 @@ def save(path: Path, saved: Saved) -> None:
         "finished": saved.finished,
     }
     if is_checkpoint(path):
-        checkpoints.save(path, saved.state, metadata=facts)
+        checkpoints.save(path, saved.state, overwrite=True, metadata=facts)
         return
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
     try:

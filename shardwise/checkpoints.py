@@ -3,8 +3,8 @@
     checkpoints.save("/ckpt/step_10", {"params": params, "step": 10})
     state = checkpoints.restore("/ckpt/step_10", shardings)
 
-Arrays are written as Zarr's third version, which other tools read. Needs the package tensorstore
-(`pip install 'shardwise[tensorstore]'`). `shardwise.checkpoint` is another thing: recomputation.
+Arrays are written as Zarr's third version, which other tools read. Needs the packages tensorstore
+and crc32c (`pip install 'shardwise[tensorstore]'`); without them this import fails. `shardwise.checkpoint` is another thing: recomputation.
 """
 
 from typing import TYPE_CHECKING
@@ -24,4 +24,4 @@ if TYPE_CHECKING:
     from shardwise._src.saving.writing import save as save
     from shardwise._src.saving.writing import save_async as save_async
 
-lazy_names(__name__)
+lazy_names(__name__, needs=("crc32c", "tensorstore"), extra="tensorstore")

@@ -35,7 +35,7 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 ON_FIRST_USE = {
     *("absl", "click", "difflib", "hashlib", "hypothesis", "IPython", "jaxlib", "matplotlib"),
     *("ml_dtypes", "pkgutil", "socket"),
-    *("crc32c", "mpi4py"),
+    *("crc32c", "importlib", "mpi4py"),
     "opt_einsum",
     *("polars", "pyarrow"),
     *("psutil", "pytest", "resource", "rich", "scipy", "ssl", "tensorstore", "typer", "zarr"),
@@ -180,7 +180,7 @@ def _more_than_names(name: str, source: str) -> Iterator[str]:
                 continue
             case ast.Assign(targets=[ast.Name("__all__")]):
                 continue
-            case ast.Expr(value=ast.Call()) if ast.unparse(node) == "lazy_names(__name__)":
+            case ast.Expr(value=ast.Call()) if ast.unparse(node).startswith("lazy_names(__name__"):
                 continue
         module = name.removesuffix(".__init__")
         yield f"{module}:{node.lineno} is more than a name: the machine belongs under _src"

@@ -1,7 +1,8 @@
 """Checkpoints of an array over 8 devices, beside `dd` on the same disk in the same run.
 
 In the first column is what dd takes to write as many bytes and have them kept, or to read them
-when they are not in memory; of `peak` rows, the bytes of a shard. The second column is always ours.
+when they are not in memory; of `peak` rows, the bytes of a shard; of many arrays, the limit. The
+second column is always ours.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ ROWS = (
     Row("saving.restore_512MiB", 1.25, fresh_process("restore_512"), kind="value", rounds=5),
     Row("saving.save_4GiB", 1.25, fresh_process("save_4096"), kind="value", rounds=3),
     Row("saving.restore_4GiB", 1.25, fresh_process("restore_4096"), kind="value", rounds=3),
+    Row("saving.save_2000_arrays", 1.0, fresh_process("save_many"), kind="value", rounds=3),
     Row("saving.save_peak", 1.3, fresh_process("save_peak"), kind="value", unit="B", rounds=3),
     Row(
         "saving.restore_peak", 1.3, fresh_process("restore_peak"), kind="value", unit="B", rounds=3

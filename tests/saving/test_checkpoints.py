@@ -318,7 +318,7 @@ def test_trees_without_end_or_order(tmp_path):
     deep = 1
     for _ in range(100):
         deep = [deep]
-    checkpoints.save(at, deep)
+    checkpoints.save(at, deep, overwrite=True)
     assert checkpoints.restore(at) == deep
     says(ValueError, f"save: tree{'[0]' * 18}[0... is within 100 other containers, the most that a "
          "checkpoint can have. Save the tree as a list of its parts.",
@@ -348,10 +348,11 @@ def test_keys_without_order(tmp_path):
 def test_a_checkpoint_is_replaced_and_others_files_are_not(tmp_path):
     at = tmp_path / "a" / "b"
     checkpoints.save(os.fsencode(at), {"x": np.ones(3)})
-    checkpoints.save(f"file://{at}", {"y": np.zeros(2)})
+    checkpoints.save(f"file://{at}", {"y": np.zeros(2)}, overwrite=True)
     assert list(checkpoints.restore(at)) == ["y"] and [p.name for p in at.parent.iterdir()] == ["b"]
-    says(CheckpointError, f"save: {at} has a checkpoint, and overwrite is False. Name another "
-         "folder.", checkpoints.save, at, 1, overwrite=False)  # fmt: skip
+    says(CheckpointError, f"save: {at} has a checkpoint, and overwrite is False. Pass "
+         "overwrite=True to replace it, or name another folder.",
+         checkpoints.save, at, 1)  # fmt: skip
     says(CheckpointError, f"save: {at.parent} has b, and no checkpoint.json: it is no checkpoint, "
          "and is therefore not overwritten. Remove it, or name another folder.",
          checkpoints.save, at.parent, 1)  # fmt: skip
@@ -372,7 +373,7 @@ def test_other_stores(tmp_path):
     assert checkpoints.describe(at).arrays[0].folder == "w"
     back = checkpoints.restore(at, on("y"))
     assert np.array_equal(back["w"], w) and back["n"] == 3
-    checkpoints.save(at + "/", {"v": w})
+    checkpoints.save(at + "/", {"v": w}, overwrite=True)
     assert list(checkpoints.restore(at)) == ["v"]
     says(FileNotFoundError, "restore: there is no checkpoint at memory://run/step_2.",
          checkpoints.restore, "memory://run/step_2")  # fmt: skip
@@ -460,7 +461,7 @@ def test_saving_meanwhile_takes_what_may_be_changed(tmp_path):
 
     def late(path, chunk):
         assert go.wait(30)
-        write(path, chunk)
+        return write(path, chunk)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("shardwise._src.saving.chunks.write_chunk", late)
@@ -526,7 +527,7 @@ def test_large_arrays_are_in_several_files(tmp_path, monkeypatch):
     monkeypatch.setattr(chunks, "IN_FLIGHT", 1 << 13)
     w = np.random.default_rng(0).normal(size=(97, 211)).astype(np.float32)
     for spec in ((), ("x",), (None, "y"), ("y", "x")):
-        checkpoints.save(tmp_path / "t", sw.device_put(w, on(*spec)))
+        checkpoints.save(tmp_path / "t", sw.device_put(w, on(*spec)), overwrite=True)
         assert len([*(tmp_path / "t" / "value" / "c").glob("*/*")]) > 16
         for other in (on("x"), on(None, ("x", "y")), whole()):
             assert np.array_equal(checkpoints.restore(tmp_path / "t", other), w)

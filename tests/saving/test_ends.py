@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from shardwise import checkpoints
-from shardwise._src.saving import places, writing
+from shardwise._src.saving import committing, writing
 from shardwise._src.saving.manager import step_together
 from shardwise._src.saving.places import Place
 from shardwise.checkpoints import CheckpointManager
@@ -71,8 +71,8 @@ def test_a_checkpoint_stays_where_another_process_ends_after_it(tmp_path, monkey
     def lost(name, step, *rest):
         found = step_together(name, step, *rest)
         if name.endswith("/end"):
-            others.append(places.begin("save", place / "b", True))
-            others.append(places.begin("save", place / "a", True))
+            others.append(committing.begin("save", place / "b", True))
+            others.append(committing.begin("save", place / "a", True))
             others[1].place.put("w/c/0", b"begun")
             raise RuntimeError("process 1 has ended")
         return found
@@ -84,27 +84,27 @@ def test_a_checkpoint_stays_where_another_process_ends_after_it(tmp_path, monkey
             checkpoints.save(f"{place.text}/a", 2)
     for writer, name in zip(others, "ba", strict=True):
         with pytest.raises(CheckpointError, match="another writer is writing to"):
-            checkpoints.save(f"{place.text}/{name}", 3)
+            checkpoints.save(f"{place.text}/{name}", 3, overwrite=True)
         assert (writer.place.get("w/c/0") is not None) == (name == "a")
         writer.abandon()
-    checkpoints.save(f"{place.text}/a", 4)
+    checkpoints.save(f"{place.text}/a", 4, overwrite=True)
     assert checkpoints.restore(f"{place.text}/a") == 4
 
 
 def test_a_claim_that_a_store_does_not_remove_is_removed_at_the_end(tmp_path, monkeypatch):
     at = place_of(tmp_path, "store")
-    write = places._release
+    write = committing._release
     asked = []
 
     def once(place):
         asked.append(place)
         return refused() if len(asked) == 1 else write(place)
 
-    monkeypatch.setattr(places, "_release", once)
+    monkeypatch.setattr(committing, "_release", once)
     with pytest.raises(OSError, match=r"^refused$"):
         checkpoints.save(at, 1)
     assert checkpoints.restore(at) == 1 and Place.at("", at).get("checkpoint.writer") is None
-    checkpoints.save(at, 2)
+    checkpoints.save(at, 2, overwrite=True)
     assert checkpoints.restore(at) == 2
 
 
@@ -114,31 +114,31 @@ def test_what_begins_and_fails_in_a_store_claims_nothing(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         refuse(patch, "checkpoint.json")
         with pytest.raises(OSError, match=r"^refused$"):
-            checkpoints.save(at, 2)
+            checkpoints.save(at, 2, overwrite=True)
     assert Place.at("", at).get("checkpoint.writer") is None and checkpoints.restore(at) == 1
-    checkpoints.save(at, 3)
+    checkpoints.save(at, 3, overwrite=True)
     assert checkpoints.restore(at) == 3
 
 
 def test_what_begins_and_fails_in_a_folder_locks_nothing(tmp_path, monkeypatch):
-    at = tmp_path / "t"
-    (tmp_path / ".t.saving" / "w").mkdir(parents=True)
+    at = tmp_path / "step_00000001"
+    (tmp_path / f".{at.name}.saving" / "w").mkdir(parents=True)
     with monkeypatch.context() as patch:
-        patch.setattr(places, "_remove", refused)
+        patch.setattr(committing, "remove", refused)
         with pytest.raises(OSError, match=r"^refused$"):
             checkpoints.save(at, 1)
         with pytest.raises(OSError, match=r"^refused$"):
             CheckpointManager(tmp_path)
-    checkpoints.save(at, 2)
-    assert checkpoints.restore(at) == 2 and os.listdir(tmp_path) == ["t"]
+    checkpoints.save(at, 2, overwrite=True)
+    assert checkpoints.restore(at) == 2 and os.listdir(tmp_path) == [at.name]
 
 
 def test_what_is_not_removed_is_not_locked(tmp_path, monkeypatch):
     """Where a save fails, and removing what it has written does, too."""
     at = tmp_path / "t"
     with monkeypatch.context() as patch:
-        patch.setattr(places.Writing, "commit", refused)
-        patch.setattr(places, "_remove", refused)
+        patch.setattr(committing.Writing, "commit", refused)
+        patch.setattr(committing, "remove", refused)
         with pytest.raises(OSError, match=re.escape("refused")):
             checkpoints.save(at, 1)
     checkpoints.save(at, 2)

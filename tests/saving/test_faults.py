@@ -3,7 +3,6 @@
 import json
 import os
 import resource
-import shutil
 import subprocess
 import sys
 import textwrap
@@ -15,7 +14,7 @@ import pytest
 
 import shardwise as sw
 from shardwise import checkpoints
-from shardwise._src.saving import chunks, places, restoring
+from shardwise._src.saving import committing, restoring
 from shardwise._src.saving.places import Place
 from shardwise.errors import CheckpointError
 from tests.helpers.everyday import everyday
@@ -55,7 +54,7 @@ def save_all(first):
             os._exit(1)
         tree = {"w": [np.full((20, 20 + i), step) for i in range(3)], "step": step}
         begin = time.monotonic()
-        writing.save(folder, tree)
+        writing.save(folder, tree, overwrite=True)
         os.pwrite(file, f"{step:10} {time.monotonic() - begin:.6f}".encode(), 0)
 
 def look(last):
@@ -109,7 +108,7 @@ def test_a_writer_is_killed_at_any_moment(tmp_path, seed):
     assert run.returncode == 0, run.stdout + run.stderr
     assert run.stdout.startswith("survived")
     # What a dead writer has left does not hinder the next one.
-    checkpoints.save(tmp_path / "ckpt", {"w": 1})
+    checkpoints.save(tmp_path / "ckpt", {"w": 1}, overwrite=True)
     assert checkpoints.restore(tmp_path / "ckpt") == {"w": 1}
     assert {p.name for p in tmp_path.iterdir()} == {"ckpt", "ckpt.said"}
 
@@ -126,11 +125,11 @@ def test_between_two_renames_the_one_before_is_there(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "rename", fail)
     with pytest.raises(KeyboardInterrupt):
-        checkpoints.save(at, {"n": 2})
+        checkpoints.save(at, {"n": 2}, overwrite=True)
     monkeypatch.undo()
     assert not at.exists()
     assert checkpoints.restore(at) == {"n": 1} and checkpoints.describe(at).path == str(at)
-    checkpoints.save(at, {"n": 3})
+    checkpoints.save(at, {"n": 3}, overwrite=True)
     assert checkpoints.restore(at) == {"n": 3} and os.listdir(tmp_path) == ["t"]
 
 
@@ -150,12 +149,15 @@ def test_a_full_disk(tmp_path):
     checkpoints.save(at, values())
     failed = r"^save: tree\['w'\] could not be written: "
     with full_disk(), pytest.raises(OSError, match=failed) as error:
-        checkpoints.save(at, {"w": np.ones((100, 100)), "n": 4})
-    assert str(error.value).endswith(" What was there before is there still.")
+        checkpoints.save(at, {"w": np.ones((100, 100)), "n": 4}, overwrite=True)
+    assert str(error.value).endswith(
+        ". What was there before is there still. Raise the limit of the size of files (`ulimit "
+        "-f`), or name a folder on a file system that allows larger ones."
+    )
     assert "File too large" in str(error.value)
     assert checkpoints.restore(at)["n"] == 3 and os.listdir(tmp_path) == ["t"]
     with full_disk():
-        saving = checkpoints.save_async(at, {"w": np.ones((100, 100)), "n": 4})
+        saving = checkpoints.save_async(at, {"w": np.ones((100, 100)), "n": 4}, overwrite=True)
         with pytest.raises(OSError, match=failed):
             saving.wait()
     assert saving.done() and saving.wait() is None
@@ -164,7 +166,7 @@ def test_a_full_disk(tmp_path):
 
 def test_two_writers(tmp_path, monkeypatch):
     inside, go = threading.Event(), threading.Event()
-    commit = places.Writing.commit
+    commit = committing.Writing.commit
 
     def slow(self, manifest):
         inside.set()
@@ -172,7 +174,7 @@ def test_two_writers(tmp_path, monkeypatch):
         commit(self, manifest)
 
     for at in (str(tmp_path / "t"), "memory://two/t"):
-        monkeypatch.setattr(places.Writing, "commit", slow)
+        monkeypatch.setattr(committing.Writing, "commit", slow)
         inside.clear()
         go.clear()
         saving = checkpoints.save_async(at, {"n": 1})
@@ -310,7 +312,7 @@ def test_values_are_those_of_the_call(tmp_path):
 def test_memory_is_not_used_again_while_it_is_written(tmp_path, monkeypatch):
     """Of large arrays, whose memory the library keeps for the next ones."""
     go = threading.Event()
-    begin = places.begin
+    begin = committing.begin
 
     def late(*args):
         assert go.wait(30)
@@ -399,42 +401,30 @@ def test_threads_go_on_after_the_end_of_the_main_one(tmp_path):
     assert checkpoints.describe(tmp_path / "c").nbytes == 1 << 23
 
 
-def test_without_the_package(tmp_path):
+@pytest.mark.parametrize("missing, verb", [
+    (["tensorstore"], "is"), (["crc32c"], "is"), (["crc32c", "tensorstore"], "are")
+])  # fmt: skip
+def test_without_the_packages(missing, verb):
+    """Importing the module says which are missing, and how to install them; nothing else does."""
     program = f"""
     import sys
-    sys.modules["tensorstore"] = None
-    from shardwise import checkpoints
-    for call in (checkpoints.save, checkpoints.save_async):
+    for name in {missing}:
+        sys.modules[name] = None
+    import shardwise
+    assert shardwise.numpy.ones(2).sum() == 2
+    for call in (lambda: shardwise.checkpoints, lambda: __import__("shardwise.checkpoints")):
         try:
-            call({str(tmp_path)!r}, 1)
+            call()
         except ImportError as error:
             print(error)
+    assert "shardwise.checkpoints" not in sys.modules
     """
     out = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True
     ).stdout
-    why = ("Arrays are written to files and read with the package tensorstore, which is not "
-           "installed: pip install 'shardwise[tensorstore]'.")  # fmt: skip
+    why = (f"shardwise.checkpoints needs crc32c and tensorstore; {' and '.join(missing)} {verb} "
+           "not installed: pip install 'shardwise[tensorstore]'.")  # fmt: skip
     assert out.splitlines() == [why, why]
-    shutil.rmtree(tmp_path)
-
-
-def test_without_the_package_of_checksums(tmp_path):
-    checkpoints.save(tmp_path / "t", np.ones(3))
-    program = f"""
-    import sys
-    sys.modules["crc32c"] = None
-    from shardwise import checkpoints
-    try:
-        checkpoints.restore({str(tmp_path / "t")!r})
-    except ImportError as error:
-        print(error)
-    """
-    out = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True
-    ).stdout
-    assert out == ("Checkpoints are written and read with the package crc32c, which is not "
-                   "installed: pip install 'shardwise[tensorstore]'.\n")  # fmt: skip
 
 
 def resigned(at, change):
@@ -484,16 +474,20 @@ def test_the_length_of_a_file_is_looked_at(tmp_path, size, change):
          checkpoints.restore, at)  # fmt: skip
 
 
-def test_hosts_of_the_other_byte_order_use_the_store(tmp_path, monkeypatch):
-    checkpoints.save(tmp_path / "t", values())
-    expected = checkpoints.restore(tmp_path / "t")
-    monkeypatch.setattr(sys, "byteorder", "big")
-    monkeypatch.delattr(chunks, "read_chunk")
-    monkeypatch.delattr(chunks, "write_chunk")
-    sw.tree.map(np.testing.assert_array_equal, checkpoints.restore(tmp_path / "t"), expected)
-    checkpoints.save(tmp_path / "u", values())
-    monkeypatch.undo()
-    sw.tree.map(np.testing.assert_array_equal, checkpoints.restore(tmp_path / "u"), expected)
+def test_hosts_of_the_other_byte_order_swap_bytes(tmp_path, monkeypatch):
+    """Files have the same order everywhere: here, where memory has it, such a host writes them in
+    the other one."""
+    tree = {"w": np.arange(60.0).reshape(3, 20), "z": np.complex64(1 + 2j), "b": np.arange(6)}
+    for at in (tmp_path / "t", f"memory://{tmp_path.name}/order"):
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "byteorder", "big")
+            checkpoints.save(at, tree)
+            for sharding in (None, sw.sharding.SingleDeviceSharding(sw.devices()[1])):
+                back = checkpoints.restore(at, sharding)
+                assert np.array_equal(back["w"], tree["w"]) and back["z"] == 1 + 2j
+        other = checkpoints.restore(at)
+        assert np.array_equal(other["w"].byteswap(), tree["w"])
+        assert np.array_equal(other["b"].byteswap(), tree["b"])
 
 
 @pytest.mark.parametrize("where", ["folder", "store"])
@@ -510,7 +504,7 @@ def test_a_checkpoint_that_is_replaced_while_it_is_read(tmp_path, monkeypatch, n
         await read(what, place_, store, entry, *rest)
         if not seen:
             seen.append(entry)
-            place.remove() if new is None else checkpoints.save(at, new)
+            place.remove() if new is None else checkpoints.save(at, new, overwrite=True)
 
     monkeypatch.setattr(restoring, "read_part", late)
     says(CheckpointError, f"restore: {place.text} was replaced or removed while it was read. "

@@ -207,13 +207,14 @@ def test_a_failed_part_leaves_nothing_running(tmp_path, monkeypatch):
     def failing(path, chunk):
         if "a7/" in str(path):
             raise OSError(errno.ENOSPC, "No space left on device")
-        write(path, chunk)
+        return write(path, chunk)
 
     monkeypatch.setattr("shardwise._src.saving.chunks.write_chunk", failing)
     tree = {f"a{i}": np.arange(1000) for i in range(40)}
     at = tmp_path / "t"
     fails(OSError, "save: tree['a7'] could not be written: [Errno 28] No space left on device. "
-          "What was there before is there still.", checkpoints.save, at, tree)  # fmt: skip
+          "What was there before is there still. Free space on that disk, or name a folder on "
+          "another one.", checkpoints.save, at, tree)  # fmt: skip
     assert os.listdir(tmp_path) == []
 
 

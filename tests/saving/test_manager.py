@@ -98,7 +98,8 @@ def test_half_written_ones_are_ignored_and_removed(tmp_path):
 
 
 def test_what_a_live_writer_has_is_not_removed(tmp_path):
-    from shardwise._src.saving.places import Place, begin
+    from shardwise._src.saving.committing import begin
+    from shardwise._src.saving.places import Place
 
     CheckpointManager(tmp_path, wait=True).save(1, 1)
     writing = begin("save", Place.at("save", tmp_path / "step_00000002"), True)

@@ -34,8 +34,8 @@ found = checkpoints.describe(at)
 assert found.arrays[0].folder == "w" and found.values == {"['n']": 3}, found
 back = checkpoints.restore(at, NamedSharding(mesh, P(None, "x")))
 assert np.array_equal(back["w"], w) and back["w"].sharding.spec == P(None, "x"), back
-error(checkpoints.save, at, 1, overwrite=False)
-checkpoints.save(at, {"v": w})
+error(checkpoints.save, at, 1)
+checkpoints.save(at, {"v": w}, overwrite=True)
 assert list(checkpoints.restore(at)) == ["v"]
 checkpoints.save(at + "-2", {"v": 2})  # a neighbour, of a name that begins with its name
 with checkpoints.CheckpointManager(at + "/run", keep_last=2, keep_best=(1, "loss", "min")) as run:
@@ -43,7 +43,7 @@ with checkpoints.CheckpointManager(at + "/run", keep_last=2, keep_best=(1, "loss
         run.save(step, {"w": w * step}, {"loss": loss})
 print(run.steps(), run.latest(), run.best(), run.metrics(1))
 assert np.array_equal(run.restore()["w"], w * 4)
-checkpoints.save_async(at + "-2", {"v": 3}).wait()
+checkpoints.save_async(at + "-2", {"v": 3}, overwrite=True).wait()
 assert checkpoints.restore(at + "-2") == {"v": 3} and list(checkpoints.restore(at)) == ["v"]
 error(checkpoints.restore, at + "/none")
 error(checkpoints.restore, nowhere)
@@ -90,8 +90,8 @@ def test_checkpoints_in_buckets(kind):
                f"{refusal}Not Found. {ask}"],
     }[kind]  # fmt: skip
     assert [line.rstrip() for line in lines] == [
-        f"CheckpointError: save: {at} has a checkpoint, and overwrite is False. Name another "
-        "folder.",
+        f"CheckpointError: save: {at} has a checkpoint, and overwrite is False. Pass "
+        "overwrite=True to replace it, or name another folder.",
         "[1, 3, 4] 4 1 {'loss': 1.0}",
         f"FileNotFoundError: restore: there is no checkpoint at {at}/none.",
         *missing,

@@ -25,9 +25,9 @@ on = lambda *spec: NamedSharding(mesh, P(*spec))
 w = np.arange(77.0, dtype=np.float32).reshape(7, 11)
 written = []
 write = chunks.write_part
-def noted(place, store, entry, bounds, *rest):
+def noted(place, entry, bounds, *rest):
     written.append((entry.path, bounds))
-    return write(place, store, entry, bounds, *rest)
+    return write(place, entry, bounds, *rest)
 from shardwise._src.saving import writing
 writing.write_part = noted
 state = {
@@ -179,6 +179,34 @@ try:
 except (RuntimeError, ValueError) as error:
     print(f"{type(error).__name__}: {error}".partition(" literal")[0])
 """
+
+
+@pytest.mark.processes
+def test_processes_read_the_same_checkpoint_or_raise_together(tmp_path):
+    x = np.arange(6, dtype=np.float32)
+    checkpoints.save(tmp_path / "a", {"x": x})
+    checkpoints.save(tmp_path / "b", {"x": -x})
+    with checkpoints.CheckpointManager(tmp_path / "run") as manager:
+        manager.save(3, {"x": x + 3})
+    runs = run_processes(APART, 3, devices=1, args=[str(tmp_path)], timeout=180)
+    another = (
+        "CheckpointError: restore: FOLDER/a is another checkpoint in process 1 than in process 0. "
+        "If it was replaced just now, restore it again, and have programs that others read from "
+        "save into a folder for each step; else it is not the same folder on all machines: name "
+        "one that all of them see."
+    )
+    none = "FileNotFoundError: restore: there is no checkpoint at FOLDER/a/none."
+    other = "RuntimeError: Process 1 could not read its part of a checkpoint: "
+    for rank, out in enumerate([run.out.splitlines() for run in runs]):
+        sign = -1 if rank == 1 else 1
+        assert out == [
+            another, another, *[another] * (rank < 2), str((sign * x).tolist()),
+            *[str({"x": (sign * x).tolist()})] * (2 if rank == 2 else 1),
+            none if rank == 1 else other + none,
+            "OSError: no disk" if rank == 1 else other + "OSError: no disk",
+            str({"x": x[2 * rank : 2 * rank + 2].tolist()}),
+            *[str((x + 3).tolist())] * (rank == 1),
+        ]  # fmt: skip
 
 
 @pytest.mark.processes

@@ -103,7 +103,21 @@ HEAD = "its header is not as the format has it: "
     (file({"w": {**F32, "shape": [-2]}}, bytes(8)), HEAD + "sizes must be integers from 0 on"),
     (file({"w": {**F32, "shape": [2.0]}}, bytes(8)), HEAD + "sizes must be integers from 0 on"),
     (file({"w": {**F32, "dtype": "F128"}}, bytes(8)), HEAD + "the dtype 'F128' is not known here"),
-    (file({"w": {}}, bytes(8)), HEAD + "'dtype'"),
+    (file({"w": {}}, bytes(8)), HEAD + "'dtype' is missing"),
+    (file(b'{"w":' + b"[" * 100_000 + b"]" * 100_000 + b"}"), HEAD + "it is nested too deeply"),
+    (file({"w": {**F32, "shape": [0, 2**62], "data_offsets": [0, 0]}}),
+     HEAD + "no array is as large as one of shape (0, 4611686018427387904)"),
+    (file({"w": {**F32, "shape": [0, 2**63], "data_offsets": [0, 0]}}),
+     HEAD + "sizes must be integers from 0 on"),
+    (file({"w": {**F32, "shape": [1] * 65, "data_offsets": [0, 4]}}, bytes(4)),
+     HEAD + "no array is as large as one of shape (1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, "
+     "1, 1, 1,..."),
+    (file({"w": {**F32, "shape": {}, "data_offsets": [0, 4]}}, bytes(4)),
+     HEAD + "sizes must be integers from 0 on"),
+    (file({"__metadata__": 3}), HEAD + "its metadata are 3 of type int, and must be strings by "
+     "name"),
+    (file({"__metadata__": {"a": [1]}}), HEAD + "its metadata are {'a': [1]} of type dict, and "
+     "must be strings by name"),
     (file(b'{"w":{"dtype":"U8","shape":[],"data_offsets":[0,1]},"w":1}', b"x"),
      HEAD + "a name is there twice"),
 ])  # fmt: skip
@@ -112,6 +126,62 @@ def test_damaged_files(tmp_path, data, why):
     path.write_bytes(data)
     says(CheckpointError, f"load_safetensors: {path} is no file of safetensors, or damaged: {why}.",
          load_safetensors, path)  # fmt: skip
+
+
+VALUES = [
+    None, True, -1, 0, 1, 3, 2**31, 2**62, 2**63, 2**64, 1.5, float("nan"), float("inf"), "", "F32",
+    "BF16", "\ud800", [], [0], [2, 1], [0, 2**62], [2**62, 2**62], [-2, -1], [[1]], [1] * 70, {},
+    {"dtype": "F32"},
+]  # fmt: skip
+
+
+def hostile(rng):
+    """A file with a header of which some parts are no header's."""
+    def one_of(options):
+        return options[rng.integers(len(options))]
+
+    rows, at = [], 0
+    for i in range(rng.integers(1, 4)):
+        size = 4 * int(rng.integers(0, 3))
+        row = {"dtype": "F32", "shape": [size // 4], "data_offsets": [at, at + size]}
+        at += size
+        for name in row:
+            if rng.random() < 0.3:
+                row[name] = one_of(VALUES)
+        if rng.random() < 0.1:
+            del row[one_of([*row])]
+        rows.append((one_of(["a", "b", f"w{i}", "__metadata__", "\n\x1b"]),
+                     row if rng.random() < 0.9 else one_of(VALUES)))  # fmt: skip
+    inside = ",".join([f"{json.dumps(name)}:{json.dumps(row)}" for name, row in rows])
+    head = f"{{{inside}}}".encode()
+    length = one_of([len(head)] * 6 + [0, len(head) - 1, len(head) + 1, 2**32, 2**63, 2**64 - 1])
+    return length.to_bytes(8, "little") + head + bytes(at)
+
+
+def check_hostile(tmp_path, seed):
+    """It is read, or one error; nothing else."""
+    rng, path, read = np.random.default_rng(seed), tmp_path / "t", 0
+    for _ in range(150):
+        path.write_bytes(hostile(rng))
+        for call in (load_safetensors, safetensors_metadata):
+            try:
+                call(path)
+                read += 1
+            except CheckpointError as error:
+                start = f"{call.__name__}: {path} is no file of safetensors, or damaged: "
+                assert str(error).startswith(start) and str(error).isprintable()
+    assert read
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_hostile_headers(tmp_path, seed):
+    check_hostile(tmp_path, seed)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("seed", range(2, 200))
+def test_many_hostile_headers(tmp_path, seed):
+    check_hostile(tmp_path, seed)
 
 
 def test_mistakes(tmp_path):

@@ -34,7 +34,7 @@ from shardwise._src.checks.checking import (
 )
 from shardwise._src.control.call import call
 from shardwise._src.core.infer import is_array, type_of
-from shardwise._src.messages.arguments import name_of
+from shardwise._src.messages.arguments import flat_arguments, name_of
 from shardwise._src.messages.words import shown
 from shardwise._src.ops.logical import eq
 from shardwise._src.ops.random.bits import is_key, random_unwrap
@@ -143,7 +143,7 @@ def checkify(
 
     @functools.wraps(f)
     def checked(*args: Any, **kwargs: Any) -> tuple[Error, Any]:
-        leaves, tree = flatten((args, kwargs))
+        leaves, tree = flat_arguments(args, kwargs, lambda: function.parameters)
         if any(map(is_ref, leaves)):  # are used as they are, as if from outside
             flat = functools.wraps(f)(lambda *xs: _called(f, *tree.unflatten(xs)))
             free = [x for x in leaves if not is_ref(x)]

@@ -33,6 +33,7 @@ from shardwise._src.control.call import call as bind_call
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program, replayed
 from shardwise._src.lowering.storage import bare
+from shardwise._src.messages.arguments import flat_arguments
 from shardwise._src.messages.tracebacks import hide_frames, hides_frames
 from shardwise._src.messages.trees import leaf_paths
 from shardwise._src.moving.targets import check_fit, check_global
@@ -40,7 +41,7 @@ from shardwise._src.ops.sharding import sharding_constraint
 from shardwise._src.refs.refs import is_ref
 from shardwise._src.running.eager import EAGER
 from shardwise._src.runtime.forks import closed_by_fork
-from shardwise._src.runtime.pytree import flatten
+from shardwise._src.runtime.pytree import flatten_quickly, refund
 from shardwise._src.transforms.tracer import escaped
 from shardwise._src.types.array_type import ArrayType, with_sharding
 from shardwise._src.types.sharding import SingleDeviceSharding
@@ -140,7 +141,7 @@ class Jitted(Generic[P, R]):
             given: Any = args
             try:
                 if not self._arrays_only:
-                    given, tree = flat = flatten((args, kwargs))
+                    given, tree = flat = flatten_quickly((args, kwargs))
                     kinds = [a._sig if a.__class__ is Array else a.__class__ for a in given]
                     run = self._cache[tree, ctx.key, *kinds]
                 elif self._static:
@@ -155,8 +156,11 @@ class Jitted(Generic[P, R]):
                     run = self._cache[ctx.key, given[0]._sig]
                 else:
                     run = self._cache[ctx.key, *[a._sig for a in given]]
-            except Exception:  # not known yet, or whatever the `==` of a container raises
+            except KeyError:  # not known yet
                 pass
+            except Exception as error:  # it is no array; or what the `==` of a container raises
+                if flat is None:
+                    refund((args, kwargs), error)
             else:
                 return run(given)
         try:
@@ -173,7 +177,7 @@ class Jitted(Generic[P, R]):
         if self._options.has_static:
             static, args, kwargs = self._function.split(args, kwargs)
             flat = None
-        leaves, tree = flat or flatten((args, kwargs))
+        leaves, tree = flat or flat_arguments(args, kwargs, self._names)
         if not eager:
             return self._call_staged(Call(leaves, tree, static))
         if self._options.device is not None and not any(map(is_ref, leaves)):
@@ -195,6 +199,10 @@ class Jitted(Generic[P, R]):
         if run is None:
             run = self._compile(key, Call(leaves, tree, static, named))
         return run(leaves)
+
+    def _names(self) -> Sequence[str]:
+        """Those of the positional arguments that are not static."""
+        return self._options.moving(self._function.parameters)
 
     def _known(self, key: tuple) -> Callable[[Sequence[Any]], Any] | None:
         """What runs calls with a key."""

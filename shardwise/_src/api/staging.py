@@ -32,7 +32,7 @@ from shardwise._src.base.monitoring import TRACE, took
 from shardwise._src.core.infer import is_array, known, type_of
 from shardwise._src.core.program import Program
 from shardwise._src.core.recipes import is_plain, note, recipe_of
-from shardwise._src.messages.arguments import argument_names, name_of, names_of
+from shardwise._src.messages.arguments import argument_names, flat_arguments, name_of, names_of
 from shardwise._src.messages.trees import leaf_paths
 from shardwise._src.numpy.value import Value
 from shardwise._src.ops.create import no_value
@@ -156,7 +156,8 @@ class Stageable:
         static = None
         if self.options.has_static:
             static, args, kwargs = self.split(args, kwargs)
-        leaves, tree = apart(*flatten((args, kwargs)))
+        names = self.options.moving
+        leaves, tree = apart(*flat_arguments(args, kwargs, lambda: names(self.parameters)))
         return Call(self.checked(leaves, tree, abstract=True), tree, static)
 
     def split(self, args: tuple, kwargs: dict) -> tuple[Any, tuple, dict]:

@@ -14,7 +14,7 @@ from shardwise._src.api.trivial import along, is_trivial, of_one
 from shardwise._src.api.values import as_input, checked_results
 from shardwise._src.arrays.array import Array
 from shardwise._src.core.infer import type_of
-from shardwise._src.messages.arguments import argument_names, name_of, names_of
+from shardwise._src.messages.arguments import argument_names, flat_arguments, name_of, names_of
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import path_in
 from shardwise._src.messages.words import counted, shown
@@ -63,7 +63,7 @@ def vmap(
     @functools.wraps(fun)
     @hides_frames
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        leaves, tree = flatten((args, kwargs))
+        leaves, tree = flat_arguments(args, kwargs, lambda: names_of(fun))
         if isinstance(axes, int) and not kwargs:
             dims: list[Any] = [axes] * len(leaves)
         else:

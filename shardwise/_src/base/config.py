@@ -109,6 +109,12 @@ wait_timeout_secs = Flag(
     "join.",
     parse=float,
 )
+store_timeout_secs = Flag(
+    "store_timeout_secs", 30.0,
+    "Seconds in which a store of objects (s3://, gs://) has to answer a request for a checkpoint; "
+    "large objects have more.",
+    parse=float,
+)
 thread_guard = ThreadFlag(
     "thread_guard", False,
     "Programs over several processes are launched by the thread that sets this, and no other.",

@@ -21,7 +21,7 @@ import functools
 import re
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import Any, TypeVar, get_overloads, overload
@@ -105,12 +105,29 @@ class CalledModule(ModuleType):
         return getattr(self, self.__name__.rpartition(".")[2])(*args, **kwargs)
 
 
-def lazy_names(package: str) -> None:
+def _check_installed(package: str, needs: Sequence[str], extra: str) -> None:
+    """Raises ImportError if a package of others is missing. Imports none of them."""
+    find_spec = import_module("importlib.util").find_spec
+    missing = [name for name in needs if find_spec(name) is None]
+    if missing:
+        raise ImportError(
+            f"{package} needs {' and '.join(needs)}; {' and '.join(missing)} "
+            f"{'is' if len(missing) == 1 else 'are'} not installed: "
+            f"pip install 'shardwise[{extra}]'.", name=package,
+        )  # fmt: skip
+
+
+def lazy_names(package: str, needs: Sequence[str] = (), extra: str = "") -> None:
     """Gives `__getattr__` and `__dir__` to a package that states its names under TYPE_CHECKING.
 
     One that states a function of its own name is called as that is. What a package states to be
     from a room's `called` is its module of that name, and what type checkers see of that.
+
+    needs: packages of others that all of it needs; without one, importing the package fails.
+    extra: of this distribution, by which they are installed.
     """
+    if needs:
+        _check_installed(package, needs, extra)
 
     def find(name: str) -> Any:
         table = _table(package)

@@ -14,7 +14,7 @@ from typing import Any
 
 from shardwise._src.base.caches import make_room
 from shardwise._src.messages.trees import leaf_paths, path_text
-from shardwise._src.runtime.pytree import flatten_with_path
+from shardwise._src.runtime.pytree import flatten, flatten_with_path, order_error, unordered_dict
 
 CODES = 4096  # whose parameters are kept
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -68,6 +68,25 @@ def leaf_name(tree: Any, i: int, parameters: Sequence[str] = ()) -> str:
     """The path of leaf `i` of a tree of positional arguments: `params['w']`, or `args[0]['w']`."""
     path = flatten_with_path(tree.unflatten(range(tree.num_leaves)))[0][i][0]
     return argument_name(parameters, path[0].idx) + path_text(path[1:])
+
+
+def flat_arguments(
+    args: tuple[Any, ...], kwargs: dict[str, Any], parameters: Callable[[], Sequence[str]]
+) -> tuple[list[Any], Any]:
+    """The leaves and the tree of a call's arguments. parameters: gives the names, for messages.
+
+    Raises:
+      ValueError: an argument has a dict whose keys have no order.
+    """
+    try:
+        return flatten((args, kwargs))
+    except ValueError:
+        found = unordered_dict((args, kwargs))
+        if found is None or len(found[0]) < 2:
+            raise
+        (group, first, *rest), keys = found
+        name = first.key if group.idx else argument_name(parameters(), first.idx)
+        raise order_error(f"{name}{path_text(rest)}", keys) from None
 
 
 def argument_names(

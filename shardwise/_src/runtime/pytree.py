@@ -2,11 +2,18 @@
 
 Tuples, lists, dicts, named tuples, `None`, ordered and default dicts are known; classes are added
 with `register_node` and `register_dataclass`.
+
+Entries of a dict are in the order of its keys. Where these have none, jaxlib reports that a
+comparator failed, and does not give back the recursion depth that the containers above took: after
+some hundred failures every function would raise RecursionError. `flatten` names the dict and two of
+its keys, and gives the depth back.
 """
 
 from __future__ import annotations
 
 import copyreg
+import ctypes
+import itertools
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
@@ -22,8 +29,9 @@ if TYPE_CHECKING:  # for programs of users: jaxlib has no stubs
     PyTreeDef = Any
 else:
     PyTreeDef = _jax.pytree.PyTreeDef
-flatten = registry.flatten
-flatten_with_path = registry.flatten_with_path
+flatten_quickly = registry.flatten  # who calls it calls `refund` where it fails
+_flatten_with_path = registry.flatten_with_path
+_flatten_one_level = registry.flatten_one_level
 DictKey = _jax.pytree.DictKey
 SequenceKey = _jax.pytree.SequenceKey
 GetAttrKey = _jax.pytree.GetAttrKey
@@ -31,7 +39,39 @@ FlattenedIndexKey = _jax.pytree.FlattenedIndexKey
 treedef_tuple = _jax.pytree.treedef_tuple
 KeyEntry = Any
 KeyPath = tuple[KeyEntry, ...]
-flatten_one_level = registry.flatten_one_level
+
+
+def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None, /) -> tuple[list[Any], Any]:
+    """The leaves of a tree, and its structure.
+
+    Raises:
+      ValueError: the keys of a dict in it have no order.
+    """
+    try:
+        return flatten_quickly(tree, is_leaf)
+    except (ValueError, TypeError) as error:
+        _check_order(tree, error, is_leaf and (lambda _, x: is_leaf(x)))
+        raise
+
+
+def flatten_with_path(
+    tree: Any, is_leaf: Callable[[KeyPath, Any], bool] | None = None, /
+) -> tuple[list[tuple[KeyPath, Any]], Any]:
+    """As `flatten`, with the path of each leaf. is_leaf: takes a path and a node."""
+    try:
+        return _flatten_with_path(tree, is_leaf)
+    except (ValueError, TypeError) as error:
+        _check_order(tree, error, is_leaf)
+        raise
+
+
+def flatten_one_level(tree: Any, /) -> Any:
+    """The entries of a container, and its static part; None for a leaf."""
+    try:
+        return _flatten_one_level(tree)
+    except (ValueError, TypeError) as error:
+        _check_order(tree, error, lambda path, _: bool(path))
+        raise
 
 
 def _reduced(found: Any) -> Any:
@@ -46,7 +86,92 @@ def _reduced_method(found: Any) -> Any:
 
 read_by("trees", lambda: registry)
 copyreg.pickle(_jax.pytree.PyTreeRegistry, _reduced)
-copyreg.pickle(cast(Any, type(flatten)), _reduced_method)
+copyreg.pickle(cast(Any, type(flatten_quickly)), _reduced_method)
+
+
+# ------------------------------------------------------------------------- keys without an order
+
+
+def _check_order(
+    tree: Any, error: Exception, is_leaf: Callable[[KeyPath, Any], bool] | None
+) -> None:
+    """Raises for the dict whose keys have no order, if a failure to flatten was about one."""
+    found = refund(tree, error, is_leaf)
+    if found is not None:
+        path, keys = found
+        raise order_error(f"tree{''.join(map(str, path))}", keys) from None
+
+
+def refund(
+    tree: Any, error: Exception, is_leaf: Callable[[KeyPath, Any], bool] | None = None
+) -> tuple[KeyPath, tuple[Any, Any]] | None:
+    """Gives back the recursion depth that a failure to flatten took, if it was about a dict whose
+    keys have no order: as `unordered_dict`."""
+    text = str(error)
+    if not text.startswith("Comparator raised") and "not supported between" not in text:
+        return None
+    found = unordered_dict(tree, is_leaf)
+    if found is not None:
+        _give_back(len(found[0]))
+    return found
+
+
+def order_error(name: str, keys: tuple[Any, Any]) -> ValueError:
+    """The error of a dict, by its name, that has two keys without an order."""
+    one, other = [text if len(text := repr(key)) <= 60 else f"{text[:57]}..." for key in keys]
+    return ValueError(
+        f"{name} is a dict with the keys {one} and {other}, which have no order, and entries of a "
+        "pytree are in the order of their keys. Use keys of one type, such as strings."
+    )
+
+
+def unordered_dict(
+    tree: Any, is_leaf: Callable[[KeyPath, Any], bool] | None = None
+) -> tuple[KeyPath, tuple[Any, Any]] | None:
+    """The path of the first dict, in the order of flattening, whose keys have no order, and two of
+    these; None if there is no such dict."""
+    waiting: list[tuple[KeyPath, Any]] = [((), tree)]
+    while waiting:
+        path, x = waiting.pop()
+        if is_leaf is not None and is_leaf(path, x):
+            continue
+        keys = unordered_keys(x)
+        if keys is not None:
+            return path, keys
+        parts = _flatten_one_level(x)
+        if parts is not None:
+            entries = [*parts[0]]
+            names = steps(x) or tuple(map(FlattenedIndexKey, range(len(entries))))
+            below = [((*path, name), y) for name, y in zip(names, entries, strict=True)]
+            waiting += reversed(below)
+    return None
+
+
+def unordered_keys(x: Any) -> tuple[Any, Any] | None:
+    """Two keys without an order, of a dict whose entries are in the order of its keys."""
+    if type(x) not in (dict, defaultdict):
+        return None
+    try:
+        sorted(x)
+    except Exception:
+        return next(pair for pair in itertools.combinations(x, 2) if not _has_order(*pair))
+    return None
+
+
+def _has_order(a: Any, b: Any) -> bool:
+    try:
+        sorted([a, b])
+    except Exception:
+        return False
+    return True
+
+
+def _give_back(levels: int) -> None:
+    """Ends as many calls of `Py_EnterRecursiveCall`, which jaxlib leaves open when it fails."""
+    leave = ctypes.pythonapi.Py_LeaveRecursiveCall
+    leave.restype = None
+    for _ in range(levels):
+        leave()
 
 
 def tree_of(node_data: Any, children: Any) -> Any:

@@ -21,10 +21,20 @@ import numpy as np
 
 from shardwise._src.base.errors import CheckpointError
 from shardwise._src.messages.words import counted
-from shardwise._src.saving.arrays import LimitInFlightBytes, store_context, tensorstore
-from shardwise._src.saving.files import CHECKSUM, MISMATCH, in_thread, read_chunk, write_chunk
+from shardwise._src.saving.arrays import LimitInFlightBytes, tensorstore
+from shardwise._src.saving.digests import Digests, WrongFileError, check_file, hexadecimal
+from shardwise._src.saving.files import (
+    CHECKSUM,
+    MISMATCH,
+    LengthError,
+    chunk_of,
+    in_thread,
+    read_chunk,
+    with_checksum,
+    write_chunk,
+)
 from shardwise._src.saving.manifest import Entry, canonicalize_name
-from shardwise._src.saving.places import Place
+from shardwise._src.saving.places import Place, not_saved
 from shardwise._src.types.dtypes import canonicalize, short_name
 
 CHUNK_BYTES = 32 << 20  # of a file, at most, if the shard can be divided
@@ -83,19 +93,6 @@ def metadata(entry: Entry) -> dict[str, Any]:
     }  # fmt: skip
 
 
-async def opened(place: Place, entry: Entry) -> Any:
-    """TensorStore's object of an array; None where its files are written and read without."""
-    if place.folder is not None and sys.byteorder == "little":
-        return None
-    spec = {
-        "driver": "zarr3", "kvstore": (place / entry.folder).store, "metadata": metadata(entry),
-        "store_data_equal_to_fill_value": True, "fill_missing_data_reads": False,
-    }  # fmt: skip
-    return await tensorstore().open(
-        spec, open=True, assume_metadata=True, context=store_context()
-    )
-
-
 def pieces(bounds: Bounds, chunks: Sequence[int]) -> Iterator[tuple[tuple[int, ...], Bounds]]:
     """The parts of a region that lie in one chunk each, with the chunk's number along each
     dimension."""
@@ -127,29 +124,27 @@ def as_stored(value: np.ndarray, entry: Entry) -> np.ndarray:
 
 
 async def write_part(
-    place: Place, store: Any, entry: Entry, bounds: Bounds, value: np.ndarray,
-    limit: LimitInFlightBytes, progress: Callable[[int], None],
+    place: Place, entry: Entry, bounds: Bounds, value: np.ndarray, limit: LimitInFlightBytes,
+    progress: Callable[[int], None], digests: dict[str, str],
 ) -> None:
     """Writes a region of an array, which no other writer shares a chunk with.
 
-    store: TensorStore's object of the array; None where its files are written.
+    digests: receives those of the files, by their names.
     """
     value = as_stored(value, entry)
     size = math.prod(entry.chunks) * value.dtype.itemsize
 
     async def write(number: tuple[int, ...], part: Bounds) -> None:
         data = value[within(part, bounds)] if part else value
+        name = _name(entry, number)
         try:
-            if store is None:
-                await in_thread(_to_file, place, entry, number, data)
-            else:
-                target = store[tuple([slice(a, b) for a, b in part])] if part else store
-                await target.write(data, can_reference_source_data_indefinitely=True).commit
+            found = await _write(place, name, entry, data)
+        except TimeoutError:
+            raise  # of a store, which the message names
         except (ValueError, OSError) as error:
-            raise OSError(
-                f"save: tree{entry.path} could not be written: {_reason(error)}. What was there "
-                "before is there still."
-            ) from error
+            what = f"save: tree{entry.path} could not be written: {_reason(error)}"
+            raise not_saved(place, what, error) from None
+        digests[name] = hexadecimal(found)
         await limit.release_bytes(size)
         progress(data.nbytes)
 
@@ -159,17 +154,31 @@ async def write_part(
             tasks.create_task(write(number, part))
 
 
-def _to_file(place: Place, entry: Entry, number: Sequence[int], data: np.ndarray) -> None:
-    """Writes a chunk, or what there is of it at the end of the array; the rest is zeros."""
+async def _write(place: Place, name: str, entry: Entry, data: np.ndarray) -> int:
+    """Writes a chunk; its checksum."""
+    if place.folder is not None:
+        return await in_thread(_to_file, place.folder / name, entry, data)
+    whole, found = with_checksum(_whole_chunk(entry, data))
+    await place.upload(name, whole)
+    return found
+
+
+def _to_file(path: Path, entry: Entry, data: np.ndarray) -> int:
+    return write_chunk(path, _whole_chunk(entry, data))
+
+
+def _whole_chunk(entry: Entry, data: np.ndarray) -> np.ndarray:
+    """A chunk in the order of bytes of files, from the part of it that lies within the array; the
+    rest is zeros."""
     if data.shape != entry.chunks:
         chunk = np.zeros(entry.chunks, data.dtype)
         chunk[tuple([slice(n) for n in data.shape])] = data
         data = chunk
-    write_chunk(_file(place, entry, number), np.ascontiguousarray(data))
+    return np.ascontiguousarray(data if sys.byteorder == "little" else data.byteswap())
 
 
 def _reason(error: Exception) -> str:
-    """What TensorStore says, without where in its source."""
+    """The message of an error, without where in TensorStore's source it is from."""
     return str(error).partition(" [source locations=")[0].rstrip(".")
 
 
@@ -178,12 +187,13 @@ def _reason(error: Exception) -> str:
 
 async def read_part(
     what: str, place: Place, store: Any, entry: Entry, bounds: Bounds, out: np.ndarray,
-    limit: LimitInFlightBytes, alone: bool,
+    limit: LimitInFlightBytes, alone: bool, digests: Digests = None,
 ) -> None:
     """Reads a region of an array into one of NumPy's, of its dtype or another.
 
-    store: TensorStore's object of the array; None where its files are read.
+    store: TensorStore's object of an array that another library wrote; else None.
     alone: whether no other process reads the region.
+    digests: of all files, by their names; None where they were not recorded.
     """
     stored = canonicalize_name(entry.dtype)
     size = math.prod(entry.chunks) * stored.itemsize
@@ -194,14 +204,17 @@ async def read_part(
         data = into if same else np.empty(into.shape, stored)
         bits = data if data.dtype.name == entry.stored else data.view(entry.stored)
         try:
-            if store is None:
-                await _from_file(_file(place, entry, number), entry, part, bits, alone)
-            else:
+            if store is not None:
                 source = store[tuple([slice(a, b) for a, b in part])] if part else store
                 into_it = tensorstore().array(bits)
                 await into_it.write(source.translate_to[0] if part else source)
+            else:
+                name = _name(entry, number)
+                check_file(digests, name, await _read(place, name, entry, part, bits, alone))
+        except TimeoutError:
+            raise  # of a store, which the message names
         except (ValueError, OSError) as error:
-            raise damaged(what, place, entry, number, size, error) from error
+            raise damaged(what, place, entry, number, size, error) from None
         if not same:
             into[...] = converted(what, f"tree{entry.path}", data, out.dtype)
         await limit.release_bytes(size)
@@ -212,29 +225,35 @@ async def read_part(
             tasks.create_task(read(number, part))
 
 
-async def _from_file(
-    path: Path, entry: Entry, part: Bounds, into: np.ndarray, alone: bool
-) -> None:
-    """Reads a part of a chunk; all of it directly into its place, if that is contiguous."""
-    if into.shape == entry.chunks and into.flags.c_contiguous:
-        await in_thread(read_chunk, path, into, alone)
-        return
+async def _read(
+    place: Place, name: str, entry: Entry, part: Bounds, into: np.ndarray, alone: bool
+) -> int:
+    """Reads a part of a chunk; all of it directly into its place, if that is contiguous. Returns
+    the checksum of the chunk."""
     size = math.prod(entry.chunks) * into.itemsize
-    if path.stat().st_size != size + CHECKSUM:
-        raise ValueError(f"{path} has another length")  # the size is not taken from a manifest
-    chunk = np.empty(entry.chunks, entry.stored)
-    await in_thread(read_chunk, path, chunk, False)  # the next part of it is wanted soon
+    if place.folder is None:
+        chunk, found = chunk_of(name, await place.download(name, size), size)
+        chunk = chunk.view(entry.stored).reshape(entry.chunks)
+    elif into.shape == entry.chunks and into.flags.c_contiguous:
+        found = await in_thread(read_chunk, place.folder / name, into, alone)
+        if sys.byteorder == "big":
+            into.byteswap(inplace=True)
+        return found
+    else:
+        path = place.folder / name
+        if path.stat().st_size != size + CHECKSUM:
+            raise ValueError(f"{path} has another length")  # the size is not taken from a manifest
+        chunk = np.empty(entry.chunks, entry.stored)
+        # Not past the system's memory: the next part of it is wanted soon.
+        found = await in_thread(read_chunk, path, chunk, False)
     first = [start // n * n for (start, _), n in zip(part, entry.chunks, strict=True)]
-    into[...] = chunk[within(part, tuple([(n, 0) for n in first]))]
+    values = chunk[within(part, tuple([(n, 0) for n in first]))]
+    into[...] = values if sys.byteorder == "little" else values.byteswap()
+    return found
 
 
 def _name(entry: Entry, number: Sequence[int]) -> str:
     return "/".join([entry.folder, "c", *map(str, number)])
-
-
-def _file(place: Place, entry: Entry, number: Sequence[int]) -> Path:
-    assert place.folder is not None
-    return place.folder / _name(entry, number)
 
 
 def on_devices(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -276,14 +295,17 @@ def damaged(
         )
     file = _name(entry, number)
     here, expected = place.size_of(file), size + CHECKSUM
-    if (here is None and place.folder is not None) or "does not exist" in str(error):
+    if isinstance(error, LengthError):
+        here = error.size
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
         why = "is missing"
     elif here is not None and here != expected:
         why = f"has {counted(here, 'byte')}, and {expected} were written"
     elif MISMATCH in str(error):
         why = "has other bytes than were written: their checksum is another one"
     else:
-        why = f"cannot be read: {_reason(error)}"
+        why = _reason(error)
+        why = why if isinstance(error, WrongFileError) else f"cannot be read: {why}"
     return CheckpointError(
         f"{what}: {place.text} is damaged: of tree{entry.path}, the file {file} {why}. Restore "
         "another checkpoint."

@@ -19,13 +19,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from shardwise._src.runtime.forks import forgotten_by_fork
 
 CHECKSUM = 4  # bytes behind those of a chunk
+T = TypeVar("T")
 MISMATCH = "Digest mismatch"  # as TensorStore says it
 _THREADS = 4  # some copy and check while others wait for the disk
 _LARGE = 1 << 20  # bytes of a file that goes past the system's memory
@@ -42,7 +43,12 @@ forgotten_by_fork(_threads.cache_clear)
 
 
 @functools.cache
-def _checksum() -> Callable[[Any], int]:
+def checksum() -> Callable[[Any], int]:
+    """The function that computes CRC-32C.
+
+    Raises:
+      ImportError: crc32c is not installed.
+    """
     try:
         return importlib.import_module("crc32c").crc32c
     except ImportError as error:
@@ -52,15 +58,22 @@ def _checksum() -> Callable[[Any], int]:
         ) from error
 
 
-async def in_thread(call: Callable[..., None], *args: Any) -> None:
-    """Has one of the threads for files make a call, and waits for it, also if that is cancelled."""
+class LengthError(ValueError):
+    """A chunk's bytes are not as many as were written. size: how many they are."""
+
+    def __init__(self, name: str, size: int):
+        super().__init__(f"{name} has another length")
+        self.size = size
+
+
+async def in_thread(call: Callable[..., T], *args: Any) -> T:
+    """The result of a call in one of the threads for files; waits for it also when cancelled."""
     try:
         calling = _threads().submit(call, *args)
     except RuntimeError:  # Python is ending, and lets threads be used no more: this one goes on
-        call(*args)
-        return
+        return call(*args)
     try:
-        await asyncio.wrap_future(calling)
+        return await asyncio.wrap_future(calling)
     except asyncio.CancelledError:
         wait([calling])  # nobody removes a folder while files are made in it
         raise
@@ -69,27 +82,41 @@ async def in_thread(call: Callable[..., None], *args: Any) -> None:
 # ------------------------------------------------------------------------------------- writing
 
 
-def write_chunk(path: Path, chunk: np.ndarray) -> None:
+def write_chunk(path: Path, chunk: np.ndarray) -> int:
     """Writes a chunk, and waits until the disk has it.
 
     chunk: contiguous.
+
+    Returns:
+      The checksum of the values.
 
     Raises:
       OSError: it cannot be written.
       ImportError: crc32c is not installed.
     """
     data = _bytes(chunk)
-    kept = _checksum()(data.data).to_bytes(CHECKSUM, "little")
+    found = checksum()(data.data)
     path.parent.mkdir(parents=True, exist_ok=True)
     start = _write_directly(path, data) if _is_large(data) else 0
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
-        for part in (data.data[start:], memoryview(kept)):
+        for part in (data.data[start:], memoryview(found.to_bytes(CHECKSUM, "little"))):
             _put(file, part, start)
             start += len(part)
         os.fsync(file)
     finally:
         os.close(file)
+    return found
+
+
+def with_checksum(chunk: np.ndarray) -> tuple[bytes, int]:
+    """The bytes of a chunk's file, for stores without files; and the checksum of its values.
+
+    chunk: contiguous.
+    """
+    data = _bytes(chunk).data
+    found = checksum()(data)
+    return b"".join([data, found.to_bytes(CHECKSUM, "little")]), found
 
 
 def _bytes(x: np.ndarray) -> np.ndarray:
@@ -133,18 +160,21 @@ def _write_directly(path: Path, data: np.ndarray) -> int:
 # ------------------------------------------------------------------------------------- reading
 
 
-def read_chunk(path: Path, into: np.ndarray, alone: bool) -> None:
+def read_chunk(path: Path, into: np.ndarray, alone: bool) -> int:
     """Reads all of a chunk into an array of its shape, which is contiguous.
 
     alone: whether no other process reads the file, as far as is known, so that the system need not
     keep it.
+
+    Returns:
+      The checksum of the values.
 
     Raises:
       OSError: the file cannot be read.
       ValueError: it is not as long as it should be, or its checksum is another one.
       ImportError: crc32c is not installed.
     """
-    checksum, data = _checksum(), _bytes(into)
+    checksum_of, data = checksum(), _bytes(into)
     kept = bytearray(CHECKSUM + 1)  # no more is there
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -159,8 +189,26 @@ def read_chunk(path: Path, into: np.ndarray, alone: bool) -> None:
             _advise(file, os.POSIX_FADV_DONTNEED)
     finally:
         os.close(file)
-    if checksum(data.data) != int.from_bytes(kept[:CHECKSUM], "little"):
+    if (found := checksum_of(data.data)) != int.from_bytes(kept[:CHECKSUM], "little"):
         raise ValueError(MISMATCH)
+    return found
+
+
+def chunk_of(name: str, data: bytes | None, size: int) -> tuple[np.ndarray, int]:
+    """The bytes of a chunk of so many, from those of its file; and their checksum.
+
+    Raises:
+      FileNotFoundError: there is no file.
+      ValueError: it is not as long as it should be, or its checksum is another one.
+    """
+    if data is None:
+        raise FileNotFoundError(f"{name} does not exist")
+    if len(data) != size + CHECKSUM:
+        raise LengthError(name, len(data))
+    found = checksum()(memoryview(data)[:size])
+    if found != int.from_bytes(data[size:], "little"):
+        raise ValueError(MISMATCH)
+    return np.frombuffer(data, np.uint8, size), found
 
 
 def _fill(file: int, into: memoryview, at: int) -> int:

@@ -24,13 +24,16 @@ from typing import Any
 
 from shardwise._src.api.placement import process_index
 from shardwise._src.base.errors import CheckpointError
+from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.words import listed, shown
-from shardwise._src.saving import manifest, places, writing
+from shardwise._src.saving import committing, manifest, places, writing
+from shardwise._src.saving.digests import METADATA
 from shardwise._src.saving.manager import together
-from shardwise._src.saving.places import MANIFEST, Place
+from shardwise._src.saving.places import MANIFEST, Place, explained
 from shardwise._src.saving.restoring import restored_together
 
 _NAME = re.compile(r"\.?step_(\d+)(\.before)?$")
+_STEP = re.compile(r"step_\d+$")
 _numbers = itertools.count()  # of questions to process 0, in the order of all processes
 
 
@@ -42,11 +45,12 @@ class CheckpointManager:
     keep_best: (how many, which metric, "min" or "max"): these are kept besides. The newest one
       always is, and the one that was just saved.
     every: steps that it divides are saved.
-    wait: whether `save` waits until it is done.
+    wait: whether `save` waits until it is done, if it is not told there.
 
     All processes make one, and call its `save` and `restore` in the same order.
     """
 
+    @hides_frames
     def __init__(
         self, folder: str | PathLike[str], *, keep_last: int | None = None,
         keep_best: tuple[int, str, str] | None = None, every: int = 1, wait: bool = False,
@@ -59,9 +63,10 @@ class CheckpointManager:
         if process_index() == 0:
             self._clean()
 
+    @hides_frames
     def save(
         self, step: int, tree: Any, metrics: Mapping[str, float] | None = None, *,
-        metadata: Any = None, force: bool = False,
+        metadata: Any = None, force: bool = False, wait: bool | None = None,
     ) -> bool:
         """Saves a tree as that of a step, if it is the step's turn, and removes what is no longer
         kept. Waits for the one before.
@@ -72,6 +77,7 @@ class CheckpointManager:
           metrics: numbers by name, for `keep_best` and `best`.
           metadata: what JSON can hold.
           force: whether to save also where `every` does not divide the step.
+          wait: whether this returns once it is there; by default as the manager has it.
 
         Returns:
           Whether it is saved.
@@ -90,16 +96,18 @@ class CheckpointManager:
             functools.partial(self._prune, step),
         )  # fmt: skip
         self._saving = writing.start(job)
-        if self._waits:
+        if self._waits if wait is None else wait:
             self.wait()
         return True
 
+    @hides_frames
     def wait(self) -> None:
         """Waits until the last one is there; raises what went wrong."""
         saving, self._saving = self._saving, None
         if saving is not None:
             saving.wait()
 
+    @hides_frames
     def restore(self, step: int | None = None, shardings: Any = None, like: Any = None) -> Any:
         """Reads the checkpoint of a step, by default of the newest: see `checkpoints.restore`.
 
@@ -241,13 +249,15 @@ class CheckpointManager:
                 raise NotADirectoryError(
                     f"CheckpointManager: {folder} is a file. Name a folder for the checkpoints."
                 )
-            folder.mkdir(parents=True, exist_ok=True)
-            places.clean(folder)
+            with explained("CheckpointManager", self._place, "its folder could not be made"):
+                folder.mkdir(parents=True, exist_ok=True)
+            committing.clean(folder, _STEP)
             return
         names = self._place.names()
         steps = {n.split("/")[0] for n in names if _NAME.match(n.split("/")[0])}
         for step in steps:
-            if f"{step}/{MANIFEST}" not in names:
+            own = {f"{step}/{committing.CLAIM}", f"{step}/{METADATA}"} & {*names}
+            if own and f"{step}/{MANIFEST}" not in names:
                 (self._place / step).remove()
 
 

@@ -1,7 +1,7 @@
 """What a checkpoint says of itself: `checkpoint.json`, read and written; `describe`.
 
 The file has a format name, a version, and a digest of all the rest, so that a changed byte in it is
-found. The bytes of arrays have checksums of their own, beside them.
+found; and the digests of all other files (`digests`), so that a file of another checkpoint is.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.errors import CheckpointError
+from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.words import as_json, brief, counted, plain_text, shown
 from shardwise._src.saving.places import MANIFEST, Place, found
 from shardwise._src.saving.structure import Node, ends_of, from_json, to_json
@@ -30,7 +31,8 @@ FORMAT, VERSION = "shardwise.checkpoint", 1
 _STEP = re.compile(r"step_\d+$")  # names of the checkpoints of a run
 _WIDEST = 100  # characters of a line of metadata
 _FOLDER = re.compile(r"(?!\.\.?(/|$))[\w.%-]+(/(?!\.\.?(/|$))[\w.%-]+)*", re.ASCII)
-_LARGEST, _MOST = 1 << 63, 64  # bytes of an array, and its dimensions: NumPy's
+_DIGEST = re.compile(r"[0-9a-f]{8}")
+LARGEST, MOST_DIMS = 1 << 63, 64  # bytes of an array, and its dimensions: NumPy's
 
 # What a manifest has, and what it has of an array, by type.
 _FIELDS = {
@@ -93,7 +95,8 @@ class Checkpoint:
 
     path: where it is; tree: its structure; arrays: one entry for each; metadata: what the writer
     gave with it; created: when, in UTC; library: who wrote it; processes: how many wrote it; step
-    and metrics: what a manager gave with it, else None and nothing.
+    and metrics: what a manager gave with it, else None and nothing; files: the digest of each file
+    by its name, None for a checkpoint that was written without.
     """
 
     path: str
@@ -105,6 +108,7 @@ class Checkpoint:
     processes: int = 1
     step: int | None = None
     metrics: dict[str, float] = field(default_factory=dict[str, float])
+    files: dict[str, str] | None = field(default=None, repr=False)
     place: Place | None = field(default=None, repr=False, compare=False)
     digest: str = field(default="", repr=False, compare=False)  # of the whole manifest
     opened: Callable[[Entry], Awaitable[Any]] | None = field(
@@ -211,13 +215,16 @@ def _number(text: Any) -> float:
     return float(text)
 
 
-def written(tree: Node, arrays: Sequence[Entry], metadata: Any, processes: int) -> bytes:
-    """The text of a manifest."""
+def written(
+    tree: Node, arrays: Sequence[Entry], metadata: Any, processes: int, files: Mapping[str, str]
+) -> bytes:
+    """The text of a manifest. files: the digests of all files, by their names."""
     content = {
         "id": uuid.uuid4().hex,  # so that no two manifests are the same
         "created": datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S"),
         "library": f"shardwise {__version__}", "processes": processes, "metadata": metadata,
         "tree": to_json(tree), "arrays": [_entry_json(entry) for entry in arrays],
+        "files": dict(sorted(files.items())),
     }  # fmt: skip
     about = {"format": FORMAT, "version": VERSION, "sha256": _digest(content), "content": content}
     return json.dumps(about, indent=1).encode()
@@ -280,12 +287,26 @@ def _checkpoint(
         step, metrics, metadata = _of_manager(content["metadata"])
         return Checkpoint(
             place.text, tree, arrays, metadata, content["created"], content["library"],
-            content["processes"], step, metrics, there, digest,
+            content["processes"], step, metrics, _files(content.get("files")), there, digest,
         )
     except (ValueError, LookupError, TypeError) as error:
         raise CheckpointError(
             f"{what}: {place.text}/{MANIFEST} is not as this library writes it: {error}."
         ) from error
+
+
+def _files(rows: Any) -> dict[str, str] | None:
+    """The digests of files; None in manifests of releases that wrote none."""
+    if rows is None:
+        return None
+    if not isinstance(rows, dict):
+        raise TypeError(f"'files' of the checkpoint is {shown(rows)}")
+    for name, digest in rows.items():
+        if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
+            raise ValueError(f"{brief(digest)} is no digest of a file")
+        if not _FOLDER.fullmatch(name):
+            raise ValueError(f"{brief(name)} is no file below it")
+    return rows
 
 
 def _check_fields(what: str, row: Any, types: dict[str, Any]) -> None:
@@ -303,7 +324,7 @@ def _entry(row: Any) -> Entry:
     if not _FOLDER.fullmatch(entry.folder):
         raise ValueError(f"{brief(entry.folder)} is no folder below it")
     sizes = (*entry.physical, *entry.chunks)
-    if not all([type(n) is int and 0 <= n < _LARGEST for n in sizes]) or 0 in entry.chunks or (
+    if not all([type(n) is int and 0 <= n < LARGEST for n in sizes]) or 0 in entry.chunks or (
         len(entry.chunks) != len(entry.physical)
     ):
         raise ValueError(
@@ -319,8 +340,8 @@ def _entry(row: Any) -> Entry:
         raise ValueError(f"{entry.stored!r} has not the bits of {entry.dtype!r}")
     if (entry.key is not None) != bool(entry.inner) or (entry.inner and kind.kind != "u"):
         raise ValueError(f"{kind.name}{[*entry.inner]} is no key of {brief(entry.key)}")
-    if max(math.prod(entry.physical), math.prod(entry.chunks)) * kind.itemsize >= _LARGEST or (
-        len(entry.physical) > _MOST
+    if max(math.prod(entry.physical), math.prod(entry.chunks)) * kind.itemsize >= LARGEST or (
+        len(entry.physical) > MOST_DIMS
     ):
         raise ValueError(f"no array is as large as one of shape {brief(entry.physical)}")
     return entry
@@ -394,6 +415,7 @@ def _none(what: str, place: Place) -> Exception:
     )
 
 
+@hides_frames
 def describe(path: Any) -> Checkpoint:
     """What the checkpoint at a path has: its arrays with shapes, dtypes and shardings, its other
     values, when it was written and with which metadata. Nothing of the arrays is read.

@@ -26,6 +26,7 @@ from shardwise._src.base.errors import CheckpointError
 from shardwise._src.base.progress import progress
 from shardwise._src.core.ground import untraced
 from shardwise._src.lowering.storage import bare, stated_kind
+from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.words import shown, to_register
 from shardwise._src.moving import parts, transfer
 from shardwise._src.moving.targets import as_placement, is_sharding_leaf
@@ -39,9 +40,9 @@ from shardwise._src.saving.chunks import (
     IN_FLIGHT,
     converted,
     on_devices,
-    opened,
     read_part,
 )
+from shardwise._src.saving.digests import check_metadata
 from shardwise._src.saving.manifest import (
     Checkpoint,
     Entry,
@@ -70,6 +71,7 @@ class _Wanted:
     free: bool = False
 
 
+@hides_frames
 def restore(path: str | PathLike[str], shardings: Any = None, like: Any = None) -> Any:
     """Reads a checkpoint.
 
@@ -293,6 +295,8 @@ async def _read(what: str, checkpoint: Checkpoint, wanted: Sequence[_Wanted]) ->
 
     with bar:
         async with asyncio.TaskGroup() as tasks:
+            assert checkpoint.place is not None
+            tasks.create_task(check_metadata(what, checkpoint.place, checkpoint.files))
             for i in range(len(wanted)):
                 tasks.create_task(one(i))
     return out
@@ -323,17 +327,14 @@ class _Reader:
         assert checkpoint.place is not None
         self._what, self._place, self._entry = what, checkpoint.place, entry
         self._files, self._shards, self._bar = files, shards, bar
-        self._opened = checkpoint.opened
+        self._opened, self._digests = checkpoint.opened, checkpoint.files
 
     async def read(self, wanted: _Wanted) -> Any:
         entry, stored = self._entry, canonicalize_name(self._entry.dtype)
         dtype = stored if wanted.dtype is None else np.dtype(wanted.dtype)
         if wanted.place is not None and entry.key is None:
             dtype = on_devices(dtype)
-        if self._opened is not None:
-            store = await self._opened(entry)
-        else:
-            store = await opened(self._place, entry)
+        store = None if self._opened is None else await self._opened(entry)
         shape = entry.physical
         nothing = np.empty(0, stored)
         converted(self._what, f"tree{entry.path}", nothing, dtype)  # raises if it never fits
@@ -370,7 +371,7 @@ class _Reader:
 
     async def _part(self, store: Any, bounds: Any, out: np.ndarray, alone: bool) -> None:
         where = self._place, store, self._entry, bounds, out
-        await read_part(self._what, *where, self._files, alone)
+        await read_part(self._what, *where, self._files, alone, self._digests)
         self._bar.add(out.size * canonicalize_name(self._entry.dtype).itemsize)
 
     def _from_host(self, value: np.ndarray, wanted: _Wanted) -> Any:

@@ -25,12 +25,12 @@ from shardwise._src.api.making import make_array_from_callback
 from shardwise._src.api.placement import process_index
 from shardwise._src.api.prefixes import broadcast_prefix
 from shardwise._src.base.errors import CheckpointError
-from shardwise._src.messages.words import brief, listed, shown
+from shardwise._src.messages.words import brief, listed, plain_text, shown
 from shardwise._src.moving.targets import as_placement, is_sharding_leaf
 from shardwise._src.ops.placement import placed_over
 from shardwise._src.saving.chunks import Bounds, converted, on_devices
 from shardwise._src.saving.manager import WAIT, step_together
-from shardwise._src.saving.manifest import canonicalize_name
+from shardwise._src.saving.manifest import LARGEST, MOST_DIMS, canonicalize_name
 from shardwise._src.saving.places import MANIFEST, Place, sync
 from shardwise._src.saving.sources import Source, sources
 from shardwise._src.saving.structure import ends_of, take_apart
@@ -272,9 +272,11 @@ def _read_header(what: str, path: Path) -> tuple[dict[str, _Tensor], dict[str, s
     try:
         about = json.loads(text, object_pairs_hook=_once)
         meta = about.pop("__metadata__", {})
+        _check_metadata(meta)
         tensors = {str(name): _tensor(row, 8 + length) for name, row in about.items()}
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise _damaged(what, path, f"its header is not as the format has it: {error}") from error
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else _text_of(error)
+        raise _damaged(what, path, f"its header is not as the format has it: {why}") from None
     at = 8 + length
     for name, t in sorted(tensors.items(), key=lambda row: (row[1].start, math.prod(row[1].shape))):
         if t.start != at:
@@ -291,13 +293,28 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
+def _text_of(error: Exception) -> str:
+    missing = isinstance(error, KeyError)
+    return plain_text(f"{error} is missing" if missing else str(error))
+
+
+def _check_metadata(meta: Any) -> None:
+    if not isinstance(meta, dict) or not all([isinstance(x, str) for x in meta.values()]):
+        raise TypeError(f"its metadata are {shown(meta)}, and must be strings by name")
+
+
 def _tensor(row: dict[str, Any], data: int) -> _Tensor:
     code, shape, (start, end) = row["dtype"], row["shape"], row["data_offsets"]
     if code not in _DTYPES:
         raise ValueError(f"the dtype {brief(code)} is not known here")
     dtype = canonicalize_name(_DTYPES[code])
-    if not all(type(n) is int and n >= 0 for n in (*shape, start, end)):
+    if type(shape) is not list or not all(
+        [type(n) is int and 0 <= n < LARGEST for n in (*shape, start, end)]
+    ):
         raise ValueError("sizes must be integers from 0 on")
+    largest = math.prod([n for n in shape if n]) * dtype.itemsize  # NumPy counts so, if one is 0
+    if largest >= LARGEST or len(shape) > MOST_DIMS:
+        raise ValueError(f"no array is as large as one of shape {brief(tuple(shape))}")
     if end - start != math.prod(shape) * dtype.itemsize:
         raise ValueError(f"{code}{shape} has not {end - start} bytes")
     return _Tensor(dtype, tuple(shape), data + start)

@@ -24,6 +24,7 @@ from shardwise._src.types.extended import KeyDType
 from shardwise._src.types.mesh import BaseMesh
 from shardwise._src.types.sharding import NamedSharding
 
+_FILES = ("", "zarr.json", "checkpoint.json", "checkpoint.writer")  # no names of folders
 _LONGEST = 120  # characters of a name of a folder
 
 
@@ -175,7 +176,7 @@ def _in_hexadecimal(found: re.Match[str]) -> str:
 def _name(step: str) -> str:
     """A step as the name of a folder: what some system would not take, in hexadecimal."""
     text = re.sub(r"[^A-Za-z0-9_.\-]", _in_hexadecimal, step)
-    if text in ("", "zarr.json", "checkpoint.json", "checkpoint.writer") or text.startswith("."):
+    if text in _FILES or text.startswith((".", "checkpoint.files.")):
         text = f"%{ord(text[0]):02X}{text[1:]}" if text else "%"
     if len(text) > _LONGEST:
         text = f"{text[:_LONGEST]}-{hashlib.sha256(step.encode()).hexdigest()[:16]}"

@@ -24,7 +24,7 @@ from shardwise._src.arrays.array import Array
 from shardwise._src.base.errors import CheckpointError
 from shardwise._src.messages.trees import SHOWN
 from shardwise._src.messages.words import brief, counted, shown, to_register
-from shardwise._src.runtime.pytree import flatten, flatten_one_level
+from shardwise._src.runtime.pytree import flatten, flatten_one_level, unordered_keys
 from shardwise._src.runtime.pytree import steps as keys_of
 
 PLAIN = (bool, int, float, complex, str, bytes)
@@ -190,25 +190,15 @@ def _check_depth(what: str, at: End, above: dict[int, str]) -> None:
 
 def _check_order(what: str, at: End) -> None:
     """Raises for a dict that is no tree, as its entries would be in the order of its keys."""
-    x = at.value
-    if not isinstance(x, dict) or isinstance(x, OrderedDict):
+    found = unordered_keys(at.value)
+    if found is None:
         return
-    try:
-        sorted(x)
-    except TypeError:
-        _check_keys(what, at.path, [*x])
-        first = next(iter(x))
-        other = next(k for k in x if _order(k) != _order(first))
-        raise TypeError(
-            f"{what}: {at.path} is a dict with the keys {shown(first)} and {shown(other)}, which "
-            "have no order, and entries of a tree are in the order of their keys. Use keys of one "
-            "type, such as texts."
-        ) from None
-
-
-def _order(key: Any) -> type:
-    """What keys have in common that have an order."""
-    return type(key) if key is None or isinstance(key, str) else float
+    _check_keys(what, at.path, [*at.value])
+    raise TypeError(
+        f"{what}: {at.path} is a dict with the keys {shown(found[0])} and {shown(found[1])}, which "
+        "have no order, and entries of a tree are in the order of their keys. Use keys of one "
+        "type, such as texts."
+    )
 
 
 def _check_keys(what: str, path: str, keys: Sequence[Any]) -> None:

@@ -26,13 +26,16 @@ import numpy as np
 from shardwise._src.api.placement import process_count, process_index
 from shardwise._src.base.progress import progress
 from shardwise._src.base.warn import warn
+from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.words import shown
 from shardwise._src.saving import manifest
 from shardwise._src.saving.arrays import LimitInFlightBytes, run, tensorstore
-from shardwise._src.saving.chunks import IN_FLIGHT, metadata, opened, write_part
+from shardwise._src.saving.chunks import IN_FLIGHT, metadata, write_part
+from shardwise._src.saving.committing import Writing, begin, meanwhile
+from shardwise._src.saving.digests import METADATA, collect, digest_of, leave
 from shardwise._src.saving.files import in_thread
 from shardwise._src.saving.manager import WAIT, step_together
-from shardwise._src.saving.places import Place, Writing, begin, meanwhile
+from shardwise._src.saving.places import Place, explained
 from shardwise._src.saving.sources import Source, sources
 from shardwise._src.saving.structure import Node, take_apart
 
@@ -60,8 +63,9 @@ class Job:
         return sum([source.nbytes for source in self.sources])
 
 
+@hides_frames
 def save(
-    path: str | PathLike[str], tree: Any, *, overwrite: bool = True, metadata: Any = None
+    path: str | PathLike[str], tree: Any, *, overwrite: bool = False, metadata: Any = None
 ) -> None:
     """Writes a tree into a checkpoint, which is there whole when this returns.
 
@@ -71,22 +75,25 @@ def save(
       tree: arrays, of ours over any devices and NumPy's, typed keys, numbers, texts, bytes and
         None, in dicts, lists, tuples, named tuples, dataclasses and registered containers. Values
         that each process has for itself are those of process 0.
-      overwrite: whether a checkpoint that is there is replaced; on the file system it stays until
-        the new one is whole. What is no checkpoint is never replaced.
+      overwrite: whether a checkpoint that is there is replaced, which is an error otherwise; on the
+        file system it stays until the new one is whole. What is no checkpoint is never replaced.
       metadata: what JSON can hold, for `describe(path).metadata`.
 
     Raises:
       TypeError: something in the tree cannot be saved.
-      CheckpointError: something else is at the path, or another writer writes there.
+      CheckpointError: a checkpoint is at the path, and `overwrite` is False; something else is
+        there; or another writer writes there.
       RuntimeError: another process failed.
-      OSError, ValueError: it cannot be written; what was there before is still there.
+      OSError: it cannot be written; what was there before is still there. A TimeoutError: a store
+        does not answer.
       ImportError: tensorstore is not installed.
     """
     write(prepared("save", path, tree, overwrite, metadata), lambda _: None)
 
 
+@hides_frames
 def save_async(
-    path: str | PathLike[str], tree: Any, *, overwrite: bool = True, metadata: Any = None
+    path: str | PathLike[str], tree: Any, *, overwrite: bool = False, metadata: Any = None
 ) -> Saving:
     """`save` in a thread. All values have been copied to the host when this returns, so that
     arrays may be changed, deleted and donated.
@@ -124,6 +131,7 @@ class Saving:
             return 1.0
         return min(1.0, self._written / self._total) if self._total else 0.0
 
+    @hides_frames
     def wait(self) -> None:
         """Waits until the checkpoint is there. Raises, once, what `save` would have raised."""
         self._thread.join()
@@ -213,28 +221,37 @@ def write(job: Job, told: Callable[[int], None]) -> None:
 
 def _write(job: Job, written: Callable[[int], None]) -> None:
     writings: list[Writing] = []
+    digests: dict[str, str] = {}
+    entries = [source.entry for source in job.sources]
+    where = meanwhile(job.place)
 
     def prepare() -> None:
         if process_index() == 0:
-            writings.append(begin("save", job.place, job.overwrite))
-            run(_described(writings[0].place, [source.entry for source in job.sources]))
+            with explained("save", job.place, "its folder could not be made"):
+                writings.append(begin("save", job.place, job.overwrite))
+            with explained("save", job.place, f"a {METADATA} could not be written"):
+                digests.update(run_all(_described(where, entries)))
+
+    def write_arrays() -> None:
+        digests.update(run_all(_arrays(where, job.sources, written)))
+        if process_index() > 0:
+            with explained("save", job.place, "the digests of files could not be written"):
+                leave(where, process_index(), digests)
 
     def commit() -> None:
         for writing in writings:
-            entries = [source.entry for source in job.sources]
-            writing.commit(
-                manifest.written(job.tree, entries, job.metadata, process_count())
-            )
+            with explained("save", job.place, "it could not be put into its place"):
+                digests.update(collect(where, process_count()))
+                writing.commit(
+                    manifest.written(job.tree, entries, job.metadata, process_count(), digests)
+                )
             job.then()
 
     name = f"shardwise/save-tree/{job.number}"
     try:
         _check_same(name, job)
         step_together(f"{name}/begin", prepare, WAIT)
-        where = meanwhile(job.place)
-        step_together(
-            f"{name}/arrays", lambda: run_all(_arrays(where, job.sources, written)), WAIT
-        )
+        step_together(f"{name}/arrays", write_arrays, WAIT)
         step_together(f"{name}/end", commit, WAIT)
     except BaseException:
         for writing in writings:
@@ -246,7 +263,7 @@ def _check_same(name: str, job: Job) -> None:
     """Raises where processes save different trees, or to different places."""
     if process_count() == 1:
         return
-    text = manifest.written(job.tree, [s.entry for s in job.sources], None, 1)
+    text = manifest.written(job.tree, [s.entry for s in job.sources], None, 1, {})
     about = json.loads(text)["content"]
     values = json.dumps([about["arrays"], _without_values(about["tree"])], sort_keys=True)
     digest = hashlib.sha256(values.encode()).hexdigest()
@@ -268,8 +285,9 @@ def _without_values(tree: dict[str, Any]) -> dict[str, Any]:
     return {**tree, "items": [_without_values(item) for item in tree["items"]], "static": None}
 
 
-async def _described(place: Place, entries: Sequence[manifest.Entry]) -> None:
-    """Writes what Zarr has beside the values: of each array, and of the folders above them."""
+async def _described(place: Place, entries: Sequence[manifest.Entry]) -> dict[str, str]:
+    """Writes what Zarr has beside the values: of each array, and of the folders above them. Returns
+    the digests of these files."""
     group = {"zarr_format": 3, "node_type": "group", "attributes": {}}
     folders = {""}
     for entry in entries:
@@ -277,28 +295,29 @@ async def _described(place: Place, entries: Sequence[manifest.Entry]) -> None:
         folders |= {"/".join(parts[:i]) + "/" for i in range(1, len(parts))}
     about = dict.fromkeys(folders, group)
     about |= {f"{entry.folder}/": metadata(entry) for entry in entries}
-
-    def put(folder: str) -> None:
-        place.put(f"{folder}zarr.json", json.dumps(about[folder]).encode())
+    texts = {f"{folder}{METADATA}": json.dumps(row).encode() for folder, row in about.items()}
 
     async with asyncio.TaskGroup() as tasks:
-        for folder in about:
-            tasks.create_task(in_thread(put, folder))
+        for name, text in texts.items():
+            put = in_thread(place.put, name, text) if place.folder else place.upload(name, text)
+            tasks.create_task(put)
+    return {name: digest_of(text) for name, text in texts.items()}
 
 
 async def _arrays(
     place: Place, own: Sequence[Source], written: Callable[[int], None]
-) -> None:
-    """Writes what this process has of arrays; a few shards are on the host at a time."""
+) -> dict[str, str]:
+    """Writes what this process has of arrays; a few shards are on the host at a time. Returns the
+    digests of the files."""
     files, shards = LimitInFlightBytes(IN_FLIGHT), LimitInFlightBytes(_FETCHED)
+    digests: dict[str, str] = {}
 
     async def write(source: Source) -> None:
-        store = await opened(place, source.entry)
         for bounds, value in source.parts:
             size = source.nbytes // len(source.parts)
             await shards.wait_for_bytes(size)
             host: np.ndarray = value()
-            await write_part(place, store, source.entry, bounds, host, files, written)
+            await write_part(place, source.entry, bounds, host, files, written, digests)
             del host
             await shards.release_bytes(size)
 
@@ -306,6 +325,7 @@ async def _arrays(
         for source in own:
             if source.parts:
                 tasks.create_task(write(source))
+    return digests
 
 
 def run_all(task: Any) -> Any:
@@ -316,4 +336,4 @@ def run_all(task: Any) -> Any:
         first: BaseException = group
         while isinstance(first, BaseExceptionGroup):
             first = first.exceptions[0]
-        raise first from first.__cause__
+        raise first from None

@@ -1,0 +1,281 @@
+"""How a checkpoint becomes whole at once, by one writer at a time: `begin`, `Writing`.
+
+    writing = begin("save", place, overwrite=True)    # no other writer may write there now
+    writing.place.put("w/c/0", data)
+    writing.commit(manifest)                          # from here on it is there, and whole
+
+On the file system all is written into a sibling folder, which is renamed at the end. In other
+stores, which cannot rename, the manifest is written last, and without one there is no checkpoint.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import re
+import socket
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from shardwise._src.base.errors import CheckpointError
+from shardwise._src.saving.digests import METADATA
+from shardwise._src.saving.manifest import FORMAT, read
+from shardwise._src.saving.places import MANIFEST, Place, found, remove, set_aside, sync
+
+CLAIM = "checkpoint.writer"  # in stores without folders: who is writing
+_OF_SYSTEMS = (".DS_Store", "Thumbs.db")  # files that systems make in any folder
+_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # on some network file systems
+
+
+def begin(what: str, place: Place, overwrite: bool) -> Writing:
+    """Begins to write at a place; no other writer can, as long as this one lives.
+
+    Raises:
+      CheckpointError: another one is writing there; something else than a checkpoint is there; or
+        a checkpoint is, and `overwrite` is False.
+      OSError: nothing can be written there.
+    """
+    _check_free(what, place, overwrite)
+    how = _begin_keys if place.folder is None else _begin_folder
+    return how(what, place, overwrite)
+
+
+def _check_free(what: str, place: Place, overwrite: bool) -> None:
+    if place.folder is not None and place.folder.is_file():
+        raise CheckpointError(f"{what}: {place.text} is a file. Name a folder for the checkpoint.")
+    there = found(place)
+    manifest = there.get(MANIFEST)
+    if manifest is None:
+        names = there.names()
+        if not names or (place.folder is None and CLAIM in names):
+            return
+        raise CheckpointError(
+            f"{what}: {place.text} has {_some(names)}, and no {MANIFEST}: it is no checkpoint, and "
+            "is therefore not overwritten. Remove it, or name another folder."
+        )
+    if FORMAT.encode() not in manifest:
+        raise CheckpointError(
+            f"{what}: {place.text} has a {MANIFEST} that another program wrote: it is no "
+            "checkpoint, and is therefore not overwritten. Remove it, or name another folder."
+        )
+    if not overwrite:
+        raise _is_there(what, place)
+    others = _others(what, there)
+    if others:
+        raise CheckpointError(
+            f"{what}: {place.text} has {_some(others)} besides the checkpoint, which would be "
+            "deleted with it. Move that elsewhere, or name another folder."
+        )
+
+
+def _is_there(what: str, place: Place) -> CheckpointError:
+    return CheckpointError(
+        f"{what}: {place.text} has a checkpoint, and overwrite is False. Pass overwrite=True to "
+        "replace it, or name another folder."
+    )
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join([*names[:3], "..."] if len(names) > 3 else names)
+
+
+def _others(what: str, there: Place) -> list[str]:
+    """Names of the files at a checkpoint that are not its own, as far as its manifest is whole."""
+    try:
+        folders = {entry.folder for entry in read(what, there).arrays}
+    except CheckpointError:
+        return []
+    groups = {"/".join(f.split("/")[:i]) for f in folders for i in range(f.count("/") + 1)} | {""}
+
+    def is_own(name: str) -> bool:
+        parts = name.split("/")
+        if parts[-1] in _OF_SYSTEMS or parts[-1].startswith(".nfs") or name in (MANIFEST, CLAIM):
+            return True
+        above = "/".join(parts[:-1])
+        if parts[-1] == METADATA and (above in folders or above in groups):
+            return True
+        tops = ["/".join(parts[:i]) for i, part in enumerate(parts) if part == "c"]
+        return any([top in folders for top in tops])
+
+    return sorted([name for name in there.files() if not is_own(name)])
+
+
+class Writing:
+    """A checkpoint that is being written.
+
+    place: where its files go meanwhile.
+    """
+
+    def __init__(self, final: Place, place: Place, lock: int | None):
+        self.place = place
+        self._final = final
+        self._lock = lock
+        self._committed = False
+        self._claimed = place.folder is None
+
+    def commit(self, manifest: bytes) -> None:
+        """Makes it the checkpoint at the place, all of it at once."""
+        self.place.put(MANIFEST, manifest)
+        if self.place.folder is None or self._final.folder is None:
+            self._committed = True
+            self._unclaim()
+            return
+        for folder, _, _ in os.walk(self.place.folder):
+            sync(folder)
+        target, before = self._final.folder, set_aside(self._final.folder)
+        if target.exists():
+            remove(before)
+            os.rename(target, before)
+        try:
+            os.rename(self.place.folder, target)
+        except OSError:
+            if before.exists():
+                os.rename(before, target)
+            raise
+        self._committed = True
+        sync(target.parent)
+        remove(before)
+        self._unlock()
+
+    def abandon(self) -> None:
+        """Removes what has been written, and lets others write. What is committed stays."""
+        if self.place.folder is None:
+            self._unclaim() if self._committed else self.place.remove()
+            return
+        try:
+            if self._lock is not None and not self._committed:
+                remove(self.place.folder)
+        finally:
+            self._unlock()
+
+    def _unclaim(self) -> None:
+        if self._claimed:  # else the claim that is there may be another writer's
+            _release(self.place)
+            self._claimed = False
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def meanwhile(place: Place) -> Place:
+    """Where the files of a checkpoint lie while it is written."""
+    if place.folder is None:
+        return place
+    beside = place.folder.with_name(f".{place.folder.name}.saving")
+    return Place(place.text, beside, {"driver": "file", "path": f"{beside}/"})
+
+
+def _begin_folder(what: str, place: Place, overwrite: bool) -> Writing:
+    beside = meanwhile(place)
+    assert beside.folder is not None
+    for _ in range(100):  # a folder that its writer renames meanwhile is looked for again
+        beside.folder.mkdir(parents=True, exist_ok=True)
+        lock = locked(beside.folder)
+        if lock is None:
+            raise _second_writer(what, place.text, "")
+        try:
+            if _is_same(lock, beside.folder):
+                for entry in [*beside.folder.iterdir()]:  # of a writer that is dead
+                    remove(entry)
+                if not overwrite and found(place).get(MANIFEST) is not None:
+                    remove(beside.folder)
+                    raise _is_there(what, place)  # another writer was done just now
+                return Writing(place, beside, lock)
+        except BaseException:
+            os.close(lock)
+            raise
+        os.close(lock)
+    raise _second_writer(what, place.text, "")
+
+
+def locked(folder: Path, surely: bool = False) -> int | None:
+    """Takes hold of a folder, for as long as this process lives; None if another has it.
+
+    surely: whether to give None, too, where the file system has no locks, and nobody can know.
+    """
+    try:
+        lock = os.open(folder, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if surely or error.errno not in _NO_LOCKS:
+            os.close(lock)
+            return None
+    return lock
+
+
+def _is_same(lock: int, folder: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(lock), os.stat(folder))
+    except FileNotFoundError:
+        return False
+
+
+def _begin_keys(what: str, place: Place, overwrite: bool) -> Writing:
+    store = place._opened()
+    claim = place._result(store.read(CLAIM))
+    if claim.state == "value":
+        raise _second_writer(what, place.text, f", since {_who(claim.value)}")
+    about = {"host": socket.gethostname(), "process": os.getpid(), "time": time.time()}
+    done = place._result(
+        store.write(CLAIM, json.dumps(about).encode(), if_equal=claim.stamp.generation)
+    )
+    if not done.generation:
+        raise _second_writer(what, place.text, "")
+    try:
+        if not overwrite and place.get(MANIFEST) is not None:
+            raise _is_there(what, place)  # another writer was done just now
+        for name in [MANIFEST, *place.names()]:
+            if name != CLAIM:
+                place._result(store.write(name, None))
+    except BaseException:
+        _release(place)
+        raise
+    return Writing(place, place, None)
+
+
+def _release(place: Place) -> None:
+    """Has others write to a place in a store without folders."""
+    place._result(place._opened().write(CLAIM, None))
+
+
+def _who(claim: bytes) -> str:
+    try:
+        about = json.loads(claim)
+        when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(float(about["time"])))
+        return f"{when}: process {int(about['process'])} on {about['host']}"
+    except (ValueError, KeyError, TypeError):
+        return "an unknown time"
+
+
+def _second_writer(what: str, place: str, more: str) -> CheckpointError:
+    end = (
+        f" If that one is dead, remove what is at {place}." if more else
+        " Wait until it is done, or name another folder."
+    )
+    return CheckpointError(f"{what}: another writer is writing to {place}{more}.{end}")
+
+
+def clean(folder: Path, names: re.Pattern[str]) -> None:
+    """Removes what dead writers have left in a folder of checkpoints.
+
+    names: which the checkpoints have; other entries stay.
+    """
+    for entry in sorted(folder.iterdir()):
+        name, _, end = entry.name[1:].rpartition(".")
+        if not entry.name.startswith(".") or not names.match(name) or not entry.is_dir():
+            continue
+        if end in ("saving", "removed") or (end == "before" and (folder / name).exists()):
+            lock = locked(entry, surely=True)
+            if lock is not None:  # its writer is gone
+                try:
+                    remove(entry)
+                finally:
+                    os.close(lock)

@@ -1,0 +1,227 @@
+"""Disks that are full, files that may not be long, folders that cannot be made: the checkpoint
+before stays whole, the error says what to do, and the next save is not hindered."""
+
+import errno
+import os
+import resource
+import subprocess
+import sys
+import textwrap
+import traceback
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from shardwise import checkpoints
+from shardwise._src.saving import committing
+from shardwise.checkpoints import CheckpointManager
+from tests.helpers.errors import fails
+
+pytest.importorskip("tensorstore")
+STAYS = "What was there before is there still."
+ANOTHER = f"{STAYS} Free space on that disk, or name a folder on another one."
+LIMIT = (
+    f"{STAYS} Raise the limit of the size of files (`ulimit -f`), or name a folder on a file "
+    "system that allows larger ones."
+)
+ALLOWED = f"{STAYS} Name a folder that this program may write to."
+
+
+@pytest.fixture(scope="module")
+def small_disk(tmp_path_factory):
+    """A file system of 1 MiB."""
+    at = tmp_path_factory.mktemp("disk")
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m,nr_inodes=200", "tmpfs", str(at)]
+    try:
+        subprocess.run(mount, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("this process may not mount file systems")
+    yield at
+    subprocess.run(["umount", "-l", str(at)], check=True)
+
+
+@contextmanager
+def longest_file(size):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+TREES = {
+    "an array": {"w": np.ones(1 << 18), "n": 2},
+    "many arrays": {f"a{i}": np.ones(2) for i in range(300)},
+    "a manifest": {"text": "x" * (1 << 20)},
+}
+
+
+@pytest.mark.parametrize("what", TREES)
+def test_a_full_disk(small_disk, what):
+    at = small_disk / "t"
+    first = {"w": np.arange(60.0), "n": 1}
+    checkpoints.save(at, first, overwrite=True)
+    for how in ("save", "save_async", "manager"):
+        with pytest.raises(OSError) as error:
+            if how == "save":
+                checkpoints.save(at, TREES[what], overwrite=True)
+            elif how == "save_async":
+                checkpoints.save_async(at, TREES[what], overwrite=True).wait()
+            else:
+                CheckpointManager(small_disk, wait=True).save(1, TREES[what])
+        name = "step_00000001" if how == "manager" else "t"
+        reason = "[Errno 28] No space left on device"
+        text = str(error.value)
+        if what == "an array":
+            assert text == f"save: tree['w'] could not be written: {reason}. {ANOTHER}"
+        elif what == "many arrays":
+            start = f"save: {small_disk / name} could not be written: a zarr.json could not be "
+            assert text.startswith(f"{start}written: {reason}: '{small_disk}/.{name}.saving/a")
+            assert text.endswith(f"'. {ANOTHER}")
+        else:
+            assert text == (f"save: {small_disk / name} could not be written: it could not be put "
+                            f"into its place: {reason}. {ANOTHER}")  # fmt: skip
+        assert error.value.errno == errno.ENOSPC
+        assert os.listdir(small_disk) == ["t"]
+        back = checkpoints.restore(at)
+        assert np.array_equal(back["w"], first["w"]) and back["n"] == 1
+    checkpoints.save(at, {"n": 3}, overwrite=True)
+    assert checkpoints.restore(at) == {"n": 3}
+
+
+def test_files_may_not_be_long(tmp_path):
+    """The signal of the system (SIGXFSZ) ends nothing."""
+    at = tmp_path / "t"
+    checkpoints.save(at, {"n": 1})
+    cases = [
+        ({"w": np.ones(1000), "n": 2}, "tree['w'] could not be written"),
+        ({"w": np.ones(1 << 19), "n": 2}, "tree['w'] could not be written"),  # past the memory
+        ({"text": "x" * 5000}, f"{at} could not be written: it could not be put into its place"),
+    ]
+    for tree, what in cases:
+        with longest_file(1 << 12):
+            fails(OSError, f"save: {what}: [Errno 27] File too large. {LIMIT}",
+                  checkpoints.save, at, tree, overwrite=True)  # fmt: skip
+        assert os.listdir(tmp_path) == ["t"] and checkpoints.restore(at) == {"n": 1}
+    checkpoints.save(at, cases[0][0], overwrite=True)
+    assert checkpoints.restore(at)["n"] == 2
+
+
+def test_folders_that_cannot_be_made(tmp_path):
+    def message(path, reason):
+        return (f"save: {path} could not be written: its folder could not be made: {reason}. "
+                f"{ALLOWED}")  # fmt: skip
+
+    fails(OSError, message("/proc/x", "[Errno 2] No such file or directory: '/proc/.x.saving'"),
+          checkpoints.save, "/proc/x", {"w": np.ones(3)})  # fmt: skip
+    (tmp_path / "file").touch()
+    beside = f"'{tmp_path}/file/.t.saving'"
+    fails(OSError, message(f"{tmp_path}/file/t", f"[Errno 20] Not a directory: {beside}"),
+          checkpoints.save, tmp_path / "file" / "t", 1)  # fmt: skip
+    fails(OSError, "CheckpointManager: /proc/none could not be written: its folder could not be "
+          f"made: [Errno 2] No such file or directory: '/proc/none'. {ALLOWED}",
+          CheckpointManager, "/proc/none")  # fmt: skip
+
+
+def frames(call):
+    """How many frames of the library are in the traceback of an error; it has no cause."""
+    try:
+        call()
+    except Exception as error:
+        assert error.__cause__ is None and (error.__context__ is None or error.__suppress_context__)
+        files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+        return len([name for name in files if name != __file__])
+    raise AssertionError("nothing was raised")
+
+
+@pytest.mark.parametrize("call", [
+    lambda: checkpoints.save("/proc/x", {"w": np.ones(3)}),
+    lambda: checkpoints.save_async("/proc/x", {"w": np.ones(3)}).wait(),
+    lambda: checkpoints.save("/proc/self", {"w": np.ones(3)}, overwrite=True),
+    lambda: checkpoints.restore("/proc/self"),
+    lambda: checkpoints.describe("/proc/none"),
+    lambda: CheckpointManager("/proc/none"),
+])  # fmt: skip
+def test_errors_are_shown_without_frames_of_the_library(call):
+    """But for the one where it is raised."""
+    assert frames(call) == 1
+
+
+def test_errors_of_a_manager_are_shown_without_frames_of_the_library(tmp_path):
+    manager = CheckpointManager(tmp_path)
+    with longest_file(1 << 12):
+        assert frames(lambda: manager.save(1, {"w": np.ones(1000)}, wait=True)) == 1
+        manager.save(1, {"w": np.ones(1000)})
+        assert frames(manager.wait) == 1
+    assert frames(lambda: manager.restore(1)) == 1
+
+
+def test_the_one_before_comes_back_where_the_new_one_cannot_take_its_place(tmp_path, monkeypatch):
+    at, rename = tmp_path / "t", os.rename
+    checkpoints.save(at, {"n": 1})
+
+    def fail(source, target):
+        if str(source).endswith(".saving"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", fail)
+    fails(OSError, f"save: {at} could not be written: it could not be put into its place: [Errno "
+          f"5] Input/output error. {STAYS} Look into the messages of the system, and name a folder "
+          "on another disk.", checkpoints.save, at, {"n": 2}, overwrite=True)  # fmt: skip
+    monkeypatch.undo()
+    assert os.listdir(tmp_path) == ["t"] and checkpoints.restore(at) == {"n": 1}
+
+
+# Two processes save at one place until a file is there; each tells how many times it did.
+WRITER = """
+import os, sys
+import numpy as np
+from shardwise import checkpoints
+from shardwise.errors import CheckpointError
+
+at, name = sys.argv[1:]
+done = refused = 0
+while done < 4 or not os.path.exists(at + ".end"):
+    try:
+        checkpoints.save(at, {"by": name, "w": np.full(1000, done), "n": done}, overwrite=True)
+        done += 1
+    except CheckpointError as error:
+        text = f"save: another writer is writing to {at}. Wait until it is done, or name another "
+        assert str(error) == text + "folder.", error
+        refused += 1
+    if done >= 4:
+        open(f"{at}.{name}", "w").close()
+print(done)
+"""
+
+
+def test_two_processes_write_one_checkpoint(tmp_path):
+    at = tmp_path / "t"
+    pipe = subprocess.PIPE
+    writers = [
+        subprocess.Popen([sys.executable, "-c", textwrap.dedent(WRITER), str(at), name],
+                         stdout=pipe, stderr=pipe, text=True) for name in "ab"
+    ]  # fmt: skip
+    seen = set()
+    while not all((tmp_path / f"t.{name}").exists() for name in "ab"):
+        if all(w.poll() is not None for w in writers):
+            break
+        try:
+            back = checkpoints.restore(at)
+        except (FileNotFoundError, ValueError):  # not yet, or replaced while it was read
+            continue
+        assert (back["w"] == back["n"]).all()
+        seen.add(back["by"])
+    (tmp_path / "t.end").touch()
+    for writer in writers:
+        out, err = writer.communicate(timeout=60)
+        assert writer.returncode == 0 and int(out) >= 4, err
+    assert seen <= {"a", "b"}
+    back = checkpoints.restore(at)
+    assert (back["w"] == back["n"]).all()
+    assert sorted(os.listdir(tmp_path)) == ["t", "t.a", "t.b", "t.end"]
+    checkpoints.save(at, 1, overwrite=True)
+    assert committing.meanwhile(committing.Place.at("", at)).files() == []
