@@ -7,7 +7,6 @@ import logging
 import os
 import socket
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from shardwise._src.distributed.stacks import line_raised, users_frames
 from shardwise._src.distributed.tls import Tls, tls_context, tls_files
 from shardwise._src.distributed.watch import Watch
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.runtime import backend, ending, processes
+from shardwise._src.runtime import backend, ending, processes, threads
 from shardwise._src.runtime.in_flight import CPU_WINDOW
 from shardwise._version import __version__
 
@@ -190,6 +189,13 @@ def _refuse_late() -> None:
             "initialize must be called before devices are used, and they are started already: by "
             "an array, or by a call such as `devices()`. Call it at the program's beginning."
         )
+    try:
+        threads.reserve()
+    except RuntimeError as error:
+        raise RuntimeError(
+            f"initialize needs threads, and Python starts none: {error}. Call it at the program's "
+            "beginning."
+        ) from None
 
 
 def address_of(name: str, address: str) -> tuple[str, int]:
@@ -435,8 +441,13 @@ def _at_exit() -> None:
     @atexit.register
     def end() -> None:
         state, _State.here = _State.here, None
-        if state is not None:
+        if state is None:
+            return
+        try:
             _leave(state, bool(failure), for_good=True)
+        except Exception as error:  # Python would print it, and the status would be 0
+            why = f"the check at its end failed: {type(error).__name__}: {error}"
+            state.watch.end_process(why)
 
 
 def _is_consequence(error: BaseException | None) -> bool:
@@ -453,11 +464,7 @@ def _finish_launches(seconds: float) -> tuple[bool, ProcessFailureError | None]:
     of another process.
     """
     found: list[BaseException | None] = []
-    thread = threading.Thread(
-        target=lambda: found.append(CPU_WINDOW.drain()), name="shardwise-drain", daemon=True
-    )
-    thread.start()
-    thread.join(seconds)
+    threads.start(lambda: found.append(CPU_WINDOW.drain()), "shardwise-drain").join(seconds)
     error = found[0] if found else None
     return bool(found), error if isinstance(error, ProcessFailureError) else None
 

@@ -31,6 +31,7 @@ from shardwise._src.distributed.settling import answer
 from shardwise._src.distributed.speech import flush, say
 from shardwise._src.distributed.stacks import THREAD, stacks, user_line
 from shardwise._src.messages.source import Site, describe, user_site
+from shardwise._src.runtime import threads
 from shardwise._src.runtime.callbacks import CallbackError
 from shardwise._src.runtime.processes import RuntimeFailure, break_connections, is_about_peers
 
@@ -374,7 +375,7 @@ class Watch:
         self._dismissed.set()
 
     def _on_leaving(self, message: dict[str, Any]) -> None:
-        threading.Thread(target=answer, args=(self, message), name=THREAD, daemon=True).start()
+        threads.start(functools.partial(answer, self, message), THREAD)
 
     def launched(self) -> dict[str, int]:
         """How many launches there were, by set."""

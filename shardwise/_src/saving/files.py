@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.runtime import threads
 from shardwise._src.runtime.forks import forgotten_by_fork
 
 CHECKSUM = 4  # bytes behind those of a chunk
@@ -54,11 +55,7 @@ def _checksum() -> Callable[[Any], int]:
 
 async def in_thread(call: Callable[..., None], *args: Any) -> None:
     """Has one of the threads for files make a call, and waits for it, also if that is cancelled."""
-    try:
-        calling = _threads().submit(call, *args)
-    except RuntimeError:  # Python is ending, and lets threads be used no more: this one goes on
-        call(*args)
-        return
+    calling = threads.submit(_threads(), call, *args)
     try:
         await asyncio.wrap_future(calling)
     except asyncio.CancelledError:
