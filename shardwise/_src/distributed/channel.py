@@ -10,7 +10,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise._src.runtime.certificates import is_of
@@ -19,7 +19,14 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.2  # seconds between attempts to connect
 
 
 class Refused(Exception):
-    """The coordinator does not let this process join; the text says why."""
+    """The coordinator does not let this process join; the text says why.
+
+    ranks: of the processes that it is because of, if any.
+    """
+
+    def __init__(self, text: str, ranks: Sequence[int] = ()):
+        super().__init__(text)
+        self.ranks = tuple(ranks)
 
 
 class Channel:
@@ -186,7 +193,7 @@ def joined(
                 channel.unread(answers[i + 1 :])
                 return message
             if message["op"] == "refused":
-                raise Refused(message["why"])
+                raise Refused(message["why"], message.get("ranks", ()))
         now = time.monotonic()
         if channel.closed:
             why = f" ({channel.problem})" if channel.problem else ""

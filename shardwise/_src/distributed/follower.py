@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -12,6 +13,7 @@ from shardwise._src.distributed.cluster import at
 from shardwise._src.distributed.here import Here, say, tls_of_flags
 from shardwise._src.distributed.mirror import OPS, Mirror
 from shardwise._src.distributed.nodes import NONSENSE, Problem, joining
+from shardwise._src.distributed.reports import Report, Verdict
 from shardwise._src.distributed.shares import share_of, with_processes
 from shardwise._src.distributed.tls import tls_context
 
@@ -24,6 +26,7 @@ class Follower:
         self._tls = tls_of_flags()
         self._channel: Channel | None = None
         self._mirror = Mirror(here.notice, here.plan.node, self._pass_on)
+        self._ranks: Sequence[int] = ()  # of the processes here
         self._left: set[int] = set()  # ranks that have not ended well
 
     def run(self) -> int:
@@ -103,6 +106,7 @@ class Follower:
             if generation:
                 words = with_processes(share.total, plan.nodes * plan.count)
                 say(f"generation {generation} starts{words}")
+            self._ranks = share.ranks
             self._left = {*share.ranks}
             self._here.start(generation, share, at(self._plan.address[0], message["port"]))
         elif message["op"] == "stop":
@@ -110,9 +114,10 @@ class Follower:
             self._events.check()
             self._send("stopped", generation=message["generation"])
         elif message["op"] == "end":
-            if message["text"]:
-                say(message["text"])
-            return message["status"]
+            end = Verdict.from_dict(message)
+            if end.text:
+                say(end.shown(self._ranks))
+            return end.status
         return None
 
     def _ended(self, generation: int, rank: int) -> None:
@@ -123,6 +128,8 @@ class Follower:
         if found is not None:
             self._send("failed", generation=generation, report=found.to_dict())
             return
+        ended = Report(rank, crew.name(rank), "exited with status 0", 0)
+        self._send("exited", generation=generation, report=ended.to_dict())
         self._left.discard(rank)
         if not self._left:
             self._send("finished", generation=generation)

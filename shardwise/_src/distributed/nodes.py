@@ -4,7 +4,8 @@ Each has one connection to it; messages are lines of JSON:
 
     join, refused       a launcher says which node it is
     start               a generation begins: its coordinator's port, processes of each node
-    failed, finished    what became of the processes of a node
+    exited              a process of a node has ended with status 0
+    failed, finished    one has failed; all have ended well
     stop, stopped       they are to be ended; none is left
     look, shown         somebody wants to see the processes of all nodes (`mirror`)
     end                 nothing is started any more, and what the launch ends with
@@ -47,9 +48,10 @@ def joining(plan: Plan) -> dict[str, Any]:
 
 
 class Said(NamedTuple):
-    """What a launcher says: "failed", "finished" or "stopped"; or "came" and "gone", of itself.
+    """What a launcher says: "exited", "failed", "finished" or "stopped"; or "came" and "gone", of
+    itself.
 
-    channel: the connection that it is of.
+    channel: the connection that it is of. report: of a process that has ended.
     """
 
     node: int
@@ -122,9 +124,9 @@ class Nodes:
     def _said(self, node: int, channel: Channel, message: dict[str, Any]) -> Said:
         """A message of a launcher. Whoever sends something else is none."""
         op, report = message["op"], None
-        if op not in ("failed", "finished", "stopped"):
+        if op not in ("exited", "failed", "finished", "stopped"):
             raise ValueError(op)
-        if op == "failed":
+        if op in ("exited", "failed"):
             report = Report.from_dict(message["report"])
         return Said(node, op, channel, int(message["generation"]), report)
 

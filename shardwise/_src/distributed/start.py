@@ -20,7 +20,7 @@ from shardwise._src.distributed.arguments import complete, partition, resolve, v
 from shardwise._src.distributed.channel import Channel, Refused, connect, joined
 from shardwise._src.distributed.cluster import Place, at
 from shardwise._src.distributed.speech import say
-from shardwise._src.distributed.stacks import line_raised, users_frames
+from shardwise._src.distributed.stacks import in_a_line, line_raised, users_frames
 from shardwise._src.distributed.tls import Tls, tls_context, tls_files
 from shardwise._src.distributed.watch import Watch
 from shardwise._src.messages.tracebacks import hides_frames
@@ -133,6 +133,7 @@ def initialize(
       RuntimeError: called twice, or after devices were started; or other processes do not come.
       ValueError: what is needed is neither given nor found, or contradicts itself.
       TimeoutError: the coordinator, or some process, is not there in time.
+      ProcessFailureError: some process has ended before it joined.
     """
     _refuse_late()
     tls = tls_files(
@@ -293,7 +294,10 @@ def _joined(
         return channel, joined(channel, about, deadline + 5, note)
     except Refused as error:
         channel.close()
-        raise RuntimeError(f"initialize: {where}: {error}") from None
+        text = f"initialize: {where}: {error}"
+        if error.ranks:
+            raise ProcessFailureError(text, error.ranks) from None
+        raise RuntimeError(text) from None
     except TimeoutError:
         channel.close()
         raise TimeoutError(
@@ -433,7 +437,7 @@ def _at_exit() -> None:
         before(kind, error, trace)
         if sys.flags.interactive or hasattr(sys, "ps1"):
             return  # of a line that somebody has typed, who may type another
-        failure.append(f"{kind.__name__}: {error}".removesuffix(": "))
+        failure.append(in_a_line(f"{kind.__name__}: {error}".removesuffix(": ")))
         _announce(failure[0], trace, _is_consequence(error))
 
     sys.excepthook = note

@@ -16,19 +16,19 @@ import socket
 import sys
 import time
 
+from shardwise._src.runtime.arrival import ALONE, Arrival
 from shardwise._src.runtime.certificates import is_of
-from shardwise._src.runtime.judge import Judge, Meeting, Peer, counted, ranks_of
+from shardwise._src.runtime.judge import Meeting, Peer, ranks_of
 from shardwise._src.runtime.leaves import Leaves
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
 LINE = 1 << 22  # bytes of a message at most
 FIRST_LINE = 1 << 12  # of one with which a process joins
-ALONE = 0.05  # seconds after which XLA's service is started, if not all processes are here by then
 STRANGER = 20.0  # seconds in which who connects must join
 WINDOW = 4096  # launches that are remembered of each set of processes
 ORDER = 128  # of each process: more than it can have in flight
@@ -40,16 +40,11 @@ def encoded(message: dict[str, Any]) -> bytes:
     return json.dumps(message).encode() + b"\n"
 
 
-def _nothing() -> None:
-    """Starts no service."""
-
-
-class Switchboard(Judge):
+class Switchboard(Arrival):
     """The connections of all processes, and what they wait for."""
 
     def __init__(self, asked: dict[str, Any], listener: Any, tls: ssl.SSLContext | None):
         super().__init__(asked)
-        self.count: int = asked["count"]
         self.selector = selectors.DefaultSelector()
         self.listener = listener
         self.listener.setblocking(False)
@@ -62,17 +57,9 @@ class Switchboard(Judge):
             import ssl
 
             self.later += (ssl.SSLWantReadError, ssl.SSLWantWriteError)
-        self.strangers: set[Peer] = set()
-        self.service: Any = None  # XLA's, once it is there, or the error
-        self.start_service: Callable[[], None] = _nothing
-        self.service_port = 0
-        self.started = False
-        self.refusal = ""
-        self.turned_away: list[str] = []  # who could not join, and why
         self.orphaned = False
-        self.begin = self.empty_since = time.monotonic()
-        self.first_arrival = 0.0
-        self.impatient: dict[int, str] = {}  # those that came, and did not wait for all
+        self._from_parent = b""  # the beginning of a line
+        self.empty_since = time.monotonic()
         self.censuses: dict[tuple[str, int], Meeting] = {}
         self.leaves = Leaves()
 
@@ -118,7 +105,13 @@ class Switchboard(Judge):
         self.orphaned = True
 
     def _read_parent(self, stream: Any) -> None:
-        if not os.read(stream.fileno(), 1 << 12):
+        data = os.read(stream.fileno(), 1 << 12)
+        *lines, self._from_parent = (self._from_parent + data).split(b"\n")
+        for line in lines:
+            message = json.loads(line)
+            self.exited[message["rank"]] = message["name"]
+        self._mind_exited()
+        if not data:
             self.selector.unregister(stream)
             self.orphaned = True
             nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -216,75 +209,7 @@ class Switchboard(Judge):
                 peer, "its connection closed: it was killed or crashed, or its machine went down"
             )
 
-    # ------------------------------------------------------------------ the start
-
-    def _on_join(self, peer: Peer, message: dict[str, Any]) -> None:
-        rank, count = int(message["rank"]), message["count"]
-        peer.left, peer.timeout = float(message["left"]), float(message["timeout"])
-        if peer.rank >= 0:
-            raise ValueError("it has joined already")
-        peer.about = {k: str(message[k])[:200] for k in ("host", "pid", "versions")}
-        peer.about["address"] = peer.sock.getpeername()[0].removeprefix("::ffff:")
-        peer.rank = rank
-        other = self.peers.get(rank)
-        if count != self.count:
-            why = f"it says that there are {count} processes; the coordinator expects {self.count}"
-        elif not 0 <= rank < self.count:
-            why = f"its process_id must be from 0 to {self.count - 1}"
-        elif other is not None:
-            why = (
-                f"{other.name} has joined as process {rank} already. What a process starts "
-                "inherits its variables: for a program of its own, unset "
-                "SHARDWISE_COORDINATOR_ADDRESS"
-            )
-        elif self.started:
-            why = "the program has started without it"
-        elif self.refusal:
-            why = f"the others have given up: {self.refusal.removesuffix('.')}"
-        elif odd := self._of_other_versions(peer):
-            why = (
-                f"it runs {peer.about['versions']}, but {odd[0].name} {odd[0].about['versions']}: "
-                "all processes must run the same"
-            )
-        else:
-            self.strangers.discard(peer)
-            self.first_arrival = self.first_arrival or time.monotonic()
-            self.peers[rank] = peer
-            self._start()
-            return
-        why = f"{peer.name} cannot join: {why}."
-        self.turned_away = [*self.turned_away[-3:], why]
-        self._turn_away(peer, why)
-
-    def _turn_away(self, peer: Peer, why: str) -> None:
-        peer.rank = -1  # it is a stranger
-        self.strangers.add(peer)
-        self.send(peer, {"op": "refused", "why": why})
-
-    def _of_other_versions(self, peer: Peer) -> list[Peer]:
-        return [p for p in self.peers.values() if p.about["versions"] != peer.about["versions"]]
-
-    def _start(self) -> None:
-        """Lets all go on, once they are here. XLA's service may follow."""
-        if self.started or self.refusal or len(self.peers) < self.count:
-            return
-        if isinstance(self.service, BaseException):
-            self._refuse(f"XLA's coordination service does not start: {self.service}")
-            return
-        self.started = True
-        self._start_service()
-        members = [self.peers[r].about for r in range(self.count)]
-        for peer in self.peers.values():
-            peer.seen = time.monotonic()
-            self.send(peer, {
-                "op": "go", "port": self.service_port, "members": members,
-                "heartbeat": self.asked["heartbeat"],
-            })
-
-    def _start_service(self) -> None:
-        """Has XLA's service start, in a thread: that takes a moment, in which all else is slow."""
-        start, self.start_service = self.start_service, _nothing
-        start()
+    # ------------------------------------------------------------------ XLA's service
 
     def service_is(self, service: Any, port: int) -> None:
         """Takes XLA's service, or the error that it does not start with; from another thread."""
@@ -299,11 +224,6 @@ class Switchboard(Judge):
                 about = {"port": self.service_port, "error": error}
                 self.send(peer, {"op": "service", **about})
         self._start()
-
-    def _refuse(self, why: str) -> None:
-        self.refusal = why
-        for peer in list(self.peers.values()):
-            self.send(peer, {"op": "refused", "why": why})
 
     # ------------------------------------------------------------------ while it runs
 
@@ -462,29 +382,3 @@ class Switchboard(Judge):
             self.mind(now)
         else:
             self._mind_arrival(now)
-
-    def _mind_arrival(self, now: float) -> None:
-        self._start()
-        if now - self.begin > ALONE:
-            self._start_service()
-        if self.started or self.refusal:
-            return
-        if self.first_arrival and now - self.first_arrival > self.asked["arrival"]:
-            self._refuse(self._who_is_missing(self.asked["arrival"]))
-            return
-        for peer in [p for p in self.peers.values() if now - p.begin > p.left + 1]:
-            why = self._who_is_missing(peer.timeout)
-            self.impatient[peer.rank] = peer.name
-            del self.peers[peer.rank]  # the others may still wait
-            self._turn_away(peer, why)
-
-    def _who_is_missing(self, seconds: float) -> str:
-        came = {**self.impatient, **{rank: peer.name for rank, peer in self.peers.items()}}
-        known = came if len(came) < self.count else self.peers
-        missing = [r for r in range(self.count) if r not in known]
-        here = ", ".join(name for _, name in sorted(came.items())[:16])
-        return (
-            f"{counted(missing)} of {self.count} did not arrive within {seconds:.0f} s "
-            f"(`initialization_timeout`). Here are: {here}."
-            + "".join([f" But {why}" for why in self.turned_away])
-        )
