@@ -10,9 +10,10 @@ from typing import Any
 
 from shardwise._src.distributed.channel import Channel
 from shardwise._src.distributed.cluster import at
-from shardwise._src.distributed.here import Event, Here, Stopped, say, tls_of_flags
+from shardwise._src.distributed.here import Event, Here, Stopped, tls_of_flags
 from shardwise._src.distributed.mirror import Mirror
 from shardwise._src.distributed.nodes import Nodes, Problem, Said
+from shardwise._src.distributed.output import say
 from shardwise._src.distributed.reports import Report, Verdict, first, signal_name, verdict
 from shardwise._src.distributed.shares import Shares, with_processes
 from shardwise._src.distributed.start import listen_host, start_coordinator, warn_of_strangers
@@ -216,6 +217,9 @@ class Lead:
             self._done.add(-said.node)
         if said.generation != crew.generation:
             return None
+        if said.report and said.report.rank not in self._shares.of(said.node).ranks:
+            how = f"reports process {said.report.rank}, which is none of its processes"
+            return Report(-1, f"the launcher of node {said.node}", how, 1)
         if said.op == "exited":
             self._exited(said.report.rank, said.report.about)
             return None

@@ -9,16 +9,18 @@ is imported, and of that little: all processes wait until the coordinator is the
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import selectors
 import socket
 import sys
 import time
+from contextlib import suppress
 
 from shardwise._src.runtime.arrival import ALONE, Arrival
 from shardwise._src.runtime.certificates import is_of
-from shardwise._src.runtime.judge import Meeting, Peer, ranks_of
+from shardwise._src.runtime.judge import ENDED, Meeting, Peer, ranks_of
 from shardwise._src.runtime.leaves import Leaves
 
 TYPE_CHECKING = False
@@ -34,6 +36,28 @@ WINDOW = 4096  # launches that are remembered of each set of processes
 ORDER = 128  # of each process: more than it can have in flight
 TICK = 0.25  # seconds
 PAUSED = 2.0  # seconds after which this process was not just busy
+
+
+OPS = (  # what processes send
+    "join", "beat", "era", "broken", "meet", "withdraw", "census", "leave", "settled", "stacks",
+)
+# What comes of messages that are none: of infinite numbers and deeply nested lists, too.
+NONSENSE = (
+    ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError,
+)
+
+
+@functools.lru_cache(256)
+def _members(text: str, count: int) -> frozenset[int]:
+    ranks = ranks_of(text)
+    if list(ranks) != sorted({*ranks}) or not (ranks[0] >= 0 and ranks[-1] < count):
+        raise ValueError("not a set of the processes")
+    return frozenset(ranks)
+
+
+def _print(text: str) -> None:
+    with suppress(OSError, ValueError):  # nobody reads it
+        print(f"shardwise: {text}", file=sys.stderr, flush=True)
 
 
 def encoded(message: dict[str, Any]) -> bytes:
@@ -57,6 +81,7 @@ class Switchboard(Arrival):
             import ssl
 
             self.later += (ssl.SSLWantReadError, ssl.SSLWantWriteError)
+        self.cannot_accept = False  # which has been reported
         self.orphaned = False
         self._from_parent = b""  # the beginning of a line
         self.empty_since = time.monotonic()
@@ -121,12 +146,25 @@ class Switchboard(Arrival):
     def _accept(self) -> None:
         try:
             sock, _ = self.listener.accept()
-        except OSError:
+        except (BlockingIOError, ConnectionAbortedError):
+            return  # whoever came has gone
+        except OSError as error:  # as of too many open files
+            self.selector.unregister(self.listener)  # until the next tick
+            if not self.cannot_accept:
+                self.cannot_accept = True
+                _print(
+                    f"the coordinator cannot accept a connection: {error.strerror}. It tries "
+                    "again; processes wait for that."
+                )
             return
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if self.tls is not None:
-            sock = self.tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self.tls is not None:
+                sock = self.tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+        except OSError:  # it is gone, or does not speak TLS
+            sock.close()
+            return
         peer = Peer(sock, self.tls is None)
         self.strangers.add(peer)
         self.selector.register(sock, selectors.EVENT_READ, peer)
@@ -145,8 +183,10 @@ class Switchboard(Arrival):
                 self._flush(peer)
         except self.later:
             return
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            self._closed(peer)  # what it sent is not one of our messages, or it is gone
+        except OSError:
+            self._closed(peer)
+        except NONSENSE:
+            self._closed(peer, "it sent what is not a message of a process")
 
     def _receive(self, peer: Peer) -> None:
         data = peer.sock.recv(1 << 16)
@@ -161,10 +201,10 @@ class Switchboard(Arrival):
             raise ValueError("a message without end")
         for line in lines:
             message = json.loads(line)
-            handler = getattr(self, f"_on_{message.get('op')}", None)
-            if handler is None or (peer.rank < 0 and message["op"] != "join"):
+            op = message["op"]
+            if op not in OPS or (op != "join" and not (self.started and peer.rank >= 0)):
                 raise ValueError("not one of ours")
-            handler(peer, message)
+            getattr(self, f"_on_{op}")(peer, message)
             if peer.sock is None:
                 return
 
@@ -193,7 +233,10 @@ class Switchboard(Arrival):
                 peer.asked = more
                 self.selector.modify(peer.sock, selectors.EVENT_READ | more, peer)
 
-    def _closed(self, peer: Peer) -> None:
+    def _closed(
+        self, peer: Peer,
+        how: str = "its connection closed: it was killed or crashed, or its machine went down",
+    ) -> None:
         if peer.sock is None:
             return
         self.selector.unregister(peer.sock)
@@ -205,9 +248,7 @@ class Switchboard(Arrival):
         if not self.started:
             del self.peers[peer.rank]  # it may come again
         elif not peer.gone:
-            self._lost(
-                peer, "its connection closed: it was killed or crashed, or its machine went down"
-            )
+            self._lost(peer, how)
 
     # ------------------------------------------------------------------ XLA's service
 
@@ -229,11 +270,12 @@ class Switchboard(Arrival):
 
     def _on_beat(self, peer: Peer, message: dict[str, Any]) -> None:
         peer.line = str(message["line"])[:500] or peer.line
-        peer.waiting, peer.since = str(message["waiting"])[:500], message["since"]
-        peer.kind = message["kind"]
-        for text, (number, recent) in message["sets"].items():
-            key = sys.intern(text)  # it is long where there are many processes
-            peer.launched[key] = number
+        peer.waiting, peer.since = str(message["waiting"])[:500], float(message["since"])
+        peer.kind = str(message["kind"])
+        for text, (number, rows) in message["sets"].items():
+            key = self._key(peer, text)
+            recent = [(int(i), str(digest), str(name), int(turn)) for i, digest, name, turn in rows]
+            peer.launched[key] = int(number)
             seen = self.launches.setdefault(key, {})
             peer.order.update({turn: (key, i, name) for i, _, name, turn in recent if i > 0})
             for i, digest, name, _ in recent:
@@ -256,14 +298,25 @@ class Switchboard(Arrival):
             peer.answered = now
             self.send(peer, {"op": "heard"})
 
+    def _key(self, peer: Peer, text: Any) -> str:
+        """The key of a set of processes that a process is one of.
+
+        Raises:
+          ValueError: it is not.
+        """
+        if peer.rank not in _members(text, self.count):
+            raise ValueError("not a set of this process")
+        return sys.intern(text)  # it is long where there are many processes
+
     def _on_era(self, peer: Peer, message: dict[str, Any]) -> None:
         """The program goes on after a failure: what was before it does not count any more."""
+        era = str(message["era"])
         peer.launched.clear()
         peer.order.clear()
         peer.told = False
-        for key in [k for k in self.meetings if not k[0].endswith(message["era"])]:
+        for key in [k for k in self.meetings if not k[0].endswith(era)]:
             del self.meetings[key]
-        for key in [k for k in self.launches if not k.endswith(message["era"])]:
+        for key in [k for k in self.launches if not k.endswith(era)]:
             del self.launches[key]
 
     def _on_broken(self, peer: Peer, message: dict[str, Any]) -> None:
@@ -271,15 +324,17 @@ class Switchboard(Arrival):
         self.broken.append((peer, str(message["text"]), time.monotonic()))
 
     def _on_meet(self, peer: Peer, message: dict[str, Any]) -> None:
-        key, number = message["set"], message["k"]
+        key, number = self._key(peer, message["set"]), int(message["k"])
+        value, doing, payload = [str(message[name]) for name in ("value", "doing", "payload")]
+        about, after = str(message["about"])[:500], int(message["after"])
         meeting = self.meetings.setdefault((key, number), Meeting())
-        meeting.values[peer.rank] = message["value"]
-        meeting.doing[peer.rank] = message["doing"]
-        meeting.payloads[peer.rank] = message["payload"]
-        meeting.about[peer.rank] = str(message["about"])[:500]
-        meeting.after[peer.rank] = message["after"]
+        meeting.values[peer.rank] = value
+        meeting.doing[peer.rank] = doing
+        meeting.payloads[peer.rank] = payload
+        meeting.about[peer.rank] = about
+        meeting.after[peer.rank] = after
         first = next(iter(meeting.values))
-        if meeting.values[first] != message["value"]:
+        if meeting.values[first] != value:
             self._differ_in(key, meeting, (first, peer.rank))
             return
         ranks = ranks_of(key)
@@ -314,8 +369,11 @@ class Switchboard(Arrival):
         self.send(peer, {"op": "withdrawn", "set": key, "k": number, "text": late})
 
     def _on_census(self, peer: Peer, message: dict[str, Any]) -> None:
-        meeting = self.censuses.setdefault((message["set"], message["k"]), Meeting())
-        meeting.values[peer.rank], meeting.doing[peer.rank] = "", message["doing"]
+        key, number, doing = str(message["set"]), int(message["k"]), str(message["doing"])
+        _, ranks = key.split(" ")
+        self._key(peer, ranks)
+        meeting = self.censuses.setdefault((key, number), Meeting())
+        meeting.values[peer.rank], meeting.doing[peer.rank] = "", doing
         self._mind_censuses()
 
     def _mind_censuses(self) -> None:
@@ -336,16 +394,19 @@ class Switchboard(Arrival):
         if message["how"] == "failed":
             self._lost(peer, f"it failed with {message['text']}")
             return
+        if message["how"] not in ENDED:
+            raise ValueError("an unknown way to end")
+        limit = float(message.get("limit", 0.0))
         peer.gone = message["how"]  # "finished", or "followed": another's failure
         if peer.gone == "finished" and peer.launched:
-            peer.limit = float(message["limit"])
+            peer.limit = limit
             self.leaves.begin(peer.rank, peer.launched, time.monotonic())
             self._mind_leaves()
         else:
             self.send(peer, {"op": "bye"})
 
     def _on_settled(self, peer: Peer, message: dict[str, Any]) -> None:
-        self.leaves.answer(peer.rank, message["number"])
+        self.leaves.answer(peer.rank, int(message["number"]))
         self._mind_leaves()
 
     def _mind_leaves(self) -> None:
@@ -375,6 +436,8 @@ class Switchboard(Arrival):
         now = time.monotonic()
         for peer in [p for p in self.strangers if now - p.begin > STRANGER]:
             self._closed(peer)
+        if self.listener not in self.selector.get_map():
+            self.selector.register(self.listener, selectors.EVENT_READ, None)
         if self.started:
             self._mind_censuses()
             if self.leaves.waiting:  # for one that is lost, maybe
