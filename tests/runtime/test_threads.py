@@ -27,7 +27,7 @@ def test_a_task_runs_in_a_thread_and_is_waited_for():
         go.wait(30)
         seen.append(threading.current_thread())
 
-    task = threads.start(work, "shardwise-test")
+    task = threads.start(work, "test")
     assert not task.join(0) and task.is_alive()
     go.set()
     assert task.join(30) and not task.is_alive()
@@ -44,19 +44,19 @@ def test_reserved_threads_work_where_none_start(no_starts):
         go.wait(30)
         seen.append(threading.current_thread().name)
 
-    tasks = [threads.start(work, "shardwise-test") for _ in range(threads.RESERVE)]
+    tasks = [threads.start(work, "test") for _ in range(threads.RESERVE)]
     assert not any(task.join(0) for task in tasks)
     go.set()
     assert all(task.join(30) for task in tasks)
     assert seen == ["shardwise-reserve"] * threads.RESERVE
-    threads.start(lambda: seen.append("again"), "shardwise-test").join(30)
+    threads.start(lambda: seen.append("again"), "test").join(30)
     assert seen[-1] == "again"
 
 
 def test_without_a_reserve_the_work_is_done_here(no_starts):
     no_starts()
     seen = []
-    task = threads.start(lambda: seen.append(threading.get_ident()), "shardwise-test")
+    task = threads.start(lambda: seen.append(threading.get_ident()), "test")
     assert seen == [threading.get_ident()] and task.join(0)
     with pytest.raises(RuntimeError):
         threads.reserve()

@@ -34,4 +34,4 @@ def _attempt(run: Callable[[], None]) -> None:
         with suppress(Exception):  # a closed pipe, or whatever stands in its place
             run()
 
-    threads.start(attempt, "shardwise-speech").join(SAID_WITHIN)
+    threads.start(attempt, "speech").join(SAID_WITHIN)

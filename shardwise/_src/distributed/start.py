@@ -468,7 +468,7 @@ def _finish_launches(seconds: float) -> tuple[bool, ProcessFailureError | None]:
     of another process.
     """
     found: list[BaseException | None] = []
-    threads.start(lambda: found.append(CPU_WINDOW.drain()), "shardwise-drain").join(seconds)
+    threads.start(lambda: found.append(CPU_WINDOW.drain()), "drain").join(seconds)
     error = found[0] if found else None
     return bool(found), error if isinstance(error, ProcessFailureError) else None
 

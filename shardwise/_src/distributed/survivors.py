@@ -88,7 +88,7 @@ _lost = _Lost()
 def _end_programs() -> None:
     """Waits for programs in flight, of which some can only fail."""
     for _ in range(2):
-        if threads.start(CPU_WINDOW.drain, "shardwise-drain").join(DRAIN):
+        if threads.start(CPU_WINDOW.drain, "drain").join(DRAIN):
             return
         processes.break_connections()
     raise RuntimeError("survivors: programs that wait for lost processes do not end.")

@@ -375,7 +375,7 @@ class Watch:
         self._dismissed.set()
 
     def _on_leaving(self, message: dict[str, Any]) -> None:
-        threads.start(functools.partial(answer, self, message), THREAD)
+        threads.start(functools.partial(answer, self, message), "watch")  # as `THREAD`
 
     def launched(self) -> dict[str, int]:
         """How many launches there were, by set."""

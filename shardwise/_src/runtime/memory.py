@@ -108,7 +108,7 @@ def copy_all(pairs: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> None:
     failures: list[BaseException] = []
     with progress("copying", total) as bar:
         copy = partial(_copy_chunks, work, failures, bar)
-        tasks = [threads.start(copy, "shardwise-copy", daemon=False) for _ in range(count - 1)]
+        tasks = [threads.start(copy, "copy", daemon=False) for _ in range(count - 1)]
         copy()
         for task in tasks:
             task.join()

@@ -1,6 +1,6 @@
 """Threads that can also be started while Python ends.
 
-    task = start(work, "shardwise-drain")
+    task = start(work, "drain")
     if not task.join(5.0):
         ...                       # it goes on, as a daemon thread
 
@@ -92,10 +92,10 @@ def reserve() -> None:
 
 
 def start(work: Callable[[], object], name: str, *, daemon: bool = True) -> Task:
-    """Runs `work`, which raises nothing, in a thread."""
+    """Runs `work`, which raises nothing, in a thread `shardwise-NAME`."""
     task = Task(work)
     try:
-        threading.Thread(target=task.run, name=name, daemon=daemon).start()
+        threading.Thread(target=task.run, name=f"shardwise-{name}", daemon=daemon).start()
     except RuntimeError:  # Python ends
         if not _reserve.take(task):
             task.run()

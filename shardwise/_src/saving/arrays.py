@@ -110,7 +110,7 @@ def run(task: Coroutine[Any, Any, Any]) -> Any:
     except RuntimeError:
         _run_alone(kept())
         return results[0]
-    result_of(lambda: _run_alone(kept()), "shardwise-loop")
+    result_of(lambda: _run_alone(kept()), "loop")
     return results[0]
 
 

@@ -85,7 +85,7 @@ class AsyncManager:
         name = f"shardwise/checkpoint/{next(_numbers)}"
         args = name, self._futures, on_commit_callback
         work = partial(self._commit, *args)
-        self._thread = threads.start(work, "shardwise-commit", daemon=False)
+        self._thread = threads.start(work, "commit", daemon=False)
 
     def _commit(
         self, name: str, futures: Sequence[Any], then: Callable[[], None] | None

@@ -103,7 +103,7 @@ class Saving:
     def __init__(self, job: Job):
         self._path, self._total, self._written = job.place.text, job.nbytes, 0
         self._error: BaseException | None = None
-        self._thread = start_thread(partial(self._run, job), "shardwise-save", daemon=False)
+        self._thread = start_thread(partial(self._run, job), "save", daemon=False)
 
     def _run(self, job: Job) -> None:
         try:
