@@ -40,6 +40,7 @@ PAUSED = 2.0  # seconds after which this process was not just busy
 
 OPS = (  # what processes send
     "join", "beat", "era", "broken", "meet", "withdraw", "census", "leave", "settled", "stacks",
+    "values",
 )
 # What comes of messages that are none: of infinite numbers and deeply nested lists, too.
 NONSENSE = (
@@ -414,7 +415,7 @@ class Switchboard(Arrival):
         alive = [rank for rank, peer in self.peers.items() if not peer.gone]
         for rank, question in list(self.leaves.questions(alive)):
             self.send(self.peers[rank], question)
-        for rank in self.leaves.dismissed(alive):
+        for rank in () if self.differences else self.leaves.dismissed(alive):
             self.send(self.peers[rank], {"op": "bye"})
         now, patience = time.monotonic(), self.asked["patience"]
         for rank, waited, behind in self.leaves.late(alive, now, patience):
