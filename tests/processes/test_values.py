@@ -5,7 +5,6 @@ import re
 import pytest
 
 from shardwise.testing import run_processes
-from tests.helpers.everyday import everyday
 from tests.helpers.failures import last_line, plain
 
 BEGIN = """
