@@ -60,11 +60,20 @@ def test_each_command_says_what_it_takes(name, capsys, monkeypatch):
     ("dance", "there is no command 'dance'."),
     ("lanch", "there is no command 'lanch'. Did you mean 'launch'?"),
     ("--quick", "there is no option '--quick'."),
+    ("run", "there is no command 'run'. Did you mean 'launch'?"),
+    ("MPIrun", "there is no command 'MPIrun'. Did you mean 'launch'?"),
+    ("htop", "there is no command 'htop'. Did you mean 'top'?"),
+    ("info", "there is no command 'info'. Did you mean 'doctor'?"),
 ])
 def test_an_unknown_command(word, message, capsys):
     for words in ([word], ["help", word], [word, "--help"]):
         assert main(words) == 2
         assert capsys.readouterr().err == f"shardwise: {message} `shardwise --help` lists all.\n"
+
+
+def test_words_that_may_mean_a_command_mean_one():
+    words = [word for command in COMMANDS.values() for word in command.others]
+    assert len({*words, *COMMANDS}) == len(words) + len(COMMANDS)
 
 
 def test_the_list_of_commands_needs_neither_numpy_nor_jaxlib():

@@ -303,7 +303,7 @@ class Array(Interchange, metaclass=_ArrayMeta):
                 "process cannot read its value. Put it on devices of this process, with "
                 "`shardwise.device_put(x, sharding)` in all of these processes and in this one."
             )
-        if not (self.is_fully_addressable or self.is_fully_replicated):
+        if not self._sig.sharding.is_held_here(self.shape):
             raise RuntimeError(
                 f"array of type {self.aval.str_short(True)} spans devices of other processes, so "
                 "this process cannot read its value. Ways out: `shardwise.experimental."
@@ -323,10 +323,13 @@ class Array(Interchange, metaclass=_ArrayMeta):
             value = np.empty(t.shape, t.dtype)
             value.flags.writeable = False
             return value
-        if is_narrow(self):
+        if is_narrow(self) and self.is_fully_addressable:
             return _through_bytes(self)
         indices, positions = self._sig.sharding.distinct(self.shape)
-        parts = self._host_parts(positions)
+        if is_narrow(self):  # without programs over devices of other processes
+            parts = [_part(self, position)._value() for position in positions]
+        else:
+            parts = self._host_parts(positions)
         if len(parts) == 1:
             return parts[0]
         if t.size * t.dtype.itemsize < SMALL:

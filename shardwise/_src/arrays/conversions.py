@@ -125,9 +125,7 @@ def _python(x: Any, dtype: Any) -> int | float:
 def _readable(x: Any) -> bool:
     if x.is_deleted() or x.sharding.partial_axes[0]:  # addends are not the value
         return False
-    return x.is_fully_addressable or (
-        x.is_fully_replicated and x.sharding.has_addressable_devices
-    )
+    return x.sharding.has_addressable_devices and x.sharding.is_held_here(x.shape)
 
 
 def array_text(x: Any) -> str:

@@ -132,8 +132,10 @@ class _Screen:
             self.bars.append(bar)
             if self.thread is None:
                 name = "shardwise-progress"
-                self.thread = threading.Thread(target=self._run, name=name, daemon=True)
-                self.thread.start()
+                thread = threading.Thread(target=self._run, name=name, daemon=True)
+                with suppress(RuntimeError):  # Python ends: nothing is drawn
+                    thread.start()
+                    self.thread = thread
 
     def close(self, bar: progress) -> None:
         with self.lock:

@@ -22,11 +22,12 @@ from shardwise._version import __version__
 
 
 class Command(NamedTuple):
-    """about: one line of help; group: where it stands there."""
+    """about: one line of help; group: where it stands there; others: words that may mean it."""
 
     name: str
     group: str
     about: str
+    others: tuple[str, ...] = ()
 
     @property
     def module(self) -> Any:
@@ -38,13 +39,18 @@ RUN, LOOK, HELP = "run programs", "look into things", "find your way"
 COMMANDS = {
     command.name: command
     for command in (
-        Command("launch", RUN, "start a program in many processes, on one machine or more"),
-        Command("top", RUN, "watch running launches: steps, tokens/s, memory, waits"),
-        Command("demo", RUN, "train a small transformer over eight virtual devices"),
-        Command("explain", LOOK, "what a program's functions communicate, hold, compute"),
-        Command("describe", LOOK, "what a checkpoint holds"),
-        Command("doctor", LOOK, "what this machine has, whether it works, what is slow"),
-        Command("explain-error", HELP, "what an error means, and what helps"),
+        Command("launch", RUN, "start a program in many processes, on one machine or more",
+                ("run", "start", "exec", "spawn", "mpirun", "mpiexec", "srun", "torchrun")),
+        Command("top", RUN, "watch running launches: steps, tokens/s, memory, waits",
+                ("monitor", "watch", "status", "ps", "htop")),
+        Command("demo", RUN, "train a small transformer over eight virtual devices",
+                ("example", "examples", "tutorial")),
+        Command("explain", LOOK, "what a program's functions communicate, hold, compute",
+                ("analyze", "profile", "plan")),
+        Command("describe", LOOK, "what a checkpoint holds", ("show", "inspect", "ls")),
+        Command("doctor", LOOK, "what this machine has, whether it works, what is slow",
+                ("check", "diagnose", "info", "env", "devices")),
+        Command("explain-error", HELP, "what an error means, and what helps", ("error", "why")),
         Command("completion", HELP, "words that bash, zsh or fish complete on Tab"),
     )
 }
@@ -83,7 +89,7 @@ def _run(words: list[str]) -> int:
         return 0
     if first not in COMMANDS:
         kind = "option" if first.startswith("-") else "command"
-        near = did_you_mean(first, COMMANDS)
+        near = _nearest(first)
         print(f"shardwise: there is no {kind} {first!r}.{near} `shardwise --help` lists all.",
               file=sys.stderr)
         return 2
@@ -91,6 +97,14 @@ def _run(words: list[str]) -> int:
         return COMMANDS[first].module.run(words[1:])
     except SystemExit as end:  # of argparse: after --help, or after what is wrong
         return int(end.code or 0) if end.code is None or isinstance(end.code, int) else _say(end)
+
+
+def _nearest(word: str) -> str:
+    """Which command may be meant, as a sentence after a space; "" if it is like none."""
+    for command in COMMANDS.values():
+        if word.lower() in command.others:
+            return f" Did you mean {command.name!r}?"
+    return did_you_mean(word, COMMANDS)
 
 
 def _say(end: SystemExit) -> int:

@@ -10,7 +10,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise._src.runtime.certificates import is_of
@@ -19,7 +19,14 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.2  # seconds between attempts to connect
 
 
 class Refused(Exception):
-    """The coordinator does not let this process join; the text says why."""
+    """The coordinator does not let this process join; the text says why.
+
+    ranks: of the processes that it is because of, if any.
+    """
+
+    def __init__(self, text: str, ranks: Sequence[int] = ()):
+        super().__init__(text)
+        self.ranks = tuple(ranks)
 
 
 class Channel:
@@ -106,13 +113,15 @@ class Channel:
 
 
 def connect(
-    host: str, port: int, deadline: float, tls: ssl.SSLContext | None, uri_prefix: str | None
+    host: str, port: int, deadline: float, tls: ssl.SSLContext | None, uri_prefix: str | None,
+    longest: float = math.inf,
 ) -> Channel:
     """Connects as soon as somebody listens at the address.
 
     deadline: by `time.monotonic`.
     uri_prefix: what a name in the certificate at the other end must begin with, if not None; else
       it must be for the host.
+    longest: bytes of a message that arrives.
 
     Raises:
       TimeoutError: nobody does until then; it says what went wrong last.
@@ -124,7 +133,8 @@ def connect(
         try:
             sock = socket.create_connection((host, port), timeout=min(left, 10.0))
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return Channel(sock if tls is None else _secured(sock, tls, host, uri_prefix))
+            secured = sock if tls is None else _secured(sock, tls, host, uri_prefix)
+            return Channel(secured, longest)
         except ssl.SSLError as error:
             raise Refused(said(error)) from error
         except OSError as error:
@@ -158,7 +168,7 @@ def _answers(channel: Channel) -> list[dict[str, Any]]:
     try:
         messages = channel.read(0.25) or []
         return [{"op": message["op"], **message} for message in messages]
-    except (ValueError, TypeError, LookupError) as error:
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
         line = str(getattr(error, "doc", "")).strip()
         raise Refused(
             "what listens there is no coordinator" + (f": it says {line[:60]!r}" if line else "")
@@ -186,7 +196,7 @@ def joined(
                 channel.unread(answers[i + 1 :])
                 return message
             if message["op"] == "refused":
-                raise Refused(message["why"])
+                raise Refused(message["why"], message.get("ranks", ()))
         now = time.monotonic()
         if channel.closed:
             why = f" ({channel.problem})" if channel.problem else ""

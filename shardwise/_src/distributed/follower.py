@@ -4,16 +4,55 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from shardwise._src.distributed.channel import Channel, Refused, connect
 from shardwise._src.distributed.cluster import at
-from shardwise._src.distributed.here import Here, say, tls_of_flags
+from shardwise._src.distributed.here import Here, tls_of_flags
 from shardwise._src.distributed.mirror import OPS, Mirror
-from shardwise._src.distributed.nodes import NONSENSE, Problem, joining
-from shardwise._src.distributed.shares import share_of, with_processes
+from shardwise._src.distributed.nodes import LONGEST, NONSENSE, Problem, joining
+from shardwise._src.distributed.output import say
+from shardwise._src.distributed.reports import Report, Verdict
+from shardwise._src.distributed.shares import Share, share_of, with_processes
 from shardwise._src.distributed.tls import tls_context
+from shardwise._src.distributed.workers import Plan
+
+
+class Start(NamedTuple):
+    """A generation begins."""
+
+    generation: int
+    share: Share
+    port: int
+
+
+class Stop(NamedTuple):
+    """It is to be ended."""
+
+    generation: int
+
+
+def _order(message: Any, plan: Plan) -> Start | Stop | Verdict | str:
+    """What node 0 says is to be done; a text is why this launcher may not join.
+
+    Raises:
+      NONSENSE: it is not a message of a launcher.
+    """
+    op = message["op"]
+    if op == "refused":
+        return str(message["why"])
+    if op == "end":
+        return Verdict.from_dict(message)
+    generation = int(message["generation"])
+    if op == "stop":
+        return Stop(generation)
+    counts, port = [int(count) for count in message["counts"]], int(message["port"])
+    fits = len(counts) == plan.nodes and all(0 <= count <= plan.count for count in counts)
+    if op != "start" or not fits or not 0 < port < 1 << 16:
+        raise ValueError(f"{op!r} of {counts} processes at port {port}")
+    return Start(generation, share_of(counts, plan.node), port)
 
 
 class Follower:
@@ -24,6 +63,7 @@ class Follower:
         self._tls = tls_of_flags()
         self._channel: Channel | None = None
         self._mirror = Mirror(here.notice, here.plan.node, self._pass_on)
+        self._ranks: Sequence[int] = ()  # of the processes here
         self._left: set[int] = set()  # ranks that have not ended well
 
     def run(self) -> int:
@@ -57,7 +97,7 @@ class Follower:
         try:
             prefix = self._tls and self._tls.uri_prefix
             self._channel = channel = connect(
-                host, port, deadline, tls_context(self._tls), prefix
+                host, port, deadline, tls_context(self._tls), prefix, LONGEST
             )
         except Refused as error:
             self._post({"op": "refused", "why": f"node 0 was not joined: {error}."})
@@ -91,29 +131,39 @@ class Follower:
             self._channel.send(message)
 
     def _follow(self, message: Any) -> int | None:
-        """Does what it is told; gives the exit status at the end."""
+        """Does what node 0 says; gives the exit status at the end."""
         if message is None:
             raise Problem("the launcher of node 0 is gone: it ended, or its machine went down.")
-        if message["op"] == "refused":
-            raise Problem(message["why"])
-        if message["op"] == "start":
-            assert self._plan.address is not None
-            generation, plan = message["generation"], self._plan
-            share = share_of(message["counts"], plan.node)
-            if generation:
-                words = with_processes(share.total, plan.nodes * plan.count)
-                say(f"generation {generation} starts{words}")
-            self._left = {*share.ranks}
-            self._here.start(generation, share, at(self._plan.address[0], message["port"]))
-        elif message["op"] == "stop":
+        try:
+            order = _order(message, self._plan)
+        except NONSENSE as error:
+            raise Problem(
+                "the launcher of node 0 sent what is not a message of one "
+                f"({type(error).__name__}: {error}): is another program at its address?"
+            ) from None
+        if isinstance(order, str):
+            raise Problem(order)
+        if isinstance(order, Start):
+            self._start(order)
+        elif isinstance(order, Stop):
             self._here.stop()
             self._events.check()
-            self._send("stopped", generation=message["generation"])
-        elif message["op"] == "end":
-            if message["text"]:
-                say(message["text"])
-            return message["status"]
+            self._send("stopped", generation=order.generation)
+        else:
+            if order.text:
+                say(order.shown(self._ranks))
+            return order.status
         return None
+
+    def _start(self, order: Start) -> None:
+        plan, share = self._plan, order.share
+        assert plan.address is not None
+        if order.generation:
+            words = with_processes(share.total, plan.nodes * plan.count)
+            say(f"generation {order.generation} starts{words}")
+        self._ranks = share.ranks
+        self._left = {*share.ranks}
+        self._here.start(order.generation, share, at(plan.address[0], order.port))
 
     def _ended(self, generation: int, rank: int) -> None:
         crew = self._here.crew
@@ -123,6 +173,8 @@ class Follower:
         if found is not None:
             self._send("failed", generation=generation, report=found.to_dict())
             return
+        ended = Report(rank, crew.name(rank), "exited with status 0", 0)
+        self._send("exited", generation=generation, report=ended.to_dict())
         self._left.discard(rank)
         if not self._left:
             self._send("finished", generation=generation)

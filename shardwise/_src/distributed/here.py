@@ -15,17 +15,9 @@ from typing import Any, NamedTuple
 
 from shardwise._src.distributed.board import Notice
 from shardwise._src.distributed.nodes import Problem
-from shardwise._src.distributed.output import write
 from shardwise._src.distributed.shares import Share
 from shardwise._src.distributed.tls import Tls, tls_files
 from shardwise._src.distributed.workers import Crew, Plan
-
-
-def say(text: str) -> None:
-    try:
-        write(2, f"shardwise launch: {text}\n".encode(errors="replace"))
-    except OSError:
-        return  # nobody listens
 
 
 class Stopped(Exception):

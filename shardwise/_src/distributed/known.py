@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import threading
-import zlib
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
+from shardwise._src.distributed.put_values import Value
 
 RECENT = 40  # launches that a beat tells of: more than may be in flight
-WHOLE = 1 << 20  # bytes of a value up to which all count
-BLOCK, BLOCKS = 1 << 12, 256  # of a larger one, so many parts of so many bytes
 
 
 Wait = tuple[float, str, str]  # since when, of which kind, for what
@@ -54,13 +51,4 @@ class Launches:
         self.recent: deque[tuple[int, str, str, int]] = deque(maxlen=RECENT)
         self.sent = 0
         self.values = 0  # the checksum of values that this process put since the last launch
-
-
-def checksum(value: np.ndarray, before: int) -> int:
-    """Of a value and those before it; not 0. Of a large one, parts all over it count."""
-    data: Any = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
-    if data.size <= WHOLE:
-        return zlib.crc32(data, before) or 1
-    for start in np.linspace(0, data.size - BLOCK, BLOCKS).astype(np.int64):
-        before = zlib.crc32(data[start : start + BLOCK], before)
-    return before or 1
+        self.put: list[Value] = []  # these values

@@ -16,9 +16,10 @@ import secrets
 from shardwise._src.distributed.board import Notice
 from shardwise._src.distributed.follower import Follower
 from shardwise._src.distributed.guard import Guard
-from shardwise._src.distributed.here import Events, Here, Stopped, say
+from shardwise._src.distributed.here import Events, Here, Stopped
 from shardwise._src.distributed.lead import Lead
 from shardwise._src.distributed.nodes import Problem
+from shardwise._src.distributed.output import say
 from shardwise._src.distributed.reports import signal_name
 from shardwise._src.distributed.workers import Plan, adopt_orphans, descendants
 

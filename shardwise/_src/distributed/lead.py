@@ -10,10 +10,11 @@ from typing import Any
 
 from shardwise._src.distributed.channel import Channel
 from shardwise._src.distributed.cluster import at
-from shardwise._src.distributed.here import Event, Here, Stopped, say, tls_of_flags
+from shardwise._src.distributed.here import Event, Here, Stopped, tls_of_flags
 from shardwise._src.distributed.mirror import Mirror
 from shardwise._src.distributed.nodes import Nodes, Problem, Said
-from shardwise._src.distributed.reports import Report, first, signal_name, verdict
+from shardwise._src.distributed.output import say
+from shardwise._src.distributed.reports import Report, Verdict, first, signal_name, verdict
 from shardwise._src.distributed.shares import Shares, with_processes
 from shardwise._src.distributed.start import listen_host, start_coordinator, warn_of_strangers
 from shardwise._src.distributed.workers import Crew
@@ -35,11 +36,12 @@ class Lead:
         self._mirror: Mirror | None = None
         self._tls = tls_of_flags()
         self._done: set[int] = set()  # ranks here, and -k for node k, that have ended well
+        self._coordinator: processes.Coordinator | None = None  # of this generation
         self._others: dict[Channel, int] = {}  # the launchers that this generation runs at
         self._shares = Shares(here.plan.count, here.plan.nodes, here.plan.least)
 
     def run(self) -> int:
-        status, text = 1, "node 0 has ended"
+        end = Verdict(1, "node 0 has ended")
         try:
             if self._plan.nodes > 1:
                 tls = coordinator.tls_context({"tls": self._tls and self._tls._asdict()})
@@ -47,22 +49,23 @@ class Lead:
                 self._nodes = Nodes(
                     self._plan, self._listener(), tls, self._said, self._mirror.hear
                 )
-            status, text = self._generations()
+            end = self._generations()
         except Stopped as stop:
-            status, text = 128 + stop.number, f"node 0 was stopped by {signal_name(stop.number)}"
+            text = f"node 0 was stopped by {signal_name(stop.number)}"
+            end = Verdict(128 + stop.number, text)
             raise
         except Problem as problem:
-            text = str(problem)
+            end = Verdict(1, str(problem))
             raise
         finally:
             if self._mirror is not None:
                 self._mirror.end()
             if self._nodes is not None:
-                self._nodes.tell("end", status=status, text=text)
+                self._nodes.tell("end", **end.to_dict())
                 self._nodes.close()
-        if text:
-            say(text)
-        return status
+        if end.text:
+            say(end.shown(self._shares.of(0).ranks))
+        return end.status
 
     def _pass_on(self, message: dict[str, Any], nodes: set[int] | None) -> None:
         if self._nodes is not None:
@@ -83,18 +86,18 @@ class Lead:
             warn_of_strangers("the launcher of node 0", where, port)
         return listener
 
-    def _generations(self) -> tuple[int, str]:
+    def _generations(self) -> Verdict:
         for generation in itertools.count():
             self._await_nodes(generation)
             reports = self._generation(generation)
             self._events.check()
             if not reports:
-                return 0, ""
-            status, text = verdict(reports)
-            head = text.partition(". ")[0]
+                return Verdict(0)
+            end = verdict(reports)
+            head = end.text.partition(". ")[0]
             self._here.notice.show(failure=head)
             if generation == self._plan.restarts:
-                return status, text
+                return end
             self._shrink(reports)
             also = [f", {r.about} {r.how}" for r in reports if r.lost and r != first(reports)]
             say(
@@ -143,7 +146,7 @@ class Lead:
 
     def _generation(self, generation: int) -> list[Report]:
         """Runs one; gives what failed in it."""
-        started = self._coordinator()
+        started = self._coordinator = self._start_coordinator()
         host = self._plan.address[0] if self._plan.address else "127.0.0.1"
         self._done = set()
         try:
@@ -161,7 +164,7 @@ class Lead:
             self._stop(generation, started.pid)
             started.stop()
 
-    def _coordinator(self) -> processes.Coordinator:
+    def _start_coordinator(self) -> processes.Coordinator:
         plan = self._plan
         host, port = plan.address or ("127.0.0.1", 0)
         if plan.nodes > 1:
@@ -210,6 +213,7 @@ class Lead:
             found = crew.report(rank)
             if found is None:
                 self._done.add(rank)
+                self._exited(rank, crew.name(rank))
             return found
         (said,) = event.facts
         if said.op == "gone" and said.channel in self._others and self._shares.counts[said.node]:
@@ -218,7 +222,20 @@ class Lead:
             say(f"node {said.node} is there again: it takes part after the next failure")
         if said.op == "finished" and said.generation == crew.generation:
             self._done.add(-said.node)
-        return said.report if said.generation == crew.generation else None
+        if said.generation != crew.generation:
+            return None
+        if said.report and said.report.rank not in self._shares.of(said.node).ranks:
+            how = f"reports process {said.report.rank}, which is none of its processes"
+            return Report(-1, f"the launcher of node {said.node}", how, 1)
+        if said.op == "exited":
+            self._exited(said.report.rank, said.report.about)
+            return None
+        return said.report
+
+    def _exited(self, rank: int, name: str) -> None:
+        """The others must not wait for a process that ended well before it joined them."""
+        if self._coordinator is not None:
+            self._coordinator.exited(rank, name)
 
     def _stop(self, generation: int, pid: int) -> None:
         """Ends a generation on all nodes."""

@@ -4,7 +4,8 @@ Each has one connection to it; messages are lines of JSON:
 
     join, refused       a launcher says which node it is
     start               a generation begins: its coordinator's port, processes of each node
-    failed, finished    what became of the processes of a node
+    exited              a process of a node has ended with status 0
+    failed, finished    one has failed; all have ended well
     stop, stopped       they are to be ended; none is left
     look, shown         somebody wants to see the processes of all nodes (`mirror`)
     end                 nothing is started any more, and what the launch ends with
@@ -22,12 +23,14 @@ from typing import Any, NamedTuple
 
 from shardwise._src.distributed.channel import Channel
 from shardwise._src.distributed.mirror import OPS
+from shardwise._src.distributed.output import say
 from shardwise._src.distributed.reports import Report
 from shardwise._src.distributed.workers import Plan
 from shardwise._version import __version__
 
 JOIN_WITHIN = 10.0  # seconds that a connection may take to say who it is
 LEAVE_WITHIN = 2.0  # seconds
+FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between attempts to accept a connection
 LONGEST = 1 << 22  # bytes of a message: the last lines of a process are in it
 # What comes of messages that are none: of infinite numbers and deeply nested lists, too.
 NONSENSE = (
@@ -47,9 +50,10 @@ def joining(plan: Plan) -> dict[str, Any]:
 
 
 class Said(NamedTuple):
-    """What a launcher says: "failed", "finished" or "stopped"; or "came" and "gone", of itself.
+    """What a launcher says: "exited", "failed", "finished" or "stopped"; or "came" and "gone", of
+    itself.
 
-    channel: the connection that it is of.
+    channel: the connection that it is of. report: of a process that has ended.
     """
 
     node: int
@@ -75,18 +79,39 @@ class Nodes:
         self._listener = listener
         self._channels: dict[int, Channel] = {}
         self._lock = threading.Lock()
+        self._closed = threading.Event()
         self._spawn(self._listen)
 
     def _spawn(self, run: Callable[..., None], *args: Any) -> None:
         threading.Thread(target=run, args=args, name="shardwise-nodes", daemon=True).start()
 
     def _listen(self) -> None:
-        while True:
+        pause, is_known = FIRST_PAUSE, False
+        while not self._closed.is_set():
             try:
-                sock, _ = self._listener.accept()
-            except OSError:
-                return
+                self._accept()
+                pause = FIRST_PAUSE
+                continue
+            except ConnectionAbortedError:
+                continue  # whoever came has gone
+            except (OSError, RuntimeError) as error:  # as of too many open files, or threads
+                why = error.strerror if isinstance(error, OSError) else str(error)
+            if not (is_known or self._closed.wait(pause)):
+                is_known = True
+                say(
+                    f"the launcher of node 0 cannot accept a connection: {why}. It tries again; "
+                    "other nodes wait for that."
+                )
+            self._closed.wait(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _accept(self) -> None:
+        sock, _ = self._listener.accept()
+        try:
             self._spawn(self._serve, sock)
+        except RuntimeError:
+            sock.close()
+            raise
 
     def _serve(self, sock: socket.socket) -> None:
         try:
@@ -99,7 +124,7 @@ class Nodes:
             return
         node = -1
         try:
-            with suppress(*NONSENSE):  # strangers send anything
+            with suppress(*NONSENSE, OSError):  # strangers send anything, and go at any time
                 channel.keep_alive(self._plan.heartbeat)
                 node = self._admit(channel)
                 while node >= 0 and (messages := channel.read(60.0)) is not None:
@@ -113,18 +138,19 @@ class Nodes:
 
     def _leave(self, node: int, channel: Channel) -> None:
         """Forgets a connection, and says so if it was that of a node."""
-        channel.close()
         if node >= 0:
             with self._lock:
-                del self._channels[node]
+                del self._channels[node]  # before the other end sees it, which may come again
+        channel.close()
+        if node >= 0:
             self._post(Said(node, "gone", channel))
 
     def _said(self, node: int, channel: Channel, message: dict[str, Any]) -> Said:
         """A message of a launcher. Whoever sends something else is none."""
         op, report = message["op"], None
-        if op not in ("failed", "finished", "stopped"):
+        if op not in ("exited", "failed", "finished", "stopped"):
             raise ValueError(op)
-        if op == "failed":
+        if op in ("exited", "failed"):
             report = Report.from_dict(message["report"])
         return Said(node, op, channel, int(message["generation"]), report)
 
@@ -136,7 +162,8 @@ class Nodes:
             if found is None or time.monotonic() > deadline:
                 return -1
             messages = found
-        joining = messages[0]
+        joining, *others = messages
+        channel.unread(others)
         if joining["op"] != "join":
             return -1
         node = int(joining["node"])
@@ -184,6 +211,7 @@ class Nodes:
 
     def close(self) -> None:
         """Waits a moment until the others, who were told that this is the end, have left."""
+        self._closed.set()
         self._listener.close()
         deadline = time.monotonic() + LEAVE_WITHIN
         while self._channels and time.monotonic() < deadline:

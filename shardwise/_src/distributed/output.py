@@ -189,3 +189,11 @@ def write(target: int, data: bytes) -> None:
         except BlockingIOError:
             with suppress(OSError):
                 select.select([], [target], [], 1.0)
+
+
+def say(text: str) -> None:
+    """Prints a message of the launcher."""
+    try:
+        write(2, f"shardwise launch: {text}\n".encode(errors="replace"))
+    except OSError:
+        return  # nobody reads it

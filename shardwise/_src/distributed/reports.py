@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from shardwise._src.distributed.watch import EXIT_STATUS
 
@@ -104,6 +104,33 @@ def last_words(lines: Sequence[str]) -> list[str]:
     return list(lines[begin:])
 
 
+def without_messages(lines: Sequence[str]) -> list[str]:
+    """Last words without what follows the first line of a long message of an exception."""
+    found: list[str] = []
+    more: list[str] = []  # of the message
+    part = ""  # of a traceback: "frames", then "message"
+
+    def end() -> None:
+        count = len("\n".join(more).rstrip().splitlines())
+        if count > 1:
+            more[:count] = [f"  ({count} more lines of it are above)"]
+        found.extend(more)
+        more.clear()
+
+    for line in lines:
+        if _TRACEBACK in line or line.strip() in _CHAIN or line.startswith("shardwise: "):
+            part = "frames" if _TRACEBACK in line else ""
+            end()
+        if part == "message":
+            more.append(line)
+        else:
+            found.append(line)
+        if part == "frames" and line.strip() and not line[0].isspace() and _TRACEBACK not in line:
+            part = "message"
+    end()
+    return found
+
+
 def first(reports: Sequence[Report]) -> Report:
     """The one that failed by itself, of those in the order in which they ended.
 
@@ -114,7 +141,32 @@ def first(reports: Sequence[Report]) -> Report:
     return (own or named or list(reports))[0]
 
 
-def verdict(reports: Sequence[Report]) -> tuple[int, str]:
+class Verdict(NamedTuple):
+    """What a launch ends with.
+
+    text: what it says last. brief: the same for where all that the process wrote has been shown.
+    """
+
+    status: int
+    text: str = ""
+    brief: str = ""
+    rank: int = -1
+
+    def shown(self, ranks: Collection[int]) -> str:
+        """What the launcher of some processes says last."""
+        return self.brief if self.rank in ranks else self.text
+
+    def to_dict(self) -> dict[str, Any]:
+        return self._asdict()
+
+    @classmethod
+    def from_dict(cls, facts: dict[str, Any]) -> Verdict:
+        return cls(
+            int(facts["status"]), str(facts["text"]), str(facts["brief"]), int(facts["rank"])
+        )
+
+
+def verdict(reports: Sequence[Report]) -> Verdict:
     """What a launch ends with, and what it says last."""
     worst = first(reports)
     failed = {r.rank for r in reports}
@@ -125,6 +177,13 @@ def verdict(reports: Sequence[Report]) -> tuple[int, str]:
         names = f", because of {word} {', '.join(map(str, because))}"
     head = f"{worst.about} {worst.how}{names}"
     if not worst.tail:
-        return worst.status, f"{head}. It wrote no error."
-    words = "\n".join([f"[{worst.rank}] {line}".rstrip() for line in worst.tail])
-    return worst.status, f"{head}. The last that it wrote:\n{words}"
+        text = brief = f"{head}. It wrote no error."
+    else:
+        text, brief = [
+            "\n".join([
+                f"{head}. The last that it wrote:",
+                *[f"[{worst.rank}] {line}".rstrip() for line in lines],
+            ])
+            for lines in (worst.tail, without_messages(worst.tail))
+        ]
+    return Verdict(worst.status, text, brief, worst.rank)

@@ -6,9 +6,10 @@ Whoever says it goes on where nobody can read it any more, or nobody does.
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable
 from contextlib import suppress
+
+from shardwise._src.runtime import threads
 
 SAID_WITHIN = 5.0  # seconds
 
@@ -33,6 +34,4 @@ def _attempt(run: Callable[[], None]) -> None:
         with suppress(Exception):  # a closed pipe, or whatever stands in its place
             run()
 
-    thread = threading.Thread(target=attempt, name="shardwise-speech", daemon=True)
-    thread.start()
-    thread.join(SAID_WITHIN)
+    threads.start(attempt, "speech").join(SAID_WITHIN)

@@ -124,3 +124,11 @@ def _folded(frames: list[FrameType]) -> str:
     module = frames[-1].f_globals.get("__name__", "?")
     what = "a frame" if len(frames) == 1 else f"{len(frames)} frames"
     return f"    … {what} of libraries, to {module}.{last.co_qualname}\n"
+
+
+def in_a_line(text: str) -> str:
+    """The first line of a text, and how many follow."""
+    first, *others = text.splitlines() or [""]
+    if not others:
+        return first
+    return f"{first} ({len(others)} more line{'s' if others[1:] else ''})"

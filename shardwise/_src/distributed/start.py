@@ -7,7 +7,6 @@ import logging
 import os
 import socket
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,11 +20,11 @@ from shardwise._src.distributed.arguments import complete, partition, resolve, v
 from shardwise._src.distributed.channel import Channel, Refused, connect, joined
 from shardwise._src.distributed.cluster import Place, at
 from shardwise._src.distributed.speech import say
-from shardwise._src.distributed.stacks import line_raised, users_frames
+from shardwise._src.distributed.stacks import in_a_line, line_raised, users_frames
 from shardwise._src.distributed.tls import Tls, tls_context, tls_files
 from shardwise._src.distributed.watch import Watch
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.runtime import backend, ending, processes
+from shardwise._src.runtime import backend, ending, processes, threads
 from shardwise._src.runtime.in_flight import CPU_WINDOW
 from shardwise._version import __version__
 
@@ -134,6 +133,7 @@ def initialize(
       RuntimeError: called twice, or after devices were started; or other processes do not come.
       ValueError: what is needed is neither given nor found, or contradicts itself.
       TimeoutError: the coordinator, or some process, is not there in time.
+      ProcessFailureError: some process has ended before it joined.
     """
     _refuse_late()
     tls = tls_files(
@@ -190,6 +190,13 @@ def _refuse_late() -> None:
             "initialize must be called before devices are used, and they are started already: by "
             "an array, or by a call such as `devices()`. Call it at the program's beginning."
         )
+    try:
+        threads.reserve()
+    except RuntimeError as error:
+        raise RuntimeError(
+            f"initialize needs threads, and Python starts none: {error}. Call it at the program's "
+            "beginning."
+        ) from None
 
 
 def address_of(name: str, address: str) -> tuple[str, int]:
@@ -287,7 +294,10 @@ def _joined(
         return channel, joined(channel, about, deadline + 5, note)
     except Refused as error:
         channel.close()
-        raise RuntimeError(f"initialize: {where}: {error}") from None
+        text = f"initialize: {where}: {error}"
+        if error.ranks:
+            raise ProcessFailureError(text, error.ranks) from None
+        raise RuntimeError(text) from None
     except TimeoutError:
         channel.close()
         raise TimeoutError(
@@ -427,7 +437,7 @@ def _at_exit() -> None:
         before(kind, error, trace)
         if sys.flags.interactive or hasattr(sys, "ps1"):
             return  # of a line that somebody has typed, who may type another
-        failure.append(f"{kind.__name__}: {error}".removesuffix(": "))
+        failure.append(in_a_line(f"{kind.__name__}: {error}".removesuffix(": ")))
         _announce(failure[0], trace, _is_consequence(error))
 
     sys.excepthook = note
@@ -435,8 +445,13 @@ def _at_exit() -> None:
     @atexit.register
     def end() -> None:
         state, _State.here = _State.here, None
-        if state is not None:
+        if state is None:
+            return
+        try:
             _leave(state, bool(failure), for_good=True)
+        except Exception as error:  # Python would print it, and the status would be 0
+            why = f"the check at its end failed: {type(error).__name__}: {error}"
+            state.watch.end_process(why)
 
 
 def _is_consequence(error: BaseException | None) -> bool:
@@ -453,11 +468,7 @@ def _finish_launches(seconds: float) -> tuple[bool, ProcessFailureError | None]:
     of another process.
     """
     found: list[BaseException | None] = []
-    thread = threading.Thread(
-        target=lambda: found.append(CPU_WINDOW.drain()), name="shardwise-drain", daemon=True
-    )
-    thread.start()
-    thread.join(seconds)
+    threads.start(lambda: found.append(CPU_WINDOW.drain()), "drain").join(seconds)
     error = found[0] if found else None
     return bool(found), error if isinstance(error, ProcessFailureError) else None
 

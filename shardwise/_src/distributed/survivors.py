@@ -17,7 +17,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,7 +30,7 @@ from shardwise._src.base.lazy import public
 from shardwise._src.distributed.recorder import record_of
 from shardwise._src.distributed.salvage import is_spread, parts_for, spans_of, what_is_wrong, words
 from shardwise._src.distributed.start import here
-from shardwise._src.runtime import backend, processes
+from shardwise._src.runtime import backend, processes, threads
 from shardwise._src.runtime.in_flight import CPU_WINDOW
 from shardwise._src.tree.functions import flatten_with_path
 from shardwise._src.tree.registration import keystr
@@ -89,12 +88,7 @@ _lost = _Lost()
 def _end_programs() -> None:
     """Waits for programs in flight, of which some can only fail."""
     for _ in range(2):
-        thread = threading.Thread(
-            target=CPU_WINDOW.drain, name="shardwise-drain", daemon=True
-        )
-        thread.start()
-        thread.join(DRAIN)
-        if not thread.is_alive():
+        if threads.start(CPU_WINDOW.drain, "drain").join(DRAIN):
             return
         processes.break_connections()
     raise RuntimeError("survivors: programs that wait for lost processes do not end.")

@@ -25,12 +25,14 @@ from shardwise._src.base.errors import ProcessFailureError
 from shardwise._src.distributed.board import board
 from shardwise._src.distributed.channel import Channel
 from shardwise._src.distributed.differences import program_text, program_types
-from shardwise._src.distributed.known import Failure, Launches, Meeting, Wait, checksum
+from shardwise._src.distributed.known import Failure, Launches, Meeting, Wait
+from shardwise._src.distributed.put_values import Values, value_of
 from shardwise._src.distributed.recorder import Recorder, record_of
 from shardwise._src.distributed.settling import answer
 from shardwise._src.distributed.speech import flush, say
 from shardwise._src.distributed.stacks import THREAD, stacks, user_line
 from shardwise._src.messages.source import Site, describe, user_site
+from shardwise._src.runtime import threads
 from shardwise._src.runtime.callbacks import CallbackError
 from shardwise._src.runtime.processes import RuntimeFailure, break_connections, is_about_peers
 
@@ -72,6 +74,7 @@ class Watch:
         self._sets: dict[tuple[int, ...], Launches] = {}
         self._order = threading.RLock()  # of launches
         self._turn = 0  # launches of all sets
+        self._values = Values()  # that this process has put
         self._waits: dict[int, Wait] = {}  # by thread
         self._meetings: dict[tuple[str, int], Meeting] = {}
         self._censuses: dict[str, int] = {}  # how many there were, by set
@@ -106,6 +109,8 @@ class Watch:
             turn = self._turn = self._turn + 1
             if here.values:  # that processes put since the last launch
                 digest, here.values = f"{digest}:{here.values:x}", 0
+                self._values.add(self._key(span), count, here.put)
+                here.put = []
             here.recent.append((count, digest, module.name, turn))
             if count % MARK == 0:
                 here.recent.append((-count, str(here.order), module.name, turn))
@@ -128,7 +133,9 @@ class Watch:
         if self.compare:
             with self._order:
                 here = self._set(span)
-                here.values = checksum(value, here.values)
+                put = value_of(value, user_site(OWN_FRAMES))
+                here.values = put.checksum(here.values)
+                here.put.append(put)
 
     def _first_launch(self, span: tuple[int, ...], here: Launches, module: Any) -> int:
         """Compares a program with what the other processes launch; gives its number."""
@@ -374,7 +381,7 @@ class Watch:
         self._dismissed.set()
 
     def _on_leaving(self, message: dict[str, Any]) -> None:
-        threading.Thread(target=answer, args=(self, message), name=THREAD, daemon=True).start()
+        threads.start(functools.partial(answer, self, message), "watch")  # as `THREAD`
 
     def launched(self) -> dict[str, int]:
         """How many launches there were, by set."""
@@ -426,6 +433,11 @@ class Watch:
         if message.get("error"):
             raise RuntimeError(f"XLA's coordination service does not start: {message['error']}")
         return message["port"]
+
+    def _on_values(self, message: dict[str, Any]) -> None:
+        key, number, place = message["set"], message["number"], message["place"]
+        answer = self._values.answer(key, number, place)
+        self._channel.send({"op": "values", "set": key, "number": number, **answer})
 
     def _on_report(self, message: dict[str, Any]) -> None:
         self.recorder.note("report", message["text"].partition("\n")[0])

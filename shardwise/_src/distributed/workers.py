@@ -180,8 +180,10 @@ class Crew:
         if worker.process.returncode == 0:
             return None
         worker.err.drain(LAST_WORDS)
-        about = f"process {rank} (host {socket.gethostname()}, pid {worker.process.pid})"
-        return report(rank, about, worker.process.returncode, tuple(worker.err.tail))
+        return report(rank, self.name(rank), worker.process.returncode, tuple(worker.err.tail))
+
+    def name(self, rank: int) -> str:
+        return f"process {rank} (host {socket.gethostname()}, pid {self.workers[rank].process.pid})"
 
     def stop(self, number: int, urgent: Callable[[], bool], keep: Sequence[int] = ()) -> None:
         """Ends what runs: by a signal first; after the plan's grace, or if urgent, by force.

@@ -39,8 +39,7 @@ def copied(x: Array) -> Array:
 
 
 def _reduced(x: Array) -> tuple[Any, ...]:
-    readable = x.is_fully_addressable or x.is_fully_replicated
-    if not (readable and x.sharding.has_addressable_devices):
+    if not (x.sharding.has_addressable_devices and x.sharding.is_held_here(x.shape)):
         raise TypeError(
             f"cannot pickle an array of type {x.aval.str_short(True)} that spans devices of other "
             "processes: a pickle holds a value, and this process has a part. Pickle the data of "

@@ -5,11 +5,11 @@ takes nothing down with it that the others need in order to say who it was. It h
 coordination service, through which XLA's own transports (Gloo, NCCL) find their peers, and the
 `switchboard`, which knows who is alive.
 
-The first line of the standard input says what to do, and its end that the parent is gone: the
-coordinator ends with the last connection then. So it does after SIGTERM, since XLA's client aborts
-each process that is still there and may be about to save what it has. The coordinator has to be
-there in a moment, so of shardwise only what it needs is imported, and jaxlib while processes arrive
-already.
+The first line of the standard input says what to do, later ones name processes that have ended with
+status 0, and its end means that the parent is gone: the coordinator ends with the last connection
+then. So it does after SIGTERM, since XLA's client aborts each process that is still there and may
+be about to save what it has. The coordinator has to be there in a moment, so of shardwise only what
+it needs is imported, and jaxlib while processes arrive already.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ process has several clients, each of which takes itself for a process.
 from __future__ import annotations
 
 import os
-import socket
 import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,8 @@ import numpy as np
 from jaxlib import _jax
 from jaxlib import utils as _utils
 from jaxlib import xla_client as xc
+
+from shardwise._src.runtime import transports
 
 PER_CLIENT = 2048  # devices
 START = 60  # seconds in which all clients of a process have met
@@ -64,10 +65,10 @@ def _clients(count: int) -> list[Any]:
     if count <= PER_CLIENT:
         return [xc.make_cpu_client(asynchronous=True, num_devices=count)]
     nodes = -(-count // PER_CLIENT)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    service = _jax.get_distributed_runtime_service(address, nodes)
+    before = transports.listening_ports()
+    service = _jax.get_distributed_runtime_service("127.0.0.1:0", nodes)
+    (port,) = transports.listening_ports() - before
+    address = f"127.0.0.1:{port}"
     made: list[Any] = [None] * nodes
 
     def make(node: int) -> None:

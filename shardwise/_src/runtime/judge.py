@@ -12,6 +12,7 @@ import functools
 import time
 
 from shardwise._src.runtime import orders
+from shardwise._src.runtime.differing import ANSWERED_WITHIN, Difference
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ class Judge:
         self.stalls: dict[int, Stall] = {}
         self.told: set[tuple[Any, ...]] = set()  # what was reported once
         self.next_stall = 0
+        self.differences: dict[str, Difference] = {}  # that processes are asked about, by set
 
     def send(self, peer: Peer, message: dict[str, Any]) -> None:
         raise NotImplementedError
@@ -119,6 +121,7 @@ class Judge:
         for number, stall in list(self.stalls.items()):
             self._mind_stall(number, stall, now)
         self._mind_broken(now)
+        self._mind_differences(now)
 
     def _mind_silence(self, peer: Peer, silent: float) -> None:
         if not peer.gone and silent > self.asked["heartbeat"]:
@@ -173,20 +176,45 @@ class Judge:
         self._fail(ranks_of(key), "differ", [a, b], text)
 
     def values_differ(self, key: str, a: int, b: int, name: str, number: int) -> None:
-        """Tells of two processes that put different values of the host before a launch."""
+        """Asks two processes that put different values of the host before a launch for these."""
         if (key, "differ") in self.told:
             return
         self.told.add((key, "differ"))
+        names = {rank: self.peers[rank].name for rank in (a, b)}
+        self.differences[key] = Difference(key, number, name, names)
+        self._ask_values(self.differences[key])
+
+    def _ask_values(self, difference: Difference) -> None:
+        for rank in difference.ranks:
+            self.send(self.peers[rank], difference.question())
+
+    def _on_values(self, peer: Peer, message: dict[str, Any]) -> None:
+        difference = self.differences.get(message["set"])
+        if difference is None or peer.rank not in difference.names:
+            return  # it comes late
+        what = difference.answer(peer.rank, message)
+        if what is not None:
+            self._tell_difference(difference, what)
+        elif difference.is_to_be_asked:
+            self._ask_values(difference)
+
+    def _mind_differences(self, now: float) -> None:
+        for difference in list(self.differences.values()):
+            if now - difference.begin > ANSWERED_WITHIN:
+                self._tell_difference(difference, difference.unknown())
+
+    def _tell_difference(self, difference: Difference, what: str) -> None:
+        del self.differences[difference.key]
         text = (
-            f"the processes put different values before program {name!r} (launch {number}): "
-            f"{self.peers[a].name} others than {self.peers[b].name}. A value of the host is one "
+            f"the processes put different values before program {difference.program!r} (launch "
+            f"{difference.number}): {what}. A value of the host is one "
             "for all processes: look for random numbers without a seed, an index or a file by "
             "process_index(), a value that one puts alone. "
             "`shardwise.experimental.multihost_utils.broadcast_one_to_all` gives "
             "all the value of one, `shardwise.make_array_from_process_local_data` makes an array "
-            "of the parts that each has, and the option `check_replicas` shows the line."
+            "of the parts that each has, and the option `check_replicas` raises at the line."
         )
-        self._fail(ranks_of(key), "differ", sorted((a, b)), text)
+        self._fail(ranks_of(difference.key), "differ", difference.ranks, text)
 
     def _mind_passed(self, key: str, ranks: Sequence[int]) -> None:
         """Fails a meeting that one of some cannot come to: it has launched something since."""

@@ -18,9 +18,9 @@ import gc
 import math
 import mmap
 import os
-import threading
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from jaxlib import _jax
 from numpy.typing import NDArray
 
 from shardwise._src.base.progress import progress
+from shardwise._src.runtime import threads
 
 _ALIGNMENT = 64  # bytes; the runtime copies what is less aligned
 _PAGE = mmap.PAGESIZE  # at multiples of which disks write into memory by themselves
@@ -136,15 +137,11 @@ def copy_all(pairs: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> None:
     work = deque([chunk for to, source in pairs for chunk in _chunks(to, source)])
     failures: list[BaseException] = []
     with progress("copying", total) as bar:
-        threads = [
-            threading.Thread(target=_copy_chunks, args=(work, failures, bar))
-            for _ in range(count - 1)
-        ]
-        for thread in threads:
-            thread.start()
-        _copy_chunks(work, failures, bar)
-        for thread in threads:
-            thread.join()
+        copy = partial(_copy_chunks, work, failures, bar)
+        tasks = [threads.start(copy, "copy", daemon=False) for _ in range(count - 1)]
+        copy()
+        for task in tasks:
+            task.join()
     if failures:
         raise failures[0]
 

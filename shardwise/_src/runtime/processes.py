@@ -261,6 +261,14 @@ class Coordinator:
     def pid(self) -> int:
         return self._process.pid
 
+    def exited(self, rank: int, name: str) -> None:
+        """Notifies it of a process that ended with status 0: others must not wait for it."""
+        line = json.dumps({"rank": rank, "name": name}).encode() + b"\n"
+        assert self._process.stdin is not None
+        with suppress(OSError):  # the coordinator has ended, as all processes hear
+            self._process.stdin.write(line)
+            self._process.stdin.flush()
+
     def stop(self) -> None:
         """Ends it at once; no process needs it any more."""
         self._process.kill()
@@ -271,7 +279,8 @@ class Coordinator:
         """Lets it end with the last connection of a process."""
         stdin = self._process.stdin
         if stdin is not None and not stdin.closed:
-            stdin.close()
+            with suppress(OSError):  # it has ended, with something unread
+                stdin.close()
 
 
 # ------------------------------------------------------------------------------- XLA's client

@@ -9,26 +9,28 @@ is imported, and of that little: all processes wait until the coordinator is the
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import selectors
 import socket
 import sys
 import time
+from contextlib import suppress
 
+from shardwise._src.runtime.arrival import ALONE, Arrival
 from shardwise._src.runtime.certificates import is_of
-from shardwise._src.runtime.judge import Judge, Meeting, Peer, counted, ranks_of
+from shardwise._src.runtime.judge import ENDED, Meeting, Peer, ranks_of
 from shardwise._src.runtime.leaves import Leaves
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
 LINE = 1 << 22  # bytes of a message at most
 FIRST_LINE = 1 << 12  # of one with which a process joins
-ALONE = 0.05  # seconds after which XLA's service is started, if not all processes are here by then
 STRANGER = 20.0  # seconds in which who connects must join
 WINDOW = 4096  # launches that are remembered of each set of processes
 ORDER = 128  # of each process: more than it can have in flight
@@ -36,20 +38,38 @@ TICK = 0.25  # seconds
 PAUSED = 2.0  # seconds after which this process was not just busy
 
 
+OPS = (  # what processes send
+    "join", "beat", "era", "broken", "meet", "withdraw", "census", "leave", "settled", "stacks",
+    "values",
+)
+# What comes of messages that are none: of infinite numbers and deeply nested lists, too.
+NONSENSE = (
+    ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError,
+)
+
+
+@functools.lru_cache(256)
+def _members(text: str, count: int) -> frozenset[int]:
+    ranks = ranks_of(text)
+    if list(ranks) != sorted({*ranks}) or not (ranks[0] >= 0 and ranks[-1] < count):
+        raise ValueError("not a set of the processes")
+    return frozenset(ranks)
+
+
+def _print(text: str) -> None:
+    with suppress(OSError, ValueError):  # nobody reads it
+        print(f"shardwise: {text}", file=sys.stderr, flush=True)
+
+
 def encoded(message: dict[str, Any]) -> bytes:
     return json.dumps(message).encode() + b"\n"
 
 
-def _nothing() -> None:
-    """Starts no service."""
-
-
-class Switchboard(Judge):
+class Switchboard(Arrival):
     """The connections of all processes, and what they wait for."""
 
     def __init__(self, asked: dict[str, Any], listener: Any, tls: ssl.SSLContext | None):
         super().__init__(asked)
-        self.count: int = asked["count"]
         self.selector = selectors.DefaultSelector()
         self.listener = listener
         self.listener.setblocking(False)
@@ -62,17 +82,10 @@ class Switchboard(Judge):
             import ssl
 
             self.later += (ssl.SSLWantReadError, ssl.SSLWantWriteError)
-        self.strangers: set[Peer] = set()
-        self.service: Any = None  # XLA's, once it is there, or the error
-        self.start_service: Callable[[], None] = _nothing
-        self.service_port = 0
-        self.started = False
-        self.refusal = ""
-        self.turned_away: list[str] = []  # who could not join, and why
+        self.cannot_accept = False  # which has been reported
         self.orphaned = False
-        self.begin = self.empty_since = time.monotonic()
-        self.first_arrival = 0.0
-        self.impatient: dict[int, str] = {}  # those that came, and did not wait for all
+        self._from_parent = b""  # the beginning of a line
+        self.empty_since = time.monotonic()
         self.censuses: dict[tuple[str, int], Meeting] = {}
         self.leaves = Leaves()
 
@@ -118,7 +131,13 @@ class Switchboard(Judge):
         self.orphaned = True
 
     def _read_parent(self, stream: Any) -> None:
-        if not os.read(stream.fileno(), 1 << 12):
+        data = os.read(stream.fileno(), 1 << 12)
+        *lines, self._from_parent = (self._from_parent + data).split(b"\n")
+        for line in lines:
+            message = json.loads(line)
+            self.exited[message["rank"]] = message["name"]
+        self._mind_exited()
+        if not data:
             self.selector.unregister(stream)
             self.orphaned = True
             nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -128,12 +147,25 @@ class Switchboard(Judge):
     def _accept(self) -> None:
         try:
             sock, _ = self.listener.accept()
-        except OSError:
+        except (BlockingIOError, ConnectionAbortedError):
+            return  # whoever came has gone
+        except OSError as error:  # as of too many open files
+            self.selector.unregister(self.listener)  # until the next tick
+            if not self.cannot_accept:
+                self.cannot_accept = True
+                _print(
+                    f"the coordinator cannot accept a connection: {error.strerror}. It tries "
+                    "again; processes wait for that."
+                )
             return
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if self.tls is not None:
-            sock = self.tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self.tls is not None:
+                sock = self.tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+        except OSError:  # it is gone, or does not speak TLS
+            sock.close()
+            return
         peer = Peer(sock, self.tls is None)
         self.strangers.add(peer)
         self.selector.register(sock, selectors.EVENT_READ, peer)
@@ -152,8 +184,10 @@ class Switchboard(Judge):
                 self._flush(peer)
         except self.later:
             return
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            self._closed(peer)  # what it sent is not one of our messages, or it is gone
+        except OSError:
+            self._closed(peer)
+        except NONSENSE:
+            self._closed(peer, "it sent what is not a message of a process")
 
     def _receive(self, peer: Peer) -> None:
         data = peer.sock.recv(1 << 16)
@@ -168,10 +202,10 @@ class Switchboard(Judge):
             raise ValueError("a message without end")
         for line in lines:
             message = json.loads(line)
-            handler = getattr(self, f"_on_{message.get('op')}", None)
-            if handler is None or (peer.rank < 0 and message["op"] != "join"):
+            op = message["op"]
+            if op not in OPS or (op != "join" and not (self.started and peer.rank >= 0)):
                 raise ValueError("not one of ours")
-            handler(peer, message)
+            getattr(self, f"_on_{op}")(peer, message)
             if peer.sock is None:
                 return
 
@@ -200,7 +234,10 @@ class Switchboard(Judge):
                 peer.asked = more
                 self.selector.modify(peer.sock, selectors.EVENT_READ | more, peer)
 
-    def _closed(self, peer: Peer) -> None:
+    def _closed(
+        self, peer: Peer,
+        how: str = "its connection closed: it was killed or crashed, or its machine went down",
+    ) -> None:
         if peer.sock is None:
             return
         self.selector.unregister(peer.sock)
@@ -212,79 +249,9 @@ class Switchboard(Judge):
         if not self.started:
             del self.peers[peer.rank]  # it may come again
         elif not peer.gone:
-            self._lost(
-                peer, "its connection closed: it was killed or crashed, or its machine went down"
-            )
+            self._lost(peer, how)
 
-    # ------------------------------------------------------------------ the start
-
-    def _on_join(self, peer: Peer, message: dict[str, Any]) -> None:
-        rank, count = int(message["rank"]), message["count"]
-        peer.left, peer.timeout = float(message["left"]), float(message["timeout"])
-        if peer.rank >= 0:
-            raise ValueError("it has joined already")
-        peer.about = {k: str(message[k])[:200] for k in ("host", "pid", "versions")}
-        peer.about["address"] = peer.sock.getpeername()[0].removeprefix("::ffff:")
-        peer.rank = rank
-        other = self.peers.get(rank)
-        if count != self.count:
-            why = f"it says that there are {count} processes; the coordinator expects {self.count}"
-        elif not 0 <= rank < self.count:
-            why = f"its process_id must be from 0 to {self.count - 1}"
-        elif other is not None:
-            why = (
-                f"{other.name} has joined as process {rank} already. What a process starts "
-                "inherits its variables: for a program of its own, unset "
-                "SHARDWISE_COORDINATOR_ADDRESS"
-            )
-        elif self.started:
-            why = "the program has started without it"
-        elif self.refusal:
-            why = f"the others have given up: {self.refusal.removesuffix('.')}"
-        elif odd := self._of_other_versions(peer):
-            why = (
-                f"it runs {peer.about['versions']}, but {odd[0].name} {odd[0].about['versions']}: "
-                "all processes must run the same"
-            )
-        else:
-            self.strangers.discard(peer)
-            self.first_arrival = self.first_arrival or time.monotonic()
-            self.peers[rank] = peer
-            self._start()
-            return
-        why = f"{peer.name} cannot join: {why}."
-        self.turned_away = [*self.turned_away[-3:], why]
-        self._turn_away(peer, why)
-
-    def _turn_away(self, peer: Peer, why: str) -> None:
-        peer.rank = -1  # it is a stranger
-        self.strangers.add(peer)
-        self.send(peer, {"op": "refused", "why": why})
-
-    def _of_other_versions(self, peer: Peer) -> list[Peer]:
-        return [p for p in self.peers.values() if p.about["versions"] != peer.about["versions"]]
-
-    def _start(self) -> None:
-        """Lets all go on, once they are here. XLA's service may follow."""
-        if self.started or self.refusal or len(self.peers) < self.count:
-            return
-        if isinstance(self.service, BaseException):
-            self._refuse(f"XLA's coordination service does not start: {self.service}")
-            return
-        self.started = True
-        self._start_service()
-        members = [self.peers[r].about for r in range(self.count)]
-        for peer in self.peers.values():
-            peer.seen = time.monotonic()
-            self.send(peer, {
-                "op": "go", "port": self.service_port, "members": members,
-                "heartbeat": self.asked["heartbeat"],
-            })
-
-    def _start_service(self) -> None:
-        """Has XLA's service start, in a thread: that takes a moment, in which all else is slow."""
-        start, self.start_service = self.start_service, _nothing
-        start()
+    # ------------------------------------------------------------------ XLA's service
 
     def service_is(self, service: Any, port: int) -> None:
         """Takes XLA's service, or the error that it does not start with; from another thread."""
@@ -300,20 +267,16 @@ class Switchboard(Judge):
                 self.send(peer, {"op": "service", **about})
         self._start()
 
-    def _refuse(self, why: str) -> None:
-        self.refusal = why
-        for peer in list(self.peers.values()):
-            self.send(peer, {"op": "refused", "why": why})
-
     # ------------------------------------------------------------------ while it runs
 
     def _on_beat(self, peer: Peer, message: dict[str, Any]) -> None:
         peer.line = str(message["line"])[:500] or peer.line
-        peer.waiting, peer.since = str(message["waiting"])[:500], message["since"]
-        peer.kind = message["kind"]
-        for text, (number, recent) in message["sets"].items():
-            key = sys.intern(text)  # it is long where there are many processes
-            peer.launched[key] = number
+        peer.waiting, peer.since = str(message["waiting"])[:500], float(message["since"])
+        peer.kind = str(message["kind"])
+        for text, (number, rows) in message["sets"].items():
+            key = self._key(peer, text)
+            recent = [(int(i), str(digest), str(name), int(turn)) for i, digest, name, turn in rows]
+            peer.launched[key] = int(number)
             seen = self.launches.setdefault(key, {})
             peer.order.update({turn: (key, i, name) for i, _, name, turn in recent if i > 0})
             for i, digest, name, _ in recent:
@@ -336,14 +299,25 @@ class Switchboard(Judge):
             peer.answered = now
             self.send(peer, {"op": "heard"})
 
+    def _key(self, peer: Peer, text: Any) -> str:
+        """The key of a set of processes that a process is one of.
+
+        Raises:
+          ValueError: it is not.
+        """
+        if peer.rank not in _members(text, self.count):
+            raise ValueError("not a set of this process")
+        return sys.intern(text)  # it is long where there are many processes
+
     def _on_era(self, peer: Peer, message: dict[str, Any]) -> None:
         """The program goes on after a failure: what was before it does not count any more."""
+        era = str(message["era"])
         peer.launched.clear()
         peer.order.clear()
         peer.told = False
-        for key in [k for k in self.meetings if not k[0].endswith(message["era"])]:
+        for key in [k for k in self.meetings if not k[0].endswith(era)]:
             del self.meetings[key]
-        for key in [k for k in self.launches if not k.endswith(message["era"])]:
+        for key in [k for k in self.launches if not k.endswith(era)]:
             del self.launches[key]
 
     def _on_broken(self, peer: Peer, message: dict[str, Any]) -> None:
@@ -351,15 +325,17 @@ class Switchboard(Judge):
         self.broken.append((peer, str(message["text"]), time.monotonic()))
 
     def _on_meet(self, peer: Peer, message: dict[str, Any]) -> None:
-        key, number = message["set"], message["k"]
+        key, number = self._key(peer, message["set"]), int(message["k"])
+        value, doing, payload = [str(message[name]) for name in ("value", "doing", "payload")]
+        about, after = str(message["about"])[:500], int(message["after"])
         meeting = self.meetings.setdefault((key, number), Meeting())
-        meeting.values[peer.rank] = message["value"]
-        meeting.doing[peer.rank] = message["doing"]
-        meeting.payloads[peer.rank] = message["payload"]
-        meeting.about[peer.rank] = str(message["about"])[:500]
-        meeting.after[peer.rank] = message["after"]
+        meeting.values[peer.rank] = value
+        meeting.doing[peer.rank] = doing
+        meeting.payloads[peer.rank] = payload
+        meeting.about[peer.rank] = about
+        meeting.after[peer.rank] = after
         first = next(iter(meeting.values))
-        if meeting.values[first] != message["value"]:
+        if meeting.values[first] != value:
             self._differ_in(key, meeting, (first, peer.rank))
             return
         ranks = ranks_of(key)
@@ -394,8 +370,11 @@ class Switchboard(Judge):
         self.send(peer, {"op": "withdrawn", "set": key, "k": number, "text": late})
 
     def _on_census(self, peer: Peer, message: dict[str, Any]) -> None:
-        meeting = self.censuses.setdefault((message["set"], message["k"]), Meeting())
-        meeting.values[peer.rank], meeting.doing[peer.rank] = "", message["doing"]
+        key, number, doing = str(message["set"]), int(message["k"]), str(message["doing"])
+        _, ranks = key.split(" ")
+        self._key(peer, ranks)
+        meeting = self.censuses.setdefault((key, number), Meeting())
+        meeting.values[peer.rank], meeting.doing[peer.rank] = "", doing
         self._mind_censuses()
 
     def _mind_censuses(self) -> None:
@@ -416,16 +395,19 @@ class Switchboard(Judge):
         if message["how"] == "failed":
             self._lost(peer, f"it failed with {message['text']}")
             return
+        if message["how"] not in ENDED:
+            raise ValueError("an unknown way to end")
+        limit = float(message.get("limit", 0.0))
         peer.gone = message["how"]  # "finished", or "followed": another's failure
         if peer.gone == "finished" and peer.launched:
-            peer.limit = float(message["limit"])
+            peer.limit = limit
             self.leaves.begin(peer.rank, peer.launched, time.monotonic())
             self._mind_leaves()
         else:
             self.send(peer, {"op": "bye"})
 
     def _on_settled(self, peer: Peer, message: dict[str, Any]) -> None:
-        self.leaves.answer(peer.rank, message["number"])
+        self.leaves.answer(peer.rank, int(message["number"]))
         self._mind_leaves()
 
     def _mind_leaves(self) -> None:
@@ -433,7 +415,7 @@ class Switchboard(Judge):
         alive = [rank for rank, peer in self.peers.items() if not peer.gone]
         for rank, question in list(self.leaves.questions(alive)):
             self.send(self.peers[rank], question)
-        for rank in self.leaves.dismissed(alive):
+        for rank in () if self.differences else self.leaves.dismissed(alive):
             self.send(self.peers[rank], {"op": "bye"})
         now, patience = time.monotonic(), self.asked["patience"]
         for rank, waited, behind in self.leaves.late(alive, now, patience):
@@ -455,6 +437,8 @@ class Switchboard(Judge):
         now = time.monotonic()
         for peer in [p for p in self.strangers if now - p.begin > STRANGER]:
             self._closed(peer)
+        if self.listener not in self.selector.get_map():
+            self.selector.register(self.listener, selectors.EVENT_READ, None)
         if self.started:
             self._mind_censuses()
             if self.leaves.waiting:  # for one that is lost, maybe
@@ -462,29 +446,3 @@ class Switchboard(Judge):
             self.mind(now)
         else:
             self._mind_arrival(now)
-
-    def _mind_arrival(self, now: float) -> None:
-        self._start()
-        if now - self.begin > ALONE:
-            self._start_service()
-        if self.started or self.refusal:
-            return
-        if self.first_arrival and now - self.first_arrival > self.asked["arrival"]:
-            self._refuse(self._who_is_missing(self.asked["arrival"]))
-            return
-        for peer in [p for p in self.peers.values() if now - p.begin > p.left + 1]:
-            why = self._who_is_missing(peer.timeout)
-            self.impatient[peer.rank] = peer.name
-            del self.peers[peer.rank]  # the others may still wait
-            self._turn_away(peer, why)
-
-    def _who_is_missing(self, seconds: float) -> str:
-        came = {**self.impatient, **{rank: peer.name for rank, peer in self.peers.items()}}
-        known = came if len(came) < self.count else self.peers
-        missing = [r for r in range(self.count) if r not in known]
-        here = ", ".join(name for _, name in sorted(came.items())[:16])
-        return (
-            f"{counted(missing)} of {self.count} did not arrive within {seconds:.0f} s "
-            f"(`initialization_timeout`). Here are: {here}."
-            + "".join([f" But {why}" for why in self.turned_away])
-        )

@@ -9,7 +9,6 @@ Each process writes and reads what its own devices hold, and of replicas the fir
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import importlib
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
@@ -23,6 +22,7 @@ from shardwise._src.api.placement import process_count, process_index
 from shardwise._src.api.shapes import ShapeDtypeStruct
 from shardwise._src.arrays.array import Array
 from shardwise._src.messages.words import shown
+from shardwise._src.runtime.threads import result_of
 from shardwise._src.saving.specs import Spec, has_metadata, metadata
 from shardwise._src.types.dtypes import canonicalize
 from shardwise._src.types.extended import ExtendedDType
@@ -110,8 +110,7 @@ def run(task: Coroutine[Any, Any, Any]) -> Any:
     except RuntimeError:
         _run_alone(kept())
         return results[0]
-    with concurrent.futures.ThreadPoolExecutor(1) as other:
-        other.submit(_run_alone, kept()).result()
+    result_of(lambda: _run_alone(kept()), "loop")
     return results[0]
 
 

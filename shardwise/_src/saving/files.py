@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from shardwise._src.runtime import threads
 from shardwise._src.runtime.forks import forgotten_by_fork
 
 CHECKSUM = 4  # bytes behind those of a chunk
@@ -68,10 +69,7 @@ class LengthError(ValueError):
 
 async def in_thread(call: Callable[..., T], *args: Any) -> T:
     """The result of a call in one of the threads for files; waits for it also when cancelled."""
-    try:
-        calling = _threads().submit(call, *args)
-    except RuntimeError:  # Python is ending, and lets threads be used no more: this one goes on
-        return call(*args)
+    calling = threads.submit(_threads(), call, *args)
     try:
         return await asyncio.wrap_future(calling)
     except asyncio.CancelledError:

@@ -17,6 +17,7 @@ import re
 import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from shardwise._src.arrays.array import Array
 from shardwise._src.messages.trees import paths_in
 from shardwise._src.messages.words import shown
 from shardwise._src.runtime.pytree import flatten
+from shardwise._src.runtime.threads import submit
 from shardwise._src.saving import specs
 from shardwise._src.saving.arrays import (
     LimitInFlightBytes,
@@ -106,7 +108,7 @@ def nonblocking_save(
     name = f"shardwise/save/{next(_numbers)}"
     leaves, tree = flatten(data)
     types = [ShapeDtypeStruct(x.shape, x.dtype) if _is_array(x) else x for x in leaves]
-    future = _threads.submit(_save, name, data, directory, overwrite, ts_specs)
+    future = submit(_threads, _save, name, data, directory, overwrite, ts_specs)
     return PyTreeFuture(future, tree.unflatten(types))
 
 
@@ -282,5 +284,6 @@ def nonblocking_load(
 ) -> PyTreeFuture:
     """`load` in a thread. Gives a future; its `pytree` has the types of what is read."""
     types = load_pytreedef(directory)
-    future = _threads.submit(load, directory, shardings, mask=mask, ts_specs=ts_specs)
+    read = partial(load, mask=mask, ts_specs=ts_specs)
+    future = submit(_threads, read, directory, shardings)
     return PyTreeFuture(future, types)

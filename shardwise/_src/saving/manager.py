@@ -11,16 +11,16 @@ from __future__ import annotations
 import abc
 import asyncio
 import itertools
-import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from shardwise._src.api.placement import process_index
 from shardwise._src.arrays.array import Array
 from shardwise._src.base.monitoring import record_event_duration_secs
 from shardwise._src.base.warn import warn
-from shardwise._src.runtime import processes
+from shardwise._src.runtime import processes, threads
 from shardwise._src.saving.arrays import async_serialize, run, run_deserialization
 from shardwise._src.saving.specs import Spec, serialization_spec
 
@@ -66,7 +66,7 @@ class AsyncManager:
 
     def __init__(self, timeout_secs: int = 300):
         self._timeout = timeout_secs
-        self._thread: threading.Thread | None = None
+        self._thread: threads.Task | None = None
         self._error: BaseException | None = None
         self._futures: Sequence[Any] = ()
 
@@ -84,8 +84,8 @@ class AsyncManager:
     def _start_async_commit(self, on_commit_callback: Callable[[], None] | None) -> None:
         name = f"shardwise/checkpoint/{next(_numbers)}"
         args = name, self._futures, on_commit_callback
-        self._thread = threading.Thread(target=self._commit, args=args)
-        self._thread.start()
+        work = partial(self._commit, *args)
+        self._thread = threads.start(work, "commit", daemon=False)
 
     def _commit(
         self, name: str, futures: Sequence[Any], then: Callable[[], None] | None

@@ -15,9 +15,9 @@ import atexit
 import hashlib
 import itertools
 import json
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from os import PathLike
 from typing import Any
 
@@ -28,6 +28,7 @@ from shardwise._src.base.progress import progress
 from shardwise._src.base.warn import warn
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.words import shown
+from shardwise._src.runtime.threads import start as start_thread
 from shardwise._src.saving import manifest
 from shardwise._src.saving.arrays import LimitInFlightBytes, run, tensorstore
 from shardwise._src.saving.chunks import IN_FLIGHT, metadata, write_part
@@ -109,8 +110,7 @@ class Saving:
     def __init__(self, job: Job):
         self._path, self._total, self._written = job.place.text, job.nbytes, 0
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, args=(job,), name="shardwise-save")
-        self._thread.start()
+        self._thread = start_thread(partial(self._run, job), "save", daemon=False)
 
     def _run(self, job: Job) -> None:
         try:

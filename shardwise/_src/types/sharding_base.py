@@ -261,6 +261,10 @@ class Sharding:
         """The indices that this process holds, each once, and positions that hold them."""
         return self._cached_distinct(tuple(global_shape))
 
+    def is_held_here(self, global_shape: Sequence[int]) -> bool:
+        """Whether the devices of this process hold every element of an array of this shape."""
+        return self.is_fully_addressable or self._cached_is_held_here(tuple(global_shape))
+
     def tile_assignment(self, ndim: int) -> NDArray[np.intp]:
         """The positions in `devices` that hold each tile, as a grid; replicas come last."""
         return self.tiling(ndim).tile_assignment()
@@ -334,6 +338,14 @@ class Sharding:
             return tuple(replica_ids(shape, self.tiling(len(shape))))
 
         return lru_cache(SHAPES_REMEMBERED)(ids)
+
+    @cached_property
+    def _cached_is_held_here(self) -> Callable[[Shape], bool]:
+        def is_held_here(shape: Shape) -> bool:
+            indices, _ = self.distinct(shape)
+            return len(indices) == self.replica_ids(shape).count(0)
+
+        return lru_cache(SHAPES_REMEMBERED)(is_held_here)
 
     @cached_property
     def _cached_distinct(self) -> Callable[[Shape], tuple[tuple[Index, ...], tuple[int, ...]]]:

@@ -1,0 +1,154 @@
+"""The beginning of a program at its coordinator (`switchboard`): who joins, and who does not.
+
+All processes come before any goes on, with numbers and versions that agree. Who does not come in
+time is named to those that wait, and so is a process that ended without having joined.
+"""
+
+from __future__ import annotations
+
+import time
+
+from shardwise._src.runtime.judge import Judge, Peer, counted
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+ALONE = 0.05  # seconds after which XLA's service is started, if not all processes are here by then
+
+
+def _nothing() -> None:
+    """Starts no service."""
+
+
+class Arrival(Judge):
+    """Lets the processes of a program start, once all of them are there."""
+
+    def __init__(self, asked: dict[str, Any]):
+        super().__init__(asked)
+        self.count: int = asked["count"]
+        self.strangers: set[Peer] = set()
+        self.service: Any = None  # XLA's, once it is there, or the error
+        self.start_service: Callable[[], None] = _nothing
+        self.service_port = 0
+        self.started = False
+        self.refusal = ""  # why all that come are turned away
+        self.absent: list[int] = []  # the processes that this is because of
+        self.exited: dict[int, str] = {}  # by rank: the names of processes that ended with status 0
+        self.turned_away: list[str] = []  # who could not join, and why
+        self.begin = time.monotonic()
+        self.first_arrival = 0.0
+        self.impatient: dict[int, str] = {}  # those that came, and did not wait for all
+
+    def _on_join(self, peer: Peer, message: dict[str, Any]) -> None:
+        rank, count = int(message["rank"]), message["count"]
+        peer.left, peer.timeout = float(message["left"]), float(message["timeout"])
+        if peer.rank >= 0:
+            raise ValueError("it has joined already")
+        peer.about = {k: str(message[k])[:200] for k in ("host", "pid", "versions")}
+        peer.about["address"] = peer.sock.getpeername()[0].removeprefix("::ffff:")
+        peer.rank = rank
+        other = self.peers.get(rank)
+        if count != self.count:
+            why = f"it says that there are {count} processes; the coordinator expects {self.count}"
+        elif not 0 <= rank < self.count:
+            why = f"its process_id must be from 0 to {self.count - 1}"
+        elif other is not None:
+            why = (
+                f"{other.name} has joined as process {rank} already. What a process starts "
+                "inherits its variables: for a program of its own, unset "
+                "SHARDWISE_COORDINATOR_ADDRESS"
+            )
+        elif self.started:
+            why = "the program has started without it"
+        elif self.refusal:
+            why = f"the others have given up: {self.refusal.removesuffix('.')}"
+        elif odd := self._of_other_versions(peer):
+            why = (
+                f"it runs {peer.about['versions']}, but {odd[0].name} {odd[0].about['versions']}: "
+                "all processes must run the same"
+            )
+        else:
+            self.strangers.discard(peer)
+            self.first_arrival = self.first_arrival or time.monotonic()
+            self.peers[rank] = peer
+            self._start()
+            self._mind_exited()
+            return
+        why = f"{peer.name} cannot join: {why}."
+        self.turned_away = [*self.turned_away[-3:], why]
+        self._turn_away(peer, why)
+
+    def _mind_exited(self) -> None:
+        """Has nobody wait for a process that ended with status 0 before it joined."""
+        gone = [rank for rank in sorted(self.exited) if rank not in self.peers]
+        if gone and self.peers and not self.started and not self.refusal:
+            names = ", ".join([self.exited[rank] for rank in gone[:16]])
+            self._refuse(
+                f"{names} exited with status 0 before {'they' if gone[1:] else 'it'} joined the "
+                "others. All processes of a launch must join: look for an early end of the "
+                "program, or an `if` on the process's number, before the first use of a device or "
+                "before `shardwise.distributed.initialize()`.", gone,
+            )
+
+    def _turn_away(self, peer: Peer, why: str) -> None:
+        peer.rank = -1  # it is a stranger
+        self.strangers.add(peer)
+        self.send(peer, {"op": "refused", "why": why, "ranks": self.absent})
+
+    def _of_other_versions(self, peer: Peer) -> list[Peer]:
+        return [p for p in self.peers.values() if p.about["versions"] != peer.about["versions"]]
+
+    def _start(self) -> None:
+        """Lets all go on, once they are here. XLA's service may follow."""
+        if self.started or self.refusal or len(self.peers) < self.count:
+            return
+        if isinstance(self.service, BaseException):
+            self._refuse(f"XLA's coordination service does not start: {self.service}")
+            return
+        self.started = True
+        self._start_service()
+        members = [self.peers[r].about for r in range(self.count)]
+        for peer in self.peers.values():
+            peer.seen = time.monotonic()
+            self.send(peer, {
+                "op": "go", "port": self.service_port, "members": members,
+                "heartbeat": self.asked["heartbeat"],
+            })
+
+    def _start_service(self) -> None:
+        """Has XLA's service start, in a thread: that takes a moment, in which all else is slow."""
+        start, self.start_service = self.start_service, _nothing
+        start()
+
+    def _refuse(self, why: str, absent: Sequence[int] = ()) -> None:
+        self.refusal, self.absent = why, list(absent)
+        for peer in list(self.peers.values()):
+            self.send(peer, {"op": "refused", "why": why, "ranks": self.absent})
+
+    def _mind_arrival(self, now: float) -> None:
+        self._start()
+        if now - self.begin > ALONE:
+            self._start_service()
+        if self.started or self.refusal:
+            return
+        if self.first_arrival and now - self.first_arrival > self.asked["arrival"]:
+            self._refuse(self._who_is_missing(self.asked["arrival"]))
+            return
+        for peer in [p for p in self.peers.values() if now - p.begin > p.left + 1]:
+            why = self._who_is_missing(peer.timeout)
+            self.impatient[peer.rank] = peer.name
+            del self.peers[peer.rank]  # the others may still wait
+            self._turn_away(peer, why)
+
+    def _who_is_missing(self, seconds: float) -> str:
+        came = {**self.impatient, **{rank: peer.name for rank, peer in self.peers.items()}}
+        known = came if len(came) < self.count else self.peers
+        missing = [r for r in range(self.count) if r not in known]
+        here = ", ".join(name for _, name in sorted(came.items())[:16])
+        return (
+            f"{counted(missing)} of {self.count} did not arrive within {seconds:.0f} s "
+            f"(`initialization_timeout`). Here are: {here}."
+            + "".join([f" But {why}" for why in self.turned_away])
+        )

@@ -1,0 +1,126 @@
+"""Threads that can also be started while Python ends.
+
+    task = start(work, "drain")
+    if not task.join(5.0):
+        ...                       # it goes on, as a daemon thread
+
+Python 3.12 starts no threads any more once the program has ended, before exit handlers run. There,
+work goes to one of a few threads that `reserve` has started before. Without these (a program in one
+process does not reserve any) `start` runs the work itself, and returns when it is done; so work
+that may last for ever needs a reserve.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from contextlib import suppress
+from importlib import import_module
+from typing import Any
+
+with suppress(RuntimeError):  # it cannot be imported any more once Python ends
+    import_module("concurrent.futures.thread")
+
+RESERVE = 4  # threads; at the end, two write, one waits for programs, one answers the coordinator
+
+
+class Task:
+    """Work that is under way in a thread."""
+
+    def __init__(self, work: Callable[[], object]):
+        self._work = work
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        try:
+            self._work()
+        finally:
+            self._ended.set()
+
+    def join(self, seconds: float | None = None) -> bool:
+        """Waits until the work is done, for some seconds at most; whether it is."""
+        return self._ended.wait(seconds)
+
+    def is_alive(self) -> bool:
+        return not self._ended.is_set()
+
+
+class _Reserve:
+    """Threads that wait for work."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        self._tasks: queue.SimpleQueue[Task] = queue.SimpleQueue()
+        self._count = 0
+
+    def fill(self, count: int) -> None:
+        for _ in range(self._count, count):
+            threading.Thread(
+                target=self._serve, args=(self._tasks,), name="shardwise-reserve", daemon=True
+            ).start()
+            self._count += 1
+
+    def take(self, task: Task) -> bool:
+        """Gives it to one of the threads, if there are any."""
+        if self._count:
+            self._tasks.put(task)
+        return self._count > 0
+
+    @staticmethod
+    def _serve(tasks: queue.SimpleQueue[Task]) -> None:
+        while True:
+            tasks.get().run()
+
+
+_reserve = _Reserve()
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_reserve.clear)
+
+
+def reserve() -> None:
+    """Starts the threads that do the work of the end, unless they are there.
+
+    Raises:
+      RuntimeError: Python starts no threads any more, or the system does not.
+    """
+    _reserve.fill(RESERVE)
+
+
+def start(work: Callable[[], object], name: str, *, daemon: bool = True) -> Task:
+    """Runs `work`, which raises nothing, in a thread `shardwise-NAME`."""
+    task = Task(work)
+    try:
+        threading.Thread(target=task.run, name=f"shardwise-{name}", daemon=daemon).start()
+    except RuntimeError:  # Python ends
+        if not _reserve.take(task):
+            task.run()
+    return task
+
+
+def result_of(work: Callable[[], Any], name: str) -> Any:
+    """What `work` gives or raises, in another thread."""
+    made: Future[Any] = Future()
+    start(lambda: _fill(made, work), name).join()
+    return made.result()
+
+
+def submit(executor: Executor, call: Callable[..., Any], *args: Any) -> Future[Any]:
+    """Has an executor make a call. While Python ends, these take none: it is made here."""
+    try:
+        return executor.submit(call, *args)
+    except RuntimeError:
+        made: Future[Any] = Future()
+        _fill(made, lambda: call(*args))
+        return made
+
+
+def _fill(future: Future[Any], work: Callable[[], Any]) -> None:
+    try:
+        future.set_result(work())
+    except BaseException as error:
+        future.set_exception(error)

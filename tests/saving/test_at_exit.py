@@ -1,0 +1,43 @@
+"""Checkpoints that are written by exit handlers, where Python starts no threads any more."""
+
+import subprocess
+import sys
+
+PROGRAM = """
+import asyncio, atexit, sys, threading
+import numpy as np
+import shardwise as sw
+from shardwise import checkpoints
+from shardwise.experimental.array_serialization import pytree_serialization
+
+folder = sys.argv[1]
+tree = {"w": sw.numpy.arange(8.0), "n": np.arange(3)}
+
+def refuse(thread):
+    raise RuntimeError("can't create new thread at interpreter shutdown")
+
+async def within():  # another event loop runs in this thread
+    checkpoints.save(folder + "/within", tree)
+    print(checkpoints.restore(folder + "/within")["n"].sum())
+
+@atexit.register
+def end():
+    if sys.version_info[:2] != (3, 12):  # which has no thread for it
+        asyncio.run(within())
+    threading.Thread.start = refuse
+    checkpoints.save(folder + "/one", tree)
+    checkpoints.save_async(folder + "/two", tree).wait()
+    pytree_serialization.nonblocking_save(tree, folder + "/three").result()
+    for name in ("one", "two"):
+        print(checkpoints.restore(f"{folder}/{name}")["n"].tolist())
+    print(sorted(pytree_serialization.nonblocking_load(folder + "/three", None).pytree))
+"""
+
+
+def test_exit_handlers_save_and_restore(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    within = ["3"] * (sys.version_info[:2] != (3, 12))
+    assert done.stdout.splitlines() == within + ["[0, 1, 2]"] * 2 + ["['n', 'w']"]
