@@ -357,7 +357,12 @@ def block_until_ready(x: T) -> T:
         x.block_until_ready()  # pyright: ignore[reportAttributeAccessIssue] (its class is known)
         return x
     leaves = [a for a in flatten(x)[0] if a.__class__ is Array]
-    buffers.block_until_ready([a._live() for a in leaves])
+    try:
+        buffers.block_until_ready([a._live() for a in leaves])
+    except runtime.RuntimeFailure:
+        for a in leaves:
+            a.block_until_ready()  # the one that failed says so
+        raise
     return x
 
 

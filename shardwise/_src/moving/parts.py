@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.arrays.array import Array, wrap
+from shardwise._src.arrays.exhausted import naming
 from shardwise._src.arrays.signature import Signature, padding_value, signature
 from shardwise._src.core.ground import untraced
 from shardwise._src.core.infer import type_of
@@ -76,7 +77,8 @@ def put_together(
     none = np.empty((0,) * len(shape), dtype)
     count = len(distinct_parts(sharding, shape))
     apart = all(shape) and len(values) == len(devices) and count in (1, len(devices))
-    return transfer.put_parts(sig, [values.get(d, none) for d in devices], devices, apart)
+    with naming(sig):
+        return transfer.put_parts(sig, [values.get(d, none) for d in devices], devices, apart)
 
 
 def shards(
@@ -89,7 +91,8 @@ def shards(
     """
     sigs = [_shard_signature(shape, dtype, sharding, d) for d in devices]
     if part.__class__ is not Array:
-        raws = _from_host(np.asarray(part, dtype=sigs[0].physical.dtype), sigs)
+        with naming(signature(array_type(shape, dtype), sharding, True)):
+            raws = _from_host(np.asarray(part, dtype=sigs[0].physical.dtype), sigs)
     else:
         with untraced():
             if part.dtype != dtype:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.arrays.array import Array, Gone, wrap
+from shardwise._src.arrays.exhausted import is_exhausted, of_array
 from shardwise._src.arrays.interchange import is_narrow
 from shardwise._src.arrays.signature import Signature, kept_near, signature
 from shardwise._src.base.caches import exact, make_room
@@ -35,6 +36,7 @@ from shardwise._src.moving.ways import legs
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.sharding import reshard
 from shardwise._src.runtime import backend, buffers, processes
+from shardwise._src.runtime.backend import RuntimeFailure
 from shardwise._src.runtime.modules import LoadedModule
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dtypes import canonicalize, float0, too_large
@@ -78,6 +80,16 @@ def put_host(
         sig, indices, apart = _plan_of(t or type_of(value), sharding, committed)
     if indices is not None and not indices:
         return handle(sig)
+    try:
+        return _put_planned(value, sig, indices, apart, what)
+    except (MemoryError, RuntimeFailure) as error:
+        if is_exhausted(error):
+            raise of_array(sig, error) from None
+        raise
+
+
+def _put_planned(value: Any, sig: Signature, indices: Any, apart: bool, what: str) -> Array:
+    """See `put_host`. indices: of each device's part of the value; None: one device has all."""
     if indices is not None and value.__class__ is np.ndarray and is_large(sig):
         processes.note(sig.devices, value)
         return agreed(from_host(sig, value), what)

@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from shardwise._src.arrays.array import Array, Gone, new_array, wrap
+from shardwise._src.arrays.exhausted import is_exhausted
 from shardwise._src.arrays.signature import Signature
 from shardwise._src.base.config import debug_key_reuse, no_execution
 from shardwise._src.core.program import Program
 from shardwise._src.moving.transfer import move, moved_scalar
+from shardwise._src.running.exhausted import program_exhausted
 from shardwise._src.running.key_reuse import has_keys, key_checked
 from shardwise._src.running.watch import watched, watching
 from shardwise._src.runtime import buffers
@@ -261,6 +263,11 @@ class Executable(NamedTuple):
             raise RuntimeError(
                 f"{self.program.name}: an array that it closes over has been deleted or donated. "
                 "Pass the array as an argument."
+            ) from None
+        if is_exhausted(error):
+            sigs, devices = [a._sig for a in args], self.module.devices
+            raise program_exhausted(
+                self.program, sigs, self.names, devices, error, "run"
             ) from None
         told = explained(error)
         if told is error:

@@ -47,6 +47,8 @@ class _Block:
         self.__array_interface__ = self.memory.__array_interface__
 
     def __del__(self) -> None:
+        if not hasattr(self, "memory"):  # it could not be allocated
+            return
         _spare.append(self.memory)
         while sum([block.nbytes for block in list(_spare)]) > _SPARE:
             try:
