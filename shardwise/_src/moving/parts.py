@@ -21,6 +21,7 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.messages.words import counted
 from shardwise._src.moving import transfer
 from shardwise._src.moving.from_host import is_large
+from shardwise._src.moving.guarded import guarded
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.shape import pad
 from shardwise._src.runtime import buffers, memory
@@ -77,7 +78,7 @@ def put_together(
     none = np.empty((0,) * len(shape), dtype)
     count = len(distinct_parts(sharding, shape))
     apart = all(shape) and len(values) == len(devices) and count in (1, len(devices))
-    with naming(sig):
+    with naming(sig), guarded(sig):
         return transfer.put_parts(sig, [values.get(d, none) for d in devices], devices, apart)
 
 
@@ -91,7 +92,8 @@ def shards(
     """
     sigs = [_shard_signature(shape, dtype, sharding, d) for d in devices]
     if part.__class__ is not Array:
-        with naming(signature(array_type(shape, dtype), sharding, True)):
+        whole = signature(array_type(shape, dtype), sharding, True)
+        with naming(whole), guarded(whole):
             raws = _from_host(np.asarray(part, dtype=sigs[0].physical.dtype), sigs)
     else:
         with untraced():

@@ -30,6 +30,7 @@ from shardwise._src.moving.between_devices import by_pieces
 from shardwise._src.moving.between_processes import between_processes, handle
 from shardwise._src.moving.from_host import by_host, from_host, is_large
 from shardwise._src.moving.from_host import put_parts as put_parts
+from shardwise._src.moving.guarded import disallowed, is_disallowed
 from shardwise._src.moving.replicas import agreed
 from shardwise._src.moving.ways import aligned as aligned
 from shardwise._src.moving.ways import legs
@@ -85,6 +86,8 @@ def put_host(
     except (MemoryError, RuntimeFailure) as error:
         if is_exhausted(error):
             raise of_array(sig, error) from None
+        if is_disallowed(error):
+            raise disallowed(error, sig.type, None, sharding) from None
         raise
 
 
@@ -217,8 +220,13 @@ def move(x: Any, target: Any) -> Array:
     sig = x._sig
     if sig.sharding is target:
         return x._itself() if sig.committed else _relabelled(x, target)
-    for leg in legs(sig, target, x._is_on_cpu(), x.is_ready):
-        x = ACTS[leg.act](x, leg.to)
+    try:
+        for leg in legs(sig, target, x._is_on_cpu(), x.is_ready):
+            x = ACTS[leg.act](x, leg.to)
+    except RuntimeFailure as error:
+        if is_disallowed(error):
+            raise disallowed(error, sig.type, sig.sharding, target) from None
+        raise
     return x
 
 

@@ -21,8 +21,9 @@ def program_exhausted(
 
     names: of the arguments; doing: `compiled` or `run`.
     """
-    what = f"{program.name.lstrip('_')} could not be {doing}: out of memory.{_largest_value(program)}"
-    return out_of_memory(f"{what}{_largest_arguments(sigs, names)}", error, devices)
+    what = f"{program.name.lstrip('_')} could not be {doing}: out of memory."
+    rows = f"{_largest_value(program)}{_largest_arguments(sigs, names)}"
+    return out_of_memory(f"{what}{rows}", error, devices)
 
 
 def _largest_value(program: Program) -> str:
