@@ -44,7 +44,7 @@ AND = ", or say how the result is to be split: "
 MESSAGES = {
     "x @ y": (
         lambda m: m["A"] @ m["B"],
-        "matmul: [dot_general] operands f32[8@x,8], f32[8,8@x] would split dimensions 0 and 1 of "
+        "matmul: operands f32[8@x,8], f32[8,8@x] would split dimensions 0 and 1 of "
         "the result over one mesh axis, 'x'. Use `shardwise.sharding.reshard(y, P())`" + AND +
         "`shardwise.numpy.matmul(x, y, out_sharding=P(...))`.",
     ),
@@ -57,13 +57,13 @@ MESSAGES = {
     ),
     "einsum": (
         lambda m: jnp.einsum("ij,jk->ik", m["A"], m["B"]),
-        "einsum: [dot_general] operands f32[8@x,8], f32[8,8@x] would split dimensions 0 and 1 of "
+        "einsum: operands f32[8@x,8], f32[8,8@x] would split dimensions 0 and 1 of "
         "the result over one mesh axis, 'x'. Use `shardwise.sharding.reshard(operands[1], P())`" +
         AND + "`shardwise.numpy.einsum(subscripts, *operands, out_sharding=P(...))`.",
     ),
     "contracted dimensions": (
         lambda m: jnp.matmul(m["B"], m["C"]),
-        "matmul: [dot_general] operands f32[8,8@x], f32[8@y,8] disagree about the sharding of "
+        "matmul: operands f32[8,8@x], f32[8@y,8] disagree about the sharding of "
         "dimensions 1 and 0: ('x',) and ('y',). Use `shardwise.sharding.reshard(b, P())`" + AND +
         "`shardwise.numpy.matmul(a, b, out_sharding=P(...))`.",
     ),
@@ -75,13 +75,13 @@ MESSAGES = {
     ),
     "x.at[idx].set": (
         lambda m: m["v"].at[m["i"]].set(m["w"]),
-        ".at[...].set: [scatter] cannot split dimension 0 of i32[8@x,1], which is sharded over "
+        ".at[...].set: cannot split dimension 0 of i32[8@x,1], which is sharded over "
         "('x',): the op works along it. Use `shardwise.sharding.reshard(x, P())` on all arguments" +
         AND + "`x.at[idx].set(values, out_sharding=P(...))`.",
     ),
     "x.flatten": (
         lambda m: m["B"].flatten(),
-        "flatten: [reshape] cannot carry the sharding of f32[8,8@x] over to shape (64,): the parts "
+        "flatten: cannot carry the sharding of f32[8,8@x] over to shape (64,): the parts "
         "of a split dimension would not be parts of one dimension. Use "
         "`shardwise.sharding.reshard(x, P())`" + AND + "`x.flatten(out_sharding=P(...))`.",
     ),
@@ -97,22 +97,22 @@ MESSAGES = {
     ),
     "median": (
         lambda m: jnp.median(m["A"], axis=0),
-        "median: [sort] cannot split dimension 1 of f32[8,8@x], which is sharded over ('x',): the "
+        "median: cannot split dimension 1 of f32[8,8@x], which is sharded over ('x',): the "
         "op works along it. Use `shardwise.sharding.reshard(a, P())`.",
     ),
     "setdiff1d": (
         lambda m: jnp.setdiff1d(m["v"], m["w"]),
-        "setdiff1d: [sort] cannot split dimension 0 of f32[8@x], which is sharded over ('x',): the "
+        "setdiff1d: cannot split dimension 0 of f32[8@x], which is sharded over ('x',): the "
         "op works along it. Use `shardwise.sharding.reshard(x, P())` on all arguments.",
     ),
     "where": (
         lambda m: jnp.where(m["m"], m["A"], m["C"]),
-        "where: [select_n] operands bool[8@x,8], f32[8@y,8], f32[8@x,8] disagree about the "
+        "where: operands bool[8@x,8], f32[8@y,8], f32[8@x,8] disagree about the "
         "sharding of dimension 0: ('x',) and ('y',). Use `shardwise.sharding.reshard(y, P('x'))`.",
     ),
     "inside a transform": (
         lambda m: sw.grad(lambda a: (a @ m["B"]).sum())(m["A"]),
-        "matmul: [dot_general] operands f32[8@x,8], f32[8,8@x] would split dimensions 0 and 1 of "
+        "matmul: operands f32[8@x,8], f32[8,8@x] would split dimensions 0 and 1 of "
         "the result over one mesh axis, 'x'. Use `shardwise.sharding.reshard(y, P())`" + AND +
         "`shardwise.numpy.matmul(x, y, out_sharding=P(...))`.",
     ),

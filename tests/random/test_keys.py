@@ -293,7 +293,7 @@ def test_wrong_data():
         "fold_in: data must be an integer; got 'a'."
     )
     assert message(TypeError, lambda: random.wrap_key_data(np.zeros(3, np.uint32))) == (
-        "wrap_key_data: [random_wrap] the data of keys of threefry2x32 is uint32 with the shape "
+        "wrap_key_data: the data of keys of threefry2x32 is uint32 with the shape "
         "(..., 2); got u32[3]."
     )
     assert message(ValueError, lambda: random.split(key, -1)) == (

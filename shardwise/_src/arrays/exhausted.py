@@ -2,7 +2,7 @@
 
 The runtime says only how many bytes it could not allocate. Here is what all such errors say
 alike; who catches one (a launch, a wait for a result, an array that is put on devices) says what
-was computed. The class stays jaxlib's, and the text begins with RESOURCE_EXHAUSTED as jaxlib's does.
+was computed. The class stays jaxlib's, and the text begins with RESOURCE_EXHAUSTED as its own does.
 """
 
 from __future__ import annotations
