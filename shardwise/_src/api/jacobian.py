@@ -95,7 +95,9 @@ def _jacobian(
         leaves, at = flatten(tuple(picked))
         for i in places(leaves):
             as_moving(leaves[i], what, lambda i=i: path(at, i))
-        result, linear, tree, out_tree, aux = linear_parts(of_picked, picked, has_aux, transform, path)
+        result, linear, tree, out_tree, aux = linear_parts(
+            of_picked, picked, has_aux, transform, path
+        )
         reverse = parts_of is _rows
         path = functools.partial(path, tree)
         _check_inputs(what, path, linear.in_types, holomorphic, allow_int, reverse)

@@ -158,7 +158,11 @@ class Jitted(Generic[P, R]):
             except Exception:  # not known yet, or whatever the `==` of a container raises
                 pass
             else:
-                return run(given)
+                try:
+                    return run(given)
+                except Exception as error:
+                    hide_frames(error)
+                    raise
         try:
             return self._call(ctx, args, kwargs, flat)
         except Exception as error:

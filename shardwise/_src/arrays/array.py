@@ -12,6 +12,7 @@ from shardwise._src.arrays.exhausted import is_exhausted, of_array
 from shardwise._src.arrays.interchange import NARROW, Interchange, is_narrow
 from shardwise._src.arrays.signature import Signature, signature
 from shardwise._src.core.ground import ground, untraced
+from shardwise._src.messages.tracebacks import hide_frames
 from shardwise._src.numpy.value import Value
 from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.cast import convert_element_type
@@ -306,7 +307,11 @@ class Array(Interchange, metaclass=_ArrayMeta):
         """The host value: cached and read-only."""
         raw = self._live()
         if self._host is None:
-            self._host = self._fetch()
+            try:
+                self._host = self._fetch()
+            except Exception as error:
+                hide_frames(error)
+                raise
             buffers.note_reader(raw, self)
         return self._host
 
