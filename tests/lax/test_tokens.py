@@ -57,7 +57,7 @@ def test_uniform_numbers_over_devices():
 def test_mistakes_of_uniform_numbers():
     def message(types: str) -> str:
         return "^" + re.escape(
-            "[rng_uniform] takes two scalars of one dtype, a floating-point one or an integer one "
+            "rng_uniform: takes two scalars of one dtype, a floating-point one or an integer one "
             f"of 32 or 64 bits; got {types}."
         ) + "$"
 

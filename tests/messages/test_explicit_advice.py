@@ -92,7 +92,7 @@ MESSAGES = {
     ),
     "lax.cumsum": (
         lambda m: lax.cumsum(m["D"]),
-        "[cumsum] cannot split dimension 0 of f32[8@x,8@y], which is sharded over ('x',): the op "
+        "cumsum: cannot split dimension 0 of f32[8@x,8@y], which is sharded over ('x',): the op "
         "works along it. Use `shardwise.sharding.reshard(operand, P(None, 'y'))`.",
     ),
     "median": (
@@ -126,7 +126,7 @@ MESSAGES = {
         lambda m: m["A"] + sw.device_put(
             SQUARE, NamedSharding(sw.make_mesh((8,), ("x",)), P("x"))
         ),
-        "[add] operands live on different meshes: AbstractMesh('x': 4, 'y': 2, "
+        "add: operands live on different meshes: AbstractMesh('x': 4, 'y': 2, "
         "axis_types=(Explicit, Explicit)) and AbstractMesh('x': 8, axis_types=(Explicit,)). Use "
         "`shardwise.sharding.reshard(x, NamedSharding(mesh, P(...)))` on one of them.",
     ),
