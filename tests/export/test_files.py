@@ -158,8 +158,8 @@ BLOB = bytes(ours(lambda x, y: {"a": jnp.sin(x) @ y}, X, Y, vjp_order=1))
 def refused(blob, why):
     fails(
         ValueError,
-        f"shardwise.export.deserialize: these {len(blob)} bytes are not an exported function: {why}. "
-        "Pass the bytes that `Exported.serialize()` gave; these were cut or altered, or are of "
+        f"shardwise.export.deserialize: these {len(blob)} bytes are not an exported function: "
+        f"{why}. Pass the bytes that `Exported.serialize()` gave; these were cut or altered, or are of "
         "something else.",
         export.deserialize, blob,
     )  # fmt: skip

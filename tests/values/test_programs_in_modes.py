@@ -1,5 +1,6 @@
-"""Random programs over Explicit axes, under `disable_jit` and under `debug_nans`: values are those of
-jit on one device. `python -m tests.values.programs.modes 17 18` does that for one seed.
+"""Random programs over Explicit axes, under `disable_jit` and under `debug_nans`.
+
+Values are those of jit on one device. `python -m tests.values.programs.modes 17 18` does that for one seed.
 """
 
 import pytest
