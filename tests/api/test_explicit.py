@@ -196,7 +196,7 @@ def test_the_choices_are_named(mesh: Mesh):
         "`shardwise.numpy.matmul(a, b, out_sharding=P(...))`."
     )
     assert error_of(ShardingTypeError, lambda: put(A, "x") + put(A, "y")) == (
-        "[add] operands f32[8@x,4], f32[8@y,4] disagree about the sharding of dimension 0: "
+        "add: operands f32[8@x,4], f32[8@y,4] disagree about the sharding of dimension 0: "
         "('x',) and ('y',). Use `shardwise.sharding.reshard(y, P('x'))`."
     )
     assert error_of(ShardingTypeError, lambda: put(A, None, "x").ravel()) == (

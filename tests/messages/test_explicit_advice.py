@@ -50,7 +50,7 @@ MESSAGES = {
     ),
     "x.dot": (
         lambda m: m["D"].dot(m["C"]),
-        "[dot_general] operands f32[8@x,8@y], f32[8@y,8] are sharded over ('y',) along a "
+        "dot: operands f32[8@x,8@y], f32[8@y,8] are sharded over ('y',) along a "
         "contracted dimension, so the result's sharding is ambiguous. Use "
         "`shardwise.sharding.reshard(b, P())`" + AND +
         "`shardwise.numpy.dot(x, b, out_sharding=P(...))`.",
@@ -87,7 +87,7 @@ MESSAGES = {
     ),
     "sort": (
         lambda m: jnp.sort(m["D"]),
-        "[sort] cannot split dimension 1 of f32[8@x,8@y], which is sharded over ('y',): the op "
+        "sort: cannot split dimension 1 of f32[8@x,8@y], which is sharded over ('y',): the op "
         "works along it. Use `shardwise.sharding.reshard(a, P('x'))`.",
     ),
     "lax.cumsum": (

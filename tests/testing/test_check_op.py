@@ -252,7 +252,7 @@ def test_wrong_type(rule: Callable):
 
 def test_type_rule_that_raises():
     found = report_of(wrong_sine(), [Sample((np.arange(3, dtype=np.int32),))])
-    assert "TypeError: takes floating or complex operands; got i32[3]." in found
+    assert "TypeError: [wrong] takes floating or complex operands; got i32[3]." in found
 
 
 def test_missing_lowering():
