@@ -190,17 +190,17 @@ def test_constraints_say_what_types_say(mesh: Mesh):
 def test_the_choices_are_named(mesh: Mesh):
     a, w = put(A, None, "x"), put(W, "x", None)
     assert error_of(ShardingTypeError, jnp.matmul, a, w) == (
-        "matmul: [dot_general] operands f32[8,4@x], f32[4@x,6] are sharded over ('x',) along a "
+        "matmul: operands f32[8,4@x], f32[4@x,6] are sharded over ('x',) along a "
         "contracted dimension, so the result's sharding is ambiguous. Use "
         "`shardwise.sharding.reshard(b, P())`, or say how the result is to be split: "
         "`shardwise.numpy.matmul(a, b, out_sharding=P(...))`."
     )
     assert error_of(ShardingTypeError, lambda: put(A, "x") + put(A, "y")) == (
-        "[add] operands f32[8@x,4], f32[8@y,4] disagree about the sharding of dimension 0: "
+        "add: operands f32[8@x,4], f32[8@y,4] disagree about the sharding of dimension 0: "
         "('x',) and ('y',). Use `shardwise.sharding.reshard(y, P('x'))`."
     )
     assert error_of(ShardingTypeError, lambda: put(A, None, "x").ravel()) == (
-        "ravel: [reshape] cannot carry the sharding of f32[8,4@x] over to shape (32,): the parts "
+        "ravel: cannot carry the sharding of f32[8,4@x] over to shape (32,): the parts "
         "of a split dimension would not be parts of one dimension. Use "
         "`shardwise.sharding.reshard(x, P())`, or say how the result is to be split: "
         "`x.ravel(out_sharding=P(...))`."

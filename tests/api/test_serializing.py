@@ -79,6 +79,16 @@ def test_other_bytes_are_refused(spoil: Any):
     )
 
 
+def test_what_is_not_bytes_is_refused():
+    _, *trees = serialize(sw.jit(lambda x: x + 1).lower(X).compile())
+    with pytest.raises(TypeError) as error:
+        deserialize_and_load("hello", *trees)
+    assert str(error.value) == (
+        "deserialize_and_load takes bytes; got 'hello' of type str. Pass what "
+        "shardwise.experimental.serialize_executable.serialize gave first."
+    )
+
+
 def test_other_devices_are_refused():
     def g(x: Any) -> Any:
         return x + 1

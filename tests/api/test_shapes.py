@@ -74,3 +74,38 @@ def test_types_among_results():
         "jit of <lambda>: the result at [0] is a ShapeDtypeStruct of type f32[2,3], which has no "
         "value. Only `shardwise.eval_shape` and `shardwise.make_jaxpr` take it for an array."
     )
+
+
+def test_64_bits_are_kept_as_given_and_traced_as_what_they_become():
+    like = ShapeDtypeStruct((2,), np.float64)
+    assert like.dtype == jax.ShapeDtypeStruct((2,), np.float64).dtype == np.float64
+    assert repr(like) == "ShapeDtypeStruct(shape=(2,), dtype=float64)"
+    assert like == ShapeDtypeStruct((2,), "float64") != ShapeDtypeStruct((2,), np.float32)
+    assert hash(like) == hash(ShapeDtypeStruct((2,), float))
+    assert like.update(shape=(3,)) == ShapeDtypeStruct((3,), np.float64)
+    assert ShapeDtypeStruct((), int).dtype == jax.ShapeDtypeStruct((), int).dtype == np.int64
+    assert like.aval.str_short() == "float32[2]" == str(sw.typeof(like))
+    assert sw.eval_shape(lambda x: x * 2, like) == ShapeDtypeStruct((2,), np.float32)
+    assert sw.jit(lambda x: x).lower(like).compile()(np.ones(2)).dtype == np.float32
+    assert jnp.zeros_like(like).dtype == jnp.ones_like(like).dtype == np.float32
+    with sw.enable_x64(True):
+        assert sw.eval_shape(lambda x: x * 2, ShapeDtypeStruct((2,), np.float64)) == like
+
+
+def test_callbacks_that_are_to_return_64_bits_say_that_they_are_off():
+    def f(x):
+        return x
+
+    like = ShapeDtypeStruct((2,), np.float64)
+    assert message(ValueError, sw.pure_callback, f, like, np.ones(2)) == (
+        "pure_callback of f: result_shape_dtypes asks for float64, but 64-bit types are off. Ask "
+        "for float32, or set the flag enable_x64."
+    )
+
+
+def test_checkpoints_are_restored_in_types_that_are_on(tmp_path):
+    from shardwise import checkpoints
+
+    checkpoints.save(tmp_path / "c", {"a": np.arange(3, dtype=np.int64)})
+    like = {"a": ShapeDtypeStruct((3,), np.int64)}
+    assert checkpoints.restore(tmp_path / "c", like=like)["a"].dtype == np.int32

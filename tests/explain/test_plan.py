@@ -327,6 +327,20 @@ def test_measured_peaks(case):
 # ------------------------------------------------------------------------------- texts and mistakes
 
 
+def test_what_a_device_cannot_hold_is_the_first_line():
+    large = sw.ShapeDtypeStruct((5 << 38,), np.float32)
+    found = sw.plan(large, sw.devices()[0], machine="h100")
+    assert str(found).splitlines()[0] == (
+        "does not fit: 5.0 TiB on one device, and a device of h100 has 80.0 GiB. Shard over 64 "
+        "times as many devices or more, or use a smaller dtype"
+    )
+    data = json.loads(json.dumps(found.to_dict()))
+    assert (data["fits"], data["memory_bytes"]) == (False, 80 << 30)
+    over = AbstractMesh((64,), ("d",))
+    found = sw.plan(large, NamedSharding(over, P("d")), machine="h100")  # as the line says
+    assert found.fits and found.to_dict()["fits"] and "fit" not in str(found)
+
+
 def test_as_text_and_as_data():
     found = sw.plan(shaped((1024, 1024), ROWS), COLUMNS)
     assert str(found) == (

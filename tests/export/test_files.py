@@ -150,7 +150,7 @@ def test_theirs_with_symbolic_dimensions_here():
 
 # -- damage --
 
-REFUSED = r"^shardwise\.export\.deserialize: these \d+ bytes are no exported function: "
+REFUSED = r"^shardwise\.export\.deserialize: these \d+ bytes are not an exported function: "
 
 BLOB = bytes(ours(lambda x, y: {"a": jnp.sin(x) @ y}, X, Y, vjp_order=1))
 
@@ -158,15 +158,17 @@ BLOB = bytes(ours(lambda x, y: {"a": jnp.sin(x) @ y}, X, Y, vjp_order=1))
 def refused(blob, why):
     fails(
         ValueError,
-        f"shardwise.export.deserialize: these {len(blob)} bytes are no exported function: {why}. "
-        "They may have been cut or altered, or may be of something else.",
+        f"shardwise.export.deserialize: these {len(blob)} bytes are not an exported function: "
+        f"{why}. Pass the bytes that `Exported.serialize()` gave; these were cut or altered, or "
+        "are of something else.",
         export.deserialize, blob,
     )  # fmt: skip
 
 
 def test_damage_is_named():
-    refused(b"", "byte 4 of 0 is asked for")
-    refused(b"no such thing", "byte 1931505522 of 13 is asked for")
+    refused(b"", "they refer to byte 4, which is behind their end")
+    refused(b"hello", "they refer to byte 1819043180, which is behind their end")
+    refused(b"no such thing", "they refer to byte 1931505522, which is behind their end")
     refused(BLOB[:-1], "their end, with the digest, is missing or altered")
     refused(BLOB[:-40], "their end, with the digest, is missing or altered")
     flipped = bytearray(BLOB)

@@ -249,7 +249,7 @@ X, K = np.zeros((2, 4, 5), np.float32), np.zeros((4, 2, 3), np.float32)
      "[conv_general_dilated] the 2 input features of rhs must be those of lhs, 4, by "
      "feature_group_count, 1; got f32[2,4,5] and f32[4,2,3]."),
     ((X, K, (1, 1), [(0, 0)]), {"feature_group_count": 2},
-     "[conv_general_dilated] window_strides must have an entry for each of 1 dimensions of space, "
+     "conv_general_dilated: window_strides must have an entry for each of 1 dimensions of space, "
      "not (1, 1); got f32[2,4,5] and f32[4,2,3]."),
     ((X, K, (0,), [(0, 0)]), {"feature_group_count": 2},
      "[conv_general_dilated] window_strides must be positive, not (0,); got f32[2,4,5] and "

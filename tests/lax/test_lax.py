@@ -194,7 +194,7 @@ def test_dtypes_must_agree():
     with pytest.raises(TypeError) as caught:
         lax.add(X, 1)
     assert str(caught.value) == (
-        "[add] operands must have equal dtypes; got f32[3,4] and ~i32[]. "
+        "add: operands must have equal dtypes; got f32[3,4] and ~i32[]. "
         "The functions of shardwise.numpy promote."
     )
 

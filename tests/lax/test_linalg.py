@@ -132,9 +132,9 @@ MESSAGES = [
     (lambda: linalg.eigh(A, subset_by_index=(3, 2)), ValueError,
      "eigh: subset_by_index must be a range within 0 to 4; got (3, 2)."),
     (lambda: linalg.cholesky(A[0, 0]), ValueError,
-     "[cholesky] takes a square matrix, or a batch of such; got f32[4]."),
+     "cholesky: takes a square matrix, or a batch of such; got f32[4]."),
     (lambda: linalg.householder_product(TALL.mT, W[:, :2]), ValueError,
-     "[householder_product] takes reflections in the columns of a matrix with as many rows or "
+     "householder_product: takes reflections in the columns of a matrix with as many rows or "
      "more, and a scale for each or fewer; got f32[2,5] and f32[2]."),
     (lambda: linalg.cholesky_update(Z, W), TypeError,
      "cholesky_update: takes real operands; got complex ones."),

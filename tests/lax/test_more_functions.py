@@ -26,7 +26,7 @@ def test_log2():
     assert lax.log2(np.complex64(8j)) == pytest.approx(np.log2(8j), rel=1e-6)
     assert sw.grad(lax.log2)(3.0) == pytest.approx(1 / (3 * np.log(2)))
     assert message(TypeError, lax.log2, 8) == (
-        "[log] takes floating or complex operands; got ~i32[]."
+        "log2: takes floating or complex operands; got ~i32[]."
     )
 
 

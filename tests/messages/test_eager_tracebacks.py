@@ -89,7 +89,7 @@ NAMED = {
     "backwards, sizes must be equal or 1.": lambda x: A * jnp.asarray(B),
     "bincount: x must be a vector of integers; got f32[3,4].": lambda x: jnp.bincount(A),
     "argsort: axis 4 is out of bounds for array of dimension 2": lambda x: jnp.argsort(A, 4),
-    "unique: [sort] keys are not numbers: they can be moved and compared for equality, but not "
+    "unique: keys are not numbers: they can be moved and compared for equality, but not "
     "computed with; got key<fry>[3]. `shardwise.random.key_data` gives the integers of a key.":
         lambda x: jnp.unique(x),
     ".at[...].set: values of shape (4,) cannot be broadcast to the shape (3,) of the places that "
@@ -137,7 +137,7 @@ def test_the_name_comes_once():
     with sw.set_mesh(sw.make_mesh((2,), ("x",))):
         x = jnp.zeros((4, 2), out_sharding=P("x"))
         assert str(raised(lambda: x.at[np.array([1, 2])].get())) == (
-            ".at[...].get: [gather] cannot split dimension 0 of f32[4@x,2], which is sharded over "
+            ".at[...].get: cannot split dimension 0 of f32[4@x,2], which is sharded over "
             "('x',): the op works along it. Use `shardwise.sharding.reshard(x, P())`, or say how "
             "the result is to be split: `x.at[idx].get(out_sharding=P(...))`."
         )

@@ -161,9 +161,9 @@ def test_what_is_no_function():
 
 
 def test_operands_of_wrong_types():
-    fails(TypeError, "[and] takes boolean or integer operands; got f32[3] and f32[3].",
+    fails(TypeError, "bitwise_and: takes boolean or integer operands; got f32[3] and f32[3].",
           lax.bitwise_and, V, V)
-    fails(TypeError, "[add] operands must have equal dtypes; got f32[3] and i32[3]. The functions "
+    fails(TypeError, "add: operands must have equal dtypes; got f32[3] and i32[3]. The functions "
           "of shardwise.numpy promote.", lax.add, V, V.astype(np.int32))
     with pytest.raises(TypeError, match=r"shapes \(8, 4\) and \(3,\) do not broadcast together"):
         jnp.add(X, V)

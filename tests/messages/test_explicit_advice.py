@@ -44,26 +44,26 @@ AND = ", or say how the result is to be split: "
 MESSAGES = {
     "x @ y": (
         lambda m: m["A"] @ m["B"],
-        "matmul: [dot_general] operands f32[8@x,8], f32[8,8@x] would split dimensions 0 and 1 of "
+        "matmul: operands f32[8@x,8], f32[8,8@x] would split dimensions 0 and 1 of "
         "the result over one mesh axis, 'x'. Use `shardwise.sharding.reshard(y, P())`" + AND +
         "`shardwise.numpy.matmul(x, y, out_sharding=P(...))`.",
     ),
     "x.dot": (
         lambda m: m["D"].dot(m["C"]),
-        "[dot_general] operands f32[8@x,8@y], f32[8@y,8] are sharded over ('y',) along a "
+        "dot: operands f32[8@x,8@y], f32[8@y,8] are sharded over ('y',) along a "
         "contracted dimension, so the result's sharding is ambiguous. Use "
         "`shardwise.sharding.reshard(b, P())`" + AND +
         "`shardwise.numpy.dot(x, b, out_sharding=P(...))`.",
     ),
     "einsum": (
         lambda m: jnp.einsum("ij,jk->ik", m["A"], m["B"]),
-        "einsum: [dot_general] operands f32[8@x,8], f32[8,8@x] would split dimensions 0 and 1 of "
+        "einsum: operands f32[8@x,8], f32[8,8@x] would split dimensions 0 and 1 of "
         "the result over one mesh axis, 'x'. Use `shardwise.sharding.reshard(operands[1], P())`" +
         AND + "`shardwise.numpy.einsum(subscripts, *operands, out_sharding=P(...))`.",
     ),
     "contracted dimensions": (
         lambda m: jnp.matmul(m["B"], m["C"]),
-        "matmul: [dot_general] operands f32[8,8@x], f32[8@y,8] disagree about the sharding of "
+        "matmul: operands f32[8,8@x], f32[8@y,8] disagree about the sharding of "
         "dimensions 1 and 0: ('x',) and ('y',). Use `shardwise.sharding.reshard(b, P())`" + AND +
         "`shardwise.numpy.matmul(a, b, out_sharding=P(...))`.",
     ),
@@ -75,44 +75,44 @@ MESSAGES = {
     ),
     "x.at[idx].set": (
         lambda m: m["v"].at[m["i"]].set(m["w"]),
-        ".at[...].set: [scatter] cannot split dimension 0 of i32[8@x,1], which is sharded over "
+        ".at[...].set: cannot split dimension 0 of i32[8@x,1], which is sharded over "
         "('x',): the op works along it. Use `shardwise.sharding.reshard(x, P())` on all arguments" +
         AND + "`x.at[idx].set(values, out_sharding=P(...))`.",
     ),
     "x.flatten": (
         lambda m: m["B"].flatten(),
-        "flatten: [reshape] cannot carry the sharding of f32[8,8@x] over to shape (64,): the parts "
+        "flatten: cannot carry the sharding of f32[8,8@x] over to shape (64,): the parts "
         "of a split dimension would not be parts of one dimension. Use "
         "`shardwise.sharding.reshard(x, P())`" + AND + "`x.flatten(out_sharding=P(...))`.",
     ),
     "sort": (
         lambda m: jnp.sort(m["D"]),
-        "[sort] cannot split dimension 1 of f32[8@x,8@y], which is sharded over ('y',): the op "
+        "sort: cannot split dimension 1 of f32[8@x,8@y], which is sharded over ('y',): the op "
         "works along it. Use `shardwise.sharding.reshard(a, P('x'))`.",
     ),
     "lax.cumsum": (
         lambda m: lax.cumsum(m["D"]),
-        "[cumsum] cannot split dimension 0 of f32[8@x,8@y], which is sharded over ('x',): the op "
+        "cumsum: cannot split dimension 0 of f32[8@x,8@y], which is sharded over ('x',): the op "
         "works along it. Use `shardwise.sharding.reshard(operand, P(None, 'y'))`.",
     ),
     "median": (
         lambda m: jnp.median(m["A"], axis=0),
-        "median: [sort] cannot split dimension 1 of f32[8,8@x], which is sharded over ('x',): the "
+        "median: cannot split dimension 1 of f32[8,8@x], which is sharded over ('x',): the "
         "op works along it. Use `shardwise.sharding.reshard(a, P())`.",
     ),
     "setdiff1d": (
         lambda m: jnp.setdiff1d(m["v"], m["w"]),
-        "setdiff1d: [sort] cannot split dimension 0 of f32[8@x], which is sharded over ('x',): the "
+        "setdiff1d: cannot split dimension 0 of f32[8@x], which is sharded over ('x',): the "
         "op works along it. Use `shardwise.sharding.reshard(x, P())` on all arguments.",
     ),
     "where": (
         lambda m: jnp.where(m["m"], m["A"], m["C"]),
-        "where: [select_n] operands bool[8@x,8], f32[8@y,8], f32[8@x,8] disagree about the "
+        "where: operands bool[8@x,8], f32[8@y,8], f32[8@x,8] disagree about the "
         "sharding of dimension 0: ('x',) and ('y',). Use `shardwise.sharding.reshard(y, P('x'))`.",
     ),
     "inside a transform": (
         lambda m: sw.grad(lambda a: (a @ m["B"]).sum())(m["A"]),
-        "matmul: [dot_general] operands f32[8@x,8], f32[8,8@x] would split dimensions 0 and 1 of "
+        "matmul: operands f32[8@x,8], f32[8,8@x] would split dimensions 0 and 1 of "
         "the result over one mesh axis, 'x'. Use `shardwise.sharding.reshard(y, P())`" + AND +
         "`shardwise.numpy.matmul(x, y, out_sharding=P(...))`.",
     ),
@@ -126,7 +126,7 @@ MESSAGES = {
         lambda m: m["A"] + sw.device_put(
             SQUARE, NamedSharding(sw.make_mesh((8,), ("x",)), P("x"))
         ),
-        "[add] operands live on different meshes: AbstractMesh('x': 4, 'y': 2, "
+        "add: operands live on different meshes: AbstractMesh('x': 4, 'y': 2, "
         "axis_types=(Explicit, Explicit)) and AbstractMesh('x': 8, axis_types=(Explicit,)). Use "
         "`shardwise.sharding.reshard(x, NamedSharding(mesh, P(...)))` on one of them.",
     ),

@@ -185,24 +185,46 @@ def test_gradients_are_those_of_jax(expression):
 
 MESSAGES = [
     ("m.matmul(a, a)", TypeError,
-     "matmul: the last dimension of shape (2, 3) and the second last of shape (2, 3) must be "
-     "equal."),
+     "matmul: dimension 1 of the first operand, of shape (2, 3), and dimension 0 of the second, of "
+     "shape (2, 3), are summed over and must be equal: 3 ≠ 2. The second operand fits if it is "
+     "transposed, `.T`."),
+    ("m.matmul(b, a)", TypeError,
+     "matmul: dimension 1 of the first operand, of shape (3, 4), and dimension 0 of the second, of "
+     "shape (2, 3), are summed over and must be equal: 4 ≠ 2."),
     ("m.matmul(s, a)", ValueError,
      "matmul: operands must have at least one dimension; got shapes () and (2, 3). Multiply by "
      "scalars with *."),
     ("m.matmul(t, q[:4])", ValueError,
      "matmul: the batch dimensions of shapes (5, 2, 3) and (4, 3, 4) do not broadcast."),
-    ("m.dot(a, a)", TypeError, "dot: operands of shapes (2, 3) and (2, 3) do not fit."),
+    ("m.dot(a, a)", TypeError,
+     "dot: dimension 1 of the first operand, of shape (2, 3), and dimension 0 of the second, of "
+     "shape (2, 3), are summed over and must be equal: 3 ≠ 2. The second operand fits if it is "
+     "transposed, `.T`."),
+    ("m.dot(m.ones((3, 4)), m.ones(3))", TypeError,
+     "dot: dimension 1 of the first operand, of shape (3, 4), and dimension 0 of the second, of "
+     "shape (3,), are summed over and must be equal: 4 ≠ 3. The first operand fits if it is "
+     "transposed, `.T`."),
+    ("m.inner(a, b)", TypeError,
+     "inner: dimension 1 of the first operand, of shape (2, 3), and dimension 1 of the second, of "
+     "shape (3, 4), are summed over and must be equal: 3 ≠ 4. The second operand fits if it is "
+     "transposed, `.T`."),
+    ("m.vdot(a, b)", TypeError,
+     "vdot: the operands, of shapes (2, 3) and (3, 4), must have as many elements: 6 ≠ 12."),
     ("m.tensordot(a, b, 2)", TypeError,
      "tensordot: the sizes of shape (2, 3) at (0, 1) and of shape (3, 4) at (0, 1) must be "
-     "equal."),
+     "equal: (2, 3) ≠ (3, 4)."),
     ("m.einsum('ij,jk->il', a, b)", ValueError,
      "einsum: the result has 'l', which no operand has, in 'ij,jk->il'."),
     ("m.einsum('ij,jk', a, a)", ValueError,
-     "einsum: 'j' has size 3 in one place, 2 in another, in 'ij,jk'."),
+     "einsum: 'j' is 3 in operand 0, of shape (2, 3), and 2 in operand 1, of shape (2, 3), where "
+     "they must be equal, in 'ij,jk'."),
+    ("m.einsum('...j,...j', m.ones((2, 3)), m.ones((4, 3)))", ValueError,
+     "einsum: dimension -1 of '...' is 2 in operand 0, of shape (2, 3), and 4 in operand 1, of "
+     "shape (4, 3), where they must be equal, in '...j,...j'."),
     ("m.einsum('ijk->i', a)", ValueError,
      "einsum: operand 0 has 2 dimensions, its term 'ijk' 3, in 'ijk->i'."),
-    ("m.einsum('ij', a, b)", ValueError, "einsum: 1 terms for 2 operands, in 'ij'."),
+    ("m.einsum('ij', a, b)", ValueError,
+     "einsum: the subscripts have 1 term for 2 operands, in 'ij'."),
     ("m.einsum('i2->i', a)", ValueError, "einsum: unexpected '2', in 'i2->i'."),
     ("m.einsum('...j->j', a)", ValueError,
      "einsum: the result lacks the '...' that stands for dimensions of operands, in '...j->j'."),

@@ -115,7 +115,7 @@ def test_strangers_are_given_way() -> None:
         assert str(caught.value) == f"unsupported operand type(s) for +: 'Array' and '{kind}'"
     with pytest.raises(TypeError) as caught:
         -snp.ones(2, bool)
-    assert str(caught.value) == "[neg] takes numeric operands; got bool[2]."
+    assert str(caught.value) == "negative: takes numeric operands; got bool[2]."
     with pytest.raises(TypeError) as caught:
         snp.ones(2) + snp.ones(3)
     assert str(caught.value) == (

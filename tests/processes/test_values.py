@@ -47,6 +47,11 @@ WAYS = {
     "several": ("f(x, np.float32(3)) + f(x, np.float32(rank)) + x[rank]", "_lambda_",
                 FIRST.format(".0", ".0")),
 }
+UNTIL_REPORTED = """
+from shardwise._src.distributed.start import here
+while not here().watch.failures:
+    time.sleep(0.01)
+"""
 EVERY_DAY = ("one element", "a large array", "an index")
 
 
@@ -56,7 +61,7 @@ EVERY_DAY = ("one element", "a large array", "an index")
 def test_values_that_differ(way):
     expression, name, what = WAYS[way]
     results = run_processes(
-        f"{BEGIN}\ny = {expression}\n{UNTIL_TOLD}\nfloat(x.sum())", 2, devices=2, expect=None
+        f"{BEGIN}\ny = {expression}\n{UNTIL_REPORTED}\nfloat(x.sum())", 2, devices=2, expect=None
     )
     number = 2 if way == "several" else 1
     says = (

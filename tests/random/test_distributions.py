@@ -155,7 +155,7 @@ def test_categorical_of_special_values():
     np.testing.assert_array_equal(got, jax.random.categorical(oracle.key(0), logits))
     assert got[:3].tolist() == [2, 3, 0]
     assert message(ValueError, lambda: random.categorical(random.key(0), logits[:, :0])) == (
-        "categorical: [argmax] takes one axis, along which there are elements; got axes (1,) of "
+        "categorical: takes one axis, along which there are elements; got axes (1,) of "
         "f32[4,0]."
     )
 

@@ -14,9 +14,11 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as snp
+from tests.helpers.errors import message
 from tests.helpers.patience import seconds
 
 X = np.arange(3, dtype=np.float32)
+REPLICATED = sw.NamedSharding(sw.sharding.Mesh(np.array(sw.devices()[:2]), ("i",)), sw.P())
 
 
 def is_refused(work: Callable[[], Any], what: str) -> bool:
@@ -45,6 +47,57 @@ def test_implicit_transfers_to_devices_are_refused():
         assert is_refused(lambda: sw.device_put(X), "host-to-device")
     double(X)
     assert sw.config.transfer_guard == sw.config.transfer_guard_device_to_host == "allow"
+
+
+ALLOW = '`with shardwise.transfer_guard_host_to_device("allow"):`.'
+GUARDED = {
+    "argument": (
+        lambda: sw.jit(lambda state: state["w"] * 2)({"w": X}), "disallow",
+        "state['w'] of <lambda>, of type f32[3], was to go from the host to device 0, and the flag "
+        "transfer_guard_host_to_device is 'disallow'. Use `shardwise.device_put(x)`, which is "
+        f"explicit, or allow it: {ALLOW}",
+    ),
+    "operand": (
+        lambda: snp.sin(X), "disallow",
+        "a value of type f32[3] was to go from the host to device 0, and the flag "
+        "transfer_guard_host_to_device is 'disallow'. Use `shardwise.device_put(x)`, which is "
+        f"explicit, or allow it: {ALLOW}",
+    ),
+    "callback": (
+        lambda: sw.make_array_from_callback((3,), REPLICATED, lambda i: X[i]), "disallow",
+        "a value of type f32[3] was to go from the host to {there}, and the flag "
+        "transfer_guard_host_to_device is 'disallow'. Use `shardwise.device_put(x, sharding)`, "
+        f"which is explicit, or allow it: {ALLOW}",
+    ),
+    "device_put": (
+        lambda: sw.device_put({"w": X, "b": X}, REPLICATED), "disallow_explicit",
+        "x['b'] of device_put, of type f32[3], was to go from the host to {there}, and the flag "
+        "transfer_guard_host_to_device is 'disallow_explicit'. That value rejects explicit "
+        f"transfers, too. Allow it: {ALLOW}",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", GUARDED)
+def test_messages_name_value_places_and_flag(case):
+    work, level, text = GUARDED[case]
+    with sw.transfer_guard(level):
+        assert message(sw.errors.JaxRuntimeError, work) == (
+            "INVALID_ARGUMENT: Disallowed host-to-device transfer: "
+            + text.format(there=REPLICATED)
+        )
+    work()
+
+
+def test_messages_of_copies_between_devices():
+    held, other = sw.device_put(X), sw.devices()[1]
+    with sw.transfer_guard("disallow_explicit"):
+        assert message(sw.errors.JaxRuntimeError, sw.device_put, held, other) == (
+            "INVALID_ARGUMENT: Disallowed device-to-device transfer: x of device_put, of type "
+            "f32[3], was to go from device 0 to device 1, and the flag "
+            "transfer_guard_device_to_device is 'disallow_explicit'. That value rejects explicit "
+            'transfers, too. Allow it: `with shardwise.transfer_guard_device_to_device("allow"):`.'
+        )
 
 
 def test_copies_between_devices():

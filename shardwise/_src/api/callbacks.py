@@ -29,6 +29,7 @@ from shardwise._src.effects.callback import (
 from shardwise._src.effects.callback import io_callback as io_op
 from shardwise._src.effects.callback import pure_callback as pure_op
 from shardwise._src.messages.arguments import name_of
+from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.words import counted
 from shardwise._src.ops.random.bits import random_unwrap
 from shardwise._src.refs.refs import is_ref, value_of
@@ -43,6 +44,7 @@ from shardwise._src.types.sharding_base import Sharding
 _log = logging.getLogger("shardwise.debug")
 
 
+@hides_frames
 def pure_callback(
     callback: Callable[..., Any], result_shape_dtypes: Any, *args: Any,
     sharding: Sharding | None = None, vmap_method: str | None = None, **kwargs: Any,
@@ -80,6 +82,7 @@ def pure_callback(
     return _call(pure_op, "pure_callback", callback, wanted, args, kwargs, vmap_method, device)
 
 
+@hides_frames
 def io_callback(
     callback: Callable[..., Any], result_shape_dtypes: Any, *args: Any,
     sharding: Sharding | None = None, ordered: bool = False, **kwargs: Any,

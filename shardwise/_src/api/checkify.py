@@ -35,6 +35,7 @@ from shardwise._src.checks.checking import (
 from shardwise._src.control.call import call
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.messages.arguments import flat_arguments, name_of
+from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.words import shown
 from shardwise._src.ops.logical import eq
 from shardwise._src.ops.random.bits import is_key, random_unwrap
@@ -142,6 +143,7 @@ def checkify(
     function = Stageable(f)
 
     @functools.wraps(f)
+    @hides_frames
     def checked(*args: Any, **kwargs: Any) -> tuple[Error, Any]:
         leaves, tree = flat_arguments(args, kwargs, lambda: function.parameters)
         if any(map(is_ref, leaves)):  # are used as they are, as if from outside

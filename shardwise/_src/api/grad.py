@@ -151,7 +151,7 @@ def value_and_grad(
         count = out_tree.num_leaves
         _check_output(name, out_tree, outs[:count], holomorphic)
         one = type_of(outs[0]).dtype.type(1)
-        with in_mesh(explicit_mesh(values)):
+        with in_mesh(explicit_mesh(values, outs, linear.captured)):
             grads = tree.unflatten(pull_back(linear, [one], places_of(values)))
         value = out_tree.unflatten(outs[:count])
         gradient = grads if isinstance(argnums, Iterable) else grads[0]
@@ -283,7 +283,7 @@ def jvp(
     count = trees[0].num_leaves
     last = count + len(at)
     pairs = zip(outs[:last], moved[:last], strict=True)
-    with in_mesh(explicit_mesh(values)):
+    with in_mesh(explicit_mesh(values, outs)):
         along = [as_tangent(t, type_of(o)) for o, t in pairs]
     if at:
         write_back([leaves[i] for i in at], outs[count:last])
@@ -352,7 +352,8 @@ def vjp(
     result, found, tree, out_tree, aux = linear_parts(fun, primals, has_aux, "vjp")
     leaves = flatten(primals)[0]
     values = [value_of(x) if is_ref(x) else x for x in leaves]
-    name, mesh, split = name_of(fun), explicit_mesh(values), places_of(values)
+    name, split = name_of(fun), places_of(values)
+    mesh = explicit_mesh(values, flatten(result)[0], found.captured)
     linear = found.at(())
 
     def backwards(residuals: Sequence[Any], *given_cts: Any, last: Sequence[Any] = ()) -> tuple:
@@ -403,7 +404,8 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     result, found, tree, out_tree, aux = linear_parts(fun, primals, has_aux, "linearize")
     what = f"linearize of {name_of(fun)}"
     leaves = flatten(primals)[0]
-    mesh = explicit_mesh([value_of(x) if is_ref(x) else x for x in leaves])
+    values = [value_of(x) if is_ref(x) else x for x in leaves]
+    mesh = explicit_mesh(values, flatten(result)[0], found.captured)
     count, at = out_tree.num_leaves, places(leaves)
     linear = found.at(())
     types = linear.out_types[: count + len(at)]

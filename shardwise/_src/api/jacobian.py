@@ -14,6 +14,7 @@ from shardwise._src.api.vmap import vmap
 from shardwise._src.base.positions import taking_only
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.tracebacks import hides_frames
+from shardwise._src.moving.targets import explicit_mesh, in_mesh
 from shardwise._src.numpy.shapes import moveaxis, reshape
 from shardwise._src.numpy.triangles import eye
 from shardwise._src.ops.shape import slice_in_dim
@@ -94,12 +95,16 @@ def _jacobian(
         leaves, at = flatten(tuple(picked))
         for i in places(leaves):
             as_moving(leaves[i], what, lambda i=i: path(at, i))
-        _, linear, tree, out_tree, aux = linear_parts(of_picked, picked, has_aux, transform, path)
+        result, linear, tree, out_tree, aux = linear_parts(
+            of_picked, picked, has_aux, transform, path
+        )
         reverse = parts_of is _rows
         path = functools.partial(path, tree)
         _check_inputs(what, path, linear.in_types, holomorphic, allow_int, reverse)
         _check_outputs(what, linear.out_types, holomorphic, reverse)
-        rows = [tree.unflatten(row) for row in parts_of(linear)]
+        mesh = explicit_mesh(leaves, flatten(result)[0], linear.captured)
+        with in_mesh(mesh):
+            rows = [tree.unflatten(row) for row in parts_of(linear)]
         several = isinstance(argnums, Iterable)
         result = out_tree.unflatten(rows if several else [r[0] for r in rows])
         return (result, aux) if has_aux else result

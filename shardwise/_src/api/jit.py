@@ -162,7 +162,11 @@ class Jitted(Generic[P, R]):
                 if flat is None:
                     refund((args, kwargs), error)
             else:
-                return run(given)
+                try:
+                    return run(given)
+                except Exception as error:
+                    hide_frames(error)
+                    raise
         try:
             return self._call(ctx, args, kwargs, flat)
         except Exception as error:

@@ -13,10 +13,11 @@ from shardwise._src.api.values import as_value
 from shardwise._src.arrays.array import Array, Gone, wrap
 from shardwise._src.base.errors import UnexpectedTracerError
 from shardwise._src.base.progress import progress
-from shardwise._src.core.infer import known
+from shardwise._src.core.infer import known, type_of
 from shardwise._src.messages.tracebacks import hides_frames, pass_on
 from shardwise._src.messages.trees import leaf_paths
 from shardwise._src.moving import parts, transfer
+from shardwise._src.moving.guarded import disallowed, is_disallowed
 from shardwise._src.moving.targets import (
     as_placement,
     as_sharding,
@@ -175,6 +176,9 @@ def device_put(
                     return placed[0] if leaves and leaves[0] is x else tree.unflatten(placed)
                 except (ValueError, TypeError):
                     pass  # raised again below, with the name of the leaf
+                except runtime.RuntimeFailure as error:
+                    if not is_disallowed(error):  # likewise
+                        raise
             plans = [_Plan(target)] * len(leaves)
         else:
             plans = _plans(x, len(leaves), device, src, donate, may_alias)
@@ -255,6 +259,12 @@ def _put(x: Any, plan: _Plan, name: Callable[[], str]) -> Any:
         return _placed(x, plan)
     except UnexpectedTracerError:
         raise
+    except runtime.RuntimeFailure as error:
+        if not is_disallowed(error):
+            raise
+        there = plan.target if plan.target is not None else _default()
+        here = x.sharding if x.__class__ is Array else None
+        raise disallowed(error, type_of(x), here, there, f"{name()} of device_put") from None
     except (ValueError, TypeError) as error:
         raise type(error)(f"device_put: {name()}: {error}") from None
 
@@ -357,7 +367,12 @@ def block_until_ready(x: T) -> T:
         x.block_until_ready()  # pyright: ignore[reportAttributeAccessIssue] (its class is known)
         return x
     leaves = [a for a in flatten(x)[0] if a.__class__ is Array]
-    buffers.block_until_ready([a._live() for a in leaves])
+    try:
+        buffers.block_until_ready([a._live() for a in leaves])
+    except runtime.RuntimeFailure:
+        for a in leaves:
+            a.block_until_ready()  # the one that failed says so
+        raise
     return x
 
 

@@ -384,7 +384,7 @@ def _out_axis(what: str, path: str, x: Any, axis: Any) -> int | None:
 
 def _as_vmap(call: Call, mesh: Mesh | None = None) -> Any:
     """The map inside of another one, where the devices are taken; or op by op, for debugging, with
-    results on the devices of a mesh.
+    results on the devices of a mesh. Traced results stay where they are computed.
     """
     own, found = call.own, []
 
@@ -398,5 +398,5 @@ def _as_vmap(call: Call, mesh: Mesh | None = None) -> Any:
     outs = [x[0] if d is None else move_axis(x, 0, d) for x, d in zip(rows, places, strict=True)]
     if mesh is not None:
         outs = [move(x, PmapSharding.default(x.shape, d, mesh.flat_devices))
-                for x, d in zip(outs, places, strict=True)]
+                if x.__class__ is Array else x for x, d in zip(outs, places, strict=True)]
     return tree.unflatten(outs)

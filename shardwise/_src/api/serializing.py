@@ -19,6 +19,7 @@ from shardwise._src.api.stages import Compiled, Traced
 from shardwise._src.arrays.signature import Signature, signature
 from shardwise._src.core.program import Program, Var
 from shardwise._src.lowering.storage import place_in
+from shardwise._src.messages.words import shown
 from shardwise._src.running.executable import Executable
 from shardwise._src.runtime import backend
 from shardwise._src.runtime.fingerprint import fingerprint
@@ -83,6 +84,7 @@ def deserialize_and_load(
       execution_devices: the devices, by default those with the same numbers; others are refused.
 
     Raises:
+      TypeError: for what is not bytes.
       ValueError: for bytes that are truncated, altered or of something else, of another jaxlib or
         processor, and for devices that it was not compiled for.
     """
@@ -121,6 +123,11 @@ def deserialize_and_load(
 
 
 def _read(serialized: bytes) -> dict[str, Any]:
+    if not isinstance(serialized, bytes):
+        raise TypeError(
+            f"deserialize_and_load takes bytes; got {shown(serialized)}. Pass what "
+            "shardwise.experimental.serialize_executable.serialize gave first."
+        )
     start = len(_HEAD) + _SUM
     content = serialized[start:]
     if not serialized.startswith(_HEAD) or serialized[len(_HEAD) : start] != _sum_of(content):

@@ -14,7 +14,8 @@ from shardwise._src.lowering.storage import bare, order_of
 from shardwise._src.moving.targets import as_placement
 from shardwise._src.refs.refs import is_ref
 from shardwise._src.types.array_type import ArrayType, array_type, says_nothing
-from shardwise._src.types.dtypes import canonicalize
+from shardwise._src.types.dtypes import canonicalize, exact_dtype
+from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.layout import Format
 from shardwise._src.types.sharding import NamedSharding
 from shardwise._src.types.symbolic import Symbolic
@@ -24,10 +25,11 @@ class ShapeDtypeStruct:
     """The type of an array, and where it is wanted, without data.
 
     shape: tuple of ints; dtype: anything that names a dtype; sharding: a sharding, a `Format` or
-    None.
+    None. 64 bits are kept as given; what is traced with it has 32 unless `enable_x64` is on, which
+    `aval` is the type of.
     """
 
-    __slots__ = ("aval", "sharding", "layout")
+    __slots__ = ("aval", "dtype", "sharding", "layout")
 
     def __init__(self, shape: Sequence[int], dtype: Any, *, sharding: Any = None,
                  weak_type: bool = False):
@@ -35,6 +37,8 @@ class ShapeDtypeStruct:
             tuple(n if isinstance(n, Symbolic) else int(n) for n in shape), canonicalize(dtype),
             weak_type,
         )
+        extended = dtype is None or isinstance(dtype, ExtendedDType)
+        self.dtype: Any = self.aval.dtype if extended else exact_dtype(dtype)
         given = None if says_nothing(sharding) else sharding
         format = as_placement(given, "ShapeDtypeStruct: sharding")
         self.sharding = bare(format)
@@ -60,7 +64,6 @@ class ShapeDtypeStruct:
         return cls(t.shape, t.dtype, sharding=place, weak_type=t.weak_type)
 
     shape = property(lambda self: self.aval.shape)
-    dtype = property(lambda self: self.aval.dtype)
     ndim = property(lambda self: self.aval.ndim)
     size = property(lambda self: self.aval.size)
     weak_type = property(lambda self: self.aval.weak_type)
@@ -83,11 +86,11 @@ class ShapeDtypeStruct:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ShapeDtypeStruct):
             return NotImplemented
-        mine, theirs = (self.sharding, self.layout), (other.sharding, other.layout)
-        return self.aval is other.aval and mine == theirs
+        mine = (self.dtype, self.sharding, self.layout)
+        return self.aval is other.aval and mine == (other.dtype, other.sharding, other.layout)
 
     def __hash__(self) -> int:
-        return hash((self.aval, self.sharding, self.layout))
+        return hash((self.aval, self.dtype, self.sharding, self.layout))
 
     def __repr__(self) -> str:
         place = "" if self.sharding is None else f", sharding={self.sharding}"

@@ -24,7 +24,7 @@ from shardwise._src.core.toolbox import opened
 from shardwise._src.messages.arguments import argument_names, name_of, names_of
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import paths_in
-from shardwise._src.messages.words import listed, shown
+from shardwise._src.messages.words import counted, listed, shown
 from shardwise._src.ops.sharding import settle
 from shardwise._src.refs.refs import NotThreaded, is_ref
 from shardwise._src.runtime.pytree import flatten
@@ -349,6 +349,34 @@ def _check_spec(
         )
 
 
+def _check_rank(what: str, name: str, t: ArrayType, spec: Any, tracked: bool) -> None:
+    """Raises where a spec names axes in entries that a result has no dimensions for, so that to
+    remove these leads to the next error."""
+    if not _is_spec(spec) or PartitionSpec.UNCONSTRAINED in tuple(spec):
+        return
+    names = [a for entry in spec.dims(max(len(spec), t.ndim))[t.ndim :] for a in entry]
+    if not names:
+        return
+    left = PartitionSpec(*[*spec][: t.ndim])
+    parts = f"`x[{'..., ' if t.ndim else ''}None]`"
+    if tracked and t.varying.isdisjoint(names):
+        advice = (
+            f"It is the same on all devices along {listed(names)}: give {left} as its spec, or add "
+            f"a dimension to put copies together, {parts}."
+        )
+    else:
+        advice = (
+            f"Add a dimension to put together what the devices have, {parts}; or return what is "
+            f"the same on all of them, such as `shardwise.lax.psum(x, {names[0]!r})`, and give "
+            f"{left} as its spec."
+        )
+    raise ValueError(
+        f"{what}: out_specs for {name}, of type {t.str_short(True)}: {spec} has "
+        f"{counted(len(spec), 'entry', 'entries')}, but the result has only "
+        f"{counted(t.ndim, 'dimension')}. {advice}"
+    )
+
+
 def _out_specs(
     what: str, out_specs: Any, tree: Any, program: Program, place: NamedSharding, axes: Any,
     tracked: bool,
@@ -357,13 +385,17 @@ def _out_specs(
     specs = broadcast_prefix(out_specs, skeleton, f"{what}: out_specs", _is_spec, "result")
     rows = zip(paths_in("result", tree), specs, program.out_types, strict=True)
     for path, spec, t in rows:
+        _check_rank(what, path, t, spec, tracked)
         _check_spec(what, "out_specs", path, t, place, spec, axes)
         left = sorted(t.varying.intersection(axes) - {*spec.axes}, key=str)
         if tracked and left:
             shown_names = ", ".join(map(repr, left))
+            parts = "Name it in out_specs to put the parts together"
+            if not t.ndim:
+                parts = f"Return it with a dimension, `x[None]`, and n{parts[1:]}"
             raise ValueError(
                 f"{what}: {path}, of type {t.str_short(True)}, may vary along {shown_names}, which "
-                f"its spec {spec} does not name. Name it in out_specs to put the parts together; "
+                f"its spec {spec} does not name. {parts}; "
                 f"make them one with a collective, such as `shardwise.lax.psum(x, {left[0]!r})`, "
                 "or `all_gather_invariant` for parts that all shall have; or pass check_vma=False, "
                 "if they are known to be the same."

@@ -8,14 +8,17 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.arrays.exhausted import is_exhausted, of_array
 from shardwise._src.arrays.interchange import NARROW, Interchange, is_narrow
 from shardwise._src.arrays.signature import Signature, signature
 from shardwise._src.core.ground import ground, untraced
+from shardwise._src.messages.tracebacks import hide_frames
 from shardwise._src.numpy.value import Value
 from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.shape import slice_
 from shardwise._src.runtime import buffers, forks, host, memory, processes
+from shardwise._src.runtime.backend import RuntimeFailure
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.devices import processes_text
 from shardwise._src.types.layout import Format, Layout
@@ -223,8 +226,16 @@ class Array(Interchange, metaclass=_ArrayMeta):
         return ground().copied(self)
 
     def block_until_ready(self) -> Array:
-        processes.wait(self._live())
+        raw = self._live()
+        try:
+            processes.wait(raw)
+        except RuntimeFailure as error:
+            raise self._failed(error) from None
         return self
+
+    def _failed(self, error: Exception) -> Exception:
+        """The error for one with which the computation of the array ended."""
+        return of_array(self._sig, error) if is_exhausted(error) else error
 
     def is_ready(self) -> bool:
         return self._live().is_ready()
@@ -272,6 +283,12 @@ class Array(Interchange, metaclass=_ArrayMeta):
 
     def _raw_parts(self, positions: Sequence[int]) -> list[np.ndarray]:
         """The shards at positions of the sharding with their padding, on the host."""
+        try:
+            return self._parts_as_stored(positions)
+        except (RuntimeFailure, MemoryError) as error:
+            raise self._failed(error) from None
+
+    def _parts_as_stored(self, positions: Sequence[int]) -> list[np.ndarray]:
         impl, devices, dtype = self._live(), self._sig.devices, self._sig.physical.dtype
         if processes.gate() is not None:
             processes.wait(impl)
@@ -290,7 +307,11 @@ class Array(Interchange, metaclass=_ArrayMeta):
         """The host value: cached and read-only."""
         raw = self._live()
         if self._host is None:
-            self._host = self._fetch()
+            try:
+                self._host = self._fetch()
+            except Exception as error:
+                hide_frames(error)
+                raise
             buffers.note_reader(raw, self)
         return self._host
 

@@ -22,6 +22,7 @@ from shardwise._src.core.op import Op
 from shardwise._src.core.program import Literal, Program
 from shardwise._src.core.structure import shared
 from shardwise._src.core.toolbox import walk
+from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops import reduce as ops
 from shardwise._src.ops.basis import (
@@ -186,6 +187,7 @@ def reduce(
     operands: T, init_values: Any, computation: Callable[[Any, Any], Any],
     dimensions: Sequence[int], out_sharding: OutSharding = None,
 ) -> T: ...
+@hides_frames
 def reduce(
     operands: Any, init_values: Any, computation: Callable[[Any, Any], Any],
     dimensions: Sequence[int], out_sharding: OutSharding = None,

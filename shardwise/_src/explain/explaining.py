@@ -38,6 +38,7 @@ from shardwise._src.explain.widened import as_sent, hlo_name, product_dtype
 from shardwise._src.explain.work import work_of
 from shardwise._src.lowering.emitter import NUMBERED
 from shardwise._src.messages.source import line_of, names_of, scope_of
+from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.running.places import constraint_shardings
 from shardwise._src.running.plan import ModulePlan
 from shardwise._src.runtime.inspection import Inspection, inspected, quiet
@@ -87,6 +88,7 @@ def explain(
         machine = named_machine(machine)
 
     @functools.wraps(f)
+    @hides_frames
     def explained(*args: Any, **kwargs: Any) -> Report:
         wrapped = f if isinstance(f, Wrapped) else jit(f)
         args, kwargs = described((args, kwargs))

@@ -84,6 +84,7 @@ class Plan:
         that their new shards count, of which replicas may share one.
     seconds: of all steps, by the figures of `machine`.
     leaves: array by array, in the order in which they move.
+    memory_bytes: of a device of `machine`; fits: whether `peak_bytes` is not more than that.
     complete: whether temporaries of all programs are in `peak_bytes`. Those of programs on meshes
         without devices are not, nor of other processes' programs, which are not compiled here.
     """
@@ -93,7 +94,12 @@ class Plan:
     host_bytes: int
     machine: str
     leaves: tuple[PlannedLeaf, ...]
+    memory_bytes: int
     complete: bool = True
+
+    @property
+    def fits(self) -> bool:
+        return self.peak_bytes <= self.memory_bytes
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -112,6 +118,7 @@ class Plan:
         return {
             "bytes_moved": self.bytes_moved, "bytes_sent": self.bytes_sent,
             "peak_bytes": self.peak_bytes, "host_bytes": self.host_bytes,
+            "memory_bytes": self.memory_bytes, "fits": self.fits,
             "seconds": self.seconds, "machine": self.machine, "complete": self.complete,
             "leaves": [leaf.to_dict() for leaf in self.leaves],
         }
@@ -140,12 +147,25 @@ class Plan:
         least = "" if self.complete else "at least "
         note = "" if self.complete else f" ({_UNKNOWN})"
         return [
+            *self._excess(),
             ("moved", f"{format_bytes(self.bytes_moved)} that devices lack"),
             ("sent", f"{format_bytes(self.bytes_sent)} between devices, or from the host"),
             ("peak", f"{least}{format_bytes(self.peak_bytes)} on one device{note}"),
             ("host", f"{format_bytes(self.host_bytes)} of this process's memory"),
             ("time", f"{_time(self.seconds)} on {self.machine}"),
         ]
+
+    def _excess(self) -> list[tuple[str, str]]:
+        """What to do where one device does not hold what it is to hold."""
+        if self.fits:
+            return []
+        times = math.ceil(self.peak_bytes / self.memory_bytes)
+        return [(
+            "does not fit",
+            f"{format_bytes(self.peak_bytes)} on one device, and a device of {self.machine} has "
+            f"{format_bytes(self.memory_bytes)}. Shard over {times:,} times as many devices or "
+            "more, or use a smaller dtype",
+        )]
 
     def _table(self) -> list[tuple[str, ...]]:
         """The head, and rows of the largest arrays, those that are alike together."""
@@ -281,6 +301,7 @@ def plan(x: Any, sharding: Any, *, machine: str | Machine | None = None) -> Plan
         host_bytes=max(accounts.peak[HOST] - start, 0),
         machine=accounts.machine.name,
         leaves=found,
+        memory_bytes=accounts.machine.memory_bytes,
         complete=decided and accounts.complete,
     )
 

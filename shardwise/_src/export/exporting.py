@@ -26,6 +26,7 @@ from shardwise._src.export.symbolic import is_symbolic
 from shardwise._src.lax.platforms import EXPORTED
 from shardwise._src.lowering.module import hoisted_constants
 from shardwise._src.lowering.storage import bare
+from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import path_in
 from shardwise._src.messages.words import listed
 from shardwise._src.running.places import check_committed, places_for
@@ -78,6 +79,7 @@ def export(
         )
     chosen = _checked(platforms)
 
+    @hides_frames
     def exporting(*args: Any, **kwargs: Any) -> Exported:
         """Exports the function for these arguments."""
         with EXPORTED(chosen):

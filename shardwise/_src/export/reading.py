@@ -73,8 +73,9 @@ def deserialize(blob: bytes | bytearray | memoryview) -> Exported:
         return _exported(read_table(EXPORTED, body), whole)
     except (Damaged, Unreadable) as error:
         raise ValueError(
-            f"{WHERE}.deserialize: these {len(data)} bytes are no exported function: {error}. They "
-            "may have been cut or altered, or may be of something else."
+            f"{WHERE}.deserialize: these {len(data)} bytes are not an exported function: {error}. "
+            "Pass the bytes that `Exported.serialize()` gave; these were cut or altered, or are of "
+            "something else."
         ) from None
 
 

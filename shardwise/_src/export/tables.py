@@ -119,7 +119,7 @@ class _Reader:
     def number(self, code: str, at: int) -> Any:
         end = at + struct.calcsize("<" + code)
         if at < 0 or end > len(self._data):
-            raise Damaged(f"byte {end} of {len(self._data)} is asked for")
+            raise Damaged(f"they refer to byte {end}, which is behind their end")
         return struct.unpack_from("<" + code, self._data, at)[0]
 
     def referred(self, cell: int) -> int:

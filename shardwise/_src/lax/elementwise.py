@@ -19,6 +19,7 @@ from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.lax.accuracy import Accuracy as Accuracy
 from shardwise._src.lax.accuracy import check_accuracy
+from shardwise._src.messages.called import by_name
 from shardwise._src.numpy.convert import cast, constant
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim
@@ -460,7 +461,7 @@ def select_n(which: ArrayLike, *cases: ArrayLike) -> Array:
     shapes = {type_of(c).shape for c in cases}
     if len(shapes) > 1:
         listed = ', '.join(type_of(c).str_short(True) for c in cases)
-        raise TypeError(f"[select_n] cases must have one shape; got {listed}.")
+        raise TypeError(by_name(f"cases must have one shape; got {listed}."))
     dtype = type_of(which).dtype
     if is_integer(dtype) and not is_bool(dtype):
         which = cast(which, np.dtype("int32"))

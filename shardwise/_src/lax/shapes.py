@@ -180,7 +180,7 @@ def pad(
 def concatenate(operands: Sequence[Any], dimension: int) -> Array:
     """The operands, of one dtype, one behind the other along `dimension`."""
     if len(operands) == 0:
-        raise ValueError("[concatenate] takes at least one operand; got none.")
+        raise ValueError("concatenate: operands must hold at least one array; got none.")
     ndim = type_of(operands[0]).ndim
     return shape.concatenate(*operands, dimension=axis_of(dimension, ndim))
 

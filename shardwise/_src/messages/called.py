@@ -1,6 +1,6 @@
 """Which function of the library the user's code called, for messages that come from deep inside.
 
-    jnp.median(keys)    # median: [sort] keys are not numbers …
+    jnp.median(keys)    # median: keys are not numbers …
 
 It is found on the stack: the outermost of the library's frames belongs to that function. What comes
 to its user by way of a transform (`grad`, `vmap`) has none.
@@ -28,6 +28,11 @@ _WRAPPERS = (
     "shardwise._src.core.fused", "shardwise._src.messages.tracebacks", "shardwise._src.api.ufuncs",
 )
 _AT = "shardwise._src.numpy.at"
+_UNARY = {  # operators: module and name of the function
+    "__neg__": ("shardwise._src.numpy.unary", "negative"),
+    "__abs__": ("shardwise._src.numpy.unary", "absolute"),
+    "__invert__": ("shardwise._src.numpy.binary", "bitwise_not"),
+}
 
 
 def by_name(text: str) -> str:
@@ -114,6 +119,9 @@ def _of(frame: FrameType) -> Called:
         args, kwargs = given.get("args", ()), given.get("static", given.get("kwargs", {}))
         leaves = _leaves(args, kwargs, names_of(wrapped))
         return Called(home_of(wrapped), wrapped.__name__, None, leaves)
+    if name in _UNARY:
+        owner = given.get("self")
+        return Called(*_UNARY[name], owner, {"x": owner})
     if name.startswith("__") and wrapped is not None:  # an operator
         owner, other = given.get("self"), given.get("other")
         return Called(

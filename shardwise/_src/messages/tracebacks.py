@@ -92,12 +92,15 @@ _OF_AN_OP = re.compile(r"\[(\w+)\] ")
 
 
 def _name_call(error: Exception) -> None:
-    """Puts the name of the function that was called before the message of an error."""
+    """Puts the name of the function that was called before the message of an error: in place of
+    the op's, where one of those that the function is made of raised it."""
     of_a_value = isinstance(error, _OF_VALUES) or type(error) is RuntimeError
     if of_a_value or list(map(type, error.args)) != [str]:
         return
     text, name = error.args[0], public_call()
-    op = _OF_AN_OP.match(text)
-    said = name in op[1] or op[1] in name if op else re.search(rf"\b{re.escape(name)}\b", text)
-    if name and not said and not text.startswith(f"{name}: "):
+    if not name:
+        return
+    if op := _OF_AN_OP.match(text):
+        error.args = (f"{name}: {text[op.end() :]}",)
+    elif not text.startswith(f"{name}: ") and not re.search(rf"\b{re.escape(name)}\b", text):
         error.args = (f"{name}: {text}",)

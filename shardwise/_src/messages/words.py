@@ -56,6 +56,15 @@ def joined(texts: Sequence[str], joint: str = "and") -> str:
     return f"{', '.join(texts[:-1])} {joint} {texts[-1]}"
 
 
+def in_bytes(n: float) -> str:
+    """`1.5 MiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if n < 1024:
+            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
+        n /= 1024
+    return f"{n:.1f} TiB"
+
+
 def counted(number: int, noun: str, plural: str = "") -> str:
     """`1 device`, `2 devices`, for messages."""
     return f"{number} {noun if number == 1 else plural or noun + 's'}"

@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.arrays.array import Array, wrap
+from shardwise._src.arrays.exhausted import naming
 from shardwise._src.arrays.signature import Signature, padding_value, signature
 from shardwise._src.core.ground import untraced
 from shardwise._src.core.infer import type_of
 from shardwise._src.messages.words import counted
 from shardwise._src.moving import transfer
 from shardwise._src.moving.from_host import is_large
+from shardwise._src.moving.guarded import guarded
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.shape import pad
 from shardwise._src.runtime import buffers, memory
@@ -76,7 +78,8 @@ def put_together(
     none = np.empty((0,) * len(shape), dtype)
     count = len(distinct_parts(sharding, shape))
     apart = all(shape) and len(values) == len(devices) and count in (1, len(devices))
-    return transfer.put_parts(sig, [values.get(d, none) for d in devices], devices, apart)
+    with naming(sig), guarded(sig):
+        return transfer.put_parts(sig, [values.get(d, none) for d in devices], devices, apart)
 
 
 def shards(
@@ -89,7 +92,9 @@ def shards(
     """
     sigs = [_shard_signature(shape, dtype, sharding, d) for d in devices]
     if part.__class__ is not Array:
-        raws = _from_host(np.asarray(part, dtype=sigs[0].physical.dtype), sigs)
+        whole = signature(array_type(shape, dtype), sharding, True)
+        with naming(whole), guarded(whole):
+            raws = _from_host(np.asarray(part, dtype=sigs[0].physical.dtype), sigs)
     else:
         with untraced():
             if part.dtype != dtype:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import chain
 from typing import Any
 
 from shardwise._src.arrays.array import Array
@@ -148,9 +149,9 @@ def check_manual(sharding: Any) -> None:
         )
 
 
-def explicit_mesh(values: Sequence[Any]) -> Mesh | None:
-    """The mesh of the first array whose type tells of its sharding."""
-    for x in values:
+def explicit_mesh(*values: Sequence[Any]) -> Mesh | None:
+    """The mesh of the first array, in some lists of values, with a sharding in its type."""
+    for x in chain(*values):
         if x.__class__ is Array and x._sig.type.mesh is not None:
             return x._sig.sharding.mesh
     return None

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.arrays.array import Array, Gone, wrap
+from shardwise._src.arrays.exhausted import is_exhausted, of_array
 from shardwise._src.arrays.interchange import is_narrow
 from shardwise._src.arrays.signature import Signature, kept_near, signature
 from shardwise._src.base.caches import exact, make_room
@@ -29,12 +30,14 @@ from shardwise._src.moving.between_devices import by_pieces
 from shardwise._src.moving.between_processes import between_processes, handle
 from shardwise._src.moving.from_host import by_host, from_host, is_large
 from shardwise._src.moving.from_host import put_parts as put_parts
+from shardwise._src.moving.guarded import disallowed, is_disallowed
 from shardwise._src.moving.replicas import agreed
 from shardwise._src.moving.ways import aligned as aligned
 from shardwise._src.moving.ways import legs
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.sharding import reshard
 from shardwise._src.runtime import backend, buffers, processes
+from shardwise._src.runtime.backend import RuntimeFailure
 from shardwise._src.runtime.modules import LoadedModule
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dtypes import canonicalize, float0, too_large
@@ -78,6 +81,18 @@ def put_host(
         sig, indices, apart = _plan_of(t or type_of(value), sharding, committed)
     if indices is not None and not indices:
         return handle(sig)
+    try:
+        return _put_planned(value, sig, indices, apart, what)
+    except (MemoryError, RuntimeFailure) as error:
+        if is_exhausted(error):
+            raise of_array(sig, error) from None
+        if is_disallowed(error):
+            raise disallowed(error, sig.type, None, sharding) from None
+        raise
+
+
+def _put_planned(value: Any, sig: Signature, indices: Any, apart: bool, what: str) -> Array:
+    """See `put_host`. indices: of each device's part of the value; None: one device has all."""
     if indices is not None and value.__class__ is np.ndarray and is_large(sig):
         processes.note(sig.devices, value)
         return agreed(from_host(sig, value), what)
@@ -205,8 +220,13 @@ def move(x: Any, target: Any) -> Array:
     sig = x._sig
     if sig.sharding is target:
         return x._itself() if sig.committed else _relabelled(x, target)
-    for leg in legs(sig, target, x._is_on_cpu(), x.is_ready):
-        x = ACTS[leg.act](x, leg.to)
+    try:
+        for leg in legs(sig, target, x._is_on_cpu(), x.is_ready):
+            x = ACTS[leg.act](x, leg.to)
+    except RuntimeFailure as error:
+        if is_disallowed(error):
+            raise disallowed(error, sig.type, sig.sharding, target) from None
+        raise
     return x
 
 

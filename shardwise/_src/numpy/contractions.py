@@ -44,8 +44,18 @@ def product(
     )
 
 
-def _misfit(name: str, a: Shape, b: Shape) -> TypeError:
-    return TypeError(f"{name}: operands of shapes {a} and {b} do not fit.")
+def _unequal(name: str, a: Shape, i: int, b: Shape, j: int) -> TypeError:
+    """The error for operands of shapes whose dimensions i and j are summed over, and differ."""
+    i, j, m, n = i % len(a), j % len(b), a[i], b[j]
+    fits = ""
+    if len(b) == 2 and b[1 - j] == m:
+        fits = " The second operand fits if it is transposed, `.T`."
+    elif len(a) == 2 and a[1 - i] == n:
+        fits = " The first operand fits if it is transposed, `.T`."
+    return TypeError(
+        f"{name}: dimension {i} of the first operand, of shape {a}, and dimension {j} of the "
+        f"second, of shape {b}, are summed over and must be equal: {m} ≠ {n}.{fits}"
+    )
 
 
 # -- matmul --
@@ -65,10 +75,7 @@ def _matmul_plan(a: Shape, b: Shape) -> Plan:
     rows, columns = a[-2:-1], b[-1:] if len(b) > 1 else ()
     contracted_b = b[-min(len(b), 2)]
     if a[-1] != contracted_b:
-        raise TypeError(
-            f"matmul: the last dimension of shape {a} and the "
-            f"{'second last' if len(b) > 1 else 'only'} of shape {b} must be equal."
-        )
+        raise _unequal("matmul", a, -1, b, -min(len(b), 2))
     left, right = a[:-2], b[:-2]
     rank = max(len(left), len(right))
     left, right = (1,) * (rank - len(left)) + left, (1,) * (rank - len(right)) + right
@@ -136,7 +143,7 @@ def _dot(a: Any, b: Any, precision: Any, preferred: Any) -> Any:
         return einsums.cast_to(ew.mul(*promote(a, b)), preferred)
     axis = max(t.ndim - 2, 0)
     if s.shape[-1] != t.shape[axis]:
-        raise _misfit("dot", s.shape, t.shape)
+        raise _unequal("dot", s.shape, -1, t.shape, axis)
     return product(a, b, (((s.ndim - 1,), (axis,)), ((), ())), precision, preferred)
 
 
@@ -155,7 +162,10 @@ def dot(
 def _vdot(a: Any, b: Any, precision: Any, preferred: Any) -> Any:
     s, t = type_of(a), type_of(b)
     if s.size != t.size:
-        raise _misfit("vdot", s.shape, t.shape)
+        raise TypeError(
+            f"vdot: the operands, of shapes {s.shape} and {t.shape}, must have as many elements: "
+            f"{s.size} ≠ {t.size}."
+        )
     a = _conjugate(a)
     a, b = reshape(a, shape=(s.size,)), reshape(b, shape=(s.size,))
     return product(a, b, (((0,), (0,)), ((), ())), precision, preferred)
@@ -180,7 +190,7 @@ def _inner(a: Any, b: Any, precision: Any, preferred: Any) -> Any:
     if not s.shape or not t.shape:
         return einsums.cast_to(ew.mul(*promote(a, b)), preferred)
     if s.shape[-1] != t.shape[-1]:
-        raise _misfit("inner", s.shape, t.shape)
+        raise _unequal("inner", s.shape, -1, t.shape, -1)
     return product(a, b, (((s.ndim - 1,), (t.ndim - 1,)), ((), ())), precision, preferred)
 
 
@@ -217,8 +227,8 @@ def _by_labels(a: Any, b: Any, subscripts: str, conjugate: bool, precision: Any,
     s, t = type_of(a), type_of(b)
     try:
         steps = einsums.plan(subscripts, (s.shape, t.shape), "auto")
-    except ValueError:
-        raise _misfit(name, s.shape, t.shape) from None
+    except ValueError as error:
+        raise TypeError(f"{name}: {str(error).removeprefix('einsum: ')}") from None
     dtype, weak = joined(a, b)
     a = _conjugate(a) if conjugate else a
     operands = [cast(a, dtype, weak), cast(b, dtype, weak)]
@@ -245,7 +255,7 @@ def _vecdot(a: Any, b: Any, axis: int, precision: Any, preferred: Any) -> Any:
         )
     i, j = canonical_axis(axis, s.ndim), canonical_axis(axis, t.ndim)
     if s.shape[i] != t.shape[j]:
-        raise _misfit("vecdot", s.shape, t.shape)
+        raise _unequal("vecdot", s.shape, i, t.shape, j)
     a, b = move_axis(a, i, s.ndim - 1), move_axis(b, j, t.ndim - 1)
     return body_of(_by_labels)(a, b, "...k,...k->...", True, precision, preferred, "vecdot")
 
@@ -283,10 +293,11 @@ def _tensordot_numbers(a: Shape, b: Shape, axes: Any) -> DimensionNumbers:
             )
         left = tuple(canonical_axis(x, len(a)) for x in pair[0])
         right = tuple(canonical_axis(x, len(b)) for x in pair[1])
-    if [a[i] for i in left] != [b[i] for i in right]:
+    sizes = tuple([a[i] for i in left]), tuple([b[i] for i in right])
+    if sizes[0] != sizes[1]:
         raise TypeError(
             f"tensordot: the sizes of shape {a} at {left} and of shape {b} at {right} must be "
-            "equal."
+            f"equal: {sizes[0]} ≠ {sizes[1]}."
         )
     return (left, right), ((), ())
 

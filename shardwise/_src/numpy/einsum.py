@@ -19,6 +19,7 @@ import numpy as np
 
 from shardwise._src.core.fused import body_of, fused
 from shardwise._src.core.infer import type_of
+from shardwise._src.messages.words import counted
 from shardwise._src.numpy.convert import cast, joined, refuse_out
 from shardwise._src.numpy.named_einsum import has_names, named_einsum
 from shardwise._src.numpy.reductions import accumulated_dtype, checked_dtype
@@ -46,7 +47,8 @@ def _terms_of_text(text: str, ranks: tuple[int, ...]) -> tuple[list[Labels], Lab
     left, arrow, right = text.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(ranks):
-        raise _error(text, f"{len(terms)} terms for {len(ranks)} operands")
+        given = counted(len(ranks), "operand")
+        raise _error(text, f"the subscripts have {counted(len(terms), 'term')} for {given}")
     ins = [_labels(text, t, rank, i) for i, (t, rank) in enumerate(zip(terms, ranks, strict=True))]
     hidden = max([sum(isinstance(x, int) for x in labels) for labels in ins], default=0)
     if not arrow:
@@ -175,13 +177,22 @@ def plan(subscripts: Any, shapes: tuple[Shape, ...], optimize: Any) -> tuple[Ste
 
 def _sizes(subscripts: Any, terms: list[Labels], shapes: tuple[Shape, ...]) -> dict[Label, int]:
     sizes: dict[Label, int] = {}
-    for labels, shape in zip(terms, shapes, strict=True):
+    found: dict[Label, int] = {}  # the operand that has the size
+    for k, (labels, shape) in enumerate(zip(terms, shapes, strict=True)):
         for label, n in zip(labels, shape, strict=True):
             known = sizes.get(label, 1)
             if known not in (1, n) and n != 1:
-                raise _error(subscripts, f"{label!r} has size {known} in one place, {n} in another")
-            sizes[label] = n if known == 1 else known
+                one = f"{known} in operand {found[label]}, of shape {shapes[found[label]]}"
+                raise _error(subscripts, f"{_named(label)} is {one}, and {n} in operand {k}, of "
+                                         f"shape {shape}, where they must be equal")
+            if known == 1:
+                sizes[label], found[label] = n, k
     return sizes
+
+
+def _named(label: Label) -> str:
+    is_hidden = isinstance(label, int) and label < 0
+    return f"dimension {label} of '...'" if is_hidden else repr(label)
 
 
 def _path(terms: list[Labels], out: Labels, sizes: dict, optimize: Any) -> list[tuple[int, ...]]:

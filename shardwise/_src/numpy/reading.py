@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.core.fused import fused
+from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.numpy.creation import asarray, dtype_of, shape_of
 from shardwise._src.ops import create
 from shardwise._src.types.annotations import (
@@ -47,6 +48,7 @@ def _numpys(name: str, read: Callable[..., Any], source: Any, dtype: Any, **how:
     return asarray(read(source, dtype=np.dtype(dtype), **how), dtype_of(dtype, name))
 
 
+@hides_frames
 def fromfunction(
     function: Callable[..., Any], shape: ShapeLike, *, dtype: DTypeLike = float, **kwargs: Any
 ) -> Array:

@@ -13,6 +13,7 @@ from shardwise._src.core.fused import body_of, fused, one_program
 from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import is_array, known, type_of
 from shardwise._src.messages.called import public_call
+from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.numpy import binary
 from shardwise._src.numpy.convert import (
     broadcast,
@@ -252,6 +253,7 @@ def choose(
     return _choose(a, *each, mode=mode)
 
 
+@hides_frames
 def piecewise(
     x: ArrayLike, condlist: ArrayLike | Sequence[ArrayLike], funclist: Sequence[Any], *args: Any,
     **kw: Any,

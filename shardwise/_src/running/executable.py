@@ -7,13 +7,18 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from shardwise._src.arrays.array import Array, Gone, new_array, wrap
+from shardwise._src.arrays.exhausted import is_exhausted
 from shardwise._src.arrays.signature import Signature
 from shardwise._src.base.config import debug_key_reuse, no_execution
+from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
+from shardwise._src.moving.guarded import disallowed, is_disallowed
 from shardwise._src.moving.transfer import move, moved_scalar
+from shardwise._src.running.exhausted import program_exhausted
 from shardwise._src.running.key_reuse import has_keys, key_checked
 from shardwise._src.running.watch import watched, watching
 from shardwise._src.runtime import buffers
+from shardwise._src.runtime.backend import RuntimeFailure
 from shardwise._src.runtime.modules import LoadedModule
 from shardwise._src.runtime.processes import explained
 
@@ -180,23 +185,35 @@ class Executable(NamedTuple):
 
         return run
 
-    @staticmethod
-    def moved(args: Sequence[Any], moves: Sequence[tuple[int, Any]]) -> list[Array]:
+    def moved(self, args: Sequence[Any], moves: Sequence[tuple[int, Any]]) -> list[Array]:
         """The arguments, with some brought to other shardings."""
         out = list(args)
         for position, target in moves:
-            out[position] = move(out[position], target)
+            try:
+                out[position] = move(out[position], target)
+            except RuntimeFailure as error:
+                raise self._not_moved(position, out[position], target, error) from None
         return out
 
-    @staticmethod
-    def _moved_for_good(args: Sequence[Any], moves: Sequence[tuple[int, Any]]) -> list[Any]:
+    def _moved_for_good(self, args: Sequence[Any], moves: Sequence[tuple[int, Any]]) -> list[Any]:
         """The same where no argument is donated, so that equal scalars may be one array."""
         out = list(args)
         for position, target in moves:
             x = out[position]
             is_scalar = x.__class__ in _SCALARS
-            out[position] = moved_scalar(x, target) if is_scalar else move(x, target)
+            try:
+                out[position] = moved_scalar(x, target) if is_scalar else move(x, target)
+            except RuntimeFailure as error:
+                raise self._not_moved(position, x, target, error) from None
         return out
+
+    def _not_moved(self, position: int, x: Any, target: Any, error: Exception) -> Exception:
+        """The error for an argument that could not be brought where the program takes it."""
+        if not is_disallowed(error):
+            return error
+        name = f"{self.name_of(position)} of {self.program.name}"
+        source = x.sharding if x.__class__ is Array else None
+        return disallowed(error, type_of(x), source, target, name)
 
     def _consume(self, *calls: Sequence[Any]) -> None:
         """Marks the donated arrays as gone, as they were given and as they were moved."""
@@ -261,6 +278,11 @@ class Executable(NamedTuple):
             raise RuntimeError(
                 f"{self.program.name}: an array that it closes over has been deleted or donated. "
                 "Pass the array as an argument."
+            ) from None
+        if is_exhausted(error):
+            sigs, devices = [a._sig for a in args], self.module.devices
+            raise program_exhausted(
+                self.program, sigs, self.names, devices, error, "run"
             ) from None
         told = explained(error)
         if told is error:

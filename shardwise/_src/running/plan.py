@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from shardwise._src.arrays.exhausted import is_exhausted
 from shardwise._src.arrays.signature import Signature, padded_type, signature
 from shardwise._src.base.context import current
 from shardwise._src.compiling.module_cache import loaded_for
@@ -33,6 +34,7 @@ from shardwise._src.lowering.storage import (
 from shardwise._src.moving.transfer import move
 from shardwise._src.ops.inspect import INSPECT
 from shardwise._src.running.executable import Executable
+from shardwise._src.running.exhausted import program_exhausted
 from shardwise._src.running.inspection import report_shardings
 from shardwise._src.running.places import (
     Places,
@@ -139,7 +141,14 @@ class ModulePlan(NamedTuple):
         small = quick and _is_small(program)
         called = tuple(host_functions(program))
         rest = called, ORDERED in program.effects, self._check, _asks(program)
-        return loaded_for(self.text, places.devices, free, quick, small, overrides, *rest)
+        try:
+            return loaded_for(self.text, places.devices, free, quick, small, overrides, *rest)
+        except backend.RuntimeFailure as error:
+            if not is_exhausted(error):
+                raise
+            raise program_exhausted(
+                program, self.sigs, self.names, places.devices, error, "compiled"
+            ) from None
 
     def _result_signatures(self, module: LoadedModule) -> list[Signature]:
         """The signatures of the results, from what the compiler says of them."""

@@ -298,6 +298,7 @@ def fetch_one(raw: Any, dtype: np.dtype[Any]) -> np.ndarray:
     dtype: of whole bytes.
     """
     if raw.platform() == "cpu":
+        raw.block_until_ready()  # jaxlib ends the process where a computation has failed
         return np.asarray(raw) if dtype.isbuiltin == 1 else host.shard_view(raw, (), 0, dtype)
     value, _ = raw._single_device_array_to_np_array_did_copy()
     value.flags.writeable = False
@@ -318,6 +319,20 @@ def bytes_in_use() -> int:
                 here = len(on.addressable_device_list)
                 total += raw.on_device_size_in_bytes() * here // len(on)
     return total
+
+
+def free_bytes(device: Any) -> int | None:
+    """Bytes that a device can still allocate, of the host's for CPU; None where nothing says so."""
+    stats = device.memory_stats()
+    if stats:
+        limit = stats.get("bytes_limit")
+        return None if limit is None else limit - stats["bytes_in_use"]
+    try:
+        with open("/proc/meminfo") as lines:
+            found = dict([line.split(":") for line in lines])
+        return int(found["MemAvailable"].split()[0]) << 10
+    except (OSError, KeyError, ValueError):
+        return None
 
 
 def block_until_ready(raws: Sequence[Any]) -> None:

@@ -92,7 +92,8 @@ class _Block:
         self.__array_interface__ = self.memory.__array_interface__
 
     def __del__(self) -> None:
-        POOL.give_back(self.memory)
+        if hasattr(self, "memory"):  # it could be allocated
+            POOL.give_back(self.memory)
 
 
 def blocks(count: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> list[NDArray[Any]]:

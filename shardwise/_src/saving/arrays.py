@@ -305,7 +305,8 @@ async def async_deserialize(
 def _target(x: Any) -> tuple[Sharding, Any, Any]:
     """The sharding, the whole placement and the dtype that are asked for."""
     if isinstance(x, ShapeDtypeStruct):
-        sharding, place, dtype = x.sharding, x.sharding if x.layout is None else x.format, x.dtype
+        sharding, dtype = x.sharding, x.aval.dtype
+        place = sharding if x.layout is None else x.format
     else:
         sharding, place, dtype = (x.sharding if isinstance(x, Format) else x), x, None
     if not isinstance(sharding, Sharding):

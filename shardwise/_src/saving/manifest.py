@@ -21,7 +21,7 @@ import numpy as np
 
 from shardwise._src.base.errors import CheckpointError
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.messages.words import as_json, brief, counted, plain_text, shown
+from shardwise._src.messages.words import as_json, brief, counted, in_bytes, plain_text, shown
 from shardwise._src.saving.places import MANIFEST, Place, found
 from shardwise._src.saving.structure import Node, ends_of, from_json, to_json
 from shardwise._src.types.dtypes import canonicalize
@@ -169,14 +169,6 @@ def _said_with(c: Checkpoint) -> Iterator[str]:
     else:
         yield whole
 
-
-def in_bytes(n: float) -> str:
-    """`1.5 MiB`."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if n < 1024:
-            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
-        n /= 1024
-    return f"{n:.1f} TiB"
 
 
 def _divided(e: Entry) -> str:

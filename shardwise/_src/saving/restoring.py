@@ -179,6 +179,7 @@ def _like(what: str, entry: Entry, row: tuple[str, Any]) -> _Wanted:
             return _Wanted(transfer.default_place(), dtype, True)
         return _Wanted(x.sharding if x._sig.layout is None else x.format, dtype)
     if isinstance(x, ShapeDtypeStruct):
+        dtype = None if keys else x.aval.dtype
         if x.sharding is None:
             return _Wanted(transfer.default_place(), dtype, True)
         return _Wanted(x.sharding if x.layout is None else x.format, dtype)
@@ -265,7 +266,7 @@ def _end(what: str, arrays: Sequence[Any], node: Node, path: str, x: Any) -> Any
     if isinstance(x, Array):
         free = not x.committed
     place = transfer.default_place() if free else place
-    return transfer.put_host(number.astype(x.dtype), place, not free)
+    return transfer.put_host(number.astype(x.aval.dtype), place, not free)
 
 
 def _number(what: str, path: str, saved: Any, x: Any) -> Any:

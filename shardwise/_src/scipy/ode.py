@@ -24,6 +24,7 @@ from shardwise._src.control.scan_api import scan
 from shardwise._src.control.while_api import while_loop
 from shardwise._src.core.infer import type_of
 from shardwise._src.custom.vjp import custom_vjp
+from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.numpy.binary import maximum, minimum
 from shardwise._src.numpy.convert import promote_inexact
 from shardwise._src.numpy.creation import as_operand, asarray
@@ -324,6 +325,7 @@ def _fits(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
     return len(shape) <= len(other) and all(a in (1, b) for a, b in pairs)
 
 
+@hides_frames
 def odeint(
     func: Callable[..., Any], y0: Any, t: ArrayLike, *args: Any, rtol: float = 1.4e-8,
     atol: float = 1.4e-8, mxstep: float = np.inf, hmax: float = np.inf,

@@ -16,6 +16,7 @@ import numpy as np
 
 from shardwise._src.api.grad import value_and_grad
 from shardwise._src.control.while_api import while_loop
+from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.numpy.binary import maximum, minimum
 from shardwise._src.numpy.contractions import dot, matmul, outer
 from shardwise._src.numpy.convert import cast
@@ -240,6 +241,7 @@ _METHODS: dict[str, tuple[Callable[..., OptimizeResults], dict[str, Any]]] = {
 }
 
 
+@hides_frames
 def minimize(
     fun: Callable[..., Any], x0: Array, args: tuple[Any, ...] = (), *, method: str,
     tol: float | None = None, options: Mapping[str, Any] | None = None,

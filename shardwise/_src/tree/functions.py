@@ -15,6 +15,7 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import leaf_paths, prefix_difference, tree_text
 from shardwise._src.messages.words import shown
 from shardwise._src.runtime import pytree as _pytree
@@ -75,6 +76,7 @@ def leaves_with_path(
 # -------------------------------------------------------------------------------------- mapping
 
 
+@hides_frames
 def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) -> Any:
     """`f` on each leaf of `tree`, with what is at the same places in each tree of `rest`.
 
@@ -88,6 +90,7 @@ def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) ->
     return treedef.unflatten([f(*xs) for xs in zip(leaves, *others, strict=True)])
 
 
+@hides_frames
 def map_with_path(
     f: Callable[..., Any],
     tree: Any,
@@ -104,6 +107,7 @@ def map_with_path(
     return treedef.unflatten([f(path, leaf, *xs) for (path, leaf), *xs in rows])
 
 
+@hides_frames
 def broadcast(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf = None) -> Any:
     """`full_tree` with each leaf replaced by the leaf of `prefix_tree` at or above its place.
 
@@ -159,11 +163,13 @@ def transpose(
 # ------------------------------------------------------------------------------------- reducing
 
 
+@hides_frames
 def all(tree: Any, *, is_leaf: IsLeaf = None) -> bool:
     """Whether every leaf is true."""
     return builtins.all(leaves(tree, is_leaf))
 
 
+@hides_frames
 def reduce(
     function: Callable[[T, Any], T], tree: Any, initializer: Any = _UNSET,
     is_leaf: IsLeaf = None,
@@ -180,6 +186,7 @@ def reduce(
     return functools.reduce(function, found)
 
 
+@hides_frames
 def reduce_associative(
     operation: Callable[[T, T], T], tree: Any, *, identity: Any = _UNSET,
     is_leaf: IsLeaf = None,

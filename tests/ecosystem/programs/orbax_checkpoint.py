@@ -15,7 +15,7 @@ split = NamedSharding(mesh, P("x", "y"))
 state = {
     "params": {"w": jax.device_put(jnp.arange(64.0).reshape(8, 8), split), "b": jnp.zeros(8)},
     "step": 7,
-    "moments": [jnp.ones(3, jnp.bfloat16), np.arange(4, dtype=np.int32)],
+    "moments": [jnp.ones(3, jnp.bfloat16), np.arange(4, dtype=np.int64)],
 }
 
 

@@ -1,0 +1,77 @@
+"""Transfers that the flags `transfer_guard…` do not allow: errors that say what was to go where.
+
+jaxlib looks at each transfer and raises; it knows neither the function's argument nor a place's
+name. The class stays its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+from shardwise._src.arrays.signature import Signature
+from shardwise._src.base.flags import FLAGS
+from shardwise._src.runtime import guards
+from shardwise._src.runtime.backend import RuntimeFailure
+from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.sharding import SingleDeviceSharding
+
+_DISALLOWED = re.compile(r"Disallowed (\w+-to-\w+) transfer")
+
+
+def is_disallowed(error: BaseException) -> bool:
+    """Whether an error of the runtime is that of a guard of transfers."""
+    return isinstance(error, RuntimeFailure) and _DISALLOWED.search(str(error)) is not None
+
+
+def disallowed(
+    error: BaseException, t: ArrayType, source: Any, target: Any, name: str = ""
+) -> Exception:
+    """The error for one of which `is_disallowed` holds.
+
+    source, target: shardings; None for the host. name: what the value is to a function.
+    """
+    found = _DISALLOWED.search(str(error))
+    direction = found[1] if found else ""
+    flag = f"transfer_guard_{direction.replace('-', '_')}"
+    value = FLAGS[flag].value
+    explicit = guards.is_explicit("get" if direction.endswith("host") else "put")
+    kind = f"of type {t.str_short(True)}"
+    what = f"{name}, {kind}," if name else f"a value {kind}"
+    if explicit:
+        advice = "That value rejects explicit transfers, too. Allow it"
+    elif direction.endswith("host"):
+        advice = "Use `shardwise.device_get`, which is explicit, or allow it"
+    else:
+        where = "" if target is None or _is_one(target) else ", sharding"
+        advice = f"Use `shardwise.device_put(x{where})`, which is explicit, or allow it"
+    return RuntimeFailure(
+        f"INVALID_ARGUMENT: Disallowed {direction} transfer: {what} was to go from "
+        f"{_place(source)} to {_place(target)}, and the flag {flag} is {value!r}. {advice}: "
+        f'`with shardwise.{flag}("allow"):`.'
+    )
+
+
+@contextmanager
+def guarded(sig: Signature) -> Generator[None]:
+    """A block that puts a value of the host in the place that a signature says."""
+    try:
+        yield
+    except RuntimeFailure as error:
+        if is_disallowed(error):
+            raise disallowed(error, sig.type, None, sig.sharding) from None
+        raise
+
+
+def _place(sharding: Any) -> str:
+    if sharding is None:
+        return "the host"
+    if _is_one(sharding):
+        return f"device {sharding.devices[0].id}"
+    return f"{sharding}"
+
+
+def _is_one(sharding: Any) -> bool:
+    return isinstance(sharding, SingleDeviceSharding)
