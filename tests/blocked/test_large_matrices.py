@@ -18,7 +18,6 @@ import pytest
 import shardwise as sw
 from shardwise import P
 from shardwise.numpy import linalg
-from tests.helpers.everyday import everyday
 
 N = 4096
 RNG = np.random.default_rng(3)
@@ -96,7 +95,8 @@ def largest(text: str) -> int:
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("name", everyday(CASES, 3))
+@pytest.mark.sweep
+@pytest.mark.parametrize("name", CASES)
 def test_a_large_matrix(name: str):
     function, make, ratios, most = CASES[name]
     x = make()
