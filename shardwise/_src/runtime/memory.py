@@ -11,9 +11,11 @@ gets a copy. Who made a block forgets it when it is full, so nobody else writes 
 
 from __future__ import annotations
 
+import functools
 import gc
 import math
 import mmap
+import operator
 import os
 import threading
 from collections import deque
@@ -87,12 +89,18 @@ def release() -> None:
     _jax.collect_garbage()
 
 
-def _release_after_collection(phase: str, info: dict[str, int]) -> None:
-    if phase == "stop":
-        _jax.collect_garbage()
+class _Collection:
+    """What Python's collector calls, as `getattr(_Collection(), phase, info)`.
+
+    It is not a Python function: the handler of a signal that came during a collection would run
+    when that begins, and an exception in it, as Ctrl-C raises, would be printed and lost.
+    """
+
+    release = staticmethod(_jax.collect_garbage)
+    stop = property(operator.methodcaller("release"))  # the phase at the end
 
 
-gc.callbacks.append(_release_after_collection)
+gc.callbacks.append(functools.partial(getattr, _Collection()))
 
 
 def copy_all(pairs: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import importlib
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from types import ModuleType
@@ -22,6 +21,7 @@ from shardwise._src.api.making import make_array_from_callback
 from shardwise._src.api.placement import process_count, process_index
 from shardwise._src.api.shapes import ShapeDtypeStruct
 from shardwise._src.arrays.array import Array
+from shardwise._src.base.interrupts import import_module
 from shardwise._src.messages.words import shown
 from shardwise._src.saving.specs import Spec, has_metadata, metadata
 from shardwise._src.types.dtypes import canonicalize
@@ -37,7 +37,7 @@ _shared: dict[str, Any] = {}
 def tensorstore() -> ModuleType:
     """The package, which may be missing."""
     try:
-        return importlib.import_module("tensorstore")
+        return import_module("tensorstore")
     except ImportError as error:
         raise ImportError(
             "Arrays are written to files and read with the package tensorstore, which is not "
