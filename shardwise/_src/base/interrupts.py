@@ -26,58 +26,79 @@ from __future__ import annotations
 import importlib
 import signal
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from threading import current_thread, main_thread
 from types import FrameType, ModuleType
-from typing import Any, ClassVar
+from typing import Any, cast
 
 _NAMES = ("SIGINT", "SIGTERM", "SIGALRM", "SIGHUP", "SIGUSR1", "SIGUSR2")  # handlers may raise
 _NUMBERS = tuple([int(getattr(signal, n)) for n in _NAMES if hasattr(signal, n)])
 
+Handler = Callable[[int, FrameType | None], Any]
 
+
+@dataclass
 class _State:
-    """Of the main thread. handlers: those that wait, by signal; noted: (signal, frame) of calls."""
+    """Of the main thread."""
 
-    depth = 0
-    handlers: ClassVar[dict[int, Callable[[int, FrameType | None], Any]]] = {}
-    noted: ClassVar[dict[int, FrameType | None]] = {}
+    depth: int = 0  # of blocks
+    handlers: dict[int, Handler] = field(default_factory=dict[int, Handler])  # those that wait
+    noted: dict[int, FrameType | None] = field(default_factory=dict[int, FrameType | None])
+    cancel: Callable[[], object] | None = None  # what the block does about Ctrl-C
+
+
+_state = _State()
 
 
 def _note(number: int, frame: FrameType | None) -> None:
     """The handler in a block; or after it, if code in the block has read it and set it again."""
-    if number in _State.noted or not _State.depth:
-        _State.noted.pop(number, None)
-        _State.handlers[number](number, frame)
+    if number in _state.noted or not _state.depth:
+        _state.noted.pop(number, None)
+        _state.handlers[number](number, frame)
     else:
-        _State.noted[number] = frame
+        _state.noted[number] = frame
+        if number == signal.SIGINT and _state.cancel is not None:
+            _state.cancel()
 
 
 class uninterrupted:
-    """A block in which signal handlers wait; see above."""
+    """A block in which signal handlers wait; see above.
 
-    __slots__ = ("_is_main",)
+    cancel: called when Ctrl-C comes, so that the block ends early: it takes long. Only Python's own
+        handler of Ctrl-C waits in such a block, and others go on.
+    """
+
+    __slots__ = ("_cancel", "_is_main")
+
+    def __init__(self, cancel: Callable[[], object] | None = None) -> None:
+        self._cancel = cancel
 
     def __enter__(self) -> None:
         self._is_main = current_thread() is main_thread()
         if not self._is_main:
             return
-        if not _State.depth:
-            _hold()
-        _State.depth += 1
+        if _state.depth:
+            _state.depth += 1
+        else:
+            _hold(self._cancel)
 
     def __exit__(self, *_: object) -> None:
         if not self._is_main:
             return
-        _State.depth -= 1
-        if not _State.depth:
+        if _state.depth > 1:
+            _state.depth -= 1
+        else:
             _release()
 
 
-def _hold() -> None:
+def _hold(cancel: Callable[[], object] | None) -> None:
     try:
+        _state.depth, _state.cancel = 1, cancel
         for number in _NUMBERS:
             handler = signal.getsignal(number)
-            if callable(handler) and handler is not _note:
-                _State.handlers[number] = handler
+            waits = callable(handler) if cancel is None else handler is signal.default_int_handler
+            if waits and handler is not _note:
+                _state.handlers[number] = cast(Handler, handler)
                 signal.signal(number, _note)
     except BaseException:  # a handler that does not wait yet
         _release()
@@ -87,19 +108,20 @@ def _hold() -> None:
 def _release() -> None:
     """Sets the handlers again, and calls those whose signals have come."""
     try:
-        for number, handler in _State.handlers.items():
+        for number, handler in _state.handlers.items():
             if signal.getsignal(number) is _note:
                 signal.signal(number, handler)
-    except BaseException:  # a handler that does not wait any more
+        _state.depth, _state.cancel = 0, None
+        _call_noted()
+    except BaseException:  # of a handler, which does not wait any more: the others come first
         _release()
         raise
-    _call_noted()
 
 
 def _call_noted() -> None:
     """Calls the handlers of noted signals, each also if another one raises."""
-    while _State.noted:
-        number, frame = _State.noted.popitem()
+    while _state.noted:
+        number, frame = _state.noted.popitem()
         handler = signal.getsignal(number)
         try:
             if callable(handler):

@@ -21,7 +21,7 @@ from shardwise._src.api.making import make_array_from_callback
 from shardwise._src.api.placement import process_count, process_index
 from shardwise._src.api.shapes import ShapeDtypeStruct
 from shardwise._src.arrays.array import Array
-from shardwise._src.base.interrupts import import_module
+from shardwise._src.base.interrupts import import_module, uninterrupted
 from shardwise._src.messages.words import shown
 from shardwise._src.saving.specs import Spec, has_metadata, metadata
 from shardwise._src.types.dtypes import canonicalize
@@ -91,9 +91,32 @@ class _Loop(asyncio.SelectorEventLoop):
             return asyncio.Handle(callback, args, self, context)  # never called
 
 
+class _Interruptible:
+    """A task that Ctrl-C cancels, wherever it is: what asyncio does about Ctrl-C may lose it, or
+    end in a cancellation that nobody asked for."""
+
+    def __init__(self, work: Coroutine[Any, Any, None]):
+        self.work = work
+        self.task: asyncio.Task[Any] | None = None
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+        if self.task is not None:
+            self.task.get_loop().call_soon_threadsafe(self.task.cancel)
+
+    async def run(self) -> None:
+        self.task = asyncio.current_task()
+        if self.is_cancelled:
+            self.work.close()
+        else:
+            await self.work
+
+
 def _run_alone(task: Coroutine[Any, Any, None]) -> None:
-    with asyncio.Runner(loop_factory=_Loop) as runner:
-        runner.run(task)
+    work = _Interruptible(task)
+    with uninterrupted(work.cancel), asyncio.Runner(loop_factory=_Loop) as runner:
+        runner.run(work.run())
 
 
 def run(task: Coroutine[Any, Any, Any]) -> Any:
