@@ -26,7 +26,6 @@ from __future__ import annotations
 import importlib
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from threading import current_thread, main_thread
 from types import FrameType, ModuleType
 from typing import Any, cast
@@ -37,14 +36,14 @@ _NUMBERS = tuple([int(getattr(signal, n)) for n in _NAMES if hasattr(signal, n)]
 Handler = Callable[[int, FrameType | None], Any]
 
 
-@dataclass
 class _State:
     """Of the main thread."""
 
-    depth: int = 0  # of blocks
-    handlers: dict[int, Handler] = field(default_factory=dict[int, Handler])  # those that wait
-    noted: dict[int, FrameType | None] = field(default_factory=dict[int, FrameType | None])
-    cancel: Callable[[], object] | None = None  # what the block does about Ctrl-C
+    def __init__(self) -> None:
+        self.depth = 0  # of blocks
+        self.handlers: dict[int, Handler] = {}  # those that wait
+        self.noted: dict[int, FrameType | None] = {}  # the frames that signals came in
+        self.cancel: Callable[[], object] | None = None  # what the block does about Ctrl-C
 
 
 _state = _State()
