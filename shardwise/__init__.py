@@ -3,12 +3,13 @@
 import os
 from typing import TYPE_CHECKING
 
+from shardwise._src.base.interrupts import import_module as _import_module
 from shardwise._src.base.lazy import lazy_names
 from shardwise._version import __version__ as __version__
 from shardwise._version import __version_info__ as __version_info__
 
 if "SHARDWISE_COORDINATOR_ADDRESS" in os.environ:
-    import shardwise._src.distributed.launched
+    _import_module("shardwise._src.distributed.launched")
 
 if TYPE_CHECKING:
     from shardwise import ad as ad

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.interrupts import uninterrupted
+
 _DTYPES = {"bool", "float16", "float32", "float64"} | {
     f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)
 }
@@ -19,7 +21,8 @@ _DTYPES = {"bool", "float16", "float32", "float64"} | {
 
 def array(value: np.ndarray, kind: Any = None) -> Any:
     """A host array as a `pyarrow.Array`, of the pyarrow type `kind` if it is given."""
-    import pyarrow  # what called this
+    with uninterrupted():
+        import pyarrow  # what called this
 
     made = pyarrow.array(_checked(value).reshape(-1))
     for at in range(value.ndim - 1, 0, -1):
@@ -31,11 +34,13 @@ def array(value: np.ndarray, kind: Any = None) -> Any:
 def stream(value: np.ndarray, requested_schema: Any = None) -> Any:
     """A host array as the capsule of a stream of one chunk, by Arrow's interface for C."""
     if "polars" in sys.modules and "pyarrow" not in sys.modules:
-        import polars
+        with uninterrupted():
+            import polars
 
         made = polars.Series(_checked(value))
     else:
-        import pyarrow
+        with uninterrupted():
+            import pyarrow
 
         made = pyarrow.chunked_array([array(value)])
     return made.__arrow_c_stream__(requested_schema)

@@ -22,10 +22,10 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from types import ModuleType
 from typing import Any, TypeVar, get_overloads, overload
 
+from shardwise._src.base.interrupts import import_module, uninterrupted
 from shardwise._src.base.other_names import NAMESPACES, suggestion
 
 _EXPORT = re.compile(r"^(?:    )?from (\S+) import (?:\(\s+)?(\w+) as (\w+)", re.MULTILINE)
@@ -138,18 +138,18 @@ def lazy_names(package: str, needs: Sequence[str] = (), extra: str = "") -> None
             # Without `obj`, for which Python would add a suggestion of its own to this one.
             raise AttributeError(f"module {package!r} has no attribute {name!r}.{hint}", name=name)
         home, inner = table[name]
-        with _IMPORTING:
+        with uninterrupted(), _IMPORTING:
             if home == package or home.endswith(".called"):  # a module of the package itself
                 return import_module(f"{package}.{inner}")
             import_module(_GROUND)
             value = getattr(import_module(home), inner)
-        own = getattr(value, "__qualname__", None)
-        if own is not None:  # a function or class, and `name` maybe another for it
-            if _table("shardwise").get(own) == (home, own):  # at the top, whoever asks first
-                _publish(value, "shardwise", own)
-            else:
-                _publish(value, package, own if table.get(own) == (home, own) else name)
-        setattr(sys.modules[package], name, value)
+            own = getattr(value, "__qualname__", None)
+            if own is not None:  # a function or class, and `name` maybe another for it
+                if _table("shardwise").get(own) == (home, own):  # at the top, whoever asks first
+                    _publish(value, "shardwise", own)
+                else:
+                    _publish(value, package, own if table.get(own) == (home, own) else name)
+            setattr(sys.modules[package], name, value)
         return value
 
     def names() -> list[str]:

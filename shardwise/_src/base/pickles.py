@@ -11,9 +11,10 @@ form are refused by name.
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from pickle import UnpicklingError
 from typing import Any
+
+from shardwise._src.base.interrupts import import_module
 
 FORM = 1
 _readers: dict[str, Callable[..., Any]] = {}

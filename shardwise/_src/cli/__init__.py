@@ -14,10 +14,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Any, NamedTuple
 
 from shardwise._src.base.errors import did_you_mean
+from shardwise._src.base.interrupts import import_module
 from shardwise._version import __version__
 
 

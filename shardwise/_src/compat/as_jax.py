@@ -9,7 +9,6 @@ alias. Each of the two worlds of modules finds its own again.
 
 from __future__ import annotations
 
-import importlib
 import importlib.abc
 import importlib.machinery
 import sys
@@ -18,6 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import FunctionType, ModuleType
 from typing import Any
 
+from shardwise._src.base.interrupts import import_module
 from shardwise._src.compat.private_names import PLACES, PrivateModule, is_private, no_module
 from shardwise._src.numpy import methods
 from shardwise._src.runtime.backend import JAXLIB_VERSION
@@ -32,14 +32,14 @@ class _Package(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         if (private := f"{self.__name__}.{name}") in PLACES:
-            return importlib.import_module(private)
+            return import_module(private)
         return getattr(self._ours(), name)
 
     def __dir__(self) -> Iterable[str]:
         return dir(self._ours())
 
     def _ours(self) -> ModuleType:
-        return importlib.import_module(_OURS + self.__name__.removeprefix("jax"))
+        return import_module(_OURS + self.__name__.removeprefix("jax"))
 
 
 class _Root(_Package):
@@ -77,7 +77,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             return
         ours = _OURS + name.removeprefix("jax")
         try:
-            sys.modules[name] = importlib.import_module(ours)
+            sys.modules[name] = import_module(ours)
         except ModuleNotFoundError as error:
             if error.name and not ours.startswith(error.name):
                 raise
@@ -106,7 +106,7 @@ class as_jax:
                 _swap(_State.jax, _State.ours)
                 methods.namespace = lambda: _JAX_NUMPY
                 for name in _LOOKED_UP:
-                    importlib.import_module(name)
+                    import_module(name)
             self._on = True
 
     def end(self) -> None:

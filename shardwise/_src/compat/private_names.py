@@ -7,12 +7,12 @@ asks for it.
 from __future__ import annotations
 
 import dis
-import importlib
 import importlib.metadata
 import sys
 from types import FrameType, ModuleType
 from typing import Any
 
+from shardwise._src.base.interrupts import import_module
 from shardwise._version import __version__
 
 _IMPORT_FROM = dis.opmap["IMPORT_FROM"]
@@ -91,12 +91,12 @@ class PrivateModule(ModuleType):
             raise AttributeError(name)
         full = f"{self.__name__}.{name}"
         if full in PLACES:
-            return importlib.import_module(full)
+            return import_module(full)
         table = PLACES[self.__name__]
         for place in table.get(name, table.get(_FALLBACK, "")).split():
             home, _, own = place.partition(":")
             try:
-                value = getattr(importlib.import_module(home), own or name)
+                value = getattr(import_module(home), own or name)
             except AttributeError:
                 continue
             setattr(self, name, value)

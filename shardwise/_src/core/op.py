@@ -59,10 +59,10 @@ import enum
 import sys
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
-from importlib import import_module
 from typing import Any, ClassVar
 
 from shardwise._src.base.context import CURRENT, current
+from shardwise._src.base.interrupts import import_module
 from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.messages.tracebacks import pass_on
 from shardwise._src.types.array_type import ArrayType

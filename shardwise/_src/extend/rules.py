@@ -6,11 +6,11 @@ Rules of the library's own ops are in their records (core/op.py); these are for 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from importlib import import_module
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from shardwise._src.base.interrupts import import_module
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Linear as UndefinedPrimal
 from shardwise._src.core.op import is_linear as is_undefined_primal

@@ -8,7 +8,6 @@ operand 0), (0, 1), ….
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.interrupts import import_module
 from shardwise._src.lowering.manual import ManualAxes
 from shardwise._src.lowering.text import return_text, tensor_text
 from shardwise._src.runtime import divided
@@ -140,7 +140,7 @@ def module_text(
         grid = np.arange(asked["devices"])
         emitter.manual = Places(None, grid, frozenset(every), frozenset(), pieces)
         home, _, name = function.program.partition(".")
-        home = importlib.import_module(f"shardwise._src.blocked.{home}")
+        home = import_module(f"shardwise._src.blocked.{home}")
         form = getattr(home, function.form)
         lie = [form(p.shape, p.tiles, i) for i, p in enumerate(pieces) if not i or len(p.shape) > 1]
         lie = dict(zip("ab", lie, strict=False))

@@ -12,10 +12,10 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib import import_module
 from types import FrameType
 from typing import Any
 
+from shardwise._src.base.interrupts import import_module
 from shardwise._src.base.lazy import home_of, public_name
 from shardwise._src.base.warn import PACKAGE
 from shardwise._src.messages.arguments import argument_names, names_of

@@ -15,6 +15,7 @@ from jaxlib import version as _version
 from jaxlib import xla_client as xc
 
 from shardwise._src.base.config import default_device, num_cpu_devices, platforms
+from shardwise._src.base.interrupts import uninterrupted
 from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.runtime import cuda, ending, forks, guards, processes
 
@@ -67,8 +68,9 @@ def client(platform: str | None = None) -> Any:
                 before_start()
             processes.meet_to_start(name)
             try:
-                _clients[name] = _MAKERS[name]()
-                forks.devices_started()
+                with uninterrupted():
+                    _clients[name] = _MAKERS[name]()
+                    forks.devices_started()
             except (RuntimeError, ImportError) as error:
                 _failures[name] = f"platform {name!r} could not be started: {error}"
                 raise RuntimeError(_failures[name]) from error

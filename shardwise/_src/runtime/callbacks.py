@@ -156,6 +156,8 @@ class HostCalls:
             results, token = _launched(raw, buffers, handlers)
         except _jax.JaxRuntimeError as error:  # it ran at once
             known = _pending.shown_by(error)
+            if isinstance(known.__cause__, KeyboardInterrupt):  # the main thread ran the function
+                raise known.__cause__ from None
             raise known from known.__cause__
         _pending.add(token, self._ordered)
         return results

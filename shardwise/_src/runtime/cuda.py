@@ -8,13 +8,13 @@ from __future__ import annotations
 import ctypes
 import functools
 import glob
-import importlib
 import importlib.util
 import os
 from typing import Any
 
 from jaxlib import xla_client as xc
 
+from shardwise._src.base.interrupts import import_module
 from shardwise._src.runtime import processes
 
 _VERSIONS = ("13", "12")
@@ -74,7 +74,7 @@ def make_client() -> Any:
 
 
 def _register_extension(version: str, api: Any) -> None:
-    ext = importlib.import_module(f"jax_cuda{version}_plugin.cuda_plugin_extension")
+    ext = import_module(f"jax_cuda{version}_plugin.cuda_plugin_extension")
     xc.register_custom_type_handler("CUDA", functools.partial(ext.register_custom_type, api))
     xc.register_custom_call_handler("CUDA", functools.partial(ext.register_custom_call_target, api))
     for name, value in ext.ffi_types().items():

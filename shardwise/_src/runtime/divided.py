@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxlib import xla_client as xc
 
+from shardwise._src.base.interrupts import uninterrupted
+
 
 class Piece(NamedTuple):
     """How an operand or result is divided.
@@ -46,7 +48,6 @@ def register(target: str, write: Writer) -> None:
     """Makes a call known to XLA's partitioner."""
     if target in _REGISTERED:
         return
-    _REGISTERED.add(target)
 
     def part(
         arg_shapes: Any, arg_shardings: Any, result_shape: Any, result_sharding: Any, config: bytes
@@ -60,7 +61,9 @@ def register(target: str, write: Writer) -> None:
             return text.encode(), arg_shardings, xc.HloSharding.tuple_sharding(result_shape, places)
         return text.encode(), arg_shardings, places[0]
 
-    xc.register_custom_call_partitioner(target, _of_users, part, _of_operands, True)
+    with uninterrupted():
+        xc.register_custom_call_partitioner(target, _of_users, part, _of_operands, True)
+        _REGISTERED.add(target)
 
 
 def _of_users(sharding: Any, shape: Any, config: bytes) -> Any:

@@ -8,16 +8,19 @@ from typing import Any
 from jaxlib import _jax
 from jaxlib import xla_client as xc
 
+from shardwise._src.base.interrupts import uninterrupted
+
 
 @functools.lru_cache(1)
 def register() -> None:
     """Makes them known. They call SciPy's LAPACK."""
-    from jaxlib import lapack
-    from jaxlib.cpu import _lapack
+    with uninterrupted():
+        from jaxlib import lapack
+        from jaxlib.cpu import _lapack
 
-    for name, kernel, version in lapack.registrations()["cpu"]:
-        xc.register_custom_call_target(name, kernel, platform="cpu", api_version=version)
-    for name in lapack.batch_partitionable_targets():
-        _jax.register_custom_call_as_batch_partitionable(name)
-    own: Any = _lapack
-    own.initialize()
+        for name, kernel, version in lapack.registrations()["cpu"]:
+            xc.register_custom_call_target(name, kernel, platform="cpu", api_version=version)
+        for name in lapack.batch_partitionable_targets():
+            _jax.register_custom_call_as_batch_partitionable(name)
+        own: Any = _lapack
+        own.initialize()

@@ -14,13 +14,14 @@ larger ones go back to the system at once. `POOL` counts both.
 
 from __future__ import annotations
 
+import functools
 import gc
 import math
 import mmap
+import operator
 import os
 from collections import deque
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -119,12 +120,18 @@ def release() -> None:
     _jax.collect_garbage()
 
 
-def _release_after_collection(phase: str, info: dict[str, int]) -> None:
-    if phase == "stop":
-        release()
+class _Collection:
+    """What Python's collector calls, as `getattr(_Collection(), phase, info)`.
+
+    It is not a Python function: the handler of a signal that came during a collection would run
+    when that begins, and an exception in it, as Ctrl-C raises, would be printed and lost.
+    """
+
+    release = staticmethod(_jax.collect_garbage)
+    stop = property(operator.methodcaller("release"))  # the phase at the end
 
 
-gc.callbacks.append(_release_after_collection)
+gc.callbacks += [functools.partial(getattr, _Collection())] * 2  # twice: see `release`
 
 
 def copy_all(pairs: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> None:
@@ -138,7 +145,7 @@ def copy_all(pairs: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> None:
     work = deque([chunk for to, source in pairs for chunk in _chunks(to, source)])
     failures: list[BaseException] = []
     with progress("copying", total) as bar:
-        copy = partial(_copy_chunks, work, failures, bar)
+        copy = functools.partial(_copy_chunks, work, failures, bar)
         tasks = [threads.start(copy, "copy", daemon=False) for _ in range(count - 1)]
         copy()
         for task in tasks:

@@ -16,6 +16,7 @@ from jaxlib import _jax
 from jaxlib import xla_client as xc
 
 from shardwise._src.base.errors import did_you_mean
+from shardwise._src.base.interrupts import uninterrupted
 from shardwise._src.runtime import ending, processes
 from shardwise._src.runtime.backend import JAXLIB, JAXLIB_VERSION
 from shardwise._src.runtime.callbacks import HostCalls, refuse_inside
@@ -204,11 +205,12 @@ def compile_text(
     if callbacks:
         calls = HostCalls(callbacks, len(devices), processes.span_of(devices), ordered)
     try:
-        if calls is not None:  # jaxlib takes them with a parsed module only
-            module = parsed(text)
-            raw = client.compile_and_load(module, where, options, host_callbacks=calls.entries)
-        else:
-            raw = client.compile_and_load(text, where, options)
+        with uninterrupted():  # XLA asks Python how calls are partitioned
+            if calls is not None:  # jaxlib takes them with a parsed module only
+                module = parsed(text)
+                raw = client.compile_and_load(module, where, options, host_callbacks=calls.entries)
+            else:
+                raw = client.compile_and_load(text, where, options)
     except _jax.JaxRuntimeError as error:
         if (failure := failure_in(text)) is not None:
             raise failure from None

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from jaxlib import _jax
 
+from shardwise._src.base.interrupts import uninterrupted
 from shardwise._src.runtime.shardy import in_context
 
 READING = 120  # seconds that a process may take to read an artifact
@@ -34,7 +35,8 @@ class Part(NamedTuple):
 
 def artifact_version() -> str:
     """The version of StableHLO that artifacts are written in: one that is a month old."""
-    from jaxlib.mlir.dialects import stablehlo
+    with uninterrupted():
+        from jaxlib.mlir.dialects import stablehlo
 
     return stablehlo.get_version_from_compatibility_requirement(
         stablehlo.StablehloCompatibilityRequirement.WEEK_4
@@ -43,9 +45,9 @@ def artifact_version() -> str:
 
 def portable_artifact(text: str) -> bytes:
     """A module's text as a portable artifact. Shardy's attributes are kept as they are."""
-    from jaxlib.mlir import ir
-
     with in_context():
+        from jaxlib.mlir import ir
+
         module = ir.Module.parse(text)
         return _jax.mlir.serialize_portable_artifact(module, artifact_version(), True)
 
@@ -55,9 +57,9 @@ def artifact_text(artifact: bytes) -> str:
 
     Only for bytes that are surely whole: jaxlib may end the process over others.
     """
-    from jaxlib.mlir.passmanager import PassManager
-
     with in_context() as context:
+        from jaxlib.mlir.passmanager import PassManager
+
         try:
             module: Any = _jax.mlir.deserialize_portable_artifact(artifact, context)
         except _jax.JaxRuntimeError as error:
@@ -103,9 +105,9 @@ def refined_text(text: str) -> str:
 
     What is asserted of shapes is checked, and conditionals on constants are decided.
     """
-    from jaxlib.mlir import ir
-
     with in_context():
+        from jaxlib.mlir import ir
+
         out = io.BytesIO()
         ir.Module.parse(text).operation.write_bytecode(file=out)
         try:
@@ -117,9 +119,9 @@ def refined_text(text: str) -> str:
 
 def parts_of(text: str) -> list[Part]:
     """The symbols that a module's text defines."""
-    from jaxlib.mlir import ir
-
     with in_context():
+        from jaxlib.mlir import ir
+
         try:
             module: Any = ir.Module.parse(text)
         except ir.MLIRError as error:

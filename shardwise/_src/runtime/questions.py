@@ -17,6 +17,7 @@ from weakref import WeakValueDictionary
 
 from jaxlib import xla_client as xc
 
+from shardwise._src.base.interrupts import uninterrupted
 from shardwise._src.runtime import cuda
 from shardwise._src.runtime.shardings import tiles_of
 
@@ -50,9 +51,11 @@ _registered: set[str] = set()
 def ask(question: Question, platform: str) -> str:
     """A name for the question, which a call has in its text."""
     if platform not in _registered:
-        _registered.add(platform)
         api = {"c_api": cuda.c_api()} if platform == "cuda" else {}
-        xc.register_custom_call_partitioner(TARGET, _of_users, _parts, _of_operands, True, **api)
+        rules = _of_users, _parts, _of_operands
+        with uninterrupted():
+            xc.register_custom_call_partitioner(TARGET, *rules, True, **api)
+            _registered.add(platform)
     name = f"question {next(_numbers)}"
     _open[name] = question
     return name

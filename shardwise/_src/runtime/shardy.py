@@ -15,6 +15,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from shardwise._src.base.interrupts import uninterrupted
+
 
 class AxisPart(NamedTuple):
     """A part of a mesh axis, which Shardy writes as `"name":(before)size`."""
@@ -41,6 +43,7 @@ _lock = threading.RLock()  # the context is not to be used by two threads at onc
 
 @functools.cache
 def _context() -> Any:
+    """MLIR's context. Whoever asks for it is in a block without interrupts."""
     from jaxlib.mlir import ir
     from jaxlib.mlir._mlir_libs import _jax_mlir_ext
     from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
@@ -61,11 +64,16 @@ def _context() -> Any:
 
 @contextmanager
 def in_context() -> Generator[Any]:
-    """MLIR's context with all dialects, for one thread at a time."""
-    from jaxlib.mlir import ir
+    """MLIR's context with all dialects, for one thread at a time.
 
-    with _lock, _context() as context, ir.Location.unknown():
-        yield context
+    Interrupts are raised at the end of the block: MLIR imports modules from C++, and calls visitors
+    from there.
+    """
+    with uninterrupted():
+        from jaxlib.mlir import ir
+
+        with _lock, _context() as context, ir.Location.unknown():
+            yield context
 
 
 def propagated_results(text: str) -> list[ResultSharding | None]:
@@ -73,10 +81,10 @@ def propagated_results(text: str) -> list[ResultSharding | None]:
 
     None: not known, or by a part of a mesh axis.
     """
-    from jaxlib.mlir import ir
-    from jaxlib.mlir.passmanager import PassManager
-
     with in_context():
+        from jaxlib.mlir import ir
+        from jaxlib.mlir.passmanager import PassManager
+
         module = ir.Module.parse(text)
         PassManager.parse("builtin.module(sdy-propagation-pipeline)").run(module.operation)
         main: Any = next(op for op in module.body.operations if _is_main(op))
@@ -107,9 +115,6 @@ def propagated_flows(text: str, prefix: str) -> dict[int, Flow]:
     Those of one number count as one instruction: it takes what it does not make itself, and gives
     what its last one gives.
     """
-    from jaxlib.mlir import ir
-    from jaxlib.mlir.passmanager import PassManager
-
     text = _ELEMENTWISE.sub(r"stablehlo.negate \1 : \2", text)
     named = re.compile(rf'loc\("{re.escape(prefix)}(\d+)"')
     groups: dict[int, list[Any]] = {}
@@ -121,6 +126,9 @@ def propagated_flows(text: str, prefix: str) -> dict[int, Flow]:
         return ir.WalkResult.ADVANCE
 
     with in_context():
+        from jaxlib.mlir import ir
+        from jaxlib.mlir.passmanager import PassManager
+
         module = ir.Module.parse(text)
         PassManager.parse("builtin.module(sdy-propagation-pipeline)").run(module.operation)
         module.operation.walk(visit)
@@ -163,8 +171,6 @@ def with_attributes(text: str, of_path: Callable[[str], dict[str, str]]) -> str:
 
     of_path: the attributes of a path with marks.
     """
-    from jaxlib.mlir import ir
-
     def visit(op: Any) -> Any:
         found = _MARKED.search(str(op.location))
         if found and not op.name.endswith((".constant", ".return", "func.func")):
@@ -177,6 +183,8 @@ def with_attributes(text: str, of_path: Callable[[str], dict[str, str]]) -> str:
         return ir.WalkResult.ADVANCE
 
     with in_context():
+        from jaxlib.mlir import ir
+
         module = ir.Module.parse(text)
         module.operation.walk(visit)
         new = module.operation.get_asm(enable_debug_info=True)
@@ -185,10 +193,11 @@ def with_attributes(text: str, of_path: Callable[[str], dict[str, str]]) -> str:
 
 def parsed(text: str) -> Any:
     """The module of a text, for what takes no texts."""
-    from jaxlib.mlir import ir
+    with uninterrupted():
+        from jaxlib.mlir import ir
 
-    with _lock, _context():
-        return ir.Module.parse(text)
+        with _lock, _context():
+            return ir.Module.parse(text)
 
 
 def _is_main(op: Any) -> bool:

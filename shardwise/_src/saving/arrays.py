@@ -9,7 +9,6 @@ Each process writes and reads what its own devices hold, and of replicas the fir
 from __future__ import annotations
 
 import asyncio
-import importlib
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from types import ModuleType
@@ -21,6 +20,7 @@ from shardwise._src.api.making import make_array_from_callback
 from shardwise._src.api.placement import process_count, process_index
 from shardwise._src.api.shapes import ShapeDtypeStruct
 from shardwise._src.arrays.array import Array
+from shardwise._src.base.interrupts import import_module, uninterrupted
 from shardwise._src.messages.words import shown
 from shardwise._src.runtime.threads import result_of
 from shardwise._src.saving.specs import Spec, has_metadata, metadata
@@ -37,7 +37,7 @@ _shared: dict[str, Any] = {}
 def tensorstore() -> ModuleType:
     """The package, which may be missing."""
     try:
-        return importlib.import_module("tensorstore")
+        return import_module("tensorstore")
     except ImportError as error:
         raise ImportError(
             "Arrays are written to files and read with the package tensorstore, which is not "
@@ -91,9 +91,32 @@ class _Loop(asyncio.SelectorEventLoop):
             return asyncio.Handle(callback, args, self, context)  # never called
 
 
+class _Interruptible:
+    """A task that Ctrl-C cancels, wherever it is: what asyncio does about Ctrl-C may lose it, or
+    end in a cancellation without a request."""
+
+    def __init__(self, work: Coroutine[Any, Any, None]):
+        self.work = work
+        self.task: asyncio.Task[Any] | None = None
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+        if self.task is not None:
+            self.task.get_loop().call_soon_threadsafe(self.task.cancel)
+
+    async def run(self) -> None:
+        self.task = asyncio.current_task()
+        if self.is_cancelled:
+            self.work.close()
+        else:
+            await self.work
+
+
 def _run_alone(task: Coroutine[Any, Any, None]) -> None:
-    with asyncio.Runner(loop_factory=_Loop) as runner:
-        runner.run(task)
+    work = _Interruptible(task)
+    with uninterrupted(work.cancel), asyncio.Runner(loop_factory=_Loop) as runner:
+        runner.run(work.run())
 
 
 def run(task: Coroutine[Any, Any, Any]) -> Any:

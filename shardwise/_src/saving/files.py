@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import functools
-import importlib
 import mmap
 import os
 import sys
@@ -23,6 +22,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from shardwise._src.base.interrupts import import_module
 from shardwise._src.runtime import threads
 from shardwise._src.runtime.forks import forgotten_by_fork
 
@@ -51,7 +51,7 @@ def checksum() -> Callable[[Any], int]:
       ImportError: crc32c is not installed.
     """
     try:
-        return importlib.import_module("crc32c").crc32c
+        return import_module("crc32c").crc32c
     except ImportError as error:
         raise ImportError(
             "Checkpoints are written and read with the package crc32c, which is not installed: "

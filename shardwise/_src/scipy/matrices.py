@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.interrupts import uninterrupted
 from shardwise._src.control.cond_api import cond
 from shardwise._src.control.scan_api import scan
 from shardwise._src.core.fused import fused, one_program
@@ -48,7 +49,8 @@ KEPT = 64  # matrices on the host, of at most so many rows
 
 
 def _made(name: str, n: int, *args: Any, **options: Any) -> np.ndarray:
-    import scipy.linalg
+    with uninterrupted():
+        import scipy.linalg
 
     return getattr(scipy.linalg, name)(n, *args, **options)
 
@@ -200,7 +202,8 @@ def _fiedler_companion(a: Any, places: tuple) -> Any:
 
 def fiedler_companion(a: ArrayLike) -> Array:
     """Another matrix of this characteristic polynomial, with five diagonals; a: (n,)."""
-    import scipy.linalg
+    with uninterrupted():
+        import scipy.linalg
 
     t = type_of(a)
     if t.ndim != 1:

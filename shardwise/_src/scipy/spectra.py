@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.interrupts import uninterrupted
 from shardwise._src.base.warn import warn
 from shardwise._src.core.fused import body_of, fused
 from shardwise._src.core.infer import type_of
@@ -74,7 +75,8 @@ def _hann(size: int) -> Any:
 
 def _of_scipy(name: str, window: Any, size: int) -> Any:
     try:
-        from scipy.signal import get_window
+        with uninterrupted():
+            from scipy.signal import get_window
     except ImportError:
         raise ImportError(
             f"{name}: windows other than 'hann' come from SciPy, which is not installed; install "

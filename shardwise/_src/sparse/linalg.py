@@ -11,6 +11,7 @@ import numpy as np
 
 from shardwise._src.api.callbacks import pure_callback
 from shardwise._src.api.shapes import ShapeDtypeStruct
+from shardwise._src.base.interrupts import uninterrupted
 from shardwise._src.control.while_api import while_loop
 from shardwise._src.core.fused import fused
 from shardwise._src.custom.implicit import custom_linear_solve
@@ -83,8 +84,9 @@ _SOLVED = tuple(map(np.dtype, ("float32", "float64", "complex64", "complex128"))
 
 
 def _on_host(data: Any, indices: Any, indptr: Any, b: Any, transposed: bool = False) -> Any:
-    import scipy.sparse
-    import scipy.sparse.linalg
+    with uninterrupted():
+        import scipy.sparse
+        import scipy.sparse.linalg
 
     kind = scipy.sparse.csc_matrix if transposed else scipy.sparse.csr_matrix
     n, rows = len(b), np.asarray(indptr)

@@ -1,0 +1,137 @@
+"""Signal handlers wait while code runs that an exception from one of them would break.
+
+    with uninterrupted():
+        client = xc.make_cpu_client(...)
+
+Python runs the handlers of signals in the main thread between any two of its instructions, and that
+of Ctrl-C raises KeyboardInterrupt there. Most code may be left at any point. Two kinds may not:
+
+* The import of an extension module. What it has registered in C++ stays, Python forgets the module,
+  and the next import fails (`cannot load module more than once per process`) or ends the process.
+* A call of jaxlib's that calls Python functions: importing modules, asking how a call is
+  partitioned, visiting operations. The exception passes through C++ that is compiled without
+  support for exceptions, or out of a function that may raise none, and the process is aborted.
+
+In such a block a handler is noted, and called at the end of the block. If the same signal arrives
+again meanwhile, its handler is called at once: a second Ctrl-C interrupts user code that runs in
+a block and takes long. A long call of C++ itself runs no handlers at all until it returns.
+
+Only the main thread runs handlers, so in other threads a block does nothing. A handler that is set
+in a block stays. Handlers that are not functions of Python (the default action, none) are left
+alone. A block takes some ten microseconds: dispatch of compiled programs has none.
+"""
+
+from __future__ import annotations
+
+import importlib
+import signal
+from collections.abc import Callable
+from threading import current_thread, main_thread
+from types import FrameType, ModuleType
+from typing import Any, cast
+
+_NAMES = ("SIGINT", "SIGTERM", "SIGALRM", "SIGHUP", "SIGUSR1", "SIGUSR2")  # handlers may raise
+_NUMBERS = tuple([int(getattr(signal, n)) for n in _NAMES if hasattr(signal, n)])
+
+Handler = Callable[[int, FrameType | None], Any]
+
+
+class _State:
+    """Of the main thread."""
+
+    def __init__(self) -> None:
+        self.depth = 0  # of blocks
+        self.handlers: dict[int, Handler] = {}  # those that wait
+        self.noted: dict[int, FrameType | None] = {}  # the frames that signals came in
+        self.cancel: Callable[[], object] | None = None  # what the block does about Ctrl-C
+
+
+_state = _State()
+
+
+def _note(number: int, frame: FrameType | None) -> None:
+    """The handler in a block; or after it, if code in the block has read it and set it again."""
+    if number in _state.noted or not _state.depth:
+        _state.noted.pop(number, None)
+        _state.handlers[number](number, frame)
+    else:
+        _state.noted[number] = frame
+        if number == signal.SIGINT and _state.cancel is not None:
+            _state.cancel()
+
+
+class uninterrupted:
+    """A block in which signal handlers wait; see above.
+
+    cancel: called when Ctrl-C comes, so that the block ends early: it takes long. Only Python's own
+        handler of Ctrl-C waits in such a block, and others go on.
+    """
+
+    __slots__ = ("_cancel", "_is_main")
+
+    def __init__(self, cancel: Callable[[], object] | None = None) -> None:
+        self._cancel = cancel
+
+    def __enter__(self) -> None:
+        self._is_main = current_thread() is main_thread()
+        if not self._is_main:
+            return
+        if _state.depth:
+            _state.depth += 1
+        else:
+            _hold(self._cancel)
+
+    def __exit__(self, *_: object) -> None:
+        if not self._is_main:
+            return
+        if _state.depth > 1:
+            _state.depth -= 1
+        else:
+            _release()
+
+
+def _hold(cancel: Callable[[], object] | None) -> None:
+    try:
+        _state.depth, _state.cancel = 1, cancel
+        for number in _NUMBERS:
+            handler = signal.getsignal(number)
+            waits = callable(handler) if cancel is None else handler is signal.default_int_handler
+            if waits and handler is not _note:
+                _state.handlers[number] = cast(Handler, handler)
+                signal.signal(number, _note)
+    except BaseException:  # a handler that does not wait yet
+        _release()
+        raise
+
+
+def _release() -> None:
+    """Sets the handlers again, and calls those whose signals have come."""
+    try:
+        for number, handler in _state.handlers.items():
+            if signal.getsignal(number) is _note:
+                signal.signal(number, handler)
+        _state.depth, _state.cancel = 0, None
+        _call_noted()
+    except BaseException:  # of a handler, which does not wait any more: the others come first
+        _release()
+        raise
+
+
+def _call_noted() -> None:
+    """Calls the handlers of noted signals, each also if another one raises."""
+    while _state.noted:
+        number, frame = _state.noted.popitem()
+        handler = signal.getsignal(number)
+        try:
+            if callable(handler):
+                handler(number, frame)
+            else:  # it was set in the block
+                signal.raise_signal(number)
+        finally:
+            _call_noted()
+
+
+def import_module(name: str) -> ModuleType:
+    """`importlib.import_module` in a block: an interrupt is raised when the module is there."""
+    with uninterrupted():
+        return importlib.import_module(name)

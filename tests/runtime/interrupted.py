@@ -1,0 +1,195 @@
+"""A program that Ctrl-C interrupts, and that goes on afterwards.
+
+    python interrupted.py PART FIRST END [CPU seconds that the part takes]
+
+It interrupts a part of itself once for each number in range(FIRST, END), at a moment that the
+number chooses: the kernel sends SIGINT when this process has had so much of the CPU. It catches
+KeyboardInterrupt, does the part to its end, and prints `ok`, or what went wrong. The last number of
+every six in a process of its own is not caught. With the number `measure` it prints how long a part
+takes, for parts that can be done only once in a process.
+
+The only imports here are those that the parts need not do.
+"""
+
+import ctypes
+import random
+import signal
+import sys
+import tempfile
+import time
+import traceback
+
+UNCAUGHT = 6  # every so many numbers of a part that is done once in a process
+LOST = 1.0  # seconds of CPU after which a signal that was sent has had no effect
+
+
+class Event(ctypes.Structure):
+    """`struct sigevent` of Linux."""
+
+    _fields_ = [
+        ("value", ctypes.c_void_p), ("number", ctypes.c_int), ("kind", ctypes.c_int),
+        ("rest", ctypes.c_char * 48),
+    ]
+
+
+class Times(ctypes.Structure):
+    """`struct itimerspec`."""
+
+    _fields_ = [(name, ctypes.c_long) for name in ("again", "again_ns", "seconds", "ns")]
+
+
+def interrupt_after(seconds):
+    """SIGINT when this process has had so much more CPU time."""
+    libc, timer = ctypes.CDLL(None, use_errno=True), ctypes.c_void_p()
+    event = Event(None, signal.SIGINT, 0, b"")
+    ns = max(1, int(seconds * 1e9))
+    times = Times(0, 0, ns // 10**9, ns % 10**9)
+    clock = time.CLOCK_PROCESS_CPUTIME_ID
+    created = libc.timer_create(clock, ctypes.byref(event), ctypes.byref(timer))
+    assert created == 0 and libc.timer_settime(timer, 0, ctypes.byref(times), None) == 0
+
+
+class Import:
+    """Importing the library, and the first name of it that loads the rest."""
+
+    def do(self, number):
+        import shardwise as sw
+        import shardwise.numpy as jnp
+
+        self.sw, self.jnp = sw, jnp
+        assert sw.jit and jnp.sin
+
+
+class First(Import):
+    """The first operation of a process, with all that it loads and starts."""
+
+    def do(self, number):
+        super().do(number)
+        x = self.jnp.arange(8.0) * 2 + 1
+        assert float(x.sum()) == 64.0
+        root = self.jnp.linalg.cholesky(self.jnp.eye(3) * 4)  # loads SciPy
+        assert abs(float(root[0, 0]) - 2) < 1e-5
+
+
+class Compile(First):
+    """Tracing, partitioning and compiling a program over eight devices."""
+
+    def __init__(self):
+        super().do(0)
+        import numpy as np
+
+        from shardwise.sharding import Mesh, NamedSharding, PartitionSpec
+
+        self.np = np
+        mesh = Mesh(np.array(self.sw.devices()), ("x",))
+        value = np.arange(64, dtype=np.float32).reshape(8, 8)
+        self.value = value @ value.T / 1000 + 20 * np.eye(8, dtype=np.float32)
+        self.x = self.sw.device_put(self.value, NamedSharding(mesh, PartitionSpec("x")))
+
+    def do(self, number):
+        np, jnp, c = self.np, self.jnp, float(number)
+        y, z, low = self.sw.jit(
+            lambda x: (jnp.tanh(x @ x) + c, jnp.sort(x, axis=0) - c, jnp.linalg.cholesky(x) * c)
+        )(self.x)
+        v = self.value
+        assert np.allclose(np.asarray(y), np.tanh(v @ v) + c, atol=1e-3)
+        assert np.allclose(np.asarray(z), np.sort(v, axis=0) - c, atol=1e-3)
+        assert np.allclose(np.asarray(low), np.linalg.cholesky(v) * c, atol=1e-2 * c + 1e-3)
+
+
+class Run(Compile):
+    """Calls of compiled programs, eager operations, and reading of values."""
+
+    def __init__(self):
+        super().__init__()
+        self.f = self.sw.jit(lambda x, y: self.jnp.sin(x) @ y)
+        self.do(0)
+
+    def do(self, number):
+        np = self.np
+        for i in range(60):
+            y = self.f(self.x, self.x) + i
+            if i % 10 == 0:
+                assert np.allclose(np.asarray(y), np.sin(self.value) @ self.value + i, atol=1e-2)
+
+
+class Save(Compile):
+    """Saving a checkpoint over the one before."""
+
+    def __init__(self):
+        super().__init__()
+        self.path = tempfile.mkdtemp() + "/state"
+        self.step = 0
+        self.do(0)
+
+    def do(self, number):
+        self.check(self.step - 1, self.step)
+        self.step += 1
+        tree = {"a": self.x + self.step, "b": [self.jnp.full(1000, self.step), self.step]}
+        self.sw.checkpoints.save(self.path, tree, overwrite=True)
+        self.check(self.step)
+
+    def check(self, *steps):
+        """The checkpoint is that of one of these steps, with all of its parts."""
+        if steps[-1] == 0:
+            return
+        found = self.sw.checkpoints.restore(self.path)
+        step = found["b"][1]
+        assert step in steps, (step, steps)
+        assert self.np.array_equal(self.np.asarray(found["a"]), self.value + self.np.float32(step))
+        assert (self.np.asarray(found["b"][0]) == step).all()
+
+
+ONCE = {"import": Import, "first": First}
+OFTEN = {"compile": Compile, "run": Run, "save": Save}
+
+
+def took(part, number):
+    begun = time.process_time()
+    part.do(number)
+    return time.process_time() - begun
+
+
+def interrupted(part, number, seconds):
+    """Does the part, which gets an interrupt after so many seconds, and does it again."""
+    caught = None
+    until = time.process_time() + seconds + LOST
+    try:
+        interrupt_after(seconds)
+        part.do(number)
+        while time.process_time() < until:
+            pass
+    except KeyboardInterrupt:
+        caught = traceback.format_exc()
+    except BaseException:
+        return "another exception: " + traceback.format_exc()
+    if caught is None:
+        return "lost"
+    try:
+        part.do(number)
+    except BaseException:
+        return f"wrong afterwards: {traceback.format_exc()}, interrupted in {caught}"
+    return "ok"
+
+
+def main(name, first, end, seconds=0.0):
+    if name in ONCE:
+        part = ONCE[name]()
+    else:
+        part = OFTEN[name]()
+        seconds = min(took(part, 1), took(part, 2))  # the first one has more to do
+    for number in range(first, end):
+        moment = random.Random(f"{name} {number}").random() * seconds
+        if name in ONCE and number % UNCAUGHT == UNCAUGHT - 1:
+            interrupt_after(moment)
+            part.do(number)
+            while True:
+                pass
+        print(repr(interrupted(part, number + 3, moment)), flush=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[2] == "measure":
+        print(took(ONCE[sys.argv[1]](), 0))
+    else:
+        main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), *map(float, sys.argv[4:]))
