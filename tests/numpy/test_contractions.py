@@ -7,6 +7,7 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as swnp
+from shardwise._src.base.errors import ShapeError
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy import einsum as subscripts
 from shardwise._src.transforms.stage import stage
@@ -193,6 +194,19 @@ MESSAGES = [
     ("m.matmul(t, q[:4])", ValueError,
      "matmul: the batch dimensions of shapes (5, 2, 3) and (4, 3, 4) do not broadcast."),
     ("m.dot(a, a)", TypeError, "dot: operands of shapes (2, 3) and (2, 3) do not fit."),
+    ("m.matvec(a, v[:1])", ShapeError,
+     "matvec: the summed dimensions of shapes (2, 3) and (1,) must be of one size; got 3 and 1. "
+     "Sizes of 1 broadcast in the other dimensions only."),
+    ("m.matvec(a[:, :1], v)", ShapeError,
+     "matvec: the summed dimensions of shapes (2, 1) and (3,) must be of one size; got 1 and 3. "
+     "Sizes of 1 broadcast in the other dimensions only."),
+    ("m.vecmat(v[:1], b)", ShapeError,
+     "vecmat: the summed dimensions of shapes (1,) and (3, 4) must be of one size; got 1 and 3. "
+     "Sizes of 1 broadcast in the other dimensions only."),
+    ("m.vecdot(v[:1], a)", ShapeError,
+     "vecdot: the summed dimensions of shapes (1,) and (2, 3) must be of one size; got 1 and 3. "
+     "Sizes of 1 broadcast in the other dimensions only."),
+    ("m.matvec(v, v)", TypeError, "matvec: operands of shapes (3,) and (3,) do not fit."),
     ("m.tensordot(a, b, 2)", TypeError,
      "tensordot: the sizes of shape (2, 3) at (0, 1) and of shape (3, 4) at (0, 1) must be "
      "equal."),

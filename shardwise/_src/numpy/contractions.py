@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.errors import ShapeError
 from shardwise._src.core.fused import body_of, fused, one_program
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy import einsum as einsums
@@ -211,6 +212,15 @@ def outer(a: ArrayLike, b: ArrayLike, out: None = None) -> Array:
 # -- along an axis --
 
 
+def _check_summed(name: str, a: Shape, b: Shape, i: int, j: int) -> None:
+    """Raises unless dimensions i and j are of one size: 1 does not broadcast where sums are."""
+    if a[i] != b[j]:
+        raise ShapeError(
+            f"{name}: the summed dimensions of shapes {a} and {b} must be of one size; got {a[i]} "
+            f"and {b[j]}. Sizes of 1 broadcast in the other dimensions only."
+        )
+
+
 @fused(arrays=2)
 def _by_labels(a: Any, b: Any, subscripts: str, conjugate: bool, precision: Any, preferred: Any,
                name: str) -> Any:
@@ -244,8 +254,7 @@ def _vecdot(a: Any, b: Any, axis: int, precision: Any, preferred: Any) -> Any:
             f"{t.shape}."
         )
     i, j = canonical_axis(axis, s.ndim), canonical_axis(axis, t.ndim)
-    if s.shape[i] != t.shape[j]:
-        raise _misfit("vecdot", s.shape, t.shape)
+    _check_summed("vecdot", s.shape, t.shape, i, j)
     a, b = move_axis(a, i, s.ndim - 1), move_axis(b, j, t.ndim - 1)
     return body_of(_by_labels)(a, b, "...k,...k->...", True, precision, preferred, "vecdot")
 
@@ -253,12 +262,18 @@ def _vecdot(a: Any, b: Any, axis: int, precision: Any, preferred: Any) -> Any:
 @one_program(arrays=2)
 def matvec(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Products of the matrices (…, n, k) with the vectors (…, k)."""
+    a, b = type_of(x1).shape, type_of(x2).shape
+    if a and b:
+        _check_summed("matvec", a, b, -1, -1)
     return _by_labels(x1, x2, "...nk,...k->...n", False, None, None, "matvec")
 
 
 @one_program(arrays=2)
 def vecmat(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Products of the vectors (…, k), conjugated, with the matrices (…, k, m)."""
+    a, b = type_of(x1).shape, type_of(x2).shape
+    if a and len(b) > 1:
+        _check_summed("vecmat", a, b, -1, -2)
     return _by_labels(x1, x2, "...k,...km->...m", True, None, None, "vecmat")
 
 

@@ -99,11 +99,21 @@ def as_scatter(dims: GatherDimensionNumbers) -> ScatterDimensionNumbers:
     return ScatterDimensionNumbers(*dims)
 
 
+def one_of(n: int) -> int:
+    """The window size in a dimension whose indices are taken one by one: an empty one has none."""
+    return 0 if n == 0 else 1
+
+
 def window_sizes(x: ArrayType, updates: ArrayType, dims: ScatterDimensionNumbers) -> tuple:
     """The windows' size in each dimension of the operand."""
-    gone = {*dims.inserted_window_dims, *dims.operand_batching_dims}
     sizes = iter([updates.shape[d] for d in dims.update_window_dims])
-    return tuple(1 if i in gone else next(sizes) for i in range(x.ndim))
+
+    def size(i: int) -> int:
+        if i in dims.operand_batching_dims:
+            return one_of(x.shape[i])
+        return 1 if i in dims.inserted_window_dims else next(sizes)
+
+    return tuple([size(i) for i in range(x.ndim)])
 
 
 # -- text --

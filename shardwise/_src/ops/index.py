@@ -34,6 +34,7 @@ from shardwise._src.ops.gather_rules import (
     fill_value_for,
     gather_dims,
     gather_type,
+    one_of,
     scatter_dims,
     scatter_lower,
     scatter_type,
@@ -96,7 +97,7 @@ def _dynamic_slice_batch(
         start_indices_batching_dims=(0,) * batched,
     )
     operand = move_axis(x, ds[0], 0) if batched else x
-    sizes = (1, *slice_sizes) if batched else slice_sizes
+    sizes = (one_of(mapped.size), *slice_sizes) if batched else slice_sizes
     vectors = stacked(mapped.size, starts, ds[1:])
     return gather(operand, vectors, dimension_numbers=dims, slice_sizes=sizes, mode="clip"), 0
 
@@ -259,9 +260,9 @@ def _gather_batch(
         operand_batching_dims=(0, *shifted(dims.operand_batching_dims)),
         start_indices_batching_dims=(0, *shifted(dims.start_indices_batching_dims)), **operand,
     )
-    one = 1 if mapped.size else 0
-    return gather(x, move_axis(indices, di, 0), dimension_numbers=new,
-                  slice_sizes=(one, *slice_sizes), **p), 0
+    sizes = (one_of(mapped.size), *slice_sizes)
+    indices = move_axis(indices, di, 0)
+    return gather(x, indices, dimension_numbers=new, slice_sizes=sizes, **p), 0
 
 
 gather = Op(
