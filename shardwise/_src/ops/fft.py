@@ -5,8 +5,8 @@
     fft(x, kind=FftType.IRFFT, lengths=(8,))       # c64[*, 5] → f32[*, 8]
 
 Forward transforms are plain sums, inverse ones are divided by the number of elements. `lengths` are
-those of the transformed dimensions of the whole signal; terms of an empty one are 0. On CPU, all dimensions are split as they
-come (see `blocked.fourier`); elsewhere these are whole on each device.
+those of the transformed dimensions of the whole signal; terms of an empty one are 0. On CPU, all
+dimensions are split as they come (see `blocked.fourier`); elsewhere these are whole on each device.
 """
 
 from __future__ import annotations

@@ -99,21 +99,11 @@ def as_scatter(dims: GatherDimensionNumbers) -> ScatterDimensionNumbers:
     return ScatterDimensionNumbers(*dims)
 
 
-def one_of(n: int) -> int:
-    """The window size in a dimension whose indices are taken one by one: an empty one has none."""
-    return 0 if n == 0 else 1
-
-
 def window_sizes(x: ArrayType, updates: ArrayType, dims: ScatterDimensionNumbers) -> tuple:
     """The windows' size in each dimension of the operand."""
+    gone = {*dims.inserted_window_dims, *dims.operand_batching_dims}
     sizes = iter([updates.shape[d] for d in dims.update_window_dims])
-
-    def size(i: int) -> int:
-        if i in dims.operand_batching_dims:
-            return one_of(x.shape[i])
-        return 1 if i in dims.inserted_window_dims else next(sizes)
-
-    return tuple([size(i) for i in range(x.ndim)])
+    return tuple(1 if i in gone else next(sizes) for i in range(x.ndim))
 
 
 # -- text --
@@ -214,12 +204,15 @@ def _check_gather(x: ArrayType, indices: ArrayType, dims: Any, slice_sizes: tupl
             )
 
     require(is_integer(indices.dtype) and indices.ndim > 0, "indices must be integer vectors")
+    gone = (*dims.collapsed_slice_dims, *dims.operand_batching_dims)
+    own = [n for d, n in enumerate(slice_sizes) if d not in gone]
+    nothing = 0 in (*indices.shape[:-1], *own)  # no windows, or none with elements, are read
     require(
         len(slice_sizes) == x.ndim
-        and all(0 <= n <= size for n, size in zip(slice_sizes, x.shape, strict=True)),
+        and all(n >= 0 and (n <= size or nothing)
+                for n, size in zip(slice_sizes, x.shape, strict=True)),
         "slice_sizes must be within the operand's shape",
     )
-    gone = (*dims.collapsed_slice_dims, *dims.operand_batching_dims)
     require(
         len(set(gone)) == len(gone) and all(0 <= d < x.ndim for d in gone),
         "collapsed_slice_dims and operand_batching_dims must be distinct operand dimensions",

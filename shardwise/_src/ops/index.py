@@ -34,7 +34,6 @@ from shardwise._src.ops.gather_rules import (
     fill_value_for,
     gather_dims,
     gather_type,
-    one_of,
     scatter_dims,
     scatter_lower,
     scatter_type,
@@ -97,7 +96,7 @@ def _dynamic_slice_batch(
         start_indices_batching_dims=(0,) * batched,
     )
     operand = move_axis(x, ds[0], 0) if batched else x
-    sizes = (one_of(mapped.size), *slice_sizes) if batched else slice_sizes
+    sizes = (1, *slice_sizes) if batched else slice_sizes
     vectors = stacked(mapped.size, starts, ds[1:])
     return gather(operand, vectors, dimension_numbers=dims, slice_sizes=sizes, mode="clip"), 0
 
@@ -180,6 +179,8 @@ def _gather_lower(
     slice_sizes: tuple, indices_are_sorted: bool = False, unique_indices: bool = False,
     mode: str = "fill", fill_value: Any = None,
 ) -> str:
+    if 0 in outs[0].shape:  # the operand may be smaller than windows that are not read
+        return e.constant(0, outs[0])
     if mode == "fill":
         return e.via(
             _filled, ins, x, indices, dimension_numbers=dimension_numbers, slice_sizes=slice_sizes,
@@ -260,7 +261,7 @@ def _gather_batch(
         operand_batching_dims=(0, *shifted(dims.operand_batching_dims)),
         start_indices_batching_dims=(0, *shifted(dims.start_indices_batching_dims)), **operand,
     )
-    sizes = (one_of(mapped.size), *slice_sizes)
+    sizes = (1, *slice_sizes)
     indices = move_axis(indices, di, 0)
     return gather(x, indices, dimension_numbers=new, slice_sizes=sizes, **p), 0
 

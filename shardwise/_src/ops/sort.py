@@ -17,7 +17,7 @@ from shardwise._src.core.op import Elements, Op
 from shardwise._src.ops.basis import batch_first, move_axis, reshape
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.families import ANY, BOOL, ORDERED, check_domain
-from shardwise._src.ops.gather_rules import GatherDimensionNumbers, GatherScatterMode, one_of
+from shardwise._src.ops.gather_rules import GatherDimensionNumbers, GatherScatterMode
 from shardwise._src.ops.index import gather
 from shardwise._src.ops.shape import along
 from shardwise._src.types.array_type import ArrayType, array_type, in_words
@@ -32,13 +32,12 @@ def take_along(x: Any, places: Any, axis: int) -> Any:
 
     The places must be within the bounds.
     """
-    shape = type_of(x).shape
-    others = tuple(i for i in range(len(shape)) if i != axis)
+    rank = type_of(x).ndim
+    others = tuple(i for i in range(rank) if i != axis)
     numbers = GatherDimensionNumbers((), (axis,), (axis,), others, others)
     vectors = reshape(places, shape=(*type_of(places).shape, 1))
-    sizes = tuple(one_of(n) for n in shape)
     return gather(
-        x, vectors, dimension_numbers=numbers, slice_sizes=sizes,
+        x, vectors, dimension_numbers=numbers, slice_sizes=(1,) * rank,
         mode=GatherScatterMode.PROMISE_IN_BOUNDS,
     )
 
