@@ -1,6 +1,7 @@
-"""Derivatives are weakly typed where those of jax are: types alone, of every call of both.
+"""Derivatives are weakly typed where the arguments are: types alone, of every call of both.
 
-The calls are those of `benchmarks.tables`; floats are strongly or weakly typed.
+The calls are those of `benchmarks.tables`. Of strongly typed floats all types are those of jax; of
+weakly typed ones a gradient has the type of its argument, which in jax depends on the function.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from benchmarks.libs import Lib
 from tests.values.test_empty import bound
 from tests.values.test_same_as_jax import shared
 
+MEANT = {"scipy.linalg.rsf2csf jvp", "scipy.linalg.rsf2csf grad"}  # of factors; not unique
 OURS, THEIRS = (Lib(name, itertools.count()) for name in ("shardwise", "jax"))
 
 
@@ -64,9 +66,25 @@ def differences(name: str) -> Iterator[str]:
         for weak in (False, True):
             wanted, got = [types(lib, name, code, weak) for lib in (THEIRS, OURS)]
             for way, expected in wanted.items():
-                if expected is not None and got[way] != expected:
+                if expected is None or (weak and way == "jvp"):
+                    continue
+                if weak:
+                    expected = [(shape, dtype, True) for shape, dtype, _ in expected]
+                if got[way] != expected and f"{name} {way}" not in MEANT:
                     kind = "weak" if weak else "strong"
-                    yield f"{name}, {way} of {kind} {code}: {got[way]}, jax: {expected}"
+                    yield f"{name}, {way} of {kind} {code}: {got[way]}, expected {expected}"
+
+
+@pytest.mark.parametrize("weak", [False, True])
+@pytest.mark.parametrize("f", [
+    lambda x: sw.numpy.maximum(x, 0.0), lambda x: sw.scipy.special.multigammaln(x, 2),
+    lambda x: sw.scipy.special.bessel_jn(x, v=2)[1],
+])
+def test_some(f: Any, weak: bool):
+    x = sw.ShapeDtypeStruct((), np.float32, weak_type=weak)
+    for way in (sw.grad(f), sw.jacfwd(f), sw.grad(sw.grad(f)), lambda x: sw.vjp(f, x)[1](1.0)[0]):
+        found = sw.eval_shape(way, x)
+        assert (found.dtype, found.weak_type) == (np.float32, weak)
 
 
 @pytest.mark.sweep
