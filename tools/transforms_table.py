@@ -58,11 +58,6 @@ REASONS: dict[tuple[str, str], str] = {
     ("call_exported", "batch"): "Its module is for the shapes that it was exported for.",
     **{("rng_uniform", column): "Its numbers come of a hidden state." for column in
        ("jvp", "linearize", "transpose", "batch")},
-    ("igamma_grad_a", "jvp"): "A second derivative by this parameter has no closed form.",
-    ("igamma_grad_a", "linearize"): "A second derivative by this parameter has no closed form.",
-    ("igamma_grad_a", "transpose"): "A second derivative by this parameter has no closed form.",
-    **{("random_gamma_grad", column): "A second derivative by this parameter has no closed form."
-       for column in ("jvp", "linearize", "transpose")},
     **{("composite", column): NAMED for column in ("jvp", "linearize", "transpose")},
     **{("custom_partitioning", column): PARTS for column in ("jvp", "linearize", "transpose")},
     ("iota", "batch"): NO_OPERANDS,

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from shardwise._src.scipy.integrals import expn as expn
     from shardwise._src.scipy.integrals import sici as sici
     from shardwise._src.scipy.integrals import spence as spence
+    from shardwise._src.scipy.legendre import lpmn as lpmn
+    from shardwise._src.scipy.legendre import lpmn_values as lpmn_values
     from shardwise._src.scipy.special import bessel_jn as bessel_jn
     from shardwise._src.scipy.special import boxcox as boxcox
     from shardwise._src.scipy.special import boxcox1p as boxcox1p

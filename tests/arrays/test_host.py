@@ -14,6 +14,8 @@ import shardwise as sw
 import shardwise.numpy as snp
 from shardwise._src.arrays.array import Array
 from shardwise._src.runtime import buffers, host
+from shardwise.sharding import NamedSharding
+from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import fails
 from tests.helpers.everyday import everyday
 from tests.helpers.placed import DEVICES, DTYPES, PLACES, ROWS, placed
@@ -193,12 +195,17 @@ AGAIN = {
 
 @pytest.mark.parametrize("again", AGAIN)
 @pytest.mark.parametrize("place, rows", EVERYWHERE)
-def test_value_and_type_survive_but_not_the_place(place, rows, again):
+def test_value_and_type_survive_and_the_sharding_in_copies(place, rows, again):
     values, x = placed(place, rows)
     twin = AGAIN[again](x)
     np.testing.assert_array_equal(np.asarray(twin), values)
     assert twin.dtype == x.dtype and twin.weak_type == x.weak_type and twin.shape == x.shape
-    assert twin.devices() == {DEVICES[0]} and not twin.committed
+    if again.startswith("pickle"):
+        assert twin.devices() == {DEVICES[0]} and not twin.committed
+    else:
+        assert (twin.sharding, twin.committed) == (x.sharding, x.committed)
+        shards = zip(twin.addressable_shards, x.addressable_shards, strict=True)
+        assert all(a.device == b.device and a.data.shape == b.data.shape for a, b in shards)
     x.delete()
     np.testing.assert_array_equal(np.asarray(twin + 0), values)
 
@@ -218,8 +225,10 @@ def test_weak_values_and_keys_survive(again):
         assert AGAIN[again](weak).aval is weak.aval
     keys = sw.random.split(sw.random.key(1), 9)
     for place in PLACES.values():
-        twin = AGAIN[again](sw.device_put(keys, place))
-        assert twin.dtype == keys.dtype and twin.devices() == {DEVICES[0]}
+        x = sw.device_put(keys, place)
+        twin = AGAIN[again](x)
+        assert twin.dtype == keys.dtype
+        assert twin.devices() == ({DEVICES[0]} if again.startswith("pickle") else x.devices())
         np.testing.assert_array_equal(sw.random.key_data(twin), sw.random.key_data(keys))
     assert repr(AGAIN[again](keys[0])) == repr(jax.random.split(jax.random.key(1), 9)[0])
 
@@ -228,8 +237,29 @@ def test_the_default_device_is_that_of_the_reader():
     x = placed("sharded", "uneven")[1]
     blob = pickle.dumps(x)
     with sw.default_device(DEVICES[3]):
-        for twin in (pickle.loads(blob), copy.copy(x), copy.deepcopy(x)):
-            assert twin.devices() == {DEVICES[3]}
+        assert pickle.loads(blob).devices() == {DEVICES[3]}
+        assert copy.copy(x).sharding == copy.deepcopy(x).sharding == x.sharding
+
+
+@pytest.mark.parametrize("again", [copy.copy, copy.deepcopy])
+def test_copies_are_where_the_array_is(again):
+    free = snp.arange(3)
+    assert not again(free).committed and again(free).sharding == free.sharding
+    mesh = sw.make_mesh((8,), ("x",))
+    x = sw.device_put(np.arange(13, dtype=np.float32), NamedSharding(mesh, P("x")))
+    twin = again(x)
+    assert twin.aval is x.aval and twin.sharding == x.sharding and twin.committed
+    assert twin.on_device_size_in_bytes() == x.on_device_size_in_bytes() == 16 * 4
+    pairs = zip(twin.addressable_shards, x.addressable_shards, strict=True)
+    assert all(a.data.size == 0 or a.data.unsafe_buffer_pointer() != b.data.unsafe_buffer_pointer()
+               for a, b in pairs)
+    x.delete()
+    np.testing.assert_array_equal(twin, np.arange(13))
+    with pytest.raises(RuntimeError) as caught:
+        again(x)
+    assert str(caught.value) == (
+        "array of type f32[13@x] has been deleted: `delete()` was called on it. To use it longer, "
+        "make a copy before: `x.copy()`.")
 
 
 def test_pickles_can_leave_the_bytes_out():

@@ -16,7 +16,7 @@ from shardwise._src.base.config import disable_jit
 from shardwise._src.base.errors import ConcretizationTypeError
 from shardwise._src.control import bodies
 from shardwise._src.control.scan_api import scan
-from shardwise._src.control.while_api import fori_loop
+from shardwise._src.control.while_api import fori_loop, while_loop
 from shardwise._src.core.checker import check_program
 from shardwise._src.core.toolbox import equation_count
 from shardwise._src.ops import elementwise as ew
@@ -227,6 +227,29 @@ def test_host_values_and_weak_types():
         close(got, jax.lax.scan(lambda c, x: (c + x, c), init, xs))
     (n, one), _ = scan(lambda c, _: ((c[0] + 1, c[1] * 2.0), None), (0, array(1.0)), length=3)
     assert (n.aval.str_short(True), one.aval.str_short(True)) == ("~i32[]", "f32[]")
+
+
+def test_effects_in_python_come_once_where_a_carry_is_weak():
+    seen = []
+
+    def step(c, x):
+        seen.append(str(c.aval.str_short(True)))
+        return c + x, c
+
+    def turn(c):
+        seen.append(str(c.aval.str_short(True)))
+        return c + array(XS)[0, 0]
+
+    last, rows = scan(step, 1.0, array(XS)[:, 0])
+    assert seen == ["~f32[]"] and not last.weak_type
+    np.testing.assert_allclose(last, 1 + XS[:, 0].sum(), rtol=1e-6)
+    slopes = grad(lambda c: scan(step, c, array(XS)[:, 0])[1].sum())(1.0)
+    assert slopes == len(rows)
+    seen.clear()
+    assert not while_loop(lambda c: c < -9, turn, 1.0).weak_type
+    assert not fori_loop(0, np.int32(2), lambda i, c: turn(c), 1.0).weak_type
+    assert seen == ["~f32[]"] * 2
+    check_program(jit(lambda x: scan(step, 1.0, x)).trace(array(XS)[:, 0]).program)
 
 
 KINDS = [{}, {"reverse": True, "unroll": 2}, {"unroll": True}]

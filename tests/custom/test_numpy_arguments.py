@@ -76,7 +76,8 @@ def test_a_call_without_a_transform(kind):
         got.clear()
         out = f(x, y)
         if type(x) is float:  # numbers of Python's stay what they are: sizes, settings
-            assert got == [2.0, 3.0] and out == 6.0 and type(out) is float
+            assert got == [2.0, 3.0] and type(got[0]) is float
+            assert out == 6.0 and isinstance(out, sw.Array) and out.weak_type
             continue
         assert all(isinstance(v, sw.Array) for v in got) and isinstance(out, sw.Array)
         assert out.dtype == snp.asarray(x).dtype

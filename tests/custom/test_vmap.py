@@ -172,3 +172,15 @@ def test_a_mapped_value_from_outside_is_refused():
         "custom_vmap function g uses a mapped value from outside, which its rule does not know "
         "of: pass the value to g as an argument."
     )
+
+
+def test_what_it_gives_are_arrays():
+    """Also where the function gives its argument, or a number, back."""
+    f = custom_vmap(lambda x: (x, 2.0, np.ones(2, np.float32)))
+    f.def_vmap(lambda size, batched, x: ((x, 2.0, np.ones(2)), (batched[0], False, False)))
+    g = sw.custom_batching.sequential_vmap(lambda x: x)
+    for x in (1.0, np.float32(1)):
+        found = [*f(x), g(x)]
+        assert all(isinstance(v, sw.Array) for v in found)
+        assert [v.weak_type for v in found] == [type(x) is float, True, False,
+                                                type(x) is float]

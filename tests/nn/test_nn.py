@@ -324,3 +324,9 @@ def test_messages_of_initializers():
         "the number of inputs of weights of shape (3,) is unknown: they should have two "
         "dimensions, or `in_axis` should say which one is of the inputs."
     )
+
+
+def test_one_hot_of_a_list():
+    np.testing.assert_array_equal(nn.one_hot([0, 2], 3), [[1, 0, 0], [0, 0, 1]])
+    assert nn.one_hot([[0], [1]], 2).shape == (2, 1, 2)
+    np.testing.assert_array_equal(jit(lambda i: nn.one_hot([i, 0], 2))(1), [[0, 1], [1, 0]])

@@ -7,6 +7,7 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as swnp
+from shardwise._src.base.errors import ShapeError
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy import einsum as subscripts
 from shardwise._src.transforms.stage import stage
@@ -210,6 +211,24 @@ MESSAGES = [
      "transposed, `.T`."),
     ("m.vdot(a, b)", TypeError,
      "vdot: the operands, of shapes (2, 3) and (3, 4), must have as many elements: 6 ≠ 12."),
+    ("m.matvec(a, v[:1])", ShapeError,
+     "matvec: dimension 1 of the first operand, of shape (2, 3), and dimension 0 of the second, of "
+     "shape (1,), are summed over and must be equal: 3 ≠ 1. Sizes of 1 broadcast in the other "
+     "dimensions only."),
+    ("m.matvec(a[:, :1], v)", ShapeError,
+     "matvec: dimension 1 of the first operand, of shape (2, 1), and dimension 0 of the second, of "
+     "shape (3,), are summed over and must be equal: 1 ≠ 3. Sizes of 1 broadcast in the other "
+     "dimensions only."),
+    ("m.vecmat(v[:1], b)", ShapeError,
+     "vecmat: dimension 0 of the first operand, of shape (1,), and dimension 0 of the second, of "
+     "shape (3, 4), are summed over and must be equal: 1 ≠ 3. Sizes of 1 broadcast in the other "
+     "dimensions only."),
+    ("m.vecdot(v[:1], a)", ShapeError,
+     "vecdot: dimension 0 of the first operand, of shape (1,), and dimension 1 of the second, of "
+     "shape (2, 3), are summed over and must be equal: 1 ≠ 3. Sizes of 1 broadcast in the other "
+     "dimensions only."),
+    ("m.matvec(v, v)", TypeError,
+     "matvec: operand 0 has 1 dimensions, its term '...nk' 2, in '...nk,...k->...n'."),
     ("m.tensordot(a, b, 2)", TypeError,
      "tensordot: the sizes of shape (2, 3) at (0, 1) and of shape (3, 4) at (0, 1) must be "
      "equal: (2, 3) ≠ (3, 4)."),

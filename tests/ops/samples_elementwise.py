@@ -222,11 +222,11 @@ SPECIAL_FUNCTIONS = {
     ],
     "gcd": [Sample((INTS, OTHER), reference=np.gcd, communicates=True, why=LOOP)],
     "igamma_grad_a": [
-        Sample((POSITIVE, between(0.4, 4.4)), reference=slope_of_gammainc, order=0, why=LOOP,
+        Sample((POSITIVE, between(0.4, 4.4)), reference=slope_of_gammainc, order=1, why=LOOP,
                tolerance=1e-4, communicates=True, heavy=True)
     ],
     "random_gamma_grad": [
-        Sample((POSITIVE, between(0.4, 4.4)), reference=slope_of_quantiles, order=0, why=LOOP,
+        Sample((POSITIVE, between(0.4, 4.4)), reference=slope_of_quantiles, order=1, why=LOOP,
                tolerance=1e-4, communicates=True, heavy=True)
     ],
     "bessel_i0e": real(sp.i0e, between(-9.3, 10.7)),

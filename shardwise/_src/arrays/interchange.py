@@ -1,6 +1,7 @@
 """`Interchange`: what an array gives to other libraries: DLPack, CUDA's interface, an address.
 
-All of these share memory, so they are for arrays on one device; Arrow takes values on the host.
+All of these share memory, so they are for arrays on one device, as is Python's buffer protocol;
+Arrow takes values on the host.
 `moving.foreign` is the other way.
 """
 
@@ -103,6 +104,26 @@ class Interchange(Concrete):
             devices = buffers.device_list(self._sig.devices)
             raw = buffers.copy_to_devices(raw, devices, self._sig.placement)
         return host.export(raw, stream)
+
+    def __buffer__(self, flags: int, /) -> memoryview:
+        """The elements in row-major order for `memoryview` and what reads bytes, read-only.
+
+        Python asks classes for it from 3.12 on. Nothing is copied on CPU, unless the layout is
+        another one.
+
+        Raises:
+          BufferError: for arrays over several devices, keys, and elements for which there is no
+            format: bfloat16, float8 and those of less than a byte.
+        """
+        self._check_one_device("has no single buffer")
+        self._check_exportable("the buffer protocol")
+        self._live()
+        if self.dtype.isbuiltin != 1:
+            raise BufferError(
+                f"the buffer protocol has no format for elements of {self.dtype}. Use "
+                f"`x.view('uint{8 * self.dtype.itemsize}')` for their bits, or `numpy.asarray(x)`."
+            )
+        return memoryview(np.ascontiguousarray(self._value()).reshape(self.shape))
 
     def __arrow_array__(self, type: Any = None) -> Any:
         """The array as a `pyarrow.Array`; dimensions behind the first are lists of a fixed size.

@@ -22,13 +22,14 @@ from shardwise._src.control.programs import Extension, fit
 from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import is_operand, known, type_of
 from shardwise._src.core.op import Ready
-from shardwise._src.core.program import Program, Var
+from shardwise._src.core.program import Equation, Program, Var
 from shardwise._src.core.recipes import note, recipe_of
 from shardwise._src.core.toolbox import opened
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.calls import refuse_call
 from shardwise._src.messages.trees import path_in, tree_difference
 from shardwise._src.messages.words import shown, to_register
+from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.refs.refs import Ref, keepable, values_of, write_back
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.stage import stage
@@ -256,7 +257,8 @@ def widest(
 ) -> tuple[Body, list[ArrayType]]:
     """The body at the types of the carry that it keeps.
 
-    Names spread through a carry turn by turn, and then the types are as wide as they get.
+    Names spread through a carry turn by turn, and then the types are as wide as they get. A carry
+    that is only weak does not make the function run again, whose effects in Python come once.
     first: how many results of the body come before those of the carry.
     """
     while True:
@@ -264,9 +266,24 @@ def widest(
         wider = [widened(a, b) for a, b in zip(types, body.out_types[first:], strict=False)]
         if wider == types:
             return body, types
+        if all(a.strong() is b.strong() for a, b in zip(types, wider, strict=True)):
+            body.program = _taking(body.program, len(body.outside) + first, wider)
+            return body, wider
         if all(a.varying == b.varying for a, b in zip(types, wider, strict=True)):
             return body_of(wider), wider
         types = wider
+
+
+def _taking(program: Program, at: int, types: Sequence[ArrayType]) -> Program:
+    """The program with arguments, from number `at` on, that are strong where they were weak."""
+    inputs, casts = list(program.inputs), []
+    for i, t in enumerate(types, at):
+        old = inputs[i]
+        if old.aval is not t:
+            inputs[i] = Var(t)
+            params = {"dtype": t.dtype, "weak": True}
+            casts.append(Equation(convert_element_type, [inputs[i]], [old], params, None))
+    return program.replace(inputs=inputs, equations=[*casts, *program.equations])
 
 
 def with_types(program: Program, types: Sequence[ArrayType]) -> Program:

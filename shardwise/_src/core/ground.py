@@ -82,7 +82,7 @@ class Ground(ABC):
 
     @abstractmethod
     def copied(self, x: Any) -> Any:
-        """An array in memory of its own, uncommitted on the default device."""
+        """The same array in separate memory, on the same devices."""
 
     @abstractmethod
     def readable(self, x: Any) -> Any:

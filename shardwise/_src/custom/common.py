@@ -158,7 +158,7 @@ class CustomFunction(Generic[P, T]):
             else:
                 result = fun(*args)
             if not is_array(result):
-                result = without_numpy(result)
+                result = as_arrays(result)
             return result  # pyright: ignore[reportReturnType] (what `fun` gave)
         fixed, rest = self.separated(self.positional(args, kwargs))
         leaves, tree = flatten(tuple(rest))
@@ -292,6 +292,12 @@ def as_array(x: Any) -> Any:
         return x
     # An op, so that a number in a program that is staged does not become an argument of it.
     return copy(x) if np.ndim(x) == 0 else ground().new_array(x)
+
+
+def as_arrays(tree: Any) -> Any:
+    """A tree with arrays for numbers and for NumPy's arrays: what users get."""
+    leaves, found = flatten(tree)
+    return found.unflatten(list(map(as_array, leaves)))
 
 
 def without_numpy(tree: Any) -> Any:

@@ -20,7 +20,7 @@ from shardwise._src.core.op import Op, is_linear
 from shardwise._src.core.program import Program
 from shardwise._src.core.structure import shared
 from shardwise._src.core.toolbox import derived, opened
-from shardwise._src.custom.common import Rule
+from shardwise._src.custom.common import Rule, as_array, as_arrays
 from shardwise._src.custom.jvp import custom_jvp_call
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.tracebacks import hides_frames
@@ -390,8 +390,9 @@ class _System:
         found = [leaf(x, self.who, f"the result of {name}", self.tree, i)
                  for i, x in enumerate(found)]
         self._check_types([type_of(x) for x in found], name)
-        x = self.tree.unflatten([fit(x, t) for x, t in zip(found, self.types, strict=True)])
-        return (x, result[1]) if self.has_aux else x
+        values = [as_array(fit(x, t)) for x, t in zip(found, self.types, strict=True)]
+        x = self.tree.unflatten(values)
+        return (x, as_arrays(result[1])) if self.has_aux else x
 
     def transposed(self, body: Body) -> Body:
         """The transpose of a linear function."""

@@ -1,8 +1,8 @@
 """Functions of each element, or of each pair of elements.
 
-Operands are arrays, NumPy arrays or scalars of one dtype and one shape; scalars go with every
-shape, and a Python scalar takes the dtype of the other if it is of its kind. The functions of
-`shardwise.numpy` promote and broadcast.
+Operands are arrays, NumPy arrays or scalars of one dtype and one shape, in which sizes of 1
+broadcast; scalars go with every shape, and a Python scalar takes the dtype of the other if it is
+of its kind. The functions of `shardwise.numpy` promote, and broadcast shapes of any rank.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.lax.accuracy import Accuracy as Accuracy
 from shardwise._src.lax.accuracy import check_accuracy
+from shardwise._src.lax.alike import alike
 from shardwise._src.messages.called import by_name
 from shardwise._src.numpy.convert import cast, constant
 from shardwise._src.ops import elementwise as ew
@@ -58,20 +59,20 @@ def one_minus_square(x: ArrayLike) -> Array:
 
 def add(x: ArrayLike, y: ArrayLike) -> Array:
     """x + y."""
-    return ew.add(x, y)
+    return ew.add(*alike(x, y))
 
 
 def sub(x: ArrayLike, y: ArrayLike) -> Array:
     """x - y."""
-    return ew.sub(x, y)
+    return ew.sub(*alike(x, y))
 
 
 def mul(x: ArrayLike, y: ArrayLike, *, out_dtype: DTypeLike | None = None) -> Array:
     """x * y; with an out_dtype of what both are in that."""
     if out_dtype is not None:
         dtype = check_user_dtype(out_dtype, "mul")
-        return ew.mul(cast(x, dtype), cast(y, dtype))
-    return ew.mul(x, y)
+        return ew.mul(*alike(cast(x, dtype), cast(y, dtype)))
+    return ew.mul(*alike(x, y))
 
 
 def mulhi(x: ArrayLike, y: ArrayLike, /) -> Array:
@@ -80,7 +81,7 @@ def mulhi(x: ArrayLike, y: ArrayLike, /) -> Array:
     common_dtype("mulhi", (t, type_of(y)))
     if not is_integer(t.dtype):
         raise TypeError(f"mulhi takes integers; got {t.str_short(True)}.")
-    return _upper_half(x, y)
+    return _upper_half(*alike(x, y))
 
 
 @fused(arrays=2)
@@ -103,27 +104,27 @@ def _upper_half(x: Any, y: Any) -> Any:
 
 def div(x: ArrayLike, y: ArrayLike) -> Array:
     """x / y; integers are truncated towards zero."""
-    return ew.div(x, y)
+    return ew.div(*alike(x, y))
 
 
 def rem(x: ArrayLike, y: ArrayLike) -> Array:
     """Remainder of x / y, with the sign of x."""
-    return ew.rem(x, y)
+    return ew.rem(*alike(x, y))
 
 
 def max(x: ArrayLike, y: ArrayLike) -> Array:
     """The larger of each pair; NaN where either is."""
-    return ew.max(x, y)
+    return ew.max(*alike(x, y))
 
 
 def min(x: ArrayLike, y: ArrayLike) -> Array:
     """The smaller of each pair; NaN where either is."""
-    return ew.min(x, y)
+    return ew.min(*alike(x, y))
 
 
 def nextafter(x1: ArrayLike, x2: ArrayLike) -> Array:
     """The next representable number after x1 in the direction of x2."""
-    return ew.nextafter(x1, x2)
+    return ew.nextafter(*alike(x1, x2))
 
 
 # -- rounding --
@@ -204,7 +205,7 @@ def logistic(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
 
 def pow(x: ArrayLike, y: ArrayLike) -> Array:
     """x to the power y."""
-    return ew.pow(x, y)
+    return ew.pow(*alike(x, y))
 
 
 def sqrt(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
@@ -269,7 +270,7 @@ def atan(x: ArrayLike) -> Array:
 
 def atan2(x: ArrayLike, y: ArrayLike) -> Array:
     """Angle of the point (y, x)."""
-    return ew.atan2(x, y)
+    return ew.atan2(*alike(x, y))
 
 
 def sinh(x: ArrayLike) -> Array:
@@ -324,7 +325,7 @@ def conj(x: ArrayLike) -> Array:
 
 def complex(x: ArrayLike, y: ArrayLike) -> Array:
     """x + iy."""
-    return ew.complex(x, y)
+    return ew.complex(*alike(x, y))
 
 
 # -- comparisons --
@@ -332,32 +333,32 @@ def complex(x: ArrayLike, y: ArrayLike) -> Array:
 
 def eq(x: ArrayLike, y: ArrayLike) -> Array:
     """x == y."""
-    return ew.eq(x, y)
+    return ew.eq(*alike(x, y))
 
 
 def ne(x: ArrayLike, y: ArrayLike) -> Array:
     """x != y."""
-    return ew.ne(x, y)
+    return ew.ne(*alike(x, y))
 
 
 def lt(x: ArrayLike, y: ArrayLike) -> Array:
     """x < y."""
-    return ew.lt(x, y)
+    return ew.lt(*alike(x, y))
 
 
 def le(x: ArrayLike, y: ArrayLike) -> Array:
     """x <= y."""
-    return ew.le(x, y)
+    return ew.le(*alike(x, y))
 
 
 def gt(x: ArrayLike, y: ArrayLike) -> Array:
     """x > y."""
-    return ew.gt(x, y)
+    return ew.gt(*alike(x, y))
 
 
 def ge(x: ArrayLike, y: ArrayLike) -> Array:
     """x >= y."""
-    return ew.ge(x, y)
+    return ew.ge(*alike(x, y))
 
 
 # -- bits --
@@ -370,17 +371,17 @@ def bitwise_not(x: ArrayLike) -> Array:
 
 def bitwise_and(x: ArrayLike, y: ArrayLike) -> Array:
     """Bits set in both."""
-    return ew.bitwise_and(x, y)
+    return ew.bitwise_and(*alike(x, y))
 
 
 def bitwise_or(x: ArrayLike, y: ArrayLike) -> Array:
     """Bits set in either."""
-    return ew.bitwise_or(x, y)
+    return ew.bitwise_or(*alike(x, y))
 
 
 def bitwise_xor(x: ArrayLike, y: ArrayLike) -> Array:
     """Bits set in one only."""
-    return ew.bitwise_xor(x, y)
+    return ew.bitwise_xor(*alike(x, y))
 
 
 def population_count(x: ArrayLike) -> Array:
@@ -395,17 +396,17 @@ def clz(x: ArrayLike) -> Array:
 
 def shift_left(x: ArrayLike, y: ArrayLike) -> Array:
     """x shifted by y bits to the left."""
-    return ew.shift_left(x, y)
+    return ew.shift_left(*alike(x, y))
 
 
 def shift_right_arithmetic(x: ArrayLike, y: ArrayLike) -> Array:
     """x shifted by y bits to the right; the sign stays."""
-    return ew.shift_right_arithmetic(x, y)
+    return ew.shift_right_arithmetic(*alike(x, y))
 
 
 def shift_right_logical(x: ArrayLike, y: ArrayLike) -> Array:
     """x shifted by y bits to the right, with zeros following."""
-    return ew.shift_right_logical(x, y)
+    return ew.shift_right_logical(*alike(x, y))
 
 
 # -- functions with parameters --

@@ -10,6 +10,7 @@ from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.lax.accuracy import Accuracy as Accuracy
 from shardwise._src.lax.accuracy import check_accuracy
+from shardwise._src.lax.alike import alike
 from shardwise._src.numpy.binary import add, multiply
 from shardwise._src.numpy.convert import broadcast_to, cast, constant, whole
 from shardwise._src.numpy.joining import stack
@@ -49,12 +50,12 @@ def digamma(x: ArrayLike) -> Array:
 
 def polygamma(m: ArrayLike, x: ArrayLike) -> Array:
     """The m-th derivative of digamma."""
-    return special.polygamma(m, x)
+    return special.polygamma(*alike(m, x))
 
 
 def zeta(x: ArrayLike, q: ArrayLike) -> Array:
     """Hurwitz zeta function: the sum of 1 / (n + q)^x over n from 0."""
-    return special.zeta(x, q)
+    return special.zeta(*alike(x, q))
 
 
 def bessel_i0e(x: ArrayLike) -> Array:
@@ -69,17 +70,17 @@ def bessel_i1e(x: ArrayLike) -> Array:
 
 def igamma(a: ArrayLike, x: ArrayLike) -> Array:
     """Regularized lower incomplete gamma function P(a, x)."""
-    return incomplete.igamma(a, x)
+    return incomplete.igamma(*alike(a, x))
 
 
 def igammac(a: ArrayLike, x: ArrayLike) -> Array:
     """Regularized upper incomplete gamma function Q(a, x)."""
-    return incomplete.igammac(a, x)
+    return incomplete.igammac(*alike(a, x))
 
 
 def igamma_grad_a(a: ArrayLike, x: ArrayLike) -> Array:
     """Derivative of `igamma` with respect to a."""
-    return incomplete.igamma_grad_a(a, x)
+    return incomplete.igamma_grad_a(*alike(a, x))
 
 
 def random_gamma_grad(a: ArrayLike, x: ArrayLike, *, dtype: DTypeLike | None = None) -> Array:
@@ -96,7 +97,7 @@ def random_gamma_grad(a: ArrayLike, x: ArrayLike, *, dtype: DTypeLike | None = N
             f"random_gamma_grad: dtype must be that of a and x, which is {own}; got "
             f"{canonicalize(dtype)}. Convert them with `shardwise.lax.convert_element_type`."
         )
-    return _random_gamma_grad(a, x)
+    return _random_gamma_grad(*alike(a, x))
 
 
 @fused(arrays=2)
@@ -151,4 +152,4 @@ def _polynomial(x: Any, *coeffs: Any, limit: int) -> Any:
 
 def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
     """Regularized incomplete beta function I_x(a, b)."""
-    return incomplete.regularized_incomplete_beta(a, b, x)
+    return incomplete.regularized_incomplete_beta(*alike(a, b, x))

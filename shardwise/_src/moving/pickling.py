@@ -1,8 +1,8 @@
-"""Pickled and copied arrays: value, dtype and weak type survive, the place does not.
+"""Pickled and copied arrays: value, dtype and weak type survive; the sharding does in copies only.
 
 A pickle may be read where those devices are not, so the result is uncommitted on the default
-device. `copy.copy` and `copy.deepcopy` give the same, by way of the devices. An array with parts in
-other processes is copied in place, and cannot be pickled.
+device, and an array with parts in other processes cannot be pickled. `copy.copy` and
+`copy.deepcopy` copy each shard on its device: sharding, layout and commitment stay.
 """
 
 from __future__ import annotations
@@ -13,29 +13,15 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.arrays.array import Array, wrap
-from shardwise._src.arrays.signature import signature
 from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.moving import transfer
-from shardwise._src.runtime import buffers
 from shardwise._src.types.array_type import array_type
-from shardwise._src.types.layout import Format
 from shardwise._src.types.sharding import SingleDeviceSharding
 
 
 def copied(x: Array) -> Array:
-    """The same value in memory of its own, uncommitted on the default device.
-
-    An array that spans processes stays where it is.
-    """
-    if not x.is_fully_addressable:
-        return transfer.copy(x)
-    there = SingleDeviceSharding(transfer.default_single())
-    y = transfer.move(x, Format(None, there))
-    if x._sig.devices == there.devices:  # then `move` shares the memory
-        y = transfer.copy(y)
-    plain = array_type(x.shape, x.dtype, x.aval.weak_type)
-    sig = signature(plain, there, False)
-    return wrap(buffers.rewrap(y._live(), sig.physical, sig.placement), sig)
+    """The same value in separate memory where it is, as committed as it is."""
+    return wrap(transfer.copy(x)._live(), x._sig)
 
 
 def _reduced(x: Array) -> tuple[Any, ...]:

@@ -21,6 +21,7 @@ from shardwise._src.numpy.convert import (
     promote_inexact,
     whole,
 )
+from shardwise._src.numpy.creation import asarray
 from shardwise._src.numpy.named import (
     Axes,
     NamedAxes,
@@ -332,10 +333,12 @@ def one_hot(
 ) -> Array:
     """For each index a vector with a 1 at its place and 0 elsewhere; all 0 where it is outside.
 
+    x: indices; also a list of them.
     axis: where the dimension of the classes goes in the result; or the name of an axis in scope,
       of size `num_classes`, along which the classes are: the result has the shape of `x`.
     out_sharding: how the result is split over explicit mesh axes.
     """
+    x = asarray(x) if isinstance(x, list | tuple) else x
     chosen = canonicalize(float) if dtype is None else check_user_dtype(dtype, "one_hot")
     if not isinstance(num_classes, int | float):
         num_classes = whole(num_classes, "one_hot: num_classes")

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.errors import ShapeError
 from shardwise._src.core.fused import body_of, fused, one_program
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy import einsum as einsums
@@ -44,17 +45,21 @@ def product(
     )
 
 
-def _unequal(name: str, a: Shape, i: int, b: Shape, j: int) -> TypeError:
-    """The error for operands of shapes whose dimensions i and j are summed over, and differ."""
+def _check_summed(name: str, a: Shape, i: int, b: Shape, j: int) -> None:
+    """Raises unless the dimensions i and j, which are summed over, are equal."""
     i, j, m, n = i % len(a), j % len(b), a[i], b[j]
-    fits = ""
+    if m == n:
+        return
+    advice = ""
     if len(b) == 2 and b[1 - j] == m:
-        fits = " The second operand fits if it is transposed, `.T`."
+        advice = " The second operand fits if it is transposed, `.T`."
     elif len(a) == 2 and a[1 - i] == n:
-        fits = " The first operand fits if it is transposed, `.T`."
-    return TypeError(
+        advice = " The first operand fits if it is transposed, `.T`."
+    elif 1 in (m, n):
+        advice = " Sizes of 1 broadcast in the other dimensions only."
+    raise ShapeError(
         f"{name}: dimension {i} of the first operand, of shape {a}, and dimension {j} of the "
-        f"second, of shape {b}, are summed over and must be equal: {m} ≠ {n}.{fits}"
+        f"second, of shape {b}, are summed over and must be equal: {m} ≠ {n}.{advice}"
     )
 
 
@@ -74,8 +79,7 @@ def _matmul_plan(a: Shape, b: Shape) -> Plan:
         )
     rows, columns = a[-2:-1], b[-1:] if len(b) > 1 else ()
     contracted_b = b[-min(len(b), 2)]
-    if a[-1] != contracted_b:
-        raise _unequal("matmul", a, -1, b, -min(len(b), 2))
+    _check_summed("matmul", a, -1, b, -min(len(b), 2))
     left, right = a[:-2], b[:-2]
     rank = max(len(left), len(right))
     left, right = (1,) * (rank - len(left)) + left, (1,) * (rank - len(right)) + right
@@ -142,8 +146,7 @@ def _dot(a: Any, b: Any, precision: Any, preferred: Any) -> Any:
     if not s.shape or not t.shape:
         return einsums.cast_to(ew.mul(*promote(a, b)), preferred)
     axis = max(t.ndim - 2, 0)
-    if s.shape[-1] != t.shape[axis]:
-        raise _unequal("dot", s.shape, -1, t.shape, axis)
+    _check_summed("dot", s.shape, -1, t.shape, axis)
     return product(a, b, (((s.ndim - 1,), (axis,)), ((), ())), precision, preferred)
 
 
@@ -189,8 +192,7 @@ def _inner(a: Any, b: Any, precision: Any, preferred: Any) -> Any:
     s, t = type_of(a), type_of(b)
     if not s.shape or not t.shape:
         return einsums.cast_to(ew.mul(*promote(a, b)), preferred)
-    if s.shape[-1] != t.shape[-1]:
-        raise _unequal("inner", s.shape, -1, t.shape, -1)
+    _check_summed("inner", s.shape, -1, t.shape, -1)
     return product(a, b, (((s.ndim - 1,), (t.ndim - 1,)), ((), ())), precision, preferred)
 
 
@@ -254,8 +256,7 @@ def _vecdot(a: Any, b: Any, axis: int, precision: Any, preferred: Any) -> Any:
             f"{t.shape}."
         )
     i, j = canonical_axis(axis, s.ndim), canonical_axis(axis, t.ndim)
-    if s.shape[i] != t.shape[j]:
-        raise _unequal("vecdot", s.shape, i, t.shape, j)
+    _check_summed("vecdot", s.shape, i, t.shape, j)
     a, b = move_axis(a, i, s.ndim - 1), move_axis(b, j, t.ndim - 1)
     return body_of(_by_labels)(a, b, "...k,...k->...", True, precision, preferred, "vecdot")
 
@@ -263,12 +264,18 @@ def _vecdot(a: Any, b: Any, axis: int, precision: Any, preferred: Any) -> Any:
 @one_program(arrays=2)
 def matvec(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Products of the matrices (…, n, k) with the vectors (…, k)."""
+    a, b = type_of(x1).shape, type_of(x2).shape
+    if a and b:
+        _check_summed("matvec", a, -1, b, -1)
     return _by_labels(x1, x2, "...nk,...k->...n", False, None, None, "matvec")
 
 
 @one_program(arrays=2)
 def vecmat(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Products of the vectors (…, k), conjugated, with the matrices (…, k, m)."""
+    a, b = type_of(x1).shape, type_of(x2).shape
+    if a and len(b) > 1:
+        _check_summed("vecmat", a, -1, b, -2)
     return _by_labels(x1, x2, "...k,...km->...m", True, None, None, "vecmat")
 
 

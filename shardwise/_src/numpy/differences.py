@@ -130,5 +130,7 @@ def _unwrap(*arrays: Any, axis: int) -> Any:
     small = less(absolute(steps), rest[0] if rest else divide(period, 2))
     more = ew.where(small, constant(0, steps), subtract(short, steps))
     n = type_of(p).shape[axis]
+    if n == 0:
+        return p
     later = add(slice_in_dim(p, 1, n, axis), cumsum(more, axis=axis))
     return concatenate([slice_in_dim(p, 0, 1, axis), later], axis=axis)

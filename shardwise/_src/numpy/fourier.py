@@ -51,28 +51,37 @@ def _factor(name: str, norm: str | None, inverse: bool, size: int) -> float:
 
 
 def _lengths(
-    name: str, shape: tuple[int, ...], s: Any, axes: Any, real: bool
+    name: str, kind: FftType, shape: tuple[int, ...], s: Any, axes: Any
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The lengths of the signal, and the axes. real: whether the result is, whose last length the
-    operand does not say."""
+    """The lengths of the signal, and the axes. That of a real result is not in the operand's shape.
+
+    An empty operand is a signal; an empty one is not asked for, and has no terms to be halved.
+    """
     if axes is None:
         axes = range(len(shape)) if s is None else range(len(shape) - len(s), len(shape))
     axes = tuple([canonical_axis(a, len(shape)) for a in axes])
     if len(set(axes)) < len(axes):
         raise ValueError(f"{name}: axes must differ; got {axes}.")
+    filled = range(len(axes))  # the axes along which the signal must have elements
     if s is None:
         s = [shape[a] for a in axes]
-        if real and axes:
-            s[-1] = 2 * (s[-1] - 1)
+        filled = filled[-1:] if kind == RFFT else ()
+        if kind == IRFFT and axes:
+            s[-1] = 0 if s[-1] == 0 else 2 * (s[-1] - 1)
     lengths = tuple([operator.index(n) for n in s])
     if len(lengths) != len(axes):
         raise ValueError(f"{name}: s and axes must be of one length; got {lengths} and {axes}.")
-    if any(n < 1 for n in lengths):
+    if any(lengths[i] < 1 for i in filled):
         raise ValueError(
             f"{name}: takes signals of at least one element; got lengths {lengths} along axes "
             f"{axes}."
         )
     return lengths, axes
+
+
+def _size(lengths: Sequence[int]) -> int:
+    """How many elements a signal has, or 1 for an empty one, of which nothing is scaled."""
+    return 1 if 0 in lengths else math.prod(lengths)
 
 
 def _fitted(x: Any, lengths: Sequence[int]) -> Any:
@@ -100,7 +109,7 @@ def _transformed(
             f"{name}: takes real values; got {t.str_short(True)}. Use `fft` of complex ones, or "
             "pass `x.real`."
         )
-    lengths, axes = _lengths(name, t.shape, s, axes, kind == IRFFT)
+    lengths, axes = _lengths(name, kind, t.shape, s, axes)
     if kind != RFFT:
         x = cast(x, complex_dtype(type_of(x).dtype))
     if not axes:
@@ -111,7 +120,7 @@ def _transformed(
     if kind == IRFFT:
         before[-1] = lengths[-1] // 2 + 1
     x = _in_turns(_fitted(x, before), kind, lengths)
-    factor = _factor(name, norm, kind in (IFFT, IRFFT), math.prod(lengths))
+    factor = _factor(name, norm, kind in (IFFT, IRFFT), _size(lengths))
     if factor != 1:
         x = ew.mul(x, lit(factor, x))
     return moveaxis(x, last, axes)
@@ -153,7 +162,7 @@ def fft(
         others, and "ortho" both by its square root.
 
     Raises:
-      ValueError: for an empty signal, or an unknown norm.
+      ValueError: for an n of less than one element, or an unknown norm.
     """
     return _transformed(a, "fft", FFT, _one(n), (axis,), norm)
 
@@ -174,6 +183,7 @@ def rfft(
 
     Raises:
       TypeError: for complex values.
+      ValueError: for an empty signal.
     """
     return _transformed(a, "rfft", RFFT, _one(n), (axis,), norm)
 

@@ -369,10 +369,7 @@ def _read_scattered(
     x: Any, operands: tuple, pattern: tuple, mode: str, fill_value: Any, indices_are_sorted: bool,
     unique_indices: bool,
 ) -> Any:
-    t = type_of(x)
-    plan = layout(t.shape, operands, pattern)
-    if 0 in plan.shape:
-        return cast(broadcast_in_dim(lit(0, x), shape=plan.result, dims=()), t.dtype, t.weak_type)
+    plan = layout(type_of(x).shape, operands, pattern)
     out = gather(
         x, plan.vectors, dimension_numbers=plan.numbers, slice_sizes=plan.sizes,
         indices_are_sorted=indices_are_sorted or plan.ordered,

@@ -76,7 +76,14 @@ def polymul(a1: ArrayLike, a2: ArrayLike, *, trim_leading_zeros: bool = False) -
     """
     if trim_leading_zeros:
         a1, a2 = [asarray(np.trim_zeros(np.atleast_1d(np.asarray(a)), "f")) for a in (a1, a2)]
-    return convolve(atleast_1d(as_operand(a1)), atleast_1d(as_operand(a2)))
+    return convolve(_terms(a1), _terms(a2))
+
+
+def _terms(p: ArrayLike) -> Any:
+    """Coefficients as a vector; a polynomial without any is 0."""
+    p = atleast_1d(as_operand(p))
+    t = type_of(p)
+    return p if t.size else full(0, (1,), t.dtype)
 
 
 @fused(arrays=2)
@@ -167,7 +174,8 @@ def poly(seq_of_zeros: ArrayLike) -> Array:
             "poly: takes a vector of roots or a square matrix with elements; got "
             f"{type_of(roots).str_short(True)}."
         )
-    return _poly(roots)
+    out = _poly(roots)
+    return reshape(out, ()) if shape == (0,) else out  # as NumPy gives it
 
 
 @fused(arrays=2)

@@ -137,23 +137,29 @@ def intersect1d(
     """
     values, order, mask = _shared(ar1, ar2)
     places, exist = _places(mask, size, "intersect1d")
-    found = strong(values[places] if type_of(values).size else values)
-    if size and type_of(found).size:
+    found = strong(_at(values, places))
+    if size:
         least = where(exist[0], found[0], 0)
         found = _filled(found, exist, least if fill_value is None else fill_value)
     if not return_indices:
         return found
     there, other, _ = _shared(ar2, ar1)
     count = type_of(values).size, type_of(there).size
-    second = _first_of(there, other, values[places] if count[0] else values)
-    return found, _filled(order[places], exist, count[0]), _filled(second, exist, count[1])
+    second = _first_of(there, other, _at(values, places))
+    return found, _filled(_at(order, places), exist, count[0]), _filled(second, exist, count[1])
+
+
+def _at(values: Any, places: Any) -> Any:
+    """The values at places; zeros where there are no values."""
+    t = type_of(values)
+    return values[places] if t.size else full(0, type_of(places).shape, t.dtype)
 
 
 @fused
 def _first_of(*arrays: Any) -> Any:
     """Where in the array that was put into order the first of each value is."""
     ordered, order, values = arrays
-    return order[searchsorted(ordered, values)]
+    return _at(order, searchsorted(ordered, values))
 
 
 def setdiff1d(

@@ -280,7 +280,7 @@ def _cov(
     w = _combined_weights(frequencies, weights, count, part)
     if w is None:
         centre = average_over(x, (1,), wanted, True)
-        divisor = np.asarray(count - ddof).astype(part)[()]
+        divisor = np.asarray(count - ddof if count else 0).astype(part)[()]
     else:
         total = add_up(w, (0,), part)
         scaled = ew.mul(*broadcast(x, cast(w, wanted)))

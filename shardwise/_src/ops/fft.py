@@ -5,8 +5,8 @@
     fft(x, kind=FftType.IRFFT, lengths=(8,))       # c64[*, 5] → f32[*, 8]
 
 Forward transforms are plain sums, inverse ones are divided by the number of elements. `lengths` are
-those of the transformed dimensions of the whole signal. On CPU, all dimensions are split as they
-come (see `blocked.fourier`); elsewhere these are whole on each device.
+those of the transformed dimensions of the whole signal; terms of an empty one are 0. On CPU, all
+dimensions are split as they come (see `blocked.fourier`); elsewhere these are whole on each device.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ def _type(op: Op, x: ArrayType, *, kind: FftType, lengths: Lengths) -> ArrayType
     before, after = [list(lengths), list(lengths)]
     if kind == IRFFT:
         before[-1] = half(lengths[-1])
-    if x.shape[-count:] != tuple(before) or 0 in lengths:
+    if x.shape[-count:] != tuple(before):
         raise ValueError(
-            f"[fft] {kind.name} of lengths {lengths} takes last dimensions {tuple(before)}, none "
-            f"of them empty; got {x.str_short(True)}."
+            f"[fft] {kind.name} of lengths {lengths} takes last dimensions {tuple(before)}; got "
+            f"{x.str_short(True)}."
         )
     if kind == RFFT:
         after[-1] = half(lengths[-1])
@@ -85,7 +85,7 @@ def _lower(
     op: Op, e: Any, ins: Any, outs: Any, x: str, *, kind: FftType, lengths: Lengths
 ) -> str:
     (t,), (out,) = ins, outs
-    if not out.size:
+    if 0 in (*lengths, out.size):  # sums of no elements
         return e.constant(0, out)
     if e.may_divide("fft", ins):
         config = {"kind": int(kind), "lengths": list(lengths)}
@@ -112,6 +112,8 @@ def _transpose(op: Op, ct: Any, x: Any, *, kind: FftType, lengths: Lengths) -> l
         return [ew.real(op(whole, kind=FFT, lengths=lengths))]
     found = ew.conj(op(ct, kind=RFFT, lengths=lengths))
     shape, size = type_of(found).shape, math.prod(lengths)
+    if not size:
+        return [found]
     place = iota(dtype=INT32, shape=shape, dimension=last)
     alone = ew.eq(place, np.int32(0))
     if lengths[-1] % 2 == 0:

@@ -204,12 +204,15 @@ def _check_gather(x: ArrayType, indices: ArrayType, dims: Any, slice_sizes: tupl
             )
 
     require(is_integer(indices.dtype) and indices.ndim > 0, "indices must be integer vectors")
+    gone = (*dims.collapsed_slice_dims, *dims.operand_batching_dims)
+    own = [n for d, n in enumerate(slice_sizes) if d not in gone]
+    nothing = 0 in (*indices.shape[:-1], *own)  # no windows, or none with elements, are read
     require(
         len(slice_sizes) == x.ndim
-        and all(0 <= n <= size for n, size in zip(slice_sizes, x.shape, strict=True)),
+        and all(n >= 0 and (n <= size or nothing)
+                for n, size in zip(slice_sizes, x.shape, strict=True)),
         "slice_sizes must be within the operand's shape",
     )
-    gone = (*dims.collapsed_slice_dims, *dims.operand_batching_dims)
     require(
         len(set(gone)) == len(gone) and all(0 <= d < x.ndim for d in gone),
         "collapsed_slice_dims and operand_batching_dims must be distinct operand dimensions",

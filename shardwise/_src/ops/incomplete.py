@@ -53,6 +53,7 @@ from shardwise._src.ops.families import (
     nary_jvp,
     operand,
 )
+from shardwise._src.ops.incomplete_second import log_less_digamma, second_over_power
 from shardwise._src.ops.loops import iterate
 from shardwise._src.ops.special import FLOAT32, digamma, lgamma, no_derivative
 from shardwise._src.types.array_type import ArrayType, array_type
@@ -249,10 +250,8 @@ def _slope_over_power(
     a: Any, x: Any, series: Any, dseries: Any, fraction: Any, dfraction: Any
 ) -> Any:
     large, inverse = uniform.is_large(a), div(lit(1, a), a)
-    # Of the power in a: log x - ψ(a), and of the power over a.
-    far = add(log(div(x, a)), uniform.log_less_digamma(a))
-    dpower = where(large, far, sub(log(x), digamma(a)))
-    dover = where(large, sub(far, inverse), sub(log(x), digamma(add(a, lit(1, a)))))
+    dpower = log_less_digamma(a, x)  # of the power in a; and of the power over a
+    dover = where(large, sub(dpower, inverse), sub(log(x), digamma(add(a, lit(1, a)))))
     lower = mul(add(mul(series, dover), dseries), inverse)
     upper = neg(add(mul(fraction, dpower), dfraction))
     summed = where(_uses_series(a, x), lower, upper)
@@ -265,6 +264,37 @@ def _density(a: Any, x: Any) -> Any:
     return exp(where(uniform.is_large(a), sub(uniform.log_power(a, x), log(x)), plain))
 
 
+def _inside(derivative: Callable, a: Any, x: Any, *more: Any) -> Any:
+    """A derivative of what is 0 for x = 0, and NaN outside of the domain."""
+    shape = type_of(a).shape or type_of(x).shape
+    a, x = [v if type_of(v).shape == shape else broadcast_in_dim(v, shape=shape, dims=())
+            for v in (a, x)]
+    inside, one = _in_domain(a, x), lit(1, x)
+    found = derivative(where(inside, a, one), where(inside, x, one), *more)
+    edge = both(eq(x, lit(0, x)), gt(a, lit(0, a)), lt(a, lit(np.inf, a)))
+    return where(inside, found, where(edge, lit(0, x), lit(np.nan, x)))
+
+
+def _second(a: Any, x: Any) -> Any:
+    """∂²P/∂a²."""
+    return mul(exp(_log_power(a, x)), second_over_power(a, x))
+
+
+def _mixed(a: Any, x: Any) -> Any:
+    """∂²P/∂a∂x: the derivative of the density in a."""
+    return mul(_density(a, x), log_less_digamma(a, x))
+
+
+def _sample_in_a(a: Any, x: Any, slope: Any) -> Any:
+    """∂/∂a of -(∂P/∂a) / (∂P/∂x), which is `slope`, where x is fixed."""
+    return neg(add(mul(x, second_over_power(a, x)), mul(slope, log_less_digamma(a, x))))
+
+
+def _sample_in_x(a: Any, x: Any, slope: Any) -> Any:
+    one = lit(1, x)
+    return neg(add(log_less_digamma(a, x), mul(slope, sub(div(sub(a, one), x), one))))
+
+
 igamma = binary(
     "igamma", FLOATING, lower=_gamma_lower(_lower_end, False),
     jvp=(lambda t, a, x, out: mul(t, igamma_grad_a(a, x)),
@@ -275,9 +305,17 @@ igammac = binary(
     jvp=(lambda t, a, x, out: neg(mul(t, igamma_grad_a(a, x))),
          lambda t, a, x, out: neg(mul(t, _density(a, x)))),
 )
-igamma_grad_a = binary("igamma_grad_a", FLOATING, lower=_gamma_lower(_slope_end, True))
+igamma_grad_a = binary(
+    "igamma_grad_a", FLOATING, lower=_gamma_lower(_slope_end, True),
+    jvp=(lambda t, a, x, out: mul(t, _inside(_second, a, x)),
+         lambda t, a, x, out: mul(t, _inside(_mixed, a, x))),
+)
 # The derivative in a of the x for which igamma(a, x) is fixed: of a gamma sample.
-random_gamma_grad = binary("random_gamma_grad", FLOATING, lower=_gamma_lower(_sample_end, True))
+random_gamma_grad = binary(
+    "random_gamma_grad", FLOATING, lower=_gamma_lower(_sample_end, True),
+    jvp=(lambda t, a, x, out: mul(t, _inside(_sample_in_a, a, x, out)),
+         lambda t, a, x, out: mul(t, _inside(_sample_in_x, a, x, out))),
+)
 
 
 # -- regularized_incomplete_beta(a, b, x): I_x(a, b), by Lentz's method for the fraction --

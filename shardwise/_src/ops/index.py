@@ -179,6 +179,8 @@ def _gather_lower(
     slice_sizes: tuple, indices_are_sorted: bool = False, unique_indices: bool = False,
     mode: str = "fill", fill_value: Any = None,
 ) -> str:
+    if 0 in outs[0].shape:  # the operand may be smaller than windows that are not read
+        return e.constant(0, outs[0])
     if mode == "fill":
         return e.via(
             _filled, ins, x, indices, dimension_numbers=dimension_numbers, slice_sizes=slice_sizes,
@@ -259,9 +261,9 @@ def _gather_batch(
         operand_batching_dims=(0, *shifted(dims.operand_batching_dims)),
         start_indices_batching_dims=(0, *shifted(dims.start_indices_batching_dims)), **operand,
     )
-    one = 1 if mapped.size else 0
-    return gather(x, move_axis(indices, di, 0), dimension_numbers=new,
-                  slice_sizes=(one, *slice_sizes), **p), 0
+    sizes = (1, *slice_sizes)
+    indices = move_axis(indices, di, 0)
+    return gather(x, indices, dimension_numbers=new, slice_sizes=sizes, **p), 0
 
 
 gather = Op(

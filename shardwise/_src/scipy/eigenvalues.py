@@ -92,13 +92,13 @@ def eigh(
 def _eigh_tridiagonal(d: Any, e: Any, vectors: bool, part: tuple[int, int] | None) -> Any:
     d, e = promote_inexact(d, e)
     t, s = type_of(d), type_of(e)
-    if not t.ndim or s.shape != (*t.shape[:-1], t.shape[-1] - 1):
+    if not t.ndim or s.shape != (*t.shape[:-1], t.shape[-1] - 1 if t.shape[-1] != 0 else 0):
         raise ValueError(
             "eigh_tridiagonal: takes diagonals, (…, n), and what is beside them, (…, n - 1); got "
             f"{t.str_short(True)} and {s.str_short(True)}."
         )
     n = t.shape[-1]
-    e = pad(e, lit(0, e), padding_config=(*[(0, 0, 0)] * (t.ndim - 1), (0, 1, 0)))
+    e = d if n == 0 else pad(e, lit(0, e), padding_config=(*[(0, 0, 0)] * (t.ndim - 1), (0, 1, 0)))
     own, below = [rows_of(x, n) for x in (d, e)]
     row, column = [iota(dtype=INT32, shape=type_of(own).shape, dimension=t.ndim - 1 + i)
                    for i in (0, 1)]
