@@ -123,7 +123,7 @@ class Interchange(Concrete):
                 f"the buffer protocol has no format for elements of {self.dtype}. Use "
                 f"`x.view('uint{8 * self.dtype.itemsize}')` for their bits, or `numpy.asarray(x)`."
             )
-        return memoryview(np.ascontiguousarray(self._value()).reshape(self.shape))
+        return np.ascontiguousarray(self._value()).reshape(self.shape).data
 
     def __arrow_array__(self, type: Any = None) -> Any:
         """The array as a `pyarrow.Array`; dimensions behind the first are lists of a fixed size.

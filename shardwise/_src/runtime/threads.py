@@ -18,8 +18,9 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from contextlib import suppress
-from importlib import import_module
 from typing import Any
+
+from shardwise._src.base.interrupts import import_module
 
 with suppress(RuntimeError):  # it cannot be imported any more once Python ends
     import_module("concurrent.futures.thread")
