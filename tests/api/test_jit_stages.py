@@ -286,7 +286,9 @@ def test_eval_shape():
     found = sw.eval_shape(f, X, sw.ShapeDtypeStruct((4, 3), "bfloat16"))
     assert found == {
         "product": sw.ShapeDtypeStruct((8, 3), np.float32),
-        "sum": (sw.ShapeDtypeStruct((), np.float32), sw.ShapeDtypeStruct((), int, weak_type=True)),
+        "sum": (
+            sw.ShapeDtypeStruct((), np.float32), sw.ShapeDtypeStruct((), np.int32, weak_type=True)
+        ),
     }
     inside = []
     sw.jit(lambda a: inside.append(sw.eval_shape(jnp.sin, a)) or a)(X)

@@ -66,12 +66,13 @@ def test_local_shards_are_shown():
 
 
 def test_blocks_without_elements_and_none_here():
-    x = Far(np.arange(2, dtype=np.int32), P(("x", "y")), per_process=3)
+    x = Far(np.arange(5, dtype=np.int32), P(("x", "y")), per_process=3)
+    x.sharding.__dict__["_cached_addressable"] = (3, 4, 5)
     text = repr(x).splitlines()
     assert text[1:] == [
-        "  [0:1] on Cpu(0): [0]",
-        "  [1:2] on Cpu(1): [1]",
-        "  [2:2] on Cpu(2): no elements",
+        "  [3:4] on Cpu(3): [3]",
+        "  [4:5] on Cpu(4): [4]",
+        "  [5:5] on Cpu(5): no elements",
     ]
     y = Far(np.arange(8, dtype=np.int32), P("x"))
     y.sharding.__dict__["_cached_addressable"] = ()

@@ -215,7 +215,7 @@ def test_explicit_shardings():
         assert run(("x", None, "y"), ()) == "f32[4@x,8,6@y]"
         assert run((None, "x"), (None, "x"), out_sharding=P("x")) == "f32[4@x,8,6]"
         assert message(Exception, run, (None, "x"), (None, "x")) == (
-            "[conv_general_dilated] operands f32[4,4@x,6], f32[8,4@x,3] are sharded over ('x',) "
+            "conv_general_dilated: operands f32[4,4@x,6], f32[8,4@x,3] are sharded over ('x',) "
             "along a contracted dimension, so the result's sharding is ambiguous. Use "
             "`shardwise.sharding.reshard(rhs, P())`, or say how the result is to be split: "
             "`shardwise.lax.conv_general_dilated(lhs, rhs, window_strides, padding, "
@@ -246,28 +246,28 @@ X, K = np.zeros((2, 4, 5), np.float32), np.zeros((4, 2, 3), np.float32)
      "conv_general_dilated: padding must be 'VALID', 'SAME' or 'SAME_LOWER', or pairs (low, high); "
      "got [1]."),
     ((X, K, (1,), "VALID"), {},
-     "[conv_general_dilated] the 2 input features of rhs must be those of lhs, 4, by "
+     "conv_general_dilated: the 2 input features of rhs must be those of lhs, 4, by "
      "feature_group_count, 1; got f32[2,4,5] and f32[4,2,3]."),
     ((X, K, (1, 1), [(0, 0)]), {"feature_group_count": 2},
      "conv_general_dilated: window_strides must have an entry for each of 1 dimensions of space, "
      "not (1, 1); got f32[2,4,5] and f32[4,2,3]."),
     ((X, K, (0,), [(0, 0)]), {"feature_group_count": 2},
-     "[conv_general_dilated] window_strides must be positive, not (0,); got f32[2,4,5] and "
+     "conv_general_dilated: window_strides must be positive, not (0,); got f32[2,4,5] and "
      "f32[4,2,3]."),
     ((X, K[:, :1], (1,), [(0, 0)]), {"feature_group_count": 4, "batch_group_count": 2},
-     "[conv_general_dilated] feature_group_count and batch_group_count must be positive, and one "
+     "conv_general_dilated: feature_group_count and batch_group_count must be positive, and one "
      "of them 1, not 4 and 2; got f32[2,4,5] and f32[4,1,3]."),
     ((X, K[:3], (1,), [(0, 0)]), {"feature_group_count": 2},
-     "[conv_general_dilated] the groups, 2, must divide the output features of rhs, 3; got "
+     "conv_general_dilated: the groups, 2, must divide the output features of rhs, 3; got "
      "f32[2,4,5] and f32[3,2,3]."),
     ((X, np.zeros((6, 4, 3), np.float32), (1,), [(0, 0)]), {"batch_group_count": 3},
-     "[conv_general_dilated] batch_group_count, 3, must divide the batch of lhs, 2; got f32[2,4,5] "
+     "conv_general_dilated: batch_group_count, 3, must divide the batch of lhs, 2; got f32[2,4,5] "
      "and f32[6,4,3]."),
     ((X, K, (1,), [(-4, -2)]), {"feature_group_count": 2},
-     "[conv_general_dilated] padding ((-4, -2),) cuts off more than there is of f32[2,4,5] and "
+     "conv_general_dilated: padding ((-4, -2),) cuts off more than there is of f32[2,4,5] and "
      "f32[4,2,3]."),
     ((X, K.astype(np.int32), (1,), [(0, 0)]), {"feature_group_count": 2},
-     "[conv_general_dilated] operands must have equal dtypes; got f32[2,4,5] and i32[4,2,3]. The "
+     "conv_general_dilated: operands must have equal dtypes; got f32[2,4,5] and i32[4,2,3]. The "
      "functions of shardwise.numpy promote."),
     ((X, K, (1,), "VALID"), {"feature_group_count": 2, "precision": "BF16_BF16_F32"},
      "conv_general_dilated: XLA has no algorithm BF16_BF16_F32 for convolutions. Give a "

@@ -37,7 +37,7 @@ def test_one_minus_square():
     assert lax.one_minus_square(3) == -8 and lax.one_minus_square(1j) == 2
     assert sw.grad(lax.one_minus_square)(1e-30) == F32(-2e-30)
     assert message(TypeError, lax.one_minus_square, True) == (
-        "[one_minus_square] takes numeric operands; got bool[]."
+        "one_minus_square: takes numeric operands; got bool[]."
     )
 
 

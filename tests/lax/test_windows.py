@@ -133,14 +133,14 @@ def test_shapes_and_shardings_in_types():
      "reduce_window: a window has a size, stride and dilation for each of the 2 dimensions of the "
      "operand; got (2,), (1,) and (1,)."),
     ((X, 0.0, lax.add, (2,), None, ((0, 0),)),
-     "[reduce_window_sum] a window has a size, stride, padding and dilations for each of the 2 "
+     "reduce_window: a window has a size, stride, padding and dilations for each of the 2 "
      "dimensions of f32[7,8]; got Window(sizes=(2,), strides=(1,), padding=((0, 0),), "
      "base_dilation=(1,), window_dilation=(1,))."),
     ((X, 0.0, lax.add, (2, 0), None, ((0, 0), (0, 0))),
-     "[reduce_window_sum] sizes of a window must be positive; got Window(sizes=(2, 0), "
+     "reduce_window: sizes of a window must be positive; got Window(sizes=(2, 0), "
      "strides=(1, 1), padding=((0, 0), (0, 0)), base_dilation=(1, 1), window_dilation=(1, 1))."),
     ((X, 0.0, lax.add, (2, 2), None, ((-8, 0), (0, 0))),
-     "[reduce_window_sum] padding ((-8, 0), (0, 0)) cuts off more than there is of f32[7,8]."),
+     "reduce_window: padding ((-8, 0), (0, 0)) cuts off more than there is of f32[7,8]."),
     ((X, np.int32(0), lax.add, (2, 2)),
      "reduce_window: an init value must have the operand's dtype float32; got i32[]."),
     ((X, 0.0, lambda a, b: (a, b), (2, 2)),

@@ -29,20 +29,20 @@ class ShapeDtypeStruct:
     `aval` is the type of.
     """
 
-    __slots__ = ("aval", "dtype", "sharding", "layout")
+    __slots__ = ("_type", "dtype", "sharding", "layout")
 
     def __init__(self, shape: Sequence[int], dtype: Any, *, sharding: Any = None,
                  weak_type: bool = False):
-        self.aval: ArrayType = array_type(
+        self._type: ArrayType = array_type(
             tuple(n if isinstance(n, Symbolic) else int(n) for n in shape), canonicalize(dtype),
             weak_type,
         )
         extended = dtype is None or isinstance(dtype, ExtendedDType)
-        self.dtype: Any = self.aval.dtype if extended else exact_dtype(dtype)
+        self.dtype: Any = self._type.dtype if extended else exact_dtype(dtype)
         given = None if says_nothing(sharding) else sharding
         format = as_placement(given, "ShapeDtypeStruct: sharding")
         self.sharding = bare(format)
-        self.layout: Any = order_of(format, self.aval)  # None: the default one
+        self.layout: Any = order_of(format, self._type)  # None: the default one
 
     @classmethod
     def like(cls, x: Any) -> ShapeDtypeStruct:
@@ -63,10 +63,16 @@ class ShapeDtypeStruct:
             place = NamedSharding(t.mesh, t.spec)
         return cls(t.shape, t.dtype, sharding=place, weak_type=t.weak_type)
 
-    shape = property(lambda self: self.aval.shape)
-    ndim = property(lambda self: self.aval.ndim)
-    size = property(lambda self: self.aval.size)
-    weak_type = property(lambda self: self.aval.weak_type)
+    shape = property(lambda self: self._type.shape)
+    ndim = property(lambda self: self._type.ndim)
+    size = property(lambda self: self._type.size)
+    weak_type = property(lambda self: self._type.weak_type)
+
+    @property
+    def aval(self) -> ArrayType:
+        """The type of what is traced with it, where this is called."""
+        dtype = canonicalize(self.dtype)
+        return self._type if self._type.dtype == dtype else self._type.update(dtype=dtype)
 
     @property
     def format(self) -> Format:
@@ -86,11 +92,13 @@ class ShapeDtypeStruct:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ShapeDtypeStruct):
             return NotImplemented
-        mine = (self.dtype, self.sharding, self.layout)
-        return self.aval is other.aval and mine == (other.dtype, other.sharding, other.layout)
+        return self._fields() == other._fields()
 
     def __hash__(self) -> int:
-        return hash((self.aval, self.dtype, self.sharding, self.layout))
+        return hash(self._fields())
+
+    def _fields(self) -> tuple[Any, ...]:
+        return self.shape, self.dtype, self.weak_type, self.sharding, self.layout
 
     def __repr__(self) -> str:
         place = "" if self.sharding is None else f", sharding={self.sharding}"

@@ -92,7 +92,7 @@ def _integral(a: Any, x: Any, rest: Any, trigamma: Any) -> Any:
     return neg(mul(width, reduce_sum(values, axes=(len(shape),))))
 
 
-@functools.cache
+@functools.lru_cache(8)  # dtypes
 def _rule(dtype: Any) -> tuple[np.ndarray, np.ndarray]:
     """Places |z| / s and their weights."""
     t, step = np.linspace(*RANGE, POINTS[dtype.itemsize], retstep=True)

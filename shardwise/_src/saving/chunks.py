@@ -22,11 +22,11 @@ import numpy as np
 from shardwise._src.base.errors import CheckpointError
 from shardwise._src.messages.words import counted
 from shardwise._src.saving.arrays import LimitInFlightBytes, tensorstore
-from shardwise._src.saving.digests import Digests, WrongFileError, check_file, hexadecimal
+from shardwise._src.saving.digests import Digests, WrongFile, check_file, hexadecimal
 from shardwise._src.saving.files import (
     CHECKSUM,
     MISMATCH,
-    LengthError,
+    WrongLength,
     chunk_of,
     in_thread,
     read_chunk,
@@ -295,7 +295,7 @@ def damaged(
         )
     file = _name(entry, number)
     here, expected = place.size_of(file), size + CHECKSUM
-    if isinstance(error, LengthError):
+    if isinstance(error, WrongLength):
         here = error.size
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         why = "is missing"
@@ -305,7 +305,7 @@ def damaged(
         why = "has other bytes than were written: their checksum is another one"
     else:
         why = _reason(error)
-        why = why if isinstance(error, WrongFileError) else f"cannot be read: {why}"
+        why = why if isinstance(error, WrongFile) else f"cannot be read: {why}"
     return CheckpointError(
         f"{what}: {place.text} is damaged: of tree{entry.path}, the file {file} {why}. Restore "
         "another checkpoint."

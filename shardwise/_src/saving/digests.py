@@ -25,7 +25,7 @@ METADATA = "zarr.json"
 _OF_PROCESS = "checkpoint.files"  # and a process's number: its digests, until the manifest has them
 
 
-class WrongFileError(ValueError):
+class WrongFile(ValueError):
     """A file is not the one that was written: the end of a sentence about it."""
 
 
@@ -43,14 +43,14 @@ def check_file(digests: Digests, name: str, found: int) -> None:
     """Compares a chunk's checksum with the digest of the file.
 
     Raises:
-      WrongFileError: it is another one, or the file has none.
+      WrongFile: it is another one, or the file has none.
     """
     if digests is None:
         return
     if name not in digests:
-        raise WrongFileError("is not among the files that the manifest lists")
+        raise WrongFile("is not among the files that the manifest lists")
     if digests[name] != hexadecimal(found):
-        raise WrongFileError(
+        raise WrongFile(
             "is intact, but not the one that was saved there: it belongs to another array or to "
             "another checkpoint"
         )

@@ -43,7 +43,7 @@ def _threads() -> ThreadPoolExecutor:
 forgotten_by_fork(_threads.cache_clear)
 
 
-@functools.cache
+@functools.lru_cache(1)
 def checksum() -> Callable[[Any], int]:
     """The function that computes CRC-32C.
 
@@ -59,7 +59,7 @@ def checksum() -> Callable[[Any], int]:
         ) from error
 
 
-class LengthError(ValueError):
+class WrongLength(ValueError):
     """A chunk's bytes are not as many as were written. size: how many they are."""
 
     def __init__(self, name: str, size: int):
@@ -202,7 +202,7 @@ def chunk_of(name: str, data: bytes | None, size: int) -> tuple[np.ndarray, int]
     if data is None:
         raise FileNotFoundError(f"{name} does not exist")
     if len(data) != size + CHECKSUM:
-        raise LengthError(name, len(data))
+        raise WrongLength(name, len(data))
     found = checksum()(memoryview(data)[:size])
     if found != int.from_bytes(data[size:], "little"):
         raise ValueError(MISMATCH)
