@@ -197,6 +197,7 @@ MIXED = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", everyday(MIXED, 1))
 def test_arguments_of_all_kinds(name):
     same(MIXED[name])

@@ -164,7 +164,7 @@ def test_buffers_by_way_of_numpy():
 # --------------------------------------------------------------------------------------- text
 
 
-@pytest.mark.parametrize("rows", everyday(ROWS, 10))
+@pytest.mark.parametrize("rows", everyday(ROWS, 3))
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_text_is_that_of_jax_wherever_the_array_is(dtype, rows):
     values, x = placed("one", rows, dtype)

@@ -90,6 +90,7 @@ def test_values_alone_and_what_is_not_finite():
     assert np.isnan(linalg.eigvalsh(placed(x, "rows", AxisType.Explicit))).all()
 
 
+@pytest.mark.sweep
 def test_derivatives():
     x = hard(16, "float32")["any"]
 

@@ -154,6 +154,7 @@ SLOPES = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("name", "way", "kind"), everyday(
     [(f, w, k) for f in SLOPES for w in ("rows", "wide tiles", "columns") for k in KINDS], 2))
 def test_gradients(name: str, way: str, kind: AxisType):

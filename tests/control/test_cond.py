@@ -62,6 +62,7 @@ def test_switch(index):
     same_as_jax(f, np.int32(index), X, W, axes=(0 if index == 1 else None, 0, None))
 
 
+@pytest.mark.sweep
 def test_nested_in_loops():
     def f(lib, x, w):
         def step(carry, i):
@@ -317,6 +318,7 @@ def test_explicit_shardings_are_in_the_types():
     )
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("types", [AxisType.Auto, AxisType.Explicit])
 def test_uneven_shards(types):
     x = np.linspace(0, 1, 20, dtype=np.float32).reshape(5, 4)

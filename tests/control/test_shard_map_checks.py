@@ -77,7 +77,7 @@ def in_cond(x):
         (in_cond, "11.0 is not below 11"),
         (lambda x: sw.jit(at_most(13))(x), "14.0 is not below 13"),
         (lambda x: at_most(60)(lax.psum(x, ("x", "y"))), "68.0 is not below 60"),
-    ], 5),
+    ], 2),
 )
 def test_checks(f, expected, wrap, checked):
     error, y = wrap(checkify.checkify(over(f, checked)))(X)

@@ -108,7 +108,7 @@ def test_second_derivatives(kind, wrap):
 
 
 @KINDS
-@pytest.mark.parametrize("axes", everyday([(0, None), (None, 1), (1, 0)], 2))
+@pytest.mark.parametrize("axes", everyday([(0, None), (None, 1), (1, 0)], 1))
 @pytest.mark.parametrize("order", ["grad of vmap", "vmap of grad", "with jit"])
 def test_batching(kind, axes, order):
     f, jf = F[kind], JF[kind]

@@ -43,6 +43,7 @@ def test_a_matrix(symmetric):
     same_as_jax(lambda lib, a, b: solved(lib, a, b, symmetric), A, B, axes=(0, None))
 
 
+@pytest.mark.sweep
 def test_more_results_and_other_axes():
     def f(lib, a, b):
         x, more = solved(lib, a, b, has_aux=True)

@@ -58,6 +58,7 @@ def test_the_record_says_what_was_exported():
     assert found.serialize() == again(found).serialize()
 
 
+@pytest.mark.sweep
 def test_calls_under_transforms():
     wanted = f(X, Y)
     for e in (exported(f, X, Y), again(exported(f, X, Y), 2)):

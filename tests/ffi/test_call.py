@@ -85,13 +85,13 @@ def test_attributes_of_all_kinds():
 
 @pytest.mark.parametrize(
     "value",
-    [
+    everyday([
         1, -(2**63), True, 1.5, -0.0, np.inf, np.nan, 1e300, "a\"\\\n\0b", b"\xff", np.float16(1.5),
         np.int8(-3), np.uint64(7), np.bool_(False), np.float32(np.nan), (1, 2.0), (), {},
         {"a": 1, "b": {"c": (1, "x")}}, np.zeros((0,), np.float32), np.array(2.0),
         np.array([True, False]), np.arange(6, dtype=np.int16).reshape(2, 3),
         np.array([BF16(1.25)]), BF16(1.25),
-    ],
+    ], 0.4),
     ids=repr,
 )  # fmt: skip
 def test_attributes_are_written_as_jax_writes_them(value):

@@ -147,6 +147,7 @@ def test_over_batches(way):
     np.testing.assert_array_equal(np.asarray(got)[:, 1], exchanged(second[0], *first[1:]))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("way", everyday(WAYS, 1))
 def test_derivatives(way):
     operand, output, *rest = problem(4, 2, shape=(2,))

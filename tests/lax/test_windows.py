@@ -30,7 +30,7 @@ WINDOWS = [
 ]
 
 
-@pytest.mark.parametrize("window", everyday(WINDOWS, 2))
+@pytest.mark.parametrize("window", everyday(WINDOWS, 1))
 @pytest.mark.parametrize("name", FOLDS)
 def test_like_jax(name, window):
     init, of = FOLDS[name]

@@ -226,7 +226,7 @@ def try_advice(path, fun, names, values):
         eval(call, given)
 
 
-@pytest.mark.parametrize("path", [*OPERATORS, *everyday(FUNCTIONS, 11)])
+@pytest.mark.parametrize("path", [*OPERATORS, *everyday(FUNCTIONS, 6)])
 def test_the_advice_is_good(given, path):
     if path in OPERATORS:
         fun, names = OPERATORS[path], OWN_NAMES[path]

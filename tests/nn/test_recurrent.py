@@ -60,6 +60,7 @@ def test_values(bidirectional):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("bidirectional", everyday([False, True], 1))
 def test_derivatives(bidirectional):
     (x, h, c, w, n), rest, reference = pair(bidirectional)

@@ -47,6 +47,7 @@ def test_kron():
     assert_as_jax(lambda jnp, x, y: jnp.kron(x, y), SPECIAL, np.stack([SPECIAL, SPECIAL[::-1]]))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("size", everyday([3, 12], 1))
 def test_unique_of_a_size(size):
     x = np.concatenate([SPECIAL, SPECIAL[2:5]])

@@ -37,7 +37,7 @@ LIKE = {
 }
 
 
-@pytest.mark.parametrize("name", everyday(LIKE, 7))
+@pytest.mark.parametrize("name", everyday(LIKE, 2))
 @pytest.mark.parametrize("where", WHERE)
 def test_place(where, name):
     make, value = LIKE[name]

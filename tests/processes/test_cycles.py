@@ -78,6 +78,7 @@ def cycle(how, folder):
     return addresses | {f"127.0.0.1:{port}" for port in ports}
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("batch", everyday(range(50), 1))
 def test_nothing_is_left(tmp_path, batch):
     before = shared_memory()

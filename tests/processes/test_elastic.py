@@ -91,6 +91,7 @@ def nothing_is_lost(rows):
         assert before["at"] - after["from"] <= EVERY, rows
 
 
+@pytest.mark.sweep
 def test_a_killed_worker(tmp_path):
     path = tmp_path / "run"
     source = program(60, holds=(24,))
@@ -145,6 +146,7 @@ def test_as_many_processes_less_as_were_killed(tmp_path):
     np.testing.assert_array_equal(state["w"], expected(60))
 
 
+@pytest.mark.sweep
 def test_sigterm_saves_first_and_fewer_processes_go_on(tmp_path):
     path = tmp_path / "run"
     words = ["-n", "2", "--grace", "30", "--restarts", "2", "{}", str(path)]

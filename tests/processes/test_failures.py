@@ -274,6 +274,7 @@ def test_who_comes_to_the_same_after_other_launches_is_told_so():
     assert all(re.match(says, last_line(r.err)) for r in results), results
 
 
+@pytest.mark.sweep
 def test_a_line_that_somebody_types_fails_alone():
     results = run_processes(
         """

@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from tests.helpers.processes import run_processes
 
 PROGRAM = """
@@ -79,6 +81,7 @@ def test_none_ends_as_if_nothing_had_happened():
         assert "lost its connections" not in result.err
 
 
+@pytest.mark.sweep
 def test_a_function_without_results_fails_where_it_is_called():
     results = run_processes(
         """

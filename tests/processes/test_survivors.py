@@ -112,6 +112,7 @@ def test_training_goes_on_with_those_who_are_left(victim):
     assert [r.out for r in results if r.rank != victim] == ["done\n"] * 2, told
 
 
+@pytest.mark.sweep
 def test_what_is_not_whole_is_named():
     results = run_processes(
         TRAINING, 3, devices=2, args=["1", "across"], expect=None, timeout=60

@@ -77,6 +77,7 @@ def test_small_uniforms(dtype):
     close("uniform", (64,), dtype)
 
 
+@pytest.mark.sweep
 def test_x64():
     with enable_x64(True), jax.enable_x64(True):
         for name in ["uniform", "normal", "exponential"]:
@@ -194,6 +195,7 @@ def test_double_sided_maxwell():
     close("double_sided_maxwell", np.ones(2, F32), 2.0, (5,), ulps=4)
 
 
+@pytest.mark.sweep
 def test_dirichlet():
     close("dirichlet", np.array([1, 2, 3], F32), (20,), ulps=4)
 
@@ -216,6 +218,7 @@ def test_counts(name):
     equal(name, *args, **options)
 
 
+@pytest.mark.sweep
 def test_shape_of_multinomial_is_without_the_outcomes():
     key, p = random.key(1), np.array([0.2, 0.3, 0.5], F32)
     got = np.asarray(random.multinomial(key, np.array([[5.0], [9.0]], F32), p, shape=(2, 4)))
@@ -380,6 +383,7 @@ def test_derivatives_in_the_parameters():
         np.testing.assert_allclose(np.asarray(got), wanted, rtol=1e-5)
 
 
+@pytest.mark.sweep
 def test_values_do_not_depend_on_the_sharding():
     mesh = Mesh(np.array(devices()[:8]), ("x",))
     whole = NamedSharding(mesh, P())

@@ -133,12 +133,14 @@ def mapped(lib, impl):
     ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("impl", everyday(SHARED, 1))
 def test_rbg_under_vmap(impl):
     for got, wanted in zip(mapped(sw, impl), mapped(jax, impl), strict=True):
         np.testing.assert_array_equal(got, wanted)
 
 
+@pytest.mark.sweep
 def test_gamma_draws_by_each_key():
     a = np.array([[0.3, 1, 2], [4, 5, 0.1]], np.float32)
     got = sw.jit(random.gamma)(random.key(1, impl="rbg"), a)
@@ -291,6 +293,7 @@ def test_pickles():
 # -- matrices --
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("method", everyday(["cholesky", "eigh", "svd"], 2))
 def test_multivariate_normal(method):
     mean = np.array([[1.0, 2, 3], [0, 0, 0]], np.float32)
@@ -321,6 +324,7 @@ def test_wrong_normals():
     )
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("n", "m"), everyday([(3, None), (3, 5), (5, 3), (0, 2)], 1))
 @pytest.mark.parametrize("dtype", ["float32", "complex64"])
 def test_orthogonal(n, m, dtype):

@@ -218,7 +218,7 @@ def test_a_function_is_staged_once():
 # --------------------------------------------------------------------- what is kept
 
 
-@pytest.mark.parametrize("policy", everyday(POLICIES, 3), ids=lambda p: p[0] if p else "None")
+@pytest.mark.parametrize("policy", everyday(POLICIES, 2), ids=lambda p: p[0] if p else "None")
 @pytest.mark.parametrize("name", ["layers", "scanned", "called"])
 def test_as_many_residuals_as_jax_keeps(name, policy):
     def kept(lib, find):

@@ -88,7 +88,7 @@ def system(request, monkeypatch):
 
 
 @pytest.mark.parametrize("offset", [0, 64])
-@pytest.mark.parametrize("size", everyday(SIZES, 9))
+@pytest.mark.parametrize("size", everyday(SIZES, 4))
 def test_what_is_written_is_read(tmp_path, system, size, offset):
     x, path = data_of(size, offset), tmp_path / "c" / "0"
     files.write_chunk(path, x)

@@ -89,6 +89,7 @@ def test_other_ways():
             np.testing.assert_allclose(found[0], scipy.linalg.polar(C)[0], atol=1e-9)
 
 
+@pytest.mark.sweep
 def test_qdwh():
     from jax.lax.linalg import qdwh as theirs
 

@@ -70,6 +70,7 @@ def test_vectors_of_pairs_of_matrices():
             np.testing.assert_allclose(left, right * w, atol=1e-9)
 
 
+@pytest.mark.sweep
 def test_batches():
     batch = np.stack([A, A.T, A @ A]).astype(np.float32)
     for fun in (linalg.expm, linalg.inv, lambda x: linalg.lu(x)[1], lambda x: linalg.qr(x)[1],

@@ -38,6 +38,7 @@ def results(module: Any, array: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", everyday([
     "step", "ratio", "curve", "polynomial", "first", "next", "other", "abs2",
 ], 2))

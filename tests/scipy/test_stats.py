@@ -226,6 +226,7 @@ def test_samples(x: np.ndarray):
     assert stats.rankdata(x[:0]).shape == (0,)
 
 
+@pytest.mark.sweep
 def test_density_estimates():
     rng = np.random.default_rng(5)
     data, points = rng.standard_normal((2, 30)), rng.standard_normal((2, 6))

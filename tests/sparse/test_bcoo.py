@@ -37,6 +37,7 @@ def equal(got, want):
     assert got.shape == want.shape
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("layout", everyday(LAYOUTS, 1))
 def test_layouts(layout):
     n_batch, n_dense = layout
@@ -181,6 +182,7 @@ def test_trees_and_transforms():
     equal(out, 8 * X)
 
 
+@pytest.mark.sweep
 def test_derivatives():
     m, v = BCOO.fromdense(X), np.float32([1, 2, 3, 4])
     loss = lambda m, v: ((m @ v) ** 2).sum()  # noqa: E731
@@ -250,6 +252,7 @@ def test_what_is_out_of_bounds_and_twice():
     assert found.data.tolist() == [5, 5, 0, 0]
 
 
+@pytest.mark.sweep
 def test_sampled_products_and_more():
     at = BCOO.fromdense(X @ Y)
     numbers = (((1,), (0,)), ((), ()))

@@ -13,6 +13,7 @@ from tests.helpers.everyday import everyday
 from tests.sparse.test_bcoo import B, X, Y, equal, some
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("layout", everyday([(0, 0), (1, 0), (0, 1)], 1))
 def test_rows(layout):
     n_batch, n_dense = layout
