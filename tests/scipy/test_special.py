@@ -359,7 +359,7 @@ def test_messages(call, error, message):
     assert str(caught.value).startswith(message)
 
 
-@pytest.mark.parametrize("name", [n for n in dir(special) if n[0] != "_" and hasattr(theirs, n)])
+@pytest.mark.parametrize("name", [n for n in dir(special) if n[0] != "_" and n in vars(theirs)])
 def test_signatures_are_those_of_jax(name: str):
     known = inspect.signature(getattr(theirs, name)).parameters
     ours = inspect.signature(getattr(special, name)).parameters
