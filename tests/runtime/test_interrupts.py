@@ -81,6 +81,14 @@ def test_imports_that_extension_modules_make(names):
     assert (done.returncode, done.stdout) == (0, "interrupted 56.0\ninterrupted 2.0\n"), done.stderr
 
 
+def test_an_interrupt_that_is_not_caught_ends_the_process_as_by_the_signal():
+    """Python forgets that it is to end so if a module with a dataclass is imported at the end."""
+    done = in_child(code="import signal, sys, shardwise.numpy as jnp; jnp.arange(3) + 1\n"
+                    "signal.raise_signal(signal.SIGINT)")
+    assert (done.returncode, done.stdout) == (-signal.SIGINT, "")
+    assert done.stderr.endswith("\nKeyboardInterrupt\n")
+
+
 class Interrupting(weakref.ref):
     """Raises SIGINT when its object is gone, without a function of Python's: the handler waits."""
 

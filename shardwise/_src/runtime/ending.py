@@ -62,16 +62,16 @@ def settle(client: Any) -> None:
                 raw.block_until_ready()
         local = set(client.local_devices())
         lasts = [_launched_last(client, device) for device in list(_alone) if device in local]
-        for raw in lasts:
-            raw.block_until_ready()
+        for token in lasts:
+            token.block_until_ready()
 
 
 def _launched_last(client: Any, device: Any) -> Any:
     options = xc.CompileOptions()
     options.device_assignment = xc.DeviceAssignment.create(np.array([[device.id]], np.int32))
     last = client.compile_and_load(_LAST, [device], options)
-    [[raw]] = last.execute_sharded([]).disassemble_into_single_device_arrays()
-    return raw
+    # Its token, not its result: jaxlib would import jax for that where it is installed.
+    return last.execute_sharded([], with_tokens=True).consume_token()
 
 
 @contextmanager
