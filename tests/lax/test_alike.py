@@ -104,5 +104,5 @@ def test_what_does_not_broadcast(shapes, listed):
     with pytest.raises(TypeError) as caught:
         lax.add(*[snp.ones(s) for s in shapes])
     assert str(caught.value) == (
-        f"[add] operands must have equal shapes or be scalars; got {listed}. The functions of "
+        f"add: operands must have equal shapes or be scalars; got {listed}. The functions of "
         "shardwise.numpy broadcast.")

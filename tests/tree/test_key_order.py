@@ -143,3 +143,21 @@ def test_failures_cost_no_depth(call):
             call(tree)
     assert depth() == before
     assert len(sw.tree.leaves(nested(80, {"a": 1}))) == 1
+
+
+LOOP = [X, {"y": ()}]
+LOOP[1]["y"] = (LOOP,)
+
+
+@pytest.mark.parametrize(("call", "inner", "outer"), [
+    (lambda: sw.tree.map(lambda x: x, {"a": LOOP}), "tree['a'][1]['y'][0]", "tree['a']"),
+    (lambda: sw.tree_util.tree_leaves_with_path(LOOP), "tree[1]['y'][0]", "tree"),
+    (lambda: jitted(X, LOOP), "args[1][1]['y'][0]", "args[1]"),
+    (lambda: jitted(X, more=LOOP), "more[1]['y'][0]", "more"),
+    (lambda: sw.grad(lambda x: x[0])(LOOP), "tree[0][1]['y'][0]", "tree[0]"),
+    (lambda: sw.device_put(LOOP), "tree[1]['y'][0]", "tree"),
+], ids="map paths jit keyword grad put".split())
+def test_a_tree_that_contains_itself(call, inner, outer):
+    for _ in range(3):  # which takes no depth from those that come after it
+        fails(ValueError, f"{inner} is {outer} itself: the tree contains itself, and has no end. "
+              "Leave that entry out.", call)

@@ -74,8 +74,8 @@ def deserialize(blob: bytes | bytearray | memoryview) -> Exported:
     except (Damaged, Unreadable) as error:
         raise ValueError(
             f"{WHERE}.deserialize: these {len(data)} bytes are not an exported function: {error}. "
-            "Pass the bytes that `Exported.serialize()` gave; these were cut or altered, or are of "
-            "something else."
+            "Pass the bytes that the `serialize()` of an exported function gave; these were cut or "
+            "altered, or are of something else."
         ) from None
 
 

@@ -15,7 +15,10 @@ from shardwise._src.numpy.convert import broadcast_to
 
 def alike(*operands: Any) -> Sequence[Any]:
     """The operands in the shape to which they broadcast; as they are where the op rejects them."""
-    shapes = {type_of(x).shape for x in operands}
+    try:
+        shapes = {type_of(x).shape for x in operands}
+    except TypeError:  # the op says what is not an array
+        return operands
     shapes.discard(())
     if len(shapes) < 2 or len({len(s) for s in shapes}) > 1:
         return operands

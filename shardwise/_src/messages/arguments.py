@@ -14,7 +14,14 @@ from typing import Any
 
 from shardwise._src.base.caches import make_room
 from shardwise._src.messages.trees import leaf_paths, path_text
-from shardwise._src.runtime.pytree import flatten, flatten_with_path, order_error, unordered_dict
+from shardwise._src.runtime.pytree import (
+    cycle,
+    cycle_error,
+    flatten_quickly,
+    flatten_with_path,
+    order_error,
+    refund,
+)
 
 CODES = 4096  # whose parameters are kept
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -76,17 +83,22 @@ def flat_arguments(
     """The leaves and the tree of a call's arguments. parameters: gives the names, for messages.
 
     Raises:
-      ValueError: an argument has a dict whose keys have no order.
+      ValueError: an argument has a dict whose keys have no order, or contains itself.
     """
-    try:
-        return flatten((args, kwargs))
-    except ValueError:
-        found = unordered_dict((args, kwargs))
-        if found is None or len(found[0]) < 2:
-            raise
-        (group, first, *rest), keys = found
+    def named(path: Any) -> str:
+        group, first, *rest = path
         name = first.key if group.idx else argument_name(parameters(), first.idx)
-        raise order_error(f"{name}{path_text(rest)}", keys) from None
+        return f"{name}{path_text(rest)}"
+
+    try:
+        return flatten_quickly((args, kwargs))
+    except Exception as error:
+        unordered = refund((args, kwargs), error)
+        if unordered is not None and len(unordered[0]) > 1:
+            raise order_error(named(unordered[0]), unordered[1]) from None
+        if (endless := cycle((args, kwargs), error)) is not None:
+            raise cycle_error(*map(named, endless)) from None
+        raise
 
 
 def argument_names(

@@ -39,18 +39,20 @@ FlattenedIndexKey = _jax.pytree.FlattenedIndexKey
 treedef_tuple = _jax.pytree.treedef_tuple
 KeyEntry = Any
 KeyPath = tuple[KeyEntry, ...]
+_FAILURES = (ValueError, TypeError, SystemError)  # the last one: nested too deeply for jaxlib
 
 
 def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None, /) -> tuple[list[Any], Any]:
     """The leaves of a tree, and its structure.
 
     Raises:
-      ValueError: the keys of a dict in it have no order.
+      ValueError: the keys of a dict in it have no order, or it contains itself.
     """
     try:
         return flatten_quickly(tree, is_leaf)
-    except (ValueError, TypeError) as error:
+    except _FAILURES as error:
         _check_order(tree, error, is_leaf and (lambda _, x: is_leaf(x)))
+        _check_ends(tree, error, is_leaf and (lambda _, x: is_leaf(x)))
         raise
 
 
@@ -60,8 +62,9 @@ def flatten_with_path(
     """As `flatten`, with the path of each leaf. is_leaf: takes a path and a node."""
     try:
         return _flatten_with_path(tree, is_leaf)
-    except (ValueError, TypeError) as error:
+    except _FAILURES as error:
         _check_order(tree, error, is_leaf)
+        _check_ends(tree, error, is_leaf)
         raise
 
 
@@ -138,12 +141,7 @@ def unordered_dict(
         keys = unordered_keys(x)
         if keys is not None:
             return path, keys
-        parts = _flatten_one_level(x)
-        if parts is not None:
-            entries = [*parts[0]]
-            names = steps(x) or tuple(map(FlattenedIndexKey, range(len(entries))))
-            below = [((*path, name), y) for name, y in zip(names, entries, strict=True)]
-            waiting += reversed(below)
+        waiting += reversed(_entries(path, x))
     return None
 
 
@@ -172,6 +170,55 @@ def _give_back(levels: int) -> None:
     leave.restype = None
     for _ in range(levels):
         leave()
+
+
+# ------------------------------------------------------------------------- trees that do not end
+
+
+def _check_ends(
+    tree: Any, error: Exception, is_leaf: Callable[[KeyPath, Any], bool] | None
+) -> None:
+    """Raises for a tree that contains itself, if a failure to flatten was that of depth."""
+    found = cycle(tree, error, is_leaf)
+    if found is not None:
+        inner, outer = ["tree" + "".join(map(str, path)) for path in found]
+        raise cycle_error(inner, outer) from None
+
+
+def cycle_error(inner: str, outer: str) -> ValueError:
+    """The error of a container, by its path, that is one of those that it is in."""
+    return ValueError(
+        f"{inner} is {outer} itself: the tree contains itself, and has no end. Leave that entry "
+        "out."
+    )
+
+
+def cycle(
+    tree: Any, error: Exception, is_leaf: Callable[[KeyPath, Any], bool] | None = None
+) -> tuple[KeyPath, KeyPath] | None:
+    """The path of the first container that it is in itself, and where; None if there is none, or
+    the failure to flatten is another one."""
+    if not isinstance(error, SystemError):
+        return None
+    waiting: list[tuple[KeyPath, Any, dict[int, KeyPath]]] = [((), tree, {})]
+    while waiting:
+        path, x, above = waiting.pop()
+        if id(x) in above:
+            return path, above[id(x)]
+        if is_leaf is None or not is_leaf(path, x):
+            inside = {**above, id(x): path}
+            waiting += reversed([(below, y, inside) for below, y in _entries(path, x)])
+    return None
+
+
+def _entries(path: KeyPath, x: Any) -> list[tuple[KeyPath, Any]]:
+    """The entries of a container, with their paths; none of a leaf."""
+    parts = _flatten_one_level(x)
+    if parts is None:
+        return []
+    entries = [*parts[0]]
+    names = steps(x) or tuple(map(FlattenedIndexKey, range(len(entries))))
+    return [((*path, name), y) for name, y in zip(names, entries, strict=True)]
 
 
 def tree_of(node_data: Any, children: Any) -> Any:
