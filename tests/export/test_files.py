@@ -159,8 +159,8 @@ def refused(blob, why):
     fails(
         ValueError,
         f"shardwise.export.deserialize: these {len(blob)} bytes are not an exported function: "
-        f"{why}. Pass the bytes that the `serialize()` of an exported function gave; these were cut "
-        "or altered, or are of something else.",
+        f"{why}. Pass the bytes that the `serialize()` of an exported function gave; these were "
+        "cut or altered, or are of something else.",
         export.deserialize, blob,
     )  # fmt: skip
 
