@@ -170,9 +170,11 @@ def test_arrays_of_another_layout_are_like_all_others(place, dtype):
         np.testing.assert_array_equal(np.asarray(y), value)
     for shard in x.addressable_shards:
         np.testing.assert_array_equal(np.asarray(shard.data), value[shard.index])
-    for y in (pickle.loads(pickle.dumps(x)), copy.deepcopy(x)):
+    for y in (pickle.loads(pickle.dumps(x)), copy.copy(x), copy.deepcopy(x)):
         np.testing.assert_array_equal(np.asarray(y), value)
-        assert y.format.layout is ROWS and stored(y) == "{1,0}"
+    assert y.format == x.format and stored(y) == "{0,1}"
+    back = pickle.loads(pickle.dumps(x))
+    assert back.format.layout is ROWS and stored(back) == "{1,0}"
     np.testing.assert_array_equal([np.asarray(row) for row in x], value)
     np.testing.assert_array_equal(np.asarray(x[2:5, 1]), value[2:5, 1])
     np.testing.assert_array_equal(np.asarray(jnp.where(x == 1, x, x)), value)

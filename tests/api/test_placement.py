@@ -465,10 +465,14 @@ def test_memory_is_free_when_the_last_reference_goes():
 
 
 @pytest.mark.parametrize("target", ["one", "another", "rows", "reversed", "half"])
-def test_pickles_and_copies_keep_value_and_type(target):
+def test_pickles_keep_value_and_type_and_copies_the_sharding_too(target):
     x = sw.device_put(VALUES, TARGETS[target])
-    for twin in (pickle.loads(pickle.dumps(x)), copy.copy(x), copy.deepcopy({"x": x})["x"]):
-        assert twin.aval is x.aval and not twin.committed and twin.devices() == {DEVICES[0]}
+    back = pickle.loads(pickle.dumps(x))
+    assert not back.committed and back.devices() == {DEVICES[0]}
+    for twin in (copy.copy(x), copy.deepcopy({"x": x})["x"]):
+        assert twin.committed and twin.sharding == x.sharding
+    for twin in (back, copy.copy(x), copy.deepcopy({"x": x})["x"]):
+        assert twin.aval is x.aval
         np.testing.assert_array_equal(np.asarray(twin), VALUES)
 
 

@@ -19,7 +19,7 @@ DEVICES = 8
 # makes for itself (tests/saving/test_processes.py has one for all); that print what XLA joins, and
 # who has what; that read whole arrays; that compare with other libraries, or are for beginners:
 # docs/tutorials has a page on processes itself.
-LEFT_OUT = {"values.md", "checkpoints.md", "seeing.md", "export.md", "ecosystem.md"}
+LEFT_OUT = {"values.md", "checkpoints.md", "seeing.md", "export.md", "ecosystem.md", "notation.md"}
 FOLDERS = {"errors", "tutorials", "migration"}
 NAMES = sorted(
     str(path.relative_to(ROOT)) for path in DOCUMENTS
