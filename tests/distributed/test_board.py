@@ -166,8 +166,11 @@ def test_a_child_of_a_process_shows_nothing(root):
     make_private(root)
     here = root / str(os.getpid())
     make_private(here)
-    (here / "looked").touch()
-    code = "from shardwise.distributed import report_progress; report_progress(1)"
+    code = (
+        "import os, pathlib; from shardwise.distributed import report_progress; "
+        f"(pathlib.Path(os.environ[{boards.VARIABLE!r}]).parent / 'looked').touch(); "
+        "report_progress(1)"  # a look lasts some seconds, in which an import may not end
+    )
     env = {**os.environ, boards.VARIABLE: str(here / "rank-0")}
     subprocess.run([sys.executable, "-c", code], env=env, check=True, timeout=seconds(60))
     assert boards.read(here / "rank-0")["step"] == 1
