@@ -19,6 +19,7 @@ from shardwise.sharding import AxisType, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.everyday import everyday
 from tests.helpers.meshes import DEVICES, MESH, PLACES
+from tests.helpers.patience import until
 
 SHAPES = {"even": (24, 12), "uneven": (9, 7), "few": (2, 3), "empty": (0, 5), "one": (1, 1)}
 
@@ -376,7 +377,8 @@ def test_memory_of_a_dropped_array_is_used_again(pool):
 
 READS = {
     "nothing": lambda x: None, "all of it": np.asarray, "views of its shards": addresses,
-    "a shard": lambda x: np.asarray(x.addressable_shards[0].data), "an element": lambda x: x[0, 0],
+    "a shard": lambda x: np.asarray(x.addressable_shards[0].data),
+    "a shard of a shard": lambda x: np.asarray(x.addressable_data(0).addressable_data(0)),
 }
 
 
@@ -387,6 +389,17 @@ def test_one_block_is_enough_for_arrays_that_follow_each_other(read, pool):
         x = sw.device_put(BIG, PLACES["all"])
         READS[read](x)
         del x
+        memory.release()
+        assert len(pool.spare) == 1
+    assert (pool.allocated, pool.reused) == (1, 4)
+
+
+def test_a_program_keeps_the_memory_that_it_reads_until_it_has_ended(pool):
+    for _ in range(5):
+        x = sw.device_put(BIG, PLACES["all"])
+        x[0, 0]
+        del x
+        until(lambda: memory.release() or pool.spare)
     assert (pool.allocated, pool.reused) == (1, 4)
 
 

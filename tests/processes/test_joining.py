@@ -135,7 +135,7 @@ def test_who_comes_when_the_others_have_given_up_is_told_so():
             "process 1 of 2 did not arrive within 1 s (`initialization_timeout`). Here are: "
             "process 0 (host h, pid 7)."
         )
-        assert refused == {"op": "refused", "why": text}
+        assert refused == {"op": "refused", "why": text, "ranks": []}
         [late] = run(HEAD + """
     attempt()
     """, env=place | {"SHARDWISE_PROCESS_ID": "1"})

@@ -37,10 +37,13 @@ def test_thread_guard_refuses_launches_of_other_threads():
     ] * 2
 
 
-# Two threads, each with a program of its own; which of them launches first is said by `turns`.
+# Two threads, each with its own program; `turns` decides which of them launches first.
+# In flight: the processes report their launches once they have all results. Between: the second
+# thread launches once the launch of the first is known to differ.
 TWO = """
 import sys, threading, time
 import shardwise as sw, shardwise.numpy as jnp
+from shardwise._src.distributed.start import here
 from shardwise.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 x = jnp.arange(8.0, device=NamedSharding(Mesh(sw.devices(), ("x",)), P("x")))
@@ -58,13 +61,19 @@ if kind != "new":
     float(first(x)), float(second(x))
 turns = [threading.Event(), threading.Event()]
 errors = []
+watch, have_results = here().watch, threading.Event()
+if kind == "in flight":
+    report = watch._beat
+    watch._beat = lambda now: report(now) if have_results.is_set() else None
 
 def launch(own, other):
     try:
         for number in range(100 if kind == "known" else 1):
             turns[own].wait(), turns[own].clear()
             results = [programs[own](x)]
-            if kind == "in flight":  # neither waits before both have launched
+            while kind == "between" and not watch.failures:
+                time.sleep(0.01)
+            if kind in ("in flight", "between"):  # neither waits before both have launched
                 turns[other].set()
             results = [float(y) for y in results]
             turns[other].set()
@@ -79,12 +88,13 @@ for thread in threads:
 turns[sw.process_index()].set()  # the first of process 0, the second of process 1
 for thread in threads:
     thread.join()
+have_results.set()
 print(*errors, sep="\\n")
 sys.exit(bool(errors))
 """
 
 
-@pytest.mark.parametrize("kind", everyday(["new", "known", "in flight"], 1))
+@pytest.mark.parametrize("kind", everyday(["new", "known", "between", "in flight"], 1))
 def test_threads_that_launch_in_different_orders_are_told_so(kind):
     results = run_processes(
         TWO, 2, devices=2, args=[kind], timeout=60, patience=2, deadline=10, expect=None

@@ -38,6 +38,7 @@ _MANY_CHUNKS = 4  # per thread: below that, starting one does not pay
 _MOST_THREADS = 8  # memory is busy by then
 _SPARE = 160 << 20  # bytes of blocks that are kept for use again
 _LEAST_SPARE = 1 << 20  # bytes of the smallest of them
+_LEVELS = 4  # of owners of a block that `release` frees; of deeper ones, the rest is freed later
 
 
 class Pool:
@@ -114,10 +115,11 @@ def blocks(count: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> list[NDA
 def release() -> None:
     """Frees memory whose last buffer is gone. The runtime puts that off until it is requested.
 
-    Twice: a view of a buffer that was read on the host owns the buffer, which owns the memory.
+    Several times, as each one frees only what nothing owns: a view of a shard that was read on the
+    host owns the shard's buffer, which owns a view of the array's buffer, which owns the memory.
     """
-    _jax.collect_garbage()
-    _jax.collect_garbage()
+    for _ in range(_LEVELS):
+        _jax.collect_garbage()
 
 
 class _Collection:
@@ -131,7 +133,7 @@ class _Collection:
     stop = property(operator.methodcaller("release"))  # the phase at the end
 
 
-gc.callbacks += [functools.partial(getattr, _Collection())] * 2  # twice: see `release`
+gc.callbacks += [functools.partial(getattr, _Collection())] * _LEVELS  # see `release`
 
 
 def copy_all(pairs: Sequence[tuple[NDArray[Any], NDArray[Any]]]) -> None:
