@@ -12,6 +12,7 @@ The only imports here are those that the parts need not do.
 """
 
 import ctypes
+import os
 import random
 import signal
 import sys
@@ -20,7 +21,7 @@ import time
 import traceback
 
 UNCAUGHT = 6  # every so many numbers of a part that is done once in a process
-LOST = 1.0  # seconds of CPU after which a signal that was sent has had no effect
+LOST = 10**5  # turns of a loop after which a signal that has come has had no effect
 
 
 class Event(ctypes.Structure):
@@ -47,6 +48,31 @@ def interrupt_after(seconds):
     clock = time.CLOCK_PROCESS_CPUTIME_ID
     created = libc.timer_create(clock, ctypes.byref(event), ctypes.byref(timer))
     assert created == 0 and libc.timer_settime(timer, 0, ctypes.byref(times), None) == 0
+
+
+class Arrivals:
+    """The signals that have come to this process, whatever their handlers do."""
+
+    def __init__(self):
+        self.reading, writing = os.pipe()
+        os.set_blocking(self.reading, False)
+        os.set_blocking(writing, False)
+        signal.set_wakeup_fd(writing)
+
+    def wait(self):
+        """Uses the CPU until one has come."""
+        while True:
+            try:
+                os.read(self.reading, 1)
+            except BlockingIOError:
+                continue
+            return
+
+    def forget(self):
+        try:
+            os.read(self.reading, 100)
+        except BlockingIOError:
+            return
 
 
 class Import:
@@ -150,14 +176,15 @@ def took(part, number):
     return time.process_time() - begun
 
 
-def interrupted(part, number, seconds):
+def interrupted(part, number, seconds, arrivals):
     """Does the part, which gets an interrupt after so many seconds, and does it again."""
     caught = None
-    until = time.process_time() + seconds + LOST
+    arrivals.forget()
     try:
         interrupt_after(seconds)
         part.do(number)
-        while time.process_time() < until:
+        arrivals.wait()
+        for _ in range(LOST):
             pass
     except KeyboardInterrupt:
         caught = traceback.format_exc()
@@ -178,6 +205,7 @@ def main(name, first, end, seconds=0.0):
     else:
         part = OFTEN[name]()
         seconds = min(took(part, 1), took(part, 2))  # the first one has more to do
+    arrivals = Arrivals()
     for number in range(first, end):
         moment = random.Random(f"{name} {number}").random() * seconds
         if name in ONCE and number % UNCAUGHT == UNCAUGHT - 1:
@@ -185,7 +213,7 @@ def main(name, first, end, seconds=0.0):
             part.do(number)
             while True:
                 pass
-        print(repr(interrupted(part, number + 3, moment)), flush=True)
+        print(repr(interrupted(part, number + 3, moment, arrivals)), flush=True)
 
 
 if __name__ == "__main__":

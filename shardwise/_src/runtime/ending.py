@@ -19,12 +19,13 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from jaxlib import _jax
 from jaxlib import xla_client as xc
 
 from shardwise._src.runtime import processes
@@ -42,12 +43,24 @@ _PATIENCE = 5.0  # seconds in which daemon threads that compute come back from w
 _AGAIN = 1.0  # seconds after which a thread that goes on is told again
 _LOOKS = 5  # at threads, a moment apart, in which none may be found to compute
 _waited_for: list[Any] = []  # clients, at the end of this process
-_alone: dict[Any, None] = {}  # devices of CPUs that have had programs of their own
+# Devices of CPUs that have had programs of their own, and what makes handlers of their results.
+_alone: dict[Any, Callable[[Any, Any], Any]] = {}
 
 
-def runs_alone(device: Any) -> None:
-    """A device of a CPU client gets a program that runs on no other."""
-    _alone[device] = None
+class _Flag(NamedTuple):
+    """The type of `_LAST`'s result, as jaxlib reads it."""
+
+    shape: tuple[int, ...] = ()
+    dtype: np.dtype[Any] = np.dtype(np.bool_)
+    weak_type: bool = False
+
+
+def runs_alone(device: Any, result_handler: Callable[[Any, Any], Any]) -> None:
+    """A device of a CPU client gets a program that runs on no other.
+
+    result_handler: of a type and a placement.
+    """
+    _alone[device] = result_handler
 
 
 def settle(client: Any) -> None:
@@ -62,16 +75,18 @@ def settle(client: Any) -> None:
                 raw.block_until_ready()
         local = set(client.local_devices())
         lasts = [_launched_last(client, device) for device in list(_alone) if device in local]
-        for token in lasts:
-            token.block_until_ready()
+        for raw in lasts:
+            raw.block_until_ready()
 
 
 def _launched_last(client: Any, device: Any) -> Any:
     options = xc.CompileOptions()
     options.device_assignment = xc.DeviceAssignment.create(np.array([[device.id]], np.int32))
     last = client.compile_and_load(_LAST, [device], options)
-    # Its token, not its result: jaxlib would import jax for that where it is installed.
-    return last.execute_sharded([], with_tokens=True).consume_token()
+    # By a handler: jaxlib imports jax, where it is installed, to take results apart.
+    here = _jax.GSPMDSharding(_jax.DeviceList((device,)), xc.HloSharding.replicate())
+    (raw,) = last.execute_sharded([]).consume_with_handlers([_alone[device](_Flag(), here)])
+    return raw
 
 
 @contextmanager

@@ -124,7 +124,7 @@ class LoadedModule:
         self.has_collectives = collectives
         self.window: Window | None = CPU_WINDOW if len(devices) > 1 and platform == "cpu" else None
         if len(devices) == 1 and platform == "cpu":
-            ending.runs_alone(devices[0])
+            ending.runs_alone(devices[0], result_handler)
 
     def launch(self, buffers: Sequence[Any], handlers: Sequence[Any]) -> list[Any]:
         """Starts the program; the results may still be computed when this returns."""
