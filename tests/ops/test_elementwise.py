@@ -279,3 +279,10 @@ def test_every_elementwise_op_batches_and_lowers() -> None:
     for op in OPS.values():
         if op.pointwise:
             assert op.batch is not None and op.lower is not None and op.dims is not None, op.name
+
+
+@pytest.mark.parametrize(("x", "y"), [(True, False), (False, True), (True, True), (False, False)])
+def test_powers_are_weak_where_both_operands_are(x: bool, y: bool) -> None:
+    weak, strong = EAGER.array(2.0), EAGER.array(np.float32(2))
+    found = ew.pow(weak if x else strong, weak if y else strong)
+    assert found.aval.weak_type == (x and y)
