@@ -45,9 +45,9 @@ def problem(mutation: dict[str, str]) -> str | None:
 
 
 def copied() -> None:
-    """A copy of the checkout without what is built."""
+    """A copy of the checkout without what is built, but with the bytecode, which stays valid."""
     shutil.rmtree(COPY, ignore_errors=True)
-    ignored = shutil.ignore_patterns(".git", ".venv*", "build", "__pycache__", "runs", ".*_cache")
+    ignored = shutil.ignore_patterns(".git", ".venv*", "build", "runs", ".*_cache")
     shutil.copytree(ROOT, COPY, ignore=ignored)
 
 

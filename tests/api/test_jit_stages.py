@@ -42,6 +42,16 @@ def test_donated_trees_by_name_and_number():
     f({"p": np.ones(4)}, 1.0, c)  # host values can be given up as well
 
 
+def test_programs_of_a_function_that_take_the_memory_of_other_arguments_are_told_apart():
+    def plus(a, b):
+        return a + b
+
+    for number in (0, 1):
+        args = jnp.ones(4), jnp.ones(4) + 1
+        sw.jit(plus, donate_argnums=number)(*args)
+        assert [a.is_deleted() for a in args] == [number == 0, number == 1]
+
+
 def test_a_donated_array_that_is_used_names_the_function():
     def update(state):
         return state + 1

@@ -111,6 +111,18 @@ def test_later_writes_to_the_source_are_not_seen():
         np.testing.assert_array_equal(np.asarray(x), 0)
 
 
+def test_later_writes_to_memory_that_devices_could_take_over_are_not_seen():
+    """XLA's CPU devices can use memory that begins at a multiple of 64 bytes."""
+    for target in (DEVICES[0], TARGETS["replicated"], TARGETS["rows"]):
+        memory = np.zeros(8 * 64 + 16, np.float32)
+        start = -memory.ctypes.data % 64 // 4
+        source = memory[start : start + 8 * 64].reshape(8, 64)
+        assert source.ctypes.data % 64 == 0
+        x = sw.device_put(source, target)
+        source[:] = 1
+        np.testing.assert_array_equal(np.asarray(x), 0)
+
+
 @pytest.mark.parametrize("order", ["F", "strided", "reversed"])
 def test_any_memory_layout_comes_in(order):
     source = {"F": np.asfortranarray(VALUES), "strided": np.repeat(VALUES, 2, 1)[:, ::2],

@@ -281,6 +281,11 @@ def test_groups_of_values_that_do_not_vary():
     np.testing.assert_array_equal(np.asarray(f(X)), np.full(4, 4))
 
 
+def test_sums_of_what_does_not_vary_count_it_for_all():
+    f = sw.vmap(lambda x: 0 * x + lax.psum(lax.psum(np.float32(3), "i") + 1, "i"), axis_name="i")
+    np.testing.assert_array_equal(np.asarray(f(X)), np.full(4, 4 * (4 * 3 + 1)))
+
+
 # -- derivatives --
 
 

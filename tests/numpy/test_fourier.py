@@ -150,3 +150,13 @@ def test_signatures(name):
 def test_mistakes(call, kind, message):
     with pytest.raises(kind, match=f"^{re.escape(message)}"):
         call()
+
+
+def test_norms_of_all_transforms_in_one_program():
+    cases = [*itertools.product([*ONE, *TWO, *MANY], NORMS)]
+    found = sw.jit(lambda x, z: [
+        getattr(jnp.fft, name)(x if name.startswith(("rfft", "ihfft")) else z, norm=norm)
+        for name, norm in cases
+    ])(X, Z)  # fmt: skip
+    for (name, norm), one in zip(cases, found, strict=True):
+        same(one, getattr(np.fft, name)(operand(name), norm=norm))

@@ -297,6 +297,15 @@ def test_weak_types():
 
 # -- gradients and batching --
 
+
+def test_tangents_of_what_is_filled_are_zero():
+    f = lambda x: x.at[OUT].get(mode="fill", fill_value=7).sum()  # noqa: E731
+    found = shardwise.jvp(f, (array(X),), (array(np.ones_like(X)),))
+    wanted = jax.jvp(f, (jnp.asarray(X),), (jnp.ones_like(X),))
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(np.asarray(a), b, rtol=1e-6)
+
+
 DIFFERENTIABLE = [
     lambda x, y: x[1] * y[0], lambda x, y: x[::2, ::-1], lambda x, y: x[ROWS, 1:3] * 2,
     lambda x, y: x.at[1].set(y), lambda x, y: x.at[ROWS].add(y), lambda x, y: x.at[ROWS].set(y),

@@ -175,6 +175,24 @@ GRADIENTS = {
 }
 
 
+def test_first_derivatives_of_all_in_one_program():
+    """Against finite differences; `test_gradients` has second ones too, each day of one."""
+    rng, step = np.random.default_rng(0), 1e-6
+    given = {name: x for name, (_, x) in GRADIENTS.items()}
+    along = {name: rng.standard_normal(x.shape) for name, x in given.items()}
+    with sw.enable_x64(True):
+        value = sw.jit(lambda xs: {name: GRADIENTS[name][0](jnp, x) for name, x in xs.items()})
+        found = sw.jit(sw.grad(lambda xs: sum(value(xs).values())))(given)
+        ahead, behind = [
+            value({name: x + sign * step * along[name] for name, x in given.items()})
+            for sign in (1, -1)
+        ]
+    for name in GRADIENTS:
+        wanted = (float(ahead[name]) - float(behind[name])) / (2 * step)
+        slope = (np.asarray(found[name]) * along[name]).sum()
+        np.testing.assert_allclose(slope, wanted, 1e-5, err_msg=name)
+
+
 @pytest.mark.parametrize("name", everyday(sorted(GRADIENTS), 1))
 def test_gradients(name: str):
     """Against finite differences along a direction, and second ones against those of these."""

@@ -165,3 +165,9 @@ def test_from_dlpack_and_print_options():
     with snp.printoptions(precision=2):
         assert snp.get_printoptions()["precision"] == 2
         assert str(snp.asarray([1.23456])) == "[1.23]"
+
+
+def test_equal_elements_keep_their_order_where_the_largest_come_first():
+    x = np.array([1, 2, 1, 2, 0, 2], np.int32)
+    wanted = np.argsort(-x, kind="stable")
+    np.testing.assert_array_equal(snp.argsort(x, descending=True), wanted)

@@ -67,6 +67,19 @@ def test_mixed_precision_gradients_have_the_dtypes_of_the_operands():
         np.testing.assert_allclose(np.asarray(came), wanted, rtol=1e-3)
 
 
+def test_cotangents_where_contracted_dimensions_are_in_another_order():
+    x, y = normal(2, 3, 4, 5), normal(4, 6, 3, 2)
+    ct = normal(5, 6)
+    numbers = {"dimension_numbers": (((0, 2, 1), (3, 0, 2)), ((), ()))}
+    _, pull = jax.vjp(lambda a, b: lax.dot_general(a, b, **numbers), x, y)
+    _, linear = linearize(
+        lambda a, b: [dot_general(a, b, **numbers)], [EAGER.array(x), EAGER.array(y)]
+    )
+    grads = transpose(linear.program, linear.captured, [EAGER.array(ct)])
+    for came, wanted in zip(grads, pull(jnp.asarray(ct)), strict=True):
+        np.testing.assert_allclose(np.asarray(came), wanted, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("dims", [(0, None), (2, None), (None, 1), (1, 2)])
 def test_batching_broadcasts_nothing(dims):
     """One batched operand keeps the dimension as a free one."""

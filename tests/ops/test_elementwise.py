@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+import shardwise as sw
 from shardwise._src.core.fused import fused
 from shardwise._src.core.op import OPS
 from shardwise._src.ops import elementwise as ew
@@ -105,12 +106,34 @@ def test_integer_pow(y: int) -> None:
 Z = np.array([1 + 2j, -0.5 + 0.3j, 0.2 - 1j], np.complex64)
 
 
-@pytest.mark.parametrize(
-    "name", everyday("abs exp log sin tan sqrt tanh conj real imag square".split(), 3)
-)
+COMPLEX = "abs exp log sin tan sqrt tanh conj real imag square".split()
+
+
+@pytest.mark.parametrize("name", everyday(COMPLEX, 3))
 def test_complex_gradient(name: str) -> None:
     expected = their_gradients(getattr(lax, name), Z)[0]
     np.testing.assert_allclose(host(gradients(named(name), Z)[0]), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_gradients_of_all_in_one_program() -> None:
+    """Of the tables above, of which the everyday run takes few one by one."""
+    cases: list[Any] = [(name, [AT[AT >= -1] if name == "acosh" else AT]) for name in ONE]
+    cases += [(name, [LEFT, RIGHT]) for name in TWO if not name.startswith("igamma")]
+    cases += [(name, [Z]) for name in COMPLEX]
+
+    def of(library: Any) -> Any:
+        def gradient(name: str, args: Any) -> Any:
+            def real(*xs: Any) -> Any:
+                return library.numpy.real(getattr(library.lax, name)(*xs)).sum()
+
+            return library.grad(real, tuple(range(len(args))))(*args)
+
+        names = [name for name, _ in cases]
+        return library.jit(lambda given: list(map(gradient, names, given)))([a for _, a in cases])
+
+    for (name, _), found, wanted in zip(cases, of(sw), of(jax), strict=True):
+        for one, other in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(one, other, rtol=3e-5, atol=1e-6, err_msg=name)
 
 
 def test_gradient_of_a_complex_sign() -> None:
@@ -256,3 +279,10 @@ def test_every_elementwise_op_batches_and_lowers() -> None:
     for op in OPS.values():
         if op.pointwise:
             assert op.batch is not None and op.lower is not None and op.dims is not None, op.name
+
+
+@pytest.mark.parametrize(("x", "y"), [(True, False), (False, True), (True, True), (False, False)])
+def test_powers_are_weak_where_both_operands_are(x: bool, y: bool) -> None:
+    weak, strong = EAGER.array(2.0), EAGER.array(np.float32(2))
+    found = ew.pow(weak if x else strong, weak if y else strong)
+    assert found.aval.weak_type == (x and y)

@@ -43,6 +43,13 @@ def test_gradients_at_ties_zeros_and_nans_are_those_of_jax(name, values):
     np.testing.assert_allclose(came[1], pull(jnp.float32(2))[0], rtol=1e-6)
 
 
+@pytest.mark.parametrize("n", [3, 5])
+def test_the_gradient_of_a_product_of_odd_size(n):
+    x = np.arange(2, 2 + n, dtype=np.float32)
+    _, grad = pulled_back(lambda a: reduce.reduce_prod(a, axes=(0,)), x, np.float32(1))
+    np.testing.assert_allclose(grad, np.prod(x) / x, rtol=1e-6)
+
+
 CUMULATIVE = ["cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"]
 
 

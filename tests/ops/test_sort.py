@@ -15,7 +15,7 @@ from shardwise._src.transforms.transpose import transpose
 RNG = np.random.default_rng(1)
 X = RNG.permutation(6).reshape(2, 3).astype(np.float32)
 Y = RNG.normal(size=(2, 3)).astype(np.float32)
-SPECIAL = np.array([1, -np.nan, -0.0, np.inf, 0.0, np.nan, -np.inf, -1, 0.0], np.float32)
+SPECIAL = np.array([1, -np.nan, 0.0, np.inf, -0.0, np.nan, -np.inf, -1, 0.0], np.float32)
 
 
 def run_sort(*xs, **params):

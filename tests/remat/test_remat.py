@@ -400,6 +400,23 @@ def test_effects_happen_once():
     assert seen == [0.0]
 
 
+def test_a_call_whose_result_is_saved_happens_once():
+    seen = []
+
+    def told(v):
+        seen.append(float(v))
+        return np.float32(3)
+
+    @sw.checkpoint
+    def f(x):
+        y = sw.experimental.io_callback(told, np.float32(0), sw.lax.stop_gradient(x))
+        return swnp.sin(x) * y
+
+    assert sw.jit(sw.grad(f))(np.float32(0)) == 3
+    sw.effects_barrier()
+    assert seen == [0.0]
+
+
 # ---------------------------------------------------------------------------- errors
 
 

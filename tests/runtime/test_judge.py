@@ -70,3 +70,29 @@ def test_who_comes_later_to_what_one_who_has_ended_never_comes_to_is_told_so():
         judge.mind(meeting.begin)
     text = "process 1 (host h, pid 11) has ended, and never came to barrier." + MISSED
     assert judge.said == [(0, "fail", text), (2, "fail", text)]
+
+
+def test_a_process_that_gives_no_sign_of_life_is_lost():
+    judge = Listener()
+    judge.asked["heartbeat"] = 5.0
+    now = judge.peers[1].seen + 6
+    judge.peers[0].seen = now
+    judge.mind(now)
+    assert judge.said == [
+        (0, "fail", "process 1 (host h, pid 11) is lost: there was no sign of life of it for 6 s: "
+                    "it is stopped, or its machine or network is down."),
+        (1, "dropped", "which gave no sign of life"),
+    ]  # fmt: skip
+
+
+def test_what_waits_longer_than_the_patience_is_reported_and_not_failed():
+    judge = Listener()
+    judge.asked["patience"], judge.asked["deadline"] = 5.0, 1e9
+    judge.mind(meeting_of_0(judge, 0) + 6)
+    assert judge.said == [
+        (0, "stacks", None),
+        (1, "stacks", None),
+        (0, "report", "barrier 0 has waited for 6 s; not here: process 1 (host h, pid 11) is at ?."
+                      "\nprocess 0 (host h, pid 10):\n  it does not answer\n"
+                      "\nprocess 1 (host h, pid 11):\n  it does not answer\n"),
+    ]  # fmt: skip

@@ -246,6 +246,7 @@ def test_what_is_out_of_bounds_and_twice():
     equal(m[::-1], want[::-1])
     equal(m[:1], want[:1])
     assert m.sum_duplicates().nse == 1
+    equal(m.sum_duplicates(), want)
     found = sparse.bcoo_extract(m, np.full((3, 4), 5.0), assume_unique=False)
     assert found.data.tolist() == [5, 0, 0, 0]
     found = sparse.bcoo_extract(m, np.full((3, 4), 5.0), assume_unique=True)
