@@ -31,17 +31,21 @@ X = numbers(8, 4)
 ALONE = COUNT == 1
 
 
+def read_replicated(dtype):
+    value = (X % 5).astype(dtype)
+    x = sw.device_put(value, WHOLE)
+    assert x.is_fully_replicated and x.is_fully_addressable == ALONE
+    equal(np.asarray(x), value)
+    assert np.asarray(x) is np.asarray(x) and not np.asarray(x).flags.writeable
+    assert x.tolist() == value.tolist() and x.tobytes() == value.tobytes()
+    assert repr(x) == repr(jnp.asarray(value)) and str(x) == str(jnp.asarray(value))
+    assert x[0, 1].item() == value[0, 1].item()
+
+
 @check
 def replicated():
-    for dtype in (np.float32, np.bool_, np.int8, np.complex64, ml_dtypes.bfloat16, ml_dtypes.int4):
-        value = (X % 5).astype(dtype)
-        x = sw.device_put(value, WHOLE)
-        assert x.is_fully_replicated and x.is_fully_addressable == ALONE
-        equal(np.asarray(x), value)
-        assert np.asarray(x) is np.asarray(x) and not np.asarray(x).flags.writeable
-        assert x.tolist() == value.tolist() and x.tobytes() == value.tobytes()
-        assert repr(x) == repr(jnp.asarray(value)) and str(x) == str(jnp.asarray(value))
-        assert x[0, 1].item() == value[0, 1].item()
+    for dtype in (np.float32, np.bool_, np.int8, np.complex64, ml_dtypes.bfloat16):
+        read_replicated(dtype)
     s = sw.device_put(2.5, WHOLE)
     assert float(s) == 2.5 and int(s) == 2 and bool(s) and complex(s) == 2.5
     assert f"{s:.2f}" == "2.50" and s.item() == 2.5 and s.tolist() == 2.5
@@ -218,6 +222,7 @@ def narrow_dtypes():  # of which jaxlib gives parts by way of jax
     for dtype in (ml_dtypes.int4, ml_dtypes.uint4):
         value = (X % 5).astype(dtype)
         same(sw.device_put(value, SPLIT), value)
+        read_replicated(dtype)
 
 
 finish()
