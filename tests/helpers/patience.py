@@ -48,16 +48,27 @@ def seconds(n: float) -> float:
 
 
 class Deadline:
-    """n seconds from now on; measured again at the end, as the machine may be busier by then."""
+    """Over after what takes n seconds on a quiet machine.
+
+    It adds up parts of the time that has passed, each divided by how busy the machine was in it:
+    a machine that was busy and is quiet at the end had less time than the clock says.
+    """
 
     def __init__(self, n: float):
-        self.n, self.begin = n, time.monotonic()
+        self.n, self.last = n, time.monotonic()
+        self.spent = 0.0  # seconds of a quiet machine until `last`
+        self.slow = _measured[0][1] if _measured else 1.0
+        self.next = self.last + n  # before that it is not over on any machine
 
     def is_over(self) -> bool:
-        def late() -> float:
-            return time.monotonic() - self.begin
-
-        return late() > seconds(self.n) and late() > self.n * measure()
+        now = time.monotonic()
+        if now < self.next:
+            return False
+        slow = measure()  # what this takes counts for the next part
+        self.spent += (now - self.last) / max(self.slow, slow)
+        self.last, self.slow = now, slow
+        self.next = now + max((self.n - self.spent) * slow / 2, self.n / 4)
+        return self.spent >= self.n
 
 
 def until(
