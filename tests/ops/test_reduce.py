@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from jax import lax
 
+from shardwise._src.api.grad import jvp
 from shardwise._src.ops import cumulative, reduce
 from shardwise._src.ops.basis import reduce_sum
 from shardwise._src.running.eager import EAGER
@@ -44,10 +45,13 @@ def test_gradients_at_ties_zeros_and_nans_are_those_of_jax(name, values):
 
 
 @pytest.mark.parametrize("n", [3, 5])
-def test_the_gradient_of_a_product_of_odd_size(n):
+def test_derivatives_of_a_product_of_odd_size(n):
     x = np.arange(2, 2 + n, dtype=np.float32)
     _, grad = pulled_back(lambda a: reduce.reduce_prod(a, axes=(0,)), x, np.float32(1))
     np.testing.assert_allclose(grad, np.prod(x) / x, rtol=1e-6)
+    along = np.cos(x)
+    _, slope = jvp(lambda a: reduce.reduce_prod(a, axes=(0,)), (x,), (along,))
+    np.testing.assert_allclose(slope, (np.prod(x) / x * along).sum(), rtol=1e-5)
 
 
 CUMULATIVE = ["cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"]
