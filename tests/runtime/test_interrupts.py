@@ -32,10 +32,9 @@ interrupt = functools.partial(signal.raise_signal, signal.SIGINT)
 def in_child(*arguments, code=None):
     env = {**os.environ, "XLA_FLAGS": "--xla_force_host_platform_device_count=8"}
     program = ["-c", code] if code else [interrupted.__file__]
-    # Where this process is one of several in the background of a shell, it ignores interrupts.
     return subprocess.run(
         [sys.executable, *program, *map(str, arguments)], capture_output=True, text=True, cwd=ROOT,
-        env=env, timeout=600, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        env=env, timeout=600,
     )
 
 

@@ -198,6 +198,25 @@ print(done)
 """
 
 
+def test_a_checkpoint_that_is_replaced_between_two_looks_is_one(tmp_path, monkeypatch):
+    """Its manifest is read while it is set aside, and its files when the new one is there."""
+    at = tmp_path / "t"
+    checkpoints.save(at, {"w": np.ones(3)})
+    get, aside = committing.Place.get, tmp_path / ".aside"
+
+    def get_once_too_early(place, name):
+        monkeypatch.setattr(committing.Place, "get", get)
+        at.rename(aside)
+        try:
+            return get(place, name)
+        finally:
+            aside.rename(at)
+
+    monkeypatch.setattr(committing.Place, "get", get_once_too_early)
+    checkpoints.save(at, {"w": np.zeros(3)}, overwrite=True)
+    assert (checkpoints.restore(at)["w"] == 0).all()
+
+
 def test_two_processes_write_one_checkpoint(tmp_path):
     at = tmp_path / "t"
     pipe = subprocess.PIPE
@@ -207,8 +226,8 @@ def test_two_processes_write_one_checkpoint(tmp_path):
     ]  # fmt: skip
     seen = set()
     while not all((tmp_path / f"t.{name}").exists() for name in "ab"):
-        if all(w.poll() is not None for w in writers):
-            break
+        if any(w.poll() is not None for w in writers):
+            break  # one has failed
         try:
             back = checkpoints.restore(at)
         except (FileNotFoundError, ValueError):  # not yet, or replaced while it was read

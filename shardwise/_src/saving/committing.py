@@ -26,6 +26,7 @@ from shardwise._src.saving.manifest import FORMAT, read
 from shardwise._src.saving.places import MANIFEST, Place, found, remove, set_aside, sync
 
 CLAIM = "checkpoint.writer"  # in stores without folders: who is writing
+LOOKS = 100  # at a folder that others replace all the time
 _OF_SYSTEMS = (".DS_Store", "Thumbs.db")  # files that systems make in any folder
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # on some network file systems
 
@@ -46,10 +47,8 @@ def begin(what: str, place: Place, overwrite: bool) -> Writing:
 def _check_free(what: str, place: Place, overwrite: bool) -> None:
     if place.folder is not None and place.folder.is_file():
         raise CheckpointError(f"{what}: {place.text} is a file. Name a folder for the checkpoint.")
-    there = found(place)
-    manifest = there.get(MANIFEST)
+    there, manifest, names = _contents(place)
     if manifest is None:
-        names = there.names()
         if not names or (place.folder is None and CLAIM in names):
             return
         raise CheckpointError(
@@ -69,6 +68,21 @@ def _check_free(what: str, place: Place, overwrite: bool) -> None:
             f"{what}: {place.text} has {_some(others)} besides the checkpoint, which would be "
             "deleted with it. Move that elsewhere, or name another folder."
         )
+
+
+def _contents(place: Place) -> tuple[Place, bytes | None, list[str]]:
+    """Where a checkpoint is, its manifest, and the names of its files.
+
+    Another writer may replace it between these looks: then they are repeated.
+    """
+    looks = 0
+    while True:
+        there = found(place)
+        manifest, names = there.get(MANIFEST), list(there.names())
+        whole = manifest is not None or not names or (there is place and MANIFEST not in names)
+        if whole or looks == LOOKS:
+            return there, manifest, names
+        looks += 1
 
 
 def _is_there(what: str, place: Place) -> CheckpointError:
