@@ -474,18 +474,3 @@ def test_places_of_arguments_that_are_not_differentiated():
 def test_pulling_back_twice_gives_the_same():
     out, pull_back = vjp(lambda x: F["vjp"](x, x)["s"], array(X))
     close(pull_back(out), pull_back(out))
-
-
-def test_numbers_among_residuals_are_those_of_the_call():
-    """Also where the program of another call, whose residual was another number, is at hand."""
-    number = [0.0]
-
-    @custom_vjp
-    def f(x):
-        return x * number[0]
-
-    f.defvjp(lambda x: (f(x), number[0]), lambda residual, ct: (ct * residual,))
-    slope = vmap(grad(lambda x: scan(lambda c, _: (f(c), None), x, None, length=2)[0]))
-    for number[0] in (2.0, 3.0):
-        assert grad(f)(1.0) == number[0]
-        np.testing.assert_array_equal(slope(np.ones(2, np.float32)), [number[0] ** 2] * 2)
