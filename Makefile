@@ -17,7 +17,7 @@ export PYTHONDONTWRITEBYTECODE :=
 help:         ## this list
 	@awk -F ':.*## *' '/^[a-z-]+:.*## /{printf "%-14s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-install: $(STAMP)  ## .venv with shardwise (editable), and nothing that only tests need
+install: $(STAMP)  ## .venv with shardwise (editable) and what checkpoints need; nothing for tests
 
 dev: $(TOOLS)      ## the same with everything that tests, lint and benchmarks need
 
@@ -81,7 +81,7 @@ $(STAMP): pyproject.toml shardwise/_version.py
 	  echo "shardwise needs Python 3.11 or later; '$(PYTHON)' is $$($(PYTHON) --version 2>&1)." >&2; \
 	  echo "Name another interpreter: make install PYTHON=python3.12" >&2; exit 1; }
 	@$(BIN)/python -c 'import pip; $(CHECK_VERSION)' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
-	$(PIP) --editable .
+	$(PIP) --editable '.[tensorstore]'
 	@touch $@
 
 $(TOOLS): $(STAMP)
