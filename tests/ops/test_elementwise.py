@@ -286,3 +286,10 @@ def test_powers_are_weak_where_both_operands_are(x: bool, y: bool) -> None:
     weak, strong = EAGER.array(2.0), EAGER.array(np.float32(2))
     found = ew.pow(weak if x else strong, weak if y else strong)
     assert found.aval.weak_type == (x and y)
+
+
+def test_logaddexp_of_infinities() -> None:
+    x = np.array([np.inf, -np.inf, np.inf, -np.inf, 1, np.nan], F32)
+    y = np.array([np.inf, -np.inf, -np.inf, 1, np.inf, -np.inf], F32)
+    found = special.logaddexp(EAGER.array(x), EAGER.array(y))
+    np.testing.assert_allclose(host(found), np.logaddexp(x, y), rtol=1e-6)
