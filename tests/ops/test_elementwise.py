@@ -292,4 +292,5 @@ def test_logaddexp_of_infinities() -> None:
     x = np.array([np.inf, -np.inf, np.inf, -np.inf, 1, np.nan], F32)
     y = np.array([np.inf, -np.inf, -np.inf, 1, np.inf, -np.inf], F32)
     found = special.logaddexp(EAGER.array(x), EAGER.array(y))
-    np.testing.assert_allclose(host(found), np.logaddexp(x, y), rtol=1e-6)
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_allclose(host(found), np.logaddexp(x, y), rtol=1e-6)
