@@ -14,7 +14,7 @@ import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise._src.moving import transfer
-from shardwise._src.runtime import backend, buffers, host
+from shardwise._src.runtime import buffers, host
 from shardwise.sharding import GSPMDSharding, NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import COPY, donated
@@ -457,29 +457,16 @@ def test_arrays_that_share_memory_go_together():
     )
 
 
-def live():
-    """How many arrays the runtime has, when those that other tests dropped are gone."""
-    count = -1
-    while count != (count := _collected()):
-        pass
-    return count
-
-
-def _collected():
-    gc.collect()
-    return len(backend.client().live_arrays())
-
-
 def test_memory_is_free_when_the_last_reference_goes():
-    lax.add(sw.device_put(VALUES, TARGETS["rows"]), 1.0)  # whose constants are cached
-    before = live()
     x = sw.device_put(VALUES, TARGETS["rows"])
-    seen = weakref.ref(x)
     y = lax.add(x, 1.0)
     np.asarray(y)
-    assert live() > before
+    seen = [weakref.ref(each) for each in (x, x._live(), y)]
+    gc.collect()
+    assert all(ref() is not None for ref in seen)
     del x, y
-    assert seen() is None and live() <= before + 1
+    gc.collect()
+    assert [ref() for ref in seen] == [None] * 3
 
 
 # ---------------------------------------------------------------------------------- interchange
