@@ -34,7 +34,7 @@ sweep: dev         ## all cases of all tests, in shards; SHARD=3/16, or ONLY=tes
 	$(BIN)/python -m tools.sweep run --workers $(WORKERS) \
 	  $(if $(SHARD),--shard $(SHARD)) $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
-sweep-changed: dev ## sweeps of what the last ten commits changed, 450 seconds of CPU
+sweep-changed: dev ## sweeps of what the last ten commits changed, 200 seconds of CPU
 	$(BIN)/python -m tools.sweep changed --workers $(WORKERS) $(ARGS)
 
 sweep-report: dev  ## what of the current commit has been swept

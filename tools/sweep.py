@@ -227,7 +227,7 @@ def main() -> int:
             each.add_argument("--shard", metavar="K/N")
             each.add_argument("--only", metavar="TESTS", help="a folder or file of tests")
         if command is changed:
-            each.add_argument("--seconds", type=float, default=450, help="of CPU, as stored")
+            each.add_argument("--seconds", type=float, default=200, help="of CPU, as stored")
     options = parser.parse_args()
     return options.command(options)
 
