@@ -99,7 +99,7 @@ def test_batching_broadcasts_nothing(dims):
     factors = [1, 2, -1, 1]
     powers = sum(d is not None for d in dims)
     wanted = np.stack([x @ y * f**powers for f in factors], d)
-    np.testing.assert_allclose(np.asarray(outs[0]), wanted, rtol=1e-5, atol=1e-6)  # sums of terms that cancel
+    np.testing.assert_allclose(np.asarray(outs[0]), wanted, rtol=1e-5, atol=1e-6)  # terms cancel
 
 
 def test_weak_operands_give_a_weak_result():
