@@ -158,7 +158,7 @@ class Jitted(Generic[P, R]):
                     run = self._cache[ctx.key, *[a._sig for a in given]]
             except KeyError:  # not known yet
                 pass
-            except Exception as error:  # it is no array; or what the `==` of a container raises
+            except Exception as error:  # it is not an array; or what the `==` of a container raises
                 if flat is None:
                     refund((args, kwargs), error)
             else:

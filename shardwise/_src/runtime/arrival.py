@@ -81,7 +81,7 @@ class Arrival(Judge):
         self._turn_away(peer, why)
 
     def _mind_exited(self) -> None:
-        """Has nobody wait for a process that ended with status 0 before it joined."""
+        """Ends the waits for a process that ended with status 0 before it joined."""
         gone = [rank for rank in sorted(self.exited) if rank not in self.peers]
         if gone and self.peers and not self.started and not self.refusal:
             names = ", ".join([self.exited[rank] for rank in gone[:16]])

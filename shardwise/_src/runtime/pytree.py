@@ -196,8 +196,8 @@ def cycle_error(inner: str, outer: str) -> ValueError:
 def cycle(
     tree: Any, error: Exception, is_leaf: Callable[[KeyPath, Any], bool] | None = None
 ) -> tuple[KeyPath, KeyPath] | None:
-    """The path of the first container that it is in itself, and where; None if there is none, or
-    the failure to flatten is another one."""
+    """The path of the first container that it is in itself, and where; None if absent, or the
+    failure to flatten is another one."""
     if not isinstance(error, SystemError):
         return None
     waiting: list[tuple[KeyPath, Any, dict[int, KeyPath]]] = [((), tree, {})]
