@@ -7,8 +7,10 @@ import resource
 import subprocess
 import sys
 import textwrap
+import threading
 import traceback
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ import pytest
 from shardwise import checkpoints
 from shardwise._src.saving import committing
 from shardwise.checkpoints import CheckpointManager
+from tests.helpers import patience
 from tests.helpers.errors import fails
 
 pytest.importorskip("tensorstore")
@@ -244,3 +247,55 @@ def test_two_processes_write_one_checkpoint(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["t", "t.a", "t.b", "t.end"]
     checkpoints.save(at, 1, overwrite=True)
     assert committing.meanwhile(committing.Place.at("", at)).files() == []
+
+
+def test_the_next_writer_waits_until_the_one_before_it_has_removed_what_was_there(
+    tmp_path, monkeypatch
+):
+    """Else both remove what was set aside, and one finds it gone."""
+    at, remove, locked = tmp_path / "t", committing.remove, committing.locked
+    checkpoints.save(at, {"n": 0})
+    asked, states = threading.Event(), []
+    second = threading.Thread(
+        target=lambda: checkpoints.save(at, {"n": 2}, overwrite=True), daemon=True
+    )
+
+    def locked_and_told(folder, surely=False):
+        lock = locked(folder, surely)
+        if threading.current_thread() is second and folder == at:
+            states.append(lock)
+            asked.set()
+        return lock
+
+    def remove_late(path):
+        if path.name == ".t.before" and path.exists() and not states:
+            second.start()
+            assert asked.wait(patience.seconds(30))
+            assert path.is_dir() and checkpoints.restore(at) == {"n": 1}
+        remove(path)
+
+    monkeypatch.setattr(committing, "locked", locked_and_told)
+    monkeypatch.setattr(committing, "remove", remove_late)
+    checkpoints.save(at, {"n": 1}, overwrite=True)
+    second.join(patience.seconds(30))
+    assert states[0] is None and checkpoints.restore(at) == {"n": 2}
+    assert os.listdir(tmp_path) == ["t"]
+
+
+def test_a_folder_that_its_writer_renames_while_it_is_made(tmp_path, monkeypatch):
+    at, beside, stat = tmp_path / "t", tmp_path / ".t.saving", Path.is_dir
+    beside.mkdir()
+
+    def is_dir_once_too_late(path):
+        if path == beside:
+            monkeypatch.setattr(Path, "is_dir", stat)
+            beside.rename(at)
+        return stat(path)
+
+    monkeypatch.setattr(Path, "is_dir", is_dir_once_too_late)
+    checkpoints.save(at, {"n": 1}, overwrite=True)
+    assert checkpoints.restore(at) == {"n": 1} and os.listdir(tmp_path) == ["t"]
+    (tmp_path / ".u.saving").touch()
+    fails(OSError, f"save: {tmp_path}/u could not be written: its folder could not be made: [Errno "
+          f"17] File exists: '{tmp_path}/.u.saving'. {ALLOWED}", checkpoints.save, tmp_path / "u", 1
+    )  # fmt: skip

@@ -10,6 +10,7 @@ stores, which cannot rename, the manifest is written last, and without one there
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -26,6 +27,7 @@ from shardwise._src.saving.manifest import FORMAT, read
 from shardwise._src.saving.places import MANIFEST, Place, found, remove, set_aside, sync
 
 CLAIM = "checkpoint.writer"  # in stores without folders: who is writing
+REMOVING = 600.0  # seconds that a writer may take to remove the checkpoint before its own
 LOOKS = 100  # at a folder that others replace all the time
 _OF_SYSTEMS = (".DS_Store", "Thumbs.db")  # files that systems make in any folder
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # on some network file systems
@@ -139,12 +141,22 @@ class Writing:
             return
         for folder, _, _ in os.walk(self.place.folder):
             sync(folder)
-        target, before = self._final.folder, set_aside(self._final.folder)
+        lock = _locked_when_done(self._final)
+        try:
+            self._replace(self.place.folder, self._final.folder)
+        finally:
+            _unlock(lock)
+        _unlock(self._lock)
+        self._lock = None
+
+    def _replace(self, folder: Path, target: Path) -> None:
+        """Puts a folder into the place of another, which is set aside meanwhile."""
+        before = set_aside(target)
         if target.exists():
             remove(before)
             os.rename(target, before)
         try:
-            os.rename(self.place.folder, target)
+            os.rename(folder, target)
         except OSError:
             if before.exists():
                 os.rename(before, target)
@@ -152,7 +164,6 @@ class Writing:
         self._committed = True
         sync(target.parent)
         remove(before)
-        self._unlock()
 
     def abandon(self) -> None:
         """Removes what has been written, and lets others write. What is committed stays."""
@@ -163,17 +174,13 @@ class Writing:
             if self._lock is not None and not self._committed:
                 remove(self.place.folder)
         finally:
-            self._unlock()
+            _unlock(self._lock)
+            self._lock = None
 
     def _unclaim(self) -> None:
         if self._claimed:  # else the claim that is there may be another writer's
             _release(self.place)
             self._claimed = False
-
-    def _unlock(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
 
 
 def meanwhile(place: Place) -> Place:
@@ -188,7 +195,12 @@ def _begin_folder(what: str, place: Place, overwrite: bool) -> Writing:
     beside = meanwhile(place)
     assert beside.folder is not None
     for _ in range(100):  # a folder that its writer renames meanwhile is looked for again
-        beside.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            beside.folder.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            if beside.folder.is_file():
+                raise
+            continue
         lock = locked(beside.folder)
         if lock is None:
             raise _second_writer(what, place.text, "")
@@ -201,9 +213,9 @@ def _begin_folder(what: str, place: Place, overwrite: bool) -> Writing:
                     raise _is_there(what, place)  # another writer was done just now
                 return Writing(place, beside, lock)
         except BaseException:
-            os.close(lock)
+            _unlock(lock)
             raise
-        os.close(lock)
+        _unlock(lock)
     raise _second_writer(what, place.text, "")
 
 
@@ -223,6 +235,31 @@ def locked(folder: Path, surely: bool = False) -> int | None:
             os.close(lock)
             return None
     return lock
+
+
+def _locked_when_done(place: Place) -> int | None:
+    """Takes hold of the checkpoint at a place, once its writer has removed the one before it.
+
+    Gives None where there is none, or the file system has no locks.
+    """
+    assert place.folder is not None
+    end = time.monotonic() + REMOVING
+    while place.folder.exists():
+        lock = locked(place.folder)
+        if lock is not None and _is_same(lock, place.folder):
+            return lock
+        _unlock(lock)
+        if time.monotonic() > end:
+            raise _second_writer("save", place.text, "")
+        time.sleep(0.01)
+    return None
+
+
+def _unlock(lock: int | None) -> None:
+    if lock is not None:
+        with contextlib.suppress(OSError):  # on file systems without locks
+            fcntl.flock(lock, fcntl.LOCK_UN)  # also for processes forked meanwhile
+        os.close(lock)
 
 
 def _is_same(lock: int, folder: Path) -> bool:
@@ -292,4 +329,4 @@ def clean(folder: Path, names: re.Pattern[str]) -> None:
                 try:
                     remove(entry)
                 finally:
-                    os.close(lock)
+                    _unlock(lock)
