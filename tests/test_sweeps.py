@@ -40,8 +40,12 @@ def test_pairs_of_features_come_first(everyday_run):
     ]  # fmt: skip
 
 
-def test_cases_that_always_run_are_added(everyday_run):
-    assert everyday(range(10), 1, always=lambda n: n in (3, 7)) == [0, 3, 7]
+@pytest.mark.parametrize("table, of", [
+    ([object(), object()], ""), ([(1, 2), (1, object())], ""), ([1, 2], f"{ROOT}/tests/x.py 3"),
+])  # fmt: skip
+def test_a_choice_by_an_address_or_a_path_is_rejected(everyday_run, table, of):
+    with pytest.raises(ValueError, match="is not the same in every checkout and process"):
+        everyday(table, 1, of)
 
 
 def test_a_sweep_takes_all(monkeypatch):

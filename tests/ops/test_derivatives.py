@@ -1,8 +1,9 @@
-"""Second derivatives in reverse, of every op: of its gradient, forwards and in reverse.
+"""First derivatives of every op, and second ones in reverse, many ops in a program.
 
-`check_op` has those of forward mode. Here the derivative of the gradient g(x) = Jᵀ w is compared
-with finite differences, as g' u, and by an inner product, Σ v·(g' u) = Σ u·(g'ᵀ v), without
-conjugation. Several ops go into one program, which is compiled once.
+The derivative of f, which is an op or its gradient g(x) = Jᵀ w, is compared with finite
+differences, as f' u, and by an inner product, Σ v·(f' u) = Σ u·(f'ᵀ v), without conjugation. A
+program of many ops is compiled once. `check_op` has more, op by op: batching, shardings, second
+derivatives in forward mode.
 
 Ops that take complex numbers are checked on these too: where no sample has them, on one whose
 operands are given imaginary parts.
@@ -29,7 +30,7 @@ from tests.ops.samples import SAMPLES
 OPS = every_op()
 
 STEP, TOLERANCE = 1e-6, 1e-5
-GROUP = 12  # ops of one program
+FIRST, SECOND = 30, 12  # ops of one program
 
 
 # Operands by which ops have second derivatives, where they do not have them by all.
@@ -43,12 +44,12 @@ JUMPS = {"scatter_max", "scatter_min"}
 FREE = {"eigh", "svd"}
 
 
-def chosen(name: str) -> list[Sample]:
-    """A real and a complex sample whose second derivatives are to be checked."""
+def chosen(name: str, order: int = 2) -> list[Sample]:
+    """A real and a complex sample whose derivatives are to be checked."""
     found: dict[bool, Sample] = {}
     for sample in SAMPLES[name]:
         kinds = [type_of(a).dtype for a in sample.args]
-        smooth = sample.order >= 2 or name in BY
+        smooth = sample.order >= order or name in BY
         if smooth and any(map(is_inexact, kinds)) and not sample.keys:
             found.setdefault(any(map(is_complex, kinds)), sample)
     if [*found] == [False] and name not in JUMPS | FREE:
@@ -75,12 +76,13 @@ def is_typed(op: Op, sample: Sample) -> bool:
     return True
 
 
-NAMES = [name for name in sorted(SAMPLES) if OPS[name].jvp is not None and chosen(name)]
-GROUPS = [NAMES[i : i + GROUP] for i in range(0, len(NAMES), GROUP)]
+def groups(order: int, size: int) -> list[list[str]]:
+    names = [n for n in sorted(SAMPLES) if OPS[n].jvp is not None and chosen(n, order)]
+    return [names[i : i + size] for i in range(0, len(names), size)]
 
 
-class Gradient:
-    """The gradient of a sample's results, weighted at random, by its inexact operands."""
+class Outputs:
+    """The inexact results of a sample as a function of its inexact operands."""
 
     def __init__(self, name: str, sample: Sample):
         params = {k: wide_param(v) for k, v in sample.params.items()}
@@ -90,33 +92,29 @@ class Gradient:
         self.args = [wide(a) for a in sample.args]
         places = BY.get(name, range(len(self.args)))
         self.active = [i for i in places if is_inexact(type_of(self.args[i]).dtype)]
-        self.u, self.v = self.direction(), self.direction()
+        self.x = [np.asarray(self.args[i]) for i in self.active]
+        self.u = self.direction(self.x)
+        self.v = self.direction(sw.eval_shape(self, *self.x))
+
+    def direction(self, values: Any) -> list[np.ndarray]:
+        return [self.like(x.shape, is_complex(x.dtype)) for x in values]
 
     def like(self, shape: tuple, complex_: bool) -> np.ndarray:
         value = self.rng.standard_normal(shape)
         return value + 1j * self.rng.standard_normal(shape) if complex_ else np.asarray(value)
 
-    def direction(self) -> list[np.ndarray]:
-        return [self.like(self.args[i].shape, is_complex(self.args[i].dtype)) for i in self.active]
-
     def moved(self, step: float) -> list[np.ndarray]:
-        return [self.args[i] + step * u for i, u in zip(self.active, self.u, strict=True)]
+        return [x + step * u for x, u in zip(self.x, self.u, strict=True)]
 
-    def __call__(self, *xs: Any) -> tuple[Any, ...]:
-        def run(*given: Any) -> list[Any]:
-            args = list(self.args)
-            for i, x in zip(self.active, given, strict=True):
-                args[i] = x
-            outs = self.sample.apply(self.op, *args)
-            return [o for o in outs if is_inexact(type_of(o).dtype)]
-
-        outs, back = sw.vjp(run, *xs)
-        self.rng = np.random.default_rng(0)  # the same weights in every call
-        return back([self.like(o.shape, is_complex(o.dtype)) for o in outs])
+    def __call__(self, *xs: Any) -> list[Any]:
+        args = list(self.args)
+        for i, x in zip(self.active, xs, strict=True):
+            args[i] = x
+        return [o for o in self.sample.apply(self.op, *args) if is_inexact(type_of(o).dtype)]
 
     def both(self, xs: Any, u: Any, v: Any) -> tuple[Any, Any, Any]:
-        g, along = sw.jvp(self, tuple(xs), tuple(u))
-        return g, along, sw.vjp(self, *xs)[1](tuple(v))
+        outs, along = sw.jvp(self, tuple(xs), tuple(u))
+        return outs, along, sw.vjp(self, *xs)[1](v)
 
     def faults(self, ahead: Any, behind: Any, found: Any) -> list[str]:
         _, along, back = found
@@ -125,25 +123,48 @@ class Gradient:
             wanted = (np.asarray(a) - np.asarray(b)) / (2 * STEP)
             tolerance = max(TOLERANCE, 10 * (self.sample.tolerance or 0))
             if not np.allclose(came, wanted, rtol=tolerance, atol=tolerance):
-                faults.append(f"{self.label}, operand {i}: {came}, differences {wanted}")
+                faults.append(f"{self.label}, result {i}: {came}, differences {wanted}")
         left, right = product(self.v, along), product(self.u, back)
         if not np.isclose(left, right, rtol=1e-9, atol=1e-9):
             faults.append(f"{self.label}, in reverse: {right}, forwards {left}")
         return faults
 
 
+class Gradient(Outputs):
+    """The gradient of a sample's results, weighted at random, by its inexact operands."""
+
+    def __call__(self, *xs: Any) -> list[Any]:
+        outs, back = sw.vjp(super().__call__, *xs)
+        self.rng = np.random.default_rng(0)  # the same weights in every call
+        return [*back(self.direction(outs))]
+
+
 def product(left: Any, right: Any) -> float:
     return float(np.real(sum(np.sum(a * np.asarray(b)) for a, b in zip(left, right, strict=True))))
 
 
-@pytest.mark.parametrize("names", everyday(GROUPS, 1), ids=lambda n: f"{n[0]} to {n[-1]}")
+def faults(functions: list[Outputs]) -> list[str]:
+    run = sw.jit(lambda given: [f.both(*x) for f, x in zip(functions, given, strict=True)])
+    ahead, behind, here = (
+        run([(f.moved(step), f.u, f.v) for f in functions]) for step in (STEP, -STEP, 0)
+    )
+    rows = zip(functions, ahead, behind, here, strict=True)
+    return [fault for f, a, b, h in rows for fault in f.faults(a[0], b[0], h)]
+
+
+def span(names: list[str]) -> str:
+    return f"{names[0]} to {names[-1]}"
+
+
+@pytest.mark.parametrize("names", groups(1, FIRST), ids=span)
+def test_gradients(names: list[str]):
+    with sw.enable_x64(True):
+        found = faults([Outputs(n, s) for n in names for s in chosen(n, 1)])
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize("names", everyday(groups(2, SECOND), 1), ids=span)
 def test_gradients_of_gradients(names: list[str]):
     with sw.enable_x64(True):
-        gradients = [Gradient(n, s) for n in names for s in chosen(n)]
-        run = sw.jit(lambda given: [g.both(*x) for g, x in zip(gradients, given, strict=True)])
-        ahead, behind, here = (
-            run([(g.moved(step), g.u, g.v) for g in gradients]) for step in (STEP, -STEP, 0)
-        )
-        rows = zip(gradients, ahead, behind, here, strict=True)
-        faults = [fault for g, a, b, h in rows for fault in g.faults(a[0], b[0], h)]
-    assert not faults, "\n".join(faults)
+        found = faults([Gradient(n, s) for n in names for s in chosen(n)])
+    assert not found, "\n".join(found)
