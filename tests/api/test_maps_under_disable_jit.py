@@ -1,6 +1,7 @@
 """Derivatives and `vmap` of maps over devices under `disable_jit`: values are those with jit."""
 
 from contextlib import nullcontext
+from itertools import product
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import shardwise.numpy as jnp
 from shardwise.experimental.maps import xmap
 from shardwise.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.everyday import everyday
 
 N = 4
 DEVICES = np.array(sw.devices()[:N])
@@ -69,8 +71,7 @@ def run(map_name, transform):
         return [np.asarray(y) for y in sw.tree.leaves(TRANSFORMS[transform](MAPS[map_name]))]
 
 
-@pytest.mark.parametrize("transform", TRANSFORMS)
-@pytest.mark.parametrize("map_name", MAPS)
+@pytest.mark.parametrize(("map_name", "transform"), everyday(product(MAPS, TRANSFORMS), 30))
 def test_values_are_those_with_jit(map_name, transform):
     with_jit = run(map_name, transform)
     with sw.disable_jit():

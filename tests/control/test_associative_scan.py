@@ -11,7 +11,6 @@ from shardwise._src.base.config import disable_jit, poison_padding
 from shardwise._src.control import bodies
 from shardwise.sharding import Mesh
 from tests.helpers.errors import message
-from tests.helpers.everyday import everyday
 from tests.helpers.same_as_jax import JAX, OURS, close, same_as_jax
 
 MATRICES = np.random.default_rng(0).normal(size=(2, 4, 2, 2)).astype(np.float32)
@@ -36,9 +35,8 @@ def linear(lib):
     return compose
 
 
-@pytest.mark.parametrize(
-    ("reverse", "axes"), everyday([(False, (None, 0)), (True, None)], 1)
-)
+@pytest.mark.sweep
+@pytest.mark.parametrize(("reverse", "axes"), [(False, (None, 0)), (True, None)])
 def test_matrices_along_an_inner_axis(reverse, axes):
     def f(lib, m, w):
         elems = {"m": m, "v": m[..., 0] * w}

@@ -14,7 +14,6 @@ import shardwise as sw
 from shardwise import named
 from shardwise.explain import collectives
 from shardwise.sharding import AxisType, Mesh
-from tests.helpers.everyday import everyday
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 DEVICES = np.array(sw.devices()[:8])
@@ -83,7 +82,8 @@ def run(ours, config, table, mesh):
 WAYS = ["one device", "data parallel", "tensor parallel", "fully sharded"]
 
 
-@pytest.mark.parametrize("way", everyday(WAYS, 1))
+@pytest.mark.sweep
+@pytest.mark.parametrize("way", WAYS)
 def test_each_way_has_the_losses_of_one_device_and_its_own_collectives(models, config, plain, way):
     ours = models[1]
     mesh = Mesh(DEVICES[: 1 if way == "one device" else 8], ("all",))

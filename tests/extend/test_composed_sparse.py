@@ -83,7 +83,7 @@ def bound(name: str) -> tuple[Any, Any]:
     return tuple([partial(attrgetter(name)(home).bind, **params) for home in homes])  # type: ignore
 
 
-@pytest.mark.parametrize("name", everyday(CASES, 9))
+@pytest.mark.parametrize("name", everyday(CASES, 5))
 def test_values_programs_and_derivatives(name: str):
     args, _, smooth = CASES[name]
     ours, reference = bound(name)

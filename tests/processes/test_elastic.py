@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from shardwise import checkpoints
-from tests.helpers.everyday import Run, everyday
+from tests.helpers.everyday import Run
 from tests.helpers.launching import Launch
 
 pytest.importorskip("tensorstore")
@@ -182,7 +182,8 @@ def run_with_failures(count, path, seed):
     return generations(done.out)
 
 
-@pytest.mark.parametrize("seed", everyday([7, 11], 1))
+@pytest.mark.sweep
+@pytest.mark.parametrize("seed", [7, 11])
 def test_a_day_with_a_failure_every_few_seconds(seed, tmp_path, record_property):
     path = tmp_path / "run"
     failures = 10 if Run.sweep else 1

@@ -99,8 +99,9 @@ def test_streams_of_counters(impl):
         assert np.asarray(found).ravel().tolist() == wanted
 
 
-@pytest.mark.parametrize("impl", everyday(SHARED, 1))
-@pytest.mark.parametrize("partitionable", [True, False])
+@pytest.mark.parametrize(
+    ("impl", "partitionable"), everyday(itertools.product(SHARED, [True, False]), 1)
+)
 def test_streams_of_rbg(impl, partitionable):
     with (
         sw.threefry_partitionable(partitionable), jax.threefry_partitionable(partitionable),

@@ -103,7 +103,7 @@ W_SPECS = st.sampled_from([P(), P("a"), P("b")])
 
 
 ANYTHING = (programs, sizes, sizes, st.sampled_from(MESHES), st.sampled_from(SPECS), W_SPECS)
-GROUPS = pytest.mark.parametrize("group", everyday(range(6), 2))
+GROUPS = pytest.mark.parametrize("group", everyday(range(6), 1))
 
 
 @GROUPS
