@@ -1,7 +1,8 @@
 # The project's commands. `make` alone lists them.
 
 PYTHON  ?= python3
-WORKERS ?= 2
+# One more than two cores: tests of processes wait for what they started.
+WORKERS ?= 3
 TIMES   ?= 1
 VENV    := .venv
 BIN     := $(VENV)/bin

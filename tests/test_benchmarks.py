@@ -21,7 +21,6 @@ from benchmarks.libs import Lib, prepare_environment
 from benchmarks.rows import ROWS, maps
 from benchmarks.rows.steps import collectives
 from benchmarks.runner import Case, Effort, Row, first_line, run_row
-from tests.helpers.everyday import everyday
 
 EFFORT = Effort(rounds=5, batch=10.0, budget=1e9)
 
@@ -204,6 +203,7 @@ def test_collectives_are_counted_by_kind_dtype_and_size():
     }
 
 
+@pytest.mark.sweep
 def test_a_step_by_hand_sends_what_it_sends_in_jax():
     config = gpt.Config(layers=1, width=16, heads=2, vocabulary=32, length=8, batch=8)
     ours, theirs = [
@@ -257,7 +257,8 @@ SLOW_TO_COMPILE = {
 }
 
 
-@pytest.mark.parametrize("group", everyday(range(40), 1 / 40))
+@pytest.mark.sweep
+@pytest.mark.parametrize("group", range(40))
 @pytest.mark.filterwarnings("ignore")  # of both libraries: of 64 bits that are off, and the like
 def test_calls_run_in_both_libraries(group, libs):
     there = set(arguments.shared(*libs))  # the oracle of Python 3.11 has not all

@@ -31,6 +31,11 @@ def test_a_choice_depends_on_the_table_alone(everyday_run):
     assert everyday([], 3) == [] and everyday("ab", 3) == ["a", "b"] and everyday("abc", 0.5)
 
 
+def test_a_choice_by_names(everyday_run):
+    cases = [("sin", object()), ("cos", object()), ("sin", object())]
+    assert everyday(cases, 2, by=lambda case: case[0]) == cases[:2]
+
+
 def test_pairs_of_features_come_first(everyday_run):
     chosen = everyday(product("abc", "xyz", (1, 2)), 10)
     assert {(a, b) for a, b, _ in chosen} == {*product("abc", "xyz")}

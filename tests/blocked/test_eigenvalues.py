@@ -65,8 +65,11 @@ def on(devices: int, x: np.ndarray):
     return sw.device_put(x, sw.NamedSharding(mesh, sw.P(None, "x")))
 
 
-@pytest.mark.parametrize(("devices", "n", "lower"), everyday(
-    [(3, 16, True), (5, 23, False), (6, 13, True), (7, 9, True), (8, 5, False), (2, 80, True)], 1))
+@pytest.mark.sweep
+@pytest.mark.parametrize(
+    ("devices", "n", "lower"),
+    [(3, 16, True), (5, 23, False), (6, 13, True), (7, 9, True), (8, 5, False), (2, 80, True)],
+)
 def test_other_numbers_of_devices(devices: int, n: int, lower: bool):
     x = matrix(n, n, "complex64")
     own = np.tril(x) if lower else np.triu(x)

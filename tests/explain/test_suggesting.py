@@ -49,6 +49,7 @@ def test_the_best_is_no_worse_than_what_a_person_writes(found):
     assert best.seconds.total < 0.3 * whole.seconds.total
 
 
+@pytest.mark.sweep
 def test_what_is_suggested_is_what_is_reported(found):
     assert len(found) == 4 and found.tried >= 10
     times = [one.report.seconds.total for one in found]

@@ -116,7 +116,7 @@ def same(got, want):
         np.testing.assert_allclose(np.asarray(g), np.asarray(w), rtol=2e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", everyday(CASES, 6))
+@pytest.mark.parametrize("name", everyday(CASES, 4))
 def test_sizes_of_calls(name):
     fun, *types = CASES[name]
     jitted = sw.jit(fun)

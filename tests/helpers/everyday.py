@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from itertools import combinations
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,10 +34,13 @@ class Run:
     sweep = False
 
 
-def everyday(cases: Iterable[T], count: float, of: str = "") -> list[T]:
+def everyday(
+    cases: Iterable[T], count: float, of: str = "", by: Callable[[T], object] = lambda case: case
+) -> list[T]:
     """`cases` in a sweep; otherwise `count` of them (below 1: that share of them), in their order.
 
     of: a name of the table, for several equal ones from which different cases should be chosen.
+    by: what of a case its features are, such as its name.
 
     Raises:
       ValueError: the choice would depend on this checkout or process.
@@ -46,10 +49,11 @@ def everyday(cases: Iterable[T], count: float, of: str = "") -> list[T]:
     number = math.ceil(count * len(found)) if count < 1 else int(count)
     if Run.sweep or number >= len(found):
         return found
-    table = [features(case) for case in found]
+    table = [features(by(case)) for case in found]
     for text in [of, *(str(feature) for row in table for feature in row)]:
         if ROOT in text or ADDRESS.search(text):
-            raise ValueError(f"everyday: {text!r} is not the same in every checkout and process")
+            raise ValueError(f"everyday: {text!r} is not the same in every checkout and "
+                             "process; `by` says what to choose by")
     return [found[i] for i in sorted(_greedy(table, number, of))]
 
 

@@ -172,7 +172,7 @@ def test_scans_are_those_of_jax(expression):
     compare(expression, 1e-5)
 
 
-@pytest.mark.parametrize("expression", everyday(cases(SORTING), 7))
+@pytest.mark.parametrize("expression", everyday(cases(SORTING), 4))
 def test_sorting_and_counting_are_those_of_jax(expression):
     compare(expression)
 

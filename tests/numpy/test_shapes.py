@@ -175,7 +175,7 @@ def same(found, expected):
         np.testing.assert_allclose(np.asarray(f), np.asarray(e), rtol=1e-6)
 
 
-@pytest.mark.parametrize("name, args, kwargs", everyday(calls(), 24))
+@pytest.mark.parametrize("name, args, kwargs", everyday(calls(), 16))
 def test_as_jax(name, args, kwargs):
     same(getattr(snp, name)(*args, **kwargs), getattr(jnp, name)(*args, **kwargs))
 

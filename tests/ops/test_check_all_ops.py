@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shardwise._src.core.op import every_op
-from shardwise.testing import check_op
+from shardwise.testing import Sample, check_op
 from tests.helpers.everyday import everyday
 from tests.ops.samples import SAMPLES, UNSAMPLED
 from tests.ops.samples_more import MORE
@@ -23,7 +23,7 @@ def test_op(name: str):
             "tests/ops/samples.py why it cannot be checked alone", pytrace=False,
         )
     first, *others = [*SAMPLES[name], *MORE.get(name, [])]
-    check_op(OPS[name], [first, *everyday(others, 1 / 6, name)])
+    check_op(OPS[name], [first, *everyday(others, 1 / 6, name, Sample.describe)])
 
 
 def test_no_samples_of_ops_that_do_not_exist():

@@ -159,7 +159,9 @@ def span(names: list[str]) -> str:
 @pytest.mark.parametrize("names", groups(1, FIRST), ids=span)
 def test_gradients(names: list[str]):
     with sw.enable_x64(True):
-        found = faults([Outputs(n, s) for n in names for s in chosen(n, 1)])
+        samples = {n: chosen(n, 1)[::-1] for n in names}  # where an op has a complex one, that
+        pairs = [(n, s) for n in names for s in everyday(samples[n], 1, by=Sample.describe)]
+        found = faults([Outputs(*pair) for pair in pairs])
     assert not found, "\n".join(found)
 
 

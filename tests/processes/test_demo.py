@@ -84,6 +84,7 @@ def alone(tmp_path_factory):
     return losses(done.out), path
 
 
+@pytest.mark.sweep
 def test_one_process(alone):
     assert int(state(alone[1])["step"]) == 10
 

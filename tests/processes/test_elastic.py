@@ -19,6 +19,7 @@ import pytest
 from shardwise import checkpoints
 from tests.helpers.everyday import Run
 from tests.helpers.launching import Launch
+from tests.helpers.patience import until
 
 pytest.importorskip("tensorstore")
 pytestmark = pytest.mark.processes
@@ -109,12 +110,15 @@ def test_a_killed_worker(tmp_path):
 
 
 def killed(running, text, *ranks):
-    """Kills processes as soon as a text is said, at once for the launcher."""
+    """Kills processes after a text is written; to the launcher, all die at the same time."""
     running.said(text)
     processes = [psutil.Process(running.pid(rank)) for rank in ranks]
+    launcher = psutil.Process(running.process.pid)
     running.signal(signal.SIGSTOP)
+    until(lambda: launcher.status() == psutil.STATUS_STOPPED)
     for process in processes:
         process.kill()
+    until(lambda: all(process.status() == psutil.STATUS_ZOMBIE for process in processes))
     running.signal(signal.SIGCONT)
 
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from tests.helpers.everyday import everyday
 from tests.helpers.processes import run_processes
 
 CASTS = """
@@ -123,7 +122,8 @@ outside of jit: compile what comes before and after it.
 """
 
 
-@pytest.mark.parametrize(("count", "devices"), everyday([(2, 2), (4, 1), (1, 4), (3, 2)], 1))
+@pytest.mark.sweep
+@pytest.mark.parametrize(("count", "devices"), [(2, 2), (4, 1), (1, 4), (3, 2)])
 def test_casts(count, devices):
     results = run_processes(CASTS, count, devices=devices)
     assert len({r.out.count("Error: ") for r in results}) == 1

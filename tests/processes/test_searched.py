@@ -1,8 +1,11 @@
 """Random arrays under random shardings, moved and computed with, for the seeds of a range."""
 
+import pytest
+
 from tests.processes.running import agrees, cases
 
 
+@pytest.mark.sweep
 @cases("searched")
 def test_searched(count, part):
     agrees("searched", count, part)

@@ -5,6 +5,7 @@ a power; most give them to the bit.
 """
 
 import itertools
+from operator import itemgetter
 
 import jax
 import jax.numpy as jnp
@@ -239,6 +240,8 @@ def test_invalid_counts_are_nan():
 
 # -- distributions --
 
+NAMED = itemgetter(0, 1)
+
 FITS = [
     ("uniform", (), scipy.stats.uniform()),
     ("normal", (), scipy.stats.norm()),
@@ -265,7 +268,7 @@ FITS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "params", "wanted"), everyday(FITS, 3))
+@pytest.mark.parametrize(("name", "params", "wanted"), everyday(FITS, 3, by=NAMED))
 def test_values_and_distribution(name, params, wanted):
     got, theirs = both(name, *params, shape=(5000,), seed=3)
     np.testing.assert_allclose(got, theirs, rtol=8 * np.finfo(F32).eps)
@@ -288,7 +291,7 @@ APPROXIMATE = [  # of jax 0.12, which older ones have not
 ]
 
 
-@pytest.mark.parametrize(("name", "params", "shape", "wanted"), everyday(APPROXIMATE, 4))
+@pytest.mark.parametrize(("name", "params", "shape", "wanted"), everyday(APPROXIMATE, 4, by=NAMED))
 def test_approximate_numbers(name, params, shape, wanted):
     got = getattr(random, name)(random.key(3), *params, shape, method="approximate")
     np.testing.assert_allclose(got, np.asarray(wanted, got.dtype), rtol=3e-6)
@@ -335,7 +338,7 @@ COUNTS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "params", "wanted"), everyday(COUNTS, 1))
+@pytest.mark.parametrize(("name", "params", "wanted"), everyday(COUNTS, 1, by=NAMED))
 def test_discrete_distribution(name, params, wanted):
     size = 20000
     args = (size, *params) if name == "randint" else (*params, (size,))

@@ -117,6 +117,7 @@ def test_minima(method):
             np.testing.assert_allclose(found.hess_inv[1], exact, 0.2, 0.05)
 
 
+@pytest.mark.sweep
 def test_minimum_of_a_quadratic_form_and_its_arguments():
     x0 = np.ones(9, np.float32)
     for method in everyday(("bfgs", LIMITED), 1):

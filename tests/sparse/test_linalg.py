@@ -73,7 +73,8 @@ def test_mistakes():
         lobpcg_standard(lambda x: x[1:], np.ones((6, 1), np.float32))
 
 
-@pytest.mark.parametrize("kind", everyday(["array", "sparse", "function"], 1))
+@pytest.mark.sweep
+@pytest.mark.parametrize("kind", ["array", "sparse", "function"])
 def test_greatest_eigenvalues(kind):
     with sw.enable_x64(True):
         n, k = 30, 3
