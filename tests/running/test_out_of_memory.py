@@ -22,6 +22,14 @@ REMEDIES = (
 )
 
 
+@pytest.fixture(autouse=True, scope="module")
+def an_array_is_alive():
+    """The messages list arrays that are; there need not be others."""
+    held = sw.device_put(np.ones(3), ROWS.mesh.devices[0])
+    yield
+    del held
+
+
 def outer(x):
     return x[:, None] * x[None, :]
 
@@ -99,11 +107,13 @@ def test_what_is_alive_is_named_by_size():
 def test_failed_compilations_say_what_was_compiled(monkeypatch):
     from shardwise._src.running import plan
 
+    x = jnp.ones(4)
+
     def fails(*args):
         raise RuntimeFailure("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 64 bytes.")
 
     monkeypatch.setattr(plan, "loaded_for", fails)
-    assert text_of(sw.jit(lambda x: jnp.cos(x) * 3.5), jnp.ones(4)) == (
+    assert text_of(sw.jit(lambda x: jnp.cos(x) * 3.5), x) == (
         "RESOURCE_EXHAUSTED: <lambda> could not be compiled: out of memory. Its largest value is "
         "f32[4] (16 B), the result of [cos] at FILE (<lambda>). Its largest argument is x of type "
         "f32[4] (16 B). 64 B (64 bytes) could not be allocated on device 0 (cpu), and SIZE are "

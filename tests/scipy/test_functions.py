@@ -80,6 +80,7 @@ def test_complex_form_of_a_real_one():
     np.testing.assert_allclose(np.tril(t, -1), 0, atol=1e-12)
 
 
+@pytest.mark.sweep
 def test_other_ways():
     with sw.enable_x64(True):
         for method, b in (("schur", B), ("eigen", B), ("schur", 1j * B), ("eigen", 1j * B)):

@@ -63,6 +63,7 @@ def test_angles_about_axes(order):
             close(Rotation(s.as_quat()).as_euler(order), wanted, 1e-6)
 
 
+@pytest.mark.sweep
 def test_between_rotations():
     times = np.array([0, 1, 2.5, 3, 4, 6, 7])
     with sw.enable_x64(True):

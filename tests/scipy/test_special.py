@@ -143,6 +143,7 @@ def test_beta_beyond_its_domain():
             np.testing.assert_allclose(special.betaln(x, y), wanted, 1e-14)
 
 
+@pytest.mark.sweep
 def test_rising_factorials_and_choices():
     z = np.array([-3.0, -3.0, -3.5, 0.0, -1.5, 4.0, 0.5, 7.0, np.nan])
     m = np.array([2.0, 5.0, 2.0, 3.0, 4.0, 0.0, -2.0, 1.0, 1.0])
@@ -197,6 +198,7 @@ def test_confluent_beyond_the_plain_series(case):
     np.testing.assert_allclose(found, scipy.special.hyp1f1(*case), 1e-11)
 
 
+@pytest.mark.sweep
 def test_spherical_harmonics():
     n, m = np.array([[n, m] for n in range(8) for m in range(-n, n + 1)]).T
     theta, phi = np.linspace(0.1, 3, n.size), np.linspace(0, 6, n.size)

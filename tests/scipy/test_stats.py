@@ -83,6 +83,7 @@ def test_values(name: str, kind: str):
                                        err_msg=f"{shape} {place}")
 
 
+@pytest.mark.sweep
 def test_tails():
     """Where 1 - cdf, or a logarithm of it, would be inexact."""
     with sw.enable_x64(True):

@@ -279,6 +279,7 @@ def test_sampled_products_and_more():
     equal(sparse.bcoo_multiply_sparse(BCOO.fromdense(X[:1]), BCOO.fromdense(X)), X[:1] * X)
 
 
+@pytest.mark.sweep
 def test_what_is_made():
     for k, (n, m) in itertools.product((-3, -1, 0, 1, 4), ((3, 4), (4, 3))):
         equal(sparse.eye(n, m, k), np.eye(n, m, k))

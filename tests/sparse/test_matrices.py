@@ -36,6 +36,7 @@ def test_rows(layout):
     equal(wide, np.broadcast_to(x, (2, *x.shape)))
 
 
+@pytest.mark.sweep
 def test_products_and_derivatives_of_rows():
     m, v = BCSR.fromdense(X), np.float32([1, 2, 3, 4])
     equal(m @ v, X @ v)
