@@ -47,7 +47,7 @@ def test_pairs_of_features_come_first(everyday_run):
 
 @pytest.mark.parametrize("table, of", [
     ([object(), object()], ""), ([(1, 2), (1, object())], ""), ([1, 2], f"{ROOT}/tests/x.py 3"),
-])  # fmt: skip
+], ids=["address", "address in a tuple", "path"])  # fmt: skip
 def test_a_choice_by_an_address_or_a_path_is_rejected(everyday_run, table, of):
     with pytest.raises(ValueError, match="is not the same in every checkout and process"):
         everyday(table, 1, of)
