@@ -139,6 +139,33 @@ def test_a_block_that_takes_long_is_cancelled(handled):
         assert calls == [SIGUSR1, "cancel", SIGINT]
 
 
+def test_a_block_within_one_that_is_cancelled_holds_the_other_signals(handled):
+    """Such as an import in the loop that saves a checkpoint."""
+    calls, handler = [], lambda number, frame: calls.append(number)
+    handled(SIGUSR1, handler)
+    with uninterrupted(lambda: calls.append("cancel")):
+        with uninterrupted():
+            signal.raise_signal(SIGUSR1)
+            assert calls == []
+        assert calls == [SIGUSR1] and signal.getsignal(SIGUSR1) is handler
+        signal.raise_signal(SIGUSR1)
+        assert calls == [SIGUSR1] * 2
+    assert signal.getsignal(SIGUSR1) is handler
+
+
+def test_a_handler_that_raises_after_a_block_within_another(handled):
+    def fail(number, frame):
+        raise ValueError("of a handler")
+
+    handled(SIGUSR1, fail)
+    with uninterrupted(print):
+        with pytest.raises(ValueError, match="of a handler"), uninterrupted():
+            signal.raise_signal(SIGUSR1)
+        assert signal.getsignal(SIGUSR1) is fail
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(SIGINT)
+
+
 def test_blocks_of_other_threads_change_nothing():
     entered, leave = threading.Event(), threading.Event()
 

@@ -77,3 +77,15 @@ def test_an_executor_that_takes_no_calls():
     assert threads.submit(executor, max, 1, 2).result(0) == 2
     with pytest.raises(ZeroDivisionError):
         threads.submit(executor, divmod, 1, 0).result(0)
+
+
+def test_a_call_that_is_queued_though_no_thread_starts_is_made_once(no_starts):
+    """An executor queues a call before it starts a thread for it."""
+    go, calls = threading.Event(), []
+    with ThreadPoolExecutor(2) as executor:
+        first = executor.submit(go.wait, 60)
+        no_starts()
+        threads.submit(executor, calls.append, 1).result(0)
+        go.set()
+        assert first.result(60)
+    assert calls == [1]

@@ -1,7 +1,14 @@
 """Checkpoints that are written by exit handlers, where Python starts no threads any more."""
 
+import os
 import subprocess
 import sys
+
+import pytest
+
+pytest.importorskip("tensorstore")
+
+from shardwise import checkpoints
 
 PROGRAM = """
 import asyncio, atexit, sys, threading
@@ -41,3 +48,24 @@ def test_exit_handlers_save_and_restore(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     within = ["3"] * (sys.version_info[:2] != (3, 12))
     assert done.stdout.splitlines() == within + ["[0, 1, 2]"] * 2 + ["['n', 'w']"]
+
+
+LAST = """
+import atexit, sys
+import numpy as np
+from shardwise import checkpoints
+
+checkpoints.save(sys.argv[1] + "/first", {"n": 1})
+atexit.register(lambda: checkpoints.save_async(
+    sys.argv[1] + "/last", {str(i): np.full((256, 1024), i) for i in range(20)}
+))
+"""
+
+
+def test_an_exit_handler_that_does_not_wait(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", LAST, str(tmp_path)], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "")
+    assert checkpoints.restore(tmp_path / "last")["19"][0, 0] == 19
+    assert sorted(os.listdir(tmp_path)) == ["first", "last"]

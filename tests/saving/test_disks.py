@@ -1,9 +1,11 @@
 """Disks that are full, files that may not be long, folders that cannot be made: the checkpoint
 before stays whole, the error says what to do, and the next save is not hindered."""
 
+import asyncio
 import errno
 import os
 import resource
+import signal
 import subprocess
 import sys
 import textwrap
@@ -16,7 +18,7 @@ import numpy as np
 import pytest
 
 from shardwise import checkpoints
-from shardwise._src.saving import committing
+from shardwise._src.saving import chunks, committing, places
 from shardwise.checkpoints import CheckpointManager
 from tests.helpers import patience
 from tests.helpers.errors import fails
@@ -299,3 +301,111 @@ def test_a_folder_that_its_writer_renames_while_it_is_made(tmp_path, monkeypatch
     fails(OSError, f"save: {tmp_path}/u could not be written: its folder could not be made: [Errno "
           f"17] File exists: '{tmp_path}/.u.saving'. {ALLOWED}", checkpoints.save, tmp_path / "u", 1
     )  # fmt: skip
+
+
+def test_a_checkpoint_that_is_replaced_while_its_files_are_looked_at(tmp_path, monkeypatch):
+    at, read = tmp_path / "t", committing.read
+    checkpoints.save(at, {"old": 1.5 * np.ones(3)})
+
+    def read_early(what, there):
+        found = read(what, there)
+        monkeypatch.setattr(committing, "read", read)
+        checkpoints.save(at, {"new": np.ones(3)}, overwrite=True)
+        return found
+
+    monkeypatch.setattr(committing, "read", read_early)
+    checkpoints.save(at, {"ours": np.zeros(3)}, overwrite=True)
+    assert list(checkpoints.restore(at)) == ["ours"] and os.listdir(tmp_path) == ["t"]
+
+
+def test_a_folder_that_is_renamed_before_it_is_listed(tmp_path, monkeypatch):
+    listdir = os.listdir
+    (tmp_path / "t").mkdir()
+
+    def listdir_late(path):
+        monkeypatch.setattr(os, "listdir", listdir)
+        os.rename(tmp_path / "t", tmp_path / ".t.before")
+        return listdir(path)
+
+    monkeypatch.setattr(os, "listdir", listdir_late)
+    assert committing.Place.at("", tmp_path / "t").names() == []
+
+
+def test_what_was_there_before_and_cannot_be_removed(tmp_path, monkeypatch):
+    """As on NFS, where another process reads it. The next save removes it."""
+    at, remove = tmp_path / "t", committing.remove
+    checkpoints.save(at, {"n": 0})
+
+    def refuse(path):
+        if path.name == ".t.before" and path.exists():
+            raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
+        remove(path)
+
+    monkeypatch.setattr(committing, "remove", refuse)
+    checkpoints.save(at, {"n": 1}, overwrite=True)
+    monkeypatch.undo()
+    assert checkpoints.restore(at) == {"n": 1}
+    checkpoints.save(at, {"n": 2}, overwrite=True)
+    assert checkpoints.restore(at) == {"n": 2} and os.listdir(tmp_path) == ["t"]
+
+
+def test_two_remove_one_folder(tmp_path, monkeypatch):
+    (tmp_path / "a/b").mkdir(parents=True)
+    rmtree = places.shutil.rmtree
+
+    def late(path):
+        monkeypatch.setattr(places.shutil, "rmtree", rmtree)
+        rmtree(path)
+        raise FileNotFoundError(errno.ENOENT, "removed by another process")
+
+    monkeypatch.setattr(places.shutil, "rmtree", late)
+    places.remove(tmp_path / "a")
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_manager_leaves_what_another_process_writes_to_a_store(monkeypatch):
+    manager, put = CheckpointManager("memory://two-managers", wait=True), committing.Place.put
+
+    def put_late(place, name, data):
+        if name == committing.MANIFEST:
+            CheckpointManager("memory://two-managers")
+        put(place, name, data)
+
+    monkeypatch.setattr(committing.Place, "put", put_late)
+    manager.save(1, {"w": np.ones(3)})
+    assert (manager.restore(1)["w"] == 1).all()
+
+
+def test_ctrl_c_in_a_save_within_an_event_loop(tmp_path, monkeypatch):
+    """As in a notebook: the save has ended when the exception arrives, and the next one works."""
+    write = chunks.write_chunk
+    at, begun, go, active = tmp_path / "t", threading.Event(), threading.Event(), []
+
+    def write_late(path, chunk):
+        active.append(path)
+        begun.set()
+        assert go.wait(60)
+        try:
+            return write(path, chunk)
+        finally:
+            active.remove(path)
+
+    def interrupt():
+        assert begun.wait(60)
+        signal.raise_signal(signal.SIGINT)
+        go.set()
+
+    async def notebook():
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            checkpoints.save(at, {str(i): np.full(4, 1) for i in range(60)})
+        assert active == []
+        thread.join()
+        assert os.listdir(tmp_path) == []
+        checkpoints.save(at, {"n": 2})
+
+    monkeypatch.setattr(chunks, "write_chunk", write_late)
+    with asyncio.Runner() as runner:
+        runner.get_loop().run_until_complete(notebook())
+    assert checkpoints.restore(at) == {"n": 2}

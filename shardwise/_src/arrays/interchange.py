@@ -8,6 +8,7 @@ Arrow takes values on the host.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,24 @@ from shardwise._src.types.extended import ExtendedDType
 
 CPU = (1, 0)  # the host, as DLPack names it
 _KINDS = {"cpu": 1, "gpu": 2, "cuda": 2, "rocm": 10}
+
+
+class _NoBuffer(BufferError):
+    """Its message is written when it is read: NumPy tries the buffer of each array first.
+
+    check: raises the error with the message.
+    """
+
+    def __init__(self, check: Callable[[], None]):
+        super().__init__()
+        self._check = check
+
+    def __str__(self) -> str:
+        try:
+            self._check()
+        except Exception as error:
+            return str(error)
+        return ""
 
 
 class Interchange(Concrete):
@@ -115,6 +134,14 @@ class Interchange(Concrete):
           BufferError: for arrays over several devices, keys, and elements for which there is no
             format: bfloat16, float8 and those of less than a byte.
         """
+        if len(self._sig.devices) > 1 or getattr(self.dtype, "isbuiltin", 0) != 1:
+            raise _NoBuffer(self._check_buffer)
+        value = self._value()
+        if value.flags.c_contiguous:
+            return value.data
+        return np.ascontiguousarray(value).reshape(self.shape).data
+
+    def _check_buffer(self) -> None:
         self._check_one_device("has no single buffer")
         self._check_exportable("the buffer protocol")
         self._live()
@@ -123,7 +150,6 @@ class Interchange(Concrete):
                 f"the buffer protocol has no format for elements of {self.dtype}. Use "
                 f"`x.view('uint{8 * self.dtype.itemsize}')` for their bits, or `numpy.asarray(x)`."
             )
-        return np.ascontiguousarray(self._value()).reshape(self.shape).data
 
     def __arrow_array__(self, type: Any = None) -> Any:
         """The array as a `pyarrow.Array`; dimensions behind the first are lists of a fixed size.

@@ -67,7 +67,7 @@ class uninterrupted:
         handler of Ctrl-C waits in such a block, and others go on.
     """
 
-    __slots__ = ("_cancel", "_is_main")
+    __slots__ = ("_cancel", "_is_main", "_more")
 
     def __init__(self, cancel: Callable[[], object] | None = None) -> None:
         self._cancel = cancel
@@ -76,16 +76,25 @@ class uninterrupted:
         self._is_main = current_thread() is main_thread()
         if not self._is_main:
             return
-        if _state.depth:
-            _state.depth += 1
-        else:
+        self._more: list[int] = []  # signals that wait in this block, and go on around it
+        if not _state.depth:
             _hold(self._cancel)
+            return
+        _state.depth += 1
+        if self._cancel is None and _state.cancel is not None:
+            try:
+                _hold_handlers(self._more, is_all=True)
+            except BaseException:  # of a handler that did not wait yet
+                _state.depth -= 1
+                _release_some(self._more)
+                raise
 
     def __exit__(self, *_: object) -> None:
         if not self._is_main:
             return
         if _state.depth > 1:
             _state.depth -= 1
+            _release_some(self._more)
         else:
             _release()
 
@@ -93,14 +102,36 @@ class uninterrupted:
 def _hold(cancel: Callable[[], object] | None) -> None:
     try:
         _state.depth, _state.cancel = 1, cancel
-        for number in _NUMBERS:
-            handler = signal.getsignal(number)
-            waits = callable(handler) if cancel is None else handler is signal.default_int_handler
-            if waits and handler is not _note:
-                _state.handlers[number] = cast(Handler, handler)
-                signal.signal(number, _note)
+        _hold_handlers([], is_all=cancel is None)
     except BaseException:  # a handler that does not wait yet
         _release()
+        raise
+
+
+def _hold_handlers(held: list[int], is_all: bool) -> None:
+    """Has handlers wait: of all signals, or Python's own of Ctrl-C. Adds their signals to `held`.
+    """
+    for number in _NUMBERS:
+        handler = signal.getsignal(number)
+        waits = callable(handler) if is_all else handler is signal.default_int_handler
+        if waits and handler is not _note:
+            _state.handlers[number] = cast(Handler, handler)
+            held.append(number)
+            signal.signal(number, _note)
+
+
+def _release_some(numbers: list[int]) -> None:
+    """`_release` of some signals, in a block in which the others go on waiting."""
+    try:
+        while numbers:
+            number = numbers[-1]
+            if signal.getsignal(number) is _note:
+                signal.signal(number, _state.handlers[number])
+            handler = _state.handlers[numbers.pop()]
+            if number in _state.noted:
+                handler(number, _state.noted.pop(number))
+    except BaseException:  # of a handler
+        _release_some(numbers)
         raise
 
 

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from shardwise._src.distributed.put_values import Value
+from shardwise._src.distributed.put_values import Put
 
 RECENT = 40  # launches that a beat tells of: more than may be in flight
 
@@ -50,5 +50,4 @@ class Launches:
         # number, digest, name, turn among the launches of all sets
         self.recent: deque[tuple[int, str, str, int]] = deque(maxlen=RECENT)
         self.sent = 0
-        self.values = 0  # the checksum of values that this process put since the last launch
-        self.put: list[Value] = []  # these values
+        self.put = Put()  # by this process, since the last launch

@@ -3,7 +3,7 @@
 Their checksums go along with launches. Where these differ, the coordinator asks for more
 (`runtime.differing`): first for checksums of blocks, then for the elements of the first block that
 differs. For that, the last values are cached here, as far as their checksums count: of a large
-value, blocks all over it.
+value, blocks all over it. Of more values than fit, the first are cached.
 """
 
 from __future__ import annotations
@@ -21,38 +21,42 @@ from shardwise._src.types.dtypes import short_name
 WHOLE = 1 << 20  # bytes of a value up to which all count
 BLOCK, BLOCKS = 1 << 12, 256  # of a larger one, so many parts of so many bytes
 CACHED = 8 << 20  # bytes of values
+SUMS, COUNT = 1 << 16, 1 << 12  # checksums and values between two launches: a message has them
 
 
 class Value(NamedTuple):
-    """One that was put. blocks: those that count, and where they begin, in bytes."""
+    """One that was put.
+
+    sums: checksums of the blocks that count; blocks: these, and where they begin, in bytes, if
+    they are cached.
+    """
 
     site: Site | None
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    sums: np.ndarray
     blocks: list[tuple[int, bytes]]
 
     @property
     def nbytes(self) -> int:
         return sum([len(data) for _, data in self.blocks])
 
-    def checksum(self, before: int) -> int:
-        """Of this value and those before it; not 0."""
-        for _, data in self.blocks:
-            before = zlib.crc32(data, before)
-        return before or 1
-
     def about(self) -> list[Any]:
         """Where it was put, its type, and checksums of its blocks."""
         at = describe(self.site) if self.site else "?"
-        sums = [zlib.crc32(data) for _, data in self.blocks]
-        return [at, short_name(self.dtype), list(self.shape), sums]
+        return [at, short_name(self.dtype), list(self.shape), self.sums.tolist()]
 
     def elements(self, block: int) -> dict[str, Any]:
-        """Of a block: the number of its first element, and of each a text and the bytes."""
+        """Of a block: the index of its first element, and of each a text and the bytes."""
+        if not self.blocks:
+            return NOT_CACHED
         start, data = self.blocks[block]
         values = np.frombuffer(data, self.dtype)
         texts = [str(value) for value in values]
         return {"first": start // self.dtype.itemsize, "texts": texts, "bytes": data.hex()}
+
+
+NOT_CACHED: dict[str, Any] = {"first": 0, "texts": [], "bytes": ""}
 
 
 def value_of(array: np.ndarray, site: Site | None) -> Value:
@@ -62,28 +66,50 @@ def value_of(array: np.ndarray, site: Site | None) -> Value:
     else:
         starts = (np.linspace(0, data.size - BLOCK, BLOCKS) // BLOCK * BLOCK).astype(np.int64)
     blocks = [(int(start), data[start : start + BLOCK].tobytes()) for start in starts]
-    return Value(site, array.shape, array.dtype, blocks)
+    sums = np.asarray([zlib.crc32(data) for _, data in blocks], np.uint32)
+    return Value(site, array.shape, array.dtype, sums, blocks)
+
+
+class Put:
+    """The values that were put since the last launch.
+
+    checksum: of all of them; 0 if there are none.
+    """
+
+    def __init__(self) -> None:
+        self.checksum = 0
+        self.nbytes = 0
+        self.values: list[Value] = []
+        self._sums = 0
+
+    def add(self, value: Value) -> None:
+        self.checksum = zlib.crc32(value.sums.tobytes(), self.checksum) or 1
+        self._sums += len(value.sums)
+        if self._sums <= SUMS and len(self.values) < COUNT:
+            is_cached = self.nbytes + value.nbytes <= CACHED
+            self.values.append(value if is_cached else value._replace(blocks=[]))
+            self.nbytes += value.nbytes if is_cached else 0
 
 
 class Values:
     """The last values, by the set of processes and the number of the launch after them."""
 
     def __init__(self) -> None:
-        self._rows: deque[tuple[str, int, list[Value]]] = deque()
+        self._rows: deque[tuple[str, int, Put]] = deque()
         self._nbytes = 0
 
-    def add(self, key: str, number: int, values: list[Value]) -> None:
-        self._rows.append((key, number, values))
-        self._nbytes += sum([value.nbytes for value in values])
+    def add(self, key: str, number: int, put: Put) -> None:
+        self._rows.append((key, number, put))
+        self._nbytes += put.nbytes
         while self._nbytes > CACHED and len(self._rows) > 1:
             _, _, oldest = self._rows.popleft()
-            self._nbytes -= sum([value.nbytes for value in oldest])
+            self._nbytes -= oldest.nbytes
 
     def answer(self, key: str, number: int, place: Sequence[int] | None) -> dict[str, Any]:
         """What the coordinator asks: of all values, or of the elements at value and block."""
-        found = [values for at, n, values in tuple(self._rows) if (at, n) == (key, number)]
+        found = [put.values for at, n, put in tuple(self._rows) if (at, n) == (key, number)]
         values = found[-1] if found else []
         if place is None:
             return {"about": [value.about() for value in values]}
         value, block = place
-        return values[value].elements(block)
+        return values[value].elements(block) if values else NOT_CACHED

@@ -26,7 +26,7 @@ from shardwise._src.distributed.board import board
 from shardwise._src.distributed.channel import Channel
 from shardwise._src.distributed.differences import program_text, program_types
 from shardwise._src.distributed.known import Failure, Launches, Meeting, Wait
-from shardwise._src.distributed.put_values import Values, value_of
+from shardwise._src.distributed.put_values import Put, Values, value_of
 from shardwise._src.distributed.recorder import Recorder, record_of
 from shardwise._src.distributed.settling import answer
 from shardwise._src.distributed.speech import flush, say
@@ -107,10 +107,10 @@ class Watch:
             count = here.count = here.count + 1
             here.order = (here.order * 31 + number) & 0xFFFFFFFFFFFF
             turn = self._turn = self._turn + 1
-            if here.values:  # that processes put since the last launch
-                digest, here.values = f"{digest}:{here.values:x}", 0
+            if here.put.checksum:
+                digest = f"{digest}:{here.put.checksum:x}"
                 self._values.add(self._key(span), count, here.put)
-                here.put = []
+                here.put = Put()
             here.recent.append((count, digest, module.name, turn))
             if count % MARK == 0:
                 here.recent.append((-count, str(here.order), module.name, turn))
@@ -133,9 +133,7 @@ class Watch:
         if self.compare:
             with self._order:
                 here = self._set(span)
-                put = value_of(value, user_site(OWN_FRAMES))
-                here.values = put.checksum(here.values)
-                here.put.append(put)
+                here.put.add(value_of(value, user_site(OWN_FRAMES)))
 
     def _first_launch(self, span: tuple[int, ...], here: Launches, module: Any) -> int:
         """Compares a program with what the other processes launch; gives its number."""

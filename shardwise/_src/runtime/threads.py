@@ -12,6 +12,7 @@ that may last for ever needs a reserve.
 
 from __future__ import annotations
 
+import itertools
 import os
 import queue
 import threading
@@ -112,12 +113,18 @@ def result_of(work: Callable[[], Any], name: str) -> Any:
 
 def submit(executor: Executor, call: Callable[..., Any], *args: Any) -> Future[Any]:
     """Has an executor make a call. While Python ends, these take none: it is made here."""
+    made: Future[Any] = Future()
+    turns = itertools.count()
+
+    def once() -> None:
+        if next(turns) == 0 and made.set_running_or_notify_cancel():
+            _fill(made, lambda: call(*args))
+
     try:
-        return executor.submit(call, *args)
-    except RuntimeError:
-        made: Future[Any] = Future()
-        _fill(made, lambda: call(*args))
-        return made
+        executor.submit(once)
+    except RuntimeError:  # the executor may have queued it even so
+        once()
+    return made
 
 
 def _fill(future: Future[Any], work: Callable[[], Any]) -> None:

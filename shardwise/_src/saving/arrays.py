@@ -113,9 +113,8 @@ class _Interruptible:
             await self.work
 
 
-def _run_alone(task: Coroutine[Any, Any, None]) -> None:
-    work = _Interruptible(task)
-    with uninterrupted(work.cancel), asyncio.Runner(loop_factory=_Loop) as runner:
+def _run_alone(work: _Interruptible) -> None:
+    with asyncio.Runner(loop_factory=_Loop) as runner:
         runner.run(work.run())
 
 
@@ -128,12 +127,14 @@ def run(task: Coroutine[Any, Any, Any]) -> Any:
         # array takes all of it to the host.
         results.append(await task)
 
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        _run_alone(kept())
-        return results[0]
-    result_of(lambda: _run_alone(kept()), "loop")
+    work = _Interruptible(kept())
+    with uninterrupted(work.cancel):
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            _run_alone(work)
+        else:
+            result_of(lambda: _run_alone(work), "loop")
     return results[0]
 
 

@@ -139,9 +139,9 @@ async def write_part(
         name = _name(entry, number)
         try:
             found = await _write(place, name, entry, data)
-        except TimeoutError:
-            raise  # of a store, which the message names
         except (ValueError, OSError) as error:
+            if place.folder is None and isinstance(error, TimeoutError):
+                raise  # the message names the store
             what = f"save: tree{entry.path} could not be written: {_reason(error)}"
             raise not_saved(place, what, error) from None
         digests[name] = hexadecimal(found)
@@ -211,9 +211,9 @@ async def read_part(
             else:
                 name = _name(entry, number)
                 check_file(digests, name, await _read(place, name, entry, part, bits, alone))
-        except TimeoutError:
-            raise  # of a store, which the message names
         except (ValueError, OSError) as error:
+            if place.folder is None and isinstance(error, TimeoutError):
+                raise  # the message names the store
             raise damaged(what, place, entry, number, size, error) from None
         if not same:
             into[...] = converted(what, f"tree{entry.path}", data, out.dtype)

@@ -65,6 +65,8 @@ def _check_free(what: str, place: Place, overwrite: bool) -> None:
     if not overwrite:
         raise _is_there(what, place)
     others = _others(what, there)
+    if others and found(place).get(MANIFEST) != manifest:  # replaced meanwhile
+        return _check_free(what, place, overwrite)
     if others:
         raise CheckpointError(
             f"{what}: {place.text} has {_some(others)} besides the checkpoint, which would be "
@@ -163,7 +165,8 @@ class Writing:
             raise
         self._committed = True
         sync(target.parent)
-        remove(before)
+        with contextlib.suppress(OSError):  # the next save removes it
+            remove(before)
 
     def abandon(self) -> None:
         """Removes what has been written, and lets others write. What is committed stays."""
@@ -202,6 +205,8 @@ def _begin_folder(what: str, place: Place, overwrite: bool) -> Writing:
                 raise
             continue
         lock = locked(beside.folder)
+        if lock is None and not beside.folder.exists():
+            continue
         if lock is None:
             raise _second_writer(what, place.text, "")
         try:

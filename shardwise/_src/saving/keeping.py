@@ -256,8 +256,9 @@ class CheckpointManager:
         names = self._place.names()
         steps = {n.split("/")[0] for n in names if _NAME.match(n.split("/")[0])}
         for step in steps:
-            own = {f"{step}/{committing.CLAIM}", f"{step}/{METADATA}"} & {*names}
-            if own and f"{step}/{MANIFEST}" not in names:
+            if {f"{step}/{committing.CLAIM}", f"{step}/{MANIFEST}"}.isdisjoint(names) and (
+                f"{step}/{METADATA}" in names
+            ):
                 (self._place / step).remove()
 
 

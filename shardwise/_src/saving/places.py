@@ -15,6 +15,7 @@ import errno
 import os
 import re
 import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -129,7 +130,10 @@ class Place:
     def names(self) -> list[str]:
         """What is there: on the file system the names in the folder, elsewhere all names."""
         if self.folder is not None:
-            return sorted(os.listdir(self.folder)) if self.folder.is_dir() else []
+            try:
+                return sorted(os.listdir(self.folder))
+            except (FileNotFoundError, NotADirectoryError):
+                return []
         return sorted(name.decode() for name in self._result(self._opened().list()))
 
     def files(self) -> list[str]:
@@ -258,10 +262,10 @@ def set_aside(folder: Path) -> Path:
 
 def remove(path: Path) -> None:
     """Removes a file, or a folder with all in it, if it is there."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, ignore_errors=False)
-    else:
-        path.unlink(missing_ok=True)
+    while path.is_dir() and not path.is_symlink():
+        with suppress(FileNotFoundError):  # another process removes it, too
+            shutil.rmtree(path)
+    path.unlink(missing_ok=True)
 
 
 def sync(folder: str | Path) -> None:

@@ -169,6 +169,7 @@ class _Current:
 def _tell_of_the_last() -> None:
     """The last checkpoint of a program may be one that it did not wait for."""
     if _Current.saving is not None:
+        _Current.saving._thread.join()  # Python waits for no thread that an exit handler started
         _Current.saving.tell()
 
 
