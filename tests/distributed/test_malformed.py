@@ -7,10 +7,11 @@ import socket
 import pytest
 
 from shardwise._src.distributed.follower import Start, Stop, _order
-from shardwise._src.distributed.nodes import NONSENSE, Nodes, Said, joining
+from shardwise._src.distributed.nodes import Nodes, Said, joining
 from shardwise._src.distributed.reports import Report, Verdict
 from shardwise._src.distributed.workers import Plan
 from shardwise._src.runtime.coordinator import listening
+from shardwise._src.runtime.judge import MALFORMED
 from shardwise._src.runtime.processes import Coordinator
 from tests.helpers.launching import Launch
 from tests.helpers.malformed import malformed
@@ -109,7 +110,7 @@ def test_what_other_launchers_take_for_an_order(seed):
     for line in malformed(TO_OTHERS, seed, 400):
         try:
             order = _order(json.loads(line), plan)
-        except NONSENSE:
+        except MALFORMED:
             continue
         assert isinstance(order, Start | Stop | Verdict | str)
         if isinstance(order, Start):

@@ -16,7 +16,6 @@ import shardwise as sw
 from shardwise._src.explain.communication import (
     Collective,
     collectives,
-    format_bytes,
     mesh_axes,
     summarize,
     table,
@@ -334,13 +333,3 @@ def test_summary_table():
         "  total                    4           20.0 KiB",
     ]
     assert [row.axes for row in summarize([model, data])] == [None, None]
-
-
-def test_format_bytes():
-    assert [format_bytes(n) for n in (0, 1023, 1536, 3 << 20, 5 << 40)] == [
-        "0 B",
-        "1023 B",
-        "1.5 KiB",
-        "3.0 MiB",
-        "5.0 TiB",
-    ]

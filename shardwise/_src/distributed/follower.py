@@ -12,12 +12,13 @@ from shardwise._src.distributed.channel import Channel, Refused, connect
 from shardwise._src.distributed.cluster import at
 from shardwise._src.distributed.here import Here, tls_of_flags
 from shardwise._src.distributed.mirror import OPS, Mirror
-from shardwise._src.distributed.nodes import LONGEST, NONSENSE, Problem, joining
+from shardwise._src.distributed.nodes import LONGEST, Problem, joining
 from shardwise._src.distributed.output import say
 from shardwise._src.distributed.reports import Report, Verdict
 from shardwise._src.distributed.shares import Share, share_of, with_processes
 from shardwise._src.distributed.tls import tls_context
 from shardwise._src.distributed.workers import Plan
+from shardwise._src.runtime.judge import MALFORMED
 
 
 class Start(NamedTuple):
@@ -38,7 +39,7 @@ def _order(message: Any, plan: Plan) -> Start | Stop | Verdict | str:
     """What node 0 says is to be done; a text is why this launcher may not join.
 
     Raises:
-      NONSENSE: it is not a message of a launcher.
+      MALFORMED: it is not a message of a launcher.
     """
     op = message["op"]
     if op == "refused":
@@ -111,7 +112,7 @@ class Follower:
             return
         channel.keep_alive(self._plan.heartbeat)
         channel.send(joining(self._plan))
-        with suppress(*NONSENSE, OSError):  # it is no launcher; or this one has ended
+        with suppress(*MALFORMED, OSError):  # it is no launcher; or this one has ended
             while (messages := channel.read(60.0)) is not None:
                 for message in messages:
                     if message["op"] in OPS:
@@ -136,7 +137,7 @@ class Follower:
             raise Problem("the launcher of node 0 is gone: it ended, or its machine went down.")
         try:
             order = _order(message, self._plan)
-        except NONSENSE as error:
+        except MALFORMED as error:
             raise Problem(
                 "the launcher of node 0 sent what is not a message of one "
                 f"({type(error).__name__}: {error}): is another program at its address?"

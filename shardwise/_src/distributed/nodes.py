@@ -26,16 +26,13 @@ from shardwise._src.distributed.mirror import OPS
 from shardwise._src.distributed.output import say
 from shardwise._src.distributed.reports import Report
 from shardwise._src.distributed.workers import Plan
+from shardwise._src.runtime.judge import MALFORMED
 from shardwise._version import __version__
 
 JOIN_WITHIN = 10.0  # seconds that a connection may take to say who it is
 LEAVE_WITHIN = 2.0  # seconds
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between attempts to accept a connection
 LONGEST = 1 << 22  # bytes of a message: the last lines of a process are in it
-# What comes of messages that are none: of infinite numbers and deeply nested lists, too.
-NONSENSE = (
-    ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError,
-)
 
 
 class Problem(Exception):
@@ -124,7 +121,7 @@ class Nodes:
             return
         node = -1
         try:
-            with suppress(*NONSENSE, OSError):  # strangers send anything, and go at any time
+            with suppress(*MALFORMED, OSError):  # strangers send anything, and go at any time
                 channel.keep_alive(self._plan.heartbeat)
                 node = self._admit(channel)
                 while node >= 0 and (messages := channel.read(60.0)) is not None:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardwise._src.explain.axes import Axis, Groups, axes_of, over_text
 from shardwise._src.explain.hlo import ArrayShape, Instruction, Module, array_in, read, top_level
+from shardwise._src.messages.words import in_bytes
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -279,15 +280,6 @@ def summarize(found: Iterable[Collective], mesh: Any = None) -> list[Summary]:
     return sorted(rows, key=lambda row: (-row.bytes, row.kind, str(row.axes), row.group_size))
 
 
-def format_bytes(count: int) -> str:
-    """`1536` → `1.5 KiB`."""
-    size, units = float(count), ["B", "KiB", "MiB", "GiB", "TiB"]
-    while size >= 1024 and len(units) > 1:
-        size /= 1024
-        units.pop(0)
-    return f"{count} B" if units[0] == "B" else f"{size:.1f} {units[0]}"
-
-
 def table(summary: Sequence[Summary], title: str | None = None) -> Table:
     """A rich table of a summary: a row for each kind and set of axes, and their total."""
     from rich import box
@@ -301,11 +293,11 @@ def table(summary: Sequence[Summary], title: str | None = None) -> Table:
     out.add_column("over")
     count = sum(row.count for row in summary)
     out.add_column("count", justify="right", footer=f"{count}{mark}")
-    out.add_column("bytes per device", justify="right", footer=f"{format_bytes(total)}{mark}")
+    out.add_column("bytes per device", justify="right", footer=f"{in_bytes(total)}{mark}")
     for row in summary:
         over = over_text(row.axes, row.group_size, row.kind)
         mark = "" if row.runs_known else "+"  # at least: inside a loop of unknown length
-        out.add_row(row.kind, over, f"{row.count}{mark}", f"{format_bytes(row.bytes)}{mark}")
+        out.add_row(row.kind, over, f"{row.count}{mark}", f"{in_bytes(row.bytes)}{mark}")
     if not summary:
         out.add_row("none", "", "0", "0 B")
     return out

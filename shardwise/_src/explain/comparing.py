@@ -8,8 +8,8 @@ from typing import Any
 
 from shardwise._src.base.lazy import public
 from shardwise._src.explain.axes import Axis, over_text
-from shardwise._src.explain.communication import format_bytes
 from shardwise._src.explain.report import Communication, Report
+from shardwise._src.messages.words import in_bytes
 
 
 @public("shardwise.explain")
@@ -128,7 +128,7 @@ def _sign(c: Change) -> str:
 
 
 def _sizes(before: int, after: int) -> str:
-    return f"{format_bytes(before)} → {format_bytes(after)}{_ratio(before, after)}"
+    return f"{in_bytes(before)} → {in_bytes(after)}{_ratio(before, after)}"
 
 
 def _numbers(a: Report, b: Report) -> str:

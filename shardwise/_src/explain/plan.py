@@ -24,10 +24,9 @@ from shardwise._src.arrays.signature import Signature, signature, stored_type
 from shardwise._src.base.lazy import public
 from shardwise._src.core.infer import type_of
 from shardwise._src.explain.accounts import HOST, Accounts, Step, buffers, put
-from shardwise._src.explain.communication import format_bytes
 from shardwise._src.explain.machines import Machine, machine_of
 from shardwise._src.messages.trees import leaf_paths
-from shardwise._src.messages.words import counted
+from shardwise._src.messages.words import counted, in_bytes
 from shardwise._src.moving.regions import is_abstract, moved, places
 from shardwise._src.moving.targets import as_placement, check_fit, is_sharding_leaf
 from shardwise._src.ops.memory import Space
@@ -148,10 +147,10 @@ class Plan:
         note = "" if self.complete else f" ({_UNKNOWN})"
         return [
             *self._excess(),
-            ("moved", f"{format_bytes(self.bytes_moved)} that devices lack"),
-            ("sent", f"{format_bytes(self.bytes_sent)} between devices, or from the host"),
-            ("peak", f"{least}{format_bytes(self.peak_bytes)} on one device{note}"),
-            ("host", f"{format_bytes(self.host_bytes)} of this process's memory"),
+            ("moved", f"{in_bytes(self.bytes_moved)} that devices lack"),
+            ("sent", f"{in_bytes(self.bytes_sent)} between devices, or from the host"),
+            ("peak", f"{least}{in_bytes(self.peak_bytes)} on one device{note}"),
+            ("host", f"{in_bytes(self.host_bytes)} of this process's memory"),
             ("time", f"{_time(self.seconds)} on {self.machine}"),
         ]
 
@@ -162,8 +161,8 @@ class Plan:
         times = math.ceil(self.peak_bytes / self.memory_bytes)
         return [(
             "does not fit",
-            f"{format_bytes(self.peak_bytes)} on one device, and a device of {self.machine} has "
-            f"{format_bytes(self.memory_bytes)}. Shard over {times:,} times as many devices or "
+            f"{in_bytes(self.peak_bytes)} on one device, and a device of {self.machine} has "
+            f"{in_bytes(self.memory_bytes)}. Shard over {times:,} times as many devices or "
             "more, or use a smaller dtype",
         )]
 
@@ -176,7 +175,7 @@ class Plan:
         rest = _together(self.leaves)[SHOWN:]
         if not rest:
             return []
-        left = format_bytes(sum([leaf.bytes_moved * count for _, leaf, count in rest]))
+        left = in_bytes(sum([leaf.bytes_moved * count for _, leaf, count in rest]))
         number = sum([count for *_, count in rest])
         return [f"… and {counted(number, 'smaller array')}, {left} in all"]
 
@@ -205,7 +204,7 @@ def _together(leaves: Sequence[PlannedLeaf]) -> list[tuple[str, PlannedLeaf, int
 def _row(path: str, leaf: PlannedLeaf, count: int) -> tuple[str, ...]:
     return (
         f"{path} ({count:,} times)" if count > 1 else path, leaf.type,
-        format_bytes(leaf.bytes_moved * count), _time(leaf.seconds * count),
+        in_bytes(leaf.bytes_moved * count), _time(leaf.seconds * count),
         ", ".join(_kinds(leaf)) or "nothing",
     )
 
@@ -244,7 +243,7 @@ def _numbered(steps: Sequence[Step]) -> list[str]:
 
 
 def _step_text(step: Step) -> str:
-    sent = f" ({format_bytes(step.bytes_sent)} sent)" if step.bytes_sent else ""
+    sent = f" ({in_bytes(step.bytes_sent)} sent)" if step.bytes_sent else ""
     return f"{step.kind}: {step.text}{sent}"
 
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from shardwise._src.explain import report_words as words
-from shardwise._src.explain.communication import format_bytes
 from shardwise._src.explain.report_words import BufferRow, seconds_text, where
+from shardwise._src.messages.words import in_bytes
 from shardwise._src.types.pictures.html import CODE, STYLE
 from shardwise._src.types.pictures.svg import escape
 
@@ -56,7 +56,7 @@ def time_bars(report: Report) -> list[Bar]:
 
 def memory_bars(report: Report) -> list[Bar]:
     whole = report.memory.peak or 1
-    return [(n, format_bytes(b), 0.0, b / whole) for n, b in words.memory_rows(report)]
+    return [(n, in_bytes(b), 0.0, b / whole) for n, b in words.memory_rows(report)]
 
 
 def bars(rows: Sequence[Bar]) -> str:
@@ -91,7 +91,7 @@ def _communication(rows: Sequence[Communication], report: Report) -> str:
     for name, some in ((f"{len(others)} more", others), ("total", rows)):
         if some and (some is others or len(rows) > 1):
             sums = words.total(some)
-            size, seconds = format_bytes(sums.bytes), seconds_text(sums.seconds)
+            size, seconds = in_bytes(sums.bytes), seconds_text(sums.seconds)
             cells.append([name, "", sums.runs, size, seconds, ""])
     heads = ("collective", "over", "count", "bytes", "time", "where and why")
     return _table(heads, cells, "llrrrl") + "".join(map(_note, words.footnotes(rows)))
@@ -99,7 +99,7 @@ def _communication(rows: Sequence[Communication], report: Report) -> str:
 
 def _cells(row: Communication) -> list[str]:
     kind = f"{row.kind} {','.join(row.dtypes)}"
-    texts = (kind, words.over(row), words.count_text(row), format_bytes(row.bytes),
+    texts = (kind, words.over(row), words.count_text(row), in_bytes(row.bytes),
              seconds_text(row.seconds))  # fmt: skip
     return [f'<span style="white-space:nowrap">{_text(text)}</span>' for text in texts]
 
@@ -117,14 +117,14 @@ def _cause(row: Communication, source: str) -> str:
 def _buffers(rows: Sequence[BufferRow]) -> str:
     most = rows[0].bytes if rows else 1
     cells = [
-        [format_bytes(r.bytes), _text(r.kind) + (f" ×{r.times}" if r.times > 1 else ""),
+        [in_bytes(r.bytes), _text(r.kind) + (f" ×{r.times}" if r.times > 1 else ""),
          f'<div style="width:6em;padding-top:.4em">{bar(r.kind, 0, r.bytes / most)}</div>',
          f'<div style="{CODE}">{_text(where(r.line))}</div>',
          f'<div style="{CODE};min-width:16em">{_text(r.what)}</div>']
         for r in rows[:BUFFERS]
     ]  # fmt: skip
     if others := rows[BUFFERS:]:
-        size = format_bytes(sum([r.bytes for r in others]))
+        size = in_bytes(sum([r.bytes for r in others]))
         cells.append([size, f"{sum([r.times for r in others])} more", "", "", ""])
     heads = ("bytes", "kind", "", "line", "largest buffers")
     return _table(heads, cells, "rllll") if cells else ""

@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardwise._src.explain import report_words as words
-from shardwise._src.explain.communication import format_bytes
 from shardwise._src.explain.report_html import COLORS, Bar, memory_bars, time_bars
 from shardwise._src.explain.report_style import SCRIPT, STYLE
 from shardwise._src.explain.report_words import seconds_text, where
-from shardwise._src.messages.words import counted
+from shardwise._src.messages.words import counted, in_bytes
 from shardwise._src.types.pictures.svg import escape
 from shardwise._version import __version__
 
@@ -132,7 +131,7 @@ def _communication(report: Report, marks: _Marks) -> str:
     for row in rows[:ROWS]:
         cells = [
             _cell(f"{row.kind} {','.join(row.dtypes)}"), _cell(words.over(row)),
-            _number(words.count_text(row), row.count), _number(format_bytes(row.bytes), row.bytes),
+            _number(words.count_text(row), row.count), _number(in_bytes(row.bytes), row.bytes),
             _number(seconds_text(row.seconds), row.seconds),
             f'<td class="all" data-v="{escape(row.line)}">{_cause(row, report.lines, marks)}</td>',
         ]  # fmt: skip
@@ -147,7 +146,7 @@ def _communication(report: Report, marks: _Marks) -> str:
 
 
 def _sums(name: str, sums: words.Total) -> str:
-    return (_cell(name) + _cell("") + _number(sums.runs, 0) + _number(format_bytes(sums.bytes), 0)
+    return (_cell(name) + _cell("") + _number(sums.runs, 0) + _number(in_bytes(sums.bytes), 0)
             + _number(seconds_text(sums.seconds), 0) + '<td class="all"></td>')  # fmt: skip
 
 
@@ -178,12 +177,12 @@ def _buffers(report: Report, marks: _Marks) -> str:
         kind = r.kind + (f" ×{r.times:,}" if r.times > 1 else "")
         what = f'<div class="code">{_place(r.line, marks)} {_text(r.what)}</div>'
         body.append(
-            f"<tr{marks.of(r.line)}>{_number(format_bytes(r.bytes), r.bytes)}{_cell(kind)}"
+            f"<tr{marks.of(r.line)}>{_number(in_bytes(r.bytes), r.bytes)}{_cell(kind)}"
             f"<td>{_track(r.kind, 0, r.bytes / most)}</td>"
             f'<td class="all" data-v="{escape(r.line or r.what)}">{what}</td></tr>'
         )
     if others := rows[ROWS:]:
-        size = format_bytes(sum([r.bytes for r in others]))
+        size = in_bytes(sum([r.bytes for r in others]))
         name = f"{sum([r.times for r in others]):,} more"
         body.append(f"<tr data-rest=1>{_number(size, 0)}{_cell(name)}<td></td><td></td></tr>")
     heads = (("bytes", "n"), ("kind", ""), ("", ""), ("line and value", "all"))

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardwise._src.explain import report_words as words
-from shardwise._src.explain.communication import format_bytes
 from shardwise._src.explain.report_words import seconds_text, where
+from shardwise._src.messages.words import in_bytes
 
 if TYPE_CHECKING:
     from shardwise._src.explain.report import Communication, Report
@@ -89,7 +89,7 @@ def _communication(report: Report, width: int) -> Iterator[_Line]:
     for name, some in ((f"{len(others)} more", others), ("total", rows)):
         if some and (some is others or len(rows) > 1):
             sums = words.total(some)
-            size, seconds = format_bytes(sums.bytes), seconds_text(sums.seconds)
+            size, seconds = in_bytes(sums.bytes), seconds_text(sums.seconds)
             cells.append((name, "", sums.runs, size, seconds, ""))
     beside = _width_of(cells) <= width
     if not beside:
@@ -112,7 +112,7 @@ def _communication(report: Report, width: int) -> Iterator[_Line]:
 def _cells(row: Communication) -> tuple[str, ...]:
     kind = f"{row.kind} {','.join(row.dtypes)}"
     line = words.tail(where(row.line), LINE)
-    return (kind, words.over(row), words.count_text(row), format_bytes(row.bytes),
+    return (kind, words.over(row), words.count_text(row), in_bytes(row.bytes),
             seconds_text(row.seconds), line)  # fmt: skip
 
 
@@ -145,7 +145,7 @@ def _explained(
 def _memory(report: Report, width: int) -> Iterator[_Line]:
     yield from _folded(words.memory_head(report), width, style="bold")
     peak = report.memory.peak
-    rows = [(n, format_bytes(b), _bar(0, b, peak, width)) for n, b in words.memory_rows(report)]
+    rows = [(n, in_bytes(b), _bar(0, b, peak, width)) for n, b in words.memory_rows(report)]
     yield from _grid(rows, "<><", width, styles=("", "", "cyan"))
     if report.memory.donated:
         yield from _folded(words.DONATED, width, GAP, "dim")
@@ -158,12 +158,12 @@ def _buffers(report: Report, width: int) -> Iterator[_Line]:
     yield _Line((("largest buffers of a device", "bold"),))
     shown, others = rows[:BUFFERS], rows[BUFFERS:]
     cells = [
-        (format_bytes(r.bytes), r.kind + (f" ×{r.times}" if r.times > 1 else ""),
+        (in_bytes(r.bytes), r.kind + (f" ×{r.times}" if r.times > 1 else ""),
          words.tail(where(r.line), LINE) or "-", r.what)
         for r in shown
     ]  # fmt: skip
     if others:
-        size = format_bytes(sum([r.bytes for r in others]))
+        size = in_bytes(sum([r.bytes for r in others]))
         cells.append((size, f"{sum([r.times for r in others])} more", "", ""))
     yield from _grid(cells, "><<<", width, styles=("bold", "", "cyan", ""))
 

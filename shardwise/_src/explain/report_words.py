@@ -8,8 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from shardwise._src.explain.axes import SubAxis, over_text
-from shardwise._src.explain.communication import format_bytes
-from shardwise._src.messages.words import counted, joined, listed
+from shardwise._src.messages.words import counted, in_bytes, joined, listed
 
 if TYPE_CHECKING:
     from shardwise._src.explain.report import Communication, Report
@@ -149,7 +148,7 @@ def communication_head(report: Report) -> str:
         return "communication: none"
     sums = total(rows)
     noun = "collective" if sums.runs == "1" else "collectives"
-    return f"communication: {sums.runs} {noun}, {format_bytes(sums.bytes)} per device"
+    return f"communication: {sums.runs} {noun}, {in_bytes(sums.bytes)} per device"
 
 
 def memory_rows(report: Report) -> list[tuple[str, int]]:
@@ -161,9 +160,9 @@ def memory_rows(report: Report) -> list[tuple[str, int]]:
 def memory_head(report: Report) -> str:
     """`memory of a device: 40.8 KiB at its peak, under 0.1 % of 2.0 GiB`"""
     peak, whole = report.memory.peak, report.machine.memory_bytes
-    share = f"{share_text(peak, whole)} of {format_bytes(whole)}"
+    share = f"{share_text(peak, whole)} of {in_bytes(whole)}"
     excess = ": MORE THAN IT HAS" if peak > whole else ""
-    return f"memory of a device: {format_bytes(peak)} at its peak, {share}{excess}"
+    return f"memory of a device: {in_bytes(peak)} at its peak, {share}{excess}"
 
 
 DONATED = "donated: arguments that results take over; they count once"
@@ -184,7 +183,7 @@ def computation_rows(report: Report) -> list[tuple[str, str]]:
     flops = sorted(c.flops.items(), key=lambda item: -item[1])
     rows = [(f"products of {dtype}", amount_text(n, "flop")) for dtype, n in flops]
     rows.append(("other arithmetic", amount_text(c.elementwise, "flop")))
-    return [*rows, ("memory read and written", format_bytes(c.bytes))]
+    return [*rows, ("memory read and written", in_bytes(c.bytes))]
 
 
 def computation_notes(report: Report) -> list[str]:

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 from shardwise._src.api.compilations import compilations
 from shardwise._src.api.stages import Lowered
 from shardwise._src.explain import report_words as words
-from shardwise._src.explain.communication import format_bytes
 from shardwise._src.explain.explaining import report_of
 from shardwise._src.explain.report import Report
+from shardwise._src.messages.words import in_bytes
 
 
 class Found(NamedTuple):
@@ -76,8 +76,8 @@ def overview(made: Sequence[Report]) -> str:
     for report in made:
         sums = words.total(report.communication)
         rows.append((
-            report.name, f"{report.devices:,}", sums.runs, format_bytes(sums.bytes),
-            format_bytes(report.memory.peak), words.seconds_text(report.seconds.total),
+            report.name, f"{report.devices:,}", sums.runs, in_bytes(sums.bytes),
+            in_bytes(report.memory.peak), words.seconds_text(report.seconds.total),
             report.seconds.dominant if report.seconds.total else "-",
         ))  # fmt: skip
     sizes = [max(map(len, column)) for column in zip(*rows, strict=True)]

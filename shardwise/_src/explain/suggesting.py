@@ -22,12 +22,12 @@ from shardwise._src.api.shapes import ShapeDtypeStruct
 from shardwise._src.api.stages import Lowered, Wrapped
 from shardwise._src.base.lazy import public
 from shardwise._src.core.infer import type_of
-from shardwise._src.explain.communication import format_bytes
 from shardwise._src.explain.described import described_mesh
 from shardwise._src.explain.explaining import TIMEOUT, estimate_of, report_of
 from shardwise._src.explain.machines import Machine, machine_of
 from shardwise._src.explain.report import Report
 from shardwise._src.messages.trees import path_text
+from shardwise._src.messages.words import in_bytes
 from shardwise._src.runtime.pytree import flatten_with_path
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.mesh import AbstractMesh, Mesh
@@ -73,8 +73,8 @@ class Suggestion:
         rows = [f"  {spec!r:24} {group}" for group, spec in self.specs.items() if len(spec)]
         whole = sum([not len(spec) for spec in self.specs.values()])
         return "\n".join([
-            f"{seconds.total:.3g} s, mostly {seconds.dominant}; {format_bytes(memory.peak)} and "
-            f"{format_bytes(self.report.bytes())} communicated per device",
+            f"{seconds.total:.3g} s, mostly {seconds.dominant}; {in_bytes(memory.peak)} and "
+            f"{in_bytes(self.report.bytes())} communicated per device",
             *rows, *[f"  P() for {whole} other group{'s' * (whole > 1)}"] * (whole > 0),
         ])  # fmt: skip
 

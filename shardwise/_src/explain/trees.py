@@ -26,9 +26,8 @@ from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import padded_type, stored_type
 from shardwise._src.base.lazy import public
 from shardwise._src.core.infer import type_of
-from shardwise._src.explain.communication import format_bytes
 from shardwise._src.messages.trees import leaf_paths
-from shardwise._src.messages.words import counted
+from shardwise._src.messages.words import counted, in_bytes
 from shardwise._src.moving.regions import is_abstract
 from shardwise._src.refs.refs import is_ref
 from shardwise._src.runtime.pytree import flatten
@@ -158,13 +157,13 @@ class TreeTable:
         arrays = sum([row.bytes is not None for row in self.rows])
         return (
             counted(arrays, "array"), "", "", "", f"{self.elements:,}",
-            format_bytes(self.bytes), format_bytes(self.bytes_per_device),
+            in_bytes(self.bytes), in_bytes(self.bytes_per_device),
         )
 
     def _notes(self) -> Iterator[str]:
         if len(self.dtypes) > 1:
             yield "; ".join([
-                f"{name}: {counted(n, 'array')}, {format_bytes(size)}"
+                f"{name}: {counted(n, 'array')}, {in_bytes(size)}"
                 for name, (n, _, size) in self.dtypes.items()
             ])
         for mesh in self.meshes:
@@ -331,7 +330,7 @@ def _cells(row: TreeRow) -> tuple[str, ...]:
     elements, size, each = numbers
     return (
         path, shape, row.dtype, place, "" if elements is None else f"{elements:,}",
-        "" if size is None else format_bytes(size), "" if each is None else format_bytes(each),
+        "" if size is None else in_bytes(size), "" if each is None else in_bytes(each),
     )
 
 

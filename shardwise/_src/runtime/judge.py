@@ -24,6 +24,10 @@ MISSED = (
     " All processes must do this: look for an `if` on process_index() around it, for an early end, "
     "or for data of another length."
 )
+# What malformed messages raise where they are read; also infinite numbers and deeply nested lists.
+MALFORMED = (
+    ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError,
+)
 GATHERING = 2.0  # seconds to wait for the stacks of all processes, and for why connections broke
 
 

@@ -20,7 +20,7 @@ from contextlib import suppress
 
 from shardwise._src.runtime.arrival import ALONE, Arrival
 from shardwise._src.runtime.certificates import is_of
-from shardwise._src.runtime.judge import ENDED, Meeting, Peer, ranks_of
+from shardwise._src.runtime.judge import ENDED, MALFORMED, Meeting, Peer, ranks_of
 from shardwise._src.runtime.leaves import Leaves
 
 TYPE_CHECKING = False
@@ -42,11 +42,6 @@ OPS = (  # what processes send
     "join", "beat", "era", "broken", "meet", "withdraw", "census", "leave", "settled", "stacks",
     "values",
 )
-# What comes of messages that are none: of infinite numbers and deeply nested lists, too.
-NONSENSE = (
-    ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError,
-)
-
 
 @functools.lru_cache(256)
 def _members(text: str, count: int) -> frozenset[int]:
@@ -186,7 +181,7 @@ class Switchboard(Arrival):
             return
         except OSError:
             self._closed(peer)
-        except NONSENSE:
+        except MALFORMED:
             self._closed(peer, "it sent what is not a message of a process")
 
     def _receive(self, peer: Peer) -> None:
