@@ -55,6 +55,17 @@ def test_iteration_runs_a_program_for_many_rows_and_leaves_the_host_out(place, m
     assert [float(r[0]) for r in rows] == list(range(200))
 
 
+@pytest.mark.parametrize("place", ["one", "sharded"])
+def test_bytes_are_those_of_all_elements(place):
+    """Python 3.11 would take the elements for bytes."""
+    for dtype in ("int32", "float32", "bfloat16", "bool"):
+        sharding = NamedSharding(sw.make_mesh((8,), ("x",)), P("x")) if place == "sharded" else None
+        x = sw.device_put(np.arange(8).astype(snp.dtype(dtype)), sharding)
+        assert bytes(x) == np.asarray(x).tobytes(), dtype
+    with pytest.raises(TypeError, match=r"^an array of keys, key<fry>\[\], cannot become bytes"):
+        bytes(sw.random.key(0))
+
+
 def test_without_dimensions_there_is_nothing_to_iterate():
     for x in (snp.asarray(1), sw.random.key(0), sw.device_put(np.float32(1), PLACES["replicated"])):
         with pytest.raises(TypeError) as caught:

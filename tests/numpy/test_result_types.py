@@ -268,3 +268,11 @@ def test_of_one_dtype(expression: str) -> None:
 @pytest.mark.parametrize("expression", everyday(cases(TWO), 3))
 def test_of_two_dtypes(expression: str) -> None:
     compare(expression, everyday(PAIRS, 12, expression))
+
+
+def test_more_elements_than_numpy_could_address():
+    a, b = [sw.ShapeDtypeStruct(s, np.float32) for s in ((1 << 32, 1), (1, 1 << 32))]
+    for f in (snp.add, lambda x, y: snp.where(x > y, x, y), lambda x, y: x - y):
+        assert sw.eval_shape(f, a, b).shape == (1 << 32, 1 << 32)
+    with pytest.raises(ValueError, match="do not broadcast together"):
+        sw.eval_shape(snp.add, a, sw.ShapeDtypeStruct((3, 1 << 32), np.float32))

@@ -96,6 +96,18 @@ def test_a_full_disk(small_disk, what):
     assert checkpoints.restore(at) == {"n": 3}
 
 
+def test_a_full_disk_and_safetensors(small_disk):
+    """Memory that is mapped to a file without room would end the process."""
+    at = small_disk / "t.safetensors"
+    checkpoints.save_safetensors(at, {"w": np.ones(3)})
+    fails(OSError, f"save_safetensors: {at} could not be written: its file could not be made: "
+          f"[Errno 28] No space left on device. {ANOTHER}", checkpoints.save_safetensors, at,
+          {"w": np.ones(1 << 18)})  # fmt: skip
+    assert (checkpoints.load_safetensors(at)["w"] == 1).all()
+    assert not (small_disk / ".t.safetensors.saving").exists()
+    at.unlink()
+
+
 def test_files_may_not_be_long(tmp_path):
     """The signal of the system (SIGXFSZ) ends nothing."""
     at = tmp_path / "t"

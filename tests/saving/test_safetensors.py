@@ -202,6 +202,9 @@ def test_mistakes(tmp_path):
     says(ValueError, "save_safetensors: two arrays would have the name 'a.b': names are steps in "
          "the tree, joined by dots. Rename one of them.",
          save_safetensors, path, {"a": {"b": np.ones(1)}, "a.b": np.ones(1)})  # fmt: skip
+    says(ValueError, "save_safetensors: an array would have the name '__metadata__', under which "
+         "the format has its metadata. Rename the array.",
+         save_safetensors, path, {"__metadata__": np.ones(1)})  # fmt: skip
     says(TypeError, "save_safetensors: metadata must be texts by name; got {'a': 1} of type dict.",
          save_safetensors, path, np.ones(1), metadata={"a": 1})  # fmt: skip
 

@@ -141,6 +141,10 @@ class Interchange(Concrete):
             return value.data
         return np.ascontiguousarray(value).reshape(self.shape).data
 
+    def __bytes__(self) -> bytes:
+        """The bytes of all elements, in row-major order."""
+        return self._numbers("bytes").tobytes()
+
     def _check_buffer(self) -> None:
         self._check_one_device("has no single buffer")
         self._check_exportable("the buffer protocol")

@@ -10,6 +10,7 @@ little-endian, in row-major order. It has no checksums, and names instead of tre
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import math
@@ -31,7 +32,7 @@ from shardwise._src.ops.placement import placed_over
 from shardwise._src.saving.chunks import Bounds, converted, on_devices
 from shardwise._src.saving.manager import WAIT, step_together
 from shardwise._src.saving.manifest import LARGEST, MOST_DIMS, canonicalize_name
-from shardwise._src.saving.places import MANIFEST, Place, sync
+from shardwise._src.saving.places import MANIFEST, Place, explained, sync
 from shardwise._src.saving.sources import Source, sources
 from shardwise._src.saving.structure import ends_of, take_apart
 
@@ -41,6 +42,7 @@ _DTYPES = {
     "F32": "float32", "F64": "float64", "C64": "complex64", "F8_E5M2": "float8_e5m2",
     "F8_E4M3": "float8_e4m3fn", "F8_E8M0": "float8_e8m0fnu",
 }  # fmt: skip
+_METADATA = "__metadata__"
 _CODES = {name: code for code, name in _DTYPES.items()}
 _LONGEST = 100_000_000  # bytes of a header
 _numbers = itertools.count()  # of saves, in the order of all processes
@@ -93,10 +95,8 @@ def save_safetensors(
 
     def prepare() -> None:
         if process_index() == 0:
-            beside.parent.mkdir(parents=True, exist_ok=True)
-            with open(beside, "wb") as file:
-                file.write(head)
-                file.truncate(len(head) + sum([s.entry.nbytes for s in own]))
+            with explained(what, Place.at(what, target), "its file could not be made"):
+                _make(beside, head, sum([s.entry.nbytes for s in own]))
 
     def finish() -> None:
         if process_index() == 0:
@@ -108,12 +108,43 @@ def save_safetensors(
         step_together(f"shardwise/safetensors/{number}/{i}", step, WAIT)
 
 
+def _make(path: Path, head: bytes, size: int) -> None:
+    """Makes the file, with room for so many bytes of arrays.
+
+    Without room, the process would end where it writes to the mapped file.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with open(path, "wb") as file:
+            file.write(head)
+            file.flush()
+            _allocate(file.fileno(), len(head), size)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def _allocate(file: int, start: int, size: int) -> None:
+    os.truncate(file, start + size)
+    if size and hasattr(os, "posix_fallocate"):  # not on macOS
+        try:
+            os.posix_fallocate(file, start, size)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):  # not on that file system
+                raise
+
+
 def _check_sources(what: str, names: Sequence[str], own: Sequence[Source]) -> None:
     twice = sorted({n for n in names if names.count(n) > 1}) if len({*names}) < len(names) else []
     if twice:
         raise ValueError(
             f"{what}: two arrays would have the name {twice[0]!r}: names are steps in the tree, "
             "joined by dots. Rename one of them."
+        )
+    if _METADATA in names:
+        raise ValueError(
+            f"{what}: an array would have the name {_METADATA!r}, under which the format has its "
+            "metadata. Rename the array."
         )
     for source in own:
         entry = source.entry
@@ -134,7 +165,7 @@ def _header(
     if metadata is not None:
         if not all(isinstance(x, str) for row in metadata.items() for x in row):
             raise TypeError(f"{what}: metadata must be texts by name; got {shown(metadata)}.")
-        about["__metadata__"] = dict(metadata)
+        about[_METADATA] = dict(metadata)
     sizes = [canonicalize_name(s.entry.dtype).itemsize for s in own]
     at, starts = 0, [0] * len(own)
     for i in sorted(range(len(own)), key=lambda i: (-sizes[i], names[i])):
@@ -271,7 +302,7 @@ def _read_header(what: str, path: Path) -> tuple[dict[str, _Tensor], dict[str, s
         text = file.read(length)
     try:
         about = json.loads(text, object_pairs_hook=_once)
-        meta = about.pop("__metadata__", {})
+        meta = about.pop(_METADATA, {})
         _check_metadata(meta)
         tensors = {str(name): _tensor(row, 8 + length) for name, row in about.items()}
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:

@@ -42,6 +42,8 @@ def broadcast_shapes(*shapes: Sequence[Any]) -> tuple[Any, ...]:
     """
     try:
         return np.broadcast_shapes(*map(tuple, shapes))
+    except ValueError:
+        pass  # maybe only because NumPy has no arrays of so many elements
     except TypeError:
         if not any(isinstance(n, Symbolic) for shape in shapes for n in shape):
             raise
