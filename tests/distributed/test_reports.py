@@ -9,6 +9,7 @@ from tests.helpers.launching import launch
 BEGIN = "Traceback (most recent call last):"
 FRAMES = [BEGIN, '  File "f.py", line 1, in <module>', "    g()"]
 LATER = "During handling of the above exception, another exception occurred:"
+NOTICED = b"shardwise: process 3 (host a, pid 4) is lost: its connection closed: it was killed\n"
 LONG = ["ValueError: one", "  two", "", "three"]
 
 
@@ -40,6 +41,16 @@ def test_the_message_is_brief_where_the_process_has_written_it():
     assert end.shown(range(2, 4)).splitlines()[-1] == "[2]   (3 more lines of it are above)"
     assert end.shown(range(2)).splitlines()[-1] == "[2] three"
     assert Verdict.from_dict(end.to_dict()) == end
+
+
+@pytest.mark.parametrize(("status", "words", "found"), [
+    (-9, [], (False, True)), (-9, [NOTICED], (True, True)), (-15, [], (False, True)),
+    (-15, [NOTICED], (True, False)), (-11, [], (False, False)), (75, [NOTICED], (True, False)),
+    (1, [], (False, False)),
+])  # fmt: skip
+def test_a_process_is_lost_if_it_is_killed_also_after_it_noticed_another_one(status, words, found):
+    end = report(1, "process 1", status, words)
+    assert (end.second, end.lost) == found
 
 
 def test_a_text_in_a_line():

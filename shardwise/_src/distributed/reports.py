@@ -30,7 +30,7 @@ class Report:
     rank:   -1 for a launcher that is gone. status: what the launcher ends with because of it.
     named:  the processes that it says are lost, or why it cannot go on.
     second: whether it failed because of another one, or at least after it.
-    lost:   whether it was killed from outside, and did not crash by itself.
+    lost:   whether it was killed from outside, and did not crash by itself, or end after another.
     tail:   the last lines of its errors.
     """
 
@@ -67,9 +67,10 @@ def report(rank: int, about: str, returncode: int, errors: Sequence[bytes]) -> R
     second = bool(named) or returncode == EXIT_STATUS
     second = second or any(_FAILURE in line for line in lines[-3:])
     status = returncode if returncode >= 0 else 128 - returncode
+    is_killed = -returncode == signal.SIGKILL  # maybe after it noticed that another one is lost
     return Report(
         rank, about, ending(returncode), status, second, tuple(sorted(named)),
-        tuple(last_words(lines)), not second and _is_from_outside(returncode),
+        tuple(last_words(lines)), _is_from_outside(returncode) and (not second or is_killed),
     )
 
 
