@@ -8,6 +8,7 @@ together, `is_even` says where that is the shape itself.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, lru_cache
 from types import MappingProxyType
@@ -343,7 +344,11 @@ class Sharding:
     def _cached_is_held_here(self) -> Callable[[Shape], bool]:
         def is_held_here(shape: Shape) -> bool:
             indices, _ = self.distinct(shape)
-            return len(indices) == self.replica_ids(shape).count(0)
+            sizes = [
+                math.prod([len(range(*s.indices(n))) for s, n in zip(index, shape, strict=True)])
+                for index in indices
+            ]
+            return sum(sizes) == math.prod(shape)
 
         return lru_cache(SHAPES_REMEMBERED)(is_held_here)
 
