@@ -245,7 +245,7 @@ def locked(folder: Path, surely: bool = False) -> int | None:
 def _locked_when_done(place: Place) -> int | None:
     """Takes hold of the checkpoint at a place, once its writer has removed the one before it.
 
-    Gives None where there is none, or the file system has no locks.
+    Gives None if no checkpoint is there.
     """
     assert place.folder is not None
     end = time.monotonic() + REMOVING

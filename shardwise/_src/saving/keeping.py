@@ -242,7 +242,10 @@ class CheckpointManager:
         return None if said == "None" else int(said)
 
     def _clean(self) -> None:
-        """Removes what writers that are dead have left."""
+        """Removes what dead writers have left.
+
+        In stores without locks a writer with a claim may be alive: what it wrote stays.
+        """
         folder = self._place.folder
         if folder is not None:
             if folder.is_file():
