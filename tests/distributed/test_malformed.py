@@ -32,7 +32,8 @@ BEAT = {"op": "beat", "line": "f:1", "waiting": "", "kind": "launch", "since": 0
         "sets": {"0,1": [1, [[1, "digest", "step", 1]]]}}
 MEETING = {"set": "0,1", "k": 0, "doing": "f"}
 TO_COORDINATOR = [
-    BEAT, {"op": "meet", "value": "v", "after": 0, "payload": "", "about": "", **MEETING},
+    BEAT, {"op": "meet", "value": "v", "after": 0, "payload": "", "about": "", "patient": False,
+           **MEETING},
     {"op": "withdraw", "set": "0,1", "k": 0}, {"op": "census", **MEETING, "set": "alive 0,1"},
     {"op": "leave", "how": "finished", "text": "", "line": "", "limit": 1.0},
     {"op": "settled", "number": 1}, {"op": "stacks", "number": 1, "text": ""},

@@ -18,7 +18,9 @@ from tests.helpers.errors import message
 from tests.helpers.patience import seconds
 
 X = np.arange(3, dtype=np.float32)
-REPLICATED = sw.NamedSharding(sw.sharding.Mesh(np.array(sw.devices()[:2]), ("i",)), sw.P())
+MESH = sw.sharding.Mesh(np.array(sw.devices()[:2]), ("i",))
+REPLICATED = sw.NamedSharding(MESH, sw.P())
+PARTED = sw.NamedSharding(MESH, sw.P("i"))
 
 
 def is_refused(work: Callable[[], Any], what: str) -> bool:
@@ -107,6 +109,38 @@ def test_copies_between_devices():
     with sw.transfer_guard_device_to_device("disallow"):
         moved = sw.device_put(held, other)
     assert moved.devices() == {other}
+
+
+def test_arrays_that_go_over_the_host_are_copied_between_devices():
+    """Whatever way the copy takes: the flags say from where to where."""
+    held = snp.arange(8.0) + 1
+    spread = sw.device_put(snp.arange(8.0), PARTED)
+    add = sw.jit(lambda a, b: a + b)
+    moves = {
+        "jit": lambda: add(held, spread), "op": lambda: held + spread,
+        "in_shardings": lambda: sw.jit(lambda a: a, in_shardings=PARTED)(held),
+        "device_put": lambda: sw.device_put(held, PARTED),
+    }
+    for name, move in moves.items():
+        wanted = np.asarray(move())
+        for flag in (sw.transfer_guard_host_to_device, sw.transfer_guard_device_to_host):
+            with flag("disallow_explicit"):
+                assert np.array_equal(move(), wanted)
+        with sw.transfer_guard_device_to_device("disallow_explicit"):
+            assert is_refused(move, "device-to-device"), name
+        with sw.transfer_guard_device_to_device("disallow"):
+            if name == "device_put":
+                move()
+            else:
+                assert is_refused(move, "device-to-device"), name
+    with sw.transfer_guard_device_to_device("disallow"):
+        assert message(sw.errors.JaxRuntimeError, add, held, spread) == (
+            "INVALID_ARGUMENT: Disallowed device-to-device transfer: a of <lambda>, of type "
+            f"f32[8], was to go from device 0 to {REPLICATED}, and the "
+            "flag transfer_guard_device_to_device is 'disallow'. Use `shardwise.device_put(x, "
+            "sharding)`, which is explicit, or allow it: `with "
+            'shardwise.transfer_guard_device_to_device("allow"):`.'
+        )
 
 
 def test_a_guard_is_of_one_thread_or_of_all():

@@ -143,3 +143,21 @@ def test_what_is_not_removed_is_not_locked(tmp_path, monkeypatch):
             checkpoints.save(at, 1)
     checkpoints.save(at, 2)
     assert checkpoints.restore(at) == 2 and os.listdir(tmp_path) == ["t"]
+
+
+def test_a_writer_whose_claim_was_removed_does_not_commit(tmp_path):
+    """Who was thought dead, and was not, changes nothing at the place of the writer after it."""
+    at = place_of(tmp_path, "store")
+    place = Place.at("", at)
+    first = committing.begin("save", place, False)
+    place.remove()  # as the error for the second writer says, where the first one is dead
+    second = committing.begin("save", place, False)
+    with pytest.raises(CheckpointError) as raised:
+        first.commit(b"of the first")
+    assert str(raised.value).splitlines()[0] == (
+        f"save: another writer is writing to {at}. Wait until it is done, or name another folder."
+    )
+    first.abandon()
+    second.commit(b"of the second")
+    assert place.get("checkpoint.json") == b"of the second"
+    assert place.get("checkpoint.writer") is None

@@ -210,6 +210,28 @@ class Watch:
             self._refuse_failed(here.ranks)
         return meeting.payloads
 
+    def gather(
+        self, name: str, payload: str, timeout: float, span: Sequence[int] | None = None
+    ) -> list[str]:
+        """Waits until all processes of a set have come to a name, which is used once; gives what
+        they came with, in the order of the ranks.
+
+        Any thread may, in any order with launches and meetings.
+
+        Raises:
+          ProcessFailureError: one will not come.
+          TimeoutError: some are not here within `timeout` seconds; it names them.
+        """
+        ranks = tuple(range(self.count)) if span is None else tuple(sorted(span))
+        refuse = functools.partial(self._refuse_failed, frozenset(ranks))
+        refuse()
+        key = f"{','.join(map(str, ranks))}#{name}{self._era}"
+        message = {"op": "meet", "value": "", "after": 0, "payload": payload, "about": ""}
+        meeting = self._come(key, 0, message, name, refuse, timeout)
+        if meeting.withdrawn:
+            raise TimeoutError(meeting.withdrawn)
+        return meeting.payloads or [""] * len(ranks)
+
     def census(self, span: Sequence[int], doing: str) -> list[int]:
         """Waits until all processes of a set that are alive are here, and gives these."""
         ranks = tuple(sorted(span))
@@ -231,8 +253,11 @@ class Watch:
     ) -> Meeting:
         """Waits in a meeting. refuse: raises when there is nobody to wait for any more."""
         meeting = self._meetings[key, number] = Meeting()
-        doing = f"{doing} at {user_line(threading.get_ident())}"
-        self._channel.send({**message, "set": key, "k": number, "doing": doing})
+        line = user_line(threading.get_ident())  # "" in a thread of the library
+        doing += f" at {line}" if line else ""
+        patient = timeout is not None
+        about = {"set": key, "k": number, "doing": doing, "patient": patient}
+        self._channel.send({**message, **about})
         before, begin = self._begin_wait("meet", doing)
         end = None if timeout is None else time.monotonic() + timeout
         try:

@@ -16,7 +16,7 @@ from shardwise._src.arrays.interchange import NARROW, is_narrow
 from shardwise._src.arrays.signature import Signature, padding_value, signature
 from shardwise._src.lowering.storage import stated_kind
 from shardwise._src.moving.regions import holders, regions
-from shardwise._src.runtime import buffers, host, memory
+from shardwise._src.runtime import buffers, guards, host, memory
 from shardwise._src.types.array_type import array_type
 from shardwise._src.types.sharding import SingleDeviceSharding
 from shardwise._src.types.tiling import Index
@@ -48,6 +48,13 @@ def by_host(x: Array, target: Any) -> Array:
 
     This process must hold all that its devices get. `x` keeps nothing on the host.
     """
+    if guards.used:
+        with guards.between_devices():
+            return _by_host(x, target)
+    return _by_host(x, target)
+
+
+def _by_host(x: Array, target: Any) -> Array:
     sig = signature(x.aval, target, True)
     if x._host is not None or is_narrow(x) or _is_small(x):
         return from_host(sig, x._fetch() if x._host is None else x._host)

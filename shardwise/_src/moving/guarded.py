@@ -35,6 +35,8 @@ def disallowed(
     """
     found = _DISALLOWED.search(str(error))
     direction = found[1] if found else ""
+    if source is not None and target is not None:
+        direction = "device-to-device"  # also where it went over the host
     flag = f"transfer_guard_{direction.replace('-', '_')}"
     value = FLAGS[flag].value
     explicit = guards.is_explicit("get" if direction.endswith("host") else "put")

@@ -84,6 +84,20 @@ def explicitly(what: str) -> Generator[None]:
         setattr(state, name, before)
 
 
+@contextmanager
+def between_devices() -> Generator[None]:
+    """Copies inside a `with` block count as those between devices, though they go over the host."""
+    state = _guards.thread_local_state()
+    before = state.host_to_device, state.device_to_host
+    level = state.device_to_device
+    state.host_to_device = _guards.global_state().device_to_device if level is None else level
+    state.device_to_host = _guards.TransferGuardLevel.ALLOW
+    try:
+        yield
+    finally:
+        state.host_to_device, state.device_to_host = before
+
+
 def is_explicit(what: str) -> bool:
     return getattr(_guards.thread_local_state(), f"explicit_device_{what}")
 

@@ -73,6 +73,7 @@ class Meeting:
         self.payloads: dict[int, str] = {}
         self.about: dict[int, str] = {}  # of programs: their types
         self.after: dict[int, int] = {}  # how many launches
+        self.patient = False  # whether those that wait end that by themselves
         self.begin = time.monotonic()
 
 
@@ -285,7 +286,9 @@ class Judge:
             ]
             waited = now - meeting.begin
             doing = next(iter(meeting.doing.values()))
-            self._mind_wait(list(meeting.values), missing, waited, doing, meeting)
+            self._mind_wait(
+                list(meeting.values), missing, waited, doing, meeting, meeting.patient
+            )
 
     def _mind_launches(self, key: str) -> None:
         """Looks for processes that wait for what others have not launched."""
@@ -368,7 +371,8 @@ class Judge:
         return "; ".join(shown + ([f"and {len(ranks) - 16} more"] if len(ranks) > 16 else []))
 
     def _mind_wait(
-        self, waiters: list[int], missing: list[int], waited: float, doing: str, what: Any
+        self, waiters: list[int], missing: list[int], waited: float, doing: str, what: Any,
+        patient: bool = False,
     ) -> None:
         if not missing:
             return
@@ -377,7 +381,8 @@ class Judge:
             where = self._places(missing)
             head = f"{doing} has waited for {waited:.0f} s; not here: {where}."
             self._gather({*waiters}, missing, head)
-        if waited > self.asked["deadline"] and (what, "late") not in self.told:
+        late = waited > self.asked["deadline"] and not patient
+        if late and (what, "late") not in self.told:
             self.told.add((what, "late"))
             names = ", ".join(self.peers[r].name for r in missing[:16])
             at = self.peers[missing[0]].at() if len(missing) == 1 else ""

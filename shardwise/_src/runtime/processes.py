@@ -103,6 +103,12 @@ class Gate(Protocol):
         """Waits until all processes of a set are here, with the same value; gives the payloads."""
         ...
 
+    def gather(
+        self, name: str, payload: str, timeout: float, span: Sequence[int] | None = None
+    ) -> list[str]:
+        """Waits until all processes of a set have come to a name; gives what they came with."""
+        ...
+
     def explain(self, error: BaseException) -> BaseException:
         """What a failure of the runtime was about: a process that is gone, or the error itself."""
         ...
@@ -197,22 +203,13 @@ def exchanged(
     """What all processes, or some, say under a name, which is used once, in the order of their
     ranks.
 
-    It goes by way of XLA's service, from any thread, in any order with launches and meetings.
+    From any thread, in any order with launches and meetings.
 
     Raises:
-      TimeoutError: some do not come within some seconds.
+      ProcessFailureError: one will not come, as it has failed or ended.
+      TimeoutError: some do not come within some seconds; it names them.
     """
-    if _State.link is None:
-        return [text]
-    client, index = _State.link.client, _State.link.index
-    client.key_value_set(f"{name}/{index:06}", text)
-    try:
-        client.wait_at_barrier(name, int(1000 * seconds), span)
-    except RuntimeFailure as error:
-        if "DEADLINE_EXCEEDED" not in str(error):
-            raise
-        raise TimeoutError(str(error)) from None
-    return [said for _, said in sorted(client.key_value_dir_get(f"{name}/"))]
+    return [text] if _State.gate is None else _State.gate.gather(name, text, seconds, span)
 
 
 def span_of(devices: Sequence[Any]) -> tuple[int, ...] | None:

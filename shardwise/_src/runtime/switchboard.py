@@ -329,6 +329,7 @@ class Switchboard(Arrival):
         meeting.payloads[peer.rank] = payload
         meeting.about[peer.rank] = about
         meeting.after[peer.rank] = after
+        meeting.patient |= bool(message["patient"])
         first = next(iter(meeting.values))
         if meeting.values[first] != value:
             self._differ_in(key, meeting, (first, peer.rank))

@@ -42,7 +42,7 @@ def in_agreement(
     """
     if span is None:
         return read(found())
-    name = f"shardwise/restore/{','.join(map(str, span))}/{next(_numbers[span])}"
+    name = f"checkpoint restore {next(_numbers[span])}"
     checkpoint = _agreed(what, name, found, span)
     out: list[Any] = []
     step_together(

@@ -125,17 +125,29 @@ class Writing:
     """A checkpoint that is being written.
 
     place: where its files go meanwhile.
+    lock: of a folder.
+    claim: the generation of the claim in a store without folders.
     """
 
-    def __init__(self, final: Place, place: Place, lock: int | None):
+    def __init__(
+        self, what: str, final: Place, place: Place, lock: int | None = None, claim: bytes = b""
+    ):
         self.place = place
+        self._what = what
         self._final = final
         self._lock = lock
+        self._claim = claim
         self._committed = False
-        self._claimed = place.folder is None
 
     def commit(self, manifest: bytes) -> None:
-        """Makes it the checkpoint at the place, all of it at once."""
+        """Makes it the checkpoint at the place, all of it at once.
+
+        Raises:
+          CheckpointError: somebody has removed the claim of this writer, and another may write.
+        """
+        if self._claim and not self._holds_claim():
+            self._claim = b""
+            raise _second_writer(self._what, self._final.text, "")
         self.place.put(MANIFEST, manifest)
         if self.place.folder is None or self._final.folder is None:
             self._committed = True
@@ -143,7 +155,7 @@ class Writing:
             return
         for folder, _, _ in os.walk(self.place.folder):
             sync(folder)
-        lock = _locked_when_done(self._final)
+        lock = _locked_when_done(self._what, self._final)
         try:
             self._replace(self.place.folder, self._final.folder)
         finally:
@@ -171,7 +183,8 @@ class Writing:
     def abandon(self) -> None:
         """Removes what has been written, and lets others write. What is committed stays."""
         if self.place.folder is None:
-            self._unclaim() if self._committed else self.place.remove()
+            if self._claim:  # else what is there may be another writer's
+                self._unclaim() if self._committed else self.place.remove()
             return
         try:
             if self._lock is not None and not self._committed:
@@ -181,9 +194,14 @@ class Writing:
             self._lock = None
 
     def _unclaim(self) -> None:
-        if self._claimed:  # else the claim that is there may be another writer's
+        if self._claim:
             _release(self.place)
-            self._claimed = False
+            self._claim = b""
+
+    def _holds_claim(self) -> bool:
+        claim = self.place._result(self.place._opened().read(CLAIM))
+        generation: bytes = claim.stamp.generation
+        return generation == self._claim
 
 
 def meanwhile(place: Place) -> Place:
@@ -216,7 +234,7 @@ def _begin_folder(what: str, place: Place, overwrite: bool) -> Writing:
                 if not overwrite and found(place).get(MANIFEST) is not None:
                     remove(beside.folder)
                     raise _is_there(what, place)  # another writer was done just now
-                return Writing(place, beside, lock)
+                return Writing(what, place, beside, lock)
         except BaseException:
             _unlock(lock)
             raise
@@ -242,7 +260,7 @@ def locked(folder: Path, surely: bool = False) -> int | None:
     return lock
 
 
-def _locked_when_done(place: Place) -> int | None:
+def _locked_when_done(what: str, place: Place) -> int | None:
     """Takes hold of the checkpoint at a place, once its writer has removed the one before it.
 
     Gives None if no checkpoint is there.
@@ -255,7 +273,7 @@ def _locked_when_done(place: Place) -> int | None:
             return lock
         _unlock(lock)
         if time.monotonic() > end:
-            raise _second_writer("save", place.text, "")
+            raise _second_writer(what, place.text, "")
         time.sleep(0.01)
     return None
 
@@ -294,7 +312,7 @@ def _begin_keys(what: str, place: Place, overwrite: bool) -> Writing:
     except BaseException:
         _release(place)
         raise
-    return Writing(place, place, None)
+    return Writing(what, place, place, claim=done.generation)
 
 
 def _release(place: Place) -> None:

@@ -105,7 +105,7 @@ def nonblocking_save(
 
     Arrays must not be deleted or donated, nor NumPy arrays changed, until it is done.
     """
-    name = f"shardwise/save/{next(_numbers)}"
+    name = f"pytree save {next(_numbers)}"
     leaves, tree = flatten(data)
     types = [ShapeDtypeStruct(x.shape, x.dtype) if _is_array(x) else x for x in leaves]
     future = submit(_threads, _save, name, data, directory, overwrite, ts_specs)

@@ -232,7 +232,7 @@ class CheckpointManager:
 
     def _agreed_latest(self) -> int | None:
         """The newest step as process 0 sees it, in all processes."""
-        name = f"shardwise/latest-step/{next(_numbers)}"
+        name = f"checkpoint latest {next(_numbers)}"
         latest, problem = None, None
         try:
             latest = self.latest()

@@ -82,7 +82,7 @@ class AsyncManager:
         self._futures = futures
 
     def _start_async_commit(self, on_commit_callback: Callable[[], None] | None) -> None:
-        name = f"shardwise/checkpoint/{next(_numbers)}"
+        name = f"checkpoint commit {next(_numbers)}"
         args = name, self._futures, on_commit_callback
         work = partial(self._commit, *args)
         self._thread = threads.start(work, "commit", daemon=False)
@@ -152,11 +152,13 @@ def together(
     problem. doing: what it could not do then."""
     said = "" if problem is None else f"{type(problem).__name__}: {problem}"
     try:
-        all_said = processes.exchanged(name, f"{said}\n{text}", seconds, span)
+        given = f"{said}\n{text}" if said or text else ""
+        all_said = processes.exchanged(name, given, seconds, span)
     except TimeoutError as error:
         raise BarrierTimeoutError(
-            f"Not all processes have come to {name} within {seconds:g} s: look whether one has "
-            f"failed, or give more time (timeout_secs). {error}"
+            f"Not all processes have come to {name} within {seconds:g} s. {error} All must call "
+            "it: look for an `if` on process_index() around it, or give one that is slow more time "
+            "(timeout_secs of GlobalAsyncCheckpointManager)."
         ) from problem
     if problem is not None:
         raise problem

@@ -105,7 +105,7 @@ def save_safetensors(
 
     steps = [prepare, lambda: _write(beside, own, starts), finish]
     for i, step in enumerate(steps):
-        step_together(f"shardwise/safetensors/{number}/{i}", step, WAIT)
+        step_together(f"{what} {number}/{i}", step, WAIT)
 
 
 def _make(path: Path, head: bytes, size: int) -> None:

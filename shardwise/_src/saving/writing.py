@@ -151,7 +151,7 @@ class Saving:
         if error is not None:
             warn(
                 f"The checkpoint {self._path} could not be written, which nobody has asked: "
-                f"{error}. Call wait() on what save_async gives, or on the manager.",
+                f"{str(error).removesuffix('.')}. Call wait() on what save_async gives, or on the manager.",
                 RuntimeWarning,
             )
 
@@ -248,7 +248,7 @@ def _write(job: Job, written: Callable[[int], None]) -> None:
                 )
             job.then()
 
-    name = f"shardwise/save-tree/{job.number}"
+    name = f"checkpoint save {job.number}"
     try:
         _check_same(name, job)
         step_together(f"{name}/begin", prepare, WAIT)

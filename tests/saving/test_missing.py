@@ -1,0 +1,115 @@
+"""Checkpoint calls that not all processes come to: each wait ends with an error that says who."""
+
+import re
+
+import pytest
+
+from tests.helpers.everyday import everyday
+from tests.helpers.processes import run_processes
+
+pytest.importorskip("tensorstore")
+pytestmark = pytest.mark.processes
+
+HEAD = """
+import sys
+import numpy as np
+import shardwise as sw
+from shardwise import checkpoints
+from shardwise.experimental import multihost_utils
+from shardwise.sharding import NamedSharding, PartitionSpec as P
+from shardwise.experimental.array_serialization import serialization as s
+
+folder = sys.argv[1]
+x = sw.device_put(np.arange(6.0), NamedSharding(sw.make_mesh((2,), ("x",)), P("x")))
+alone = sw.process_index() == 0
+"""
+CALLS = {
+    "checkpoint save 0/same": 'checkpoints.save(folder + "/a", {"x": x})',
+    "checkpoint save 0/same, later": 'checkpoints.save_async(folder + "/a", {"x": x}).wait()',
+    "checkpoint restore 0/found": (
+        'checkpoints.restore(folder + "/none", {"x": x.sharding})'
+    ),
+    "save_safetensors 0/0": 'checkpoints.save_safetensors(folder + "/a.safetensors", {"x": x})',
+    "checkpoint commit 0/written": (
+        'm = s.GlobalAsyncCheckpointManager()\n'
+        '    m.serialize_with_paths([x], [folder + "/a"], on_commit_callback=print)\n'
+        '    m.wait_until_finished()'
+    ),
+}
+
+
+def normal(text):
+    text = re.sub(r"\(host [^,]+, pid \d+\)", "(HERE)", text)
+    return re.sub(r"/\S+/program", "program", re.sub(r"\d+ s(?=[;. ])", "N s", text))
+
+
+def raised(errors):
+    """The last error of a traceback."""
+    found = [line for line in errors.splitlines() if line.startswith("shardwise.errors.")]
+    return normal(found[-1])
+
+
+def line_of(source, text):
+    return next(i for i, line in enumerate(source.splitlines(), 1) if text in line)
+
+
+@pytest.mark.parametrize("name", everyday([*CALLS], 1))
+def test_a_process_that_has_ended_comes_to_no_checkpoint(tmp_path, name):
+    source = HEAD + f"if alone:\n    {CALLS[name]}\n"
+    first, second = run_processes(source, 2, devices=1, args=[str(tmp_path)], expect=None)
+    assert (first.status, second.status) == (1, 0), first.err + second.err
+    doing = name.partition(",")[0]
+    at = f" at program.py:{line_of(source, CALLS[name][:20])} (<module>)"
+    at = "" if "later" in name or "commit" in name else at
+    assert raised(first.err) == (
+        "shardwise.errors.ProcessFailureError: process 1 (HERE) has ended, and never came to "
+        f"{doing}{at}. Its last known line: program.py:{line_of(source, 'x = ')} (<module>). All "
+        "processes must do this: look for an `if` on process_index() around it, for an early end, "
+        "or for data of another length."
+    )
+
+
+def test_a_process_that_is_elsewhere_is_named(tmp_path):
+    source = HEAD + f"if alone:\n    {CALLS['checkpoint save 0/same']}\n" + (
+        'multihost_utils.sync_global_devices("after")\n'
+    )
+    first, second = run_processes(
+        source, 2, devices=1, args=[str(tmp_path)], expect=None, patience=1, deadline=3
+    )
+    assert (first.status, second.status) == (75, 1), first.err + second.err
+    save, sync = (f"program.py:{line_of(source, word)} (<module>)" for word in (".save(", "sync"))
+    said = normal(first.err)
+    assert (
+        f"checkpoint save 0/same at {save} has waited for N s; not here: process 1 (HERE) is at "
+        f"{sync}." in said
+    ), said
+    assert raised(second.err) == (
+        "shardwise.errors.ProcessFailureError: process 0 (HERE) did not come to "
+        f"sync_global_devices('after') at {sync} within N s (`wait_timeout_secs`). Its last known "
+        f"line: {save}."
+    )
+
+
+def test_who_comes_too_late_is_named_and_the_program_goes_on(tmp_path):
+    """Who waits for a checkpoint waits for as long as it says, whatever the time of other waits."""
+    source = HEAD + """
+if alone:
+    manager = s.GlobalAsyncCheckpointManager(timeout_secs=2)
+    manager.serialize_with_paths([x], [folder + "/a"], on_commit_callback=print)
+    try:
+        manager.wait_until_finished()
+    except s.BarrierTimeoutError as error:
+        print(error)
+multihost_utils.sync_global_devices("after")
+print("both")
+"""
+    first, second = run_processes(source, 2, devices=1, args=[str(tmp_path)])
+    message, both = first.out.splitlines()
+    assert (both, second.out) == ("both", "both\n")
+    sync = f"program.py:{line_of(source, 'multihost_utils.sync')} (<module>)"
+    assert normal(message) == (
+        "Not all processes have come to checkpoint commit 0/written within N s. process 1 (HERE) "
+        f"did not come. Its last known line: {sync}. All must call it: look for an `if` on "
+        "process_index() around it, or give one that is slow more time (timeout_secs of "
+        "GlobalAsyncCheckpointManager)."
+    )
