@@ -119,3 +119,25 @@ def test_failed_compilations_say_what_was_compiled(monkeypatch):
         "f32[4] (16 B). 64 B (64 bytes) could not be allocated on device 0 (cpu), and SIZE are "
         f"free. ALIVE. {REMEDIES}"
     )
+
+
+@pytest.mark.parametrize(
+    "shape, short", [((1 << 40, 1 << 40), "f32[1099511627776,1099511627776]"),
+                     ((1 << 61,), "f32[2305843009213693952]"),
+                     ((0, 1 << 63), "f32[0,9223372036854775808]")],
+)  # fmt: skip
+def test_arrays_whose_bytes_xla_cannot_count(shape, short):
+    """XLA would end the process."""
+    text = (
+        f"A value of type {short} is too large: an array has at most 2**63 - 1 bytes, on all of "
+        "its devices together. Check its shape."
+    )
+
+    def f(x):
+        return jnp.sum(jnp.broadcast_to(x, shape))
+
+    assert message(ValueError, sw.jit(f), np.float32(1)) == text
+    given = sw.ShapeDtypeStruct(shape, "float32")
+    assert message(ValueError, sw.jit(jnp.sum).lower, given) == text
+    assert message(ValueError, sw.plan, given, sw.devices()[0]) == f"plan: x: {text}"
+    assert sw.eval_shape(f, np.float32(1)) == sw.ShapeDtypeStruct((), "float32")

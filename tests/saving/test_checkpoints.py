@@ -277,6 +277,10 @@ def test_what_cannot_be_saved(tmp_path):
          "knows, such as gs://bucket/folder, s3://bucket/folder or memory://folder: Parsing spec "
          'from url: "nowhere://a/": unsupported URL scheme "nowhere" in "nowhere://a/"',
          checkpoints.save, "nowhere://a", 1)  # fmt: skip
+    says(ValueError, "save: path is '/', which is the root folder. Name a folder in another.",
+         checkpoints.save, "/", 1)  # fmt: skip
+    says(ValueError, "save: path is 'a\\x00b', which has a character of number 0. Name a folder in "
+         "another.", checkpoints.save, "a\0b", 1)  # fmt: skip
     with pytest.raises(sw.errors.UnexpectedTracerError, match=r"^save: tree\[0\] is a "):
         sw.jit(lambda x: checkpoints.save(at, [x]))(1.0)
     assert not list(tmp_path.iterdir())

@@ -240,9 +240,11 @@ def test_paths(tmp_path):
     says(ValueError, "load_safetensors: path is 's3://bucket/m.safetensors', and files of "
          "safetensors are read and written on file systems only. Copy it to one, or use `save` and "
          "`restore` for stores.", load, "s3://bucket/m.safetensors")  # fmt: skip
-    says(IsADirectoryError, f"save_safetensors: {tmp_path} is a folder; name a file in it.",
+    says(IsADirectoryError, f"save_safetensors: {tmp_path} is a folder; name a file.",
          save, tmp_path, {"a": np.ones(2)})  # fmt: skip
     checkpoints.save(tmp_path / "c", 1)
+    says(IsADirectoryError, f"save_safetensors: {tmp_path}/c is a folder; name a file.",
+         save, tmp_path / "c", {"a": np.ones(2)})  # fmt: skip
     says(IsADirectoryError, f"load_safetensors: {tmp_path}/c is a folder; read the checkpoint "
          "in it by `restore`.", load, tmp_path / "c")  # fmt: skip
 

@@ -33,7 +33,7 @@ from shardwise._src.ops.memory import Space
 from shardwise._src.ops.placement import placed_over
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.tracer import Tracer
-from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.array_type import ArrayType, check_countable
 from shardwise._src.types.layout import Format
 from shardwise._src.types.pictures.svg import escape
 from shardwise._src.types.sharding import NamedSharding
@@ -311,12 +311,12 @@ def _typed(leaf: Any, path: str) -> ArrayType:
             f"plan: {path} of type {leaf.aval.str_short(True)} is traced, and has no place yet. "
             "Call plan outside of the function, on arrays or on `ShapeDtypeStruct`s."
         )
-    if isinstance(leaf, ShapeDtypeStruct):
-        return leaf.aval
     try:
-        return type_of(leaf)
-    except TypeError as error:
-        raise TypeError(f"plan: {path}: {error}") from None
+        t = leaf.aval if isinstance(leaf, ShapeDtypeStruct) else type_of(leaf)
+        check_countable(t)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"plan: {path}: {error}") from None
+    return t
 
 
 def _targets(x: Any, sharding: Any, leaves: Sequence[Any]) -> list[Any]:

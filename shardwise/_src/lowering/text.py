@@ -11,7 +11,7 @@ import numpy as np
 
 from shardwise._src.base.caches import exact
 from shardwise._src.runtime.backend import JAXLIB
-from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.array_type import ArrayType, check_countable
 from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.mesh import AbstractMesh
 from shardwise._src.types.partition_spec import UNCONSTRAINED
@@ -28,8 +28,6 @@ _ELEMENTS = {
 for _bits in (2, 4, 8, 16, 32, 64):
     _ELEMENTS[f"int{_bits}"] = f"i{_bits}"
     _ELEMENTS[f"uint{_bits}"] = f"ui{_bits}"
-
-
 def element_text(dtype: Any) -> str:
     """`f32`, `ui8`, `complex<f32>`: a dtype in StableHLO's text."""
     try:
@@ -41,6 +39,7 @@ def element_text(dtype: Any) -> str:
 @functools.lru_cache(8192)
 def tensor_text(aval: ArrayType) -> str:
     """`tensor<8x4xf32>`."""
+    check_countable(aval)
     shape, dtype = aval.shape, aval.dtype
     if isinstance(dtype, ExtendedDType):
         shape, dtype = shape + dtype.physical_shape, dtype.physical_dtype

@@ -61,7 +61,7 @@ class Place:
 
         Raises:
           TypeError: it is neither text nor a path.
-          ValueError: TensorStore knows no such address.
+          ValueError: no folder can be there, or TensorStore knows no such address.
         """
         if not isinstance(path, str | bytes | PathLike):
             raise TypeError(f"{what}: path must be a text or a path; got {shown(path)}.")
@@ -70,6 +70,9 @@ class Place:
             text = text.removeprefix("file://")
         if not _URL.match(text):
             folder = Path(os.path.abspath(os.path.expanduser(text)))
+            if "\0" in text or not folder.name:
+                why = "has a character of number 0" if "\0" in text else "is the root folder"
+                raise ValueError(f"{what}: path is {text!r}, which {why}. Name a folder in another.")
             return Place(str(folder), folder, {"driver": "file", "path": f"{folder}/"})
         try:
             store = tensorstore().KvStore.Spec(text.rstrip("/") + "/").to_json()

@@ -257,8 +257,8 @@ def _file(what: str, path: Any) -> Path:
             "file systems only. Copy it to one, or use `save` and `restore` for stores."
         )
     if place.folder.is_dir():
-        is_one = (place.folder / MANIFEST).exists()
-        way = "read the checkpoint in it by `restore`" if is_one else "name a file in it"
+        reads = what != "save_safetensors" and (place.folder / MANIFEST).exists()
+        way = "read the checkpoint in it by `restore`" if reads else "name a file"
         raise IsADirectoryError(f"{what}: {place.folder} is a folder; {way}.")
     return place.folder
 

@@ -29,6 +29,8 @@ from shardwise._src.types.symbolic import Symbolic
 NO_NAMES: frozenset[Any] = frozenset()
 NO_MESH = AbstractMesh((), ())
 TYPES_REMEMBERED = 8192
+MOST_BYTES = 2**63 - 1  # of an array
+
 
 
 class ArrayType:
@@ -204,6 +206,16 @@ def str_short(t: ArrayType, short_dtypes: bool = True) -> str:
     dims = t.spec.dims(t.ndim) if t.spec is not None and t.mesh is not None else ((),) * t.ndim
     sizes = ",".join(_dim_text(n, axes) for n, axes in zip(t.shape, dims, strict=True))
     return f"{'~' if t.weak_type else ''}{name}[{sizes}]{_names_text(t)}"
+
+
+def check_countable(t: ArrayType) -> None:
+    """Raises ValueError for arrays of which XLA, which would end the process, cannot count bytes."""
+    known = [n for n in t.shape if not isinstance(n, Symbolic)]
+    if math.prod(known) * t.dtype.itemsize > MOST_BYTES or max(known, default=0) > MOST_BYTES:
+        raise ValueError(
+            f"A value of type {str_short(t)} is too large: an array has at most 2**63 - 1 bytes, "
+            "on all of its devices together. Check its shape."
+        )
 
 
 def in_row(types: Iterable[ArrayType]) -> str:
