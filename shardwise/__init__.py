@@ -53,6 +53,23 @@ if TYPE_CHECKING:
     from shardwise import tree_util as tree_util
     from shardwise import typing as typing
     from shardwise import version as version
+    from shardwise._src.api.array_creation import device_put_replicated as device_put_replicated
+    from shardwise._src.api.array_creation import device_put_sharded as device_put_sharded
+    from shardwise._src.api.array_creation import (
+        make_array_from_batched_callback as make_array_from_batched_callback,
+    )
+    from shardwise._src.api.array_creation import (
+        make_array_from_batched_callback_with_devices as make_array_from_batched_callback_with_devices,
+    )
+    from shardwise._src.api.array_creation import (
+        make_array_from_callback as make_array_from_callback,
+    )
+    from shardwise._src.api.array_creation import (
+        make_array_from_process_local_data as make_array_from_process_local_data,
+    )
+    from shardwise._src.api.array_creation import (
+        make_array_from_single_device_arrays as make_array_from_single_device_arrays,
+    )
     from shardwise._src.api.caches import clear_caches as clear_caches
     from shardwise._src.api.callbacks import effects_barrier as effects_barrier
     from shardwise._src.api.callbacks import pure_callback as pure_callback
@@ -75,21 +92,6 @@ if TYPE_CHECKING:
     from shardwise._src.api.jit import disable_jit as disable_jit
     from shardwise._src.api.jit import jit as jit
     from shardwise._src.api.live import live_arrays as live_arrays
-    from shardwise._src.api.making import device_put_replicated as device_put_replicated
-    from shardwise._src.api.making import device_put_sharded as device_put_sharded
-    from shardwise._src.api.making import (
-        make_array_from_batched_callback as make_array_from_batched_callback,
-    )
-    from shardwise._src.api.making import (
-        make_array_from_batched_callback_with_devices as make_array_from_batched_callback_with_devices,
-    )
-    from shardwise._src.api.making import make_array_from_callback as make_array_from_callback
-    from shardwise._src.api.making import (
-        make_array_from_process_local_data as make_array_from_process_local_data,
-    )
-    from shardwise._src.api.making import (
-        make_array_from_single_device_arrays as make_array_from_single_device_arrays,
-    )
     from shardwise._src.api.naming import named_call as named_call
     from shardwise._src.api.naming import named_scope as named_scope
     from shardwise._src.api.placement import block_until_ready as block_until_ready
@@ -154,7 +156,7 @@ if TYPE_CHECKING:
     from shardwise._src.base.flags import make_user_context as make_user_context
     from shardwise._src.custom.jvp import custom_jvp as custom_jvp
     from shardwise._src.custom.vjp import custom_vjp as custom_vjp
-    from shardwise._src.explain.called import explain as explain
+    from shardwise._src.explain.callable_module import explain as explain
     from shardwise._src.explain.plan import plan as plan
     from shardwise._src.numpy.dslice import ds as ds
     from shardwise._src.refs.functions import typeof as typeof

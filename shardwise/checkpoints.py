@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from shardwise._src.saving.keeping import CheckpointManager as CheckpointManager
+    from shardwise._src.saving.manager import CheckpointManager as CheckpointManager
     from shardwise._src.saving.manifest import Checkpoint as Checkpoint
     from shardwise._src.saving.manifest import describe as describe
     from shardwise._src.saving.orbax import load_orbax as load_orbax

@@ -10,7 +10,7 @@ from shardwise._src.base.lazy import lazy_names
 if TYPE_CHECKING:
     from shardwise._src.api.tracing import ensure_compile_time_eval as ensure_compile_time_eval
     from shardwise._src.core.checker import check_program as check_jaxpr
-    from shardwise._src.core.ground import untraced as eval_context
+    from shardwise._src.core.eval_context import eval_context as eval_context
     from shardwise._src.core.infer import type_of as get_aval
     from shardwise._src.core.interpreter import Interpreter as Trace
     from shardwise._src.core.program import Atom as Atom

@@ -12,15 +12,19 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from shardwise._src.explain.asserting import assert_comm as assert_comm
+    from shardwise._src.explain.assertions import assert_comm as assert_comm
+    from shardwise._src.explain.autoshard import Group as Group
+    from shardwise._src.explain.autoshard import Suggestion as Suggestion
+    from shardwise._src.explain.autoshard import Suggestions as Suggestions
+    from shardwise._src.explain.autoshard import suggest as suggest
     from shardwise._src.explain.axes import SubAxis as SubAxis
     from shardwise._src.explain.communication import collectives as collectives
     from shardwise._src.explain.communication import summarize as summarize
     from shardwise._src.explain.communication import table as table
-    from shardwise._src.explain.comparing import Change as Change
-    from shardwise._src.explain.comparing import Difference as Difference
-    from shardwise._src.explain.comparing import diff as diff
-    from shardwise._src.explain.explaining import explain as explain
+    from shardwise._src.explain.diff import Change as Change
+    from shardwise._src.explain.diff import Difference as Difference
+    from shardwise._src.explain.diff import diff as diff
+    from shardwise._src.explain.explain import explain as explain
     from shardwise._src.explain.machines import Link as Link
     from shardwise._src.explain.machines import Machine as Machine
     from shardwise._src.explain.machines import machines as machines
@@ -30,10 +34,6 @@ if TYPE_CHECKING:
     from shardwise._src.explain.report import Memory as Memory
     from shardwise._src.explain.report import Report as Report
     from shardwise._src.explain.report import Seconds as Seconds
-    from shardwise._src.explain.suggesting import Group as Group
-    from shardwise._src.explain.suggesting import Suggestion as Suggestion
-    from shardwise._src.explain.suggesting import Suggestions as Suggestions
-    from shardwise._src.explain.suggesting import suggest as suggest
     from shardwise._src.explain.terminal import visualize_array_sharding as visualize_array_sharding
     from shardwise._src.explain.terminal import visualize_mesh as visualize_mesh
     from shardwise._src.explain.terminal import visualize_sharding as visualize_sharding

@@ -14,7 +14,7 @@ SOURCE = "shardwise/_src/"
 
 OPS = "ops values"  # every op, and random programs
 FUNCTIONS = "numpy scipy lax"
-PLACES = "uneven moving values"
+PLACES = "uneven transfers values"
 PROCESSES = "processes distributed"
 
 # The package below shardwise/_src/: folders and files below tests/.
@@ -22,7 +22,7 @@ PACKAGES = {
     "api": f"api transforms {OPS}",
     "arrays": f"arrays numpy {PLACES}",
     "base": "base core api",
-    "blocked": "blocked numpy/test_linalg.py scipy/test_linalg.py",
+    "distributed_linalg": "distributed_linalg numpy/test_linalg.py scipy/test_linalg.py",
     "checks": "api/test_checkify.py",
     "cli": "cli docs/test_command_line.py",
     "compat": "compat ecosystem",
@@ -41,7 +41,7 @@ PACKAGES = {
     "lowering": f"lowering {OPS} {PLACES}",
     "messages": "messages arrays/test_deleted.py",
     "models": "models examples",
-    "moving": f"moving arrays explain/test_plan.py {PROCESSES}",
+    "transfers": f"transfers arrays explain/test_plan.py {PROCESSES}",
     "named": "named",
     "nn": "nn models examples",
     "numpy": f"{FUNCTIONS} messages values",
@@ -50,7 +50,7 @@ PACKAGES = {
     "refs": "refs",
     "remat": "remat",
     "running": "running arrays api/test_jit.py",
-    "runtime": f"runtime moving {PROCESSES}",
+    "runtime": f"runtime transfers {PROCESSES}",
     "saving": "saving",
     "scipy": "scipy",
     "sparse": "sparse",

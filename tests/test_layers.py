@@ -23,8 +23,8 @@ PACKAGE = Path(__file__).resolve().parent.parent / "shardwise"
 # The rooms of `shardwise._src`, from the ground up. The public names are above them all.
 LAYERS = (
     *("base", "runtime", "messages", "types", "core", "ops", "numpy", "transforms"),
-    *("refs", "effects", "control", "custom", "remat", "checks", "blocked"),
-    *("arrays", "lowering", "compiling", "moving", "running", "api"),
+    *("refs", "effects", "control", "custom", "remat", "checks", "distributed_linalg"),
+    *("arrays", "lowering", "compiling", "transfers", "running", "api"),
     *("lax", "tree", "random", "nn", "scipy", "image", "models", "sparse", "named"),
     *("distributed", "explain", "ffi", "extend", "export", "saving", "compat", "testing", "cli"),
 )

@@ -210,9 +210,11 @@ def test_what_covers_a_change():
     assert covered_by(["tests/ops/test_elementwise.py", "tests/test_layers.py"]) == [
         "tests/ops", "tests/test_layers.py"
     ]  # fmt: skip
-    assert covered_by(["docs/maps.md", "shardwise/_src/blocked/columns.py"]) == [
-        "tests/blocked", "tests/docs", "tests/numpy/test_linalg.py", "tests/scipy/test_linalg.py"
+    assert covered_by(["docs/maps.md", "shardwise/_src/distributed_linalg/columns.py"]) == [
+        "tests/distributed_linalg", "tests/docs", "tests/numpy/test_linalg.py",
+        "tests/scipy/test_linalg.py",
     ]  # fmt: skip
-    assert covered_by(["shardwise/_src/numpy/a.py", "shardwise/_src/blocked/b.py"]) == [
-        "tests/blocked", "tests/lax", "tests/messages", "tests/numpy", "tests/scipy", "tests/values"
+    assert covered_by(["shardwise/_src/numpy/a.py", "shardwise/_src/distributed_linalg/b.py"]) == [
+        "tests/distributed_linalg", "tests/lax", "tests/messages", "tests/numpy", "tests/scipy",
+        "tests/values",
     ]  # fmt: skip

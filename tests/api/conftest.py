@@ -5,17 +5,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from shardwise._src.api import known, staging
-from shardwise._src.core import recipes
+from shardwise._src.api import staging, trace_cache
+from shardwise._src.core import fingerprints
 from shardwise.sharding import Mesh, set_mesh
 from tests.helpers.explicit import MESH
 
 
 @pytest.fixture
 def nothing_known(monkeypatch):
-    monkeypatch.setattr(known, "_by_function", {})
-    monkeypatch.setattr(known, "_shelves", {})
-    monkeypatch.setattr(recipes, "_notes", weakref.WeakKeyDictionary())
+    monkeypatch.setattr(trace_cache, "_by_function", {})
+    monkeypatch.setattr(trace_cache, "_shelves", {})
+    monkeypatch.setattr(fingerprints, "_notes", weakref.WeakKeyDictionary())
 
 
 @pytest.fixture

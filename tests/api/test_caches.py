@@ -12,7 +12,7 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as jnp
-from shardwise._src.api import known, misses, staging
+from shardwise._src.api import cache_miss_explain, staging, trace_cache
 from shardwise._src.compiling import module_cache
 from shardwise._src.running.eager import EAGER
 from shardwise._src.runtime import backend, modules
@@ -74,14 +74,15 @@ def test_functions_that_are_made_again_leave_nothing_behind():
 
     step(2.0)
     gc.collect()
-    functions = len(known._alive), len(known._by_function), len(known._shelves)
+    functions = len(trace_cache._alive), len(trace_cache._by_function), len(trace_cache._shelves)
     sizes = len(module_cache._modules), len(EAGER.cache)
     for _ in range(50):
         step(2.0)
         sw.grad(lambda a: step_sum(a))(1.0)
     gc.collect()
-    assert len(known._alive) <= functions[0] + 1  # `step_sum`
-    assert len(known._by_function) == functions[1] and len(known._shelves) <= functions[2] + 1
+    assert len(trace_cache._alive) <= functions[0] + 1  # `step_sum`
+    assert len(trace_cache._by_function) == functions[1]
+    assert len(trace_cache._shelves) <= functions[2] + 1
     assert len(module_cache._modules) <= sizes[0] + 4 and len(EAGER.cache) <= sizes[1] + 4
 
 
@@ -111,9 +112,9 @@ def test_the_caches_are_bounded(monkeypatch):
 @pytest.fixture
 def explained(monkeypatch) -> Iterator[None]:
     """Misses are explained, of functions of which nothing is known."""
-    misses._seen.clear()
-    monkeypatch.setattr(known, "_by_function", {})
-    monkeypatch.setattr(known, "_shelves", {})
+    cache_miss_explain._seen.clear()
+    monkeypatch.setattr(trace_cache, "_by_function", {})
+    monkeypatch.setattr(trace_cache, "_shelves", {})
     with sw.explain_cache_misses(True):
         yield
 

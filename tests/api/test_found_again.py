@@ -13,7 +13,7 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as jnp
-from shardwise._src.api import known
+from shardwise._src.api import trace_cache
 from shardwise.sharding import NamedSharding, PartitionSpec
 from tests.helpers.beside_jax import MESH
 from tests.helpers.jitted import Called, X, same
@@ -176,7 +176,7 @@ def test_nothing_is_kept_alive():
         gone = made(kind)
         gc.collect()
         assert gone() is None, kind
-    assert not known._by_function
+    assert not trace_cache._by_function
 
 
 def test_a_ref_that_a_function_uses_is_its_own(traces):
@@ -248,15 +248,15 @@ def test_threads_find_the_same():
     assert len(found) == 8
     for y in found:
         same(y, X + 2)
-    assert len(known._by_function) == 1
+    assert len(trace_cache._by_function) == 1
 
 
 def test_the_table_is_bounded(monkeypatch):
-    monkeypatch.setattr(known, "FUNCTIONS", 3)
+    monkeypatch.setattr(trace_cache, "FUNCTIONS", 3)
     functions = [lambda x, n=n: x + n for n in range(6)]
     for n, f in enumerate(functions):
         same(sw.jit(f)(X), X + n)
-    assert len(known._by_function) <= 3
+    assert len(trace_cache._by_function) <= 3
     for n, f in enumerate(functions):
         same(sw.jit(f)(X), X + n)
 

@@ -12,8 +12,8 @@ import pytest
 
 import shardwise as sw
 import shardwise.numpy as jnp
-from shardwise._src.api import known
-from shardwise._src.core import recipes
+from shardwise._src.api import trace_cache
+from shardwise._src.core import fingerprints
 from shardwise.sharding import NamedSharding, PartitionSpec
 from tests.helpers.beside_jax import MESH
 from tests.helpers.everyday import everyday
@@ -192,7 +192,7 @@ def test_what_is_not_known_is_staged_again(traces, monkeypatch):
         lambda: with_cell(), lambda: lambda x: Unset(x) if x.ndim > 1 else x,  # noqa: F821
     ]
     for number, make in enumerate(makers):
-        assert recipes.recipe_of(make()) is None, number
+        assert fingerprints.fingerprint_of(make()) is None, number
         for _ in range(2):
             del traces[:]
             sw.jit(make())(X)
@@ -287,8 +287,8 @@ def test_equal_functions_are_told_apart():
             same(sw.jit(lambda x: x * order.index(f))(X), X * (3 - k))  # noqa: B023
             same(sw.jit(lambda x: x if f is one else -x)(X), X if f is one else -X)  # noqa: B023
             same(sw.jit(lambda x: x * bound.index(p))(X), X * (k - 2))  # noqa: B023
-    other = recipes.recipe_of(lambda x: one(one(x)))
-    assert other is not None and other != recipes.recipe_of(lambda x: one(two(x)))
+    other = fingerprints.fingerprint_of(lambda x: one(one(x)))
+    assert other is not None and other != fingerprints.fingerprint_of(lambda x: one(two(x)))
 
 
 def test_containers_that_hold_themselves_or_much():
@@ -303,10 +303,10 @@ def test_containers_that_hold_themselves_or_much():
         same(sw.jit(lambda x: x * loop[0])(X), X * 2)
         same(sw.jit(lambda x: x * table["k"])(X), X * 3)
         same(sw.jit(lambda x: x * len(deep))(X), X * 2)
-    many = [[float(n)] for n in range(recipes.ENTRIES)]
-    few = many[: recipes.ENTRIES // 4]
-    assert recipes.recipe_of(lambda x: x * many[0][0]) is None
-    assert recipes.recipe_of(lambda x: x * few[0][0]) is not None
+    many = [[float(n)] for n in range(fingerprints.ENTRIES)]
+    few = many[: fingerprints.ENTRIES // 4]
+    assert fingerprints.fingerprint_of(lambda x: x * many[0][0]) is None
+    assert fingerprints.fingerprint_of(lambda x: x * few[0][0]) is not None
 
 
 def test_globals_of_other_functions_are_no_recipe(monkeypatch):
@@ -412,7 +412,7 @@ def test_clearing():
         return sw.jit(lambda x: x + 1)
 
     def count():
-        return sum(len(s.traces) for s in known._shelves.values())
+        return sum(len(s.traces) for s in trace_cache._shelves.values())
 
     make()(X)
     assert count() == 1 and make()._cache_size() == 0
@@ -427,16 +427,16 @@ def test_clearing():
 
 
 def test_shelves_are_bounded(monkeypatch):
-    monkeypatch.setattr(known, "SHELVES", 3)
+    monkeypatch.setattr(trace_cache, "SHELVES", 3)
     for n in range(6):
         same(sw.jit(lambda x: x + n)(X), X + n)  # noqa: B023
-    assert len(known._shelves) <= 3
-    monkeypatch.setattr(known, "SHELVES", 100)
-    monkeypatch.setattr(known, "EQUATIONS", 20)
+    assert len(trace_cache._shelves) <= 3
+    monkeypatch.setattr(trace_cache, "SHELVES", 100)
+    monkeypatch.setattr(trace_cache, "EQUATIONS", 20)
     for n in range(6):
         same(sw.jit(lambda x: functools.reduce(lambda y, _: y + n, range(8), x))(X),  # noqa: B023
              X + 8 * n)
-    assert sum(s.size for s in known._shelves.values()) <= 20
+    assert sum(s.size for s in trace_cache._shelves.values()) <= 20
 
 
 def test_large_constants_are_not_held():
@@ -444,7 +444,7 @@ def test_large_constants_are_not_held():
         return sw.jit(lambda x: x.sum() + np.ones(100_000, np.float32))(X)
 
     same(run(), np.full(100_000, 7))
-    assert not any(s.traces for s in known._shelves.values())
+    assert not any(s.traces for s in trace_cache._shelves.values())
 
 
 def test_other_arguments_of_functions_made_anew(traces):

@@ -13,8 +13,8 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax
-from shardwise._src.moving import transfer
 from shardwise._src.runtime import buffers, host
+from shardwise._src.transfers import transfer
 from shardwise.sharding import GSPMDSharding, NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import COPY, donated

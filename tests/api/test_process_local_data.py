@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from shardwise._src.moving import parts
+from shardwise._src.transfers import parts
 from shardwise.sharding import Mesh, NamedSharding, Sharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import message as refused

@@ -327,7 +327,7 @@ def test_cost_where_nobody_looks():
 def test_trees_that_are_put_somewhere():
     text, _ = on_terminal("""
 import numpy as np, shardwise as sw
-from shardwise._src.moving import transfer
+from shardwise._src.transfers import transfer
 
 real = transfer.put_host
 def slow(*args, **options):

@@ -13,7 +13,7 @@ import time
 import pytest
 
 from shardwise._src.cli import top as command
-from shardwise._src.distributed.board import LAUNCH, Card, folder, make_private
+from shardwise._src.distributed.status_files import LAUNCH, Card, folder, make_private
 from tests.helpers.patience import Deadline, seconds
 
 pty = pytest.importorskip("pty")

@@ -45,7 +45,7 @@ def test_what_is_known_is_found_by_the_function(name, start, monkeypatch):
     def recipe_of(fun, mutable):
         raise AssertionError(f"asks what {fun} does")
 
-    monkeypatch.setattr(bodies, "recipe_of", recipe_of)
+    monkeypatch.setattr(bodies, "fingerprint_of", recipe_of)
     again = CALLS[name](start)
     for a, b in zip(sw.tree.leaves(first), sw.tree.leaves(again), strict=True):
         np.testing.assert_array_equal(a, b)

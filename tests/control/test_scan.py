@@ -18,7 +18,7 @@ from shardwise._src.control import bodies
 from shardwise._src.control.scan_api import scan
 from shardwise._src.control.while_api import fori_loop, while_loop
 from shardwise._src.core.checker import check_program
-from shardwise._src.core.toolbox import equation_count
+from shardwise._src.core.program_tools import equation_count
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import reduce_sum
 from shardwise._src.running.eager import EAGER
@@ -406,7 +406,7 @@ def jax_free_devices():
 
 
 def placed(x, sharding):
-    from shardwise._src.moving.transfer import put_host
+    from shardwise._src.transfers.transfer import put_host
 
     return put_host(x, sharding, True)
 

@@ -10,7 +10,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import nn
-from shardwise._src.core.fused import is_plain, one_program
+from shardwise._src.core.fused import eager_jit, is_plain
 from shardwise._src.running.eager import EAGER
 from tests.helpers.errors import COPY
 from tests.helpers.everyday import everyday
@@ -64,7 +64,7 @@ def test_it_is_one_program_of_the_same_values(name, monkeypatch):
     assert len(runs) == 1 + (name == "broadcast_arrays")  # and m[0]
 
 
-@one_program(arrays=1)
+@eager_jit(arrays=1)
 def scaled(x, by=1, *, name="plain", dtype=None):
     if by == 7:
         raise ValueError(f"by must not be {by}.")

@@ -7,12 +7,12 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from shardwise._src.distributed.board import Notice
-from shardwise._src.distributed.here import Events, Here
-from shardwise._src.distributed.lead import Lead
-from shardwise._src.distributed.looking import Process
-from shardwise._src.distributed.mirror import Mirror
+from shardwise._src.distributed.leader import Lead
+from shardwise._src.distributed.local_agent import Events, Here
 from shardwise._src.distributed.nodes import Nodes, joining
+from shardwise._src.distributed.status_files import Notice
+from shardwise._src.distributed.status_relay import Mirror
+from shardwise._src.distributed.status_view import Process
 from shardwise._src.distributed.workers import Plan
 from shardwise._src.runtime.coordinator import listening
 from tests.helpers.launching import Launch

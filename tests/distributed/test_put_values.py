@@ -3,7 +3,7 @@
 import numpy as np
 
 from shardwise._src.distributed.put_values import BLOCK, CACHED, COUNT, Put, Values, value_of
-from shardwise._src.runtime.switchboard import LINE, encoded
+from shardwise._src.runtime.coordinator_server import LINE, encoded
 
 
 def put(*arrays):

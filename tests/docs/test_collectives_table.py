@@ -12,7 +12,7 @@ import pytest
 import shardwise as sw
 from shardwise._src.base.context import NamedAxis, current
 from shardwise._src.core.op import every_op
-from shardwise._src.core.toolbox import walk
+from shardwise._src.core.program_tools import walk
 from tests.helpers.collectives import FORMS
 from tests.helpers.contexts import CONTEXTS, KINDS, REFUSED, XS
 from tests.helpers.errors import message

@@ -15,7 +15,7 @@ import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import explain
 from shardwise._src.core.program import Literal
-from shardwise._src.core.toolbox import programs_in
+from shardwise._src.core.program_tools import programs_in
 from shardwise._src.ops.collective import ppermute
 from shardwise.sharding import NamedSharding
 from shardwise.sharding import PartitionSpec as P

@@ -7,7 +7,7 @@ import pytest
 
 import shardwise as sw
 from shardwise import explain
-from shardwise._src.explain import called
+from shardwise._src.explain import callable_module
 
 PICTURE = """\
      0:4     4:8
@@ -58,10 +58,10 @@ def test_inspecting_shardings():
 
 
 def test_type_checkers_see_all_names():
-    seen = {n: x for n, x in vars(called.explain).items() if not n.startswith("_")}
+    seen = {n: x for n, x in vars(callable_module.explain).items() if not n.startswith("_")}
     there = {n: getattr(explain, n) for n in dir(explain) if not n.startswith("_")}
-    assert {n: getattr(called.explain, n) for n in seen} == there
-    asked = inspect.signature(called.explain).parameters.values()
+    assert {n: getattr(callable_module.explain, n) for n in seen} == there
+    asked = inspect.signature(callable_module.explain).parameters.values()
     given = inspect.signature(explain.explain).parameters.values()
     assert [(p.name, p.kind, p.default) for p in asked] == [
         (p.name, p.kind, p.default) for p in given

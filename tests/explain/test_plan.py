@@ -13,8 +13,8 @@ import pytest
 
 import shardwise as sw
 from shardwise import explain
-from shardwise._src.explain import accounts
-from shardwise._src.moving import transfer
+from shardwise._src.explain import transfer_cost
+from shardwise._src.transfers import transfer
 from shardwise.sharding import (
     AbstractMesh,
     AxisType,
@@ -43,7 +43,8 @@ def kinds(found):
 def accelerators(monkeypatch):
     """Ways are chosen as on accelerators, which do not share the host's memory."""
     monkeypatch.setattr(
-        accounts, "legs", lambda sig, to, on_cpu, ready: transfer.legs(sig, to, False, ready)
+        transfer_cost, "reshard_steps",
+        lambda sig, to, on_cpu, ready: transfer.reshard_steps(sig, to, False, ready)
     )
 
 
@@ -257,8 +258,8 @@ def test_the_steps_are_those_of_device_put(source, target, monkeypatch):
         values = np.arange(63, dtype=np.float32).reshape(9, 7)
         x = sw.block_until_ready(sw.device_put(values, PLACES[source]))
         monkeypatch.setattr(type(x), "is_ready", lambda self, ready=ready: ready)
-        monkeypatch.setattr(transfer, "ACTS", noting(transfer.ACTS, taken))
-        monkeypatch.setattr(accounts, "ACTS", noting(accounts.ACTS, planned))
+        monkeypatch.setattr(transfer, "EXECUTORS", noting(transfer.EXECUTORS, taken))
+        monkeypatch.setattr(transfer_cost, "EXECUTORS", noting(transfer_cost.EXECUTORS, planned))
         found = sw.plan(x, PLACES[target])
         sw.device_put(x, PLACES[target])
         monkeypatch.undo()

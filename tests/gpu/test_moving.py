@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import shardwise as sw
-from shardwise._src.moving import transfer
 from shardwise._src.runtime import buffers, cuda, host
+from shardwise._src.transfers import transfer
 from shardwise.sharding import Mesh, NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
 

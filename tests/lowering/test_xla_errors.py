@@ -14,8 +14,8 @@ from jaxlib.version import __version__ as jaxlib_version
 
 from shardwise._src.lowering.instructions import Instructions
 from shardwise._src.lowering.manual import Manual
-from shardwise._src.lowering.mends import Mended
 from shardwise._src.lowering.text import turned
+from shardwise._src.lowering.xla_workarounds import WithWorkarounds
 from tests.helpers.everyday import everyday
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "values.md"
@@ -54,13 +54,15 @@ def test_jax_needs_the_mend(name):
         assert not wrong
     else:
         assert wrong, (
-            f"jaxlib {jaxlib_version} gets {name!r} right: its mend in lowering/mends.py is only "
-            "for older ones now. Say in docs/values.md since when."
+            f"jaxlib {jaxlib_version} gets {name!r} right: its entry in "
+            "lowering/xla_workarounds.py is only for older ones now. Say in docs/values.md since "
+            "when."
         )
 
 
 def test_each_error_has_a_mend_and_each_mend_an_error():
-    methods = [*vars(Instructions).values(), *vars(Manual).values(), *vars(Mended).values()]
+    classes = (Instructions, Manual, WithWorkarounds)
+    methods = [value for c in classes for value in vars(c).values()]
     methods.append(turned)
     mends = " ".join(method.__doc__ or "" for method in methods if callable(method))
     assert {name for name in PROGRAMS if f"`{name}`" in mends} == set(PROGRAMS)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import shardwise
 import shardwise.numpy as snp
 from shardwise._src.base.errors import NonConcreteBooleanIndexError
-from shardwise._src.moving.transfer import move
 from shardwise._src.running.eager import EAGER
+from shardwise._src.transfers.transfer import move
 from shardwise._src.transforms.stage import stage
 from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.partition_spec import PartitionSpec

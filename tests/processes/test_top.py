@@ -13,10 +13,10 @@ import psutil
 import pytest
 
 from shardwise._src.cli.top import table
-from shardwise._src.distributed import mirror
-from shardwise._src.distributed.board import Card, Notice
-from shardwise._src.distributed.looking import Launch as Launched
-from shardwise._src.distributed.looking import Process
+from shardwise._src.distributed import status_relay
+from shardwise._src.distributed.status_files import Card, Notice
+from shardwise._src.distributed.status_view import Launch as Launched
+from shardwise._src.distributed.status_view import Process
 from tests.helpers import patience
 from tests.helpers.everyday import everyday
 from tests.helpers.joining import free_port
@@ -141,10 +141,10 @@ def test_all_machines_of_a_launch(tmp_path):
 
 def test_launchers_are_quiet_again_when_nobody_looks(tmp_path, monkeypatch):
     looking = patience.seconds(0.4)
-    monkeypatch.setattr(mirror, "LOOKING", looking)
-    monkeypatch.setattr(mirror, "PERIOD", 0.02)
+    monkeypatch.setattr(status_relay, "LOOKING", looking)
+    monkeypatch.setattr(status_relay, "PERIOD", 0.02)
     ends, sent, turns = [], [], {0: 0, 1: 0, 2: 0}
-    touched = mirror.Mirror._is_looked_at
+    touched = status_relay.Mirror._is_looked_at
 
     def look(end, path):
         turns[end._node] += 1
@@ -155,7 +155,7 @@ def test_launchers_are_quiet_again_when_nobody_looks(tmp_path, monkeypatch):
         begun = dict(turns)
         patience.until(lambda: all(turns[node] >= begun[node] + count for node in turns))
 
-    monkeypatch.setattr(mirror.Mirror, "_is_looked_at", look)
+    monkeypatch.setattr(status_relay.Mirror, "_is_looked_at", look)
     for node in range(3):
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / str(node)))
         (tmp_path / str(node)).mkdir()
@@ -170,7 +170,7 @@ def test_launchers_are_quiet_again_when_nobody_looks(tmp_path, monkeypatch):
                     sent.append((node, to, message["op"]))
                     other.hear(node, json.loads(json.dumps(message)))
 
-        ends.append(mirror.Mirror(notice, node, tell))
+        ends.append(status_relay.Mirror(notice, node, tell))
     after_turns(3)
     assert not sent
     looked = ends[1]._notice.folder / "looked"

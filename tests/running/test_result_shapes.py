@@ -7,7 +7,7 @@ import pytest
 
 import shardwise as sw
 from shardwise import lax
-from shardwise._src.lowering.mends import Mended
+from shardwise._src.lowering.xla_workarounds import WithWorkarounds
 from shardwise._src.runtime import backend
 from shardwise._src.runtime.modules import _result_shapes
 from shardwise.sharding import Mesh, NamedSharding
@@ -18,7 +18,7 @@ MESH = Mesh(np.array(sw.devices()[:3]), ("x",))
 
 def test_results_of_other_shapes_are_refused_before_they_run(monkeypatch):
     whole = NamedSharding(MESH, P())
-    monkeypatch.setattr(Mended, "apart", lambda self, x, t: x)  # without the mend
+    monkeypatch.setattr(WithWorkarounds, "apart", lambda self, x, t: x)  # without the mend
 
     def whole_and_part(x):
         return x, lax.with_sharding_constraint(x[:2], whole)

@@ -10,7 +10,7 @@ from crc32c import crc32c
 import shardwise as sw
 from shardwise import checkpoints
 from shardwise._src.saving import digests, manifest, writing
-from shardwise._src.saving.places import Place
+from shardwise._src.saving.storage import Place
 from shardwise.errors import CheckpointError
 from tests.helpers.errors import fails
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from shardwise import checkpoints
-from shardwise._src.saving import chunks, committing, places
+from shardwise._src.saving import chunks, committing, storage
 from shardwise.checkpoints import CheckpointManager
 from tests.helpers import patience
 from tests.helpers.errors import fails
@@ -363,15 +363,15 @@ def test_what_was_there_before_and_cannot_be_removed(tmp_path, monkeypatch):
 
 def test_two_remove_one_folder(tmp_path, monkeypatch):
     (tmp_path / "a/b").mkdir(parents=True)
-    rmtree = places.shutil.rmtree
+    rmtree = storage.shutil.rmtree
 
     def late(path):
-        monkeypatch.setattr(places.shutil, "rmtree", rmtree)
+        monkeypatch.setattr(storage.shutil, "rmtree", rmtree)
         rmtree(path)
         raise FileNotFoundError(errno.ENOENT, "removed by another process")
 
-    monkeypatch.setattr(places.shutil, "rmtree", late)
-    places.remove(tmp_path / "a")
+    monkeypatch.setattr(storage.shutil, "rmtree", late)
+    storage.remove(tmp_path / "a")
     assert os.listdir(tmp_path) == []
 
 

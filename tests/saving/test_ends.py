@@ -8,8 +8,8 @@ import pytest
 
 from shardwise import checkpoints
 from shardwise._src.saving import committing, writing
-from shardwise._src.saving.manager import step_together
-from shardwise._src.saving.places import Place
+from shardwise._src.saving.async_manager import step_together
+from shardwise._src.saving.storage import Place
 from shardwise.checkpoints import CheckpointManager
 from shardwise.errors import CheckpointError
 

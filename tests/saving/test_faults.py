@@ -15,7 +15,7 @@ import pytest
 import shardwise as sw
 from shardwise import checkpoints
 from shardwise._src.saving import committing, restoring
-from shardwise._src.saving.places import Place
+from shardwise._src.saving.storage import Place
 from shardwise.errors import CheckpointError
 from tests.helpers.everyday import everyday
 from tests.helpers.patience import seconds

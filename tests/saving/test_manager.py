@@ -90,7 +90,7 @@ def test_half_written_ones_are_ignored_and_removed(tmp_path):
     at = f"memory://half/{tmp_path.name}"
     checkpoints.save(f"{at}/step_00000001", {"x": np.ones(2)})
     checkpoints.save(f"{at}/step_00000002", {"x": np.ones(2)})
-    from shardwise._src.saving.places import Place
+    from shardwise._src.saving.storage import Place
 
     Place.at("", f"{at}/step_00000002")._opened().write("checkpoint.json", None).result()
     assert CheckpointManager(at).steps() == [1]
@@ -99,7 +99,7 @@ def test_half_written_ones_are_ignored_and_removed(tmp_path):
 
 def test_what_a_live_writer_has_is_not_removed(tmp_path):
     from shardwise._src.saving.committing import begin
-    from shardwise._src.saving.places import Place
+    from shardwise._src.saving.storage import Place
 
     CheckpointManager(tmp_path, wait=True).save(1, 1)
     writing = begin("save", Place.at("save", tmp_path / "step_00000002"), True)

@@ -8,7 +8,7 @@ import pytest
 
 from shardwise import checkpoints
 from shardwise._src.saving import committing
-from shardwise._src.saving.places import Place
+from shardwise._src.saving.storage import Place
 from shardwise.checkpoints import CheckpointManager
 from shardwise.errors import CheckpointError
 from shardwise.testing import run_processes

@@ -8,8 +8,8 @@ import pytest
 
 from shardwise import checkpoints
 from shardwise._src.base.config import store_timeout_secs
-from shardwise._src.saving import places
-from shardwise._src.saving.places import Place
+from shardwise._src.saving import storage
+from shardwise._src.saving.storage import Place
 from tests.helpers.errors import fails
 
 pytest.importorskip("tensorstore")
@@ -36,7 +36,7 @@ def url(request, monkeypatch):
 @pytest.mark.parametrize("kind", VARIABLES)
 def test_a_store_that_does_not_answer(url, kind, monkeypatch):
     at = f"{kind}://bucket/run"
-    monkeypatch.setattr(places, "_AT_A_TIME", 0)
+    monkeypatch.setattr(storage, "_AT_A_TIME", 0)
     tree = {"w": np.ones(3)}
     message = (
         f"{at}: the store at {url} has not answered within 0.2 s. Check that this machine can "

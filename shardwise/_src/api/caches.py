@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from shardwise._src.api import backward, known
+from shardwise._src.api import backward, trace_cache
 from shardwise._src.base.caches import release_recent
 from shardwise._src.compiling import module_cache
 from shardwise._src.control import bodies
-from shardwise._src.core import fused, infer, recipes
+from shardwise._src.core import fingerprints, fused, infer
 from shardwise._src.core.op import OPS
 from shardwise._src.lowering import emitter
-from shardwise._src.moving import transfer
 from shardwise._src.ops import families
 from shardwise._src.running.eager import EAGER
 from shardwise._src.runtime import modules
+from shardwise._src.transfers import transfer
 from shardwise._src.transforms import batch, stage, tape, templates
 from shardwise._src.types import promotion
 
@@ -28,8 +28,8 @@ def clear_caches() -> None:
     gave stays valid. Programs on disk stay, see `compilation_cache_dir`. What was kept about types,
     meshes and shardings goes, too, as far as nothing else holds them.
     """
-    known.forget()
-    recipes.forget()
+    trace_cache.forget()
+    fingerprints.forget()
     bodies.forget()
     EAGER.cache.clear()
     tape.forget()

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.infer import HOST, is_array, known, type_of
+from shardwise._src.core.infer import HOST, as_arraylike, is_array, type_of
 from shardwise._src.effects.callback import (
     METHODS,
     Callback,
@@ -30,7 +30,7 @@ from shardwise._src.effects.callback import io_callback as io_op
 from shardwise._src.effects.callback import pure_callback as pure_op
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.messages.words import counted
+from shardwise._src.messages.words import pluralize
 from shardwise._src.ops.random.bits import random_unwrap
 from shardwise._src.refs.refs import is_ref, value_of
 from shardwise._src.runtime.callbacks import effects_barrier as effects_barrier
@@ -206,7 +206,7 @@ def check_format(name: str, fmt: str, args: tuple, kwargs: dict) -> None:
         missing = f"argument number {len(args)}" if isinstance(error, IndexError) else str(error)
         raise type(error)(
             f"{name}: the format {fmt!r} asks for {missing}, but was given "
-            f"{counted(len(args), 'positional argument')} and {_names(kwargs)}."
+            f"{pluralize(len(args), 'positional argument')} and {_names(kwargs)}."
         ) from None
     except ValueError as error:
         raise ValueError(f"{name}: the format {fmt!r}: {error}.") from None
@@ -296,7 +296,7 @@ def operands(title: str, args: tuple, kwargs: dict) -> tuple[list[Any], Any]:
 
 def can_be_operand(x: Any) -> bool:
     """Whether ops take `x`, as it is or converted."""
-    return isinstance(x, HOST) or is_array(x) or known(x) is not x
+    return isinstance(x, HOST) or is_array(x) or as_arraylike(x) is not x
 
 
 def _plain(x: Any) -> Any:

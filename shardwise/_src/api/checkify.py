@@ -36,7 +36,7 @@ from shardwise._src.control.call import call
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.messages.arguments import flat_arguments, name_of
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.messages.words import shown
+from shardwise._src.messages.words import short_repr
 from shardwise._src.ops.logical import eq
 from shardwise._src.ops.random.bits import is_key, random_unwrap
 from shardwise._src.refs.passing import with_refs_outside
@@ -132,7 +132,7 @@ def checkify(
     if not isinstance(errors, Iterable):
         raise TypeError(
             f"checkify of {name_of(f)}: errors takes a set of this module, such as `user_checks`; "
-            f"got {shown(errors)}."
+            f"got {short_repr(errors)}."
         )
     unknown = set(errors) - all_checks
     if unknown:

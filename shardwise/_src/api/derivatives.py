@@ -23,9 +23,9 @@ from shardwise._src.custom.vjp import CustomVJPPrimal, custom_vjp
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import path_in, tree_difference
-from shardwise._src.messages.words import shown
+from shardwise._src.messages.words import short_repr
 from shardwise._src.numpy.convert import cast
-from shardwise._src.ops.sharding import settle
+from shardwise._src.ops.sharding import reshard_like
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.transforms.transpose import transpose_program
@@ -56,8 +56,8 @@ def linear_transpose(
     check_function("linear_transpose", fun)
     if reduce_axes:
         raise NotImplementedError(
-            f"linear_transpose: reduce_axes is not supported; got {shown(reduce_axes)}. Sum the "
-            "cotangents by `shardwise.lax.psum` over these axes."
+            f"linear_transpose: reduce_axes is not supported; got {short_repr(reduce_axes)}. Sum "
+            "the cotangents by `shardwise.lax.psum` over these axes."
         )
     name = name_of(fun)
     leaves, tree = flatten(primals)
@@ -79,7 +79,7 @@ def linear_transpose(
         pairs = enumerate(zip(cts, program.out_types, strict=True))
         given = [*outside, *[_checked(name, ct_tree, i, x, t) for i, (x, t) in pairs]]
         back, marks = transpose_program(program, known, (True,) * len(cts))
-        found = iter(call(*map(settle, given, back.in_types), program=back))
+        found = iter(call(*map(reshard_like, given, back.in_types), program=back))
         rows = zip(marks, types, strict=True)
         return tree.unflatten([as_tangent(next(found) if m else None, t) for m, t in rows])
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from shardwise._src.api.values import as_input
 from shardwise._src.base.positions import put
-from shardwise._src.messages.words import shown
+from shardwise._src.messages.words import short_repr
 from shardwise._src.refs.passing import lent
 from shardwise._src.refs.refs import Ref, is_ref, values_of, write_back
 from shardwise._src.types.array_type import ArrayType
@@ -96,5 +96,5 @@ def check_like(what: str, t: ArrayType, x: Any, path: Callable[[], str]) -> None
         return
     raise TypeError(
         f"{what}: {path()} is a Ref{{{t.str_short(True)}}}; its derivative must be a ref of the "
-        f"same shape and dtype; got {x.short if is_ref(x) else shown(x)}."
+        f"same shape and dtype; got {x.short if is_ref(x) else short_repr(x)}."
     )

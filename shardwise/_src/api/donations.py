@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardwise._src.messages.words import counted
+from shardwise._src.messages.words import pluralize
 from shardwise._src.running.executable import Executable
 from shardwise._src.types.sharding import NamedSharding
 
@@ -25,7 +25,7 @@ def report(what: str, executable: Executable) -> str:
         rows.setdefault(_cause(executable, i), []).append(i)
     causes = [f"{_shown(executable, found)}: {cause}" for cause, found in rows.items()]
     return (
-        f"{what}: no result could take the memory of {counted(len(unused), 'donated argument')}. "
+        f"{what}: no result could take the memory of {pluralize(len(unused), 'donated argument')}. "
         f"{' '.join(causes)} A result takes the memory of an argument with its shape, dtype and "
         "sharding."
     )

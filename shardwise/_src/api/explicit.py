@@ -25,17 +25,17 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import leaf_paths
-from shardwise._src.messages.words import listed
+from shardwise._src.messages.words import join
 from shardwise._src.numpy.value import Value
 from shardwise._src.ops.sharding import own_sharding, target
 from shardwise._src.ops.sharding import reshard as reshard_op
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import Array, ArrayLike, OutSharding, T
 from shardwise._src.types.array_type import explicit_spec
-from shardwise._src.types.entering import entered_as
 from shardwise._src.types.mesh import AbstractMesh, Mesh
 from shardwise._src.types.mesh_axes import AxisType
 from shardwise._src.types.partition_spec import NO_AXES, PartitionSpec
+from shardwise._src.types.pvary import entered_as
 from shardwise._src.types.sharding import NamedSharding
 
 # ------------------------------------------------------------------------- the mesh in scope
@@ -281,12 +281,12 @@ def _with_types(mesh: Any, axes: Any, axis_type: AxisType, name: str) -> Any:
     unknown = [a for a in chosen if a not in mesh.axis_names]
     if unknown:
         raise ValueError(
-            f"{name}: {mesh} has no axis {listed(unknown)}; its axes are "
-            f"{listed(mesh.axis_names)}."
+            f"{name}: {mesh} has no axis {join(unknown)}; its axes are "
+            f"{join(mesh.axis_names)}."
         )
     manual = [a for a in chosen if a in mesh.manual_axes]
     if manual:
-        raise ValueError(f"{name}: {listed(manual)} of {mesh} is Manual, which only ends with "
+        raise ValueError(f"{name}: {join(manual)} of {mesh} is Manual, which only ends with "
                          "its `shard_map`.")
     pairs = zip(mesh.axis_names, mesh.axis_types, strict=True)
     types = tuple(axis_type if a in chosen else own for a, own in pairs)

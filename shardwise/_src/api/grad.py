@@ -15,7 +15,7 @@ from shardwise._src.api.differentiated_refs import (
     places,
     write_moved,
 )
-from shardwise._src.api.sharing import sharing, sharing_axes
+from shardwise._src.api.shared_axes import sharing, sharing_axes
 from shardwise._src.api.signatures import as_argnums, called, check_argnums, check_function
 from shardwise._src.api.tangents import (
     as_tangent,
@@ -33,13 +33,13 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.messages.arguments import leaf_name, name_of, names_at
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import path_in, tree_difference, tree_text
-from shardwise._src.messages.words import counted
-from shardwise._src.moving.targets import explicit_mesh, in_mesh
+from shardwise._src.messages.words import pluralize
 from shardwise._src.numpy.value import Value
 from shardwise._src.refs.refs import is_ref, value_of, write_back
 from shardwise._src.running.eager import EAGER
 from shardwise._src.running.watch import watching
 from shardwise._src.runtime.pytree import flatten
+from shardwise._src.transfers.targets import explicit_mesh, in_mesh
 from shardwise._src.transforms.jvp import JVP, push_forward
 from shardwise._src.transforms.linearize import linearize as _linearize
 from shardwise._src.transforms.tape import Tape
@@ -360,7 +360,7 @@ def vjp(
         if len(given_cts) != 1:
             raise TypeError(
                 f"vjp of {name}: the function that pulls back takes one cotangent, of the result's "
-                f"tree {tree_text(out_tree)}; got {counted(len(given_cts), 'argument')}. If the "
+                f"tree {tree_text(out_tree)}; got {pluralize(len(given_cts), 'argument')}. If the "
                 "result is a tuple, pass one tuple."
             )
         cts, ct_tree = flatten(given_cts[0])

@@ -14,11 +14,11 @@ from shardwise._src.api.vmap import vmap
 from shardwise._src.base.positions import taking_only
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.moving.targets import explicit_mesh, in_mesh
 from shardwise._src.numpy.shapes import moveaxis, reshape
 from shardwise._src.numpy.triangles import eye
 from shardwise._src.ops.shape import slice_in_dim
 from shardwise._src.runtime.pytree import flatten
+from shardwise._src.transfers.targets import explicit_mesh, in_mesh
 from shardwise._src.transforms.linearize import LinearFunction
 from shardwise._src.types.annotations import P
 from shardwise._src.types.array_type import ArrayType

@@ -13,7 +13,7 @@ from shardwise._src.base.context import current
 from shardwise._src.core.infer import type_of
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.messages.words import counted
+from shardwise._src.messages.words import pluralize
 from shardwise._src.numpy.convert import cast
 from shardwise._src.numpy.shapes import broadcast_to
 from shardwise._src.ops.elementwise import mul
@@ -56,8 +56,8 @@ def jet(
     if len(orders) != 1 or len(series) != len(primals):
         lengths = ", ".join(str(len(terms)) for terms in series) or "none"
         raise ValueError(
-            f"{what}: series must have as many terms for each of {counted(len(primals), 'primal')}"
-            f"; got lengths {lengths}."
+            f"{what}: series must have as many terms for each of "
+            f"{pluralize(len(primals), 'primal')}; got lengths {lengths}."
         )
     values = [_array(what, f"primals[{i}]", x) for i, x in enumerate(primals)]
     terms = []

@@ -13,14 +13,19 @@ from types import FunctionType
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, Unpack, overload
 
 from shardwise._src.api.donations import report
-from shardwise._src.api.known import Known, Shelf, forget_what_is_made_of, known_of
+from shardwise._src.api.float0_partition import apart, places
 from shardwise._src.api.options import NO_OPTIONS, JitOptions, Options, options_for
 from shardwise._src.api.refs import closing_over_refs, through_refs
 from shardwise._src.api.shapes import ShapeDtypeStruct, shapes_of
 from shardwise._src.api.signatures import check_function
 from shardwise._src.api.stages import Lowered, Traced, used_arguments
 from shardwise._src.api.staging import Call, Stageable, Staged, signatures_of, trace_key
-from shardwise._src.api.trivial import apart, places
+from shardwise._src.api.trace_cache import (
+    CacheGroup,
+    TraceCache,
+    forget_what_is_made_of,
+    trace_cache_of,
+)
 from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature, signature
 from shardwise._src.base.caches import exact
@@ -31,17 +36,17 @@ from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.base.warn import warn
 from shardwise._src.control.call import call as bind_call
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.program import Program, replayed
+from shardwise._src.core.program import Program, eval_program
 from shardwise._src.lowering.storage import bare
 from shardwise._src.messages.arguments import flat_arguments
 from shardwise._src.messages.tracebacks import hide_frames, hides_frames
 from shardwise._src.messages.trees import leaf_paths
-from shardwise._src.moving.targets import check_fit, check_global
 from shardwise._src.ops.sharding import sharding_constraint
 from shardwise._src.refs.refs import is_ref
 from shardwise._src.running.eager import EAGER
 from shardwise._src.runtime.forks import closed_by_fork
 from shardwise._src.runtime.pytree import flatten_quickly, refund
+from shardwise._src.transfers.targets import check_fit, check_global
 from shardwise._src.transforms.tracer import escaped
 from shardwise._src.types.array_type import ArrayType, with_sharding
 from shardwise._src.types.sharding import SingleDeviceSharding
@@ -88,7 +93,7 @@ class Jitted(Generic[P, R]):
         self._fun = fun
         self._options = options
         self._key = key
-        self._made: Stageable | Known = known_of(fun, key)
+        self._made: Stageable | TraceCache = trace_cache_of(fun, key)
         self._cache: dict[tuple, Callable[[Sequence[Any]], Any]] = self._made.calls
         self._quick = options is NO_OPTIONS or not options.device
         self._static = options.has_static
@@ -98,12 +103,12 @@ class Jitted(Generic[P, R]):
     def _function(self) -> Stageable:
         """The function with all that is known of it; a call that is known does not ask."""
         found = self._made
-        if isinstance(found, Known):
+        if isinstance(found, TraceCache):
             found = self._made = Stageable(self._fun, self._options, self._key, found)
         return found
 
     def recipe(self, part: Callable[[Any], Any]) -> tuple[Any, ...]:
-        """What it does, as a key (see `core.recipes`). part: gives that of a function."""
+        """What it does, as a key (see `core.fingerprints`). part: gives that of a function."""
         return part(self._fun), self._key
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -233,7 +238,7 @@ class Jitted(Generic[P, R]):
         staged = function.staged(call, types, refs=True)
         inputs, program = staged.inputs(leaves), staged.program
         inline = options.inline
-        outs = replayed(program, inputs) if inline else bind_call(*inputs, program=program)
+        outs = eval_program(program, inputs) if inline else bind_call(*inputs, program=program)
         outs = staged.results(outs)
         wanted = None
         if options.device is None:
@@ -257,7 +262,7 @@ class Jitted(Generic[P, R]):
         return run
 
     def _new_run(
-        self, key: tuple, call: Call, shelf: Shelf | None
+        self, key: tuple, call: Call, shelf: CacheGroup | None
     ) -> Callable[[Sequence[Any]], Any]:
         function = self._function
         if explain_cache_misses.value:

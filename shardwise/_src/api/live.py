@@ -8,8 +8,8 @@ from __future__ import annotations
 import gc
 
 from shardwise._src.arrays.array import Array
-from shardwise._src.moving.transfer import kept_scalars
 from shardwise._src.runtime import backend
+from shardwise._src.transfers.transfer import kept_scalars
 
 
 def live_arrays(platform: str | None = None) -> list[Array]:

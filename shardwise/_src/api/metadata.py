@@ -22,7 +22,7 @@ from shardwise._src.control.call import compute_on_op
 from shardwise._src.control.call import xla_metadata_call as call_op
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
-from shardwise._src.core.toolbox import walk
+from shardwise._src.core.program_tools import walk
 from shardwise._src.messages import source
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.source import replay

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from shardwise._src.api.prefixes import broadcast_prefix, broadcast_to_arguments
-from shardwise._src.messages.words import counted, shown
+from shardwise._src.messages.words import pluralize, short_repr
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.array_type import ArrayType
 
@@ -33,10 +33,10 @@ class NamedDims:
         """Raises where a value does not fit. named: how many dimensions its type has not yet."""
         ndim, need = t.ndim + named, max([self.least, *[d + 1 for d in self.dims.values()]])
         if self.ndim is not None and ndim != self.ndim:
-            wanted = f"is for {counted(self.ndim, 'dimension')}"
+            wanted = f"is for {pluralize(self.ndim, 'dimension')}"
             hint = " End the list with `...` where more may follow."
         elif ndim < need:
-            wanted, hint = f"needs {counted(need, 'dimension')}", ""
+            wanted, hint = f"needs {pluralize(need, 'dimension')}", ""
         else:
             return
         with_names = f", {ndim} with those that have names" if named else ""
@@ -62,7 +62,7 @@ def parsed(what: str, entry: Any) -> NamedDims:
     else:
         raise TypeError(
             f"{what} must have dicts, dimension → name, or lists of names, or trees of them; got "
-            f"{shown(entry)}."
+            f"{short_repr(entry)}."
         )
     names = [name for name, _ in pairs]
     if twice := [n for i, n in enumerate(names) if n in names[:i]]:

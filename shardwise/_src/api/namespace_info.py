@@ -8,8 +8,8 @@ import numpy as np
 
 from shardwise._src.api.placement import devices
 from shardwise._src.base.lazy import public
-from shardwise._src.moving.transfer import default_single
 from shardwise._src.numpy.methods import API_VERSIONS
+from shardwise._src.transfers.transfer import default_single
 from shardwise._src.types.annotations import DeviceLike
 from shardwise._src.types.devices import Device
 from shardwise._src.types.dtypes import DType, canonicalize, issubdtype

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypedDict
 
+from shardwise._src.api.float0_partition import places
 from shardwise._src.api.prefixes import broadcast_prefix, broadcast_to_arguments
 from shardwise._src.api.signatures import both
-from shardwise._src.api.trivial import places
 from shardwise._src.base.caches import exact
 from shardwise._src.core.program import Program
 from shardwise._src.messages.arguments import name_of
-from shardwise._src.messages.words import listed
-from shardwise._src.moving.targets import as_boundary, is_sharding_leaf
+from shardwise._src.messages.words import join
 from shardwise._src.runtime.backend import devices
 from shardwise._src.runtime.pytree import flatten
+from shardwise._src.transfers.targets import as_boundary, is_sharding_leaf
 
 
 class JitOptions(TypedDict, total=False):
@@ -89,7 +89,7 @@ class Options(NamedTuple):
         args, named = places(tree)
         if named:
             raise ValueError(
-                f"{what}: in_shardings are for positional arguments, but {listed(named)} came by "
+                f"{what}: in_shardings are for positional arguments, but {join(named)} came by "
                 "name. Pass it by position, or leave in_shardings out and place it with "
                 "`device_put`."
             )
@@ -140,7 +140,7 @@ def options_for(
     names = [n for n in static_argnames if n in donate_argnames]
     what = f"jit of {name_of(fun)}"
     if numbers or names:
-        shown = listed(sorted(names) or sorted(numbers))
+        shown = join(sorted(names) or sorted(numbers))
         raise ValueError(
             f"{what}: {shown} cannot be both static and donated; a static argument has no memory "
             "on a device."

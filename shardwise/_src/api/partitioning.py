@@ -31,7 +31,7 @@ from shardwise._src.custom.sharding_rules import SdyShardingRule, rule_of
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import path_in
-from shardwise._src.messages.words import counted, shown, to_register
+from shardwise._src.messages.words import pluralize, short_repr, to_register
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.extended import ExtendedDType
@@ -142,13 +142,13 @@ class custom_partitioning:
         elif rest:
             raise ValueError(
                 f"{WHO} {self.name}: {', '.join(rest)} go with a sharding_rule that is a string; "
-                f"got {shown(sharding_rule)}. Say them in the SdyShardingRule."
+                f"got {short_repr(sharding_rule)}. Say them in the SdyShardingRule."
             )
         elif not (sharding_rule is None or isinstance(sharding_rule, SdyShardingRule)
                   or callable(sharding_rule)):
             raise TypeError(
                 f"{WHO} {self.name}: sharding_rule must be a string such as 'b i, i o -> b o', an "
-                f"SdyShardingRule, or a function that gives one; got {shown(sharding_rule)}."
+                f"SdyShardingRule, or a function that gives one; got {short_repr(sharding_rule)}."
             )
         infer = infer_sharding_from_operands
         if sharding_rule is None and infer is None and propagate_user_sharding is not None:
@@ -189,7 +189,7 @@ class custom_partitioning:
         if strange := [n for n in self.static_argnums if not -count <= n < count]:
             raise ValueError(
                 f"{WHO} {self.name}: static_argnums has {strange[0]}, but the call has "
-                f"{counted(count, 'argument')}."
+                f"{pluralize(count, 'argument')}."
             )
         places = [n % count for n in self.static_argnums]
         static = tuple([args[n] for n in places])
@@ -206,8 +206,8 @@ class custom_partitioning:
             path = functools.partial(path_in, "args", tree, i)
             if not is_operand(x):
                 raise TypeError(
-                    f"{WHO} {self.name}: {path()} is {shown(x)}, which is not an array. Name its "
-                    f"position in static_argnums if it is a constant.{to_register(x)}"
+                    f"{WHO} {self.name}: {path()} is {short_repr(x)}, which is not an array. Name "
+                    f"its position in static_argnums if it is a constant.{to_register(x)}"
                 )
             if isinstance(type_of(x).dtype, ExtendedDType):
                 raise TypeError(

@@ -21,7 +21,7 @@ from shardwise._src.custom.sharding_rules import (
 from shardwise._src.lowering.text import element_text
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.trees import path_in, tree_difference
-from shardwise._src.messages.words import counted, shown
+from shardwise._src.messages.words import pluralize, short_repr
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dims import Dims
@@ -98,7 +98,7 @@ class CallRule(PartitioningRule):
             return found
         raise ValueError(
             f"{WHO} {self.name}: the function sharding_rule must return a string such as "
-            f"'b i, i o -> b o', or an SdyShardingRule; it returned {shown(found)}."
+            f"'b i, i o -> b o', or an SdyShardingRule; it returned {short_repr(found)}."
         )
 
     def _kept(
@@ -160,7 +160,7 @@ class CallRule(PartitioningRule):
         if not isinstance(result, tuple | list) or len(result) != 4 or not callable(result[1]):
             raise TypeError(
                 f"{WHO} {self.name}: partition must return (mesh, lower_fn, result_shardings, "
-                f"arg_shardings), where lower_fn is a function; it returned {shown(result)}."
+                f"arg_shardings), where lower_fn is a function; it returned {short_repr(result)}."
             )
         own, lower_fn, results, args = result
         if not isinstance(own, Mesh) or set(own.flat_devices) != set(mesh.flat_devices):
@@ -194,7 +194,7 @@ class CallRule(PartitioningRule):
         for i, (s, t) in enumerate(zip(leaves, types, strict=True)):
             place = path_in("", tree, i)
             if not isinstance(s, Sharding):
-                raise ValueError(f"{who}{place} must be a sharding; got {shown(s)}.")
+                raise ValueError(f"{who}{place} must be a sharding; got {short_repr(s)}.")
             if s.partial_axes[0]:
                 raise ValueError(
                     f"{who}{place} is {s}, of sums that are not taken yet. Take them in lower_fn, "
@@ -222,8 +222,8 @@ class CallRule(PartitioningRule):
         who = f"{WHO} {self.name}: lower_fn"
         if len(got) != len(outs):
             raise ValueError(
-                f"{who} returned {counted(len(got), 'array')}, but {self.name} has "
-                f"{counted(len(outs), 'result')}."
+                f"{who} returned {pluralize(len(got), 'array')}, but {self.name} has "
+                f"{pluralize(len(outs), 'result')}."
             )
         for i, (a, b) in enumerate(zip(got, outs, strict=True)):
             if a.shape != b.shape or a.dtype != b.dtype:

@@ -13,18 +13,9 @@ from shardwise._src.api.values import as_value
 from shardwise._src.arrays.array import Array, Gone, wrap
 from shardwise._src.base.errors import UnexpectedTracerError
 from shardwise._src.base.progress import progress
-from shardwise._src.core.infer import known, type_of
+from shardwise._src.core.infer import as_arraylike, type_of
 from shardwise._src.messages.tracebacks import hides_frames, pass_on
 from shardwise._src.messages.trees import leaf_paths
-from shardwise._src.moving import parts, transfer
-from shardwise._src.moving.guarded import disallowed, is_disallowed
-from shardwise._src.moving.targets import (
-    as_placement,
-    as_sharding,
-    check_fit,
-    check_manual,
-    is_sharding_leaf,
-)
 from shardwise._src.numpy.value import Value
 from shardwise._src.ops.memory import Space, to_memory
 from shardwise._src.ops.placement import device_put as put_op
@@ -34,6 +25,15 @@ from shardwise._src.running.eager import EAGER
 from shardwise._src.runtime import backend as runtime
 from shardwise._src.runtime import buffers, guards
 from shardwise._src.runtime.pytree import flatten
+from shardwise._src.transfers import parts, transfer
+from shardwise._src.transfers.targets import (
+    as_placement,
+    as_sharding,
+    check_fit,
+    check_manual,
+    is_sharding_leaf,
+)
+from shardwise._src.transfers.transfer_guards import disallowed, is_disallowed
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types import grids
 from shardwise._src.types.annotations import ArrayLike, T
@@ -321,7 +321,7 @@ def _in_place(x: Array, target: Any) -> bool:
 
 def _from_host(x: Any, plan: _Plan) -> Any:
     """A value that is no array of ours, on its devices."""
-    x = known(x)
+    x = as_arraylike(x)
     if isinstance(x, Value):
         return _placed(x, dataclasses.replace(plan, donate=False))
     if isinstance(x, np.ma.MaskedArray):

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.api.host_local_batch import joined, own_part
 from shardwise._src.api.jit import jit
 from shardwise._src.api.options import FromProgram
-from shardwise._src.api.own_rows import joined, own_part
 from shardwise._src.api.pmap_calls import Call, Options, check_apart, checked, numbers
 from shardwise._src.api.prefixes import broadcast_prefix
 from shardwise._src.api.shard_map import over_parts
@@ -29,19 +29,19 @@ from shardwise._src.base.config import disable_jit, eager_pmap
 from shardwise._src.base.context import current
 from shardwise._src.base.positions import join, split
 from shardwise._src.control.shard_map import result_specs
-from shardwise._src.core.infer import known, type_of
+from shardwise._src.core.infer import as_arraylike, type_of
 from shardwise._src.core.program import Program
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import path_in, paths_in
-from shardwise._src.messages.words import counted, shown
-from shardwise._src.moving.transfer import move
+from shardwise._src.messages.words import pluralize, short_repr
 from shardwise._src.ops.basis import move_axis, reshape
 from shardwise._src.ops.shape import expand_dims
 from shardwise._src.refs.refs import is_ref, new_ref
 from shardwise._src.runtime import backend as runtime
 from shardwise._src.runtime import processes
 from shardwise._src.runtime.pytree import flatten
+from shardwise._src.transfers.transfer import move
 from shardwise._src.types.annotations import P, T
 from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.partition_spec import PartitionSpec
@@ -86,7 +86,7 @@ def pmap(
     """
     check_function("pmap", fun)
     if axis_size is not None and not isinstance(axis_size, int | np.integer):
-        raise TypeError(f"pmap: axis_size must be an int or None; got {shown(axis_size)}.")
+        raise TypeError(f"pmap: axis_size must be an int or None; got {short_repr(axis_size)}.")
     what = f"pmap of {name_of(fun)}"
     own = Options(
         what, fun, axis_name, in_axes, out_axes,
@@ -159,7 +159,9 @@ def _mesh(call: Call) -> Mesh:
     devices = own.devices
     found = devices if devices is not None else tuple(runtime.local_devices(own.backend))
     if not all([isinstance(d, runtime.Device) for d in found]):
-        raise TypeError(f"{own.what}: devices must be a list of devices; got {shown(devices)}.")
+        raise TypeError(
+            f"{own.what}: devices must be a list of devices; got {short_repr(devices)}."
+        )
     if size < 1:
         raise ValueError(
             f"{own.what}: the mapped axis has size {size}; each index has a device, and there must "
@@ -168,8 +170,8 @@ def _mesh(call: Call) -> Mesh:
     if size > len(found) or (devices is not None and size != len(found)):
         raise ValueError(
             f"{own.what}: the mapped axis has size {size}, and there "
-            f"{'is' if len(found) == 1 else 'are'} {counted(len(found), 'device')}. Each index has "
-            "a device of its own: give fewer, or use `shardwise.vmap`, or `shardwise.jit` with "
+            f"{'is' if len(found) == 1 else 'are'} {pluralize(len(found), 'device')}. Each index "
+            "has a device of its own: give fewer, or use `shardwise.vmap`, or `shardwise.jit` with "
             f"shardings.{_of_own_rows(size, found)}"
         )
     return Mesh(np.array(found[:size], object), (_name(own.axis_name),))
@@ -212,7 +214,7 @@ def _of_all(call: Call) -> Call:
     if call.size != len(mine):
         raise ValueError(
             f"{own.what}: the mapped axis has size {call.size}, and this process has "
-            f"{counted(len(mine), 'device')}. Of several processes each passes an index for each "
+            f"{pluralize(len(mine), 'device')}. Of several processes each passes an index for each "
             "device of its own; `devices=` says which devices, of all or of this process."
         )
     everyone = tuple(runtime.devices(own.backend))
@@ -265,7 +267,8 @@ def _brought(
     static = own.numbers(args)
     fixed, rest = split(args, static)
     leaves, tree = flatten((tuple(rest), kwargs))
-    leaves = [x if s is None else move(known(x), s) for x, s in zip(leaves, places, strict=True)]
+    pairs = zip(leaves, places, strict=True)
+    leaves = [x if s is None else move(as_arraylike(x), s) for x, s in pairs]
     given, named = tree.unflatten(leaves)
     return join(static, fixed, given), named
 
@@ -314,7 +317,7 @@ class _OnDevices:
         self.name = _name(call.own.axis_name)
 
     def recipe(self, part: Callable[[Any], Any]) -> tuple[Any, ...]:
-        """What it does, as a key (see `core.recipes`). part: gives that of a value."""
+        """What it does, as a key (see `core.fingerprints`). part: gives that of a value."""
         own = self.own
         return (*map(part, (own.fun, own.axis_name, own.out_axes)), self.static, self.dims,
                 self.mesh)
@@ -377,7 +380,7 @@ def _out_axis(what: str, path: str, x: Any, axis: Any) -> int | None:
     if not isinstance(axis, int) or not -ndim <= axis < ndim:
         raise ValueError(
             f"{what}: out_axes is {axis!r} for {path}, which has "
-            f"{counted(ndim, 'dimension')} with the mapped one."
+            f"{pluralize(ndim, 'dimension')} with the mapped one."
         )
     return axis % ndim
 

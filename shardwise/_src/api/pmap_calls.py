@@ -14,7 +14,7 @@ from shardwise._src.api.values import as_input
 from shardwise._src.base.positions import join, split
 from shardwise._src.core.infer import type_of
 from shardwise._src.messages.arguments import argument_names, names_of
-from shardwise._src.messages.words import counted, shown
+from shardwise._src.messages.words import pluralize, short_repr
 from shardwise._src.refs.refs import is_ref
 from shardwise._src.runtime.pytree import flatten
 
@@ -54,7 +54,7 @@ class Options(NamedTuple):
         if found and (found[0] < 0 or found[-1] >= count):
             raise ValueError(
                 f"{self.what}: {option} is {given}, but the call has "
-                f"{counted(count, 'positional argument')}. They are numbers of such."
+                f"{pluralize(count, 'positional argument')}. They are numbers of such."
             )
         return tuple(found)
 
@@ -120,8 +120,8 @@ def _check_shapes(call: Call) -> None:
     if not isinstance(given, tuple | list) or len(given) != len(call.leaves):
         raise ValueError(
             f"{what}: global_arg_shapes must have a shape or None for each of the "
-            f"{counted(len(call.leaves), 'array')} of the call; got {shown(given)}. It may be left "
-            "out: arrays know their shapes."
+            f"{pluralize(len(call.leaves), 'array')} of the call; got {short_repr(given)}. It may "
+            "be left out: arrays know their shapes."
         )
     for name, x, d, shape in zip(call.names, call.leaves, call.dims, given, strict=True):
         if shape is None or is_ref(x):
@@ -139,7 +139,7 @@ def _check_shapes(call: Call) -> None:
 def numbers(what: str, given: Any) -> tuple[int, ...]:
     found = (given,) if isinstance(given, int) else given
     if not isinstance(found, tuple | list) or not all([type(n) is int for n in found]):
-        raise TypeError(f"{what} takes ints; got {shown(given)}.")
+        raise TypeError(f"{what} takes ints; got {short_repr(given)}.")
     return tuple(found)
 
 

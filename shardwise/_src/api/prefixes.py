@@ -7,7 +7,7 @@ from typing import Any
 
 from shardwise._src.messages.arguments import argument_name
 from shardwise._src.messages.trees import prefix_difference
-from shardwise._src.messages.words import counted
+from shardwise._src.messages.words import pluralize
 from shardwise._src.runtime.pytree import flatten
 
 
@@ -61,7 +61,7 @@ def broadcast_to_arguments(
 def _other_count(what: str, count: int, given: int, parameters: Sequence[str]) -> str:
     names = f" ({', '.join(parameters[:given])})" if 0 < given <= len(parameters) else ""
     return (
-        f"{what} has {counted(count, 'entry', 'entries')}, but the call has "
-        f"{counted(given, 'positional argument')}{names}; a tuple has one entry for each. "
+        f"{what} has {pluralize(count, 'entry', 'entries')}, but the call has "
+        f"{pluralize(given, 'positional argument')}{names}; a tuple has one entry for each. "
         "Arguments that come by name have none."
     )

@@ -11,13 +11,13 @@ from shardwise._src.base.caches import exact
 from shardwise._src.base.context import CURRENT
 from shardwise._src.base.positions import join, split
 from shardwise._src.control.bodies import check_function, leaf, shelf_of, staged
-from shardwise._src.core.infer import is_array, is_operand, known, type_of
+from shardwise._src.core.infer import as_arraylike, is_array, is_operand, type_of
 from shardwise._src.core.program import Literal, Program, Var
 from shardwise._src.core.structure import shared
 from shardwise._src.messages.arguments import argument_names, name_of, names_of
 from shardwise._src.messages.source import describe
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.messages.words import counted, shown, to_register
+from shardwise._src.messages.words import pluralize, short_repr, to_register
 from shardwise._src.refs.passing import with_refs_outside
 from shardwise._src.refs.refs import is_ref, values_of, write_back
 from shardwise._src.remat.recompute import checkpoint as checkpoint_op
@@ -113,7 +113,7 @@ class _Fixed:
             if not -len(args) <= n < len(args):
                 raise ValueError(
                     f"checkpoint of {name_of(fun)}: static_argnums={n} asks for argument {n}, but "
-                    f"the function was called with {counted(len(args), 'positional argument')}."
+                    f"the function was called with {pluralize(len(args), 'positional argument')}."
                 )
         self.fun = fun
         self.places = sorted({n % len(args) for n in nums})
@@ -146,13 +146,13 @@ def _run(fixed: _Fixed, leaves: Sequence[Any], tree: Any) -> Any:
 
 def _value(fixed: _Fixed, x: Any, i: int) -> Any:
     """A leaf of the arguments as something with a type."""
-    x = known(x)
+    x = as_arraylike(x)
     if is_operand(x):
         return x
     name = argument_names(fixed.args, fixed.kwargs, fixed.parameters())[i]
     raise TypeError(
-        f"checkpoint of {name_of(fixed.fun)}: {name} is {shown(x)}, which is not an array. Name "
-        f"arguments that are constants in static_argnums or static_argnames.{to_register(x)}"
+        f"checkpoint of {name_of(fixed.fun)}: {name} is {short_repr(x)}, which is not an array. "
+        f"Name arguments that are constants in static_argnums or static_argnames.{to_register(x)}"
     )
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from shardwise._src.base.context import NamedAxis, current
 from shardwise._src.base.lazy import public
 from shardwise._src.base.pickles import read_by, reduced
-from shardwise._src.messages.words import shown
+from shardwise._src.messages.words import short_repr
 from shardwise._src.types.mesh import AbstractMesh, Mesh
 
 NO_MESH = Mesh(np.empty((), object), ())
@@ -57,7 +57,7 @@ def _checked(who: str, length: Any) -> int:
         found = 0
     if found < 1:
         raise ValueError(
-            f"{who}: length, the number of parts, must be a positive int; got {shown(length)}."
+            f"{who}: length, the number of parts, must be a positive int; got {short_repr(length)}."
         )
     return found
 

@@ -19,7 +19,7 @@ from shardwise._src.api.stages import Compiled, Traced
 from shardwise._src.arrays.signature import Signature, signature
 from shardwise._src.core.program import Program, Var
 from shardwise._src.lowering.storage import place_in
-from shardwise._src.messages.words import shown
+from shardwise._src.messages.words import short_repr
 from shardwise._src.running.executable import Executable
 from shardwise._src.runtime import backend
 from shardwise._src.runtime.fingerprint import fingerprint
@@ -125,7 +125,7 @@ def deserialize_and_load(
 def _read(serialized: bytes) -> dict[str, Any]:
     if not isinstance(serialized, bytes):
         raise TypeError(
-            f"deserialize_and_load takes bytes; got {shown(serialized)}. Pass what "
+            f"deserialize_and_load takes bytes; got {short_repr(serialized)}. Pass what "
             "shardwise.experimental.serialize_executable.serialize gave first."
         )
     start = len(_HEAD) + _SUM

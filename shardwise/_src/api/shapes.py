@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shardwise._src.api.trivial import unflattened
+from shardwise._src.api.float0_partition import unflattened
 from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
 from shardwise._src.lowering.storage import bare, order_of
-from shardwise._src.moving.targets import as_placement
 from shardwise._src.refs.refs import is_ref
+from shardwise._src.transfers.targets import as_placement
 from shardwise._src.types.array_type import ArrayType, array_type, says_nothing
 from shardwise._src.types.dtypes import canonicalize, exact_dtype
 from shardwise._src.types.extended import ExtendedDType

@@ -16,24 +16,24 @@ from shardwise._src.api.values import as_input, checked_results
 from shardwise._src.base.context import current
 from shardwise._src.control.shard_map import in_types, inside, part_type
 from shardwise._src.control.shard_map import shard_map as shard_map_op
-from shardwise._src.core.ground import ground
+from shardwise._src.core.eval_context import ground
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
+from shardwise._src.core.program_tools import consts_to_args
 from shardwise._src.core.structure import shared
-from shardwise._src.core.toolbox import opened
 from shardwise._src.messages.arguments import argument_names, name_of, names_of
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import paths_in
-from shardwise._src.messages.words import counted, listed, shown
-from shardwise._src.ops.sharding import settle
+from shardwise._src.messages.words import join, pluralize, short_repr
+from shardwise._src.ops.sharding import reshard_like
 from shardwise._src.refs.refs import NotThreaded, is_ref
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.stage import program_of, stage
 from shardwise._src.types.annotations import P, T
 from shardwise._src.types.array_type import ArrayType
-from shardwise._src.types.entering import within
 from shardwise._src.types.mesh import AbstractMesh, Mesh
 from shardwise._src.types.partition_spec import AxisName, PartitionSpec
+from shardwise._src.types.pvary import within
 from shardwise._src.types.sharding import NamedSharding
 
 
@@ -115,7 +115,7 @@ def shard_map(
 def by_position(what: str, kwargs: dict[str, Any], why: str) -> None:
     if kwargs:
         raise TypeError(
-            f"{what} takes arguments by position, for which {why}; got {listed(list(kwargs))} by "
+            f"{what} takes arguments by position, for which {why}; got {join(list(kwargs))} by "
             "name. Give them by position, or bind them in a function of the others."
         )
 
@@ -211,7 +211,7 @@ def _over_parts(
     ]
     with inside(place, axes, tracked):
         program, captured = stage(flat, types, transform="shard_map", name=name, names=names)
-        program, constants = opened(program)
+        program, constants = consts_to_args(program)
         program, count = shared(program), len(program.outputs)
         out_specs = tuple(put_together(program))
         if not program.outputs:
@@ -240,7 +240,7 @@ def inferred(
     if values and (others := [a for a in axes if a not in explicit]):
         raise TypeError(
             f"{what}: {argument} is needed. Types say how arguments are divided along Explicit "
-            f"axes only, and {listed(others)} of {mesh} "
+            f"axes only, and {join(others)} of {mesh} "
             f"{'is' if len(others) == 1 else 'are'} none."
         )
     return [_spec_of(x.type if is_ref(x) else type_of(x), axes) for x in values]
@@ -288,7 +288,7 @@ def mesh_of(what: str, mesh: Any, how: str) -> Mesh | AbstractMesh:
     scope = current().mesh
     found = current().mesh_for_values if mesh is None else mesh
     if not isinstance(found, Mesh | AbstractMesh | None):
-        raise TypeError(f"{what}: mesh must be a Mesh or an AbstractMesh; got {shown(found)}.")
+        raise TypeError(f"{what}: mesh must be a Mesh or an AbstractMesh; got {short_repr(found)}.")
     if found is None or found.empty:
         raise ValueError(f"{what}: there is no mesh. {how} with `shardwise.set_mesh`.")
     return found if scope is None else within(found, scope, what)
@@ -333,7 +333,9 @@ def _check_spec(
     what: str, argument: str, name: str, t: ArrayType, place: NamedSharding, spec: Any, axes: Any
 ) -> None:
     if not _is_spec(spec):
-        raise TypeError(f"{what}: {argument} must be PartitionSpecs; got {shown(spec)} for {name}.")
+        raise TypeError(
+            f"{what}: {argument} must be PartitionSpecs; got {short_repr(spec)} for {name}."
+        )
     try:
         place.with_spec(spec).tiling(t.ndim)  # raises where names or rank do not fit
     except ValueError as error:
@@ -361,7 +363,7 @@ def _check_rank(what: str, name: str, t: ArrayType, spec: Any, tracked: bool) ->
     parts = f"`x[{'..., ' if t.ndim else ''}None]`"
     if tracked and t.varying.isdisjoint(names):
         advice = (
-            f"It is the same on all devices along {listed(names)}: give {left} as its spec, or add "
+            f"It is the same on all devices along {join(names)}: give {left} as its spec, or add "
             f"a dimension to put copies together, {parts}."
         )
     else:
@@ -372,8 +374,8 @@ def _check_rank(what: str, name: str, t: ArrayType, spec: Any, tracked: bool) ->
         )
     raise ValueError(
         f"{what}: out_specs for {name}, of type {t.str_short(True)}: {spec} has "
-        f"{counted(len(spec), 'entry', 'entries')}, but the result has only "
-        f"{counted(t.ndim, 'dimension')}. {advice}"
+        f"{pluralize(len(spec), 'entry', 'entries')}, but the result has only "
+        f"{pluralize(t.ndim, 'dimension')}. {advice}"
     )
 
 
@@ -412,4 +414,4 @@ def _placed(given: Sequence[Any], params: dict[str, Any]) -> list[Any]:
             for x, spec in zip(given, params["in_specs"], strict=True)
         ]
     types = in_types(params["program"], place, params["in_specs"], params["axes"])
-    return [settle(x, t) for x, t in zip(given, types, strict=True)]
+    return [reshard_like(x, t) for x, t in zip(given, types, strict=True)]

@@ -10,7 +10,7 @@ import numpy as np
 
 from shardwise._src.base.errors import did_you_mean
 from shardwise._src.messages.arguments import name_of, names_of, parameters_of
-from shardwise._src.messages.words import counted, listed, shown
+from shardwise._src.messages.words import join, pluralize, short_repr
 
 
 def as_tuple(x: Any) -> tuple:
@@ -79,7 +79,7 @@ def _check_range(
         if not -count <= n < count:
             raise ValueError(
                 f"jit of {name_of(fun)}: {kind}_argnums={nums} asks for argument {n}, but the "
-                f"function takes {counted(count, 'positional argument')}."
+                f"function takes {pluralize(count, 'positional argument')}."
             )
 
 
@@ -91,7 +91,7 @@ def _check_names(fun: Callable, found: dict[str, Any], names: tuple, kind: str) 
             hint = did_you_mean(n, found)
             raise ValueError(
                 f"jit of {name_of(fun)}: {kind}_argnames names {n!r}, which is not a parameter of "
-                f"the function; its parameters are {listed(found)}.{hint}"
+                f"the function; its parameters are {join(found)}.{hint}"
             )
 
 
@@ -100,7 +100,7 @@ def as_argnums(argnums: Any, what: str) -> tuple[int, ...]:
     nums: tuple[Any, ...] = (None,) if argnums is None else as_tuple(argnums)
     for n in nums:
         if not hasattr(n, "__index__") or isinstance(n, bool):
-            raise TypeError(f"{what}: argnums takes ints; got {shown(n)}.")
+            raise TypeError(f"{what}: argnums takes ints; got {short_repr(n)}.")
     return nums
 
 
@@ -109,10 +109,10 @@ def check_argnums(argnums: Any, count: int, what: str, named: Iterable[str] = ()
     nums = as_argnums(argnums, what)
     for n in nums:
         if not -count <= n < count:
-            hint = f" {listed(named)} came by name: pass by position." if named else ""
+            hint = f" {join(named)} came by name: pass by position." if named else ""
             raise (ValueError if n < 0 else TypeError)(
                 f"{what}: argnums={argnums} asks for argument {n}, but the function was called "
-                f"with {counted(count, 'positional argument')}.{hint}"
+                f"with {pluralize(count, 'positional argument')}.{hint}"
             )
     if len(nums) > 1 and len({n % count for n in nums}) < len(nums):
         raise ValueError(f"{what}: argnums={argnums} names an argument twice.")

@@ -14,7 +14,7 @@ from shardwise._src.core.program import Program
 from shardwise._src.messages.arguments import name_of, names_of
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import path_in
-from shardwise._src.messages.words import listed, shown
+from shardwise._src.messages.words import join, short_repr
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import P, T
 from shardwise._src.types.mesh import AbstractMesh, Mesh
@@ -106,7 +106,7 @@ def _check_free(what: str, mesh: Mesh | AbstractMesh, axis_name: Any) -> None:
     if axis_name not in mesh.axis_names:
         raise ValueError(
             f"{what}: axis_name must be an axis of the mesh; got {axis_name!r}, and {mesh} has "
-            f"{listed(mesh.axis_names)}."
+            f"{join(mesh.axis_names)}."
         )
     if axis_name in mesh.abstract_mesh.manual_axes:
         raise ValueError(
@@ -141,15 +141,15 @@ def _of_result(what: str, path: str, t: Any, axis: int | None, name: Any) -> int
 def _check_axes(what: str, in_axes: Any, out_axes: Any, axis_name: Any) -> None:
     if isinstance(axis_name, tuple | list | set | frozenset):
         raise TypeError(
-            f"{what}: axis_name must be one axis of the mesh; got {shown(axis_name)}. Use "
+            f"{what}: axis_name must be one axis of the mesh; got {short_repr(axis_name)}. Use "
             "`shardwise.shard_map` for several."
         )
     if not (in_axes is None or in_axes is Infer or isinstance(in_axes, int | tuple)):
         raise TypeError(
             f"{what}: in_axes must be an int, None, or a tuple with an entry for each argument; "
-            f"got {shown(in_axes)}."
+            f"got {short_repr(in_axes)}."
         )
     given = {"in_axes": None if in_axes is Infer else in_axes, "out_axes": out_axes}
     for argument, axes in given.items():
         if bad := [a for a in flatten(axes)[0] if not isinstance(a, int)]:
-            raise TypeError(f"{what}: {argument} must have ints or None; got {shown(bad[0])}.")
+            raise TypeError(f"{what}: {argument} must have ints or None; got {short_repr(bad[0])}.")

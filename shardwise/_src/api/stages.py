@@ -13,18 +13,18 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from shardwise._src.api.compilations import compilations
+from shardwise._src.api.float0_partition import apart
 from shardwise._src.api.options import compiler_overrides
 from shardwise._src.api.shapes import shape_of, shapes_of
-from shardwise._src.api.trivial import apart
 from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature
 from shardwise._src.base.context import current
 from shardwise._src.base.monitoring import LOWER, took
 from shardwise._src.core.program import Program, eval_jaxpr
-from shardwise._src.core.toolbox import derived
+from shardwise._src.core.program_tools import derived
 from shardwise._src.lowering.storage import place_in
 from shardwise._src.messages.trees import tree_difference, tree_text
-from shardwise._src.messages.words import listed
+from shardwise._src.messages.words import join
 from shardwise._src.running.eager import EAGER
 from shardwise._src.running.executable import Executable
 from shardwise._src.running.plan import ModulePlan, plan_module
@@ -195,7 +195,7 @@ class Traced:
         if others:
             raise ValueError(
                 f"{self.program.name} is lowered for the devices of its arguments, of platform "
-                f"{here!r}; lowering_platforms asks for {listed(others)}."
+                f"{here!r}; lowering_platforms asks for {join(others)}."
             )
         return Lowered(self, plan)
 

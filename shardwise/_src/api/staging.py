@@ -15,13 +15,13 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from shardwise._src.api.known import Known, Shelf, code_in, leads_to, shelf_of
-from shardwise._src.api.misses import is_full, log_miss
+from shardwise._src.api.cache_miss_explain import is_full, log_miss
+from shardwise._src.api.float0_partition import apart, places, unflattened
 from shardwise._src.api.options import NO_OPTIONS, Options
 from shardwise._src.api.shapes import ShapeDtypeStruct
 from shardwise._src.api.signatures import called
 from shardwise._src.api.statics import incomparable, merged, split_static, unhashable
-from shardwise._src.api.trivial import apart, places, unflattened
+from shardwise._src.api.trace_cache import CacheGroup, TraceCache, code_in, leads_to, shelf_of
 from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature, signature
 from shardwise._src.base.caches import exact, make_room
@@ -29,9 +29,9 @@ from shardwise._src.base.config import log_compiles, no_tracing
 from shardwise._src.base.context import CURRENT
 from shardwise._src.base.errors import UnexpectedTracerError
 from shardwise._src.base.monitoring import TRACE, took
-from shardwise._src.core.infer import is_array, known, type_of
+from shardwise._src.core.fingerprints import fingerprint_of, is_plain, note
+from shardwise._src.core.infer import as_arraylike, is_array, type_of
 from shardwise._src.core.program import Program
-from shardwise._src.core.recipes import is_plain, note, recipe_of
 from shardwise._src.messages.arguments import argument_names, flat_arguments, name_of, names_of
 from shardwise._src.messages.trees import leaf_paths
 from shardwise._src.numpy.value import Value
@@ -108,12 +108,12 @@ class Stageable:
 
     def __init__(
         self, fun: Callable[..., Any], options: Options = NO_OPTIONS, key: Any = None,
-        known: Known | None = None,
+        known: TraceCache | None = None,
     ):
         self.fun = fun
         self.options = options
         self.key = key
-        self.known = Known() if known is None else known
+        self.known = TraceCache() if known is None else known
         self.with_values: dict[tuple, Callable[..., Any]] = {}
 
     @functools.cached_property
@@ -137,16 +137,16 @@ class Stageable:
     def forget(self) -> None:
         self.known.forget()
         self.with_values.clear()
-        recipe = recipe_of(self.fun)
+        recipe = fingerprint_of(self.fun)
         shelf = None if recipe is None else shelf_of(recipe, self.key)
         if shelf is not None:
             shelf.forget()
 
-    def shelf(self, call: Call) -> Shelf | None:
+    def shelf(self, call: Call) -> CacheGroup | None:
         """Where functions that do the same keep calls like this one, if that is sure."""
         if not (_are_plain(call.static) and _has_plain_nodes(call.tree)):
             return None  # code of their classes may run
-        recipe = recipe_of(self.fun)
+        recipe = fingerprint_of(self.fun)
         return None if recipe is None else shelf_of(recipe, self.key)
 
     # -- calls --
@@ -229,7 +229,7 @@ class Stageable:
             found = self._new(call, types, [] if refs else None, names)
             if found.captured or not keepable(found.refs):
                 return found
-            recipe = recipe_of(self.fun)
+            recipe = fingerprint_of(self.fun)
             note(self.fun, recipe)
             code, count = code_in(found.program)
             if shelf is not None and not (code or found.refs) and recipe == shelf.recipe:
@@ -271,7 +271,7 @@ class Stageable:
         if not _has_plain_nodes(call.tree):
             held.append(_node_data(call.tree))
         if new.refs or (held and leads_to(self.fun, held)):
-            self.known = Known()
+            self.known = TraceCache()
 
     def _staged(
         self, call: Call, types: tuple[ArrayType, ...], refs: list[Ref] | None,
@@ -308,7 +308,7 @@ class Stageable:
         return f"{self.what}: the result{path and ' at ' + path}"
 
     def found_again(
-        self, key: tuple, call: Call, shelf: Shelf | None
+        self, key: tuple, call: Call, shelf: CacheGroup | None
     ) -> Callable[[Sequence[Any]], Any] | None:
         """What runs a call of a function that does the same as this one, kept for this one too.
 
@@ -437,4 +437,4 @@ def _leaf(x: Any, abstract: bool = False) -> Any:
 
 def _is_like_type(x: Any) -> bool:
     """Whether an object says of an array what a `ShapeDtypeStruct` says, and has no data."""
-    return hasattr(x, "shape") and hasattr(x, "dtype") and known(x) is x and not is_array(x)
+    return hasattr(x, "shape") and hasattr(x, "dtype") and as_arraylike(x) is x and not is_array(x)

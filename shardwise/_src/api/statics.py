@@ -13,7 +13,7 @@ from shardwise._src.api.options import Options
 from shardwise._src.base.caches import exact
 from shardwise._src.base.positions import join, split
 from shardwise._src.messages.arguments import argument_name
-from shardwise._src.messages.words import shown
+from shardwise._src.messages.words import short_repr
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.tracer import Tracer, escaped
 
@@ -62,12 +62,13 @@ def unhashable(
         if held is not None:
             return _traced(name, held)
         part, error = inner
-        holds = "" if part is value else f", as it holds {shown(part)}"
+        holds = "" if part is value else f", as it holds {short_repr(part)}"
         usual = isinstance(error, TypeError) and "unhashable" in str(error)
         why = "" if usual else f" ({_kind(error)}: {error})"
         return ValueError(
-            f"{name} is {shown(value)}, which cannot be hashed{holds}{why}. Static arguments are "
-            "part of the cache key: use a hashable type such as a tuple, or do not mark it static."
+            f"{name} is {short_repr(value)}, which cannot be hashed{holds}{why}. Static arguments "
+            "are part of the cache key: use a hashable type such as a tuple, or do not mark it "
+            "static."
         )
     return error
 
@@ -106,8 +107,9 @@ def incomparable(
                     bool(value == old)
                 except Exception as error:
                     return ValueError(
-                        f"{what}: static argument {_name(where, parameters)} is {shown(value)}, "
-                        f"whose `==` raised {_kind(error)} ({error}). It is compared with those of "
-                        "earlier calls: let `__eq__` give a bool for any two values."
+                        f"{what}: static argument {_name(where, parameters)} is "
+                        f"{short_repr(value)}, whose `==` raised {_kind(error)} ({error}). It is "
+                        "compared with those of earlier calls: let `__eq__` give a bool for any "
+                        "two values."
                     )
     return None

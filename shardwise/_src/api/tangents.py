@@ -18,7 +18,7 @@ from shardwise._src.arrays.signature import signature
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.create import full
-from shardwise._src.ops.sharding import settle
+from shardwise._src.ops.sharding import reshard_like
 from shardwise._src.running.eager import EAGER
 from shardwise._src.transforms.linearize import LinearFunction
 from shardwise._src.types.array_type import ArrayType
@@ -29,7 +29,7 @@ def zeros(t: ArrayType) -> Any:
     """Zeros of a type; of an integer type, the trivial tangents (NumPy's `float0`)."""
     if not is_inexact(t.dtype):
         return np.zeros(t.shape, float0)
-    return settle(full(0, t.shape, t.dtype, t.weak_type), t)
+    return reshard_like(full(0, t.shape, t.dtype, t.weak_type), t)
 
 
 def pull_back(

@@ -27,10 +27,10 @@ from shardwise._src.api.vectorize import vectorize
 from shardwise._src.base.context import current
 from shardwise._src.base.lazy import public
 from shardwise._src.control.scan_api import scan
-from shardwise._src.core.fused import Fused
+from shardwise._src.core.fused import Composite
 from shardwise._src.core.infer import type_of
 from shardwise._src.messages.tracebacks import pass_on
-from shardwise._src.messages.words import shown
+from shardwise._src.messages.words import short_repr
 from shardwise._src.numpy import binary, folds, reductions, scans, unary
 from shardwise._src.numpy.convert import broadcast_to, refuse_out
 from shardwise._src.numpy.creation import asarray, full
@@ -77,7 +77,7 @@ class ufunc:
         self.__module__ = getattr(func, "__module__", __name__)
         with suppress(TypeError, ValueError):
             self.__signature__ = _signature(func)
-        self._record: Fused | None = getattr(call, "fused", None)
+        self._record: Composite | None = getattr(call, "fused", None)
         self._call = call
         self._methods = {
             "reduce": reduce, "accumulate": accumulate, "at": at, "reduceat": reduceat
@@ -115,7 +115,9 @@ class ufunc:
     def _checked(self, *args: Any) -> Any:
         out = self.__wrapped__(*args)
         if (len(out) if isinstance(out, tuple | list) else 1) != self.nout:
-            raise TypeError(f"{self.__name__} must give {self.nout} results; it gave {shown(out)}.")
+            raise TypeError(
+                f"{self.__name__} must give {self.nout} results; it gave {short_repr(out)}."
+            )
         return tuple(out) if isinstance(out, list) else out
 
     def __repr__(self) -> str:
@@ -256,7 +258,7 @@ def frompyfunc(
       identity: what `reduce` starts from.
     """
     if not callable(func):
-        raise TypeError(f"frompyfunc takes a function; got {shown(func)}.")
+        raise TypeError(f"frompyfunc takes a function; got {short_repr(func)}.")
     return ufunc(func, nin, nout, identity=identity)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.api.trivial import is_trivial
+from shardwise._src.api.float0_partition import is_trivial
 from shardwise._src.arrays.array import Array
 from shardwise._src.base.errors import UnexpectedTracerError
 from shardwise._src.messages.trees import path_in

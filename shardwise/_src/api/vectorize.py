@@ -17,7 +17,7 @@ from typing import Any
 from shardwise._src.api.vmap import vmap
 from shardwise._src.core.infer import type_of
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.messages.words import counted, shown
+from shardwise._src.messages.words import pluralize, short_repr
 from shardwise._src.numpy.convert import common_shape
 from shardwise._src.numpy.creation import asarray
 from shardwise._src.numpy.shapes import expand_dims, squeeze
@@ -49,7 +49,7 @@ def vectorize(
     """
     for e in excluded:
         if isinstance(e, bool) or not isinstance(e, int | str):
-            raise TypeError(f"vectorize: excluded holds positions and names; got {shown(e)}.")
+            raise TypeError(f"vectorize: excluded holds positions and names; got {short_repr(e)}.")
         if isinstance(e, int) and e < 0:
             raise ValueError(f"vectorize: a position in excluded must be at least 0; got {e}.")
     terms = None if signature is None else _terms(signature)
@@ -131,8 +131,8 @@ def _paired(
     """The dimensions that a signature gives to the argument at each place."""
     if len(places) != len(dims):
         raise TypeError(
-            f"vectorize: the signature {signature!r} is for {counted(len(dims), 'argument')}; got "
-            f"{len(places)}."
+            f"vectorize: the signature {signature!r} is for {pluralize(len(dims), 'argument')}; "
+            f"got {len(places)}."
         )
     return dict(zip(places, dims, strict=True))
 
@@ -158,12 +158,12 @@ def _check_results(
     if len(terms) > 1 and not isinstance(out, tuple):
         raise TypeError(
             f"vectorize: the signature {signature!r} is for a tuple of {len(terms)} results; "
-            f"the function gave {shown(out)}."
+            f"the function gave {short_repr(out)}."
         )
     outs = out if isinstance(out, tuple) else (out,)
     if len(outs) != len(terms):
         raise TypeError(
-            f"vectorize: the signature {signature!r} is for {counted(len(terms), 'result')}; the "
+            f"vectorize: the signature {signature!r} is for {pluralize(len(terms), 'result')}; the "
             f"function gave {len(outs)}."
         )
     found = dict(sizes)

@@ -6,18 +6,18 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from shardwise._src.api.float0_partition import along, is_trivial, of_one
 from shardwise._src.api.mapped_axes import axis_of, size_of
 from shardwise._src.api.prefixes import broadcast_prefix, broadcast_to_arguments
 from shardwise._src.api.refs import mapped_with_refs
 from shardwise._src.api.signatures import called, check_function
-from shardwise._src.api.trivial import along, is_trivial, of_one
 from shardwise._src.api.values import as_input, checked_results
 from shardwise._src.arrays.array import Array
 from shardwise._src.core.infer import type_of
 from shardwise._src.messages.arguments import argument_names, flat_arguments, name_of, names_of
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import path_in
-from shardwise._src.messages.words import counted, shown
+from shardwise._src.messages.words import pluralize, short_repr
 from shardwise._src.numpy.value import Value
 from shardwise._src.refs.refs import is_ref
 from shardwise._src.runtime.pytree import flatten
@@ -121,7 +121,7 @@ def _check_name(what: str, axis_name: Any) -> None:
     try:
         hash(axis_name)
     except TypeError:
-        message = f"{what}: axis_name must be hashable; got {shown(axis_name)}."
+        message = f"{what}: axis_name must be hashable; got {short_repr(axis_name)}."
         raise TypeError(message) from None
 
 
@@ -149,7 +149,7 @@ def _placed(
     if not isinstance(wanted, int) or not -ndim <= wanted < ndim:
         raise ValueError(
             f"{what}: out_axes is {wanted!r} for {path()}, which has "
-            f"{counted(ndim, 'dimension')} with the mapped one."
+            f"{pluralize(ndim, 'dimension')} with the mapped one."
         )
     if is_trivial(x):
         return along(x, wanted % ndim, size)

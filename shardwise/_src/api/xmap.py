@@ -17,26 +17,26 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.api.axis_strategies import Layout, Way, serially, ways_of
 from shardwise._src.api.jit import jit
 from shardwise._src.api.named_dims import NamedDims, of_arguments, of_results, parsed_tree
 from shardwise._src.api.shard_map import by_position, over_parts
 from shardwise._src.api.signatures import called, check_function
 from shardwise._src.api.values import as_input, checked_results
-from shardwise._src.api.ways import Layout, Way, serially, ways_of
 from shardwise._src.base.context import Context, NamedAxis, current
 from shardwise._src.control.call import call
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.toolbox import walk
+from shardwise._src.core.program_tools import walk
 from shardwise._src.messages.arguments import argument_names, name_of, names_of
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import path_in, paths_in
-from shardwise._src.messages.words import listed, shown
+from shardwise._src.messages.words import join, short_repr
 from shardwise._src.ops.basis import broadcast_in_dim
 from shardwise._src.ops.collective import INT32, number
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.elementwise import mul
 from shardwise._src.ops.families import add
-from shardwise._src.ops.sharding import settle
+from shardwise._src.ops.sharding import reshard_like
 from shardwise._src.refs.refs import (
     Ref,
     is_ref,
@@ -118,12 +118,12 @@ def _check_names(
         if missing := [n for n in names if n not in known]:
             raise ValueError(
                 f"{what}: {where} has the axis {missing[0]!r}, which neither in_axes nor "
-                f"axis_sizes has; these have {listed(known) or 'none'}."
+                f"axis_sizes has; these have {join(known) or 'none'}."
             )
     for name, size in sizes.items():
         if not isinstance(size, int | np.integer) or size < 0:
             raise ValueError(
-                f"{what}: axis_sizes must be ints from 0 on; got {shown(size)} for {name!r}."
+                f"{what}: axis_sizes must be ints from 0 on; got {short_repr(size)} for {name!r}."
             )
         sizes[name] = int(size)
 
@@ -261,7 +261,7 @@ class _Call:
             for j, (has, want) in enumerate(zip(found, wanted, strict=True)):
                 if has and not want:
                     raise self._varies(j, way)
-        values = map(settle, [*captured, *xs], program.in_types)
+        values = map(reshard_like, [*captured, *xs], program.in_types)
         loops: list[Sequence[Any]] = [
             [key for way in self.ways if way.name in dims.dims for key, _ in way.loops]
             for dims in self.out_dims

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.arrays.exhausted import is_exhausted, of_array
 from shardwise._src.arrays.interchange import NARROW, Interchange, is_narrow
+from shardwise._src.arrays.out_of_memory import is_exhausted, of_array
 from shardwise._src.arrays.signature import Signature, signature
-from shardwise._src.core.ground import ground, untraced
+from shardwise._src.core.eval_context import eval_context, ground
 from shardwise._src.messages.tracebacks import hide_frames
 from shardwise._src.numpy.value import Value
 from shardwise._src.ops.basis import reshape
@@ -382,7 +382,7 @@ class Array(Interchange, metaclass=_ArrayMeta):
 
 def _through_bytes(x: Array) -> np.ndarray:
     """The host value of an array of a narrow type, by way of a wider one."""
-    with untraced():
+    with eval_context():
         wide = convert_element_type(x, dtype=np.dtype(NARROW[x.dtype.name]))
     value = wide._value().astype(x.dtype)
     value.flags.writeable = False
@@ -437,7 +437,7 @@ def _part(array: Array, position: int, without: int | None = None) -> Array:
 
 def _without_dim(part: Array, dim: int) -> Array:
     shape = part.shape[:dim] + part.shape[dim + 1 :]
-    with untraced():
+    with eval_context():
         new = reshape(part, shape=shape)
     return wrap(new._live(), signature(new._sig.type, new._sig.sharding, False))
 
@@ -450,7 +450,7 @@ def _device_part(array: Array, position: int, sig: Signature) -> Array:
         return wrap(buffers.rewrap(raw, sig.physical, sig.placement), sig)
     padded = signature(array_type(full, stored.dtype), sig.sharding, True, sig.layout)
     whole = wrap(buffers.rewrap(raw, padded.physical, padded.placement), padded)
-    with untraced():
+    with eval_context():
         cut = slice_(whole, start_indices=(0,) * stored.ndim, limit_indices=sig.stored.shape)
     plain = signature(sig.type, sig.sharding, True)
     return wrap(buffers.rewrap(cut._live(), plain.physical, plain.placement), plain)

@@ -120,8 +120,8 @@ def _check_installed(package: str, needs: Sequence[str], extra: str) -> None:
 def lazy_names(package: str, needs: Sequence[str] = (), extra: str = "") -> None:
     """Gives `__getattr__` and `__dir__` to a package that states its names under TYPE_CHECKING.
 
-    One that states a function of its own name is called as that is. What a package states to be
-    from a room's `called` is its module of that name, and what type checkers see of that.
+    One that states a function of its own name is called as that is. A name that a package takes
+    from a `callable_module` is its module of that name; type checkers see the class there.
 
     needs: packages of others that all of it needs; without one, importing the package fails.
     extra: of this distribution, by which they are installed.
@@ -139,7 +139,7 @@ def lazy_names(package: str, needs: Sequence[str] = (), extra: str = "") -> None
             raise AttributeError(f"module {package!r} has no attribute {name!r}.{hint}", name=name)
         home, inner = table[name]
         with uninterrupted(), _IMPORTING:
-            if home == package or home.endswith(".called"):  # a module of the package itself
+            if home == package or home.endswith(".callable_module"):  # a module of the package
                 return import_module(f"{package}.{inner}")
             import_module(_GROUND)
             value = getattr(import_module(home), inner)

@@ -17,11 +17,11 @@ import numpy as np
 
 from shardwise._src.base.errors import Documented
 from shardwise._src.control.call import call
-from shardwise._src.control.checked import CODE, shifted
+from shardwise._src.control.checkify_rules import CODE, shifted
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
-from shardwise._src.core.program import Equation, Program, replayed
-from shardwise._src.core.toolbox import derived
+from shardwise._src.core.program import Equation, Program, eval_program
+from shardwise._src.core.program_tools import derived
 from shardwise._src.messages.source import Site, describe
 from shardwise._src.numpy.reductions import argmax
 from shardwise._src.ops.basis import batch_first, broadcast_in_dim, reshape
@@ -160,7 +160,7 @@ class Checked:
 
     def run(self, program: Program, args: Sequence[Any]) -> list[Any]:
         """The results of a program, whose checks are added to these."""
-        return replayed(program, args, self.equation)
+        return eval_program(program, args, self.equation)
 
     def equation(self, eqn: Equation, values: list[Any]) -> list[Any]:
         if eqn.op is check_op:

@@ -20,7 +20,7 @@ from shardwise._src.base.errors import did_you_mean
 from shardwise._src.explain.machines import machine_of
 from shardwise._src.explain.report import Report
 from shardwise._src.explain.scripts import Found, observed, overview, reports
-from shardwise._src.messages.words import listed
+from shardwise._src.messages.words import join
 
 USAGE = "%(prog)s [options] (script.py | -m module) [its arguments]"
 ABOUT = """Runs a program, and prints what each function that it jits will do in one call,
@@ -127,7 +127,7 @@ def _tell(found: list[Found], asked: Any, machine: Any) -> int:
     names = [one.function for one in found]
     missing = [name for name in asked.function if name not in names]
     if not found or missing:
-        compiled = f"it jits {listed(dict.fromkeys(names))}" if names else "it jits none"
+        compiled = f"it jits {join(dict.fromkeys(names))}" if names else "it jits none"
         what = (
             "compiles no jitted function: it runs operation by operation. `shardwise.jit` makes "
             "one program of a function, its training step say"

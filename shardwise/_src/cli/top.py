@@ -1,7 +1,7 @@
 """`shardwise top`: what the processes of running launches do, as a table that is kept up to date.
 
-It shows the launches of this user that have a launcher on this machine (`distributed/looking.py`),
-with their processes on all machines.
+It shows the launches of this user that have a launcher on this machine
+(`distributed/status_view.py`), with their processes on all machines.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from shardwise._src.cli.kinds import number, seconds
-from shardwise._src.distributed.board import folder
-from shardwise._src.distributed.looking import Launch, Process, look
-from shardwise._src.messages.words import counted
+from shardwise._src.distributed.status_files import folder
+from shardwise._src.distributed.status_view import Launch, Process, look
+from shardwise._src.messages.words import pluralize
 
 ANSWER = 2.5  # seconds that processes have to show themselves once somebody looks
 ENDS = "Ctrl-C ends this view, not the programs."
@@ -106,7 +106,7 @@ def _screen(pid: int | None, found: Sequence[Launch], height: int) -> Any:
     lines, room = page(found).splitlines(), max(2, height - 2)
     if len(lines) > room:
         hidden = len(lines) - room + 1
-        lines[room - 1 :] = [f"… and {counted(hidden, 'line')} for which there is no room"]
+        lines[room - 1 :] = [f"… and {pluralize(hidden, 'line')} for which there is no room"]
     return Text("\n".join([*lines, "", ENDS]), no_wrap=True, overflow="ellipsis")
 
 

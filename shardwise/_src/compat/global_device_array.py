@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from shardwise._src.api import making
+from shardwise._src.api import array_creation
 from shardwise._src.arrays.array import Array
 from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.partition_spec import PartitionSpec
@@ -45,7 +45,8 @@ class GlobalDeviceArray(metaclass=_Meta):
         device_buffers: Sequence[Array],
     ) -> Array:
         place = _place(global_mesh, mesh_axes)
-        return making.make_array_from_single_device_arrays(global_shape, place, device_buffers)
+        make = array_creation.make_array_from_single_device_arrays
+        return make(global_shape, place, device_buffers)
 
     @staticmethod
     def from_callback(
@@ -54,7 +55,7 @@ class GlobalDeviceArray(metaclass=_Meta):
     ) -> Array:
         """An older spelling of `make_array_from_callback`."""
         place = _place(global_mesh, mesh_axes)
-        return making.make_array_from_callback(global_shape, place, data_callback)
+        return array_creation.make_array_from_callback(global_shape, place, data_callback)
 
     @staticmethod
     def from_batched_callback(
@@ -63,7 +64,7 @@ class GlobalDeviceArray(metaclass=_Meta):
     ) -> Array:
         """An older spelling of `make_array_from_batched_callback`."""
         place = _place(global_mesh, mesh_axes)
-        return making.make_array_from_batched_callback(global_shape, place, data_callback)
+        return array_creation.make_array_from_batched_callback(global_shape, place, data_callback)
 
     @staticmethod
     def from_batched_callback_with_devices(
@@ -71,7 +72,7 @@ class GlobalDeviceArray(metaclass=_Meta):
         data_callback: Callable[[Any], Sequence[Any]],
     ) -> Array:
         """An older spelling of `make_array_from_batched_callback_with_devices`."""
-        make = making.make_array_from_batched_callback_with_devices
+        make = array_creation.make_array_from_batched_callback_with_devices
         return make(global_shape, _place(global_mesh, mesh_axes), data_callback)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise._src.base.pickles import read_by, reduced
-from shardwise._src.messages.words import counted
+from shardwise._src.messages.words import pluralize
 from shardwise._src.types.devices import Device, kind_text
 from shardwise._src.types.tiled import TiledSharding
 from shardwise._src.types.tiling import Tiling
@@ -62,7 +62,7 @@ class PositionalSharding(TiledSharding):
         except ValueError:
             raise ValueError(
                 f"cannot reshape {self} to {wanted}: it has "
-                f"{counted(math.prod(self.shape), 'device set')}."
+                f"{pluralize(math.prod(self.shape), 'device set')}."
             ) from None
         return self._with(self._grid().reshape(*order.shape, self._tiling.replicas))
 
@@ -107,7 +107,7 @@ class PositionalSharding(TiledSharding):
 
     def __repr__(self) -> str:
         copies = f", replicas={self._tiling.replicas}" if self._tiling.replicated else ""
-        more = f"{counted(len(self._devices), 'device')}{copies}{kind_text(self._memory_kind)}"
+        more = f"{pluralize(len(self._devices), 'device')}{copies}{kind_text(self._memory_kind)}"
         return f"PositionalSharding(shape={self.shape}, {more})"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from shardwise._src.api.shard_map import shard_map as shard_map_now
-from shardwise._src.messages.words import listed
+from shardwise._src.messages.words import join
 from shardwise._src.types.annotations import P, T
 from shardwise._src.types.partition_spec import AxisName
 
@@ -35,7 +35,7 @@ def shard_map(
     if unknown or not manual:
         raise ValueError(
             f"shard_map: auto must have some of the axes of {mesh}, and not all of them; got "
-            f"{listed(auto)}."
+            f"{join(auto)}."
         )
     return shard_map_now(
         f, mesh=mesh, in_specs=in_specs, out_specs=out_specs, axis_names={*manual} if auto else (),

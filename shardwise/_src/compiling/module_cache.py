@@ -21,7 +21,7 @@ from shardwise._src.runtime import backend
 from shardwise._src.runtime.callbacks import PATIENCE
 from shardwise._src.runtime.fingerprint import dumps, fingerprint
 from shardwise._src.runtime.modules import LoadedModule, compile_options, compile_text, load
-from shardwise._src.runtime.questions import without_names
+from shardwise._src.runtime.partitioner_callbacks import without_names
 
 CACHE_SIZE = 2048
 # Devices wait for the one that calls a host function, which may take its time.

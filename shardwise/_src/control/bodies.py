@@ -2,7 +2,7 @@
 
 What was staged is kept on the shelf of its function, by types and context, for as long as the
 function lives. Functions that are made anew from the same code share one shelf where it is cheap to
-know that they do the same (`core/recipes.py`), and nothing that they use can change in place.
+know that they do the same (`core/fingerprints.py`), and nothing that they use can change in place.
 
     shelves[f].bodies[key]          # the quick way, in the public functions
     shelf_of((f,), key)[0].bodies   # makes the shelf
@@ -19,16 +19,16 @@ from typing import Any
 
 from shardwise._src.base.caches import make_room
 from shardwise._src.control.programs import Extension, fit
-from shardwise._src.core.ground import ground
-from shardwise._src.core.infer import is_operand, known, type_of
-from shardwise._src.core.op import Ready
+from shardwise._src.core.eval_context import ground
+from shardwise._src.core.fingerprints import fingerprint_of, note
+from shardwise._src.core.infer import as_arraylike, is_operand, type_of
+from shardwise._src.core.op import BoundOp
 from shardwise._src.core.program import Equation, Program, Var
-from shardwise._src.core.recipes import note, recipe_of
-from shardwise._src.core.toolbox import opened
+from shardwise._src.core.program_tools import consts_to_args
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.calls import refuse_call
 from shardwise._src.messages.trees import path_in, tree_difference
-from shardwise._src.messages.words import shown, to_register
+from shardwise._src.messages.words import short_repr, to_register
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.refs.refs import Ref, keepable, values_of, write_back
 from shardwise._src.runtime.pytree import flatten
@@ -47,7 +47,7 @@ RECIPES = 256  # functions that are made anew, and are known all the same
 class Shelf:
     """Staged bodies of functions that do the same, by what they were staged for.
 
-    recipe: of these functions (see `core.recipes`); None where it is of one function.
+    recipe: of these functions (see `core.fingerprints`); None where it is of one function.
     """
 
     __slots__ = ("bodies", "recipe")
@@ -85,7 +85,7 @@ def _shelf_now(fun: Callable) -> Shelf:
     """The shelf of what a function does now; one of its own if it cannot be told from others."""
     try:
         found = shelves.get(fun)
-        recipe = recipe_of(fun, mutable=False)
+        recipe = fingerprint_of(fun, mutable=False)
         if found is None:
             found = shelves[fun] = _shelf_by(recipe)
         elif found.recipe is not None and found.recipe != recipe:
@@ -101,7 +101,7 @@ def shelf_by_recipe(fun: Callable) -> Shelf:
 
     For what jax runs anew at each call, so that a function is read as it is then.
     """
-    return _shelf_by(recipe_of(fun, mutable=False))
+    return _shelf_by(fingerprint_of(fun, mutable=False))
 
 
 def forget() -> None:
@@ -177,7 +177,7 @@ def staged(
 
     refs: list[Ref] | None = [] if with_refs else None
     program, captured = stage(flat, types, transform=who, name=name, names=names, refs=refs)
-    program, constants = opened(program)
+    program, constants = consts_to_args(program)
     if refs and as_leaves is not None:  # a loop carries them
         _check_refs(who, program, refs)
     captures = bool(captured) or not keepable(refs or ())
@@ -369,7 +369,7 @@ class Loop:
     __slots__ = ("op", "consts", "casts", "tree", "refs", "at")
 
     def __init__(
-        self, op: Ready, consts: list[Any], casts: list[tuple], tree: Any,
+        self, op: BoundOp, consts: list[Any], casts: list[tuple], tree: Any,
         refs: Sequence[Ref] = (), at: int = 0,
     ):
         self.op = op
@@ -419,11 +419,12 @@ def casts_of(old: Sequence[ArrayType], new: Sequence[ArrayType]) -> list[tuple[i
 
 def leaf(x: Any, who: str, what: str, tree: Any, i: int) -> Any:
     """A leaf as something with a type."""
-    x = known(x)
+    x = as_arraylike(x)
     if is_operand(x):
         return x
     raise TypeError(
-        f"{who}: {path_in(what, tree, i)} is {shown(x)}, which is not an array.{to_register(x)}"
+        f"{who}: {path_in(what, tree, i)} is {short_repr(x)}, which is not an "
+        f"array.{to_register(x)}"
     )
 
 

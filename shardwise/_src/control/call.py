@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from shardwise._src.control.checked import call_checked, replay_call
+from shardwise._src.control.checkify_rules import call_checked, replay_call
 from shardwise._src.core.op import Op, is_linear
 from shardwise._src.core.ordering import through_program
 from shardwise._src.core.program import Program
-from shardwise._src.core.toolbox import derived
+from shardwise._src.core.program_tools import derived
 from shardwise._src.messages.source import marked
-from shardwise._src.ops.sharding import settle
+from shardwise._src.ops.sharding import reshard_like
 from shardwise._src.transforms.batch import MappedAxis, batch_program, moved_into
 from shardwise._src.transforms.jvp import jvp_program
 from shardwise._src.transforms.linearize import split_program
@@ -35,7 +35,7 @@ def _jvp(
     nonzero = tuple(t is not None for t in tangents)
     both, marks = jvp_program(program, nonzero)
     args = [*primals, *[t for t in tangents if t is not None]]
-    results = op(*map(settle, args, both.in_types), program=both, **p)
+    results = op(*map(reshard_like, args, both.in_types), program=both, **p)
     count = len(program.outputs)
     moving = iter(results[count:])
     return results[:count], [next(moving) if m else None for m in marks]
@@ -63,7 +63,7 @@ def _transpose(op: Op, cts: Any, *args: Any, program: Program, **p: Any) -> list
     nonzero = tuple(ct is not None for ct in cts)
     backward, marks = transpose_program(ordered, len(known), nonzero)
     given = [*known, *[ct for ct in cts if ct is not None]]
-    results = iter(op(*map(settle, given, backward.in_types), program=backward, **p))
+    results = iter(op(*map(reshard_like, given, backward.in_types), program=backward, **p))
     grads = iter([next(results) if m else None for m in marks])
     return [next(grads) if is_lin else None for is_lin in linear]
 

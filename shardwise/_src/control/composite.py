@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from shardwise._src.control.call import call
-from shardwise._src.control.checked import call_checked, replay_call
+from shardwise._src.control.checkify_rules import call_checked, replay_call
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program
 from shardwise._src.transforms.batch import MappedAxis

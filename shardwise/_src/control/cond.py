@@ -17,19 +17,19 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.control.call import known_first
-from shardwise._src.control.checked import cond_checked, replay_cond
+from shardwise._src.control.checkify_rules import cond_checked, replay_cond
 from shardwise._src.control.programs import Extension, any_of, fit, with_results
 from shardwise._src.control.scan import picked
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, is_linear
 from shardwise._src.core.ordering import ORDERED
 from shardwise._src.core.program import Equation, Program, Var
-from shardwise._src.core.toolbox import derived, pruned
+from shardwise._src.core.program_tools import derived, pruned
 from shardwise._src.ops.basis import broadcast_in_dim, zeros
 from shardwise._src.ops.collective import pmax
 from shardwise._src.ops.families import add, lit
 from shardwise._src.ops.logical import select_n
-from shardwise._src.ops.sharding import cotangent_type, settle
+from shardwise._src.ops.sharding import cotangent_type, reshard_like
 from shardwise._src.transforms.batch import Axis, MappedAxis, axes_in, batch_program, moved_into
 from shardwise._src.transforms.jvp import jvp_program
 from shardwise._src.transforms.linearize import Split, split_program
@@ -386,7 +386,7 @@ def chosen(which: Any, cases: Sequence[Any]) -> Any:
     t = type_of(cases[0])
     if t.ndim > 1:
         which = broadcast_in_dim(which, shape=t.shape, dims=(0,))
-    return select_n(settle(which, t), *cases)
+    return select_n(reshard_like(which, t), *cases)
 
 
 def refuse_ordered(programs: Sequence[Program], name: str, why: str) -> None:

@@ -29,13 +29,13 @@ from shardwise._src.control.bodies import (
     with_types,
 )
 from shardwise._src.control.cond import cond as cond_op
-from shardwise._src.core.infer import is_operand, known, type_of
-from shardwise._src.core.op import Ready
+from shardwise._src.core.infer import as_arraylike, is_operand, type_of
+from shardwise._src.core.op import BoundOp
 from shardwise._src.core.structure import shared
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import path_in, paths_in, tree_difference
-from shardwise._src.messages.words import shown
+from shardwise._src.messages.words import short_repr
 from shardwise._src.numpy.convert import cast
 from shardwise._src.ops.logical import ne
 from shardwise._src.refs.passing import with_refs_outside
@@ -56,7 +56,7 @@ class Choice:
 
     __slots__ = ("op", "outside", "tree", "refs")
 
-    def __init__(self, op: Ready, outside: list[Any], tree: Any, refs: Sequence[Ref] = ()):
+    def __init__(self, op: BoundOp, outside: list[Any], tree: Any, refs: Sequence[Ref] = ()):
         self.op = op
         self.outside = outside
         self.tree = tree
@@ -189,9 +189,9 @@ def _refs_outside(
 
 def _predicate(pred: Any) -> Any:
     """A boolean scalar."""
-    pred = known(pred)
+    pred = as_arraylike(pred)
     if not is_operand(pred):
-        raise TypeError(f"cond: pred must be a boolean scalar; got {shown(pred)}.")
+        raise TypeError(f"cond: pred must be a boolean scalar; got {short_repr(pred)}.")
     t = type_of(pred)
     if t.shape:
         raise TypeError(
@@ -212,8 +212,8 @@ def _index(index: Any) -> Any:
     """An int32 scalar."""
     if getattr(index, "aval", None) is _NUMBER:
         return index
-    index = known(index)
-    given = shown(index)
+    index = as_arraylike(index)
+    given = short_repr(index)
     if is_operand(index):
         t = type_of(index)
         if not t.shape and is_integer(t.dtype):
@@ -257,7 +257,7 @@ class _Call:
         if self.who == "cond":
             branches = branches[::-1]  # that of False comes first
         may_keep = not any(body.captures for body in bodies)
-        choose = Ready(cond_op, {"branches": branches})
+        choose = BoundOp(cond_op, {"branches": branches})
         return Choice(choose, outside, bodies[0].tree, refs), may_keep
 
     def _staged_branch(self, f: Callable, types: Sequence[ArrayType], names: list[str]) -> Body:

@@ -11,7 +11,7 @@ from typing import Any
 from shardwise._src.control.call import call
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Equation, Program
-from shardwise._src.core.toolbox import derived, walk
+from shardwise._src.core.program_tools import derived, walk
 
 
 @derived

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.core.program import Atom, Literal, Program
-from shardwise._src.core.toolbox import Rewriting
+from shardwise._src.core.program_tools import Rewriting
 from shardwise._src.numpy.convert import cast
 from shardwise._src.ops.basis import broadcast_in_dim
 from shardwise._src.ops.cast import convert_element_type
-from shardwise._src.ops.sharding import reshard, settle
+from shardwise._src.ops.sharding import reshard, reshard_like
 from shardwise._src.ops.varying import pcast
 from shardwise._src.types.array_type import ArrayType, array_type
 
@@ -44,7 +44,7 @@ def fit(x: Any, t: ArrayType) -> Any:
 
     Tangents and cotangents that users give may be weak; those of programs are not.
     """
-    return settle(cast(x, t.dtype, t.weak_type), t)
+    return reshard_like(cast(x, t.dtype, t.weak_type), t)
 
 
 def with_results(

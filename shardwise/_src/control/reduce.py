@@ -20,8 +20,8 @@ from shardwise._src.base.context import current
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Literal, Program
+from shardwise._src.core.program_tools import walk
 from shardwise._src.core.structure import shared
-from shardwise._src.core.toolbox import walk
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops import reduce as ops

@@ -15,14 +15,14 @@ from typing import Any
 
 from shardwise._src.base.errors import ShardingTypeError
 from shardwise._src.control.call import known_first
-from shardwise._src.control.checked import replay_scan, scan_checked
+from shardwise._src.control.checkify_rules import replay_scan, scan_checked
 from shardwise._src.control.programs import Extension, fit, parts
 from shardwise._src.control.scan_lowering import lower_scan
 from shardwise._src.control.scan_split import split_plan, unknown_carries
 from shardwise._src.core.op import Op, is_linear
 from shardwise._src.core.program import Equation, Program, Var
+from shardwise._src.core.program_tools import derived
 from shardwise._src.core.remedies import gathered
-from shardwise._src.core.toolbox import derived
 from shardwise._src.ops.basis import zeros
 from shardwise._src.ops.families import add
 from shardwise._src.transforms.batch import Axis, MappedAxis, batch_program, to_dim

@@ -31,16 +31,16 @@ from shardwise._src.control.bodies import (
 )
 from shardwise._src.control.scan import scan as scan_op
 from shardwise._src.control.scan import sliced_type
-from shardwise._src.core.ground import ground
+from shardwise._src.core.eval_context import ground
 from shardwise._src.core.infer import is_array, type_of
-from shardwise._src.core.op import Ready
+from shardwise._src.core.op import BoundOp
 from shardwise._src.core.program import Program
 from shardwise._src.core.remedies import gathered
 from shardwise._src.core.structure import shared
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import path_in, paths_in
-from shardwise._src.messages.words import shown
+from shardwise._src.messages.words import short_repr
 from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.shape import concatenate, slice_in_dim
 from shardwise._src.runtime.pytree import flatten
@@ -134,7 +134,9 @@ class _Call:
             except TypeError:
                 if isinstance(length, Tracer) and is_integer(length.dtype):
                     raise length.needed_for_shape("scan: length") from None
-                raise TypeError(f"scan: length must be an integer; got {shown(length)}.") from None
+                raise TypeError(
+                    f"scan: length must be an integer; got {short_repr(length)}."
+                ) from None
             if length < 0:
                 raise ValueError(f"scan: length must not be negative; got {length}.")
         elif not sizes:
@@ -186,7 +188,7 @@ class _Call:
             "unroll": self.unroll,
         }
         casts = casts_of(carry, wider)
-        loop = Loop(Ready(scan_op, params), body.outside, casts, body.tree, body.refs, count)
+        loop = Loop(BoundOp(scan_op, params), body.outside, casts, body.tree, body.refs, count)
         return loop, not body.captures
 
     def _slices(self, types: Sequence[ArrayType]) -> list[ArrayType]:
@@ -214,7 +216,8 @@ class _Call:
         result = self.f(carry, self.xs_tree.unflatten(leaves[count:]))
         if not (isinstance(result, tuple | list) and len(result) == 2):
             raise TypeError(
-                f"scan: {self.name} must return a pair (carry, y); it returned {shown(result)}."
+                f"scan: {self.name} must return a pair (carry, y); it returned "
+                f"{short_repr(result)}."
             )
         outs, tree = flatten(result[0])
         check_carry_tree("scan", self.name, self.init_tree, tree)

@@ -13,7 +13,7 @@ from typing import Any
 from shardwise._src.control.call import call
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program, Var
-from shardwise._src.core.toolbox import derived
+from shardwise._src.core.program_tools import derived
 from shardwise._src.transforms.linearize import Split, split_program
 
 Marks = tuple[bool, ...]

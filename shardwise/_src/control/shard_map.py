@@ -27,15 +27,15 @@ from shardwise._src.control.call import known_first
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, is_linear
 from shardwise._src.core.program import Equation, Program, Var
-from shardwise._src.core.toolbox import derived, inlined, opened
+from shardwise._src.core.program_tools import consts_to_args, derived, inlined
 from shardwise._src.numpy.reductions import argmax
 from shardwise._src.ops.basis import move_axis, reshape
 from shardwise._src.ops.collective import psum
 from shardwise._src.ops.elementwise import div
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.logical import ne
-from shardwise._src.ops.sharding import free, settle
-from shardwise._src.ops.varying import varied
+from shardwise._src.ops.sharding import drop_sharding, reshard_like
+from shardwise._src.ops.varying import pvary
 from shardwise._src.transforms.batch import MappedAxis, axes_in, batch_program
 from shardwise._src.transforms.jvp import jvp_program
 from shardwise._src.transforms.linearize import split_program
@@ -135,7 +135,7 @@ def _bind(
     program: Program, args: Sequence[Any], in_specs: Specs, out_specs: Specs, **p: Any
 ) -> list[Any]:
     types = in_types(program, p["place"], in_specs, p["axes"])
-    given = map(settle, args, types)
+    given = map(reshard_like, args, types)
     return shard_map(*given, program=program, in_specs=in_specs, out_specs=out_specs, **p)
 
 
@@ -287,7 +287,7 @@ def _varied(program: Program, rows: tuple) -> Program:
         return program
 
     def fun(*args: Any) -> list[Any]:
-        return [varied(x, names) for x, names in zip(program(*args), rows, strict=True)]
+        return [pvary(x, names) for x, names in zip(program(*args), rows, strict=True)]
 
     return program_of(fun, program.in_types, program.name, "transpose")
 
@@ -366,7 +366,7 @@ def _checked(
         stacks = tuple([_kept_spec(t, **p) for t in new.out_types[count:]])
         new = _stacked(new, count)
     outs = _bind(new, args, in_specs, (*out_specs, *stacks), **p)
-    codes, *slots = [free(x) for x in outs[count:]]
+    codes, *slots = [drop_sharding(x) for x in outs[count:]]
     first = argmax(ne(codes, np.int32(0)))
     found = [x[first] for x in slots]
     types = map(type_of, found)
@@ -383,7 +383,7 @@ def _replay(
     **p: Any,
 ) -> Equation | None:
     """Each equation runs on all devices, one after another. Values leave as residuals do."""
-    program, constants = opened(inlined(program, lambda eqn: eqn.called))
+    program, constants = consts_to_args(inlined(program, lambda eqn: eqn.called))
     args, in_specs = [*constants, *args], (PartitionSpec(),) * len(constants) + in_specs
     own = [eqn for eqn in program.equations if eqn.op is not reshape]
     if len(own) == 1:
@@ -436,7 +436,7 @@ def _replay_one(
             number = 0
             for a in spec.axes:
                 number = number * sizes[a] + here[a]
-            parts.append(settle(x[number], v.aval))
+            parts.append(reshard_like(x[number], v.aval))
         run(one, parts)
     return eqn
 

@@ -35,8 +35,8 @@ from shardwise._src.control.call import call
 from shardwise._src.control.scan import scan as scan_op
 from shardwise._src.control.while_loop import flag_programs
 from shardwise._src.control.while_loop import while_loop as while_op
-from shardwise._src.core.infer import known, type_of
-from shardwise._src.core.op import Ready
+from shardwise._src.core.infer import as_arraylike, type_of
+from shardwise._src.core.op import BoundOp
 from shardwise._src.core.structure import shared
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.tracebacks import hides_frames
@@ -44,7 +44,7 @@ from shardwise._src.messages.trees import paths_in
 from shardwise._src.numpy.convert import cast, constant
 from shardwise._src.ops.families import add
 from shardwise._src.ops.logical import lt
-from shardwise._src.ops.varying import varied
+from shardwise._src.ops.varying import pvary
 from shardwise._src.refs.refs import values_of, write_back
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.stage import program_of
@@ -177,7 +177,7 @@ class _While(_Carried):
         counts = {"num_test": len(test.outside), "num_body": len(body.outside)}
         consts, casts = [*test.outside, *body.outside], casts_of(types, carry)
         kind = _Flagged if test.program.effects else Loop
-        op = Ready(while_op, programs | counts)
+        op = BoundOp(while_op, programs | counts)
         loop = kind(op, consts, casts, self.tree, refs, self.count)
         return loop, not (test.captures or body.captures)
 
@@ -275,7 +275,7 @@ def fori_loop(
         else:
             return loop([lower, *leaves])[1]
     check_function("fori_loop", "body_fun", body_fun)
-    lower, upper = known(lower), known(upper)
+    lower, upper = as_arraylike(lower), as_arraylike(upper)
     count_type = _type_of_bounds(lower, upper)
     if isinstance(lower, Tracer) or isinstance(upper, Tracer):
         if unroll not in (None, 0, 1):
@@ -287,7 +287,7 @@ def fori_loop(
         fori = _Fori(body_fun, leaves, tree)
         names = type_of(lower).varying | type_of(upper).varying
         below, *bounds = [
-            varied(cast(x, count_type.dtype, count_type.weak_type), names) for x in (upper, lower)
+            pvary(cast(x, count_type.dtype, count_type.weak_type), names) for x in (upper, lower)
         ]
         return fori.below(below)([*bounds, *fori.leaves])[1]
     first, last = int(lower), int(upper)  # pyright: ignore[reportArgumentType] (known)
@@ -338,7 +338,7 @@ class _Fori(_Carried):
             "num_carry": self.count + len(body.refs), "length": max(length, 0), "reverse": False,
             "unroll": turns,
         }
-        loop = self._loop(Ready(scan_op, params), body, casts, body.outside)
+        loop = self._loop(BoundOp(scan_op, params), body, casts, body.outside)
         if not body.captures:
             types = [type_of(x) for x in self.leaves]
             shelf.keep(_key_of_counted(length, unroll, self.tree, types), loop)
@@ -355,9 +355,9 @@ class _Fori(_Carried):
 
         test = shared(program_of(is_below, [t, *carry], body.program.name))
         params = {"test": test, "body": body.program, "num_test": 1, "num_body": len(body.outside)}
-        return self._loop(Ready(while_op, params), body, casts, [upper, *body.outside])
+        return self._loop(BoundOp(while_op, params), body, casts, [upper, *body.outside])
 
-    def _loop(self, op: Ready, body: Body, casts: list, consts: list[Any]) -> Loop:
+    def _loop(self, op: BoundOp, body: Body, casts: list, consts: list[Any]) -> Loop:
         return Loop(op, consts, casts, body.tree, body.refs, self.count)
 
     def _body(self, number: ArrayType) -> tuple[Body, list[tuple[int, ArrayType]], Shelf]:

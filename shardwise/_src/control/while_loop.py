@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from shardwise._src.control.call import call
-from shardwise._src.control.checked import replay_while, while_checked
+from shardwise._src.control.checkify_rules import replay_while, while_checked
 from shardwise._src.control.cond import chosen, refuse_ordered
 from shardwise._src.control.programs import fit, parts
 from shardwise._src.control.scan import batched_body, given, jvp_body
@@ -25,12 +25,12 @@ from shardwise._src.control.scan_split import unknown_carries
 from shardwise._src.core.op import Op
 from shardwise._src.core.ordering import ignoring_token
 from shardwise._src.core.program import Equation, Program, Var
-from shardwise._src.core.toolbox import derived, sites_in, without_sites
+from shardwise._src.core.program_tools import derived, sites_in, without_sites
 from shardwise._src.ops.basis import zeros
 from shardwise._src.ops.collective import pmax
 from shardwise._src.ops.logical import bitwise_and, select_n
 from shardwise._src.ops.reduce import reduce_or
-from shardwise._src.ops.sharding import settle
+from shardwise._src.ops.sharding import reshard_like
 from shardwise._src.transforms.batch import MappedAxis, axes_in, batch_program, to_dim
 from shardwise._src.transforms.linearize import split_program
 from shardwise._src.transforms.stage import program_of
@@ -270,7 +270,7 @@ def _batch(
     rows = zip(args, dims, wanted, strict=True)
     moved = [to_dim(a, d, 0 if w else None, mapped.size) for a, d, w in rows]
     types = [*new_test.in_types[:num_test], *new.in_types]
-    moved = [settle(a, t) for a, t in zip(moved, types, strict=True)]
+    moved = [reshard_like(a, t) for a, t in zip(moved, types, strict=True)]
     if by_row:
         return _by_row(moved, new_test, new, num_test, num_body), [0] * count
     outs = while_loop(*moved, test=new_test, body=new, num_test=num_test, num_body=num_body)
@@ -283,7 +283,7 @@ def _by_row(args: list, test: Program, body: Program, num_test: int, num_body: i
     (go_on,) = call(*test_consts, *carry, program=test)
     any_test, turn = _row_programs(body, test, num_test, num_body)
     consts = args[: num_test + num_body]
-    go_on = settle(go_on, any_test.in_types[0])
+    go_on = reshard_like(go_on, any_test.in_types[0])
     carry = [fit(x, t) for x, t in zip(carry, any_test.in_types[1:], strict=True)]
     outs = while_loop(*consts, go_on, *carry, test=any_test, body=turn, num_test=0,
                       num_body=num_test + num_body)
@@ -331,8 +331,8 @@ def _testing(body: Program, test: Program, num_test: int, num_body: int, by_row:
         after = body(*body_consts, *held)
         if by_row:
             pairs = zip(held, after, strict=True)
-            after = [settle(chosen(go_on, p), t) for p, t in zip(pairs, carry, strict=True)]
-        return [settle(go_on, flag) for go_on in test(*test_consts, *after)] + after
+            after = [reshard_like(chosen(go_on, p), t) for p, t in zip(pairs, carry, strict=True)]
+        return [reshard_like(go_on, flag) for go_on in test(*test_consts, *after)] + after
 
     return program_of(turn, [*consts, flag, *carry], body.name)
 

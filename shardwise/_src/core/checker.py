@@ -9,7 +9,7 @@ from __future__ import annotations
 from shardwise._src.base.errors import JaxprTypeError
 from shardwise._src.core.infer import infer
 from shardwise._src.core.program import Equation, Literal, Program, Var
-from shardwise._src.core.toolbox import programs_in
+from shardwise._src.core.program_tools import programs_in
 from shardwise._src.types.array_type import in_parens
 
 

@@ -15,7 +15,7 @@ from typing import Any, cast
 from shardwise._src.base.errors import ShardingTypeError
 from shardwise._src.core.op import Op
 from shardwise._src.core.remedies import remedy
-from shardwise._src.messages.words import listed
+from shardwise._src.messages.words import join
 from shardwise._src.types.array_type import ArrayType, in_row
 from shardwise._src.types.dims import Dims
 from shardwise._src.types.mesh import AbstractMesh
@@ -196,7 +196,7 @@ def _sums(
     unreduced = marks[min(held)][0] if held else NO_AXES
     if held and (held not in map(set, dims.linear) or any(marks[i][0] != unreduced for i in held)):
         raise ShardingTypeError(
-            f"[{op.name}] operands {in_row(types)}: {listed(sorted(unreduced, key=str))} "
+            f"[{op.name}] operands {in_row(types)}: {join(sorted(unreduced, key=str))} "
             "of an operand are axes along which a sum is not yet taken, and the op is not linear "
             "in just such operands."
         )

@@ -33,7 +33,7 @@ VARIADIC = 1 << 30
 FORMS = 8192  # kept
 
 
-class Fused:
+class Composite:
     """A function that dispatches as one program. `arrays`: how many leading parameters are."""
 
     __slots__ = ("fun", "arrays", "name", "_array_names")
@@ -63,7 +63,7 @@ def fused(fun: Callable[..., Any] | None = None, *, arrays: int = 1) -> Any:
     """Marks a function over ops as one program. Returns a plain function, for its signature."""
     if fun is None:
         return functools.partial(fused, arrays=arrays)
-    record = Fused(fun, arrays)
+    record = Composite(fun, arrays)
 
     @functools.wraps(fun)
     def call(*args: Any, **static: Any) -> Any:
@@ -77,7 +77,7 @@ def fused(fun: Callable[..., Any] | None = None, *, arrays: int = 1) -> Any:
     return call
 
 
-def record_of(call: Callable[..., Any]) -> Fused:
+def record_of(call: Callable[..., Any]) -> Composite:
     """The record of a fused function, for `call` of an interpreter: one wrapper less on the way."""
     return getattr(call, "fused")  # noqa: B009 (of a function, as type checkers see it)
 
@@ -88,10 +88,10 @@ def body_of(call: Callable[P, T]) -> Callable[P, T]:
 
 
 @overload
-def one_program(fun: Callable[P, T], *, arrays: int = 1) -> Callable[P, T]: ...
+def eager_jit(fun: Callable[P, T], *, arrays: int = 1) -> Callable[P, T]: ...
 @overload
-def one_program(*, arrays: int = 1) -> Callable[[Callable[P, T]], Callable[P, T]]: ...
-def one_program(fun: Callable[..., Any] | None = None, *, arrays: int = 1) -> Any:
+def eager_jit(*, arrays: int = 1) -> Callable[[Callable[P, T]], Callable[P, T]]: ...
+def eager_jit(fun: Callable[..., Any] | None = None, *, arrays: int = 1) -> Any:
     """Marks a function whose results are arrays, and whose eager calls may be one program.
 
     That is for arrays, and for static arguments for which `is_plain` holds. Else the function runs
@@ -99,8 +99,8 @@ def one_program(fun: Callable[..., Any] | None = None, *, arrays: int = 1) -> An
     so that the error is the one that it raises itself.
     """
     if fun is None:
-        return functools.partial(one_program, arrays=arrays)
-    record = Fused(fun, arrays)
+        return functools.partial(eager_jit, arrays=arrays)
+    record = Composite(fun, arrays)
 
     @functools.wraps(fun)
     def call(*args: Any, **static: Any) -> Any:
@@ -125,7 +125,7 @@ def is_plain(x: Any) -> bool:
     return x.__class__ in _PLAIN or (x.__class__ is tuple and all(map(is_plain, x)))
 
 
-class Form:
+class StaticKey:
     """Stands for a fused function with its static arguments. In a key it saves hashing these.
 
     signed: whether a zero among them is a float, whose sign `==` does not tell.
@@ -138,12 +138,12 @@ class Form:
 
 
 @functools.lru_cache(FORMS, typed=True)
-def equal_form(fused: Any, *static: Any, **named: Any) -> Form:
+def equal_form(fused: Any, *static: Any, **named: Any) -> StaticKey:
     """The same object for equal static arguments of equal types: 1, 1.0 and True are equal."""
-    return Form(any(v.__class__ is float and not v for v in (*static, *named.values())))
+    return StaticKey(any(v.__class__ is float and not v for v in (*static, *named.values())))
 
 
-def form_of(fused: Any, rest: Sequence[Any], static: dict[str, Any]) -> Form:
+def form_of(fused: Any, rest: Sequence[Any], static: dict[str, Any]) -> StaticKey:
     """`equal_form`, which also tells 0.0 from -0.0."""
     form = equal_form(fused, *rest, **static)
     if form.signed:

@@ -13,16 +13,16 @@ import numpy as np
 
 from shardwise._src.base.caches import make_room
 from shardwise._src.base.context import TraceKey, current
+from shardwise._src.core.eval_context import ground
 from shardwise._src.core.explicit import with_specs
-from shardwise._src.core.ground import ground
 from shardwise._src.core.op import INFERENCE_CACHE_SIZE, Elements, Op
 from shardwise._src.messages.called import public_call
 from shardwise._src.types.annotations import Array
 from shardwise._src.types.array_type import NO_NAMES, ArrayType, array_type
 from shardwise._src.types.dtypes import canonicalize
-from shardwise._src.types.entering import inside_of_maps
 from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.promotion import dtype_and_weak
+from shardwise._src.types.pvary import inside_of_maps
 
 
 def type_of(x: Any) -> ArrayType:
@@ -37,7 +37,7 @@ def type_of(x: Any) -> ArrayType:
     if isinstance(x, np.ndarray):
         host = cast("np.ndarray[Any, Any]", x)
         return array_type(host.shape, canonicalize(host.dtype))
-    converted = known(x)
+    converted = as_arraylike(x)
     if converted is not x:
         return type_of(converted)
     try:
@@ -65,7 +65,7 @@ typeof = type_of  # its public name
 _AS_IS: tuple[type[Any], ...] = (bool, int, float, complex, np.generic, np.ndarray, type)
 
 
-def known(x: Any) -> Any:
+def as_arraylike(x: Any) -> Any:
     """An operand as ops take it: what another library's object converts itself to, else `x`."""
     if getattr(x, "aval", None).__class__ is ArrayType or isinstance(x, _AS_IS):
         return x
@@ -88,7 +88,7 @@ def is_array(x: Any) -> TypeGuard[Array]:
     return getattr(x, "aval", None).__class__ is ArrayType
 
 
-def itself(x: Any) -> Any:
+def check_alive(x: Any) -> Any:
     """The value, for a function that has nothing to do with it. Deleted arrays raise."""
     held: Any = x
     return held._itself() if is_array(x) else x

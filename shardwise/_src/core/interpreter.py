@@ -2,7 +2,7 @@
 
 There is always one current interpreter, in the context. `op(*args, **params)` gives it the op; its
 rules run with its *parent* current, so transforms nest without levels. The eager interpreter has no
-parent and runs things; what else the layers below use of it, `core.ground` declares.
+parent and runs things; what else the layers below use of it, `core.eval_context` declares.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from threading import get_ident
 from typing import Any
 
 from shardwise._src.base.context import CURRENT, Context, current
-from shardwise._src.core.infer import known
-from shardwise._src.core.op import Op, Params, Ready
+from shardwise._src.core.infer import as_arraylike
+from shardwise._src.core.op import BoundOp, Op, Params
 from shardwise._src.messages import source
 from shardwise._src.messages.source import Site, describe, replay, user_site
 
@@ -62,18 +62,18 @@ class Interpreter:
     def process_primitive(self, primitive: Any, tracers: Any, params: dict[str, Any]) -> Any:
         raise NotImplementedError
 
-    def process_ready(self, ready: Ready, args: tuple[Any, ...]) -> Any:
+    def process_ready(self, ready: BoundOp, args: tuple[Any, ...]) -> Any:
         """The same for an op that comes with its parameters."""
         return self.process(ready.op, args, ready.params)
 
     def call(self, fused: Any, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         """Runs a fused function (see `core.fused`): inline, unless this is the eager one."""
         n = fused.arrays
-        operands = [known(a) for a in args[:n]]
+        operands = [as_arraylike(a) for a in args[:n]]
         return fused.fun(*operands, *args[n:], **static)
 
     def call_as_one(self, fused: Any, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
-        """Runs a function that is `one_program` when eager: as it is written, elsewhere."""
+        """Runs a function that is `eager_jit` when eager: as it is written, elsewhere."""
         return fused.fun(*args, **static)
 
     def parent_context(self) -> Context:

@@ -254,7 +254,7 @@ def own_names(op: Op, params: dict[str, Any]) -> dict[str, Any]:
 OPS: dict[str, Op] = {}
 
 
-class Ready:
+class BoundOp:
     """An op with its parameters, for calls again and again.
 
     runs: what runs it eagerly, by context and signatures.

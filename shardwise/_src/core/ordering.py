@@ -14,7 +14,7 @@ import numpy as np
 
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Atom, Equation, Literal, Program, Var
-from shardwise._src.core.toolbox import derived
+from shardwise._src.core.program_tools import derived
 from shardwise._src.types.array_type import array_type
 
 ORDERED = "ordered"  # the effect of what happens in the order of the program

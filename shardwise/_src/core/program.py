@@ -7,7 +7,7 @@
 
 A program carries its constants, the values of its first inputs; callers give the other inputs.
 Programs are immutable and compare by identity: `replace` makes others of them, and so do the tools
-of `core.toolbox`. To run one is to replay it under the current interpreter.
+of `core.program_tools`. To run one is to replay it under the current interpreter.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ class Program:
         return Program(**(merged | _renamed(fields)))
 
     def __call__(self, *args: Any) -> list[Any]:
-        return replayed(self, args)
+        return eval_program(self, args)
 
     def __repr__(self) -> str:
         return text(self)
@@ -259,11 +259,11 @@ def eval_jaxpr(
     propagate_source_info: whether equations that are staged thereby are at the user's lines where
       the program has them, or at this call.
     """
-    return replayed(jaxpr.replace(constants=consts), args, lines=propagate_source_info)
+    return eval_program(jaxpr.replace(constants=consts), args, lines=propagate_source_info)
 
 
 @replays
-def replayed(
+def eval_program(
     program: Program, args: Sequence[Any],
     bind: Callable[[Equation, list[Any]], Sequence[Any]] | None = None, lines: bool = True,
 ) -> list[Any]:

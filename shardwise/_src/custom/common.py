@@ -19,19 +19,19 @@ from shardwise._src.base.context import CURRENT
 from shardwise._src.base.errors import UnexpectedTracerError
 from shardwise._src.base.positions import join, split
 from shardwise._src.control.call import call
-from shardwise._src.control.checked import call_checked, replay_call
-from shardwise._src.core.ground import ground
+from shardwise._src.control.checkify_rules import call_checked, replay_call
+from shardwise._src.core.eval_context import ground
 from shardwise._src.core.infer import HOST, is_array, is_operand, type_of
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
 from shardwise._src.core.ordering import through_program
 from shardwise._src.core.program import Program
+from shardwise._src.core.program_tools import consts_to_args
 from shardwise._src.core.structure import shared
-from shardwise._src.core.toolbox import opened
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import path_in, tree_difference
-from shardwise._src.messages.words import shown, to_register
+from shardwise._src.messages.words import short_repr, to_register
 from shardwise._src.numpy.convert import cast
 from shardwise._src.ops.basis import zeros
 from shardwise._src.ops.elementwise import copy
@@ -313,7 +313,7 @@ def without_numpy(tree: Any) -> Any:
 def pair_of(rule: str, result: Any, names: str) -> tuple[Any, Any]:
     """What a user's rule returned, which must be a pair. names: of its parts."""
     if not isinstance(result, tuple | list) or len(result) != 2:
-        raise TypeError(f"{rule} must return a pair {names}; it returned {shown(result)}.")
+        raise TypeError(f"{rule} must return a pair {names}; it returned {short_repr(result)}.")
     return result[0], result[1]
 
 
@@ -393,7 +393,7 @@ def stage_rule(op: Op, interpreter: Interpreter, args: tuple, params: dict) -> t
         lambda *xs: rule.fun(*xs), types, transform=op.name.removesuffix("_call"), name=rule.name,
         parent=interpreter,
     )
-    program, constants = opened(program)
+    program, constants = consts_to_args(program)
     outside = (*constants, *captured)
     new = {"rule": rule, "program": shared(program), "num_consts": len(outside)}
     return (*outside, *args), new

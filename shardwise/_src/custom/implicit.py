@@ -18,17 +18,17 @@ from shardwise._src.control.programs import fit, with_results
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, is_linear
 from shardwise._src.core.program import Program
+from shardwise._src.core.program_tools import consts_to_args, derived
 from shardwise._src.core.structure import shared
-from shardwise._src.core.toolbox import derived, opened
 from shardwise._src.custom.common import Rule, as_array, as_arrays
 from shardwise._src.custom.jvp import custom_jvp_call
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import path_in, paths_in, tree_difference
-from shardwise._src.numpy.convert import strong
+from shardwise._src.numpy.convert import strip_weak_type
 from shardwise._src.ops.basis import zeros
 from shardwise._src.ops.elementwise import neg, sub
-from shardwise._src.ops.sharding import settle
+from shardwise._src.ops.sharding import reshard_like
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.batch import Axis, MappedAxis, batch_program, to_dim
 from shardwise._src.transforms.jvp import jvp_program
@@ -152,7 +152,7 @@ def _batch(
     moved = [to_dim(a, d, w, mapped.size) for a, d, w in rows]
     types = [t for p, n in zip(new, counts, strict=True) for t in p.in_types[:n]]
     types += new[1].in_types[counts[1] :]
-    moved = [settle(a, t) for a, t in zip(moved, types, strict=True)]
+    moved = [reshard_like(a, t) for a, t in zip(moved, types, strict=True)]
     outs = linear_solve(*moved, programs=new, counts=counts)
     return outs, [0 if m else None for m in found[1][1]]
 
@@ -226,7 +226,7 @@ def custom_linear_solve(
     for what, f in functions.items():
         check_function(who, what, f)
     given, tree = flatten(b)
-    leaves = [strong(leaf(x, who, "b", tree, i)) for i, x in enumerate(given)]
+    leaves = [strip_weak_type(leaf(x, who, "b", tree, i)) for i, x in enumerate(given)]
     system = _System(who, "b", tree, [type_of(x) for x in leaves], has_aux)
     if CURRENT.get().interpreter.eager:
         return system.eagerly(solve, matvec, leaves)
@@ -281,7 +281,7 @@ def custom_root(
     for what, fun in (("f", f), ("solve", solve), ("tangent_solve", tangent_solve)):
         check_function(who, what, fun)
     given, tree = flatten(initial_guess)
-    leaves = [strong(leaf(x, who, "initial_guess", tree, i)) for i, x in enumerate(given)]
+    leaves = [strip_weak_type(leaf(x, who, "initial_guess", tree, i)) for i, x in enumerate(given)]
     system = _System(who, "initial_guess", tree, [type_of(x) for x in leaves], has_aux)
     if CURRENT.get().interpreter.eager:
         return system.eagerly(solve, f, leaves)
@@ -369,7 +369,7 @@ class _System:
             _, linear = linearize(flat, xs[:count], self.who, name_of(f))
 
             def g(v: Any) -> Any:
-                given = [strong(x) for x in flatten(v)[0]]
+                given = [strip_weak_type(x) for x in flatten(v)[0]]
                 moved = zip(linear(given), self.types, strict=True)
                 return self.tree.unflatten([zeros(t) if x is None else x for x, t in moved])
 
@@ -399,13 +399,13 @@ class _System:
         count = len(body.outside)
         back, marks = transpose_program(body.program, count, (True,) * len(self.types))
         back = with_results(back, 0, marks, (True,) * len(marks), self.types)
-        back, constants = opened(back)
+        back, constants = consts_to_args(back)
         return Body(back, [*constants, *body.outside], self.tree, body.captures)
 
     def function(self, body: Body) -> Callable:
         """A staged function of one tree, to be called."""
         def vecmat(v: Any) -> Any:
-            given = [strong(x) for x in flatten(v)[0]]
+            given = [strip_weak_type(x) for x in flatten(v)[0]]
             return self.tree.unflatten(call(*body.outside, *given, program=body.program))
 
         return vecmat

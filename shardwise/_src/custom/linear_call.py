@@ -21,7 +21,7 @@ from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.trees import path_in, paths_in, tree_difference
 from shardwise._src.ops.basis import zeros
 from shardwise._src.ops.families import add
-from shardwise._src.ops.sharding import settle
+from shardwise._src.ops.sharding import reshard_like
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.batch import MappedAxis, batch_program, to_dim
 from shardwise._src.types.annotations import T
@@ -109,7 +109,7 @@ def _batch(
     first, second = new
     types = [*first.in_types[: counts[0]], *second.in_types[: counts[1]],
              *first.in_types[counts[0] :]]
-    moved = map(settle, moved, types)
+    moved = map(reshard_like, moved, types)
     outs = linear_call_op(*moved, programs=(first, second), counts=counts)
     return outs, [0] * len(outs)
 

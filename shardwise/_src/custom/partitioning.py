@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from shardwise._src.control.checked import call_checked, replay_call
+from shardwise._src.control.checkify_rules import call_checked, replay_call
 from shardwise._src.control.shard_map import inside
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program

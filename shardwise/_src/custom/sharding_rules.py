@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shardwise._src.messages.words import counted
+from shardwise._src.messages.words import pluralize
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dims import Dims
 
@@ -49,8 +49,8 @@ class CompoundFactor(tuple[str, ...]):
     def __new__(cls, *factors: str) -> CompoundFactor:
         if len(factors) < 2:
             raise ValueError(
-                f"CompoundFactor takes two factors or more; got {counted(len(factors), 'factor')}. "
-                "Give the one factor of a dimension as it is."
+                "CompoundFactor takes two factors or more; got "
+                f"{pluralize(len(factors), 'factor')}. Give the one factor of a dimension as it is."
             )
         for factor in factors:
             _check_factor(factor, "CompoundFactor")
@@ -301,7 +301,7 @@ def fitted(
     ):
         if len(mappings) != len(types):
             raise ValueError(
-                f"{who} is for {counted(len(mappings), what)}, but there "
+                f"{who} is for {pluralize(len(mappings), what)}, but there "
                 f"{'is' if len(types) == 1 else 'are'} {len(types)}."
             )
         rows = zip(mappings, types, strict=True)
@@ -332,14 +332,14 @@ def _fitted_row(
         group, count = mapping[0][1:] or "0", t.ndim - len(dims) + 1
         if count >= 0 and groups.setdefault(group, count) != count:
             raise ValueError(
-                f"{who} has {counted(count, 'dimension')} for the ellipsis, which stands for "
+                f"{who} has {pluralize(count, 'dimension')} for the ellipsis, which stands for "
                 f"{groups[group]} elsewhere."
             )
         dims = [*[(n,) for n in _expanded(mapping[0], groups)], *dims[1:]] if count >= 0 else dims
     if len(dims) != t.ndim:
         raise ValueError(
-            f"{who} has {counted(t.ndim, 'dimension')}, and its mapping "
-            f"{_mapping_text(mapping)!r} {counted(len(dims), 'entry', 'entries')}."
+            f"{who} has {pluralize(t.ndim, 'dimension')}, and its mapping "
+            f"{_mapping_text(mapping)!r} {pluralize(len(dims), 'entry', 'entries')}."
         )
     for d, factors in enumerate(dims):
         for factor in factors:

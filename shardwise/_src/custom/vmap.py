@@ -21,15 +21,15 @@ from typing import Any
 from shardwise._src.base.context import current
 from shardwise._src.control.bodies import staged
 from shardwise._src.control.call import call
-from shardwise._src.control.checked import call_checked, replay_call
+from shardwise._src.control.checkify_rules import call_checked, replay_call
 from shardwise._src.control.programs import with_results
 from shardwise._src.control.scan_api import scan
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
 from shardwise._src.core.ordering import through_program
 from shardwise._src.core.program import Program
+from shardwise._src.core.program_tools import derived, pruned
 from shardwise._src.core.structure import shared
-from shardwise._src.core.toolbox import derived, pruned
 from shardwise._src.custom.common import (
     CustomFunction,
     Rule,
@@ -42,7 +42,7 @@ from shardwise._src.custom.common import (
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.trees import tree_difference
 from shardwise._src.ops.basis import zeros
-from shardwise._src.ops.sharding import settle
+from shardwise._src.ops.sharding import reshard_like
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.batch import MappedAxis, to_dim, with_dim
 from shardwise._src.transforms.jvp import jvp_program, push_forward
@@ -200,7 +200,7 @@ def _jvp(
     nonzero = tuple([t is not None for t in tangents])
     moving, smooth = derivative(program, nonzero)
     given = [t for t in tangents if t is not None]
-    args = map(settle, [*primals, *given], moving.in_types)
+    args = map(reshard_like, [*primals, *given], moving.in_types)
     if any(nonzero[:num_consts]):  # by values that the rule does not know of
         found = call(*args, program=moving)
     else:

@@ -21,14 +21,14 @@ import numpy as np
 from shardwise._src.api.jit import jit
 from shardwise._src.arrays.array import Array
 from shardwise._src.base.errors import UnexpectedTracerError
-from shardwise._src.core.ground import untraced
+from shardwise._src.core.eval_context import eval_context
 from shardwise._src.distributed import start
 from shardwise._src.messages.trees import leaf_paths, tree_text
-from shardwise._src.messages.words import shown
-from shardwise._src.moving import parts, transfer
+from shardwise._src.messages.words import short_repr
 from shardwise._src.random.keys import key_data, wrap_key_data
 from shardwise._src.runtime import backend
 from shardwise._src.runtime.pytree import flatten
+from shardwise._src.transfers import parts, transfer
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.dtypes import short_name
 from shardwise._src.types.extended import ExtendedDType, KeyDType
@@ -74,11 +74,12 @@ def named_leaves(what: str, root: str, tree: Any) -> tuple[list[tuple[str, Any]]
 def on_host(what: str, name: str, x: Any) -> Leaf:
     """A value of this process alone, or the same in all, on the host."""
     dtype = x.dtype if isinstance(x, Array) else None
-    with untraced():
+    with eval_context():
         value = np.asarray(key_data(x) if isinstance(dtype, ExtendedDType) else x)
     if value.dtype.hasobject:
         raise TypeError(
-            f"{what}: {name} is {shown(x)}, and no array or number. Only these have bytes to send."
+            f"{what}: {name} is {short_repr(x)}, and no array or number. Only these have bytes to "
+            "send."
         )
     shape = np.shape(x) if dtype is None else x.shape
     return Leaf(name, np.asarray(value, order="C"), dtype or value.dtype, shape)
@@ -88,7 +89,7 @@ def result(leaf: Leaf, value: np.ndarray) -> Any:
     """What users get of a value that has arrived: of keys an array, of all else NumPy's."""
     if not isinstance(leaf.dtype, KeyDType):
         return value
-    with untraced():
+    with eval_context():
         return wrap_key_data(value, dtype=leaf.dtype)
 
 
@@ -186,7 +187,7 @@ def all_rows(own: np.ndarray) -> np.ndarray:
         whole, everywhere = _over_processes(own.view(np.uint32))
     else:
         whole, everywhere = _over_processes(own)
-    with untraced():
+    with eval_context():
         return np.asarray(transfer.move(whole, everywhere)).view(np.uint8)
 
 
@@ -201,7 +202,7 @@ def from_one(own: np.ndarray | None, size: int) -> np.ndarray:
     else:
         words = (np.pad(own, (0, padded)) if padded else own).view(np.uint32)
     whole, everywhere = _over_processes(words)
-    with untraced():
+    with eval_context():
         out = _adder(everywhere)(whole)
     return np.asarray(out).view(np.uint8)[:size]
 

@@ -20,15 +20,15 @@ import numpy as np
 from shardwise._src.api.prefixes import broadcast_prefix
 from shardwise._src.arrays.array import Array, wrap
 from shardwise._src.arrays.signature import signature
-from shardwise._src.core.ground import untraced
+from shardwise._src.core.eval_context import eval_context
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import leaf_paths
-from shardwise._src.messages.words import shown
-from shardwise._src.moving import transfer
+from shardwise._src.messages.words import short_repr
 from shardwise._src.runtime import backend, buffers
 from shardwise._src.runtime.pytree import flatten
+from shardwise._src.transfers import transfer
 from shardwise._src.types.array_type import ArrayType, with_sharding
 from shardwise._src.types.dtypes import float0
 from shardwise._src.types.mesh import Mesh
@@ -98,14 +98,14 @@ def _batch(op: Op, mapped: Any, args: Any, dims: Any, *, sharding: Any) -> tuple
 
 def _to_global(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Array:
     sharding = params["sharding"]
-    with untraced():
+    with eval_context():
         x = transfer.relayout(transfer.move(args[0], _of_process(sharding)), None)
     return _relabelled(x, _global_type(op, x.aval, sharding=sharding), sharding)
 
 
 def _to_local(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Array:
     sharding = params["sharding"]
-    with untraced():
+    with eval_context():
         x = transfer.relayout(transfer.move(args[0], sharding), None)
     return _relabelled(x, _local_type(op, x.aval, sharding=sharding), _of_process(sharding))
 
@@ -194,7 +194,7 @@ def global_array_to_host_local_array(global_inputs: Any, global_mesh: Mesh, pspe
 
 def _cast(what: str, root: str, tree: Any, mesh: Any, pspecs: Any, op: Op) -> Any:
     if not isinstance(mesh, Mesh):
-        raise TypeError(f"{what}: global_mesh must be a Mesh; got {shown(mesh)}.")
+        raise TypeError(f"{what}: global_mesh must be a Mesh; got {short_repr(mesh)}.")
     leaves, treedef = flatten(tree)
     specs = broadcast_prefix(pspecs, tree, f"{what}: pspecs", _is_spec, root)
     paths = leaf_paths(tree)
@@ -202,8 +202,8 @@ def _cast(what: str, root: str, tree: Any, mesh: Any, pspecs: Any, op: Op) -> An
     for path, x, spec in zip(paths, leaves, specs, strict=True):
         if not _is_spec(spec):
             raise ValueError(
-                f"{what}: the spec of {root}{path} is {shown(spec)}. It must be a PartitionSpec; "
-                "PartitionSpec() is for a value that is the same in all processes."
+                f"{what}: the spec of {root}{path} is {short_repr(spec)}. It must be a "
+                "PartitionSpec; PartitionSpec() is for a value that is the same in all processes."
             )
         if x.__class__ is Array and x.is_fully_addressable == (op is to_local):
             out.append(x)  # it is what it is to become

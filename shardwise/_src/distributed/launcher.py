@@ -13,14 +13,14 @@ from __future__ import annotations
 import os
 import secrets
 
-from shardwise._src.distributed.board import Notice
-from shardwise._src.distributed.follower import Follower
-from shardwise._src.distributed.guard import Guard
-from shardwise._src.distributed.here import Events, Here, Stopped
-from shardwise._src.distributed.lead import Lead
+from shardwise._src.distributed.agent import Follower
+from shardwise._src.distributed.leader import Lead
+from shardwise._src.distributed.local_agent import Events, Here, Stopped
 from shardwise._src.distributed.nodes import Problem
 from shardwise._src.distributed.output import say
+from shardwise._src.distributed.process_reaper import Guard
 from shardwise._src.distributed.reports import signal_name
+from shardwise._src.distributed.status_files import Notice
 from shardwise._src.distributed.workers import Plan, adopt_orphans, descendants
 
 

@@ -19,11 +19,11 @@ import numpy as np
 
 from shardwise._src.arrays.array import Array
 from shardwise._src.base.errors import ProcessFailureError
-from shardwise._src.distributed import comparing, exchange
+from shardwise._src.distributed import exchange, tree_comparison
 from shardwise._src.distributed.exchange import Leaf, here, named_leaves, on_host, result
 from shardwise._src.distributed.tiles import Tiles
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.messages.words import counted, shown
+from shardwise._src.messages.words import pluralize, short_repr
 from shardwise._src.runtime import backend, buffers, processes
 
 
@@ -230,9 +230,9 @@ def assert_equal(in_tree: Any, fail_message: str = "") -> None:
         leaf = on_host(what, name, x) if tiles is None else tiles.leaf
         types.append((name, leaf.type if tiles is None else f"{leaf.type} over {x.sharding}"))
         held = {"": ((), leaf.value)} if tiles is None else tiles.held()
-        rows.append(comparing.digests(held))
+        rows.append(tree_comparison.digests(held))
     try:
-        found = comparing.first_unequal(what, treedef, types, rows)
+        found = tree_comparison.first_unequal(what, treedef, types, rows)
     except ValueError as error:
         raise AssertionError(f"{head}{error}") from None
     if found is not None:
@@ -266,7 +266,7 @@ def live_devices(devices: Sequence[Any]) -> Iterator[list[Any]]:
     chosen = sorted(devices, key=lambda d: d.id)
     if all(d.process_index != backend.process_index() for d in chosen):
         raise ValueError(
-            f"live_devices: {counted(len(chosen), 'device')} given, and none is of this process, "
+            f"live_devices: {pluralize(len(chosen), 'device')} given, and none is of this process, "
             f"{backend.process_index()}. Call it in the processes of the devices only."
         )
     before = _living(chosen)
@@ -280,7 +280,7 @@ def live_devices(devices: Sequence[Any]) -> Iterator[list[Any]]:
     if lost:
         ranks = sorted({d.process_index for d in lost})
         raise ProcessFailureError(
-            f"live_devices: {comparing.named(ranks)} failed, and with it the devices "
+            f"live_devices: {tree_comparison.named(ranks)} failed, and with it the devices "
             f"{[d.id for d in lost]}.", ranks, lost,
         ) from error
     if error is not None:
@@ -312,7 +312,7 @@ def reached_preemption_sync_point(step_id: int) -> bool:
     """
     if isinstance(step_id, bool) or not isinstance(step_id, int | np.integer):
         raise TypeError(
-            f"reached_preemption_sync_point: step_id must be an integer; got {shown(step_id)}."
+            f"reached_preemption_sync_point: step_id must be an integer; got {short_repr(step_id)}."
         )
     here()
     return processes.reached_preemption_sync_point(int(step_id))

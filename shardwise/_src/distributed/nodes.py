@@ -22,11 +22,11 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from shardwise._src.distributed.channel import Channel
-from shardwise._src.distributed.mirror import OPS
 from shardwise._src.distributed.output import say
 from shardwise._src.distributed.reports import Report
+from shardwise._src.distributed.status_relay import OPS
 from shardwise._src.distributed.workers import Plan
-from shardwise._src.runtime.judge import MALFORMED
+from shardwise._src.runtime.failure_detector import MALFORMED
 from shardwise._version import __version__
 
 JOIN_WITHIN = 10.0  # seconds that a connection may take to say who it is

@@ -19,12 +19,13 @@ from shardwise._src.distributed import settings
 from shardwise._src.distributed.arguments import complete, partition, resolve, variable
 from shardwise._src.distributed.channel import Channel, Refused, connect, joined
 from shardwise._src.distributed.cluster import Place, at
-from shardwise._src.distributed.speech import say
+from shardwise._src.distributed.log import say
 from shardwise._src.distributed.stacks import in_a_line, line_raised, users_frames
 from shardwise._src.distributed.tls import Tls, tls_context, tls_files
 from shardwise._src.distributed.watch import Watch
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.runtime import backend, ending, processes, threads
+from shardwise._src.runtime import backend, processes, threads
+from shardwise._src.runtime import shutdown as runtime_shutdown
 from shardwise._src.runtime.in_flight import CPU_WINDOW
 from shardwise._version import __version__
 
@@ -407,7 +408,7 @@ def _leave(state: Here, failed: bool, for_good: bool = False) -> ProcessFailureE
     if state.coordinator is not None:
         state.coordinator.release()
     if for_good and ended and error is None and not state.watch.failures:
-        ending.settle_all()
+        runtime_shutdown.drain_all()
     return error
 
 

@@ -23,12 +23,18 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.api.making import make_array_from_single_device_arrays
+from shardwise._src.api.array_creation import make_array_from_single_device_arrays
 from shardwise._src.api.placement import device_put
 from shardwise._src.base.errors import ProcessFailureError
 from shardwise._src.base.lazy import public
 from shardwise._src.distributed.recorder import record_of
-from shardwise._src.distributed.salvage import is_spread, parts_for, spans_of, what_is_wrong, words
+from shardwise._src.distributed.shard_recovery import (
+    is_spread,
+    parts_for,
+    spans_of,
+    what_is_wrong,
+    words,
+)
 from shardwise._src.distributed.start import here
 from shardwise._src.runtime import backend, processes, threads
 from shardwise._src.runtime.in_flight import CPU_WINDOW

@@ -12,11 +12,11 @@ import numpy as np
 
 from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.interchange import NARROW, is_narrow
-from shardwise._src.core.ground import untraced
+from shardwise._src.core.eval_context import eval_context
 from shardwise._src.distributed.exchange import Leaf, on_host
-from shardwise._src.moving import transfer
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.runtime import backend, memory
+from shardwise._src.transfers import transfer
 
 
 class Tiles:
@@ -24,7 +24,7 @@ class Tiles:
 
     def __init__(self, name: str, x: Array):
         self._dtype = None
-        with untraced():
+        with eval_context():
             if x.sharding.partial_axes[0]:  # addends: what is sent is their sum
                 spec = x.sharding.spec.update(unreduced=frozenset())
                 x = transfer.move(x, x.sharding.with_spec(spec))

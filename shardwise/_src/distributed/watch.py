@@ -22,15 +22,15 @@ from typing import Any, NoReturn
 
 from shardwise._src.base.config import thread_guard
 from shardwise._src.base.errors import ProcessFailureError
-from shardwise._src.distributed.board import board
 from shardwise._src.distributed.channel import Channel
-from shardwise._src.distributed.differences import program_text, program_types
-from shardwise._src.distributed.known import Failure, Launches, Meeting, Wait
+from shardwise._src.distributed.log import flush, say
+from shardwise._src.distributed.program_differences import program_text, program_types
 from shardwise._src.distributed.put_values import Put, Values, value_of
+from shardwise._src.distributed.quiesce import answer
 from shardwise._src.distributed.recorder import Recorder, record_of
-from shardwise._src.distributed.settling import answer
-from shardwise._src.distributed.speech import flush, say
+from shardwise._src.distributed.records import Failure, Launches, Meeting, Wait
 from shardwise._src.distributed.stacks import THREAD, stacks, user_line
+from shardwise._src.distributed.status_files import board
 from shardwise._src.messages.source import Site, describe, user_site
 from shardwise._src.runtime import threads
 from shardwise._src.runtime.callbacks import CallbackError

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shardwise._src.distributed.board import VARIABLE
-from shardwise._src.distributed.guard import MARK, kill, kill_marked
 from shardwise._src.distributed.output import Output, Stream
+from shardwise._src.distributed.process_reaper import MARK, kill, kill_marked
+from shardwise._src.distributed.rank_assignment import Share
 from shardwise._src.distributed.reports import Report, report
-from shardwise._src.distributed.shares import Share
+from shardwise._src.distributed.status_files import VARIABLE
 
 LAST_WORDS = 5.0  # seconds for the output of a process that has ended, if others go on with it
 DEATH = 2.0  # seconds that the end of a killed process may take

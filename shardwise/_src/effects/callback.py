@@ -23,12 +23,12 @@ import numpy as np
 
 from shardwise._src.base.context import Context, current
 from shardwise._src.base.lazy import public
-from shardwise._src.core.ground import ground
+from shardwise._src.core.eval_context import ground
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.core.ordering import ORDERED, TOKEN
 from shardwise._src.core.program import Equation, Program, Var
-from shardwise._src.core.toolbox import walk
+from shardwise._src.core.program_tools import walk
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.source import describe, user_site
 from shardwise._src.ops.basis import move_axis

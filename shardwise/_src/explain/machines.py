@@ -16,7 +16,7 @@ from typing import Any
 
 from shardwise._src.base.errors import did_you_mean
 from shardwise._src.base.lazy import public
-from shardwise._src.messages.words import listed
+from shardwise._src.messages.words import join
 
 
 @public("shardwise.explain")
@@ -128,10 +128,10 @@ def named_machine(asked: str | Machine) -> Machine:
     if asked in machines:
         return machines[asked]
     some = [name for name in machines if asked and name.startswith(asked.lower())]
-    meant = f" Did you mean {listed(some, 'or')}?" if some else (
+    meant = f" Did you mean {join(some, 'or')}?" if some else (
         did_you_mean(asked, machines, likeness=0.8))  # fmt: skip
     raise ValueError(
-        f"no machine {asked!r}; known are {listed(machines)}.{meant} To add one of your own: "
+        f"no machine {asked!r}; known are {join(machines)}.{meant} To add one of your own: "
         "`shardwise.explain.machines['mine'] = dataclasses.replace("
         "shardwise.explain.machines['h200'], name='mine', node=4)`."
     )

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.explain.attribution import Spec
 from shardwise._src.explain.axes import part_of
-from shardwise._src.explain.causes import Spec
 from shardwise._src.explain.communication import Collective, mesh_axes
 from shardwise._src.runtime.shardy import AxisPart, ValueSharding
 from shardwise._src.types.mesh import AbstractMesh, Mesh

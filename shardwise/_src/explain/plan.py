@@ -23,15 +23,15 @@ from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature, signature, stored_type
 from shardwise._src.base.lazy import public
 from shardwise._src.core.infer import type_of
-from shardwise._src.explain.accounts import HOST, Accounts, Step, buffers, put
 from shardwise._src.explain.machines import Machine, machine_of
+from shardwise._src.explain.transfer_cost import HOST, Accounts, Step, buffers, put
 from shardwise._src.messages.trees import leaf_paths
-from shardwise._src.messages.words import counted, in_bytes
-from shardwise._src.moving.regions import is_abstract, moved, places
-from shardwise._src.moving.targets import as_placement, check_fit, is_sharding_leaf
+from shardwise._src.messages.words import in_bytes, pluralize
 from shardwise._src.ops.memory import Space
 from shardwise._src.ops.placement import placed_over
 from shardwise._src.runtime.pytree import flatten
+from shardwise._src.transfers.regions import is_abstract, moved, places
+from shardwise._src.transfers.targets import as_placement, check_fit, is_sharding_leaf
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.array_type import ArrayType, check_countable
 from shardwise._src.types.layout import Format
@@ -177,7 +177,7 @@ class Plan:
             return []
         left = in_bytes(sum([leaf.bytes_moved * count for _, leaf, count in rest]))
         number = sum([count for *_, count in rest])
-        return [f"… and {counted(number, 'smaller array')}, {left} in all"]
+        return [f"… and {pluralize(number, 'smaller array')}, {left} in all"]
 
 
 _STYLE = "margin:.5em 0;font:13px/1.5 system-ui,sans-serif;color:inherit;max-width:100%"
@@ -248,7 +248,7 @@ def _step_text(step: Step) -> str:
 
 
 def _more(count: int) -> str:
-    return f"… and {counted(count - SHOWN, 'more step')}" if count > SHOWN else ""
+    return f"… and {pluralize(count - SHOWN, 'more step')}" if count > SHOWN else ""
 
 
 def _time(seconds: float) -> str:

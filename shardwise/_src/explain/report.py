@@ -18,7 +18,7 @@ from shardwise._src.explain.machines import Machine
 from shardwise._src.explain.report_html import figure
 from shardwise._src.explain.report_page import save
 from shardwise._src.explain.report_text import styled, text_of
-from shardwise._src.messages.words import listed
+from shardwise._src.messages.words import join
 
 FORMAT = 1  # of `to_dict`
 Along: TypeAlias = Sequence[Any] | str | int | SubAxis
@@ -187,7 +187,7 @@ class Report:
         wanted = None if kind is None else kind.replace("_", "-")
         if wanted not in (None, *KINDS):
             raise ValueError(
-                f"no collective is a {kind!r}; there are {listed(KINDS)}."
+                f"no collective is a {kind!r}; there are {join(KINDS)}."
                 f"{did_you_mean(str(wanted), KINDS)}"
             )
         one = isinstance(axes, str | int | SubAxis)
@@ -198,7 +198,7 @@ class Report:
             if axis not in names and not is_part(axis, names):
                 who = "meshes have no axis {!r}; they have" if self.others else (
                     "mesh has no axis {!r}; it has")  # fmt: skip
-                raise ValueError(f"the {who.format(axis)} {listed(names) or 'none'}.")
+                raise ValueError(f"the {who.format(axis)} {join(names) or 'none'}.")
         return [
             c for c in self.communication
             if wanted in (None, c.kind)

@@ -21,7 +21,7 @@ from shardwise._src.explain import report_words as words
 from shardwise._src.explain.report_html import COLORS, Bar, memory_bars, time_bars
 from shardwise._src.explain.report_style import SCRIPT, STYLE
 from shardwise._src.explain.report_words import seconds_text, where
-from shardwise._src.messages.words import counted, in_bytes
+from shardwise._src.messages.words import in_bytes, pluralize
 from shardwise._src.types.pictures.svg import escape
 from shardwise._version import __version__
 
@@ -242,7 +242,7 @@ def _program(steps: Sequence[_Step], marks: _Marks) -> Iterator[str]:
             at = f'<span class="at" title="{escape(step.line)}">{escape(name)}</span>'
         yield f"<li{marks.of(step.line, step.op)}>{_text(step.code)}{at}</li>"
     if len(steps) > LINES:
-        yield f"<li>… {counted(len(steps) - LINES, 'more line')}</li>"
+        yield f"<li>… {pluralize(len(steps) - LINES, 'more line')}</li>"
 
 
 def _files(named: Iterable[str], known: Mapping[str, str], marks: _Marks) -> Iterator[str]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from shardwise._src.explain.axes import SubAxis, over_text
-from shardwise._src.messages.words import counted, in_bytes, joined, listed
+from shardwise._src.messages.words import in_bytes, join, joined, pluralize
 
 if TYPE_CHECKING:
     from shardwise._src.explain.report import Communication, Report
@@ -107,7 +107,7 @@ def head(report: Report) -> str:
         for mesh in (report.mesh, *report.others)
     ]
     mesh = f", mesh{'es' * bool(report.others)} {joined(meshes)}" if report.mesh else ""
-    devices = counted(report.devices, "device")
+    devices = pluralize(report.devices, "device")
     return f"{report.name}: {devices}{mesh}, estimated for machine {report.machine.name!r}"
 
 
@@ -191,7 +191,7 @@ def computation_notes(report: Report) -> list[str]:
     if not c.known:
         notes.append("at least: a loop whose length is known only when it runs counts once")
     if c.uncounted:
-        notes.append(f"not counted: the foreign functions {listed(sorted(c.uncounted))}")
+        notes.append(f"not counted: the foreign functions {join(sorted(c.uncounted))}")
     return notes
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from shardwise._src.api.compilations import compilations
 from shardwise._src.api.stages import Lowered
 from shardwise._src.explain import report_words as words
-from shardwise._src.explain.explaining import report_of
+from shardwise._src.explain.explain import report_of
 from shardwise._src.explain.report import Report
 from shardwise._src.messages.words import in_bytes
 

@@ -27,10 +27,10 @@ from shardwise._src.arrays.signature import padded_type, stored_type
 from shardwise._src.base.lazy import public
 from shardwise._src.core.infer import type_of
 from shardwise._src.messages.trees import leaf_paths
-from shardwise._src.messages.words import counted, in_bytes
-from shardwise._src.moving.regions import is_abstract
+from shardwise._src.messages.words import in_bytes, pluralize
 from shardwise._src.refs.refs import is_ref
 from shardwise._src.runtime.pytree import flatten
+from shardwise._src.transfers.regions import is_abstract
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.mesh import AbstractMesh
 from shardwise._src.types.pictures.svg import escape
@@ -156,21 +156,21 @@ class TreeTable:
     def _total(self) -> tuple[str, ...]:
         arrays = sum([row.bytes is not None for row in self.rows])
         return (
-            counted(arrays, "array"), "", "", "", f"{self.elements:,}",
+            pluralize(arrays, "array"), "", "", "", f"{self.elements:,}",
             in_bytes(self.bytes), in_bytes(self.bytes_per_device),
         )
 
     def _notes(self) -> Iterator[str]:
         if len(self.dtypes) > 1:
             yield "; ".join([
-                f"{name}: {counted(n, 'array')}, {in_bytes(size)}"
+                f"{name}: {pluralize(n, 'array')}, {in_bytes(size)}"
                 for name, (n, _, size) in self.dtypes.items()
             ])
         for mesh in self.meshes:
             yield f"over {mesh}"
         unknown = sum([row.shape is not None and row.bytes is None for row in self.rows])
         if unknown:
-            yield f"{counted(unknown, 'array')} of symbolic shapes, not in the sums"
+            yield f"{pluralize(unknown, 'array')} of symbolic shapes, not in the sums"
 
 
 # ----------------------------------------------------------------------------------- making them
@@ -251,13 +251,13 @@ def _place_text(sharding: Any, ndim: int) -> str:
         return f"{device.platform.upper()} {device.id}{kind}"
     tiles = " × ".join(map(str, sharding.tiling(ndim).dims)) or "1"
     cut = "whole" if sharding.is_fully_replicated else f"{tiles} tiles"
-    return f"{cut} on {counted(sharding.num_devices, 'device')}{kind}"
+    return f"{cut} on {pluralize(sharding.num_devices, 'device')}{kind}"
 
 
 def _mesh_text(mesh: Any) -> str:
     sizes = ", ".join([f"{name}: {n}" for name, n in mesh.shape.items()])
     kind = "a mesh without devices, for" if isinstance(mesh, AbstractMesh) else "a mesh of"
-    return f"{kind} {counted(mesh.size, 'device')} ({sizes})"
+    return f"{kind} {pluralize(mesh.size, 'device')} ({sizes})"
 
 
 def _devices(sharding: Any) -> tuple[Any, ...]:

@@ -24,7 +24,7 @@ from shardwise._src.export.dims import Dim
 from shardwise._src.export.solving import solved
 from shardwise._src.lowering.text import symbol_text, tensor_text
 from shardwise._src.messages.trees import paths_in, tree_difference, tree_text
-from shardwise._src.messages.words import listed
+from shardwise._src.messages.words import join
 from shardwise._src.running.eager import EAGER
 from shardwise._src.runtime.lapack import register
 from shardwise._src.runtime.portable import Part, Unreadable, parts_of, refined_text
@@ -214,7 +214,7 @@ def _platform(exported: Exported, here: str) -> int:
     if DisabledSafetyCheck.platform() in exported.disabled_safety_checks:
         return 0
     raise ValueError(
-        f"{exported.fun_name} was exported for {listed(exported.platforms)}, and is called on "
+        f"{exported.fun_name} was exported for {join(exported.platforms)}, and is called on "
         f"{names[0]!r}. Export it with platforms={(*exported.platforms, names[0])}."
     )
 

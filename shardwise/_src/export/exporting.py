@@ -28,8 +28,8 @@ from shardwise._src.lowering.module import hoisted_constants
 from shardwise._src.lowering.storage import bare
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import path_in
-from shardwise._src.messages.words import listed
-from shardwise._src.running.places import check_committed, places_for
+from shardwise._src.messages.words import join
+from shardwise._src.running.placement import check_committed, places_for
 from shardwise._src.runtime.portable import portable_artifact
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.stage import program_of
@@ -96,7 +96,7 @@ def _checked(platforms: Sequence[str] | None) -> tuple[str, ...]:
     unknown = [p for p in given if p not in _KNOWN]
     if unknown or not given or len({*given}) < len(given):
         raise ValueError(
-            f"{WHERE}.export: platforms must be some of {listed(_KNOWN)}, each once; got {given}."
+            f"{WHERE}.export: platforms must be some of {join(_KNOWN)}, each once; got {given}."
         )
     return given
 
@@ -198,7 +198,7 @@ def _check_kernels(
     if own and "ALL" not in allowed:
         raise ValueError(
             f"{WHERE}.export: {program.name} calls kernels that other releases may not have: "
-            f"{listed(own)}. Allow them with disabled_checks="
+            f"{join(own)}. Allow them with disabled_checks="
             f"[{', '.join(f'DisabledSafetyCheck.custom_call({k!r})' for k in own)}]."
         )
 

@@ -17,9 +17,9 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
 from shardwise._src.export.symbolic import SymbolicEmitter, is_symbolic
 from shardwise._src.lowering.emitter import Emitter
-from shardwise._src.lowering.mends import Mended
 from shardwise._src.lowering.module import Meshes, hoisted_constants
 from shardwise._src.lowering.text import return_text, symbol_text, tensor_text
+from shardwise._src.lowering.xla_workarounds import WithWorkarounds
 from shardwise._src.random.keys import key_data
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dtypes import float0
@@ -43,7 +43,7 @@ def exported_text(
     types = program.in_types
     symbolic = is_symbolic(*types)
     args = [f"%arg{i}" for i in range(len(types))]
-    emitter = Mended(meshes, len(devices)) if several else (
+    emitter = WithWorkarounds(meshes, len(devices)) if several else (
         SymbolicEmitter() if symbolic else Emitter()
     )
     emitter.platform = _AS_DEVICES_SAY.get(platforms[0], platforms[0])

@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from shardwise._src.api.caches import also_cleared, clear_caches
-from shardwise._src.moving.transfer import default_place
 from shardwise._src.runtime import backend, modules
+from shardwise._src.transfers.transfer import default_place
 from shardwise._src.types.devices import Device
 
 

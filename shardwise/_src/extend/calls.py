@@ -13,7 +13,7 @@ from shardwise._src.base.context import current
 from shardwise._src.control.call import calling, split_call
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
-from shardwise._src.core.program import Program, replayed
+from shardwise._src.core.program import Program, eval_program
 from shardwise._src.extend.linear_util import WrappedFun, wrap_init
 from shardwise._src.extend.primitive import Primitive
 from shardwise._src.transforms.stage import stage
@@ -58,7 +58,7 @@ class CallPrimitive(Primitive):
         program: Program = params["program"]
 
         def run(*args: Any) -> list[Any]:
-            return replayed(program, args)
+            return eval_program(program, args)
 
         run.__name__ = program.name
         return {**rest, "subfuns": (wrap_init(run),)}

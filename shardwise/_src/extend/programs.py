@@ -16,7 +16,7 @@ from shardwise._src.base.context import CURRENT, current
 from shardwise._src.core.infer import is_operand
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
-from shardwise._src.core.program import Atom, Equation, Program, Var, replayed
+from shardwise._src.core.program import Atom, Equation, Program, Var, eval_program
 from shardwise._src.extend.linear_util import WrappedFun
 from shardwise._src.extend.primitive import Primitive
 from shardwise._src.numpy.value import Value
@@ -103,7 +103,7 @@ def jaxpr_as_fun(closed_jaxpr: Program) -> Callable[..., list[Any]]:
     """The function of a program: `(*arguments)` → list of results."""
 
     def run(*args: Any) -> list[Any]:
-        return replayed(closed_jaxpr, args)
+        return eval_program(closed_jaxpr, args)
 
     run.__name__ = closed_jaxpr.name
     return run

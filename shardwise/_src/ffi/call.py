@@ -20,9 +20,9 @@ from shardwise._src.core.op import Op
 from shardwise._src.effects.callback import METHODS
 from shardwise._src.ffi.lowering import LayoutOption, Order, attributes_of, config_text, order_of
 from shardwise._src.lowering.text import quoted
-from shardwise._src.messages.words import counted
+from shardwise._src.messages.words import pluralize
 from shardwise._src.ops.basis import move_axis
-from shardwise._src.ops.sharding import settle
+from shardwise._src.ops.sharding import reshard_like
 from shardwise._src.runtime.ffi import is_batch_partitionable
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.batch import to_dim, with_dim, without_dim
@@ -121,7 +121,7 @@ def _as_mapped(outs: list[Any], mapped: Any) -> tuple[list[Any], list[int]]:
     if mapped.hidden is not None:
         types = [without_dim(type_of(x), 0) for x in outs]
         wanted = [with_dim(t, mapped.size, 0, mapped.hidden) for t in types]
-        outs = [settle(x, t) for x, t in zip(outs, wanted, strict=True)]
+        outs = [reshard_like(x, t) for x, t in zip(outs, wanted, strict=True)]
     return outs, [0] * len(outs)
 
 
@@ -139,7 +139,7 @@ def _one_by_one(op: Op, args: Values, dims: Any, p: dict[str, Any], size: int) -
 def _whole(rows: Any) -> Any:
     """Rows that loops go along: not split over explicit mesh axes."""
     t = type_of(rows)
-    return settle(rows, with_dim(without_dim(t, 0), t.shape[0], 0, None))
+    return reshard_like(rows, with_dim(without_dim(t, 0), t.shape[0], 0, None))
 
 
 def _deeper(order: Order) -> Order:
@@ -267,8 +267,8 @@ def _orders(title: str, what: str, types: Sequence[ArrayType], layouts: Any) -> 
         return (None,) * len(types)
     if len(layouts) != len(types):
         raise ValueError(
-            f"{title}: there are {counted(len(layouts), 'layout')} for "
-            f"{counted(len(types), what)}."
+            f"{title}: there are {pluralize(len(layouts), 'layout')} for "
+            f"{pluralize(len(types), what)}."
         )
     rows = zip(types, layouts, strict=True)
     return tuple([order_of(f"{title}: {what} {i}", t, x) for i, (t, x) in enumerate(rows)])
@@ -293,7 +293,7 @@ def aliases_of(
         where = f"{title}: input_output_aliases has {x}: {out}"
         for number, types, what in ((x, ins, "operand"), (out, outs, "result")):
             if not 0 <= number < len(types):
-                raise ValueError(f"{where}, but there are {counted(len(types), what)}.")
+                raise ValueError(f"{where}, but there are {pluralize(len(types), what)}.")
         a, b = ins[x], outs[out]
         if a.shape != b.shape or a.dtype != b.dtype:
             raise ValueError(

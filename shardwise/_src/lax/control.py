@@ -13,7 +13,7 @@ from shardwise._src.control.bodies import Loop, check_function, leaf, shelf_by_r
 from shardwise._src.control.call import call
 from shardwise._src.control.scan_api import scan
 from shardwise._src.core.infer import type_of
-from shardwise._src.core.op import Ready
+from shardwise._src.core.op import BoundOp
 from shardwise._src.core.structure import shared
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.tracebacks import hides_frames
@@ -164,7 +164,7 @@ def associative_scan(fn: Callable[[T, T], T], elems: T, reverse: bool = False, a
         name = name_of(fn)
         body = staged(scanner.run, types, who, name, names, lambda ys: (ys, tree), True)
         held, at = {"program": shared(body.program)}, len(types)
-        loop = Loop(Ready(call, held), body.outside, [], tree, body.refs, at)
+        loop = Loop(BoundOp(call, held), body.outside, [], tree, body.refs, at)
         if not body.captures:
             shelf.keep(key, loop)
     return loop(leaves)

@@ -19,7 +19,7 @@ from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.lax.accuracy import Accuracy as Accuracy
 from shardwise._src.lax.accuracy import check_accuracy
-from shardwise._src.lax.alike import alike
+from shardwise._src.lax.broadcasting import alike
 from shardwise._src.messages.called import by_name
 from shardwise._src.numpy.convert import cast, constant
 from shardwise._src.ops import elementwise as ew

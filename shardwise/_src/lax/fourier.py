@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardwise._src.base.errors import did_you_mean
-from shardwise._src.core.fused import one_program
+from shardwise._src.core.fused import eager_jit
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.convert import cast, promote_inexact
 from shardwise._src.ops import fft as ops
@@ -47,7 +47,7 @@ def fft(x: ArrayLike, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Ar
     return _fft(x, int(_kind(fft_type)), tuple(map(operator.index, fft_lengths)))
 
 
-@one_program
+@eager_jit
 def _fft(x: Any, number: int, lengths: tuple[int, ...]) -> Any:
     kind = FftType(number)
     (found,) = promote_inexact(x)

@@ -16,7 +16,7 @@ from shardwise._src.lax.shapes import index_in_dim
 from shardwise._src.messages.tracebacks import pass_on
 from shardwise._src.messages.words import brief
 from shardwise._src.numpy.binary import remainder
-from shardwise._src.numpy.convert import cast, strong
+from shardwise._src.numpy.convert import cast, strip_weak_type
 from shardwise._src.ops import index, shape
 from shardwise._src.ops.families import add, lit
 from shardwise._src.ops.gather_rules import GatherDimensionNumbers as GatherDimensionNumbers
@@ -106,7 +106,7 @@ def dynamic_update_slice(
 ) -> Array:
     """The operand with a window replaced; places as for `dynamic_slice`."""
     starts = _starts(operand, start_indices, allow_negative_indices)
-    return strong(index.dynamic_update_slice(operand, update, *starts))
+    return strip_weak_type(index.dynamic_update_slice(operand, update, *starts))
 
 
 def dynamic_update_slice_in_dim(

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from shardwise._src.base.lazy import public
 from shardwise._src.control.scan_api import scan
-from shardwise._src.core.fused import fused, one_program
+from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops import factor, forms, spectral, triangular
@@ -100,7 +100,7 @@ def _cholesky(x: Any, symmetrize_input: bool) -> Any:
     return factor.cholesky(hermitian_part(x) if symmetrize_input else x)
 
 
-@one_program
+@eager_jit
 def cholesky(x: ArrayLike, *, symmetrize_input: bool = True) -> Array:
     """The lower triangular l with l lᴴ = x, or NaN where x is not positive definite.
 
@@ -329,7 +329,7 @@ def qr(
     return tuple(_qr(x, full_matrices, pivoting))  # pyright: ignore[reportReturnType]
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def householder_product(a: ArrayLike, taus: ArrayLike) -> Array:
     """The first n columns of the product of reflections I - tau v vᴴ; without derivatives.
 
@@ -340,7 +340,7 @@ def householder_product(a: ArrayLike, taus: ArrayLike) -> Array:
     return orthogonal.householder_product(a, taus)
 
 
-@one_program(arrays=3)
+@eager_jit(arrays=3)
 def ormqr(
     a: ArrayLike, taus: ArrayLike, c: ArrayLike, *, left: bool = True, transpose: bool = False
 ) -> Array:

@@ -9,7 +9,7 @@ from typing import Any
 from shardwise._src.base.caches import Interned
 from shardwise._src.base.context import NamedAxis, current
 from shardwise._src.core.infer import type_of
-from shardwise._src.messages.words import brief, shown
+from shardwise._src.messages.words import brief, short_repr
 from shardwise._src.numpy.named import NamedAxes, in_scope
 from shardwise._src.ops.exchange import is_even, span
 from shardwise._src.types.partition_spec import AxisName
@@ -98,7 +98,9 @@ class CollectiveAxes(NamedAxes):
         try:
             place = operator.index(axis)
         except TypeError:
-            raise TypeError(f"{self.who}: {what} must be an integer; got {shown(axis)}.") from None
+            raise TypeError(
+                f"{self.who}: {what} must be an integer; got {short_repr(axis)}."
+            ) from None
         ndim = t.ndim + more
         if not -ndim <= place < ndim:
             raise ValueError(
@@ -113,7 +115,9 @@ class CollectiveAxes(NamedAxes):
         try:
             return operator.index(i)
         except TypeError:
-            raise TypeError(f"{self.who}: {what} must be an integer; got {shown(i)}.") from None
+            raise TypeError(
+                f"{self.who}: {what} must be an integer; got {short_repr(i)}."
+            ) from None
 
 
 _known: Interned[CollectiveAxes] = Interned(SCOPES_REMEMBERED)

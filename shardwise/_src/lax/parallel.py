@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.infer import itself, known, type_of
+from shardwise._src.core.infer import as_arraylike, check_alive, type_of
 from shardwise._src.core.op import Op
 from shardwise._src.lax.named import AxisNames, CollectiveAxes, Groups, collective_axes
 from shardwise._src.messages.tracebacks import pass_on
-from shardwise._src.messages.words import brief, listed
+from shardwise._src.messages.words import brief, join
 from shardwise._src.numpy.binary import true_divide
 from shardwise._src.numpy.named import across, index_along
 from shardwise._src.ops import collective as ops
@@ -42,7 +42,7 @@ _PLAIN = (bool, int, float, complex)  # np.float64 is a float, and an array
 def _mapped(fun: Callable[[Any], Any], tree: Any) -> Any:
     leaves, structure = flatten(tree)
     try:
-        return structure.unflatten([fun(known(x)) for x in leaves])
+        return structure.unflatten([fun(as_arraylike(x)) for x in leaves])
     except Exception as error:
         pass_on(error)
         raise
@@ -89,7 +89,7 @@ def _reduced(reduce: Op, x: Any, axes: CollectiveAxes) -> Any:
         if not all(-t.ndim <= a < t.ndim for a in axes.positions):
             raise ValueError(
                 f"{axes.who}: integers among the axes are dimensions of the operand; got "
-                f"{listed(axes.positions)} for {t.str_short(True)}. Mapped axes have the "
+                f"{join(axes.positions)} for {t.str_short(True)}. Mapped axes have the "
                 "name that `shardwise.vmap` gives them (axis_name)."
             )
         along = tuple([a % t.ndim for a in axes.positions])
@@ -99,7 +99,7 @@ def _reduced(reduce: Op, x: Any, axes: CollectiveAxes) -> Any:
                 f"{t.str_short(True)}. Name each once."
             )
         x = reduce(x, axes=along)
-    return across(reduce, x, axes, axes.groups) if axes.names else itself(x)
+    return across(reduce, x, axes, axes.groups) if axes.names else check_alive(x)
 
 
 def pmean(x: T, axis_name: AxisNames, *, axis_index_groups: Groups = None) -> T:
@@ -371,7 +371,7 @@ def pcast(x: T, axis_name: AxisNames, *, to: str) -> T:
             f"{axes.who}: values can be cast to 'varying' only; got {to!r}. A collective, such as "
             "`shardwise.lax.psum`, makes one of values that vary."
         )
-    return _mapped(lambda leaf: itself(axes.varied(leaf)), x)
+    return _mapped(lambda leaf: check_alive(axes.varied(leaf)), x)
 
 
 def pvary(x: T, axis_name: AxisNames) -> T:

@@ -7,7 +7,7 @@ from typing import Any
 
 from shardwise._src.core.infer import type_of
 from shardwise._src.lax.named import AxisNames, CollectiveAxes, collective_axes
-from shardwise._src.messages.words import shown
+from shardwise._src.messages.words import short_repr
 from shardwise._src.numpy.convert import promote
 from shardwise._src.numpy.einsum import einsum
 from shardwise._src.ops.contract import canonical_precision
@@ -57,7 +57,7 @@ def _pair(axes: CollectiveAxes, what: str, x: Any, y: Any, dims: Any) -> tuple[A
     if not isinstance(dims, tuple | list) or len(dims) != 2:
         raise TypeError(
             f"{axes.who}: {what} must be a pair of sequences, of dimensions of x and of y; got "
-            f"{shown(dims)}."
+            f"{short_repr(dims)}."
         )
     found = tuple([
         tuple([axes.dimension(f"{what} for {name}", v, d) for d in given])
@@ -90,7 +90,7 @@ def xeinsum(spec: str, *operands: ArrayLike) -> Array:
     if not isinstance(spec, str):
         raise TypeError(
             f"shardwise.lax.xeinsum: spec must be a string, such as 'a{{i}},a{{i}}->'; got "
-            f"{shown(spec)}."
+            f"{short_repr(spec)}."
         )
     if not operands:
         raise TypeError("shardwise.lax.xeinsum: there must be an operand for each term of spec.")

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.infer import itself, type_of
+from shardwise._src.core.infer import check_alive, type_of
 from shardwise._src.lax.named import AxisNames, CollectiveAxes, Groups, collective_axes
 from shardwise._src.ops import collective as ops
 from shardwise._src.ops import elementwise as ew
@@ -69,7 +69,7 @@ def ragged_all_to_all(
     _check(axes, operand, output, places)
     if not axes.names:
         sent = list(map(_as_int32, places.values()))
-        every = itself(operand)
+        every = check_alive(operand)
     else:
         how = {"groups": axes.groups, **axes.params}
         columns = [axes.varied(_column(x)) for x in places.values()]
@@ -110,7 +110,7 @@ def _written(
     """
     t, count = type_of(output), type_of(starts).shape[0]
     if not rows or not t.shape[0]:
-        return itself(output)
+        return check_alive(output)
     grid = (t.shape[0], count)
 
     def spread(x: Any, dim: int = 1) -> Any:

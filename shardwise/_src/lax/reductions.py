@@ -8,7 +8,7 @@ from typing import Any, overload
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
 from shardwise._src.lax.axes import axis_of
-from shardwise._src.numpy.convert import strong, whole
+from shardwise._src.numpy.convert import strip_weak_type, whole
 from shardwise._src.numpy.reductions import place_along
 from shardwise._src.ops import basis, cumulative, reduce
 from shardwise._src.ops import sort as sorting
@@ -64,17 +64,17 @@ def reduce_min(
 
 def reduce_and(operand: ArrayLike, axes: Sequence[int]) -> Array:
     """Whether all are true; of integers the bits that all have."""
-    return _reduced(reduce.reduce_and, strong(operand), axes)
+    return _reduced(reduce.reduce_and, strip_weak_type(operand), axes)
 
 
 def reduce_or(operand: ArrayLike, axes: Sequence[int]) -> Array:
     """Whether any is true; of integers the bits that any has."""
-    return _reduced(reduce.reduce_or, strong(operand), axes)
+    return _reduced(reduce.reduce_or, strip_weak_type(operand), axes)
 
 
 def reduce_xor(operand: ArrayLike, axes: Sequence[int]) -> Array:
     """Whether an odd number is true; of integers the bits that an odd number has."""
-    return _reduced(reduce.reduce_xor, strong(operand), axes)
+    return _reduced(reduce.reduce_xor, strip_weak_type(operand), axes)
 
 
 def argmax(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import one_program
-from shardwise._src.core.infer import is_array, itself, type_of
+from shardwise._src.core.fused import eager_jit
+from shardwise._src.core.infer import check_alive, is_array, type_of
 from shardwise._src.core.op import Op
 from shardwise._src.lax.axes import axis_of, sizes
 from shardwise._src.numpy import creation
@@ -191,7 +191,7 @@ def stack(operands: Sequence[Any], axis: int = 0) -> Array:
     return concatenate(shape.each_once(lambda x: shape.expand_dims(x, (place,)), operands), place)
 
 
-@one_program
+@eager_jit
 def unstack(x: ArrayLike, axis: int = 0) -> tuple[Array, ...]:
     """The parts along `axis`, without that dimension."""
     return tuple(index_in_dim(x, i, axis, False) for i in range(type_of(x).shape[axis]))
@@ -257,7 +257,7 @@ def convert_element_type(operand: ArrayLike, new_dtype: DTypeLike) -> Array:
     """The operand as another dtype; of a complex number the real part becomes a real one."""
     new = check_user_dtype(new_dtype, "convert_element_type")
     if is_array(operand) and operand.dtype == new and not operand.weak_type:
-        return itself(operand)
+        return check_alive(operand)
     return cast.convert_element_type(operand, dtype=new)
 
 

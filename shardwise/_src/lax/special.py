@@ -10,7 +10,7 @@ from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.lax.accuracy import Accuracy as Accuracy
 from shardwise._src.lax.accuracy import check_accuracy
-from shardwise._src.lax.alike import alike
+from shardwise._src.lax.broadcasting import alike
 from shardwise._src.numpy.binary import add, multiply
 from shardwise._src.numpy.convert import broadcast_to, cast, constant, whole
 from shardwise._src.numpy.joining import stack

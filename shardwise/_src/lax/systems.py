@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardwise._src.core.fused import fused, one_program
+from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.convert import cast
 from shardwise._src.ops import elementwise as ew
@@ -29,7 +29,7 @@ def _triangular_solve(a: Any, b: Any, form: str, conjugated: bool, **kind: Any) 
     return reshape(out, shape=shape) if vector else out
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def triangular_solve(
     a: ArrayLike, b: ArrayLike, *, left_side: bool = False, lower: bool = False,
     transpose_a: bool = False, conjugate_a: bool = False, unit_diagonal: bool = False,
@@ -52,7 +52,7 @@ def triangular_solve(
     )
 
 
-@one_program(arrays=4)
+@eager_jit(arrays=4)
 def tridiagonal_solve(
     dl: ArrayLike, d: ArrayLike, du: ArrayLike, b: ArrayLike, *, perturb_singular: bool = False
 ) -> Array:
@@ -82,7 +82,7 @@ def _symmetric_product(a: Any, c: Any, alpha: Any, beta: Any, symmetrize: bool) 
     return out
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def symmetric_product(
     a_matrix: ArrayLike, c_matrix: ArrayLike, *, alpha: float = 1.0, beta: float = 0.0,
     symmetrize_output: bool = False,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.core.infer import type_of
-from shardwise._src.messages.words import shown
+from shardwise._src.messages.words import short_repr
 from shardwise._src.numpy.creation import zeros
 from shardwise._src.ops.barrier import optimization_barrier
 from shardwise._src.ops.random.stateful import rng_uniform as rng_uniform_op
@@ -35,7 +35,7 @@ def after_all(*operands: ArrayLike) -> Array:
     for x in operands:
         t = type_of(x)
         if (t.shape, t.dtype) != _TOKEN:
-            raise TypeError(f"after_all takes tokens of `create_token`; got {shown(x)}.")
+            raise TypeError(f"after_all takes tokens of `create_token`; got {short_repr(x)}.")
     return optimization_barrier(*operands)[0] if operands else create_token()
 
 

@@ -23,8 +23,8 @@ from shardwise._src.base.context import TraceKey, current
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements
 from shardwise._src.core.program import Literal, Program
-from shardwise._src.core.toolbox import derived, programs_in, without_sites
-from shardwise._src.lowering.divided import module_text
+from shardwise._src.core.program_tools import derived, programs_in, without_sites
+from shardwise._src.lowering.distributed_functions import module_text
 from shardwise._src.lowering.extended import on_buffers
 from shardwise._src.lowering.instructions import Instructions
 from shardwise._src.lowering.kernels import Kernels
@@ -113,7 +113,7 @@ class Emitter(Manual, Instructions, Kernels, Partitioned):
     def program(self, program: Program, names: Sequence[str]) -> list[str]:
         """Writes a program's equations in place; returns the names of its results.
 
-        Not `replayed`: nothing runs, and constants and literals have names here as well.
+        Not `eval_program`: nothing runs, and constants and literals have names here as well.
 
         names: of all its inputs, constants first.
         """

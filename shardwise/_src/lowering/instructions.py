@@ -1,7 +1,7 @@
 """StableHLO instructions that more than one rule writes, or that XLA does not split rightly.
 
-`Instructions` writes them as they are, but for what XLA gets wrong on one device too. Where a
-program runs on several, `mends.Mended` takes its place, and writes what the partitioner gets right.
+`Instructions` writes them as they are, but for what XLA gets wrong on one device too. For programs
+over several devices, `xla_workarounds.WithWorkarounds` writes what the partitioner gets right.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.config import divided_matrix_min_size_bytes
-from shardwise._src.lowering import divided
+from shardwise._src.lowering import distributed_functions
 from shardwise._src.lowering.text import reference_text, tensor_text
 from shardwise._src.runtime import lapack
 from shardwise._src.types.array_type import ArrayType
@@ -124,7 +124,8 @@ class Kernels:
         """
         if self.devices == 1 or self.platform != "cpu" or self.manual is not None:
             return False
-        size, function = max(t.size * t.dtype.itemsize for t in ins), divided.FUNCTIONS.get(name)
+        size = max(t.size * t.dtype.itemsize for t in ins)
+        function = distributed_functions.FUNCTIONS.get(name)
         large = size >= divided_matrix_min_size_bytes.value
         return function is not None and (large or not function.panels)
 
@@ -133,7 +134,9 @@ class Kernels:
         config: dict[str, Any],
     ) -> list[str]:
         """A function whose operands may be divided."""
-        text = divided.call_text(name, xs, ins, outs, config, self.devices, self.divided)
+        text = distributed_functions.call_text(
+            name, xs, ins, outs, config, self.devices, self.divided
+        )
         return self.lets(text, len(outs))
 
 

@@ -16,9 +16,9 @@ import numpy as np
 from shardwise._src.arrays.signature import stored_type
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
-from shardwise._src.core.toolbox import programs_in
-from shardwise._src.lowering.ordered import EXTREMES, ordered, unordered
+from shardwise._src.core.program_tools import programs_in
 from shardwise._src.lowering.text import return_text
+from shardwise._src.lowering.total_order_floats import EXTREMES, ordered, unordered
 from shardwise._src.runtime.callbacks import bits_of
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dtypes import is_float

@@ -12,10 +12,9 @@ import numpy as np
 from shardwise._src.arrays.signature import padded_type, stored_type
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
-from shardwise._src.core.toolbox import derived, programs_in, walk
+from shardwise._src.core.program_tools import derived, programs_in, walk
 from shardwise._src.effects.callback import host_functions
 from shardwise._src.lowering.emitter import MAX_DENSE, Emitter
-from shardwise._src.lowering.mends import Mended
 from shardwise._src.lowering.padding import at_padded_sizes, cut, pad
 from shardwise._src.lowering.storage import PLAIN, USUAL, Slot, Storage
 from shardwise._src.lowering.text import (
@@ -27,6 +26,7 @@ from shardwise._src.lowering.text import (
     tensor_text,
     turned,
 )
+from shardwise._src.lowering.xla_workarounds import WithWorkarounds
 from shardwise._src.messages import source
 from shardwise._src.ops.memory import in_memory
 from shardwise._src.runtime.shardy import propagated_results, with_attributes
@@ -281,7 +281,7 @@ def _module(
         located.clear()
     meshes, platform = Meshes(devices, mesh), devices[0].platform
     emitter = (
-        Mended(meshes, len(devices), located)
+        WithWorkarounds(meshes, len(devices), located)
         if len(devices) > 1 else Emitter(located=located)
     )
     emitter.host_numbers = host_functions(program)

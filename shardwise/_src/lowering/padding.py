@@ -13,7 +13,7 @@ from typing import Any
 
 from shardwise._src.arrays.signature import padded_type, padding_value, stored_type
 from shardwise._src.core.program import Program, Var
-from shardwise._src.core.toolbox import Rewriting
+from shardwise._src.core.program_tools import Rewriting
 from shardwise._src.lowering.emitter import Emitter, tensor_text
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.extended import ExtendedDType

@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.context import Context, current
-from shardwise._src.core.ground import ground
+from shardwise._src.core.eval_context import ground
 from shardwise._src.core.program import Program
-from shardwise._src.core.toolbox import programs_in
+from shardwise._src.core.program_tools import programs_in
 from shardwise._src.custom.partitioning import Decision, PartitioningRule
 from shardwise._src.effects.callback import host_functions
 from shardwise._src.lowering.manual import ManualAxes
 from shardwise._src.lowering.text import attribute_text, return_text, tensor_text
-from shardwise._src.runtime import questions
-from shardwise._src.runtime.questions import Tiles
+from shardwise._src.runtime import partitioner_callbacks
+from shardwise._src.runtime.partitioner_callbacks import Tiles
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.partition_spec import PartitionSpec
 from shardwise._src.types.sharding import GSPMDSharding, NamedSharding, spec_from_tiles
@@ -66,8 +66,9 @@ class Partitioned:
         note = "" if factors is None else f", sdy.sharding_rule = {factors.attribute()}"
         types = [", ".join(map(tensor_text, side)) for side in (ins, outs)]
         return self.lets(
-            f"stablehlo.custom_call @{questions.TARGET}({', '.join(xs)}) {{api_version = 2 : i32, "
-            f'backend_config = "{name}"{note}}} : ({types[0]}) -> ({types[1]})', len(outs),
+            f"stablehlo.custom_call @{partitioner_callbacks.TARGET}({', '.join(xs)}) "
+            f'{{api_version = 2 : i32, backend_config = "{name}"{note}}} : '
+            f"({types[0]}) -> ({types[1]})", len(outs),
         )
 
     def _name_of_question(
@@ -80,7 +81,8 @@ class Partitioned:
         if held is None:
             context = context.replace(interpreter=ground(), axes=())
             question = _Question(rule, mesh, self.plain, self.platform, ins, outs, context)
-            held = rule.questions[key] = questions.ask(question, self.platform), question
+            asked = partitioner_callbacks.ask(question, self.platform)
+            held = rule.questions[key] = asked, question
         return held[0]
 
 

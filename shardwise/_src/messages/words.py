@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any
 
 
-def shown(x: Any) -> str:
+def short_repr(x: Any) -> str:
     """A value and its class, or the type of a traced value, for messages."""
     if hasattr(x, "aval") and hasattr(x, "interpreter"):
         return f"a traced {x.aval.str_short(True)}"
@@ -44,7 +44,7 @@ def plain_text(text: str) -> str:
     return "".join([c if c.isprintable() else "?" for c in text])
 
 
-def listed(items: Iterable[Any], joint: str = "and") -> str:
+def join(items: Iterable[Any], joint: str = "and") -> str:
     """`'x', 'y' and 'z'`, for messages."""
     return joined([repr(item) for item in items], joint) or "none"
 
@@ -65,6 +65,6 @@ def in_bytes(n: float) -> str:
     return f"{n:.1f} TiB"
 
 
-def counted(number: int, noun: str, plural: str = "") -> str:
+def pluralize(number: int, noun: str, plural: str = "") -> str:
     """`1 device`, `2 devices`, for messages."""
     return f"{number} {noun if number == 1 else plural or noun + 's'}"

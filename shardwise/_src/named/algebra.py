@@ -17,7 +17,7 @@ from typing import Any
 
 from shardwise._src.api.values import as_value
 from shardwise._src.core.infer import type_of
-from shardwise._src.messages.words import counted, listed, shown
+from shardwise._src.messages.words import join, pluralize, short_repr
 from shardwise._src.named.borders import (
     bound,
     explicit_part,
@@ -50,7 +50,7 @@ def einsum(pattern: str, *operands: ArrayLike, precision: PrecisionLike = None) 
     out = _plain(right, "einsum")
     if len(rows) != len(operands):
         raise ValueError(
-            f"einsum: {pattern!r} is for {counted(len(rows), 'operand')}; got {len(operands)}."
+            f"einsum: {pattern!r} is for {pluralize(len(rows), 'operand')}; got {len(operands)}."
         )
     known = list(dict.fromkeys(w for row in rows for w in row))
     _all_known(out, known, pattern, "einsum")
@@ -87,7 +87,7 @@ def rearrange(pattern: str, x: ArrayLike, **sizes: int) -> Array:
     _all_known(wanted, words, pattern, who)
     _all_known(words, wanted, pattern, who)
     if other := [word for word in sizes if word not in words]:
-        raise ValueError(f"{who}: a size is given for {listed(other)}, not in {pattern!r}.")
+        raise ValueError(f"{who}: a size is given for {join(other)}, not in {pattern!r}.")
     x = as_value(x)
     shape = _taken_apart(before, x, left, sizes)
     x = noted(x, before, before, f"{who}: operand")
@@ -136,7 +136,7 @@ def reduce(pattern: str, x: ArrayLike, by: Callable[..., Array]) -> Array:
     if not callable(by):
         raise TypeError(
             "reduce: by must be a function of an array and `axis`, such as "
-            f"`shardwise.numpy.mean`; got {shown(by)}."
+            f"`shardwise.numpy.mean`; got {short_repr(by)}."
         )
     left, right = sides(pattern, "reduce")
     words, wanted = _plain(left, "reduce"), flat(parse(right, "reduce", patterned=True))
@@ -160,10 +160,10 @@ def _all_known(words: Sequence[str], known: Sequence[str], pattern: str, who: st
     other = [word for word in words if word not in known or word == ANY]
     if other:
         raise ValueError(
-            f"{who}: {listed(other)} of {pattern!r} is on one side only. Both sides of the arrow "
+            f"{who}: {join(other)} of {pattern!r} is on one side only. Both sides of the arrow "
             "speak of the same axes."
             if who == "rearrange" else
-            f"{who}: {listed(other)} of {pattern!r} is in the result only."
+            f"{who}: {join(other)} of {pattern!r} is in the result only."
         )
 
 
@@ -184,7 +184,7 @@ def _taken_apart(before: Sequence[Part], x: Any, left: str, sizes: dict[str, int
             given[unknown[0]] = size // rest
         elif len(unknown) > 1:
             raise ValueError(
-                f"rearrange: the sizes of {listed(unknown)} in {left!r} are not known. Give all "
+                f"rearrange: the sizes of {join(unknown)} in {left!r} are not known. Give all "
                 f"but one: rearrange(pattern, x, {unknown[0]}=...)."
             )
         if math.prod(given.values()) != size or len(given) != len(words):

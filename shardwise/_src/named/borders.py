@@ -29,7 +29,7 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import leaf_paths
-from shardwise._src.messages.words import counted, listed
+from shardwise._src.messages.words import join, pluralize
 from shardwise._src.named.op import axes_op
 from shardwise._src.named.rules import current_rules, sharding_of
 from shardwise._src.named.words import ANY, NONE, Parameter, Part, parse
@@ -158,7 +158,7 @@ def bound(x: Any, words: Sequence[str], who: str, what: str) -> None:
     text = " ".join(words)
     if t.ndim != len(words):
         raise ValueError(
-            f"{who}: {what} is {text!r}, which is {counted(len(words), 'axis', 'axes')}; got "
+            f"{who}: {what} is {text!r}, which is {pluralize(len(words), 'axis', 'axes')}; got "
             f"{t.str_short(True)}, which has {t.ndim}."
         )
     scope().bind(words, t.shape, who, f"{what}, {t.str_short(True)} as {text!r}")
@@ -284,7 +284,7 @@ def vmap(
     takes = tuple(takes)
     if not any(over in parse(text, who) for text in flatten(takes)[0]):
         raise ValueError(
-            f"{who}: no argument has the word {over!r}; got {listed(flatten(takes)[0])}."
+            f"{who}: no argument has the word {over!r}; got {join(flatten(takes)[0])}."
         )
 
     @functools.wraps(fun)
@@ -296,7 +296,7 @@ def vmap(
     def wrapped(*args: Any) -> Any:
         if len(args) != len(takes):
             raise TypeError(
-                f"{who} has words for {counted(len(takes), 'argument')}; got {len(args)}."
+                f"{who} has words for {pluralize(len(takes), 'argument')}; got {len(args)}."
             )
         found = current_rules()
         split = dict(found.used).get(over) if found else None

@@ -18,7 +18,7 @@ from typing import Any
 from shardwise._src.base.context import current
 from shardwise._src.base.errors import did_you_mean
 from shardwise._src.base.flags import UserContext, make_user_context
-from shardwise._src.messages.words import listed
+from shardwise._src.messages.words import join
 from shardwise._src.named.words import ANY, Part, flat, parse
 from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.partition_spec import PartitionSpec
@@ -77,7 +77,7 @@ class Rules:
             if word not in table:
                 raise ValueError(
                     f"{who}: the rules do not know {word!r}.{did_you_mean(word, table)} They have "
-                    f"{listed(table)}. Add it to the table: with None, it is whole on each device."
+                    f"{join(table)}. Add it to the table: with None, it is whole on each device."
                 )
             for axis in table[word]:
                 if first.setdefault(axis, word) != word:
@@ -148,7 +148,7 @@ def _axes(word: str, entry: Any, mesh: Mesh) -> Axes:
         if axis not in mesh.axis_names:
             raise ValueError(
                 f"rules: {word!r} goes over {axis!r}, but the axes of {mesh} are "
-                f"{listed(mesh.axis_names)}."
+                f"{join(mesh.axis_names)}."
             )
     return tuple(axes)
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from shardwise._src.api.shapes import ShapeDtypeStruct
 from shardwise._src.messages.trees import leaf_paths, paths_in
-from shardwise._src.messages.words import listed
+from shardwise._src.messages.words import join
 from shardwise._src.named.rules import Rules, current_rules
 from shardwise._src.named.words import ANY, Parameter, parse
 from shardwise._src.runtime.pytree import flatten
@@ -71,8 +71,8 @@ def shapes(words: Any, sizes: Mapping[str, int], dtype: DTypeLike = np.float32) 
         missing = [word for word in row if word not in sizes]
         if missing:
             raise ValueError(
-                f"{who}: {str(text)!r} has {listed(missing)}, whose size is not given; there "
-                f"are sizes of {listed(sizes)}."
+                f"{who}: {str(text)!r} has {join(missing)}, whose size is not given; there "
+                f"are sizes of {join(sizes)}."
             )
         where = None if found is None else _place(found, text, who)
         return ShapeDtypeStruct([sizes[word] for word in row], dtype, sharding=where)

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from shardwise._src.messages.words import listed
+from shardwise._src.messages.words import join
 
 ANY = "_"
 NONE = ""  # in the op `axes`: no word, and not the axis that was
@@ -61,7 +61,7 @@ def parse(text: Any, who: str, patterned: bool = False) -> tuple[Any, ...]:
     twice = sorted({word for word in found if found.count(word) > 1})
     if twice:
         raise ValueError(
-            f"{who}: {text!r} has {listed(twice)} twice. Each axis of a value has a word of its "
+            f"{who}: {text!r} has {join(twice)} twice. Each axis of a value has a word of its "
             "own; give one of them another."
         )
     return tuple(parts)

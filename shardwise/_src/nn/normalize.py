@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import fused, one_program
+from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.messages.tracebacks import pass_on
 from shardwise._src.numpy.convert import (
@@ -94,7 +94,7 @@ def _mask(where_: Any, x: Any) -> Any:
     return broadcast_to(cast(where_, BOOL), type_of(x).shape)
 
 
-@one_program
+@eager_jit
 def softmax(x: ArrayLike, axis: AnyAxis = -1, where: ArrayLike | None = None) -> Array:
     """exp(x) / sum(exp(x)) along `axis`, an integer or several; without overflow.
 
@@ -134,7 +134,7 @@ def _total(x: Any, axes: Axes, mask: Any) -> Any:
     return folded(reduce_sum, x if mask is None else where(mask, x, lit(0, x)), axes)
 
 
-@one_program
+@eager_jit
 def log_softmax(x: ArrayLike, axis: AnyAxis = -1, where: ArrayLike | None = None) -> Array:
     """log(softmax(x)), exact where the softmax is too small for a float.
 
@@ -163,7 +163,7 @@ def _log_normalized(x: Any, axes: Axes, mask: Any) -> Any:
     return out if mask is None else where(mask, out, lit(-np.inf, out))
 
 
-@one_program
+@eager_jit
 def logsumexp(
     a: ArrayLike, axis: AnyAxis = None, b: ArrayLike | None = None, keepdims: bool = False,
     return_sign: bool = False, where: ArrayLike | None = None,
@@ -246,7 +246,7 @@ def _log_or_flat(total: Any) -> Any:
     return where(empty, lit(-np.inf, total), log(where(empty, lit(1, total), total)))
 
 
-@one_program
+@eager_jit
 def logmeanexp(
     x: ArrayLike, axis: AnyAxis = None, where: ArrayLike | None = None, keepdims: bool = False
 ) -> Array:
@@ -274,7 +274,7 @@ def _logmeanexp_where(x: Any, mask: Any, axes: Axes, keepdims: bool) -> Any:
     return sub(out, log(_kept(count, x, axes) if keepdims else count))
 
 
-@one_program
+@eager_jit
 def standardize(
     x: ArrayLike, axis: AnyAxis = -1, mean: ArrayLike | None = None,
     variance: ArrayLike | None = None, epsilon: ArrayLike = 1e-5, where: ArrayLike | None = None,

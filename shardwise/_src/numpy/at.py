@@ -20,7 +20,7 @@ from shardwise._src.base.warn import warn
 from shardwise._src.core.fused import fused, record_of
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.messages.tracebacks import pass_on
-from shardwise._src.messages.words import shown
+from shardwise._src.messages.words import short_repr
 from shardwise._src.numpy import binary
 from shardwise._src.numpy.convert import broadcast_to, cast, constant
 from shardwise._src.numpy.creation import where_it_was
@@ -38,7 +38,7 @@ from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.gather_rules import GatherScatterMode, as_scatter
 from shardwise._src.ops.index import SCATTERS, dynamic_update_slice
 from shardwise._src.ops.shape import rev
-from shardwise._src.ops.sharding import placed, settle
+from shardwise._src.ops.sharding import placed, reshard_like
 from shardwise._src.types.annotations import Array, ArrayLike, OutSharding
 from shardwise._src.types.dtypes import is_bool
 from shardwise._src.types.promotion import lattice_join
@@ -197,7 +197,7 @@ class AtIndex:
         """`x[idx] = func(x[idx])`, once even where a place is given several times."""
         read_mode = "clip" if mode == "clip" else "promise_in_bounds"
         if not callable(func):
-            raise TypeError(f".at[...].apply takes a function; got {shown(func)}.")
+            raise TypeError(f".at[...].apply takes a function; got {short_repr(func)}.")
         old = get(self.array, self.index, mode=read_mode, wrap=wrap_negative_indices)
         new = func(old)
         if type_of(new).dtype != type_of(old).dtype:
@@ -289,7 +289,7 @@ def update(
     values = cast(values, t.dtype, t.weak_type)
     if method == "set" and _is_window(pattern):
         new = _set_window(x, values, operands, pattern)
-        return new if t.mesh is None else settle(new, t)  # where `x` is, though it may not be used
+        return new if t.mesh is None else reshard_like(new, t)  # where `x` is, which may be unused
     plan = layout(t.shape, operands, pattern)
     values = _in_shape(values, plan.result)
     if 0 in plan.shape:

@@ -19,7 +19,7 @@ from shardwise._src.numpy.convert import (
     promote,
     promote_inexact,
     promote_numeric,
-    strong,
+    strip_weak_type,
 )
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops import loops, special
@@ -165,7 +165,7 @@ def _fixed_power(x: Any, y: int) -> Any:
 def _power(x1: Any, x2: Any) -> Any:
     x, y = promote_numeric(x1, x2)
     if is_integer(type_of(x).dtype):
-        return strong(_integer_power(*broadcast(x, *_of_six_bits(y, x2))))
+        return strip_weak_type(_integer_power(*broadcast(x, *_of_six_bits(y, x2))))
     if is_integer(type_of(x2).dtype) and not type_of(x2).weak_type:
         y = x2  # exact, and without a derivative
     return ew.pow(*broadcast(x, y))
@@ -206,7 +206,7 @@ def logaddexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """log(exp(x1) + exp(x2)), without overflow."""
     x, y = broadcast(*promote_inexact(x1, x2))
     out = special.logaddexp(x, y)
-    return strong(out) if is_complex(type_of(x).dtype) else out
+    return strip_weak_type(out) if is_complex(type_of(x).dtype) else out
 
 
 @fused(arrays=2)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import fused, one_program
+from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.binary import truth
 from shardwise._src.numpy.convert import cast, whole
@@ -69,7 +69,7 @@ def _check(name: str, a: Any, bitorder: str) -> None:
         raise ValueError(f"{name}: bitorder must be 'big' or 'little'; got {bitorder!r}.")
 
 
-@one_program
+@eager_jit
 def packbits(a: ArrayLike, axis: int | None = None, bitorder: str = "big") -> Array:
     """Eight elements along `axis` as the bits of a uint8: 1 where they are not 0.
 
@@ -87,7 +87,7 @@ def packbits(a: ArrayLike, axis: int | None = None, bitorder: str = "big") -> Ar
     return _pack(a, canonical_axis(axis, t.ndim), bitorder)
 
 
-@one_program
+@eager_jit
 def unpackbits(
     a: ArrayLike, axis: int | None = None, count: int | None = None, bitorder: str = "big"
 ) -> Array:

@@ -14,10 +14,17 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.errors import ShapeError
-from shardwise._src.core.fused import body_of, fused, one_program
+from shardwise._src.core.fused import body_of, eager_jit, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy import einsum as einsums
-from shardwise._src.numpy.convert import broadcast, cast, joined, promote, refuse_out, strong
+from shardwise._src.numpy.convert import (
+    broadcast,
+    cast,
+    joined,
+    promote,
+    refuse_out,
+    strip_weak_type,
+)
 from shardwise._src.numpy.reductions import add_up, checked_dtype, summed_dtype
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, reshape, transpose
@@ -178,7 +185,7 @@ def _conjugate(x: Any) -> Any:
     return ew.conj(x) if is_complex(type_of(x).dtype) else x
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def vdot(
     a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
     preferred_element_type: DTypeLike | None = None,
@@ -196,7 +203,7 @@ def _inner(a: Any, b: Any, precision: Any, preferred: Any) -> Any:
     return product(a, b, (((s.ndim - 1,), (t.ndim - 1,)), ((), ())), precision, preferred)
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def inner(
     a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
     preferred_element_type: DTypeLike | None = None,
@@ -213,7 +220,7 @@ def _outer(a: Any, b: Any) -> Any:
     return ew.mul(left, broadcast_in_dim(reshape(b, shape=(n,)), shape=(m, n), dims=(1,)))
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def outer(a: ArrayLike, b: ArrayLike, out: None = None) -> Array:
     """Product of each element of `a` with each of `b`, as a matrix."""
     refuse_out("outer", out)
@@ -237,7 +244,7 @@ def _by_labels(a: Any, b: Any, subscripts: str, conjugate: bool, precision: Any,
     return einsums.run(steps, operands, canonical_precision(precision), preferred)
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def vecdot(
     x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1, precision: PrecisionLike = None,
     preferred_element_type: DTypeLike | None = None,
@@ -261,7 +268,7 @@ def _vecdot(a: Any, b: Any, axis: int, precision: Any, preferred: Any) -> Any:
     return body_of(_by_labels)(a, b, "...k,...k->...", True, precision, preferred, "vecdot")
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def matvec(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Products of the matrices (…, n, k) with the vectors (…, k)."""
     a, b = type_of(x1).shape, type_of(x2).shape
@@ -270,7 +277,7 @@ def matvec(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     return _by_labels(x1, x2, "...nk,...k->...n", False, None, None, "matvec")
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def vecmat(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Products of the vectors (…, k), conjugated, with the matrices (…, k, m)."""
     a, b = type_of(x1).shape, type_of(x2).shape
@@ -315,7 +322,7 @@ def _tensordot(a: Any, b: Any, axes: Any, precision: Any, preferred: Any) -> Any
     return product(a, b, numbers, precision, preferred)
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def tensordot(
     a: ArrayLike, b: ArrayLike, axes: int | Sequence[int] | Sequence[Sequence[int]] = 2, *,
     precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None,
@@ -350,7 +357,7 @@ def _kron(a: Any, b: Any) -> Any:
     return reshape(ew.mul(left, right), shape=out)
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def kron(a: ArrayLike, b: ArrayLike) -> Array:
     """Kronecker product: each element of `a` times the whole of `b`."""
     return _kron(a, b)
@@ -384,7 +391,7 @@ def _cross(a: Any, b: Any, axisa: int, axisb: int, axisc: int) -> Any:
     # XLA writes parts in a row faster than elements in turns, also where it turns them after.
     shape = (1, *type_of(parts[0]).shape)
     out = concatenate(*[reshape(p, shape=shape) for p in parts], dimension=0)
-    return strong(move_axis(out, 0, canonical_axis(axisc, len(shape))))
+    return strip_weak_type(move_axis(out, 0, canonical_axis(axisc, len(shape))))
 
 
 def _components(x: Any) -> list[Any]:
@@ -397,7 +404,7 @@ def _components(x: Any) -> list[Any]:
     return parts if len(parts) == 3 else [*parts, None]
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def cross(
     a: ArrayLike, b: ArrayLike, axisa: int = -1, axisb: int = -1, axisc: int = -1,
     axis: int | None = None,
@@ -428,7 +435,7 @@ def _trace(a: Any, offset: int, axis1: int, axis2: int, dtype: Any) -> Any:
     return add_up(ew.where(on, a, np.zeros((), t.dtype)[()]), (i, j), wanted)
 
 
-@one_program
+@eager_jit
 def trace(
     a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: DTypeLike | None = None,
     out: None = None,

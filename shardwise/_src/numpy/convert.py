@@ -16,7 +16,7 @@ from shardwise._src.base.errors import (
     UnexpectedTracerError,
 )
 from shardwise._src.base.warn import warn
-from shardwise._src.core.infer import is_array, known, type_of
+from shardwise._src.core.infer import as_arraylike, is_array, type_of
 from shardwise._src.messages.called import public_call
 from shardwise._src.ops.basis import broadcast_in_dim
 from shardwise._src.ops.cast import convert_element_type
@@ -33,7 +33,7 @@ def cast(x: Any, dtype: Any, weak: bool = False) -> Any:
     if t.dtype == dtype and t.weak_type == weak:
         return x
     if isinstance(x, Symbolic):
-        x = known(x)
+        x = as_arraylike(x)
     if t.ndim == 0 and not is_array(x):
         if not weak and (x.__class__ is float or x.__class__ is int):
             return lit_of(x, dtype)
@@ -51,7 +51,7 @@ def constant(value: Any, like: Any) -> Any:
     return cast(value, t.dtype, t.weak_type)
 
 
-def strong(x: Any) -> Any:
+def strip_weak_type(x: Any) -> Any:
     """`x` with a type that does not give way in promotion."""
     return cast(x, type_of(x).dtype)
 

@@ -14,12 +14,12 @@ import numpy as np
 
 from shardwise._src.base.context import current
 from shardwise._src.base.errors import ShapeError
+from shardwise._src.core.eval_context import ground
 from shardwise._src.core.fused import fused, record_of
-from shardwise._src.core.ground import ground
-from shardwise._src.core.infer import HOST, is_array, itself, known, type_of
+from shardwise._src.core.infer import HOST, as_arraylike, check_alive, is_array, type_of
 from shardwise._src.messages.called import by_name
 from shardwise._src.messages.tracebacks import pass_on
-from shardwise._src.messages.words import shown
+from shardwise._src.messages.words import short_repr
 from shardwise._src.numpy.convert import broadcast_to, cast
 from shardwise._src.numpy.shapes import shape_of as given_shape
 from shardwise._src.ops import create, elementwise
@@ -199,7 +199,7 @@ def _filled_like(a: Any, make: Callable, args: tuple, device: Any, out_sharding:
 
 def _like(a: Any, dtype: Any, shape: Any, fun_name: str) -> tuple[tuple, Any, bool]:
     if not (is_array(a) or isinstance(getattr(a, "dtype", None), np.dtype | type)):
-        a = known(a)  # of a library whose dtypes are its own
+        a = as_arraylike(a)  # of a library whose dtypes are its own
     held = a if hasattr(a, "shape") and hasattr(a, "dtype") else type_of(as_operand(a))
     weak = dtype is None and dtype_and_weak(a)[1] if held is a else dtype is None and held.weak_type
     size = tuple(held.shape) if shape is None else shape_of(shape)
@@ -233,7 +233,7 @@ def array(
         pass_on(error)
         raise
     if made is object:
-        made = _copy(made) if copy else itself(made)
+        made = _copy(made) if copy else check_alive(made)
     if made.ndim < ndmin:
         made = reshape(made, shape=(1,) * (ndmin - made.ndim) + made.shape)
     if goal is not None:
@@ -255,13 +255,13 @@ def asarray(
         return _shared(a, wanted, device, out_sharding)
     plain = order is None and not copy and device is None and out_sharding is None and is_array(a)
     if plain and (dtype is None or _has_dtype(a, dtype_of(dtype, "asarray"))):
-        return itself(a)
+        return check_alive(a)
     return array(a, dtype, bool(copy), order, device=device, out_sharding=out_sharding)
 
 
 def _shared(x: Any, dtype: Any, device: Any, out_sharding: Any) -> Any:
     """`x` as an array without a copy."""
-    made = itself(x) if is_array(x) else None
+    made = check_alive(x) if is_array(x) else None
     if made is None and hasattr(x, "__dlpack__"):
         with suppress(BufferError):
             made = ground().from_dlpack(x, device, False)
@@ -270,7 +270,8 @@ def _shared(x: Any, dtype: Any, device: Any, out_sharding: Any) -> Any:
         if placed is made or placed.sharding == made.sharding:
             return placed
     raise ValueError(
-        f"asarray: copy=False cannot be kept for {shown(x)}: it would be copied. Leave copy out."
+        f"asarray: copy=False cannot be kept for {short_repr(x)}: it would be copied. Leave copy "
+        "out."
     )
 
 
@@ -305,7 +306,7 @@ def _from_foreign(x: Any, dtype: Any) -> Any:
     """From an object of another library, by the first protocol that it has."""
     if isinstance(x, memoryview | bytearray):
         return _from_numpy(np.asarray(x), dtype)
-    found = known(x)
+    found = as_arraylike(x)
     if found is not x:
         host = isinstance(found, np.ndarray | np.generic)
         return _from_numpy(np.asarray(found), dtype) if host else _array(found, dtype)
@@ -314,7 +315,7 @@ def _from_foreign(x: Any, dtype: Any) -> Any:
     if isinstance(x, Sequence) and not isinstance(x, str | bytes):
         return _from_sequence(list(x), dtype)
     advice = " Encode text as integers first." if isinstance(x, str) else ""
-    raise TypeError(by_name(f"an array holds numbers and booleans; got {shown(x)}.{advice}"))
+    raise TypeError(by_name(f"an array holds numbers and booleans; got {short_repr(x)}.{advice}"))
 
 
 def _from_numpy(x: np.ndarray, dtype: Any) -> Any:
@@ -448,7 +449,7 @@ def astype(
     """`x` in another dtype; a complex number loses its imaginary part."""
     wanted = dtype_of(dtype, "astype")
     if is_array(x) and _has_dtype(x, wanted):
-        made = _copy(x) if copy else itself(x)
+        made = _copy(x) if copy else check_alive(x)
     else:
         made = where_it_was(x, _astype(as_operand(x), wanted))
     return made if device is None else ground().place(made, device)
@@ -480,7 +481,7 @@ def view(a: ArrayLike, dtype: DTypeLike | None = None) -> Array:
     """The same bits as elements of another dtype, more or fewer along the last dimension."""
     found = as_operand(a)
     if dtype is None:
-        return itself(found)
+        return check_alive(found)
     return _view(found, dtype_of(dtype, "view"))
 
 

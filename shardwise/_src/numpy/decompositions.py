@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from shardwise._src.core.fused import fused, one_program
+from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.convert import promote_inexact
 from shardwise._src.ops import elementwise as ew
@@ -56,7 +56,7 @@ def _cholesky(a: Any, upper: bool, symmetrize: bool) -> Any:
     return adjoint(found) if upper else found
 
 
-@one_program
+@eager_jit
 def cholesky(a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True) -> Array:
     """The lower triangular l with l lᴴ = a, or the upper u with uᴴ u = a.
 
@@ -91,7 +91,7 @@ def eig(a: ArrayLike) -> EigResult:
     return EigResult(*_eig(a, True))
 
 
-@one_program
+@eager_jit
 def eigvals(a: ArrayLike) -> Array:
     """Eigenvalues of square matrices, (…, n, n): (…, n), complex, in no order."""
     return _eig(a, False)
@@ -127,7 +127,7 @@ def eigh(a: ArrayLike, UPLO: str | None = None, symmetrize_input: bool = True) -
     return EighResult(*reversed(_eigh(a, _is_lower("eigh", UPLO), symmetrize_input, True)))
 
 
-@one_program
+@eager_jit
 def eigvalsh(a: ArrayLike, UPLO: str | None = "L", *, symmetrize_input: bool = True) -> Array:
     """Eigenvalues of Hermitian matrices, (…, n, n), in ascending order; arguments as for `eigh`."""
     return _eigh(a, _is_lower("eigvalsh", UPLO), symmetrize_input, False)
@@ -215,7 +215,7 @@ def singular_values(x: Any, hermitian: bool = False) -> Any:
     return _hermitian_svd(x, False, None) if hermitian else _svd(x, False, False, None)
 
 
-@one_program
+@eager_jit
 def svdvals(x: ArrayLike, /) -> Array:
     """Singular values of matrices, (…, m, n), in descending order: (…, min(m, n))."""
     return _svd(x, False, False, None)

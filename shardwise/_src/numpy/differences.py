@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, overload
 
-from shardwise._src.core.fused import body_of, fused, one_program
+from shardwise._src.core.fused import body_of, eager_jit, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.binary import (
     add,
@@ -39,7 +39,7 @@ def gradient(
 def gradient(
     f: ArrayLike, *varargs: ArrayLike, axis: Axis = None, edge_order: int | None = None
 ) -> Array | list[Array]: ...
-@one_program
+@eager_jit
 def gradient(
     f: ArrayLike, *varargs: ArrayLike, axis: Axis = None, edge_order: int | None = None
 ) -> Array | list[Array]:
@@ -102,7 +102,7 @@ def _slope(f: Any, h: Any, axis: int) -> Any:
     return concatenate([first, inner, last], axis=axis)
 
 
-@one_program
+@eager_jit
 def unwrap(
     p: ArrayLike, discont: ArrayLike | None = None, axis: int = -1, period: ArrayLike = 2 * math.pi
 ) -> Array:

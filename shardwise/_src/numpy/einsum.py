@@ -19,7 +19,7 @@ import numpy as np
 
 from shardwise._src.core.fused import body_of, fused
 from shardwise._src.core.infer import type_of
-from shardwise._src.messages.words import counted
+from shardwise._src.messages.words import pluralize
 from shardwise._src.numpy.convert import cast, joined, refuse_out
 from shardwise._src.numpy.named_einsum import has_names, named_einsum
 from shardwise._src.numpy.reductions import accumulated_dtype, checked_dtype
@@ -47,8 +47,8 @@ def _terms_of_text(text: str, ranks: tuple[int, ...]) -> tuple[list[Labels], Lab
     left, arrow, right = text.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(ranks):
-        given = counted(len(ranks), "operand")
-        raise _error(text, f"the subscripts have {counted(len(terms), 'term')} for {given}")
+        given = pluralize(len(ranks), "operand")
+        raise _error(text, f"the subscripts have {pluralize(len(terms), 'term')} for {given}")
     ins = [_labels(text, t, rank, i) for i, (t, rank) in enumerate(zip(terms, ranks, strict=True))]
     hidden = max([sum(isinstance(x, int) for x in labels) for labels in ins], default=0)
     if not arrow:

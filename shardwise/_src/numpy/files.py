@@ -8,7 +8,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from shardwise._src.core.ground import ground
+from shardwise._src.core.eval_context import ground
 from shardwise._src.core.infer import is_array
 from shardwise._src.numpy.convert import whole
 from shardwise._src.numpy.creation import asarray, ones

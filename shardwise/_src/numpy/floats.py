@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import fused, one_program
+from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.convert import (
     broadcast,
@@ -16,7 +16,7 @@ from shardwise._src.numpy.convert import (
     promote,
     promote_inexact,
     refuse_out,
-    strong,
+    strip_weak_type,
 )
 from shardwise._src.numpy.unary import toward_zero
 from shardwise._src.ops import elementwise as ew
@@ -143,7 +143,7 @@ def _nan_to_num(x: Any, nan: Any, high: Any, low: Any, largest: bool, smallest: 
 
     if is_complex(t.dtype):
         return ew.complex(replaced(ew.real(x)), replaced(ew.imag(x)))
-    return replaced(strong(x))
+    return replaced(strip_weak_type(x))
 
 
 def _replacement(value: Any, like: Any) -> Any:
@@ -153,7 +153,7 @@ def _replacement(value: Any, like: Any) -> Any:
     return broadcast_to(value, t.shape) if type_of(value).ndim else value
 
 
-@one_program
+@eager_jit
 def nan_to_num(
     x: ArrayLike, copy: bool = True, nan: ArrayLike = 0.0, posinf: ArrayLike | None = None,
     neginf: ArrayLike | None = None,
@@ -215,7 +215,7 @@ def nextafter(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 @fused(arrays=1)
 def spacing(x: ArrayLike, /) -> Array:
     """The distance to the next number away from 0."""
-    x = strong(*promote_inexact(x))
+    x = strip_weak_type(*promote_inexact(x))
     if is_complex(type_of(x).dtype):
         raise ValueError(f"spacing takes real numbers; got {type_of(x).str_short(True)}.")
     zero, inf = constant(0, x), constant(np.inf, x)

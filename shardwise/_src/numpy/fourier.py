@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.config import enable_x64
-from shardwise._src.core.fused import fused, one_program
+from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.binary import divide
 from shardwise._src.numpy.convert import cast, promote_inexact
@@ -148,7 +148,7 @@ def _one(n: int | None) -> Any:
     return None if n is None else (n,)
 
 
-@one_program
+@eager_jit
 def fft(
     a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None
 ) -> Array:
@@ -167,7 +167,7 @@ def fft(
     return _transformed(a, "fft", FFT, _one(n), (axis,), norm)
 
 
-@one_program
+@eager_jit
 def ifft(
     a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None
 ) -> Array:
@@ -175,7 +175,7 @@ def ifft(
     return _transformed(a, "ifft", IFFT, _one(n), (axis,), norm)
 
 
-@one_program
+@eager_jit
 def rfft(
     a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None
 ) -> Array:
@@ -188,7 +188,7 @@ def rfft(
     return _transformed(a, "rfft", RFFT, _one(n), (axis,), norm)
 
 
-@one_program
+@eager_jit
 def irfft(
     a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None
 ) -> Array:
@@ -196,7 +196,7 @@ def irfft(
     return _transformed(a, "irfft", IRFFT, _one(n), (axis,), norm)
 
 
-@one_program
+@eager_jit
 def hfft(
     a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None
 ) -> Array:
@@ -206,7 +206,7 @@ def hfft(
     return _transformed(x, "hfft", IRFFT, _one(n), (axis,), _swapped("hfft", norm))
 
 
-@one_program
+@eager_jit
 def ihfft(
     a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None
 ) -> Array:
@@ -219,7 +219,7 @@ def _swapped(name: str, norm: str | None) -> str | None:
     return _SWAPPED[norm]
 
 
-@one_program
+@eager_jit
 def fftn(
     a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | None = None,
     norm: str | None = None,
@@ -231,7 +231,7 @@ def fftn(
     return _transformed(a, "fftn", FFT, _fixed(s), _fixed(axes), norm)
 
 
-@one_program
+@eager_jit
 def ifftn(
     a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | None = None,
     norm: str | None = None,
@@ -240,7 +240,7 @@ def ifftn(
     return _transformed(a, "ifftn", IFFT, _fixed(s), _fixed(axes), norm)
 
 
-@one_program
+@eager_jit
 def rfftn(
     a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | None = None,
     norm: str | None = None,
@@ -249,7 +249,7 @@ def rfftn(
     return _transformed(a, "rfftn", RFFT, _fixed(s), _fixed(axes), norm)
 
 
-@one_program
+@eager_jit
 def irfftn(
     a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | None = None,
     norm: str | None = None,
@@ -258,7 +258,7 @@ def irfftn(
     return _transformed(a, "irfftn", IRFFT, _fixed(s), _fixed(axes), norm)
 
 
-@one_program
+@eager_jit
 def fft2(
     a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1),
     norm: str | None = None,
@@ -267,7 +267,7 @@ def fft2(
     return _transformed(a, "fft2", FFT, _fixed(s), _two("fft2", axes), norm)
 
 
-@one_program
+@eager_jit
 def ifft2(
     a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1),
     norm: str | None = None,
@@ -276,7 +276,7 @@ def ifft2(
     return _transformed(a, "ifft2", IFFT, _fixed(s), _two("ifft2", axes), norm)
 
 
-@one_program
+@eager_jit
 def rfft2(
     a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1),
     norm: str | None = None,
@@ -285,7 +285,7 @@ def rfft2(
     return _transformed(a, "rfft2", RFFT, _fixed(s), _two("rfft2", axes), norm)
 
 
-@one_program
+@eager_jit
 def irfft2(
     a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] = (-2, -1),
     norm: str | None = None,
@@ -335,13 +335,13 @@ def _frequencies(
     return divide(given, ew.mul(asarray(d, dtype=kind), lit(n, given)))
 
 
-@one_program
+@eager_jit
 def fftshift(x: ArrayLike, axes: int | Sequence[int] | None = None) -> Array:
     """The terms of `fft` with that of frequency zero in the middle; along all axes by default."""
     return _shifted(x, axes, 1)
 
 
-@one_program
+@eager_jit
 def ifftshift(x: ArrayLike, axes: int | Sequence[int] | None = None) -> Array:
     """The inverse of `fftshift`."""
     return _shifted(x, axes, -1)

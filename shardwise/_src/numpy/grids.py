@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.lazy import public
-from shardwise._src.core.ground import ground
+from shardwise._src.core.eval_context import ground
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.creation import asarray
 from shardwise._src.numpy.joining import concatenate

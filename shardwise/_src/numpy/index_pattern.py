@@ -32,8 +32,8 @@ from shardwise._src.base.errors import (
     TracerArrayConversionError,
     UnexpectedTracerError,
 )
-from shardwise._src.core.ground import ground
-from shardwise._src.core.infer import is_array, known, type_of
+from shardwise._src.core.eval_context import ground
+from shardwise._src.core.infer import as_arraylike, is_array, type_of
 from shardwise._src.numpy.dslice import Slice, entry
 from shardwise._src.types.dtypes import is_bool, is_integer
 from shardwise._src.types.symbolic import Symbolic
@@ -156,7 +156,7 @@ def _plain(item: Any) -> Any:
     if hasattr(item, "__jax_array__"):
         item = item.__jax_array__()
     if hasattr(item, "dtype"):
-        item = known(item)
+        item = as_arraylike(item)
         dtype, ndim = item.dtype, np.ndim(item) if isinstance(item, np.generic) else item.ndim
         if not (is_bool(dtype) or is_integer(dtype)):
             raise TypeError(

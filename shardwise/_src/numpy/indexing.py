@@ -19,7 +19,7 @@ from shardwise._src.core.fused import body_of, fused, record_of
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.messages.tracebacks import pass_on
 from shardwise._src.numpy import binary
-from shardwise._src.numpy.convert import cast, strong
+from shardwise._src.numpy.convert import cast, strip_weak_type
 from shardwise._src.numpy.index_pattern import (
     ADVANCED,
     ALL,
@@ -169,7 +169,7 @@ def narrowed(i: Any, dtype: Any) -> Any:
     """Indices as int32 or int64; unsigned ones that are too large become the largest of these."""
     t = type_of(i)
     if is_unsigned(t.dtype) and t.dtype.itemsize >= dtype.itemsize:
-        i = ew.min(strong(i), np.asarray(max_value(dtype), t.dtype)[()])
+        i = ew.min(strip_weak_type(i), np.asarray(max_value(dtype), t.dtype)[()])
     return cast(i, dtype)
 
 

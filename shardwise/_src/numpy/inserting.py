@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import fused, one_program
-from shardwise._src.core.ground import ground
+from shardwise._src.core.eval_context import ground
+from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.numpy.at import At
 from shardwise._src.numpy.convert import broadcast_to, cast, spread
@@ -30,7 +30,7 @@ from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import is_bool, is_integer
 
 
-@one_program
+@eager_jit
 def delete(
     arr: ArrayLike, obj: ArrayLike | slice | Sequence[int], axis: int | None = None, *,
     assume_unique_indices: bool = False,

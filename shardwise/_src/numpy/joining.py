@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import body_of, fused, one_program
+from shardwise._src.core.fused import body_of, eager_jit, fused
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.messages.called import public_call
 from shardwise._src.numpy.convert import broadcast_to, cast, promote, whole
@@ -143,7 +143,7 @@ def _column_stack(*arrays: Any) -> Any:
     return concatenate(each_once(column, arrays), 1)
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def append(arr: ArrayLike, values: ArrayLike, axis: int | None = None) -> Array:
     """`values` behind `arr` along `axis`; None flattens both."""
     return concatenate([arr, values], axis)
@@ -197,7 +197,7 @@ def _split(x: Any, sizes: tuple, axis: int) -> list[Any]:
     return ops.split(x, sizes=sizes, axis=axis)
 
 
-@one_program
+@eager_jit
 def array_split(
     ary: ArrayLike, indices_or_sections: ArrayLike | Ints, axis: int = 0
 ) -> list[Array]:
@@ -205,7 +205,7 @@ def array_split(
     return _cut("array_split", ary, indices_or_sections, axis, even=False)
 
 
-@one_program
+@eager_jit
 def split(ary: ArrayLike, indices_or_sections: ArrayLike | Ints, axis: int = 0) -> list[Array]:
     """Parts along `axis`: so many of equal size, or cut before the given indices."""
     return _cut("split", ary, indices_or_sections, axis, even=True)
@@ -242,19 +242,19 @@ def _part(x: Any, start: int, stop: int, axis: int) -> Any:
     return ops.slice_in_dim(x, start, stop, axis)
 
 
-@one_program
+@eager_jit
 def vsplit(ary: ArrayLike, indices_or_sections: ArrayLike | Ints) -> list[Array]:
     """Parts along the first dimension."""
     return split(ary, indices_or_sections, 0)
 
 
-@one_program
+@eager_jit
 def hsplit(ary: ArrayLike, indices_or_sections: ArrayLike | Ints) -> list[Array]:
     """Parts along the second dimension, or the only one."""
     return split(ary, indices_or_sections, 0 if type_of(ary).ndim == 1 else 1)
 
 
-@one_program
+@eager_jit
 def dsplit(ary: ArrayLike, indices_or_sections: ArrayLike | Ints) -> list[Array]:
     """Parts along the third dimension."""
     return split(ary, indices_or_sections, 2)
@@ -268,7 +268,7 @@ def _unstack(x: Any, axis: int) -> list[Any]:
     return [ops.squeeze(p, (axis,)) for p in ops.split(x, sizes=(1,) * n, axis=axis)]
 
 
-@one_program
+@eager_jit
 def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Array, ...]:
     """The parts `x[0]`, `x[1]`, … along `axis`."""
     t = type_of(x)

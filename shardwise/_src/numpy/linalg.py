@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import fused, one_program
+from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy import contractions
 from shardwise._src.numpy.contractions import product
@@ -118,7 +118,7 @@ def _norm(x: Any, ord: Any, axis: Axis, keepdims: bool) -> Any:
     return _matrix_norm(x, axes, ord, keepdims)
 
 
-@one_program
+@eager_jit
 def norm(
     x: ArrayLike, ord: int | float | str | None = None, axis: Axis = None, keepdims: bool = False
 ) -> Array:
@@ -141,7 +141,7 @@ def _vector(x: Any, axis: Axis, keepdims: bool, ord: Any) -> Any:
     return _vector_norm(x, axes_of(axis, t.ndim), ord, keepdims)
 
 
-@one_program
+@eager_jit
 def vector_norm(
     x: ArrayLike, /, *, axis: Axis = None, keepdims: bool = False, ord: int | float | str | None = 2
 ) -> Array:
@@ -149,7 +149,7 @@ def vector_norm(
     return _vector(x, axis, keepdims, ord)
 
 
-@one_program
+@eager_jit
 def matrix_norm(
     x: ArrayLike, /, *, keepdims: bool = False, ord: int | float | str | None = "fro"
 ) -> Array:
@@ -193,7 +193,7 @@ def _matrix_power(a: Any, n: int) -> Any:
     return out
 
 
-@one_program
+@eager_jit
 def matrix_power(a: ArrayLike, n: int) -> Array:
     """The square matrices in the last two dimensions, multiplied `n` times; inverted for n < 0."""
     return _matrix_power(a, operator.index(n))
@@ -265,7 +265,7 @@ def matmul(
     )
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def vecdot(
     x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1, precision: PrecisionLike = None,
     preferred_element_type: DTypeLike | None = None,
@@ -276,7 +276,7 @@ def vecdot(
     )
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def tensordot(
     x1: ArrayLike, x2: ArrayLike, /, *, axes: int | Sequence[int] | Sequence[Sequence[int]] = 2,
     precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None,
@@ -289,7 +289,7 @@ def tensordot(
     )
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def outer(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Product of each element of one vector with each of another."""
     shapes = type_of(x1).shape, type_of(x2).shape
@@ -298,7 +298,7 @@ def outer(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     return contractions.outer(x1, x2)
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def cross(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Array:
     """Cross product of vectors of 3 components along `axis`."""
     sizes = type_of(x1).shape[axis], type_of(x2).shape[axis]
@@ -309,7 +309,7 @@ def cross(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Array:
     return contractions.cross(x1, x2, axis=axis)
 
 
-@one_program
+@eager_jit
 def trace(x: ArrayLike, /, *, offset: int = 0, dtype: DTypeLike | None = None) -> Array:
     """Sum along the diagonal of the last two dimensions."""
     return contractions.trace(x, offset, -2, -1, dtype)

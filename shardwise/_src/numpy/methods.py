@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import shardwise._src.numpy as modules
-from shardwise._src.core.ground import ground
+from shardwise._src.core.eval_context import ground
 from shardwise._src.types.annotations import (
     AnyAxis,
     Array,

@@ -24,7 +24,7 @@ from shardwise._src.ops import collective
 from shardwise._src.ops.basis import reduce_sum, reshape
 from shardwise._src.ops.reduce import reduce_and, reduce_max, reduce_min, reduce_or, reduce_prod
 from shardwise._src.ops.shape import canonical_axis
-from shardwise._src.ops.varying import varied
+from shardwise._src.ops.varying import pvary
 
 Axes = tuple[Any, ...]  # dimensions, then names
 
@@ -46,7 +46,7 @@ class NamedAxes:
 
     def varied(self, x: Any) -> Any:
         """A value as one that varies along these axes, where types say so."""
-        return varied(x, self.tracked) if self.tracked else x
+        return pvary(x, self.tracked) if self.tracked else x
 
     @cached_property
     def params(self) -> dict[str, Any]:

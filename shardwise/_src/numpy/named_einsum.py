@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from shardwise._src.core.infer import type_of
-from shardwise._src.messages.words import counted, listed
+from shardwise._src.messages.words import join, pluralize
 from shardwise._src.numpy.convert import broadcast_to, cast
 from shardwise._src.numpy.named import NamedAxes, across, asked, named_axes
 from shardwise._src.ops.basis import reduce_sum
@@ -60,7 +60,7 @@ def terms_of(text: str) -> tuple[tuple[Term, ...], Term]:
         raise _error(text, f"there is one result, and {len(outs)} terms after '->'")
     out = _term(text, outs[0])
     if missing := [n for n in out.names if n not in every]:
-        raise _error(text, f"the result has the axis {listed(missing)}, which no operand has")
+        raise _error(text, f"the result has the axis {join(missing)}, which no operand has")
     return ins, out
 
 
@@ -109,7 +109,9 @@ def named_einsum(
     """The operands are of one dtype."""
     ins, out = terms_of(text)
     if len(ins) != len(operands):
-        raise _error(text, f"{counted(len(ins), 'term')} for {counted(len(operands), 'operand')}")
+        raise _error(
+            text, f"{pluralize(len(ins), 'term')} for {pluralize(len(operands), 'operand')}"
+        )
     every = tuple(dict.fromkeys([n for term in ins for n in term.names]))
     axes = named_axes(None, every)
     held, wanted = _lettered(text, ins, out, operands)
@@ -138,7 +140,7 @@ def _lettered(
         more = rank - len(term.letters.replace("...", ""))
         if more < 0 or (more and "..." not in term.letters):
             raise _error(
-                text, f"operand {i} has {counted(rank, 'dimension')}, its term "
+                text, f"operand {i} has {pluralize(rank, 'dimension')}, its term "
                 f"{term.letters!r} {len(term.letters)}"
             )
         hidden = max(hidden, more)
@@ -148,7 +150,7 @@ def _lettered(
     if hidden and "..." not in out.letters:
         raise _error(text, "the result lacks the '...' that stands for dimensions of operands")
     if missing := [c for c in letters if all(c not in v.letters for v in held)]:
-        raise _error(text, f"the result has {listed(missing)}, which no operand has")
+        raise _error(text, f"the result has {join(missing)}, which no operand has")
     if len(set(letters)) != len(letters):
         raise _error(text, "the result has a label twice")
     return held, Term(letters, out.names)

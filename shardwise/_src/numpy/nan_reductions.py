@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import fused, one_program
+from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.convert import broadcast
 from shardwise._src.numpy.named import folded, reduced_axes
@@ -83,7 +83,7 @@ def _call(
     )
 
 
-@one_program
+@eager_jit
 def nansum(
     a: ArrayLike, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None,
     keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None,
@@ -92,7 +92,7 @@ def nansum(
     return _call("sum", a, axis, dtype, out, keepdims, initial, where)
 
 
-@one_program
+@eager_jit
 def nanprod(
     a: ArrayLike, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None,
     keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None,
@@ -101,7 +101,7 @@ def nanprod(
     return _call("prod", a, axis, dtype, out, keepdims, initial, where)
 
 
-@one_program
+@eager_jit
 def nanmax(
     a: ArrayLike, axis: AnyAxis = None, out: None = None, keepdims: bool = False,
     initial: ArrayLike | None = None, where: ArrayLike | None = None,
@@ -110,7 +110,7 @@ def nanmax(
     return _call("max", a, axis, None, out, keepdims, initial, where)
 
 
-@one_program
+@eager_jit
 def nanmin(
     a: ArrayLike, axis: AnyAxis = None, out: None = None, keepdims: bool = False,
     initial: ArrayLike | None = None, where: ArrayLike | None = None,
@@ -128,7 +128,7 @@ def _mean(*arrays: Any, axis: AnyAxis, dtype: Any, keepdims: bool) -> Any:
     return mean_of(a, axis, dtype, keepdims, _both(numbers(a), where[0] if where else None))
 
 
-@one_program
+@eager_jit
 def nanmean(
     a: ArrayLike, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None,
     keepdims: bool = False, where: ArrayLike | None = None,
@@ -151,7 +151,7 @@ def _spread(
     return spread_of(a, middle, where, axis, dtype, ddof, keepdims, root)
 
 
-@one_program
+@eager_jit
 def nanvar(
     a: ArrayLike, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None,
     ddof: float = 0, keepdims: bool = False, where: ArrayLike | None = None,
@@ -161,7 +161,7 @@ def nanvar(
     return _spread_call("nanvar", a, axis, dtype, out, ddof, keepdims, where, mean)
 
 
-@one_program
+@eager_jit
 def nanstd(
     a: ArrayLike, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None,
     ddof: float = 0, keepdims: bool = False, where: ArrayLike | None = None,
@@ -199,7 +199,7 @@ def _place(a: Any, axis: int | None, keepdims: bool, name: str) -> Any:
     return ew.where(none, np.asarray(-1).astype(type_of(found).dtype)[()], found)
 
 
-@one_program
+@eager_jit
 def nanargmax(
     a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bool | None = None
 ) -> Array:
@@ -208,7 +208,7 @@ def nanargmax(
     return _place(a, axis, bool(keepdims), "max")
 
 
-@one_program
+@eager_jit
 def nanargmin(
     a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bool | None = None
 ) -> Array:
@@ -228,7 +228,7 @@ def _scan(a: Any, axis: int | None, dtype: Any, filler: int) -> Any:
     return cumulated(a, axis, dtype, cumsum if filler == 0 else cumprod)
 
 
-@one_program
+@eager_jit
 def nancumsum(
     a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None, out: None = None
 ) -> Array:
@@ -237,7 +237,7 @@ def nancumsum(
     return _scan(a, axis, checked_dtype(dtype, "nancumsum"), 0)
 
 
-@one_program
+@eager_jit
 def nancumprod(
     a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None, out: None = None
 ) -> Array:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import fused, one_program
+from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.numpy import binary
 from shardwise._src.numpy.convert import cast
@@ -38,7 +38,7 @@ _KEYWORDS = {
 }
 
 
-@one_program
+@eager_jit
 def pad(
     array: ArrayLike, pad_width: Any, mode: str | Callable[..., Any] = "constant",
     **kwargs: Any,

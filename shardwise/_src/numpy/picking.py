@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import fused, one_program
-from shardwise._src.core.infer import is_array, itself, type_of
+from shardwise._src.core.fused import eager_jit, fused
+from shardwise._src.core.infer import check_alive, is_array, type_of
 from shardwise._src.messages.called import public_call
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.numpy import binary
 from shardwise._src.numpy.at import update
-from shardwise._src.numpy.convert import cast, refuse_out, spread, strong
+from shardwise._src.numpy.convert import cast, refuse_out, spread, strip_weak_type
 from shardwise._src.numpy.index_pattern import ALL, ARRAY, HOST, SCALAR
 from shardwise._src.numpy.indexing import around, index_dtype, narrowed, read, wrapped
 from shardwise._src.numpy.searching import flatnonzero, nonzero, ranks, truth
@@ -79,7 +79,7 @@ def clamped(indices: Any, n: int) -> Any:
     return clamp(lit(0, indices), indices, lit(max(n - 1, 0), indices))
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def take(
     a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = None,
     mode: str | None = None, unique_indices: bool = False, indices_are_sorted: bool = False,
@@ -148,7 +148,7 @@ def _take_along(
     )
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def take_along_axis(
     arr: ArrayLike, indices: ArrayLike, axis: int | None = -1, mode: str | None = None,
     fill_value: ArrayLike | None = None, *, wrap_negative_indices: bool = True,
@@ -200,7 +200,7 @@ def _put_along(x: Any, indices: Any, values: Any, axis: int, mode: str) -> Any:
     return scatter(x, vectors, values, dimension_numbers=as_scatter(numbers), mode=mode)
 
 
-@one_program(arrays=3)
+@eager_jit(arrays=3)
 def put_along_axis(
     arr: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: int | None, inplace: bool = True,
     *, mode: str | None = None,
@@ -237,7 +237,7 @@ def _put(x: Any, places: Any, values: Any, mode: str) -> Any:
     return basis.reshape(update(flat, values, places, pattern=(kind,), method="set"), shape=t.shape)
 
 
-@one_program(arrays=3)
+@eager_jit(arrays=3)
 def put(
     a: ArrayLike, ind: ArrayLike, v: ArrayLike, mode: str | None = None, *, inplace: bool = True
 ) -> Array:
@@ -253,7 +253,7 @@ def put(
     ind, v = _array(ind), _array(v)
     must_be_integers("put", ind)
     if not type_of(ind).size or not type_of(v).size:
-        return itself(a)
+        return check_alive(a)
     if chosen == "clip":
         ind = _wrap_negative(ind, type_of(a).size)
     return _put(a, ind, v, chosen)
@@ -301,7 +301,7 @@ def extract(
 ) -> Array:
     """The elements of the flat array where the condition holds (see `compress`)."""
     flat = ravel(_array(condition)), ravel(_array(arr))
-    return strong(compress(*flat, size=size, fill_value=fill_value))
+    return strip_weak_type(compress(*flat, size=size, fill_value=fill_value))
 
 
 @fused(arrays=3)
@@ -318,7 +318,7 @@ def _place(x: Any, mask: Any, values: Any) -> Any:
     return cast(out, t.dtype, t.weak_type)
 
 
-@one_program(arrays=3)
+@eager_jit(arrays=3)
 def place(arr: ArrayLike, mask: ArrayLike, vals: ArrayLike, *, inplace: bool = True) -> Array:
     """`arr` with `vals`, repeated as needed, written in order where the mask holds."""
     not_in_place("place", inplace)
@@ -329,7 +329,7 @@ def place(arr: ArrayLike, mask: ArrayLike, vals: ArrayLike, *, inplace: bool = T
     if not type_of(vals).size:
         if type_of(arr).size:
             raise ValueError("place: there are no values to write.")
-        return itself(arr)
+        return check_alive(arr)
     return _place(arr, mask, vals)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import fused, one_program
+from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.binary import add, divide, equal, less, multiply, subtract
 from shardwise._src.numpy.contractions import matmul
@@ -56,19 +56,19 @@ def _combined(a1: Any, a2: Any, name: str) -> Any:
     return op(_lengthened(a1, size), _lengthened(a2, size))
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def polyadd(a1: ArrayLike, a2: ArrayLike) -> Array:
     """The sum of two polynomials."""
     return _combined(as_operand(a1), as_operand(a2), "polyadd")
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def polysub(a1: ArrayLike, a2: ArrayLike) -> Array:
     """The difference of two polynomials."""
     return _combined(as_operand(a1), as_operand(a2), "polysub")
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def polymul(a1: ArrayLike, a2: ArrayLike, *, trim_leading_zeros: bool = False) -> Array:
     """The product of two polynomials.
 
@@ -96,7 +96,7 @@ def _polyval(p: Any, x: Any) -> Any:
     return y
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
     """The values of the polynomial `p` at `x`, by Horner's rule; `unroll` has no effect.
 
@@ -115,7 +115,7 @@ def _polyder(p: Any, m: int) -> Any:
     return p
 
 
-@one_program
+@eager_jit
 def polyder(p: ArrayLike, m: int = 1) -> Array:
     """The m-th derivative of a polynomial."""
     times = whole(m, "polyder: m")
@@ -137,7 +137,7 @@ def _polyint(p: Any, k: Any, m: int) -> Any:
     return p
 
 
-@one_program
+@eager_jit
 def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | Sequence[ArrayLike] | None = None) -> Array:
     """The m-th antiderivative of a polynomial. k: constants of integration, zero by default."""
     times = whole(m, "polyint: m")
@@ -158,7 +158,7 @@ def _poly(roots: Any) -> Any:
     return p
 
 
-@one_program
+@eager_jit
 def poly(seq_of_zeros: ArrayLike) -> Array:
     """The polynomial with the given roots, and leading coefficient 1.
 

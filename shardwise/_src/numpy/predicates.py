@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardwise._src.core.fused import fused, one_program
+from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.convert import (
     BroadcastError,
@@ -41,7 +41,7 @@ def _finite(x: Any) -> Any:
     return ew.is_finite(x)
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def isclose(
     a: ArrayLike, b: ArrayLike, rtol: ArrayLike = 1e-5, atol: ArrayLike = 1e-8,
     equal_nan: bool = False,
@@ -50,7 +50,7 @@ def isclose(
     return _isclose(a, b, rtol, atol, bool(equal_nan))
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def allclose(
     a: ArrayLike, b: ArrayLike, rtol: ArrayLike = 1e-5, atol: ArrayLike = 1e-8,
     equal_nan: bool = False,
@@ -68,7 +68,7 @@ def _array_equal(a: Any, b: Any, equal_nan: bool) -> Any:
     return all_of(same)
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Array:
     """Whether two arrays, or sequences, have one shape and equal elements."""
     x, y = asarray(a1), asarray(a2)
@@ -77,7 +77,7 @@ def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Array:
     return _array_equal(x, y, bool(equal_nan))
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def array_equiv(a1: ArrayLike, a2: ArrayLike) -> Array:
     """Whether two arrays, or sequences, broadcast together and have equal elements then."""
     x, y = asarray(a1), asarray(a2)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import body_of, fused, one_program
+from shardwise._src.core.fused import body_of, eager_jit, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.convert import cast, refuse_out
 from shardwise._src.numpy.reductions import accumulated_dtype, add_up, axes_of
@@ -130,7 +130,7 @@ def _refuse(name: str, out: Any, overwrite_input: bool) -> None:
         raise ValueError(f"{name}: overwrite_input is not supported, as arrays are immutable.")
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def quantile(
     a: ArrayLike, q: ArrayLike, axis: Axis = None, out: None = None, overwrite_input: bool = False,
     method: str = "linear", keepdims: bool = False, *, weights: None = None,
@@ -145,7 +145,7 @@ def quantile(
     return _call("quantile", a, q, axis, out, overwrite_input, method, keepdims, weights, 1)
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def nanquantile(
     a: ArrayLike, q: ArrayLike, axis: Axis = None, out: None = None, overwrite_input: bool = False,
     method: str = "linear", keepdims: bool = False, *, weights: None = None,
@@ -154,7 +154,7 @@ def nanquantile(
     return _call("nanquantile", a, q, axis, out, overwrite_input, method, keepdims, weights, 1)
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def percentile(
     a: ArrayLike, q: ArrayLike, axis: Axis = None, out: None = None, overwrite_input: bool = False,
     method: str = "linear", keepdims: bool = False, *, weights: None = None,
@@ -170,7 +170,7 @@ def percentile(
     return _call("percentile", a, q, axis, out, overwrite_input, method, keepdims, weights, 100)
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def nanpercentile(
     a: ArrayLike, q: ArrayLike, axis: Axis = None, out: None = None, overwrite_input: bool = False,
     method: str = "linear", keepdims: bool = False, *, weights: None = None,
@@ -192,7 +192,7 @@ def _middle(
     return _median(a, axis, keepdims, name)
 
 
-@one_program
+@eager_jit
 def median(
     a: ArrayLike, axis: Axis = None, out: None = None, overwrite_input: bool = False,
     keepdims: bool = False,
@@ -201,7 +201,7 @@ def median(
     return _middle("median", a, axis, out, overwrite_input, keepdims)
 
 
-@one_program
+@eager_jit
 def nanmedian(
     a: ArrayLike, axis: Axis = None, out: None = None, overwrite_input: bool = False,
     keepdims: bool = False,

@@ -9,8 +9,8 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from shardwise._src.base.errors import TracerArrayConversionError
+from shardwise._src.core.eval_context import ground
 from shardwise._src.core.fused import body_of, fused
-from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy import binary
 from shardwise._src.numpy.convert import (

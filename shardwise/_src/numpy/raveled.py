@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.core.infer import type_of
-from shardwise._src.numpy.convert import cast, strong
+from shardwise._src.numpy.convert import cast, strip_weak_type
 from shardwise._src.numpy.creation import as_operand, asarray, zeros
 from shardwise._src.numpy.joining import concatenate
 from shardwise._src.runtime.pytree import flatten
@@ -69,7 +69,7 @@ def ravel_pytree(pytree: Any) -> tuple[Array, Callable[[Array], Any]]:
       `unravel` takes that dtype and gives each leaf its own; else it leaves dtypes as they are.
     """
     leaves, tree = flatten(pytree)
-    found = [asarray(strong(as_operand(x))) for x in leaves]
+    found = [asarray(strip_weak_type(as_operand(x))) for x in leaves]
     shapes = tuple([x.shape for x in found])
     dtypes = tuple([np.dtype(x.dtype) for x in found])
     if not found:

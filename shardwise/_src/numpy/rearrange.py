@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.errors import ConcretizationTypeError, TracerArrayConversionError
-from shardwise._src.core.fused import fused, one_program
-from shardwise._src.core.ground import ground
+from shardwise._src.core.eval_context import ground
+from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.numpy import binary
 from shardwise._src.numpy.at import At
@@ -139,7 +139,7 @@ def _sum_modulo(x: Any, n: int) -> Any:
     return basis.reshape(x, shape=())
 
 
-@one_program
+@eager_jit
 def roll(a: ArrayLike, shift: ArrayLike | Sequence[int], axis: Ints | None = None) -> Array:
     """Elements moved by `shift` along `axis`; what leaves at the end comes in at the front.
 
@@ -205,7 +205,7 @@ def take_runs(x: Any, places: tuple, axis: int) -> Any:
     return take_static(x, np.array(places, np.int64), axis)
 
 
-@one_program
+@eager_jit
 def repeat(
     a: ArrayLike, repeats: ArrayLike, axis: int | None = None, *,
     total_repeat_length: int | None = None, out_sharding: OutSharding = None,
@@ -265,7 +265,7 @@ def _tile(x: Any, reps: tuple) -> Any:
     return ops.tile(x, (1,) * (rank - len(reps)) + reps)
 
 
-@one_program
+@eager_jit
 def tile(A: ArrayLike, reps: Ints) -> Array:
     """The whole array repeated, `reps` times along each dimension."""
     no_lists("tile", A)
@@ -285,7 +285,7 @@ def _resize(x: Any, shape: tuple) -> Any:
     return basis.reshape(ops.slice_in_dim(wide, 0, size, 0), shape=shape)
 
 
-@one_program
+@eager_jit
 def resize(a: ArrayLike, new_shape: Ints) -> Array:
     """The elements in another shape of any size, repeated or cut off."""
     no_lists("resize", a)
@@ -310,7 +310,7 @@ def _diagonal(x: Any, offset: int, axis1: int, axis2: int) -> Any:
     return read(x, k + np.int32(first[0]), k + np.int32(first[1]), pattern=pattern)
 
 
-@one_program
+@eager_jit
 def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     """The elements with equal indices in two dimensions, the second larger by `offset`."""
     no_lists("diagonal", a)
@@ -318,7 +318,7 @@ def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> A
     return _diagonal(a, whole(offset, "diagonal: offset"), i, j)
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def fill_diagonal(
     a: ArrayLike, val: ArrayLike, wrap: bool = False, *, inplace: bool = True
 ) -> Array:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import fused, one_program
+from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.convert import broadcast, cast, refuse_out
 from shardwise._src.numpy.named import Axes, dimensions, folded, reduced_axes
@@ -233,7 +233,7 @@ def _ptp(a: Any, axis: AnyAxis, keepdims: bool) -> Any:
     return ew.sub(high, _extreme(a, axis, keepdims, reduce_min, "min"))
 
 
-@one_program
+@eager_jit
 def ptp(a: ArrayLike, axis: AnyAxis = None, out: None = None, keepdims: bool = False) -> Array:
     """Difference of the largest and the smallest element over `axis`."""
     refuse_out("ptp", out)
@@ -286,7 +286,7 @@ def _count_nonzero(a: Any, axis: AnyAxis, keepdims: bool) -> Any:
     return add_up(cast(a, BOOL), axes, canonicalize(int), keepdims)
 
 
-@one_program
+@eager_jit
 def count_nonzero(a: ArrayLike, axis: AnyAxis = None, keepdims: bool = False) -> Array:
     """Number of elements over `axis` that are not zero."""
     return _count_nonzero(a, axis, keepdims)

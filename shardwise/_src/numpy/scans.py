@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import fused, one_program
+from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.convert import (
     broadcast,
@@ -54,7 +54,7 @@ def _cumprod(a: Any, axis: int | None, dtype: Any) -> Any:
     return cumulated(a, axis, dtype, cumprod_op)
 
 
-@one_program
+@eager_jit
 def cumsum(
     a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None, out: None = None
 ) -> Array:
@@ -66,7 +66,7 @@ def cumsum(
     return _cumsum(a, axis, checked_dtype(dtype, "cumsum"))
 
 
-@one_program
+@eager_jit
 def cumprod(
     a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None, out: None = None
 ) -> Array:
@@ -151,7 +151,7 @@ def _edge(x: Any, shape: tuple, axis: int) -> Any:
     return full(x, layer, t.dtype, t.weak_type)
 
 
-@one_program
+@eager_jit
 def diff(
     a: ArrayLike, n: int = 1, axis: int = -1, prepend: ArrayLike | None = None,
     append: ArrayLike | None = None,
@@ -184,7 +184,7 @@ def _flat(x: Any, dtype: Any) -> Any:
     return reshape(cast(x, dtype), shape=(type_of(x).size,))
 
 
-@one_program
+@eager_jit
 def ediff1d(
     ary: ArrayLike, to_end: ArrayLike | None = None, to_begin: ArrayLike | None = None
 ) -> Array:
@@ -223,7 +223,7 @@ def _trapezoid(*arrays: Any, axis: int, has_x: bool) -> Any:
     return ew.mul(total, np.asarray(0.5).astype(t.dtype)[()])
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def trapezoid(
     y: ArrayLike, x: ArrayLike | None = None, dx: ArrayLike = 1.0, axis: int = -1
 ) -> Array:

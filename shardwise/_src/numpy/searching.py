@@ -9,9 +9,9 @@ from typing import Any, overload
 import numpy as np
 
 from shardwise._src.base.errors import ConcretizationTypeError, TracerArrayConversionError
-from shardwise._src.core.fused import body_of, fused, one_program
-from shardwise._src.core.ground import ground
-from shardwise._src.core.infer import is_array, known, type_of
+from shardwise._src.core.eval_context import ground
+from shardwise._src.core.fused import body_of, eager_jit, fused
+from shardwise._src.core.infer import as_arraylike, is_array, type_of
 from shardwise._src.messages.called import public_call
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.numpy import binary
@@ -20,7 +20,7 @@ from shardwise._src.numpy.convert import (
     cast,
     count_of,
     promote,
-    strong,
+    strip_weak_type,
     unknown_count,
     whole,
 )
@@ -109,7 +109,7 @@ def nonzero(
 
 def _value(a: Any, name: str) -> np.ndarray:
     try:
-        return np.asarray(ground().readable(known(a)))
+        return np.asarray(ground().readable(as_arraylike(a)))
     except TracerArrayConversionError as error:
         about = f"{public_call() or name}: how many elements there are"
         raise unknown_count(about, a, "size") from error
@@ -214,7 +214,7 @@ def _choose(*arrays: Any, mode: str) -> Any:
     if mode == "clip":
         a = lg.clamp(lit(0, a), a, lit(n - 1, a))
     full = [_spread(c, shape) for c in choices]
-    return strong(lg.select_n(_spread(a, shape), *full) if n > 1 else full[0])
+    return strip_weak_type(lg.select_n(_spread(a, shape), *full) if n > 1 else full[0])
 
 
 def _spread(x: Any, shape: tuple) -> Any:
@@ -300,7 +300,7 @@ def _unravel(indices: Any, shape: tuple) -> list[Any]:
     return outs[::-1]
 
 
-@one_program
+@eager_jit
 def unravel_index(indices: ArrayLike, shape: Ints) -> tuple[Array, ...]:
     """For places in a flat array, those in an array of `shape`; moved inside the bounds."""
     if not is_integer(type_of(indices).dtype):
@@ -371,7 +371,7 @@ def _check_inside(indices: list[Any], sizes: tuple[int, ...]) -> None:
             raise ValueError(f"ravel_multi_index: a place is out of bounds for size {n}.")
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def isin(
     element: ArrayLike, test_elements: ArrayLike, assume_unique: bool = False, invert: bool = False,
     *, method: str = "auto",

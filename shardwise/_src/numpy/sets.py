@@ -13,7 +13,7 @@ import numpy as np
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.binary import logical_and, logical_not, logical_or, not_equal
-from shardwise._src.numpy.convert import cast, count_of, promote, strong
+from shardwise._src.numpy.convert import cast, count_of, promote, strip_weak_type
 from shardwise._src.numpy.counting import known_count
 from shardwise._src.numpy.joining import concatenate
 from shardwise._src.numpy.reductions import count_nonzero
@@ -137,7 +137,7 @@ def intersect1d(
     """
     values, order, mask = _shared(ar1, ar2)
     places, exist = _places(mask, size, "intersect1d")
-    found = strong(_at(values, places))
+    found = strip_weak_type(_at(values, places))
     if size:
         least = where(exist[0], found[0], 0)
         found = _filled(found, exist, least if fill_value is None else fill_value)

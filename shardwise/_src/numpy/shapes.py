@@ -16,8 +16,8 @@ from shardwise._src.base.errors import (
     TracerIntegerConversionError,
     UnexpectedTracerError,
 )
-from shardwise._src.core.fused import body_of, fused, one_program
-from shardwise._src.core.infer import is_array, itself, type_of
+from shardwise._src.core.fused import body_of, eager_jit, fused
+from shardwise._src.core.infer import check_alive, is_array, type_of
 from shardwise._src.messages.called import by_name, public_call
 from shardwise._src.messages.words import brief
 from shardwise._src.numpy.convert import broadcast_to as _broadcast
@@ -150,7 +150,7 @@ def reshape(
         return _reshape(a, new_shape(type_of(a).shape, shape), order)
     new = new_shape(type_of(a).shape, shape)
     _check_copy(a, new, copy, order != "C" and len(new) > 1)
-    return _reshape_copied(a, new, order) if copy else itself(a)
+    return _reshape_copied(a, new, order) if copy else check_alive(a)
 
 
 def _check_copy(a: Any, new: tuple, copy: bool | None, moves: bool) -> None:
@@ -166,7 +166,7 @@ def _reshape_copied(x: Any, shape: tuple, order: str) -> Any:
     return copy_op(body_of(_reshape)(x, shape, order))
 
 
-@one_program
+@eager_jit
 def ravel(a: ArrayLike, order: str = "C", *, out_sharding: OutSharding = None) -> Array:
     """All elements in one dimension."""
     return reshape(a, (-1,) if type_of(a).size else (0,), order, out_sharding=out_sharding)
@@ -196,7 +196,7 @@ def permute_dims(a: ArrayLike, /, axes: Sequence[int]) -> Array:
     return transpose(a, axes)
 
 
-@one_program
+@eager_jit
 def matrix_transpose(x: ArrayLike, /) -> Array:
     """The last two dimensions exchanged."""
     if type_of(x).ndim < 2:
@@ -206,7 +206,7 @@ def matrix_transpose(x: ArrayLike, /) -> Array:
     return swapaxes(x, -1, -2)
 
 
-@one_program
+@eager_jit
 def swapaxes(a: ArrayLike, axis1: int, axis2: int) -> Array:
     """Two dimensions exchanged."""
     ndim = type_of(a).ndim
@@ -216,7 +216,7 @@ def swapaxes(a: ArrayLike, axis1: int, axis2: int) -> Array:
     return _transpose(a, tuple(perm))
 
 
-@one_program
+@eager_jit
 def moveaxis(a: ArrayLike, source: Ints, destination: Ints) -> Array:
     """Dimensions `source` moved to the places `destination`; the others keep their order."""
     no_lists("moveaxis", a)
@@ -232,7 +232,7 @@ def moveaxis(a: ArrayLike, source: Ints, destination: Ints) -> Array:
     return _transpose(a, tuple(perm))
 
 
-@one_program
+@eager_jit
 def rollaxis(a: ArrayLike, axis: int, start: int = 0) -> Array:
     """Dimension `axis` moved to lie before `start`; `moveaxis` is easier to read."""
     ndim = type_of(a).ndim
@@ -249,7 +249,7 @@ def _expand(x: Any, axes: tuple) -> Any:
     return ops.expand_dims(x, axes)
 
 
-@one_program
+@eager_jit
 def expand_dims(a: ArrayLike, axis: Ints) -> Array:
     """New dimensions of size 1 at the places `axis` of the result."""
     no_lists("expand_dims", a)
@@ -262,7 +262,7 @@ def _squeeze(x: Any, axes: tuple) -> Any:
     return ops.squeeze(x, axes)
 
 
-@one_program
+@eager_jit
 def squeeze(a: ArrayLike, axis: Axis = None) -> Array:
     """Without dimensions of size 1: all of them, or those named by `axis`."""
     no_lists("squeeze", a)
@@ -300,7 +300,7 @@ def atleast_1d(a: ArrayLike, /) -> Array: ...
 def atleast_1d(a: ArrayLike, b: ArrayLike, /, *arys: ArrayLike) -> list[Array]: ...
 @overload
 def atleast_1d(*arys: ArrayLike) -> Array | list[Array]: ...
-@one_program
+@eager_jit
 def atleast_1d(*arys: ArrayLike) -> Array | list[Array]:
     """Each array with at least one dimension."""
     return _each_atleast(arys, 1)
@@ -312,7 +312,7 @@ def atleast_2d(a: ArrayLike, /) -> Array: ...
 def atleast_2d(a: ArrayLike, b: ArrayLike, /, *arys: ArrayLike) -> list[Array]: ...
 @overload
 def atleast_2d(*arys: ArrayLike) -> Array | list[Array]: ...
-@one_program
+@eager_jit
 def atleast_2d(*arys: ArrayLike) -> Array | list[Array]:
     """Each array with at least two dimensions, new ones in front."""
     return _each_atleast(arys, 2)
@@ -324,7 +324,7 @@ def atleast_3d(a: ArrayLike, /) -> Array: ...
 def atleast_3d(a: ArrayLike, b: ArrayLike, /, *arys: ArrayLike) -> list[Array]: ...
 @overload
 def atleast_3d(*arys: ArrayLike) -> Array | list[Array]: ...
-@one_program
+@eager_jit
 def atleast_3d(*arys: ArrayLike) -> Array | list[Array]:
     """Each array with at least three dimensions: n becomes (1, n, 1), (m, n) becomes (m, n, 1)."""
     return _each_atleast(arys, 3)
@@ -365,7 +365,7 @@ def _broadcast_arrays(*arrays: Any, shape: tuple) -> list[Any]:
     return [_broadcast(x, shape) for x in arrays]
 
 
-@one_program
+@eager_jit
 def broadcast_arrays(*args: ArrayLike) -> list[Array]:
     """The arrays, each broadcast to their common shape."""
     no_lists("broadcast_arrays", *args)
@@ -382,7 +382,7 @@ def _flip(x: Any, axes: tuple) -> Any:
     return ops.rev(x, dimensions=axes)
 
 
-@one_program
+@eager_jit
 def flip(m: ArrayLike, axis: Axis = None) -> Array:
     """The elements in opposite order along `axis`; along all dimensions by default."""
     no_lists("flip", m)
@@ -390,13 +390,13 @@ def flip(m: ArrayLike, axis: Axis = None) -> Array:
     return _flip(m, tuple(range(ndim)) if axis is None else axes_of(axis, ndim))
 
 
-@one_program
+@eager_jit
 def fliplr(m: ArrayLike) -> Array:
     """The second dimension reversed."""
     return flip(m, 1)
 
 
-@one_program
+@eager_jit
 def flipud(m: ArrayLike) -> Array:
     """The first dimension reversed."""
     return flip(m, 0)
@@ -416,7 +416,7 @@ def _rot90(x: Any, k: int, axes: tuple) -> Any:
     return ops.rev(basis.transpose(x, perm=tuple(perm)), dimensions=(b,))
 
 
-@one_program
+@eager_jit
 def rot90(m: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
     """Turned by `k` quarter turns in the plane of two dimensions, from the first to the second."""
     no_lists("rot90", m)

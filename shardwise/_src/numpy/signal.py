@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import fused, one_program
+from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.convert import cast, promote_inexact
 from shardwise._src.numpy.reductions import checked_dtype
@@ -62,7 +62,7 @@ def _convolve(
     return cast(out, type_of(out).dtype, weak)
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def convolve(
     a: ArrayLike, v: ArrayLike, mode: str = "full", *, precision: PrecisionLike = None,
     preferred_element_type: DTypeLike | None = None,
@@ -76,7 +76,7 @@ def convolve(
     return _convolve(a, v, mode, precision, preferred, False, "convolve")
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def correlate(
     a: ArrayLike, v: ArrayLike, mode: str = "valid", *, precision: PrecisionLike = None,
     preferred_element_type: DTypeLike | None = None,

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import fused, one_program
+from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.convert import cast, promote, whole
 from shardwise._src.numpy.reductions import add_up, checked_dtype
@@ -56,7 +56,7 @@ def _sort(a: Any, axis: int | None, stable: bool, descending: bool) -> Any:
     return rev(out, dimensions=(axis,)) if descending else out
 
 
-@one_program
+@eager_jit
 def sort(
     a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: None = None,
     stable: bool = True, descending: bool = False,
@@ -88,7 +88,7 @@ def _argsort(a: Any, axis: int | None, stable: bool, descending: bool, dtype: An
     return places_in_order(a, axis, stable, descending, wanted)
 
 
-@one_program
+@eager_jit
 def argsort(
     a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: None = None,
     stable: bool = True, descending: bool = False, dtype: DTypeLike | None = None,
@@ -270,7 +270,7 @@ def _searchsorted(*arrays: Any, side: str, method: str) -> Any:
     return cast(found, canonicalize(int))
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def searchsorted(
     a: ArrayLike, v: ArrayLike, side: str = "left", sorter: ArrayLike | None = None, *,
     method: str = "scan",
@@ -306,7 +306,7 @@ def _digitize(x: Any, bins: Any, right: bool, method: str) -> Any:
     return cast(ew.where(rising, found, ew.sub(np.int32(n), found)), canonicalize(int))
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def digitize(
     x: ArrayLike, bins: ArrayLike, right: bool = False, *, method: str | None = None
 ) -> Array:

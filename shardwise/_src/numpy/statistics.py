@@ -6,7 +6,7 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
-from shardwise._src.core.fused import fused, one_program
+from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.convert import broadcast, broadcast_to, cast, joined, promote_inexact
 from shardwise._src.numpy.named import Axes, count_of, dimensions, reduced_axes
@@ -236,7 +236,7 @@ def average(
     a: ArrayLike, axis: AnyAxis = None, weights: ArrayLike | None = None, returned: bool = False,
     keepdims: bool = False,
 ) -> Array | tuple[Array, Array]: ...
-@one_program
+@eager_jit
 def average(
     a: ArrayLike, axis: AnyAxis = None, weights: ArrayLike | None = None, returned: bool = False,
     keepdims: bool = False,
@@ -324,7 +324,7 @@ def _combined_weights(frequencies: Any, weights: Any, count: int, dtype: Any) ->
     return ew.mul(*given) if len(given) == 2 else given[0] if given else None
 
 
-@one_program
+@eager_jit
 def cov(
     m: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, bias: bool = False,
     ddof: float | None = None, fweights: ArrayLike | None = None, aweights: ArrayLike | None = None,
@@ -369,7 +369,7 @@ def _normalized(c: Any) -> Any:
     return ew.clamp(-one, c, one)
 
 
-@one_program
+@eager_jit
 def corrcoef(
     x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, dtype: DTypeLike | None = None
 ) -> Array:

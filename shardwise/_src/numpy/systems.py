@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shardwise._src.core.fused import fused, one_program
+from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy import linalg, rearrange, shapes
 from shardwise._src.numpy.convert import broadcast_to, cast, common_shape, promote_inexact, whole
@@ -49,7 +49,7 @@ def _det(a: Any) -> Any:
     return determinant.det(a)
 
 
-@one_program
+@eager_jit
 def det(a: ArrayLike) -> Array:
     """Determinants of square matrices, (…, n, n): (…).
 
@@ -103,7 +103,7 @@ def _solve(a: Any, b: Any) -> Any:
     return reshape(x, shape=type_of(x).shape[:-1]) if s.ndim == 1 else x
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def solve(a: ArrayLike, b: ArrayLike) -> Array:
     """The solution x of a x = b.
 
@@ -124,7 +124,7 @@ def _inv(a: Any) -> Any:
     return lu.inv(a)
 
 
-@one_program
+@eager_jit
 def inv(a: ArrayLike) -> Array:
     """Inverses of square matrices, (…, n, n); infinite or NaN where they are singular."""
     return _inv(a)
@@ -148,7 +148,7 @@ def _default_pinv(a: Any, hermitian: bool) -> Any:
     return _pinv(a, None, hermitian)
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def pinv(
     a: ArrayLike, rtol: ArrayLike | None = None, hermitian: bool = False, *,
     rcond: ArrayLike | None = None,
@@ -336,7 +336,7 @@ def _cond(x: Any, p: Any) -> Any:
     return where(infinite, lit(np.inf, found), found)
 
 
-@one_program
+@eager_jit
 def cond(x: ArrayLike, p: int | float | str | None = None) -> Array:
     """Condition numbers of matrices: norm(x) norm(x⁻¹); infinite where they are singular.
 
@@ -348,7 +348,7 @@ def cond(x: ArrayLike, p: int | float | str | None = None) -> Array:
     return _cond(x, p)
 
 
-@one_program
+@eager_jit
 def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Array:
     """The diagonals of the last two dimensions, or those `offset` places to their right."""
     return rearrange.diagonal(x, whole(offset, "diagonal: offset"), -2, -1)

@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import fused, one_program
-from shardwise._src.core.ground import ground
+from shardwise._src.core.eval_context import ground
+from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy import binary
 from shardwise._src.numpy.convert import (
     cast,
     constant,
     promote,
-    strong,
+    strip_weak_type,
 )
 from shardwise._src.numpy.creation import INT, as_operand, dtype_of, shape_of
 from shardwise._src.numpy.ranges import count_up
@@ -81,13 +81,13 @@ def _triangle(m: Any, k: int, upper: bool) -> Any:
     return ew.where(inside, m, constant(0, m))
 
 
-@one_program
+@eager_jit
 def tril(m: ArrayLike, k: int = 0) -> Array:
     """The matrices in the last two dimensions, with zeros above the k-th diagonal."""
     return _triangle(as_operand(m), int(k), False)
 
 
-@one_program
+@eager_jit
 def triu(m: ArrayLike, k: int = 0) -> Array:
     """The matrices in the last two dimensions, with zeros below the k-th diagonal."""
     return _triangle(as_operand(m), int(k), True)
@@ -161,7 +161,7 @@ def _on_diagonal(v: Any, k: int) -> Any:
     return ew.where(_offset_test(ew.eq, (n, n), k), picked, constant(0, v))
 
 
-@one_program
+@eager_jit
 def diag(v: ArrayLike, k: int = 0) -> Array:
     """The k-th diagonal of a matrix, or the matrix whose k-th diagonal is a vector."""
     return _diag(as_operand(v), int(k))
@@ -174,10 +174,10 @@ def diagflat(v: ArrayLike, k: int = 0) -> Array:
 
 @fused(arrays=1)
 def _diagflat(v: Any, k: int) -> Any:
-    return strong(_on_diagonal(reshape(v, shape=(type_of(v).size,)), k))
+    return strip_weak_type(_on_diagonal(reshape(v, shape=(type_of(v).size,)), k))
 
 
-@one_program
+@eager_jit
 def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Array:
     """The matrix of the powers of a vector, a column per power, the highest first."""
     return _vander(as_operand(x), N, bool(increasing))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.core.fused import fused
-from shardwise._src.core.infer import itself, type_of
+from shardwise._src.core.infer import check_alive, type_of
 from shardwise._src.numpy.convert import (
     cast,
     constant,
@@ -19,7 +19,7 @@ from shardwise._src.numpy.convert import (
     promote_inexact,
     promote_numeric,
     refuse_out,
-    strong,
+    strip_weak_type,
 )
 from shardwise._src.numpy.creation import zeros_like
 from shardwise._src.ops import elementwise as ew
@@ -120,7 +120,7 @@ def toward_zero(x: Any) -> Any:
 def rint(x: ArrayLike, /) -> Array:
     """The nearest whole number, as a float; halves go to the even one."""
     (v,) = promote_inexact(x)
-    return _to_even(strong(v) if _is_whole(x) else v)
+    return _to_even(strip_weak_type(v) if _is_whole(x) else v)
 
 
 def _to_even(x: Any) -> Any:
@@ -194,14 +194,14 @@ def log(x: ArrayLike, /) -> Array:
 def log2(x: ArrayLike, /) -> Array:
     """Logarithm to base 2."""
     (x,) = promote_inexact(x)
-    return ew.div(ew.log(x), strong(constant(math.log(2), x)))
+    return ew.div(ew.log(x), strip_weak_type(constant(math.log(2), x)))
 
 
 @fused(arrays=1)
 def log10(x: ArrayLike, /) -> Array:
     """Logarithm to base 10."""
     (x,) = promote_inexact(x)
-    return ew.div(ew.log(x), strong(constant(math.log(10), x)))
+    return ew.div(ew.log(x), strip_weak_type(constant(math.log(10), x)))
 
 
 @fused(arrays=1)
@@ -380,7 +380,7 @@ def _imag(val: Any) -> Any:
 def imag(val: ArrayLike, /) -> Array:
     """The imaginary part: zeros for real numbers."""
     t = type_of(val)
-    return _imag(val) if is_complex(t.dtype) else zeros_like(itself(val))
+    return _imag(val) if is_complex(t.dtype) else zeros_like(check_alive(val))
 
 
 @fused(arrays=1)
@@ -391,7 +391,7 @@ def _angle(z: Any, deg: bool = False) -> Any:
         angle = ew.atan2(ew.imag(x), ew.real(x))
     else:
         (x,) = promote_inexact(x)
-        angle = ew.atan2(strong(constant(0, x)), strong(x))
+        angle = ew.atan2(strip_weak_type(constant(0, x)), strip_weak_type(x))
     return ew.mul(angle, constant(180 / math.pi, angle)) if deg else angle
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import shardwise._src.numpy as modules
-from shardwise._src.core.infer import is_operand, known
+from shardwise._src.core.infer import as_arraylike, is_operand
 from shardwise._src.messages.tracebacks import pass_on
 from shardwise._src.numpy import binary
 from shardwise._src.numpy.elsewhere import Elsewhere
@@ -32,7 +32,7 @@ def _other_way(fun: Any, x: Any, y: Any, error: Exception) -> Any:
         return NotImplemented
     if not isinstance(error, TypeError):
         return None
-    new_x, new_y = known(x), known(y)
+    new_x, new_y = as_arraylike(x), as_arraylike(y)
     if new_x is not x or new_y is not y:
         try:
             return fun(new_x, new_y)

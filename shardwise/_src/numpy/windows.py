@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.core.eval_context import ground
 from shardwise._src.core.fused import fused
-from shardwise._src.core.ground import ground
 from shardwise._src.numpy.binary import divide, multiply
 from shardwise._src.numpy.convert import promote_inexact, whole
 from shardwise._src.numpy.creation import as_operand, ones

@@ -13,7 +13,7 @@ import numpy as np
 from shardwise._src.base.errors import ShapeError, ShardingTypeError
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
-from shardwise._src.ops.sharding import settle
+from shardwise._src.ops.sharding import reshard_like
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dims import Dims, letters
 
@@ -25,7 +25,7 @@ def ints(values: Any) -> str:
 
 def zeros(t: ArrayType) -> Any:
     """An array of zeros: the tangent or cotangent that a rule has to write out."""
-    return settle(broadcast_in_dim(np.zeros((), t.dtype)[()], shape=t.shape, dims=()), t)
+    return reshard_like(broadcast_in_dim(np.zeros((), t.dtype)[()], shape=t.shape, dims=()), t)
 
 
 # -- broadcast_in_dim: operand dimension i becomes result dimension dims[i]; sizes 1 are repeated --

@@ -39,8 +39,8 @@ from shardwise._src.ops.logical import eq, where
 from shardwise._src.ops.reduce import reduce_max, reduce_min, reduce_or
 from shardwise._src.ops.rows import rows
 from shardwise._src.ops.shape import along, concatenate, slice_in_dim, squeeze
-from shardwise._src.ops.sharding import settle
-from shardwise._src.ops.varying import varied
+from shardwise._src.ops.sharding import reshard_like
+from shardwise._src.ops.varying import pvary
 from shardwise._src.types.array_type import ArrayType, array_type, with_sharding
 from shardwise._src.types.dims import Dims, letters
 
@@ -220,7 +220,7 @@ def transpose_sum(op: Op, ct: Any, x: Any, *, names: tuple, sizes: tuple, **p: A
     if pairs:
         names, sizes = zip(*pairs, strict=True)
         ct = psum(ct, names=names, sizes=sizes, **p)
-    return [varied(ct, tracked)]
+    return [pvary(ct, tracked)]
 
 
 def _extreme_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
@@ -273,7 +273,7 @@ def _gather_transpose(op: Op, ct: Any, x: Any, *, invariant: bool, **p: Any) -> 
     for at, name in enumerate(names if tracked else ()):
         own = {"names": (name,), "sizes": p["sizes"][at : at + 1]}
         if name in tracked:
-            ct = _own_part(varied(ct, (name,)), axis, **own)
+            ct = _own_part(pvary(ct, (name,)), axis, **own)
         else:
             ct = reduce_scatter(ct, axis=axis, groups=None, **own)
     return [ct if tracked else reduce_scatter(ct, **p)]
@@ -482,7 +482,7 @@ def _index_type(op: Op, *, names: tuple, sizes: tuple, varies: bool) -> ArrayTyp
 
 def _index_batch(op: Op, mapped: Any, args: Any, ds: Any, **p: Any) -> tuple[Any, int]:
     found = iota(dtype=INT32, shape=(mapped.size,), dimension=0)
-    return settle(found, with_sharding(type_of(found), mapped.hidden)), 0
+    return reshard_like(found, with_sharding(type_of(found), mapped.hidden)), 0
 
 
 axis_index = Op(

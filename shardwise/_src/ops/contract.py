@@ -21,7 +21,7 @@ from shardwise._src.base.config import default_matmul_precision
 from shardwise._src.base.lazy import public
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, is_linear
-from shardwise._src.messages.words import listed
+from shardwise._src.messages.words import join
 from shardwise._src.ops.basis import ints, transpose
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.families import add
@@ -300,7 +300,7 @@ def _by_algorithm(
     if e.platform == "cpu" and algorithm not in _ON_CPU:
         raise ValueError(
             f"dot_general: the CPU has no algorithm {algorithm}, and would compute something else; "
-            f"it has {listed([a for a in _ON_CPU if isinstance(a, DotAlgorithmPreset)])}. Use one "
+            f"it has {join([a for a in _ON_CPU if isinstance(a, DotAlgorithmPreset)])}. Use one "
             "of these, or a Precision."
         )
     *kinds, total = algorithm.dtypes(ins)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.core.op import Op
-from shardwise._src.ops.kernels import checked, diagonal, itself, matrix_op, on_cpu, prefix, real
+from shardwise._src.ops.kernels import checked, diagonal, identity, matrix_op, on_cpu, prefix, real
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dtypes import is_complex, real_dtype
 
@@ -32,7 +32,7 @@ def _schur_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, vectors: bool) 
     chosen = array_type(t.shape[:-2], np.dtype(np.int32))
     config = {"mode": "V" if vectors else "N", "sort": "N"}
     found = checked(op, e, "gees", [x], ins, (t, t, *values, chosen), t.ndim - 2, config=config,
-                    aliases={0: 0}, finite=itself)
+                    aliases={0: 0}, finite=identity)
     return found[: len(outs)]
 
 

@@ -163,7 +163,7 @@ def _finite_or_zero(x: Any, read: Callable) -> list[Any]:
     return [select_n(spread(some, t.shape), x, lit(0, x)), as_dtype(some, INT32)]
 
 
-def itself(x: Any) -> Any:
+def identity(x: Any) -> Any:
     return x
 
 

@@ -27,7 +27,7 @@ from shardwise._src.ops.kernels import columns_of, eye, matrix_op, on_cpu
 from shardwise._src.ops.logical import select_n, where
 from shardwise._src.ops.loops import repeat
 from shardwise._src.ops.shape import pad, slice_in_dim
-from shardwise._src.ops.sharding import settle
+from shardwise._src.ops.sharding import reshard_like
 from shardwise._src.ops.sort import sort
 from shardwise._src.ops.triangular import (
     INT32,
@@ -270,5 +270,5 @@ def solve(a: Any, b: Any, form: str = "N") -> Any:
 def inv(a: Any) -> Any:
     t = type_of(a)
     one = eye(t.shape, t.dtype)
-    return solve(a, one if t.mesh is None else settle(one, t))
+    return solve(a, one if t.mesh is None else reshard_like(one, t))
 

@@ -6,7 +6,7 @@ import enum
 from typing import Any
 
 from shardwise._src.base.lazy import public
-from shardwise._src.core.ground import ground
+from shardwise._src.core.eval_context import ground
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.devices import default_memory_kind, memory_kinds

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from shardwise._src.base.context import current
-from shardwise._src.core.ground import ground
+from shardwise._src.core.eval_context import ground
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.ops.sharding import with_dim

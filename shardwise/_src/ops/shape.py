@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.errors import ShapeError, UnexpectedTracerError
-from shardwise._src.core.infer import itself, type_of
+from shardwise._src.core.infer import check_alive, type_of
 from shardwise._src.core.op import Elements, Op, is_linear
 from shardwise._src.messages.called import by_name, public_call
 from shardwise._src.ops.basis import (
@@ -464,14 +464,14 @@ def squeeze(x: Any, axes: Sequence[int]) -> Any:
             f"got shape={t.shape} and dimensions={tuple(axes)}"
         )
     if not axes:
-        return itself(x)
+        return check_alive(x)
     return reshape(x, shape=tuple(n for i, n in enumerate(t.shape) if i not in axes))
 
 
 def expand_dims(x: Any, axes: Sequence[int]) -> Any:
     """With new dimensions of size 1 at the places `axes` of the result."""
     if not axes:
-        return itself(x)
+        return check_alive(x)
     sizes = iter(type_of(x).shape)
     ndim = type_of(x).ndim + len(axes)
     return reshape(x, shape=tuple(1 if i in axes else next(sizes) for i in range(ndim)))
@@ -481,7 +481,7 @@ def tile(x: Any, reps: Sequence[int]) -> Any:
     """Each dimension repeated `reps[i]` times as a whole."""
     shape = type_of(x).shape
     if all(r == 1 for r in reps):
-        return itself(x)
+        return check_alive(x)
     wide = [n for pair in zip(reps, shape, strict=True) for n in pair]
     kept = tuple(range(1, 2 * len(shape), 2))
     out = broadcast_in_dim(x, shape=tuple(wide), dims=kept)

@@ -14,13 +14,13 @@ import numpy as np
 
 from shardwise._src.base.context import current
 from shardwise._src.base.errors import ShardingTypeError
+from shardwise._src.core.eval_context import ground
 from shardwise._src.core.fused import VARIADIC, fused
-from shardwise._src.core.ground import ground
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.core.op import Elements, Op
-from shardwise._src.messages.words import listed
+from shardwise._src.messages.words import join
 from shardwise._src.ops.memory import in_memory, kind_of
-from shardwise._src.ops.varying import varied
+from shardwise._src.ops.varying import pvary
 from shardwise._src.types.array_type import ArrayType, says_nothing, with_sharding
 from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.mesh import AbstractMesh, Mesh
@@ -140,7 +140,7 @@ def _reshard_batch(
     if twice:
         raise ShardingTypeError(
             f"[reshard] under vmap cannot split a value by {sharding.spec}: the mapped axis is "
-            f"split over {listed(twice)} already. Use other mesh axes inside, or map over an axis "
+            f"split over {join(twice)} already. Use other mesh axes inside, or map over an axis "
             "that is not split."
         )
     parts.insert(d, axes or ())
@@ -186,7 +186,7 @@ reshard = Op(
     dims=_dims,
     lower=lambda op, e, ins, outs, x, **params: x,  # the result's type has a constraint of its own
     jvp=_reshard_jvp,
-    transpose=lambda op, ct, x, **params: [settle(ct, cotangent_type(x.aval))],
+    transpose=lambda op, ct, x, **params: [reshard_like(ct, cotangent_type(x.aval))],
     batch=_reshard_batch,
     eager=_reshard_eager,
     shardings=("sharding",),
@@ -194,17 +194,17 @@ reshard = Op(
 )
 
 
-def settle(x: Any, t: ArrayType) -> Any:
+def reshard_like(x: Any, t: ArrayType) -> Any:
     """The value with the sharding of type `t`, varying along the names of it at least."""
     held = type_of(x)
     if held.varying is not t.varying:
-        x = varied(x, t.varying)
+        x = pvary(x, t.varying)
     if held.mesh is t.mesh and held.spec is t.spec:
         return x
     return reshard(x, sharding=t.explicit_sharding)
 
 
-def free(x: Any) -> Any:
+def drop_sharding(x: Any) -> Any:
     """The value without a mesh in its type."""
     return x if type_of(x).mesh is None else reshard(x, sharding=None)
 
@@ -253,7 +253,7 @@ def target(sharding: Any, name: str, *operands: Any) -> NamedSharding:
     other = [a for a in found.spec.axes if a not in found.mesh.explicit_axes]
     if other:
         raise ValueError(
-            f"{name}: {found.spec} names {listed(other)} of {found.mesh}, but only Explicit axes "
+            f"{name}: {found.spec} names {join(other)} of {found.mesh}, but only Explicit axes "
             "are part of types. Use `shardwise.lax.with_sharding_constraint` for Auto axes."
         )
     return found
@@ -288,7 +288,7 @@ def placed(fun: Callable[..., Any], out_sharding: Any, *args: Any, **kwargs: Any
 def _placed(
     *operands: Any, fun: Any, sharding: Any, at: tuple, named: tuple, fixed: tuple, rest: tuple
 ) -> Any:
-    values = [free(x) for x in operands]
+    values = [drop_sharding(x) for x in operands]
     args = list(fixed)
     for i, x in zip(at, values, strict=False):
         args[i] = x
@@ -304,7 +304,7 @@ def _check_sums(sharding: NamedSharding, operands: list[Any], name: str) -> None
     if missing:
         raise ShardingTypeError(
             f"{name}: out_sharding {sharding.spec} leaves the sum along "
-            f"{listed(sorted(missing, key=str))} to be taken, but not all operands are split over "
+            f"{join(sorted(missing, key=str))} to be taken, but not all operands are split over "
             f"it; got {', '.join(t.str_short(True) for t in types) or 'none'}. Leave `unreduced` "
             "out, or split what is summed of each operand over it."
         )

@@ -27,8 +27,8 @@ from shardwise._src.ops.kernels import (
     diagonal,
     eye,
     hermitian_part,
+    identity,
     inverse_gaps,
-    itself,
     matrix_op,
     on_cpu,
     prefix,
@@ -132,7 +132,7 @@ def _svd_lower(
         rest = [array_type((*leading, *own), t.dtype) for own in ((m, k), (k, n))]
     mode = "N" if not vectors else "A" if full_matrices else "S"
     found = checked(op, e, algorithm, [x], ins, (t, s, *rest), batch, config={"mode": mode},
-                    aliases={0: 0}, finite=itself)
+                    aliases={0: 0}, finite=identity)
     return found[1 : len(outs) + 1]
 
 
@@ -209,7 +209,7 @@ def _eig_lower(
     values = (w,) if is_complex(t.dtype) else (w, w)
     config = {"compute_left": "V" if left else "N", "compute_right": "V" if right else "N"}
     found = checked(op, e, "geev", [x], ins, (*values, vectors, vectors), t.ndim - 2,
-                    config=config, finite=itself)
+                    config=config, finite=identity)
     *parts, vl, vr = found
     if len(parts) == 2:
         parts = e.via(_complex, values, *parts)

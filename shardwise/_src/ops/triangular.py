@@ -22,7 +22,7 @@ from shardwise._src.ops.contract import Precision, dot
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.logical import select_n
-from shardwise._src.ops.sharding import free, settle
+from shardwise._src.ops.sharding import drop_sharding, reshard_like
 from shardwise._src.types.array_type import ArrayType, array_type, in_words
 from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.dtypes import is_complex
@@ -101,13 +101,14 @@ def left_to_partitioner(jvp: Callable) -> Callable:
     def rule(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
         if all(type_of(x).mesh is None for x in primals):
             return jvp(op, primals, tangents, **p)
-        outs, changes = jvp(op, [free(x) for x in primals],
-                            [None if x is None else free(x) for x in tangents], **p)
+        outs, changes = jvp(op, [drop_sharding(x) for x in primals],
+                            [None if x is None else drop_sharding(x) for x in tangents], **p)
         types = infer(op, tuple(map(type_of, primals)), p)
         if not op.multiple:
-            return settle(outs, types), None if changes is None else settle(changes, types)
-        return [settle(x, t) for x, t in zip(outs, types, strict=True)], [
-            None if x is None else settle(x, t) for x, t in zip(changes, types, strict=True)
+            placed = reshard_like(outs, types)
+            return placed, None if changes is None else reshard_like(changes, types)
+        return [reshard_like(x, t) for x, t in zip(outs, types, strict=True)], [
+            None if x is None else reshard_like(x, t) for x, t in zip(changes, types, strict=True)
         ]
 
     return rule

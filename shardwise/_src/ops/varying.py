@@ -41,7 +41,7 @@ pcast = Op(
 )
 
 
-def varied(x: Any, names: Any) -> Any:
+def pvary(x: Any, names: Any) -> Any:
     """The value as one that varies along these names."""
     more = tuple(sorted({*names} - type_of(x).varying, key=str))
     return pcast(x, names=more) if more else x
@@ -49,7 +49,7 @@ def varied(x: Any, names: Any) -> Any:
 
 def everywhere(x: Any) -> Any:
     """The value as one that may differ along all axes in scope that types track."""
-    return varied(x, tracked_names())
+    return pvary(x, tracked_names())
 
 
 def tracked_names() -> frozenset[Any]:

@@ -19,7 +19,7 @@ from shardwise._src.base.config import (
     random_seed_offset,
 )
 from shardwise._src.core.fused import fused
-from shardwise._src.core.infer import itself, type_of
+from shardwise._src.core.infer import check_alive, type_of
 from shardwise._src.numpy.convert import cast
 from shardwise._src.ops.elementwise import add
 from shardwise._src.ops.families import lit
@@ -202,7 +202,7 @@ def clone(key: ArrayLike) -> Array:
     check_key("clone", key)
     if debug_key_reuse.value and is_typed(key):
         return _clone(key)
-    return itself(key)
+    return check_alive(key)
 
 
 @fused(arrays=1)

@@ -24,17 +24,17 @@ import numpy as np
 
 from shardwise._src.base.context import current
 from shardwise._src.base.pickles import read_by, reduced
-from shardwise._src.core.ground import ground
-from shardwise._src.core.infer import is_array, known, type_of
+from shardwise._src.core.eval_context import ground
+from shardwise._src.core.infer import as_arraylike, is_array, type_of
 from shardwise._src.messages.source import describe, user_site
-from shardwise._src.messages.words import shown
+from shardwise._src.messages.words import short_repr
 from shardwise._src.numpy.at import write
 from shardwise._src.numpy.convert import broadcast_to, cast
 from shardwise._src.numpy.index_pattern import parse
 from shardwise._src.numpy.indexing import getitem
 from shardwise._src.ops.basis import zeros
 from shardwise._src.ops.families import add
-from shardwise._src.ops.sharding import settle
+from shardwise._src.ops.sharding import reshard_like
 from shardwise._src.ops.varying import everywhere
 from shardwise._src.transforms.stage import Stage
 from shardwise._src.transforms.tracer import Tracer, escaped, is_ancestor
@@ -116,7 +116,7 @@ class Ref:
 
     def _write(self, method: str, idx: Any, value: Any) -> None:
         old = value_of(self)
-        value = known(value)
+        value = as_arraylike(value)
         _check_index(self, idx)
         _check_kept(self, type_of(value))
         if idx is None or idx is ...:
@@ -204,7 +204,7 @@ class RefPart:
         self._write("add", idx, value)
 
     def _write(self, method: str, idx: Any, value: Any) -> None:
-        value = known(value)
+        value = as_arraylike(value)
         _check_kept(self.ref, type_of(value))
         part = write(method, self.get(), ... if idx is None else idx, value)
         self.ref.set(part, self.index)
@@ -238,7 +238,7 @@ def new_ref(
             f"new_ref: got {init_val.short}, which is a ref already. For a second one with the "
             "same value, pass `ref[...]`."
         )
-    x = known(init_val)
+    x = as_arraylike(init_val)
     value = x._itself() if is_array(x) else ground().new_array(x)
     t = type_of(value)
     return Ref(everywhere(cast(value, t.dtype, False) if t.weak_type else value))
@@ -293,7 +293,7 @@ def check_plain(who: str, **options: Any) -> None:
 def check_ref(who: str, ref: Any) -> None:
     """Raises where something is no ref."""
     if not isinstance(ref, Ref | RefPart):
-        raise TypeError(f"{who}: expected a Ref; got {shown(ref)}.")
+        raise TypeError(f"{who}: expected a Ref; got {short_repr(ref)}.")
 
 
 # -- the value at this place of the program --
@@ -336,7 +336,7 @@ def put(ref: Ref, value: Any) -> None:
 def _beside(old: Any, value: Any) -> Any:
     """A new value in the place of the old one; traced, with the sharding in its type."""
     if not current().interpreter.eager:
-        return settle(value, type_of(old))
+        return reshard_like(value, type_of(old))
     value = ground().array(value)
     if not old.committed or (value.committed and value.sharding == old.sharding):
         return value

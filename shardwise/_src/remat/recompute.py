@@ -26,7 +26,7 @@ from shardwise._src.base.lazy import public
 from shardwise._src.control.call import call, calling
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.core.program import Atom, Equation, Program, Var
-from shardwise._src.core.toolbox import Rewriting, derived, inlined
+from shardwise._src.core.program_tools import Rewriting, derived, inlined
 from shardwise._src.ops.barrier import optimization_barrier
 from shardwise._src.ops.memory import Space, to_memory
 from shardwise._src.transforms.linearize import Split, split_program

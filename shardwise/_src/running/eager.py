@@ -11,17 +11,24 @@ from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature, signature
 from shardwise._src.base.caches import exact, make_room
 from shardwise._src.base.context import current, update_root
-from shardwise._src.core.fused import Fused, equal_form, form_of, is_plain
-from shardwise._src.core.infer import HOST, known, type_of
+from shardwise._src.core.fused import Composite, equal_form, form_of, is_plain
+from shardwise._src.core.infer import HOST, as_arraylike, type_of
 from shardwise._src.core.interpreter import Interpreter
-from shardwise._src.core.op import Op, Ready
+from shardwise._src.core.op import BoundOp, Op
 from shardwise._src.core.program import Program, held_in
-from shardwise._src.core.toolbox import single
-from shardwise._src.messages.words import shown, to_register
-from shardwise._src.moving.foreign import from_dlpack
-from shardwise._src.moving.pickling import copied
-from shardwise._src.moving.targets import as_sharding
-from shardwise._src.moving.transfer import (
+from shardwise._src.core.program_tools import single
+from shardwise._src.messages.words import short_repr, to_register
+from shardwise._src.numpy.value import Value
+from shardwise._src.ops.sharding import sharding_constraint
+from shardwise._src.running.executable import Executable
+from shardwise._src.running.indexing import Indexing
+from shardwise._src.running.plan import build
+from shardwise._src.runtime.forks import closed_by_fork
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.transfers.dlpack import from_dlpack
+from shardwise._src.transfers.pickling import copied
+from shardwise._src.transfers.targets import as_sharding
+from shardwise._src.transfers.transfer import (
     default_place,
     move,
     put_by_default,
@@ -31,13 +38,6 @@ from shardwise._src.moving.transfer import (
     whole_beside,
     whole_on,
 )
-from shardwise._src.numpy.value import Value
-from shardwise._src.ops.sharding import sharding_constraint
-from shardwise._src.running.executable import Executable
-from shardwise._src.running.indexing import Indexing
-from shardwise._src.running.plan import build
-from shardwise._src.runtime.forks import closed_by_fork
-from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.stage import stage_fused
 from shardwise._src.transforms.tracer import Tracer, escaped
 from shardwise._src.types.array_type import array_type
@@ -70,7 +70,7 @@ class Eager(Interpreter, Indexing):
             run = self._op_program(op, args, params)
         return run(args)
 
-    def process_ready(self, ready: Ready, args: Sequence[Any]) -> Any:
+    def process_ready(self, ready: BoundOp, args: Sequence[Any]) -> Any:
         if ready.op.eager is not None:
             return self.process(ready.op, args, ready.params)
         try:
@@ -86,7 +86,7 @@ class Eager(Interpreter, Indexing):
                 run = ready.runs[key] = self._op_program(ready.op, arrays, ready.params)
         return run(args)
 
-    def call(self, fused: Fused, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
+    def call(self, fused: Composite, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         n, here = fused.arrays, current().key
         form, given = fused, args
         if static or len(args) > n:
@@ -116,7 +116,7 @@ class Eager(Interpreter, Indexing):
             run = self.cache.get(key)
         return self._new_call(fused, args, static) if run is None else run(given)
 
-    def call_as_one(self, fused: Fused, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
+    def call_as_one(self, fused: Composite, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         n, form, given, key, run = fused.arrays, fused, args, None, None
         try:
             if static or len(args) > n:
@@ -133,7 +133,7 @@ class Eager(Interpreter, Indexing):
         return fused.fun(*args, **static) if run is None else run(given)
 
     def _as_one(
-        self, fused: Fused, key: tuple, arrays: Sequence[Any], rest: Sequence[Any],
+        self, fused: Composite, key: tuple, arrays: Sequence[Any], rest: Sequence[Any],
         static: dict[str, Any],
     ) -> Callable | None:
         """The function as one program; None where it cannot be one."""
@@ -214,12 +214,12 @@ class Eager(Interpreter, Indexing):
             return scalar(x[()] if isinstance(x, np.ndarray) else x)
         if isinstance(x, Value):
             raise TypeError(f"{type(x).__name__} is no array that can run eagerly")
-        converted = known(x)
+        converted = as_arraylike(x)
         if converted is not x:
             return self.array(converted)
         if isinstance(x, list | tuple):
             type_of(x)  # raises
-        raise TypeError(f"expected an array or a scalar, got {shown(x)}.{to_register(x)}")
+        raise TypeError(f"expected an array or a scalar, got {short_repr(x)}.{to_register(x)}")
 
     def place(self, x: Any, target: Any) -> Any:
         sharding = as_sharding(target, "device")
@@ -227,7 +227,7 @@ class Eager(Interpreter, Indexing):
             return sharding_constraint(x, sharding=sharding)  # of a trace, which has no devices
         return move(self.array(x), sharding)
 
-    def made(self, fused: Fused, args: tuple[Any, ...], target: Any) -> Any:
+    def made(self, fused: Composite, args: tuple[Any, ...], target: Any) -> Any:
         sharding = as_sharding(target, "device")
         near = signature(array_type((), np.dtype(bool)), whole_on(sharding), False)
         arrays = [
@@ -279,7 +279,7 @@ class Eager(Interpreter, Indexing):
             raise TypeError(f"[{op.name}] parameters must be hashable; got {params}.") from None
         return _keep(kept, key, _executable(op, args, params)) if found is None else found
 
-    def _new_call(self, fused: Fused, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
+    def _new_call(self, fused: Composite, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         args, static = fused.positional(args, static)
         arrays = self.arrays(args[: fused.arrays])
         rest = tuple(_hashable(v) for v in args[fused.arrays :])

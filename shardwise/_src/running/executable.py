@@ -7,20 +7,20 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from shardwise._src.arrays.array import Array, Gone, new_array, wrap
-from shardwise._src.arrays.exhausted import is_exhausted
+from shardwise._src.arrays.out_of_memory import is_exhausted
 from shardwise._src.arrays.signature import Signature
 from shardwise._src.base.config import debug_key_reuse, no_execution
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
-from shardwise._src.moving.guarded import disallowed, is_disallowed
-from shardwise._src.moving.transfer import move, moved_scalar
-from shardwise._src.running.exhausted import program_exhausted
 from shardwise._src.running.key_reuse import has_keys, key_checked
+from shardwise._src.running.out_of_memory import program_exhausted
 from shardwise._src.running.watch import watched, watching
 from shardwise._src.runtime import buffers
 from shardwise._src.runtime.backend import RuntimeFailure
 from shardwise._src.runtime.modules import LoadedModule
 from shardwise._src.runtime.processes import explained
+from shardwise._src.transfers.transfer import move, moved_scalar
+from shardwise._src.transfers.transfer_guards import disallowed, is_disallowed
 
 _SCALARS = frozenset((bool, int, float, complex))
 

@@ -18,25 +18,25 @@ import numpy as np
 
 from shardwise._src.arrays.array import Array, row_of
 from shardwise._src.arrays.signature import Signature
-from shardwise._src.core.fused import Fused, fused, record_of
-from shardwise._src.core.ground import Ground
+from shardwise._src.core.eval_context import EvalTrace
+from shardwise._src.core.fused import Composite, fused, record_of
 from shardwise._src.core.infer import type_of
-from shardwise._src.moving.transfer import put_host, whole_beside
 from shardwise._src.numpy.index_pattern import ALL, ARRAY, AT, SCALAR, parse
 from shardwise._src.numpy.indexing import READ, read
+from shardwise._src.transfers.transfer import put_host, whole_beside
 from shardwise._src.types.array_type import array_type
 
 KEPT_INTEGERS = 4096  # at each place
 BOOL, INT32, INT64 = np.dtype(bool), np.dtype(np.int32), np.dtype(np.int64)
 
 
-class Indexing(Ground):
+class Indexing(EvalTrace):
     """The part of the eager interpreter that indexes arrays."""
 
     __slots__ = ()
 
     @abstractmethod
-    def call(self, fused: Fused, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
+    def call(self, fused: Composite, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         """Runs a fused function, as `Interpreter.call`."""
 
     def getitem(self, x: Any, idx: Any) -> Any:
@@ -142,7 +142,7 @@ _ROW, _ROWS = record_of(_row), record_of(_rows)
 
 
 @functools.lru_cache(1024)
-def _window(size: int) -> Fused:
+def _window(size: int) -> Composite:
     """The first `size` rows from `start` on, as a fused function of its own."""
 
     def window(x: Any, start: Any) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shardwise._src.core.program import Equation, Program
-from shardwise._src.core.toolbox import inlined
+from shardwise._src.core.program_tools import inlined
 from shardwise._src.ops.inspect import INSPECT
 
 

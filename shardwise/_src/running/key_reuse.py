@@ -26,10 +26,10 @@ from shardwise._src.arrays.array import Array
 from shardwise._src.base.config import debug_key_reuse
 from shardwise._src.base.context import Context, current
 from shardwise._src.base.errors import KeyReuseError
-from shardwise._src.core.ground import ground
+from shardwise._src.core.eval_context import ground
 from shardwise._src.core.op import Elements, Op
-from shardwise._src.core.program import Equation, Program, held_in, replayed
-from shardwise._src.core.toolbox import derived, opened
+from shardwise._src.core.program import Equation, Program, eval_program, held_in
+from shardwise._src.core.program_tools import consts_to_args, derived
 from shardwise._src.messages.source import Site, describe, user_site
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.array_type import ArrayType
@@ -140,7 +140,7 @@ class Flow:
     def through(self, program: Program, args: Sequence[Any]) -> list[Any]:
         """The results of a program. Inside of maps over meshes, keys stand for parts of those
         outside: if one is used, all are."""
-        program, constants = opened(program)
+        program, constants = consts_to_args(program)
         given, linked = [], []
         for var, x in zip(program.inputs, [*map(self._constant, constants), *args], strict=True):
             if isinstance(x, Keys) and x.ids.shape != var.aval.shape:
@@ -150,7 +150,7 @@ class Flow:
             elif x is None and _is_key(var.aval):
                 x = self.fresh(var.aval.shape)
             given.append(x)
-        outs = replayed(program, given, self.equation)
+        outs = eval_program(program, given, self.equation)
         for outer, inner in linked:
             self.marks[outer.ids] = np.maximum(self.marks[outer.ids], self.mark(inner))
         return outs

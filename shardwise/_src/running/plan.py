@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from shardwise._src.arrays.exhausted import is_exhausted
+from shardwise._src.arrays.out_of_memory import is_exhausted
 from shardwise._src.arrays.signature import Signature, padded_type, signature
 from shardwise._src.base.context import current
 from shardwise._src.compiling.module_cache import loaded_for
 from shardwise._src.control.expand import expanded, is_expandable
 from shardwise._src.core.ordering import ORDERED, sequenced
 from shardwise._src.core.program import Program
-from shardwise._src.core.toolbox import derived, walk
+from shardwise._src.core.program_tools import derived, walk
 from shardwise._src.effects.callback import host_functions
 from shardwise._src.lowering.module import hoisted_constants, module_and_results
 from shardwise._src.lowering.storage import (
@@ -31,12 +31,11 @@ from shardwise._src.lowering.storage import (
     stated_kind,
     storage_of,
 )
-from shardwise._src.moving.transfer import move
 from shardwise._src.ops.inspect import INSPECT
 from shardwise._src.running.executable import Executable
-from shardwise._src.running.exhausted import program_exhausted
 from shardwise._src.running.inspection import report_shardings
-from shardwise._src.running.places import (
+from shardwise._src.running.out_of_memory import program_exhausted
+from shardwise._src.running.placement import (
     Places,
     check_committed,
     constraint_shardings,
@@ -50,6 +49,7 @@ from shardwise._src.running.watch import watching
 from shardwise._src.runtime import backend
 from shardwise._src.runtime.modules import LoadedModule
 from shardwise._src.runtime.pytree import flatten
+from shardwise._src.transfers.transfer import move
 from shardwise._src.types.sharding import NamedSharding
 
 

@@ -16,9 +16,9 @@ import numpy as np
 from shardwise._src.arrays.array import Array
 from shardwise._src.base.config import debug_infs, debug_nans
 from shardwise._src.base.context import Context, current
+from shardwise._src.core.eval_context import ground
 from shardwise._src.core.fused import fused
-from shardwise._src.core.ground import ground
-from shardwise._src.core.program import Equation, Program, replayed
+from shardwise._src.core.program import Equation, Program, eval_program
 from shardwise._src.messages.source import Site, describe, user_site
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.elementwise import abs as absolute
@@ -116,7 +116,7 @@ class _Search:
         return bool(_bad(values, self.what == "nan", self.what == "inf"))
 
     def through(self, program: Program, args: Sequence[Any]) -> list[Any]:
-        return replayed(program, args, self.equation)
+        return eval_program(program, args, self.equation)
 
     def equation(self, eqn: Equation, values: list[Any]) -> list[Any]:
         result = eqn.op(*values, **eqn.params)

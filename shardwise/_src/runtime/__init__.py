@@ -21,7 +21,7 @@ come out. One module for each concern:
     profiler     profiles, and annotations in them
     processes    this process among others; what launches and waits of their programs pass
     transports   Gloo, between CPU devices of processes
-    coordinator  the process that the others meet at; its `switchboard`
+    coordinator  the process that the others meet at; its `coordinator_server`
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The beginning of a program at its coordinator (`switchboard`): who joins, and who does not.
+"""How processes join their coordinator (`coordinator_server`) when a program begins.
 
 All processes come before any goes on, with numbers and versions that agree. Who does not come in
 time is named to those that wait, and so is a process that ended without having joined.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-from shardwise._src.runtime.judge import Judge, Peer, counted
+from shardwise._src.runtime.failure_detector import FailureDetector, Peer, counted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def _nothing() -> None:
     """Starts no service."""
 
 
-class Arrival(Judge):
+class Arrival(FailureDetector):
     """Lets the processes of a program start, once all of them are there."""
 
     def __init__(self, asked: dict[str, Any]):

@@ -17,7 +17,7 @@ from jaxlib import xla_client as xc
 from shardwise._src.base.config import default_device, num_cpu_devices, platforms
 from shardwise._src.base.interrupts import uninterrupted
 from shardwise._src.base.pickles import read_by, reduced
-from shardwise._src.runtime import cuda, ending, forks, guards, processes
+from shardwise._src.runtime import cuda, forks, guards, processes, shutdown
 
 JAXLIB_VERSION: str = _version.__version__
 JAXLIB: tuple[int, ...] = tuple([int(part) for part in JAXLIB_VERSION.split(".")[:2]])
@@ -37,7 +37,7 @@ def _make_cpu() -> Any:
         asynchronous=True, num_devices=count if count > 0 else None, **processes.cpu_options()
     )
     processes.cpu_started()
-    ending.waits_for(made)
+    shutdown.waits_for(made)
     return made
 
 

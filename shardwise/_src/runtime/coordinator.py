@@ -3,7 +3,7 @@
 It is started as a script by process 0 or by the launcher, and outlives both: a process that dies
 takes nothing down with it that the others need in order to say who it was. It holds XLA's
 coordination service, through which XLA's own transports (Gloo, NCCL) find their peers, and the
-`switchboard`, which knows who is alive.
+`coordinator_server`, which knows who is alive.
 
 The first line of the standard input says what to do, later ones name processes that have ended with
 status 0, and its end means that the parent is gone: the coordinator ends with the last connection
@@ -36,7 +36,7 @@ if __name__ == "__main__":  # without the public names, whose homes take their t
     here = os.path.realpath(__file__)
     package.__path__ = [os.path.dirname(os.path.dirname(os.path.dirname(here)))]
 
-from shardwise._src.runtime.switchboard import Switchboard  # noqa: E402
+from shardwise._src.runtime.coordinator_server import CoordinatorServer  # noqa: E402
 
 
 def listening(host: str, port: int) -> socket.socket:
@@ -69,7 +69,7 @@ def tls_context(asked: dict[str, Any]) -> ssl.SSLContext | None:
     return context
 
 
-def start_service(board: Switchboard, asked: dict[str, Any]) -> None:
+def start_service(board: CoordinatorServer, asked: dict[str, Any]) -> None:
     """XLA's service, on a port of its own that the switchboard tells to who joins."""
     try:
         transports = importlib.import_module(f"{PACKAGE}.transports")  # jaxlib takes a moment
@@ -92,7 +92,7 @@ def start_service(board: Switchboard, asked: dict[str, Any]) -> None:
         board.service_is(error, 0)
 
 
-def starter(board: Switchboard, asked: dict[str, Any]) -> Callable[[], None]:
+def starter(board: CoordinatorServer, asked: dict[str, Any]) -> Callable[[], None]:
     """What starts the service in a thread."""
 
     def start() -> None:
@@ -120,7 +120,8 @@ def main() -> None:
     sys.path[:] = asked["path"]
     allow_connections()
     try:
-        board = Switchboard(asked, listening(asked["host"], asked["port"]), tls_context(asked))
+        listener = listening(asked["host"], asked["port"])
+        board = CoordinatorServer(asked, listener, tls_context(asked))
     except OSError as error:
         print(json.dumps({"error": f"{error.strerror or error}"}), flush=True)
         return

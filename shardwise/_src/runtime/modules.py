@@ -17,13 +17,13 @@ from jaxlib import xla_client as xc
 
 from shardwise._src.base.errors import did_you_mean
 from shardwise._src.base.interrupts import uninterrupted
-from shardwise._src.runtime import ending, processes
+from shardwise._src.runtime import processes, shutdown
 from shardwise._src.runtime.backend import JAXLIB, JAXLIB_VERSION
 from shardwise._src.runtime.callbacks import HostCalls, refuse_inside
 from shardwise._src.runtime.ffi import unknown_target
 from shardwise._src.runtime.forks import closed_by_fork
 from shardwise._src.runtime.in_flight import CPU_WINDOW, Window
-from shardwise._src.runtime.questions import failure_in
+from shardwise._src.runtime.partitioner_callbacks import failure_in
 from shardwise._src.runtime.shardy import parsed
 
 CompileOptions = xc.CompileOptions
@@ -124,7 +124,7 @@ class LoadedModule:
         self.has_collectives = collectives
         self.window: Window | None = CPU_WINDOW if len(devices) > 1 and platform == "cpu" else None
         if len(devices) == 1 and platform == "cpu":
-            ending.runs_alone(devices[0], result_handler)
+            shutdown.runs_alone(devices[0], result_handler)
 
     def launch(self, buffers: Sequence[Any], handlers: Sequence[Any]) -> list[Any]:
         """Starts the program; the results may still be computed when this returns."""

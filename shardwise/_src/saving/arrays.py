@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.api.making import make_array_from_callback
+from shardwise._src.api.array_creation import make_array_from_callback
 from shardwise._src.api.placement import process_count, process_index
 from shardwise._src.api.shapes import ShapeDtypeStruct
 from shardwise._src.arrays.array import Array
 from shardwise._src.base.interrupts import import_module, uninterrupted
-from shardwise._src.messages.words import shown
+from shardwise._src.messages.words import short_repr
 from shardwise._src.runtime.threads import result_of
 from shardwise._src.saving.specs import Spec, has_metadata, metadata
 from shardwise._src.types.dtypes import canonicalize
@@ -234,7 +234,7 @@ async def async_serialize(
 def _check_writable(x: Any, spec: Spec) -> None:
     if not isinstance(x, Array | np.ndarray) or isinstance(x.dtype, ExtendedDType):
         more = " Write `shardwise.random.key_data(keys)`." if hasattr(x, "dtype") else ""
-        raise TypeError(f"async_serialize takes arrays of numbers; got {shown(x)}.{more}")
+        raise TypeError(f"async_serialize takes arrays of numbers; got {short_repr(x)}.{more}")
     if isinstance(x, Array) and process_count() > 1 and x.is_fully_addressable:
         raise ValueError(
             f"async_serialize: the array for {spec.get('kvstore')} is whole in this process, and "
@@ -336,7 +336,7 @@ def _target(x: Any) -> tuple[Sharding, Any, Any]:
     if not isinstance(sharding, Sharding):
         raise TypeError(
             "async_deserialize: in_type must be a sharding, a Format or a ShapeDtypeStruct with a "
-            f"sharding, which says where the array goes; got {shown(x)}."
+            f"sharding, which says where the array goes; got {short_repr(x)}."
         )
     return sharding, place, dtype
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.errors import CheckpointError
-from shardwise._src.messages.words import counted
+from shardwise._src.messages.words import pluralize
 from shardwise._src.saving.arrays import LimitInFlightBytes, tensorstore
 from shardwise._src.saving.digests import Digests, WrongFile, check_file, hexadecimal
 from shardwise._src.saving.files import (
@@ -34,7 +34,7 @@ from shardwise._src.saving.files import (
     write_chunk,
 )
 from shardwise._src.saving.manifest import Entry, canonicalize_name
-from shardwise._src.saving.places import Place, not_saved
+from shardwise._src.saving.storage import Place, not_saved
 from shardwise._src.types.dtypes import canonicalize, short_name
 
 CHUNK_BYTES = 32 << 20  # of a file, at most, if the shard can be divided
@@ -300,7 +300,7 @@ def damaged(
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         why = "is missing"
     elif here is not None and here != expected:
-        why = f"has {counted(here, 'byte')}, and {expected} were written"
+        why = f"has {pluralize(here, 'byte')}, and {expected} were written"
     elif MISMATCH in str(error):
         why = "has other bytes than were written: their checksum is another one"
     else:

@@ -24,7 +24,7 @@ from pathlib import Path
 from shardwise._src.base.errors import CheckpointError
 from shardwise._src.saving.digests import METADATA
 from shardwise._src.saving.manifest import FORMAT, read
-from shardwise._src.saving.places import MANIFEST, Place, found, remove, set_aside, sync
+from shardwise._src.saving.storage import MANIFEST, Place, found, remove, set_aside, sync
 
 CLAIM = "checkpoint.writer"  # in stores without folders: who is writing
 REMOVING = 600.0  # seconds that a writer may take to remove the checkpoint before its own

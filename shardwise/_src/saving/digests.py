@@ -18,7 +18,7 @@ from typing import Any
 
 from shardwise._src.base.errors import CheckpointError
 from shardwise._src.saving.files import checksum, in_thread
-from shardwise._src.saving.places import Place
+from shardwise._src.saving.storage import Place
 
 Digests = Mapping[str, str] | None  # None: of a checkpoint that has none
 METADATA = "zarr.json"

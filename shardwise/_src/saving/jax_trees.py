@@ -29,7 +29,7 @@ from shardwise._src.api.prefixes import broadcast_prefix
 from shardwise._src.api.shapes import ShapeDtypeStruct
 from shardwise._src.arrays.array import Array
 from shardwise._src.messages.trees import paths_in
-from shardwise._src.messages.words import shown
+from shardwise._src.messages.words import short_repr
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.runtime.threads import submit
 from shardwise._src.saving import specs
@@ -41,7 +41,7 @@ from shardwise._src.saving.arrays import (
     run,
     tensorstore,
 )  # fmt: skip
-from shardwise._src.saving.manager import step_together
+from shardwise._src.saving.async_manager import step_together
 from shardwise._src.saving.trees import (
     LEAF_IDS,
     PyTreeFuture,
@@ -123,7 +123,7 @@ def _save(
     leaves, tree = flatten(data, _is_none)
     for path, x in zip(paths_in("data", tree), leaves, strict=True):
         if x is not None and not _is_array(x):
-            raise ValueError(f"save: {path} must be an array or None; got {shown(x)}.")
+            raise ValueError(f"save: {path} must be an array or None; got {short_repr(x)}.")
     root = _folder("save", directory)
     about = serialize_pytreedef(tree)
     about[LEAF_IDS] = [None if x is None else _word(x) for x in leaves]

@@ -1,241 +1,311 @@
-"""Checkpoints that are written while the program goes on.
+"""`CheckpointManager`: the checkpoints of a run, by step, of which some are kept.
 
-    manager = GlobalAsyncCheckpointManager()
-    manager.serialize_with_paths(arrays, paths, on_commit_callback=rename)   # values are taken now
-    ...                                                                      # arrays may be donated
-    manager.wait_until_finished()
+    manager = CheckpointManager("/run/ckpt", keep_last=3, keep_best=(1, "loss", "min"), every=100)
+    state, first = (manager.restore(like=state), manager.latest()) if manager.latest() else ...
+    for step in range(first, steps):
+        state, loss = train(state)
+        manager.save(step, state, metrics={"loss": float(loss)})   # goes on while it is written
+    manager.wait()
+
+Each checkpoint is a folder of its own (`step_00000100`), complete without the others. What a writer
+that was killed has left is ignored, and removed by the next manager of the folder.
 """
 
 from __future__ import annotations
 
-import abc
-import asyncio
+import functools
 import itertools
-import time
-from collections.abc import Callable, Sequence
-from functools import partial
+import math
+import re
+from collections.abc import Mapping
+from os import PathLike
+from types import TracebackType
 from typing import Any
 
 from shardwise._src.api.placement import process_index
-from shardwise._src.arrays.array import Array
-from shardwise._src.base.monitoring import record_event_duration_secs
-from shardwise._src.base.warn import warn
-from shardwise._src.runtime import processes, threads
-from shardwise._src.saving.arrays import async_serialize, run, run_deserialization
-from shardwise._src.saving.specs import Spec, serialization_spec
+from shardwise._src.base.errors import CheckpointError
+from shardwise._src.messages.tracebacks import hides_frames
+from shardwise._src.messages.words import join, short_repr
+from shardwise._src.saving import committing, manifest, storage, writing
+from shardwise._src.saving.async_manager import together
+from shardwise._src.saving.digests import METADATA
+from shardwise._src.saving.restoring import restored_together
+from shardwise._src.saving.storage import MANIFEST, Place, explained
 
-WAIT = 3600.0  # seconds that processes wait for each other, where files are written or read
-_numbers = itertools.count()  # of commits, in the order of all processes
-
-
-class BarrierTimeoutError(Exception):
-    """Not all processes have written their parts in time."""
-
-
-class GlobalAsyncCheckpointManagerBase(abc.ABC):
-    """What a manager of checkpoints does: one checkpoint is under way at a time."""
-
-    @abc.abstractmethod
-    def check_for_errors(self) -> None:
-        """Raises what has gone wrong so far, once; does not wait."""
-
-    @abc.abstractmethod
-    def wait_until_finished(self) -> None:
-        """Waits for the checkpoint that is under way."""
-
-    @abc.abstractmethod
-    def serialize(
-        self, arrays: Sequence[Any], tensorstore_specs: Sequence[Spec], *,
-        on_commit_callback: Callable[[], None],
-    ) -> None:
-        """Begins to write arrays."""
-
-    @abc.abstractmethod
-    def deserialize(
-        self, shardings: Sequence[Any], tensorstore_specs: Sequence[Spec],
-        global_shapes: Sequence[Any] | None = None, dtypes: Sequence[Any] | None = None,
-    ) -> Any:
-        """Reads arrays."""
+_NAME = re.compile(r"\.?step_(\d+)(\.before)?$")
+_STEP = re.compile(r"step_\d+$")
+_numbers = itertools.count()  # of questions to process 0, in the order of all processes
 
 
-class AsyncManager:
-    """Waits in a thread for what is being written, and meets the other processes there.
+class CheckpointManager:
+    """The checkpoints of one run.
 
-    timeout_secs: how long a process waits for the others to have written theirs.
+    folder: where they are, or an address; it is made if it is not there.
+    keep_last: how many of the newest are kept; None for all, or only one if there is `keep_best`.
+    keep_best: (how many, which metric, "min" or "max"): these are kept besides. The newest one
+      always is, and the one that was just saved.
+    every: steps that it divides are saved.
+    wait: whether `save` waits until it is done, if it is not told there.
+
+    All processes make one, and call its `save` and `restore` in the same order.
     """
 
-    def __init__(self, timeout_secs: int = 300):
-        self._timeout = timeout_secs
-        self._thread: threads.Task | None = None
-        self._error: BaseException | None = None
-        self._futures: Sequence[Any] = ()
+    @hides_frames
+    def __init__(
+        self, folder: str | PathLike[str], *, keep_last: int | None = None,
+        keep_best: tuple[int, str, str] | None = None, every: int = 1, wait: bool = False,
+    ):
+        self._place = Place.at("CheckpointManager", folder)
+        self._keep_last, self._best = _checked(keep_last, keep_best, every)
+        self._every, self._waits = every, wait
+        self._saving: writing.Saving | None = None
+        self._known: dict[int, manifest.Checkpoint] = {}  # by step
+        if process_index() == 0:
+            self._clean()
 
-    def __del__(self) -> None:
-        thread = getattr(self, "_thread", None)
-        if thread is not None and thread.is_alive():
-            warn(
-                "A manager of checkpoints is let go while it writes one, whose errors nobody will "
-                "see: call its wait_until_finished() before.", ResourceWarning,
-            )  # fmt: skip
-
-    def _add_futures(self, futures: Sequence[Any]) -> None:
-        self._futures = futures
-
-    def _start_async_commit(self, on_commit_callback: Callable[[], None] | None) -> None:
-        name = f"checkpoint commit {next(_numbers)}"
-        args = name, self._futures, on_commit_callback
-        work = partial(self._commit, *args)
-        self._thread = threads.start(work, "commit", daemon=False)
-
-    def _commit(
-        self, name: str, futures: Sequence[Any], then: Callable[[], None] | None
-    ) -> None:
-        begin = time.monotonic()
-        try:
-            problem = _problem(lambda: [future.result() for future in futures])
-            together(f"{name}/written", problem, self._timeout)
-            if then is not None and process_index() == 0:
-                problem = _problem(then)
-            together(f"{name}/done", problem, self._timeout)
-            lasted = time.monotonic() - begin
-            record_event_duration_secs("/jax/checkpoint/write/async/thread_duration_sec", lasted)
-        except BaseException as error:
-            self._error = error
-
-    def check_for_errors(self) -> None:
-        """Raises what has gone wrong so far, once; does not wait.
-
-        Raises:
-          BarrierTimeoutError: other processes have not written theirs in time.
-          RuntimeError: another process could not write, or its callback failed; it says which.
-        """
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
-
-    def wait_until_finished(self) -> None:
-        """Waits until all processes have written the checkpoint that is under way, and process 0
-        has called its callback; raises as `check_for_errors`."""
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
-        self.check_for_errors()
-
-
-def _problem(step: Callable[[], object]) -> BaseException | None:
-    try:
-        step()
-    except BaseException as error:
-        return error
-    return None
-
-
-def step_together(
-    name: str, step: Callable[[], None], seconds: float, text: str = "", *,
-    span: Sequence[int] | None = None, doing: str = "write",
-) -> list[str]:
-    """Does something, and waits until all processes have, or those of a span; an error of one is
-    raised in all."""
-    problem = None
-    try:
-        step()
-    except Exception as error:
-        problem = error
-    return together(name, problem, seconds, text, span=span, doing=doing)
-
-
-def together(
-    name: str, problem: BaseException | None, seconds: float, text: str = "", *,
-    span: Sequence[int] | None = None, doing: str = "write",
-) -> list[str]:
-    """Meets all processes, or those of a span, and gives what they say; raises in all if one has a
-    problem. doing: what it could not do then."""
-    said = "" if problem is None else f"{type(problem).__name__}: {problem}"
-    try:
-        given = f"{said}\n{text}" if said or text else ""
-        all_said = processes.exchanged(name, given, seconds, span)
-    except TimeoutError as error:
-        raise BarrierTimeoutError(
-            f"Not all processes have come to {name} within {seconds:g} s. {error} All must call "
-            "it: look for an `if` on process_index() around it, or give one that is slow more time "
-            "(timeout_secs of GlobalAsyncCheckpointManager)."
-        ) from problem
-    if problem is not None:
-        raise problem
-    rows = [line.rpartition("\n") for line in all_said]
-    ranks = range(len(rows)) if span is None else span
-    for rank, (other, _, _) in zip(ranks, rows, strict=True):
-        if other:
-            raise RuntimeError(
-                f"Process {rank} could not {doing} its part of a checkpoint: {other}"
-            )
-    return [found for _, _, found in rows]
-
-
-class GlobalAsyncCheckpointManager(AsyncManager, GlobalAsyncCheckpointManagerBase):
-    """Writes arrays of all processes with TensorStore, and reads them."""
-
-    def serialize(
-        self, arrays: Sequence[Any], tensorstore_specs: Sequence[Spec], *,
-        on_commit_callback: Callable[[], None] | None = None, transaction: Any = None,
-    ) -> None:
-        """Begins to write arrays; their values have been taken when it returns.
+    @hides_frames
+    def save(
+        self, step: int, tree: Any, metrics: Mapping[str, float] | None = None, *,
+        metadata: Any = None, force: bool = False, wait: bool | None = None,
+    ) -> bool:
+        """Saves a tree as that of a step, if it is the step's turn, and removes what is no longer
+        kept. Waits for the one before.
 
         Args:
-          arrays: a list of arrays.
-          tensorstore_specs: where each goes.
-          on_commit_callback: called in process 0 once all processes have written theirs: to rename
-            a folder, for instance.
-          transaction: TensorStore's.
+          step: 0 or more. One that is there is replaced.
+          tree: as for `save`.
+          metrics: numbers by name, for `keep_best` and `best`.
+          metadata: what JSON can hold.
+          force: whether to save also where `every` does not divide the step.
+          wait: whether this returns once it is there; by default as the manager has it.
+
+        Returns:
+          Whether it is saved.
 
         Raises:
-          as `check_for_errors`, for the checkpoint before, for which it waits; and as
-          `async_serialize`.
+          as `save_async`; ValueError where `metrics` has not that of `keep_best`.
         """
-        self.wait_until_finished()
-        futures: list[Any] = []
+        step = _step_number(step)
+        if step % self._every and not force:
+            return False
+        about = manifest.with_metrics(step, self._metrics(metrics), metadata)
+        self.wait()
+        self._known.pop(step, None)
+        job = writing.prepared(
+            "CheckpointManager.save", f"{self._place.text}/{_name(step)}", tree, True, about,
+            functools.partial(self._prune, step),
+        )  # fmt: skip
+        self._saving = writing.start(job)
+        if self._waits if wait is None else wait:
+            self.wait()
+        return True
 
-        async def all_of_them() -> None:
-            pairs = zip(arrays, tensorstore_specs, strict=True)
-            await asyncio.gather(*[
-                async_serialize(x, spec, commit_future=futures, transaction=transaction)
-                for x, spec in pairs
-            ])  # fmt: skip
+    @hides_frames
+    def wait(self) -> None:
+        """Waits until the last one is there; raises what went wrong."""
+        saving, self._saving = self._saving, None
+        if saving is not None:
+            saving.wait()
 
-        run(all_of_them())
-        self._add_futures(futures)
-        self._start_async_commit(on_commit_callback)
+    @hides_frames
+    def restore(self, step: int | None = None, shardings: Any = None, like: Any = None) -> Any:
+        """Reads the checkpoint of a step, by default of the newest: see `checkpoints.restore`.
 
-    def serialize_with_paths(
-        self, arrays: Sequence[Any], paths: Sequence[str], *,
-        on_commit_callback: Callable[[], None] | None = None, transaction: Any = None,
+        Raises:
+          FileNotFoundError: there is none; in the other processes that have parts of its arrays a
+            RuntimeError, which says so.
+          and as `checkpoints.restore`.
+        """
+        self.wait()
+        what = "CheckpointManager.restore"
+        asked = self._agreed_latest() if step is None else _step_number(step)
+        if asked is None:
+            raise FileNotFoundError(f"{what}: {self._place.text} has no checkpoint.")
+
+        def found() -> manifest.Checkpoint:
+            """A process that does not see the step tells the others so, which wait for it."""
+            if step is not None and asked not in (there := self.steps()):
+                but = f", but of steps {join(there)}" if there else ""
+                raise FileNotFoundError(
+                    f"{what}: {self._place.text} has no checkpoint of step {step}{but}."
+                )
+            return manifest.read(what, self._place / _name(asked))
+
+        return restored_together(what, found, shardings, like)
+
+    def steps(self) -> list[int]:
+        """The steps of which there are whole checkpoints, in order; not one that is being saved."""
+        names = self._place.names()
+        if self._place.folder is None:
+            names = [n.removesuffix(f"/{MANIFEST}") for n in names if n.endswith(f"/{MANIFEST}")]
+        found = {int(m[1]) for m in map(_NAME.match, names) if m is not None}
+        return sorted([s for s in found if self._is_whole(s)])
+
+    def latest(self) -> int | None:
+        """The newest step that is there; None if there is none. The last `save` may not be done:
+        `wait` for it."""
+        return max(self.steps(), default=None)
+
+    def best(self, metric: str | None = None, mode: str = "min") -> int | None:
+        """The step with the best value of a metric, by default that of `keep_best`; of equal ones
+        the newest. None if no checkpoint has it."""
+        if metric is None:
+            if self._best is None:
+                raise ValueError(
+                    "CheckpointManager.best: metric must be named, as the manager has no keep_best."
+                )
+            _, metric, mode = self._best
+        _check_mode("CheckpointManager.best: mode", mode)
+        return next(iter(self._by_value(self.steps(), metric, mode)), None)
+
+    def metrics(self, step: int) -> dict[str, float]:
+        """The metrics that a step was saved with."""
+        return dict(self._about(step).metrics)
+
+    def metadata(self, step: int) -> Any:
+        """The metadata that a step was saved with."""
+        return self._about(step).metadata
+
+    def __enter__(self) -> CheckpointManager:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
-        """`serialize` with a folder for each array, in the format "zarr"."""
-        specs = [serialization_spec(path) for path in paths]
-        self.serialize(
-            arrays, specs, on_commit_callback=on_commit_callback, transaction=transaction
-        )
+        self.wait()
 
-    def deserialize(
-        self, shardings: Sequence[Any], tensorstore_specs: Sequence[Spec],
-        global_shapes: Sequence[Any] | None = None, dtypes: Sequence[Any] | None = None,
-        concurrent_gb: int = 32,
-    ) -> list[Array]:
-        """Reads arrays, each onto a sharding or `Format`; waits for what is being written.
+    def __repr__(self) -> str:
+        return f"CheckpointManager({self._place.text!r}, steps={self.steps()})"
 
-        global_shapes, dtypes: of the results, by default as stored (see `async_deserialize`).
-        concurrent_gb: bounds how much is read at a time.
+    # -- what is kept --
+
+    def _prune(self, saved: int) -> None:
+        """Removes what is not kept. saved: the step that is there since just now, which may be one
+        before others where a run has gone back."""
+        steps = self.steps()
+        for step in sorted(set(steps) - self._kept(steps) - {saved}):
+            (self._place / _name(step)).remove()
+            self._known.pop(step, None)
+
+    def _kept(self, steps: list[int]) -> set[int]:
+        if self._keep_last is None and self._best is None:
+            return {*steps}
+        last = 1 if self._keep_last is None else self._keep_last
+        kept = {*steps[-last:]}
+        if self._best is not None:
+            count, metric, mode = self._best
+            kept |= {*self._by_value(steps, metric, mode)[:count]}
+        return kept
+
+    def _by_value(self, steps: list[int], metric: str, mode: str) -> list[int]:
+        """The steps that have a metric, the best first; NaN is worst. Damaged ones have none."""
+        rows: list[tuple[bool, float, int]] = []
+        for step in steps:
+            try:
+                value = self._about(step).metrics.get(metric)
+            except CheckpointError:
+                continue
+            if value is not None:
+                rows.append((math.isnan(value), value if mode == "min" else -value, -step))
+        return [-step for *_, step in sorted(rows, key=lambda r: (r[0], r[0] or r[1], r[2]))]
+
+    def _about(self, step: int) -> manifest.Checkpoint:
+        if step not in self._known:
+            self._known[step] = manifest.read("CheckpointManager", self._place / _name(step))
+        return self._known[step]
+
+    def _is_whole(self, step: int) -> bool:
+        return storage.found(self._place / _name(step)).get(MANIFEST) is not None
+
+    def _metrics(self, metrics: Mapping[str, float] | None) -> dict[str, float]:
+        what = "CheckpointManager.save: metrics"
+        if metrics is not None and not isinstance(metrics, Mapping):
+            raise TypeError(f"{what} must be a dict of numbers by name; got {short_repr(metrics)}.")
+        found = {str(name): _as_number(what, name, v) for name, v in (metrics or {}).items()}
+        if self._best is not None and self._best[1] not in found:
+            raise ValueError(
+                f"{what} must have {self._best[1]!r}, by which the best checkpoints are kept; got "
+                f"{short_repr(metrics)}."
+            )
+        return found
+
+    def _agreed_latest(self) -> int | None:
+        """The newest step as process 0 sees it, in all processes."""
+        name = f"checkpoint latest {next(_numbers)}"
+        latest, problem = None, None
+        try:
+            latest = self.latest()
+        except Exception as error:
+            problem = error
+        said = together(name, problem, 600, str(latest), doing="read")[0]
+        return None if said == "None" else int(said)
+
+    def _clean(self) -> None:
+        """Removes what dead writers have left.
+
+        In stores without locks a writer with a claim may be alive: what it wrote stays.
         """
-        self.wait_until_finished()
-        return run_deserialization(
-            shardings, tensorstore_specs, global_shapes, dtypes, concurrent_gb
-        )
+        folder = self._place.folder
+        if folder is not None:
+            if folder.is_file():
+                raise NotADirectoryError(
+                    f"CheckpointManager: {folder} is a file. Name a folder for the checkpoints."
+                )
+            with explained("CheckpointManager", self._place, "its folder could not be made"):
+                folder.mkdir(parents=True, exist_ok=True)
+            committing.clean(folder, _STEP)
+            return
+        names = self._place.names()
+        steps = {n.split("/")[0] for n in names if _NAME.match(n.split("/")[0])}
+        for step in steps:
+            if {f"{step}/{committing.CLAIM}", f"{step}/{MANIFEST}"}.isdisjoint(names) and (
+                f"{step}/{METADATA}" in names
+            ):
+                (self._place / step).remove()
 
-    def deserialize_with_paths(
-        self, shardings: Sequence[Any], paths: Sequence[str],
-        global_shapes: Sequence[Any] | None = None, dtypes: Sequence[Any] | None = None,
-        concurrent_gb: int = 32,
-    ) -> list[Array]:
-        """`deserialize` of what `serialize_with_paths` wrote."""
-        specs = [serialization_spec(path) for path in paths]
-        return self.deserialize(shardings, specs, global_shapes, dtypes, concurrent_gb)
+
+def _name(step: int) -> str:
+    return f"step_{step:08}"
+
+
+def _step_number(step: int) -> int:
+    if isinstance(step, bool) or not hasattr(step, "__index__") or int(step) < 0:
+        raise ValueError(
+            f"CheckpointManager: step must be an integer from 0 on; got {short_repr(step)}."
+        )
+    return int(step)
+
+
+def _as_number(what: str, name: Any, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{what}[{name!r}] must be a number; got {short_repr(value)}.") from None
+
+
+def _check_mode(what: str, mode: str) -> None:
+    if mode not in ("min", "max"):
+        raise ValueError(f"{what} must be 'min' or 'max'; got {mode!r}.")
+
+
+def _checked(
+    keep_last: int | None, keep_best: Any, every: int
+) -> tuple[int | None, tuple[int, str, str] | None]:
+    what = "CheckpointManager"
+    for name, value in (("keep_last", keep_last), ("every", every)):
+        if value is not None and (not isinstance(value, int) or value < 1):
+            raise ValueError(
+                f"{what}: {name} must be an integer from 1 on; got {short_repr(value)}."
+            )
+    if keep_best is None:
+        return keep_last, None
+    if not isinstance(keep_best, tuple | list) or len(keep_best) != 3 or not (
+        isinstance(keep_best[0], int) and keep_best[0] > 0 and isinstance(keep_best[1], str)
+    ):
+        raise ValueError(
+            f"{what}: keep_best must be (how many, which metric, 'min' or 'max'), such as "
+            f"(2, 'loss', 'min'); got {short_repr(keep_best)}."
+        )
+    _check_mode(f"{what}: the last entry of keep_best", keep_best[2])
+    return keep_last, (keep_best[0], keep_best[1], keep_best[2])

@@ -21,9 +21,16 @@ import numpy as np
 
 from shardwise._src.base.errors import CheckpointError
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.messages.words import as_json, brief, counted, in_bytes, plain_text, shown
-from shardwise._src.saving.places import MANIFEST, Place, found
-from shardwise._src.saving.structure import Node, ends_of, from_json, to_json
+from shardwise._src.messages.words import (
+    as_json,
+    brief,
+    in_bytes,
+    plain_text,
+    pluralize,
+    short_repr,
+)
+from shardwise._src.saving.storage import MANIFEST, Place, found
+from shardwise._src.saving.tree_metadata import Node, ends_of, from_json, to_json
 from shardwise._src.types.dtypes import canonicalize
 from shardwise._version import __version__
 
@@ -149,7 +156,7 @@ class Checkpoint:
         by = f"written {self.created} by {self.library}"
         if self.processes > 1:
             by += f" in {self.processes} processes"
-        head = f"{self.path}: {counted(len(self.arrays), 'array')}, {in_bytes(self.nbytes)}, {by}"
+        head = f"{self.path}: {pluralize(len(self.arrays), 'array')}, {in_bytes(self.nbytes)}, {by}"
         return "\n".join(map(plain_text, [head, *_said_with(self), *lines]))
 
 
@@ -292,7 +299,7 @@ def _files(rows: Any) -> dict[str, str] | None:
     if rows is None:
         return None
     if not isinstance(rows, dict):
-        raise TypeError(f"'files' of the checkpoint is {shown(rows)}")
+        raise TypeError(f"'files' of the checkpoint is {short_repr(rows)}")
     for name, digest in rows.items():
         if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
             raise ValueError(f"{brief(digest)} is no digest of a file")
@@ -303,10 +310,10 @@ def _files(rows: Any) -> dict[str, str] | None:
 
 def _check_fields(what: str, row: Any, types: dict[str, Any]) -> None:
     if not isinstance(row, dict):
-        raise TypeError(f"{what} is {shown(row)}")
+        raise TypeError(f"{what} is {short_repr(row)}")
     for name, kind in types.items():
         if not isinstance(row[name], kind):
-            raise TypeError(f"{name!r} of {what} is {shown(row[name])}")
+            raise TypeError(f"{name!r} of {what} is {short_repr(row[name])}")
 
 
 def _entry(row: Any) -> Entry:

@@ -12,12 +12,12 @@ from os import PathLike
 from typing import Any
 
 from shardwise._src.base.errors import CheckpointError
-from shardwise._src.messages.words import brief, listed
+from shardwise._src.messages.words import brief, join
 from shardwise._src.saving.arrays import store_context, tensorstore
 from shardwise._src.saving.manifest import Checkpoint, Entry
-from shardwise._src.saving.places import Place
 from shardwise._src.saving.restoring import restored
-from shardwise._src.saving.structure import Node
+from shardwise._src.saving.storage import Place
+from shardwise._src.saving.tree_metadata import Node
 from shardwise._src.saving.writing import run_all
 
 _TREE, _TEXTS = "_METADATA", "_strings.json"
@@ -85,7 +85,7 @@ def _found(what: str, place: Place) -> tuple[Place, bytes]:
     if len(known) == 1:
         return known[0]
     which = [item.text.rpartition("/")[2] for item, _ in known]
-    more = f"several items, {listed(which)}: name one of them" if known else (
+    more = f"several items, {join(which)}: name one of them" if known else (
         f"no {_TREE}, nor has a folder in it: it is none of Orbax's, or one of an old release"
     )
     raise CheckpointError(f"{what}: {place.text} has {more}.")

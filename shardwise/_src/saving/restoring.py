@@ -24,17 +24,14 @@ from shardwise._src.api.shapes import ShapeDtypeStruct
 from shardwise._src.arrays.array import Array
 from shardwise._src.base.errors import CheckpointError
 from shardwise._src.base.progress import progress
-from shardwise._src.core.ground import untraced
+from shardwise._src.core.eval_context import eval_context
 from shardwise._src.lowering.storage import bare, stated_kind
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.messages.words import shown, to_register
-from shardwise._src.moving import parts, transfer
-from shardwise._src.moving.targets import as_placement, is_sharding_leaf
+from shardwise._src.messages.words import short_repr, to_register
 from shardwise._src.ops.placement import placed_over
 from shardwise._src.random.keys import wrap_key_data
 from shardwise._src.runtime import memory, processes
 from shardwise._src.runtime.pytree import flatten
-from shardwise._src.saving.agreeing import in_agreement, span_of
 from shardwise._src.saving.arrays import LimitInFlightBytes
 from shardwise._src.saving.chunks import (
     IN_FLIGHT,
@@ -42,6 +39,7 @@ from shardwise._src.saving.chunks import (
     on_devices,
     read_part,
 )
+from shardwise._src.saving.consistency import in_agreement, span_of
 from shardwise._src.saving.digests import check_metadata
 from shardwise._src.saving.manifest import (
     Checkpoint,
@@ -50,9 +48,11 @@ from shardwise._src.saving.manifest import (
     check_is_there,
     read,
 )
-from shardwise._src.saving.places import Place
-from shardwise._src.saving.structure import Node, matched, plain
+from shardwise._src.saving.storage import Place
+from shardwise._src.saving.tree_metadata import Node, matched, plain
 from shardwise._src.saving.writing import run_all
+from shardwise._src.transfers import parts, transfer
+from shardwise._src.transfers.targets import as_placement, is_sharding_leaf
 from shardwise._src.types.dtypes import short_name
 from shardwise._src.types.extended import KeyDType
 from shardwise._src.types.layout import Format
@@ -151,7 +151,7 @@ def _note(
 
 
 def _other(what: str, path: str, saved: str, x: Any) -> CheckpointError:
-    return CheckpointError(f"{what}: {path} is {shown(x)}, and {saved} was saved there.")
+    return CheckpointError(f"{what}: {path} is {short_repr(x)}, and {saved} was saved there.")
 
 
 def _type(entry: Entry) -> str:
@@ -377,7 +377,7 @@ class _Reader:
 
     def _from_host(self, value: np.ndarray, wanted: _Wanted) -> Any:
         if self._entry.key is not None:
-            with untraced():
+            with eval_context():
                 try:
                     keys = wrap_key_data(value, impl=self._entry.key)
                 except ValueError as error:

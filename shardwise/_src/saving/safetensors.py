@@ -22,19 +22,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shardwise._src.api.making import make_array_from_callback
+from shardwise._src.api.array_creation import make_array_from_callback
 from shardwise._src.api.placement import process_index
 from shardwise._src.api.prefixes import broadcast_prefix
 from shardwise._src.base.errors import CheckpointError
-from shardwise._src.messages.words import brief, listed, plain_text, shown
-from shardwise._src.moving.targets import as_placement, is_sharding_leaf
+from shardwise._src.messages.words import brief, join, plain_text, short_repr
 from shardwise._src.ops.placement import placed_over
+from shardwise._src.saving.async_manager import WAIT, step_together
 from shardwise._src.saving.chunks import Bounds, converted, on_devices
-from shardwise._src.saving.manager import WAIT, step_together
 from shardwise._src.saving.manifest import LARGEST, MOST_DIMS, canonicalize_name
-from shardwise._src.saving.places import MANIFEST, Place, explained, sync
-from shardwise._src.saving.sources import Source, sources
-from shardwise._src.saving.structure import ends_of, take_apart
+from shardwise._src.saving.shard_sources import Source, sources
+from shardwise._src.saving.storage import MANIFEST, Place, explained, sync
+from shardwise._src.saving.tree_metadata import ends_of, take_apart
+from shardwise._src.transfers.targets import as_placement, is_sharding_leaf
 
 _DTYPES = {
     "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "U32": "uint32",
@@ -83,8 +83,8 @@ def save_safetensors(
     for _, where, end in ends_of(node, path="tree"):
         if end.kind not in ("array", "none"):
             raise TypeError(
-                f"{what}: {where} is {shown(end.value)}, and the format has arrays only. Leave it "
-                "out, or make it metadata or an array."
+                f"{what}: {where} is {short_repr(end.value)}, and the format has arrays only. "
+                "Leave it out, or make it metadata or an array."
             )
     own = sources(what, ends)
     names = [".".join(end.steps) or "value" for end in ends]
@@ -153,7 +153,7 @@ def _check_sources(what: str, names: Sequence[str], own: Sequence[Source]) -> No
             raise TypeError(
                 f"{what}: tree{entry.path} is {kind}, which the format has not. "
                 + ("Save `shardwise.random.key_data(keys)`." if entry.key is not None
-                   else f"It has {listed(_CODES)}.")
+                   else f"It has {join(_CODES)}.")
             )  # fmt: skip
 
 
@@ -164,7 +164,7 @@ def _header(
     about: dict[str, Any] = {}
     if metadata is not None:
         if not all(isinstance(x, str) for row in metadata.items() for x in row):
-            raise TypeError(f"{what}: metadata must be texts by name; got {shown(metadata)}.")
+            raise TypeError(f"{what}: metadata must be texts by name; got {short_repr(metadata)}.")
         about[_METADATA] = dict(metadata)
     sizes = [canonicalize_name(s.entry.dtype).itemsize for s in own]
     at, starts = 0, [0] * len(own)
@@ -331,7 +331,7 @@ def _text_of(error: Exception) -> str:
 
 def _check_metadata(meta: Any) -> None:
     if not isinstance(meta, dict) or not all([isinstance(x, str) for x in meta.values()]):
-        raise TypeError(f"its metadata are {shown(meta)}, and must be strings by name")
+        raise TypeError(f"its metadata are {short_repr(meta)}, and must be strings by name")
 
 
 def _tensor(row: dict[str, Any], data: int) -> _Tensor:

@@ -27,18 +27,18 @@ from shardwise._src.api.placement import process_count, process_index
 from shardwise._src.base.progress import progress
 from shardwise._src.base.warn import warn
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.messages.words import shown
+from shardwise._src.messages.words import short_repr
 from shardwise._src.runtime.threads import start as start_thread
 from shardwise._src.saving import manifest
 from shardwise._src.saving.arrays import LimitInFlightBytes, run, tensorstore
+from shardwise._src.saving.async_manager import WAIT, step_together
 from shardwise._src.saving.chunks import IN_FLIGHT, metadata, write_part
 from shardwise._src.saving.committing import Writing, begin, meanwhile
 from shardwise._src.saving.digests import METADATA, collect, digest_of, leave
 from shardwise._src.saving.files import in_thread
-from shardwise._src.saving.manager import WAIT, step_together
-from shardwise._src.saving.places import Place, explained
-from shardwise._src.saving.sources import Source, sources
-from shardwise._src.saving.structure import Node, take_apart
+from shardwise._src.saving.shard_sources import Source, sources
+from shardwise._src.saving.storage import Place, explained
+from shardwise._src.saving.tree_metadata import Node, take_apart
 
 _FETCHED = 256 << 20  # bytes of shards that are fetched from devices at a time
 _numbers = itertools.count()  # of saves, in the order of all processes
@@ -151,7 +151,8 @@ class Saving:
         if error is not None:
             warn(
                 f"The checkpoint {self._path} could not be written, which nobody has asked: "
-                f"{str(error).removesuffix('.')}. Call wait() on what save_async gives, or on the manager.",
+                f"{str(error).removesuffix('.')}. Call wait() on what save_async gives, or on the "
+                "manager.",
                 RuntimeWarning,
             )
 
@@ -193,7 +194,7 @@ def prepared(
         metadata = json.loads(json.dumps(metadata, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise TypeError(
-            f"{what}: metadata must be what JSON can hold; got {shown(metadata)}: {error}."
+            f"{what}: metadata must be what JSON can hold; got {short_repr(metadata)}: {error}."
         ) from None
     except RecursionError:
         raise TypeError(

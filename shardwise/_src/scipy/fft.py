@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import fused, one_program
+from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.convert import cast
 from shardwise._src.numpy.fourier import irfft, rfft
@@ -148,7 +148,7 @@ def _integers(values: Any) -> tuple[int, ...]:
     return tuple(map(operator.index, found))
 
 
-@one_program
+@eager_jit
 def dct(
     x: ArrayLike, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None
 ) -> Array:
@@ -163,7 +163,7 @@ def dct(
     return _cosines("dct", x, type, n, axis, norm, False)
 
 
-@one_program
+@eager_jit
 def idct(
     x: ArrayLike, type: int = 2, n: int | None = None, axis: int = -1, norm: str | None = None
 ) -> Array:
@@ -171,7 +171,7 @@ def idct(
     return _cosines("idct", x, type, n, axis, norm, True)
 
 
-@one_program
+@eager_jit
 def dctn(
     x: ArrayLike, type: int = 2, s: Sequence[int] | None = None,
     axes: Sequence[int] | None = None, norm: str | None = None,
@@ -183,7 +183,7 @@ def dctn(
     return _cosines("dctn", x, type, s, axes, norm, False)
 
 
-@one_program
+@eager_jit
 def idctn(
     x: ArrayLike, type: int = 2, s: Sequence[int] | None = None,
     axes: Sequence[int] | None = None, norm: str | None = None,

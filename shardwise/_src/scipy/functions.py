@@ -16,7 +16,7 @@ import numpy as np
 
 from shardwise._src.api.grad import jvp
 from shardwise._src.control.scan_api import scan
-from shardwise._src.core.fused import fused, one_program
+from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.custom.implicit import custom_linear_solve
 from shardwise._src.custom.jvp import custom_jvp
@@ -342,7 +342,7 @@ def _solve_sylvester(a: Any, b: Any, c: Any, method: str, tol: float) -> Any:
     return _sylvester(a, b, c, method, tol)
 
 
-@one_program(arrays=3)
+@eager_jit(arrays=3)
 def solve_sylvester(
     A: ArrayLike, B: ArrayLike, C: ArrayLike, *, method: str = "schur", tol: float = 1e-8
 ) -> Array:
@@ -392,7 +392,7 @@ def _unitary_jvp(
     return u, ew.add(product(u, turn), adjoint(lu.solve(h, adjoint(rest))))
 
 
-@one_program(arrays=1)
+@eager_jit(arrays=1)
 def polar(
     a: ArrayLike, side: str = "right", *, method: str = "qdwh", eps: float | None = None,
     max_iterations: int | None = None,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardwise._src.core.fused import fused, one_program
+from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy import systems
 from shardwise._src.numpy.convert import broadcast_to, common_shape, promote_inexact
@@ -45,7 +45,7 @@ def _cholesky(a: Any, lower: bool) -> Any:
     return cholesky_op(a) if lower else adjoint(cholesky_op(adjoint(a)))
 
 
-@one_program
+@eager_jit
 def cholesky(
     a: ArrayLike, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True
 ) -> Array:
@@ -64,13 +64,13 @@ def cho_factor(
     return _cholesky(a, lower), lower
 
 
-@one_program
+@eager_jit
 def det(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> Array:
     """Determinants; see `shardwise.numpy.linalg.det`."""
     return systems.det(a)
 
 
-@one_program
+@eager_jit
 def inv(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> Array:
     """Inverses; see `shardwise.numpy.linalg.inv`."""
     return systems.inv(a)
@@ -289,7 +289,7 @@ def _solve_triangular(a: Any, b: Any, lower: bool, form: str, unit: bool) -> Any
     return _without(x, vector)
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def solve_triangular(
     a: ArrayLike, b: ArrayLike, trans: int | str = 0, lower: bool = False,
     unit_diagonal: bool = False, overwrite_b: bool = False, debug: Any = None,
@@ -317,7 +317,7 @@ def _solve_positive(a: Any, b: Any, lower: bool) -> Any:
     return _cho_solve(_cholesky(a, lower), b, lower)
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def solve(
     a: ArrayLike, b: ArrayLike, lower: bool = False, overwrite_a: bool = False,
     overwrite_b: bool = False, debug: bool = False, check_finite: bool = True,

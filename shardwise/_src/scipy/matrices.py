@@ -15,7 +15,7 @@ import numpy as np
 from shardwise._src.base.interrupts import uninterrupted
 from shardwise._src.control.cond_api import cond
 from shardwise._src.control.scan_api import scan
-from shardwise._src.core.fused import fused, one_program
+from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.convert import broadcast_to, promote, promote_inexact
 from shardwise._src.numpy.creation import asarray
@@ -122,7 +122,7 @@ def _symmetric_toeplitz(c: Any) -> Any:
     return _toeplitz(c, conjugate(c))
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def toeplitz(c: ArrayLike, r: ArrayLike | None = None) -> Array:
     """The matrix with first column c, (…, n), and first row r, (…, m), constant along diagonals.
 
@@ -143,7 +143,7 @@ def _square_hankel(c: Any) -> Any:
     return _hankel(c, ew.mul(atleast_1d(c), lit(0, c)))
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def hankel(c: ArrayLike, r: ArrayLike | None = None) -> Array:
     """The matrix with first column c, (…, n), and last row r, (…, m), constant along the others.
 
@@ -159,7 +159,7 @@ def _circulant(c: Any) -> Any:
     return c[..., _grid(n, n, "difference") % max(n, 1)]
 
 
-@one_program
+@eager_jit
 def circulant(c: ArrayLike) -> Array:
     """The square matrix whose columns are c, (…, n), each one place lower than the one before."""
     return _circulant(c)
@@ -186,7 +186,7 @@ def _over_subdiagonal(first: Any, below: Any) -> Any:
     return concatenate([first[..., None, :], lower], axis=-2)
 
 
-@one_program
+@eager_jit
 def companion(a: ArrayLike) -> Array:
     """The matrix whose characteristic polynomial has coefficients a, (…, n), the highest first."""
     return _companion(a)
@@ -232,7 +232,7 @@ def _convolution_matrix(a: Any, n: int, mode: str) -> Any:
     return padded[..., np.where((places < 0) | (places >= m), m, places)]
 
 
-@one_program
+@eager_jit
 def convolution_matrix(a: ArrayLike, n: int, mode: str = "full") -> Array:
     """The matrix whose products with vectors v of n are convolutions of a, (…, m), with v.
 
@@ -257,7 +257,7 @@ def _leslie(f: Any, s: Any) -> Any:
     return _over_subdiagonal(f, s)
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def leslie(f: ArrayLike, s: ArrayLike) -> Array:
     """Leslie's matrix of births f, (…, n), in its first row, and survivals s, (…, n - 1), below."""
     return _leslie(f, s)
@@ -272,7 +272,7 @@ def _fiedler(a: Any) -> Any:
     return absolute(ew.sub(left, right))
 
 
-@one_program
+@eager_jit
 def fiedler(a: ArrayLike) -> Array:
     """The differences of all pairs of elements of a, (…, n), without their signs."""
     return _fiedler(a)

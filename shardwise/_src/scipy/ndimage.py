@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import fused, one_program
+from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.numpy.convert import broadcast, cast
 from shardwise._src.numpy.creation import as_operand, asarray
 from shardwise._src.numpy.indexing import get
@@ -69,7 +69,7 @@ def _mapped(*arrays: Any, order: int, mode: str) -> Any:
     return cast(_rounded(total) if is_integer(image.dtype) else total, image.dtype)
 
 
-@one_program
+@eager_jit
 def map_coordinates(
     input: ArrayLike, coordinates: Sequence[ArrayLike], order: int, mode: str = "constant",
     cval: ArrayLike = 0.0,

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import fused, one_program
+from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.lax.convolution import conv_general_dilated
 from shardwise._src.numpy.creation import as_operand, asarray
@@ -166,7 +166,7 @@ def _convolved(
     return _direct(x, y, name=name, mode=mode, precision=precision)
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def convolve(
     in1: ArrayLike, in2: ArrayLike, mode: str = "full", method: str = "auto",
     precision: PrecisionLike = None,
@@ -183,7 +183,7 @@ def convolve(
     return _convolved("convolve", in1, in2, mode, method, precision, False)
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def correlate(
     in1: ArrayLike, in2: ArrayLike, mode: str = "full", method: str = "auto",
     precision: PrecisionLike = None,
@@ -192,7 +192,7 @@ def correlate(
     return _convolved("correlate", in1, in2, mode, method, precision, True)
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def fftconvolve(
     in1: ArrayLike, in2: ArrayLike, mode: str = "full", axes: int | Sequence[int] | None = None
 ) -> Array:
@@ -230,7 +230,7 @@ def _in_two(
     return found.conj() if swapped and is_complex(found.dtype) else found
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def convolve2d(
     in1: ArrayLike, in2: ArrayLike, mode: str = "full", boundary: str = "fill",
     fillvalue: ArrayLike = 0, precision: PrecisionLike = None,
@@ -243,7 +243,7 @@ def convolve2d(
     return _in_two("convolve2d", in1, in2, mode, boundary, fillvalue, precision, False)
 
 
-@one_program(arrays=2)
+@eager_jit(arrays=2)
 def correlate2d(
     in1: ArrayLike, in2: ArrayLike, mode: str = "full", boundary: str = "fill",
     fillvalue: ArrayLike = 0, precision: PrecisionLike = None,

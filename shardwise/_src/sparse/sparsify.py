@@ -20,7 +20,7 @@ from shardwise._src.control.scan import scan
 from shardwise._src.control.while_loop import while_loop
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
-from shardwise._src.core.program import Equation, Program, held_in, replayed
+from shardwise._src.core.program import Equation, Program, eval_program, held_in
 from shardwise._src.messages.arguments import name_of
 from shardwise._src.messages.leaks import refuse_leaks
 from shardwise._src.numpy.joining import concatenate
@@ -74,7 +74,7 @@ class Sparsify(Interpreter):
         if not any(isinstance(m, JAXSparse) for m in mats):
             return self.parent.process(op, args, params)
         if op.is_call:
-            return replayed(next(held_in(op, params)), args, self._bind)
+            return eval_program(next(held_in(op, params)), args, self._bind)
         runs = PROGRAMS.get(op)
         if op not in RULES and runs is None:
             raise NotImplementedError(
@@ -137,7 +137,7 @@ def sparsify(f: Callable, use_tracer: bool = False) -> Callable:
 
 def _on_sparse(program: Program, values: Sequence[Any]) -> list[Any]:
     """The results of a program for values of which some are sparse."""
-    return sparsify(lambda *xs: replayed(program, xs))(*values)
+    return sparsify(lambda *xs: eval_program(program, xs))(*values)
 
 
 # -- rules: of the op, operands, of which some are sparse, and parameters --

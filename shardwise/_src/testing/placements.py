@@ -21,12 +21,12 @@ import numpy as np
 from shardwise._src.base.config import divided_matrix_min_size_bytes, poison_padding
 from shardwise._src.core.infer import infer, type_of
 from shardwise._src.core.op import Op
-from shardwise._src.moving.transfer import move
 from shardwise._src.running.eager import EAGER
 from shardwise._src.running.executable import Executable
 from shardwise._src.testing.meshes import simulated_mesh
 from shardwise._src.testing.running import compiled, staged
 from shardwise._src.testing.sample import Report, Sample
+from shardwise._src.transfers.transfer import move
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dims import Dims
 from shardwise._src.types.mesh import AbstractMesh

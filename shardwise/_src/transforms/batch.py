@@ -19,12 +19,12 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program, held_in
+from shardwise._src.core.program_tools import derived
 from shardwise._src.core.remedies import gathered
-from shardwise._src.core.toolbox import derived
 from shardwise._src.messages.leaks import refuse_leaks
 from shardwise._src.messages.source import Site, user_site
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis
-from shardwise._src.ops.sharding import settle
+from shardwise._src.ops.sharding import reshard_like
 from shardwise._src.transforms.stage import DETACHED, Stage, split_captures
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.array_type import ArrayType
@@ -283,7 +283,7 @@ def to_dim(
             return repeated
         t = type_of(value)
         whole = t if t.mesh is not None else t.update(spec=PartitionSpec(), mesh=hidden.mesh)
-        return settle(repeated, with_dim(whole, size, wanted, hidden))
+        return reshard_like(repeated, with_dim(whole, size, wanted, hidden))
     return move_axis(value, dim, wanted)
 
 
@@ -310,7 +310,7 @@ def batch_program(
         if force is not None:
             marks = [m or f for m, f in zip(marks, force, strict=True)]
         moved = [
-            settle(to_dim(o, d, 0, size), with_dim(v.aval, size, 0, hidden)) if m else o
+            reshard_like(to_dim(o, d, 0, size), with_dim(v.aval, size, 0, hidden)) if m else o
             for o, d, m, v in zip(outs, out_dims, marks, program.outputs, strict=True)
         ]
         new, captured = stager.finish(moved)
@@ -323,4 +323,4 @@ def moved_into(
 ) -> list[Any]:
     """Arguments as a batched program takes them: hidden dimension first, split as it says."""
     rows = zip(args, dims, program.in_types, strict=True)
-    return [a if d is None else settle(move_axis(a, d, 0), t) for a, d, t in rows]
+    return [a if d is None else reshard_like(move_axis(a, d, 0), t) for a, d, t in rows]

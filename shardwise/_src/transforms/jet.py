@@ -21,14 +21,14 @@ from shardwise._src.base.context import CURRENT, current
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
-from shardwise._src.core.program import Equation, Program, held_in, replayed
-from shardwise._src.core.toolbox import pruned, single
+from shardwise._src.core.program import Equation, Program, eval_program, held_in
+from shardwise._src.core.program_tools import pruned, single
 from shardwise._src.messages.leaks import refuse_leaks
 from shardwise._src.messages.source import Site, user_site
 from shardwise._src.ops.create import full
 from shardwise._src.ops.elementwise import div, mul, neg, sub
 from shardwise._src.ops.families import add, lit
-from shardwise._src.ops.sharding import settle
+from shardwise._src.ops.sharding import reshard_like
 from shardwise._src.transforms.jvp import jvp_program
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.array_type import ArrayType
@@ -57,7 +57,7 @@ class Series(Tracer):
         while len(self.terms) <= k:
             found = self.later(len(self.terms))
             if found is not None and self.aval.mesh is not None:
-                found = settle(found, self.aval)
+                found = reshard_like(found, self.aval)
             self.terms.append(found)
         return self.terms[k]
 
@@ -93,7 +93,7 @@ class Jet(Interpreter):
             outs = self._by_own_rule(rule, op, args, params, order)
             return outs if op.multiple else outs[0]
         if op.is_call:
-            outs = replayed(next(held_in(op, params)), args, self._bind)
+            outs = eval_program(next(held_in(op, params)), args, self._bind)
             return outs if op.multiple else outs[0]
         if op.jvp is None:
             raise op.missing("jvp", self.transform)
@@ -216,7 +216,7 @@ class Jet(Interpreter):
         given = [*args, *[self._derivative(a) for a in args if self._owns(a)]]
         self.depth += 1
         try:
-            found = iter(replayed(program, given, self._bind))
+            found = iter(eval_program(program, given, self._bind))
         finally:
             self.depth -= 1
         return [next(found) if m else None for m in marks]
@@ -281,7 +281,7 @@ class Jet(Interpreter):
         first = at(0)
         if first is None:
             t = x.aval
-            first = settle(full(0, t.shape, t.dtype), t.strong())
+            first = reshard_like(full(0, t.shape, t.dtype), t.strong())
         return Series(self, x.order - 1, first, at) if x.order > 1 else first
 
 

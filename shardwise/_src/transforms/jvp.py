@@ -14,11 +14,11 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program
-from shardwise._src.core.toolbox import derived
+from shardwise._src.core.program_tools import derived
 from shardwise._src.messages.leaks import refuse_leaks
 from shardwise._src.messages.source import Site, user_site
-from shardwise._src.ops.sharding import settle
-from shardwise._src.ops.varying import varied
+from shardwise._src.ops.sharding import reshard_like
+from shardwise._src.ops.varying import pvary
 from shardwise._src.transforms.stage import DETACHED, Stage, split_captures
 from shardwise._src.transforms.tracer import Tracer
 
@@ -80,9 +80,9 @@ class JVP(Interpreter):
         tracer = JVPTracer(self, primal, tangent, site)
         t = tracer.aval
         if t.mesh is not None or t.varying is not type_of(tangent).varying:
-            tracer.tangent = settle(tangent, t)
+            tracer.tangent = reshard_like(tangent, t)
             if names := type_of(tangent).varying - t.varying:
-                return JVPTracer(self, varied(primal, names), tangent, site)
+                return JVPTracer(self, pvary(primal, names), tangent, site)
         return tracer
 
     def unwrap(self, x: Any) -> tuple[Any, Any]:

@@ -15,9 +15,9 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program
-from shardwise._src.core.toolbox import derived
+from shardwise._src.core.program_tools import derived
 from shardwise._src.messages.leaks import refuse_leaks
-from shardwise._src.numpy.convert import strong
+from shardwise._src.numpy.convert import strip_weak_type
 from shardwise._src.transforms.jvp import JVP, push_forward
 from shardwise._src.transforms.stage import DETACHED, Stage, StageTracer, split_captures
 from shardwise._src.types.array_type import ArrayType
@@ -105,7 +105,8 @@ class LinearFunction:
 
     def __call__(self, tangents: Sequence[Any]) -> list[Any]:
         """Output tangents (None for zero) for input tangents; inactive inputs are ignored."""
-        given = [strong(t) for t, active in zip(tangents, self.active_in, strict=True) if active]
+        pairs = zip(tangents, self.active_in, strict=True)
+        given = [strip_weak_type(t) for t, active in pairs if active]
         outs = iter(self.program(*self.captured, *given))
         return [next(outs) if active else None for active in self.active_out]
 

@@ -11,15 +11,15 @@ from shardwise._src.base.caches import exact
 from shardwise._src.base.config import enable_checks
 from shardwise._src.base.context import current
 from shardwise._src.core.checker import check_program
-from shardwise._src.core.fused import Fused
-from shardwise._src.core.infer import infer, known, type_of
+from shardwise._src.core.fused import Composite
+from shardwise._src.core.infer import as_arraylike, infer, type_of
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Equation, Literal, Program, Var
-from shardwise._src.core.toolbox import without_dead_code
+from shardwise._src.core.program_tools import without_dead_code
 from shardwise._src.messages.leaks import refuse_leaks
 from shardwise._src.messages.source import Site, user_site
-from shardwise._src.messages.words import shown, to_register
+from shardwise._src.messages.words import short_repr, to_register
 from shardwise._src.numpy.value import Value
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.templates import Template, keep, key_of, templates
@@ -81,7 +81,7 @@ class Stage(Interpreter):
         self.names.append(name)
         return StageTracer(self, aval, var)
 
-    def call(self, fused: Fused, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
+    def call(self, fused: Composite, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         """Runs a fused function inline; copies its equations, where they are known."""
         key = key_of(fused, self, StageTracer, args, static)
         if key is None:
@@ -149,10 +149,10 @@ class Stage(Interpreter):
         elif isinstance(x, np.ndarray) and x.ndim == 0:
             return self.atom(x[()])
         elif not isinstance(x, Value | np.ndarray):
-            converted = known(x)
+            converted = as_arraylike(x)
             if converted is not x:
                 return self.atom(converted)
-            raise TypeError(f"expected an array or a scalar, got {shown(x)}.{to_register(x)}")
+            raise TypeError(f"expected an array or a scalar, got {short_repr(x)}.{to_register(x)}")
         return self.capture(x)
 
     def capture(self, x: Any) -> Var:
@@ -242,7 +242,7 @@ def stage(
 
 
 def stage_fused(
-    fused: Fused, types: Sequence[ArrayType], rest: Sequence[Any], static: dict[str, Any],
+    fused: Composite, types: Sequence[ArrayType], rest: Sequence[Any], static: dict[str, Any],
     parent: Interpreter,
 ) -> tuple[Program, Any]:
     """The program of a fused function at given types; the tree of its results, None for an array.

@@ -15,12 +15,12 @@ from typing import Any
 
 from shardwise._src.base.caches import make_room
 from shardwise._src.base.context import current
-from shardwise._src.core.fused import Fused, form_of
-from shardwise._src.core.ground import ground
-from shardwise._src.core.infer import known, type_of
+from shardwise._src.core.eval_context import ground
+from shardwise._src.core.fused import Composite, form_of
+from shardwise._src.core.infer import as_arraylike, type_of
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Equation, Literal, Program, Var
-from shardwise._src.core.toolbox import single
+from shardwise._src.core.program_tools import single
 from shardwise._src.messages.source import Site, user_site
 from shardwise._src.transforms.jvp import JVP, JVPTracer, jvp_program
 from shardwise._src.transforms.linearize import Linearize, split_program
@@ -85,10 +85,11 @@ class Tape(JVP):
                     return self._record(local, taken, op, params)
         return JVP.process(self, op, args, params)
 
-    def call(self, fused: Fused, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
+    def call(self, fused: Composite, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         n = fused.arrays
         if len(args) >= n or n > 1 << 20:
-            taken = self._taken([a if a.__class__ is JVPTracer else known(a) for a in args[:n]])
+            given = [a if a.__class__ is JVPTracer else as_arraylike(a) for a in args[:n]]
+            taken = self._taken(given)
             if taken is not None:
                 local = self._local_call(fused, taken, args[n:], static)
                 if local is not None:
@@ -118,7 +119,7 @@ class Tape(JVP):
         return values, types, marks, tangents
 
     def _local_call(
-        self, fused: Fused, taken: tuple[list[Any], ...], rest: Sequence[Any],
+        self, fused: Composite, taken: tuple[list[Any], ...], rest: Sequence[Any],
         static: dict[str, Any],
     ) -> Local | None:
         _, types, marks, _ = taken

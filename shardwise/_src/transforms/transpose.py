@@ -10,12 +10,12 @@ from shardwise._src.core.fused import VARIADIC, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Linear, Op, is_linear
 from shardwise._src.core.program import Equation, Literal, Program, Var
-from shardwise._src.core.toolbox import derived
+from shardwise._src.core.program_tools import derived
 from shardwise._src.messages.source import replay, replays
 from shardwise._src.ops.collective import psum
 from shardwise._src.ops.families import add
-from shardwise._src.ops.sharding import cotangent_type, free, settle
-from shardwise._src.ops.varying import varied
+from shardwise._src.ops.sharding import cotangent_type, drop_sharding, reshard_like
+from shardwise._src.ops.varying import pvary
 from shardwise._src.transforms.stage import DETACHED, Stage, split_captures
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.partition_spec import NO_AXES, PartitionSpec
@@ -41,7 +41,7 @@ def transpose(program: Program, known: Sequence[Any], cotangents: Sequence[Any])
 def _run_known(program: Program, env: dict[Var, Any]) -> list[Equation]:
     """Runs the equations of known operands only; returns the others, which are linear.
 
-    Not `replayed`: the way back needs the others as they are, and all values that there are.
+    Not `eval_program`: the way back needs the others as they are, and all values that there are.
     """
     linear, outer = [], replay.site
     try:
@@ -122,7 +122,7 @@ def _transposed_freely(*values: Any, op: Op, params: tuple, given: tuple, linear
 
     These types say where results go, so that nothing is ambiguous.
     """
-    freed = map(free, values)
+    freed = map(drop_sharding, values)
     cts = [next(freed) if has else None for has in given]
     args = [next(freed) if t is None else Linear(t.update(spec=None, mesh=None)) for t in linear]
     transpose: Any = op.transpose
@@ -142,17 +142,17 @@ def _as_cotangent(ct: Any, t: ArrayType, types: Sequence[ArrayType]) -> Any:
     """
     sums = NO_AXES if t.spec is None else t.spec.unreduced
     if sums and t.spec is not None and not all(u.spec and sums <= {*u.spec.axes} for u in types):
-        ct = settle(ct, t.update(spec=t.spec.update(unreduced=NO_AXES)))
-    return settle(ct, t)
+        ct = reshard_like(ct, t.update(spec=t.spec.update(unreduced=NO_AXES)))
+    return reshard_like(ct, t)
 
 
 def _accumulate(grown: dict[Var, Any], var: Var, ct: Any) -> None:
     held = grown.get(var)
     if var.aval.mesh is not None or type_of(ct).mesh is not None:
         wanted = cotangent_type(var.aval)
-        ct = ct if _splits_more(type_of(ct), wanted) else settle(ct, wanted)
+        ct = ct if _splits_more(type_of(ct), wanted) else reshard_like(ct, wanted)
         if held is not None and type_of(held).spec is not type_of(ct).spec:
-            held, ct = settle(held, wanted), settle(ct, wanted)
+            held, ct = reshard_like(held, wanted), reshard_like(ct, wanted)
     grown[var] = ct if held is None else add(held, ct)
 
 
@@ -167,7 +167,7 @@ def _of_all(ct: Any, t: ArrayType) -> Any:
     if names:
         sizes = tuple([current().axis(name).size for name in names])
         ct = psum(ct, names=names, sizes=sizes, groups=None)
-    return varied(ct, t.varying)
+    return pvary(ct, t.varying)
 
 
 def _splits_more(t: ArrayType, wanted: ArrayType) -> bool:
@@ -189,7 +189,7 @@ def _as_input(ct: Any, t: ArrayType) -> Any:
     """A cotangent in the type that belongs to values of type `t`."""
     if ct is None or (t.mesh is None and type_of(ct).mesh is None):
         return ct
-    return settle(ct, cotangent_type(t))
+    return reshard_like(ct, cotangent_type(t))
 
 
 @derived

@@ -17,7 +17,7 @@ from typing import Any
 
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import leaf_paths, prefix_difference, tree_text
-from shardwise._src.messages.words import shown
+from shardwise._src.messages.words import short_repr
 from shardwise._src.runtime import pytree as _pytree
 from shardwise._src.types.annotations import T
 
@@ -84,7 +84,7 @@ def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) ->
     where they do not, naming the place.
     """
     if not callable(f):
-        raise TypeError(f"tree.map takes a function first; got {shown(f)}.")
+        raise TypeError(f"tree.map takes a function first; got {short_repr(f)}.")
     leaves, treedef = _pytree.flatten(tree, is_leaf)
     others = [_up_to("tree.map", treedef, tree, r, is_leaf, i) for i, r in enumerate(rest)]
     return treedef.unflatten([f(*xs) for xs in zip(leaves, *others, strict=True)])

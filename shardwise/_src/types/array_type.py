@@ -209,7 +209,7 @@ def str_short(t: ArrayType, short_dtypes: bool = True) -> str:
 
 
 def check_countable(t: ArrayType) -> None:
-    """Raises ValueError for arrays of which XLA, which would end the process, cannot count bytes."""
+    """Raises ValueError if XLA cannot count the bytes of an array; it would end the process."""
     known = [n for n in t.shape if not isinstance(n, Symbolic)]
     if math.prod(known) * t.dtype.itemsize > MOST_BYTES or max(known, default=0) > MOST_BYTES:
         raise ValueError(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
-from shardwise._src.messages.words import listed
+from shardwise._src.messages.words import join
 
 Device: TypeAlias = Any
 
@@ -82,7 +82,7 @@ def canonical_memory_kind(devices: tuple[Device, ...], kind: str | None) -> str 
     known = memory_kinds(device)
     if known and kind not in known:
         raise ValueError(
-            f"the device {device} has no memory of kind {kind!r}; it has {listed(known)}."
+            f"the device {device} has no memory of kind {kind!r}; it has {join(known)}."
         )
     return None if kind == default_memory_kind(device) else kind
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise._src.messages.words import counted, shown
+from shardwise._src.messages.words import pluralize, short_repr
 from shardwise._src.types.devices import Device
 from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.mesh_axes import AxisName, AxisType, axis_names_of
@@ -30,8 +30,8 @@ def create_device_mesh(mesh_shape: Sequence[int], devices: Sequence[Device]) -> 
     shape = tuple(operator.index(size) for size in mesh_shape)
     if math.prod(shape) != len(devices):
         raise ValueError(
-            f"a mesh of shape {shape} takes {counted(math.prod(shape), 'device')}, "
-            f"but {counted(len(devices), 'device')} were given."
+            f"a mesh of shape {shape} takes {pluralize(math.prod(shape), 'device')}, "
+            f"but {pluralize(len(devices), 'device')} were given."
         )
     if all(getattr(device, "platform", None) == "gpu" for device in devices):
         devices = sorted(devices, key=lambda device: device.id)
@@ -51,20 +51,21 @@ def make_mesh(
     try:
         shape = tuple([operator.index(size) for size in axis_shapes])
     except TypeError:
-        message = f"make_mesh takes a sequence of ints as axis_shapes; got {shown(axis_shapes)}."
+        got = short_repr(axis_shapes)
+        message = f"make_mesh takes a sequence of ints as axis_shapes; got {got}."
         raise TypeError(message) from None
     names = axis_names_of(axis_names)
     if len(shape) != len(names):
         raise ValueError(
-            f"make_mesh got {counted(len(shape), 'axis size')}, {shape}, "
-            f"but {counted(len(names), 'axis name')}, {names!r}."
+            f"make_mesh got {pluralize(len(shape), 'axis size')}, {shape}, "
+            f"but {pluralize(len(names), 'axis name')}, {names!r}."
         )
     if any(size < 1 for size in shape):
         raise ValueError(f"the axes of a mesh have at least one device each; got shape {shape}.")
     needed = math.prod(shape)
     if needed > len(devices):
         raise ValueError(
-            f"make_mesh needs {counted(needed, 'device')} for the shape {shape}, but only "
+            f"make_mesh needs {pluralize(needed, 'device')} for the shape {shape}, but only "
             f"{len(devices)} can be used. Choose sizes whose product is at most {len(devices)}; "
             "on CPU, SHARDWISE_NUM_CPU_DEVICES says how many virtual devices there are."
         )
@@ -126,12 +127,12 @@ def _check_granules(
 ) -> None:
     if len(granules) != math.prod(outer):
         raise ValueError(
-            f"dcn_mesh_shape {outer} takes {counted(math.prod(outer), 'granule')}, but the "
+            f"dcn_mesh_shape {outer} takes {pluralize(math.prod(outer), 'granule')}, but the "
             f"devices form {len(granules)}, by {attribute}: {sorted(granules)}."
         )
     for key, held in granules.items():
         if len(held) != math.prod(inner):
             raise ValueError(
-                f"mesh_shape {inner} takes {counted(math.prod(inner), 'device')} of each granule, "
-                f"but the one with {attribute} {key} has {len(held)}."
+                f"mesh_shape {inner} takes {pluralize(math.prod(inner), 'device')} of each "
+                f"granule, but the one with {attribute} {key} has {len(held)}."
             )

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final, final
 
 from shardwise._src.base.caches import Interned
 from shardwise._src.base.pickles import read_by, reduced
-from shardwise._src.messages.words import counted
+from shardwise._src.messages.words import pluralize
 from shardwise._src.types.frozen import Frozen
 from shardwise._src.types.sharding_base import Sharding
 
@@ -79,7 +79,7 @@ class Layout(Frozen):
         """
         rank = len(self.major_to_minor)
         if rank != ndim:
-            mine = counted(rank, "dimension")
+            mine = pluralize(rank, "dimension")
             raise ValueError(f"{self} is for {mine}, but the array has {ndim}.")
         return None if self.is_default else self
 

@@ -28,13 +28,13 @@ from shardwise._src.base.caches import Interned
 from shardwise._src.base.config import disallow_mesh_context_manager
 from shardwise._src.base.context import CURRENT, Context, current
 from shardwise._src.base.pickles import read_by, reduced
-from shardwise._src.messages.words import counted, listed
+from shardwise._src.messages.words import join, pluralize
 from shardwise._src.types import pictures
 from shardwise._src.types.abstract import AbstractDevice, checked_kind
 from shardwise._src.types.devices import Device, is_addressable, process_of, process_of_client
-from shardwise._src.types.entering import entered_as
 from shardwise._src.types.frozen import Frozen
 from shardwise._src.types.mesh_axes import AxisName, AxisType, axis_names_of, split_pairs, types_of
+from shardwise._src.types.pvary import entered_as
 
 if TYPE_CHECKING:
     from shardwise._src.types.partition_spec import PartitionSpec
@@ -80,7 +80,7 @@ class BaseMesh(Frozen):
         try:
             return self._sizes[name]
         except KeyError:
-            axes = listed(self.axis_names)
+            axes = join(self.axis_names)
             raise ValueError(f"{self} has no axis {name!r}; its axes are {axes}.") from None
 
     @property
@@ -168,8 +168,8 @@ class Mesh(BaseMesh):
             )
         if grid.ndim != len(names):
             raise ValueError(
-                f"Mesh got devices in {counted(grid.ndim, 'dimension')}, shape {grid.shape}, "
-                f"but {counted(len(names), 'axis name')}, {names!r}; "
+                f"Mesh got devices in {pluralize(grid.ndim, 'dimension')}, shape {grid.shape}, "
+                f"but {pluralize(len(names), 'axis name')}, {names!r}; "
                 "there must be one name for each dimension."
             )
         types = types_of(axis_types, names, AxisType.Auto)
@@ -356,8 +356,8 @@ class AbstractMesh(BaseMesh):
         names = axis_names_of(axis_names)
         if len(axis_sizes) != len(names):
             raise ValueError(
-                f"AbstractMesh got {counted(len(axis_sizes), 'axis size')}, "
-                f"{tuple(axis_sizes)!r}, but {counted(len(names), 'axis name')}, {names!r}."
+                f"AbstractMesh got {pluralize(len(axis_sizes), 'axis size')}, "
+                f"{tuple(axis_sizes)!r}, but {pluralize(len(names), 'axis name')}, {names!r}."
             )
         sizes = tuple(operator.index(size) for size in axis_sizes)
         types = types_of(axis_types, names, AxisType.Explicit)

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, TypeAlias, cast
 
 from shardwise._src.base.lazy import public
-from shardwise._src.messages.words import counted
+from shardwise._src.messages.words import pluralize
 
 AxisName: TypeAlias = Any
 
@@ -57,8 +57,8 @@ def types_of(
             raise TypeError(f"axis_types must be of the enum AxisType, got {given!r}.")
     if len(types) != len(names):
         raise ValueError(
-            f"a mesh got {counted(len(types), 'axis type')}, {types!r}, "
-            f"but {counted(len(names), 'axis name')}, {names!r}."
+            f"a mesh got {pluralize(len(types), 'axis type')}, {types!r}, "
+            f"but {pluralize(len(names), 'axis name')}, {names!r}."
         )
     return types
 

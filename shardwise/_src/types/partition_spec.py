@@ -18,7 +18,7 @@ from typing import Any, ClassVar, TypeAlias, cast, final
 from shardwise._src.base.caches import Interned
 from shardwise._src.base.lazy import public
 from shardwise._src.base.pickles import read_by, reduced
-from shardwise._src.messages.words import counted, listed
+from shardwise._src.messages.words import join, pluralize
 from shardwise._src.types.frozen import Frozen
 
 AxisName: TypeAlias = Any  # any hashable value but None; usually a string
@@ -102,8 +102,8 @@ class PartitionSpec(Frozen):
             return found
         if len(self.partitions) > ndim:
             raise ValueError(
-                f"{self} has {counted(len(self), 'entry', 'entries')}, but the array has only "
-                f"{counted(ndim, 'dimension')}. Remove entries from the end of the spec."
+                f"{self} has {pluralize(len(self), 'entry', 'entries')}, but the array has only "
+                f"{pluralize(ndim, 'dimension')}. Remove entries from the end of the spec."
             )
         named = tuple(_names(entry) for entry in self.partitions)
         return self._dims.setdefault(ndim, named + ((),) * (ndim - len(named)))
@@ -251,13 +251,13 @@ def _check_disjoint(
         both = sorted(names & set(axes), key=str)
         if both:
             raise ValueError(
-                f"{argument}={set(names)!r} of a PartitionSpec names {listed(both)}, "
+                f"{argument}={set(names)!r} of a PartitionSpec names {join(both)}, "
                 f"which already splits a dimension: {axes!r}. An axis has one use in a spec."
             )
     if unreduced & reduced:
         raise ValueError(
             f"unreduced={set(unreduced)!r} and reduced={set(reduced)!r} of a PartitionSpec both "
-            f"name {listed(sorted(unreduced & reduced, key=str))}. An axis has one use in a spec."
+            f"name {join(sorted(unreduced & reduced, key=str))}. An axis has one use in a spec."
         )
 
 

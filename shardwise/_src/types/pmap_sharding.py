@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from shardwise._src.base.lazy import public
 from shardwise._src.base.pickles import read_by, reduced
-from shardwise._src.messages.words import counted
+from shardwise._src.messages.words import pluralize
 from shardwise._src.runtime.backend import local_devices
 from shardwise._src.types.devices import Device, kind_text
 from shardwise._src.types.tiled import TiledSharding
@@ -113,7 +113,7 @@ class ShardingSpec:
         counted_cuts = sorted(a.axis for a in self.mesh_mapping if isinstance(a, ShardedAxis))
         if counted_cuts != list(range(len(cuts))):
             raise ValueError(
-                f"{self} makes {counted(len(cuts), 'cut')}, but its mesh_mapping counts the cuts "
+                f"{self} makes {pluralize(len(cuts), 'cut')}, but its mesh_mapping counts the cuts "
                 f"{counted_cuts}; each, from 0 on, must be there once."
             )
         sizes = tuple(
@@ -174,7 +174,7 @@ class PmapSharding(TiledSharding):
             whose = "this process has" if devices is None else "there are"
             raise ValueError(
                 f"PmapSharding.default: dimension {sharded_dim} of {tuple(shape)} needs "
-                f"{counted(size, 'device')}, but {whose} {len(given)}."
+                f"{pluralize(size, 'device')}, but {whose} {len(given)}."
             )
         dims: list[DimSharding] = [NoSharding()] * len(shape)
         dims[sharded_dim] = Unstacked(size)
@@ -195,7 +195,7 @@ class PmapSharding(TiledSharding):
         return reduced("PmapSharding", self._devices, self.sharding_spec, self._memory_kind)
 
     def __repr__(self) -> str:
-        devices = counted(len(self._devices), "device")
+        devices = pluralize(len(self._devices), "device")
         return f"PmapSharding({devices}, {self.sharding_spec}{kind_text(self._memory_kind)})"
 
 

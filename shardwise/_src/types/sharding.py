@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise._src.base.pickles import read_by, reduced
-from shardwise._src.messages.words import counted, listed
+from shardwise._src.messages.words import join, pluralize
 from shardwise._src.types.devices import Device, canonical_memory_kind, kind_text
 from shardwise._src.types.frozen import Frozen
 from shardwise._src.types.mesh import AbstractMesh, BaseMesh, Mesh
@@ -79,9 +79,9 @@ class NamedSharding(Frozen, Sharding):
     def _tile(self, ndim: int) -> Tiling:
         if len(self.spec) > ndim:
             raise ValueError(
-                f"{self.spec} over {self.mesh} has {counted(len(self.spec), 'entry', 'entries')}, "
-                f"but the array has only {counted(ndim, 'dimension')}. "
-                "Remove entries from the end of the spec."
+                f"{self.spec} over {self.mesh} has "
+                f"{pluralize(len(self.spec), 'entry', 'entries')}, but the array has only "
+                f"{pluralize(ndim, 'dimension')}. Remove entries from the end of the spec."
             )
         mesh, used = self.mesh, self.spec.axes
         dims = tuple(math.prod(map(mesh.axis_size, axes)) for axes in self.spec.dims(ndim))
@@ -174,7 +174,7 @@ def _check_spec(mesh: BaseMesh, spec: PartitionSpec) -> None:
         if name not in mesh.axis_names:
             raise ValueError(
                 f"{spec} names the axis {name!r}, which {mesh} does not have; "
-                f"its axes are {listed(mesh.axis_names)}."
+                f"its axes are {join(mesh.axis_names)}."
             )
     for name in spec.axes:
         if spec.axes.count(name) > 1:
@@ -186,7 +186,7 @@ def _check_spec(mesh: BaseMesh, spec: PartitionSpec) -> None:
         auto = sorted(names.intersection(mesh.axes_of_type(AxisType.Auto)), key=str)
         if auto:
             raise ValueError(
-                f"{argument}= in {spec} needs axes of type Explicit, but {listed(auto)} of {mesh} "
+                f"{argument}= in {spec} needs axes of type Explicit, but {join(auto)} of {mesh} "
                 "is Auto. Make the mesh with axis_types=AxisType.Explicit."
             )
 

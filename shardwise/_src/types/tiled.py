@@ -18,7 +18,7 @@ from typing import Any, Self, cast, final
 from weakref import WeakValueDictionary
 
 from shardwise._src.base.pickles import read_by, reduced
-from shardwise._src.messages.words import counted
+from shardwise._src.messages.words import pluralize
 from shardwise._src.types.devices import Device, canonical_memory_kind, kind_text
 from shardwise._src.types.frozen import Frozen
 from shardwise._src.types.sharding_base import Sharding
@@ -76,8 +76,8 @@ class TiledSharding(Frozen, Sharding):
 
     def _rank_text(self, ndim: int) -> str:
         return (
-            f"{self} is for arrays of {counted(len(self._tiling.dims), 'dimension')}, "
-            f"but the array has {counted(ndim, 'dimension')}."
+            f"{self} is for arrays of {pluralize(len(self._tiling.dims), 'dimension')}, "
+            f"but the array has {pluralize(ndim, 'dimension')}."
         )
 
     @property
@@ -91,7 +91,7 @@ class TiledSharding(Frozen, Sharding):
     def __repr__(self) -> str:
         copies = f", replicas={self._tiling.replicas}" if self._tiling.replicated else ""
         tiles = f"tiles={self._tiling.dims}{copies}{kind_text(self._memory_kind)}"
-        return f"{type(self).__name__}({counted(len(self._devices), 'device')}, {tiles})"
+        return f"{type(self).__name__}({pluralize(len(self._devices), 'device')}, {tiles})"
 
 
 @final
@@ -130,7 +130,7 @@ def _check_tiling(kind: str, devices: tuple[Device, ...], tiling: Tiling) -> Non
         raise ValueError(f"{kind} got the device {twice} twice; each may occur once.")
     if tiling.num_devices != total or tiling.num_tiles * copies != total:
         raise ValueError(
-            f"{kind} got {counted(total, 'device')}, but a tiling of mesh sizes "
+            f"{kind} got {pluralize(total, 'device')}, but a tiling of mesh sizes "
             f"{tiling.mesh_sizes} into {tiling.dims} tiles with {copies} replicas of each. "
             "Tiles × replicas and the product of the mesh sizes must both be the device count."
         )

@@ -9,15 +9,15 @@ if TYPE_CHECKING:
     from shardwise._src.saving.arrays import async_serialize as async_serialize
     from shardwise._src.saving.arrays import run_deserialization as run_deserialization
     from shardwise._src.saving.arrays import run_serialization as run_serialization
-    from shardwise._src.saving.context import TS_CONTEXT as TS_CONTEXT
-    from shardwise._src.saving.manager import AsyncManager as AsyncManager
-    from shardwise._src.saving.manager import BarrierTimeoutError as BarrierTimeoutError
-    from shardwise._src.saving.manager import (
+    from shardwise._src.saving.async_manager import AsyncManager as AsyncManager
+    from shardwise._src.saving.async_manager import BarrierTimeoutError as BarrierTimeoutError
+    from shardwise._src.saving.async_manager import (
         GlobalAsyncCheckpointManager as GlobalAsyncCheckpointManager,
     )
-    from shardwise._src.saving.manager import (
+    from shardwise._src.saving.async_manager import (
         GlobalAsyncCheckpointManagerBase as GlobalAsyncCheckpointManagerBase,
     )
+    from shardwise._src.saving.context import TS_CONTEXT as TS_CONTEXT
     from shardwise._src.saving.specs import is_remote_storage as is_remote_storage
     from shardwise._src.saving.specs import serialization_spec as get_tensorstore_spec
 

@@ -10,8 +10,8 @@ import numpy as np
 
 import shardwise as sw
 from shardwise._src.arrays.array import Array
-from shardwise._src.moving import transfer
 from shardwise._src.runtime import memory
+from shardwise._src.transfers import transfer
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 
@@ -54,9 +54,10 @@ def run(name):
         Array.is_ready = lambda self: False
     if name == "pieces":  # which accelerators take
         Array._is_on_cpu = lambda self: False
-        from shardwise._src.explain import accounts
+        from shardwise._src.explain import transfer_cost
 
-        accounts.legs = lambda sig, to, on_cpu, ready: transfer.legs(sig, to, False, ready)
+        on_host = transfer.reshard_steps
+        transfer_cost.reshard_steps = lambda sig, to, on_cpu, ready: on_host(sig, to, False, ready)
     sw.block_until_ready(sw.device_put(source(start, 16), target))  # what is loaded on first use
     x = source(start, 4096)
     tree = [x, source(start, 4096)] if name == "tree" else x

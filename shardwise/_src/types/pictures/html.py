@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, overload
 
-from shardwise._src.messages.words import counted
+from shardwise._src.messages.words import pluralize
 from shardwise._src.types.pictures.panels import (
     Blocks,
     Limits,
@@ -61,7 +61,7 @@ def sharding_html(sharding: Any, shape: Sequence[int] | None = None) -> str | No
         shape = _least_shape(sharding)
         if shape is None:
             return None
-        name = f"sharding of {counted(len(shape), 'dimension')}, in blocks"
+        name = f"sharding of {pluralize(len(shape), 'dimension')}, in blocks"
     else:
         name = f"sharding of shape {tuple(shape)}"
     cut = blocks(shape, sharding)
@@ -76,7 +76,7 @@ def mesh_html(mesh: Any) -> str | None:
     *outer, down, along = (1, 1, *mesh.devices.shape)
     label = f"{plain(mesh.axis_names[-1])}={along}" if mesh.axis_names else ""
     picture = mesh_picture(mesh, _limits(down, along, math.prod(outer), label))
-    name = f"mesh of {counted(mesh.size, 'device')}"
+    name = f"mesh of {pluralize(mesh.size, 'device')}"
     return _figure(name, _caption(name, repr(mesh)), picture)
 
 
@@ -104,14 +104,14 @@ def _layout_text(cut: Blocks) -> str:
     shapes = {place: cut.shape(place) for place in cut.holders}
     full = {place: shape for place, shape in shapes.items() if 0 not in shape} or shapes
     largest = max(full.values())
-    copies = counted(len(cut.holders[next(iter(full))]), "device")
+    copies = pluralize(len(cut.holders[next(iter(full))]), "device")
     if len(full) == 1:
         text = f"{'whole' if len(shapes) == 1 else f'one block of {largest}'} on {copies}"
     else:
         upto = "" if len(set(full.values())) == 1 else "up to "
         text = f"{len(full):,} blocks of {upto}{largest}, each on {copies}"
     idle = sum(len(cut.holders[place]) for place in shapes.keys() - full.keys())
-    return f"{text}; nothing on {counted(idle, 'device')}" if idle else text
+    return f"{text}; nothing on {pluralize(idle, 'device')}" if idle else text
 
 
 def _blocks_picture(cut: Blocks) -> Picture:

@@ -1,0 +1,219 @@
+"""The tools for programs: what runs, walks through, rewrites and keeps them.
+
+    program(*args)                      # runs it: `program.eval_program`, which takes what to do at
+                                        # each equation
+    program.replace(outputs=…)          # the same but for some fields
+    for eqn in walk(program): …         # all equations, those of held programs too
+    programs_in(program)                # the program and all that it holds
+    without_dead_code, pruned           # what outputs need
+    Rewriting()                         # a program written anew: equations of others, and new ones
+    inlined(program, called)            # with held programs in the place of their calls
+    single(op, types, params)           # the program of one op
+    opened(program)                     # constants as arguments
+    @derived                            # keeps what is made of a program
+
+To make a program of a function, see `transforms.stage`; for equal programs, `core.structure`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from shardwise._src.base.context import current
+from shardwise._src.core.infer import infer
+from shardwise._src.core.op import Op
+from shardwise._src.core.program import Atom, Equation, Program, Var
+from shardwise._src.messages.source import scope_of, under, user_site
+from shardwise._src.types.array_type import ArrayType
+
+# -- walking --
+
+
+def walk(program: Program) -> Iterator[Equation]:
+    """All equations, each before those of the programs that it holds; these programs once each."""
+    return _equations(program, {program})
+
+
+def _equations(program: Program, seen: set[Program]) -> Iterator[Equation]:
+    for eqn in program.equations:
+        yield eqn
+        if eqn.op.programs:
+            for held in eqn.programs():
+                if held not in seen:
+                    seen.add(held)
+                    yield from _equations(held, seen)
+
+
+def programs_in(program: Program) -> list[Program]:
+    """The program, and those that its equations hold, each once and before what it holds."""
+    found = {program: None}
+    found.update((p, None) for eqn in walk(program) if eqn.op.programs for p in eqn.programs())
+    return [*found]
+
+
+def equation_count(program: Program) -> int:
+    """Equations, those of held programs included, as often as these are held."""
+    inner = sum(equation_count(p) for eqn in program.equations for p in eqn.programs())
+    return len(program.equations) + inner
+
+
+# -- rewriting --
+
+
+def without_dead_code(
+    outputs: Sequence[Atom], equations: Sequence[Equation]
+) -> list[Equation]:
+    """The equations that outputs or effects need."""
+    needed = {a for a in outputs if a.__class__ is Var}
+    kept: list[Equation] = []
+    for eqn in reversed(equations):
+        op = eqn.op
+        if op.prune is not None:
+            eqn = op.prune(op, eqn, [v in needed for v in eqn.outputs])
+            if eqn is None:
+                continue
+        elif (
+            needed.isdisjoint(eqn.outputs) and not op.effects
+            and not (op.programs and eqn.effects)
+        ):
+            continue
+        kept.append(eqn)
+        for a in eqn.inputs:
+            if a.__class__ is Var:
+                needed.add(a)
+    kept.reverse()
+    return kept
+
+
+def pruned(program: Program, outputs: Sequence[Atom]) -> Program:
+    """The program with these of its values as results, and what they need."""
+    return program.replace(
+        outputs=outputs, equations=without_dead_code(outputs, program.equations)
+    )
+
+
+def without_sites(program: Program, kept: frozenset[int] = frozenset()) -> Program:
+    """The program as if it came from no line: what is kept for all that use it.
+
+    kept: ids of sites that it has from elsewhere, as of programs that were run in it.
+    """
+
+    def bare(held: Program | tuple[Program, ...]) -> Program | tuple[Program, ...]:
+        if isinstance(held, Program):
+            return without_sites(held, kept)
+        return tuple([without_sites(one, kept) for one in held])
+
+    equations = [
+        eqn.replace(
+            site=eqn.site if id(eqn.site) in kept else None,
+            params=eqn.params | {n: bare(p) for n in eqn.op.programs if (p := eqn.params.get(n))},
+        )
+        for eqn in program.equations
+    ]
+    return program.replace(equations=equations)
+
+
+def sites_in(*programs: Program) -> frozenset[int]:
+    """The ids of all sites of these programs."""
+    return frozenset([id(eqn.site) for program in programs for eqn in walk(program)])
+
+
+def consts_to_args(program: Program) -> tuple[Program, list[Any]]:
+    """The program with its constants as its first arguments, and their values."""
+    if not program.constants:
+        return program, []
+    return program.replace(constants=()), list(program.constants)
+
+
+def _same_type(var: Var) -> Var:
+    return Var(var.aval)
+
+
+class Rewriting:
+    """Equations of a program that is being made of others.
+
+    equations: at first, those that are taken over as they are, with their variables.
+    constants: of the programs that were added, by the variables that stand for them here.
+    fresh:     makes the variables that stand for others here.
+    """
+
+    def __init__(
+        self, equations: Iterable[Equation] = (), fresh: Callable[[Var], Var] = _same_type
+    ):
+        self.equations = list(equations)
+        self.constants: dict[Var, Any] = {}
+        self.fresh = fresh
+
+    def bind(self, op: Op, *atoms: Atom, **params: Any) -> Var:
+        """Adds an equation with one result."""
+        out = Var(infer(op, tuple([a.aval for a in atoms]), params))
+        self.equations.append(Equation(op, atoms, (out,), params, user_site(2)))
+        return out
+
+    def add(
+        self, program: Program, args: Sequence[Atom],
+        called: Callable[[Equation], Program | None] | None = None, scope: str = "",
+    ) -> list[Atom]:
+        """Adds a program's equations, with variables of their own; gives its results.
+
+        called: the program that is added in the place of an equation, or None.
+        scope: names that are in scope around all of it.
+        """
+        own = [self.fresh(v) for v in program.constant_vars]
+        self.constants.update(zip(own, program.constants, strict=True))
+        env: dict[Atom, Atom] = dict(zip(program.inputs, (*own, *args), strict=True))
+        for eqn in program.equations:
+            inputs = [env.get(a, a) for a in eqn.inputs]
+            held = None if called is None else called(eqn)
+            if held is not None:
+                outs = self.add(held, inputs, called, scope_of(under(scope, eqn.site)))
+            else:
+                outs = [self.fresh(v) for v in eqn.outputs]
+                site = under(scope, eqn.site)
+                self.equations.append(eqn.replace(inputs=inputs, outputs=outs, site=site))
+            env.update(zip(eqn.outputs, outs, strict=True))
+        return [env.get(a, a) for a in program.outputs]
+
+
+def single(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any]) -> Program:
+    """The program of one op, for operands of these types."""
+    ins, found = [Var(t) for t in types], infer(op, types, params)
+    outs = [Var(t) for t in (found if op.multiple else (found,))]
+    return Program(ins, outs, [Equation(op, ins, outs, params, None)], name=op.name)
+
+
+def inlined(program: Program, called: Callable[[Equation], Program | None]) -> Program:
+    """The program with some of its calls of held programs written in place.
+
+    called: the program that takes the place of an equation, or None.
+    """
+    new = Rewriting()
+    outputs = new.add(program, program.arguments, called)
+    return program.replace(
+        inputs=[*new.constants, *program.arguments], outputs=outputs, equations=new.equations,
+        constants=new.constants.values(),
+    )
+
+
+# -- keeping --
+
+
+def derived(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Keeps what a function makes of a program, and of hashable parameters, with the program.
+
+    `@derived def jvp_program(program, nonzero)`: the result is found again as long as the program
+    lives, and goes with it. Rules of users may run meanwhile, and ask for what is in scope: what
+    they make is of the context that it was made in.
+    """
+
+    @functools.wraps(make)
+    def found(program: Program, *parameters: Any, **named: Any) -> Any:
+        key = (make, current().trace_key, *parameters, *named.items())
+        held = program.derived.get(key)
+        if held is None:
+            held = program.derived[key] = make(program, *parameters, **named)
+        return held
+
+    return found

@@ -1,0 +1,116 @@
+"""The parts of arrays over processes, some of which are lost: who has them, and who needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.api.array_creation import make_array_from_single_device_arrays
+from shardwise._src.api.jit import jit
+from shardwise._src.api.placement import device_put
+from shardwise._src.arrays.array import Array
+from shardwise._src.runtime import backend
+from shardwise._src.types.extended import ExtendedDType
+from shardwise._src.types.mesh import Mesh
+from shardwise._src.types.sharding import NamedSharding, PartitionSpec
+
+Span = tuple[tuple[int, int], ...]  # of a part: begin and end in each dimension
+
+
+def is_spread(x: Any) -> bool:
+    """Whether a value is an array of which other processes have parts, too."""
+    return isinstance(x, Array) and not x.is_fully_addressable
+
+
+def what_is_wrong(x: Any) -> str:
+    """Why an array cannot be taken over by who has parts of it; "" if it can."""
+    if not is_spread(x):
+        return ""
+    if x.is_deleted():
+        return "its memory was deleted or donated"
+    if isinstance(x.dtype, ExtendedDType):
+        return "it is an array of keys: pass random.key_data of it"
+    if not isinstance(x.sharding, NamedSharding):
+        return f"it has a {type(x.sharding).__name__}, not a NamedSharding"
+    try:
+        x.block_until_ready()
+    except RuntimeError:
+        return "the program that was to compute it failed"
+    return ""
+
+
+def spans_of(sharding: Any, shape: tuple[int, ...]) -> list[tuple[Any, Span]]:
+    """Of each device, the part that it has."""
+    indices = sharding.devices_indices_map(shape)
+    return [(device, _span(index, shape)) for device, index in indices.items()]
+
+
+def _span(index: Sequence[slice], shape: tuple[int, ...]) -> Span:
+    return tuple([s.indices(n)[:2] for s, n in zip(index, shape, strict=True)])
+
+
+def _slices(span: Span) -> tuple[slice, ...]:
+    return tuple([slice(*ends) for ends in span])
+
+
+def words(span: Span, shape: tuple[int, ...]) -> str:
+    parts = [":" if ends == (0, n) else f"{ends[0]}:{ends[1]}" for ends, n in
+             zip(span, shape, strict=True)]
+    return f"[{', '.join(parts)}]"
+
+
+def parts_for(
+    x: Array, target: NamedSharding, left: Sequence[int], turned: Callable[[Any], Any]
+) -> Callable[[Span], np.ndarray]:
+    """What gives the parts that this process needs for another sharding.
+
+    They are sent where a process needs what it has not. left: the processes that go on, which all
+    call this; turned: puts devices in an order in which they can be connected.
+    """
+    shape, me = x.shape, backend.process_index()
+    mine = {_span(s.index, shape): np.asarray(s.data) for s in x.addressable_shards}
+    holders: dict[Span, list[int]] = {}
+    for device, span in spans_of(x.sharding, shape):
+        if device.process_index in left:
+            holders.setdefault(span, []).append(device.process_index)
+    needs = [(d.process_index, span) for d, span in spans_of(target, shape)]
+    if all(process in holders.get(span, ()) for process, span in needs):
+        return mine.__getitem__
+    sent = {p: [span for span in holders if min(holders[span]) == p] for p in left}
+    own = b"".join([mine[span].tobytes() for span in sent[me]])
+    rows = _all_rows(own, max(_size(spans, x) for spans in sent.values()), left, turned)
+    whole = np.empty(shape, x.dtype)
+    for process, spans in sent.items():
+        offset, row = 0, rows[left.index(process)].tobytes()
+        for span in spans:
+            size = _size([span], x)
+            part = np.frombuffer(row[offset : offset + size], x.dtype)
+            whole[_slices(span)] = part.reshape([end - begin for begin, end in span])
+            offset += size
+    return lambda span: whole[_slices(span)]
+
+
+def _size(spans: Sequence[Span], x: Array) -> int:
+    counts = [int(np.prod([end - begin for begin, end in span])) for span in spans]
+    return sum(counts) * x.dtype.itemsize
+
+
+def _all_rows(
+    own: bytes, size: int, left: Sequence[int], turned: Callable[[Any], Any]
+) -> np.ndarray:
+    """The bytes of each process, u8[processes, size], from this one's."""
+    first = {d.process_index: d for d in reversed(backend.devices())}
+    devices = turned(np.array([first[p] for p in left]))
+    mesh = Mesh(devices, ("process",))
+    row = np.zeros((1, size), np.uint8)
+    row[0, : len(own)] = np.frombuffer(own, np.uint8)
+    local = device_put(row, first[backend.process_index()])
+    rows = make_array_from_single_device_arrays(
+        (len(left), size), NamedSharding(mesh, PartitionSpec("process")), [local]
+    )
+    everywhere = NamedSharding(mesh, PartitionSpec())
+    found = np.asarray(jit(lambda rows: rows, out_shardings=everywhere)(rows))
+    order = [d.process_index for d in devices]
+    return found[[order.index(p) for p in left]]

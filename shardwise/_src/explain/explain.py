@@ -1,0 +1,443 @@
+"""`explain(f)(*args)`: what a function will do on its devices, without running it.
+
+The function is staged and compiled as a call would be, from a module whose instructions carry the
+numbers of the equations that they come from. XLA keeps these, also on what the partitioner adds; so
+each collective and each buffer leads back to a line of the user's.
+"""
+
+from __future__ import annotations
+
+import functools
+import linecache
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from shardwise._src.api.jit import jit
+from shardwise._src.api.stages import Lowered, Wrapped
+from shardwise._src.core.program import Equation, Program
+from shardwise._src.explain.abstract_devices import described, lowered_there
+from shardwise._src.explain.attribution import Spec, call_text, cause
+from shardwise._src.explain.buffers import Place, places
+from shardwise._src.explain.communication import Collective, collectives
+from shardwise._src.explain.compile_only import inspected_elsewhere
+from shardwise._src.explain.dtype_emulation import as_sent, hlo_name, product_dtype
+from shardwise._src.explain.hlo import ArrayShape, Instruction, Module, read
+from shardwise._src.explain.machines import Machine, machine_of, named_machine
+from shardwise._src.explain.meshes import Frame, Frames
+from shardwise._src.explain.report import (
+    Buffer,
+    Communication,
+    Computation,
+    Memory,
+    Report,
+    Seconds,
+    merged,
+)
+from shardwise._src.explain.work import work_of
+from shardwise._src.lowering.emitter import NUMBERED
+from shardwise._src.messages.source import line_of, names_of, scope_of
+from shardwise._src.messages.tracebacks import hides_frames
+from shardwise._src.running.placement import constraint_shardings
+from shardwise._src.running.plan import ModulePlan
+from shardwise._src.runtime.inspection import Inspection, inspected, quiet
+from shardwise._src.runtime.shardy import Flow, propagated_flows
+from shardwise._src.types.devices import is_described
+from shardwise._src.types.sharding import NamedSharding
+
+TIMEOUT = 300.0  # seconds for compiling a program for devices that are not there
+_COPIES = {"copy", "convert", "bitcast", "transpose", "parameter", "get-tuple-element",
+           "copy-start", "copy-done"}  # fmt: skip
+_EQUATION = re.compile(rf"{NUMBERED}(\d+)(?=[/:)\"]|$)")
+_JOINED = re.compile(r"(?:^|(?<=/))\(")  # a parenthesis that begins a part of a path
+
+
+def explain(
+    f: Callable[..., Any], *, machine: str | Machine | None = None, timeout: float = TIMEOUT
+) -> Callable[..., Report]:
+    """A function that tells what `f` will do on its devices for given arguments.
+
+    It takes what `f` takes: arrays, or `ShapeDtypeStruct`s of which only shapes, dtypes and
+    shardings count. Nothing of `f` is run; it is compiled. Shardings over an `AbstractMesh`, of
+    arguments or those that `jit` and constraints ask for, stand for devices that are not there, as
+    many as the mesh says: the program is compiled for as many virtual devices of another process.
+
+    Args:
+      f: a function; it is jitted if it is not yet.
+      machine: for estimates of time, one of `machines` by name, or a `Machine`; by default that of
+        the devices.
+      timeout: seconds for compiling for devices that are not there.
+
+    Returns:
+      `(*args, **kwargs) → Report`.
+
+    Raises:
+      What `jit(f).lower(*args)` raises; TypeError for what is no function, or is compiled already;
+      ValueError, before the function is called, for an unknown machine; TimeoutError, and
+      RuntimeError or NotImplementedError if a program cannot be compiled for devices that are not
+      there.
+    """
+
+    if not callable(f) or (hasattr(f, "as_text") and not isinstance(f, Wrapped)):
+        raise TypeError(
+            f"explain takes a function; got {type(f).__name__}. It compiles a function for the "
+            "arguments that it is then given: `explain(f)(*args)`."
+        )
+    if machine is not None:
+        machine = named_machine(machine)
+
+    @functools.wraps(f)
+    @hides_frames
+    def explained(*args: Any, **kwargs: Any) -> Report:
+        wrapped = f if isinstance(f, Wrapped) else jit(f)
+        args, kwargs = described((args, kwargs))
+        return report_of(lowered_there(wrapped.trace(*args, **kwargs)), machine, timeout)
+
+    return explained
+
+
+def report_of(lowered: Lowered, machine: Any = None, timeout: float = TIMEOUT) -> Report:
+    """The report of a function that is lowered."""
+    plan = lowered.plan
+    text, equations = plan.numbered()
+    device = plan.places.devices[0]
+    found = _inspected(plan, text, lowered.traced.overrides, timeout)
+    known = machine_of(machine, device.platform, getattr(device, "device_kind", ""))
+    flows = propagated_flows(text, NUMBERED) if len(plan.places.devices) > 1 else {}
+    rest = text, equations, flows, found, known
+    return _Making(plan, lowered.traced.program, *rest).report()
+
+
+def estimate_of(
+    lowered: Lowered, machine: Machine, timeout: float, overrides: tuple
+) -> tuple[Seconds, Memory]:
+    """What a report says of time and memory, without anything else."""
+    text, equations = lowered.plan.numbered()
+    found = _inspected(lowered.plan, text, (*lowered.traced.overrides, *overrides), timeout)
+    compiled = _Compiled(read(found.text, "explain"), equations, machine)
+    return compiled.seconds(), _memory(found)
+
+
+def _inspected(plan: ModulePlan, text: str, overrides: tuple, timeout: float) -> Inspection:
+    devices = plan.places.devices
+    if is_described(devices):
+        free = [s is None for s in plan.places.results]
+        return inspected_elsewhere(text, len(devices), free, timeout, overrides)
+    with quiet():  # the report says what XLA would warn of
+        return inspected(plan._replace(text=text).compiled(overrides).raw)
+
+
+def paths_of(op_name: str) -> list[list[int]]:
+    """The equations around an instruction, and its own; of each that it was joined from."""
+    found = [[int(n) for n in _EQUATION.findall(name)] for name in _alone(op_name)]
+    return [numbers for numbers in found if numbers]
+
+
+def _alone(op_name: str) -> list[str]:
+    """What a joined name stands for: `a/(b:c/(d:e))` is `a/b`, `a/c/d` and `a/c/e`."""
+    begin = _JOINED.search(op_name)
+    if begin is None:
+        return [op_name]
+    parts, depth, at = [""], 1, begin.end()
+    while at < len(op_name) and depth:
+        letter = op_name[at]
+        depth += (letter == "(") - (letter == ")")
+        at += 1
+        if letter == ":" and depth == 1:
+            parts.append("")
+        elif depth:
+            parts[-1] += letter
+    around = op_name[: begin.start()], op_name[at:]
+    return [name for part in parts for name in _alone(around[0] + part + around[1])]
+
+
+class _Compiled:
+    """An optimised program, with the equations that its instructions come from."""
+
+    def __init__(self, hlo: Module, equations: Sequence[Equation], machine: Machine):
+        self.hlo, self.equations, self.machine = hlo, equations, machine
+        self.instructions = {i.name: i for _, i in hlo}
+        self.collectives = [
+            as_sent(c, [equations[n] for n in self.numbers(c)], machine) for c in collectives(hlo)
+        ]
+        self.work = work_of(hlo, self.product_dtype)
+
+    def paths(self, c: Collective) -> list[list[int]]:
+        """Of the equations that a collective is for: one, or one of each array as far as known."""
+        return paths_of(c.op_name) or self.nearest(c.name)
+
+    def numbers(self, c: Collective) -> list[int]:
+        """The numbers of these."""
+        return [self.known(path) for path in self.paths(c)]
+
+    def product_dtype(self, i: Instruction) -> str:
+        found, dtype = paths_of(i.op_name), i.arrays[0].dtype
+        if not found:
+            return dtype
+        return product_dtype(dtype, self.equations[self.known(found[0])], self.machine)
+
+    def seconds(self) -> Seconds:
+        work, machine, talking = self.work, self.machine, 0.0
+        for c in self.collectives:
+            link = machine.link(c.groups or c.pairs, self.hlo.device_count)
+            talking += c.runs * machine.collective_seconds(c.kind, c.bytes, c.group_size, link)
+        compute = sum([n / machine.flop_rate(dtype) for dtype, n in work.flops.items()])
+        return Seconds(compute, work.bytes / machine.memory_bandwidth, talking)
+
+    def known(self, path: Sequence[int]) -> int:
+        """The equation of a path that stands for it: the last of these that comes from a line.
+
+        In `a/b`, b is what a calls; where b is of no line, it is a that the user knows.
+        """
+        placed = [n for n in path if self.equations[n].site is not None]
+        return (placed or path)[-1]
+
+    @functools.cached_property
+    def callers(self) -> dict[str, Instruction]:
+        """What runs a computation: a loop, a branch, a call."""
+        return {name: i for _, i in self.hlo if i.opcode != "fusion" for name, _ in i.called}
+
+    def nearest(self, name: str) -> list[list[int]]:
+        """The path of what an instruction without one is for, or else of what it takes."""
+        users: dict[str, list[str]] = defaultdict(list)
+        for within, instruction in self.hlo:
+            for operand in instruction.operands:
+                users[operand].append(instruction.name)
+            if instruction.root and within in self.callers:
+                users[instruction.name].append(self.callers[within].name)
+        taken = {i.name: list(i.operands) for _, i in self.hlo}
+        for steps in (users, taken):
+            seen, front = {name}, [name]
+            while front:
+                front = [n for here in front for n in steps.get(here, []) if n not in seen]
+                seen.update(front)
+                for near in front:
+                    found = paths_of(getattr(self.instructions.get(near), "op_name", ""))
+                    if found:
+                        return found[:1]
+        return []
+
+
+class _Making(_Compiled):
+    """A report in the making."""
+
+    def __init__(
+        self, plan: ModulePlan, program: Program, text: str, equations: Sequence[Equation],
+        flows: dict[int, Flow], found: Inspection, machine: Machine,
+    ):
+        super().__init__(read(found.text, "explain"), equations, machine)
+        self.plan, self.program, self.found, self.flows = plan, program, found, flows
+        self.count = len(plan.places.devices)
+        self.frames = Frames(text, _meshes(plan, program), plan.places.devices)
+        pairs = zip(plan.program.outputs, plan.places.results, strict=True)
+        self.given = {id(v): (s, v.aval.ndim) for v, s in pairs}
+
+    def report(self) -> Report:
+        rows = merged([r for c in self.collectives for r in self.communication(c)])
+        buffers, work = self.buffers(), self.work
+        lines = {row.line for row in (*rows, *buffers)} - {""}
+        meshes = [dict(frame.mesh.shape) for frame in self.frames.all]
+        return Report(
+            name=self.program.name, devices=self.count,
+            mesh=meshes[0] if meshes else {}, others=tuple(meshes[1:]), machine=self.machine,
+            communication=rows, memory=_memory(self.found), buffers=buffers,
+            computation=Computation(
+                work.flops, work.elementwise, work.bytes, work.uncounted, work.known
+            ),
+            seconds=self.seconds(),
+            lines={at: _source(at) for at in sorted(lines)},
+            program=self.program.pretty_print(source_info=True), hlo=self.found.text,
+        )  # fmt: skip
+
+    def communication(self, c: Collective) -> list[Communication]:
+        """A row for each equation that takes part; of several, with its part of the payload, of
+        which the largest counts."""
+        link = self.machine.link(c.groups or c.pairs, self.count)
+        seconds = self.machine.collective_seconds(c.kind, c.bytes, c.group_size, link)
+        parts, rows = self.parts(c), []
+        sizes = [sum([a.bytes for a in part]) for _, part in parts]
+        for (path, part), size in zip(parts, sizes, strict=True):
+            share = size / c.bytes if c.bytes else 1 / len(parts)
+            rows.append(Communication(
+                kind=c.kind, groups=c.group_size, count=c.runs, known=c.runs_known,
+                bytes=size * c.runs, dtypes=tuple(sorted({a.dtype for a in part})),
+                seconds=seconds * c.runs * share,
+                shared=c.runs if len(rows) != sizes.index(max(sizes)) else 0,
+                **self.origin(path, c),
+            ))  # fmt: skip
+        return rows
+
+    def parts(self, c: Collective) -> list[tuple[list[int], list[ArrayShape]]]:
+        """The arrays of a collective, by the paths of what they are for; [] where none is known."""
+        paths = self.paths(c)
+        if len({self.known(path) for path in paths}) < 2:
+            return [(paths[0] if paths else [], list(c.arrays))]
+        if len(paths) == len(c.arrays):
+            return [(path, [a]) for path, a in zip(paths, c.arrays, strict=True)]
+        return [([], list(c.arrays))]  # of joined ones, whose each is not known
+
+    def origin(self, path: Sequence[int], c: Collective) -> dict[str, Any]:
+        frame, axes = self.along(path, c)
+        found = {"axes": axes, "mesh": 0 if frame is None else frame.number}
+        if not path:
+            return found | {"op": "", "call": "", "line": "", "function": "",
+                            "why": "the partitioner moves parts of it between devices"}  # fmt: skip
+        number = self.known(path)
+        eqn, flow = self.equations[number], self.flows.get(number)
+        line, function = _line(eqn)
+        given = [self.given_over(frame, v) for v in eqn.outputs]
+        return found | {
+            "op": eqn.op.name, "call": self.call(number), "line": line, "function": function,
+            "why": cause(eqn, self.over(flow, frame), axes, c.kind, given),
+            "scope": "/".join(names_of(scope_of(eqn.site))),
+        }
+
+    def along(self, path: Sequence[int], c: Collective) -> tuple[Frame | None, Any]:
+        """The mesh and its axes that a collective goes along: of what it is for, or of others."""
+        for frame in dict.fromkeys([*self.nearby(path), *self.frames.all]):
+            axes = frame.axes(c)
+            if axes is not None:
+                return frame, axes
+        return None, None
+
+    def nearby(self, path: Sequence[int]) -> Iterator[Frame]:
+        """The meshes that an equation is about: of what it takes and gives, or of its map."""
+        flow = self.flows.get(self.known(path)) if path else None
+        for _, place in (*flow.operands, *flow.results) if flow is not None else ():
+            frame = None if place is None or not any(place[1]) else self.frames.named(place)[0]
+            if frame is not None:
+                yield frame
+        for eqn in [self.equations[n] for n in reversed(path)]:
+            for sharding in [eqn.params[name] for name in eqn.op.shardings]:
+                frame = self.frames.of(sharding)
+                if frame is not None:
+                    yield frame
+
+    def given_over(self, frame: Frame | None, value: Any) -> Spec | None:
+        """The mesh axes of each dimension as the program returns it, if they are of this mesh."""
+        sharding, ndim = self.given.get(id(value), (None, 0))
+        of_it = isinstance(sharding, NamedSharding) and self.frames.of(sharding) == frame
+        return sharding.spec.dims(ndim) if of_it else None
+
+    def over(self, flow: Flow | None, frame: Frame | None) -> Flow | None:
+        """What is split over one mesh, by its names: axes of others may have the same ones."""
+        return self._renamed(flow, lambda found: found is frame)
+
+    def call(self, number: int) -> str:
+        """An operation with the types of what it takes and gives."""
+        return call_text(
+            self.equations[number], self._renamed(self.flows.get(number), lambda _: True)
+        )
+
+    def _renamed(self, flow: Flow | None, kept: Callable[[Frame | None], bool]) -> Flow | None:
+        if flow is None:
+            return None
+        operands, results = [
+            [(shape, self._place(place, kept)) for shape, place in rows] for rows in flow
+        ]
+        return Flow(operands, results)
+
+    def _place(self, place: Any, kept: Callable[[Frame | None], bool]) -> Any:
+        frame, dims = (None, ()) if place is None else self.frames.named(place)
+        return None if place is None or not kept(frame) else (place[0], dims)
+
+    def buffers(self) -> tuple[Buffer, ...]:
+        return tuple([self.buffer(p) for p in places(self.found.buffers, self.found.module)])
+
+    def buffer(self, place: Place) -> Buffer:
+        if place.parameter >= 0:
+            return Buffer(place.bytes, *self.argument(place.parameter, place.kind), "")
+        what, line = self.made_by(self.instructions.get(place.instruction), place.part)
+        return Buffer(place.bytes, place.kind, what, line)
+
+    def argument(self, number: int, kind: str) -> tuple[str, str]:
+        """What the program takes, by its number, the hidden ones first: its kind, its path."""
+        names, number = self.plan.names, number - len(self.plan.constants)
+        if number < 0:
+            return "constant", "an array that the function closes over"
+        return kind, names[number] if number < len(names) else f"args[{number}]"
+
+    def made_by(self, made: Instruction | None, part: Sequence[int]) -> tuple[str, str]:
+        """What makes a value, and its line: an equation, or a copy of what one makes.
+
+        part: which of several arrays it is; of collectives that are joined, each is another's.
+        Fusions have no names of their own; what is inside has. Copies and conversions that XLA
+        adds are of what they take; what a loop's body takes is the loop's.
+        """
+        i, copied, seen = made, "", set[str]()
+        while i is not None and i.name not in seen:
+            seen.add(i.name)
+            inside = self.hlo.computations.get(i.called[0][0], []) if i.opcode == "fusion" else []
+            for one in (i, *_from_the_root(inside)):
+                if found := paths_of(one.op_name):
+                    if one is made and len({self.known(path) for path in found}) > 1:
+                        if len(found) != len(one.arrays) or not part:
+                            return one.opcode, ""
+                        found = [found[part[0]]]
+                    number = self.known(found[0])
+                    eqn = self.equations[number]
+                    own = {hlo_name(v.aval.dtype) for v in eqn.outputs}
+                    copy = f"{copied} copy of " if copied and copied not in own else ""
+                    return f"{copy}{self.call(number)}", _line(eqn)[0]
+            if i.name in self.parameters:
+                copy = f"{copied} copy of " if copied else ""
+                return f"{copy}{self.argument(self.parameters[i.name], '')[1]}", ""
+            opcodes = {one.opcode for one in inside or [i]}
+            if not opcodes <= _COPIES:
+                break
+            if "convert" in opcodes:
+                copied = copied or i.arrays[0].dtype
+            within = "" if i.operands else self.within.get(i.name, "")
+            i = self.callers.get(within) if within else self.instructions.get(i.operands[0])
+        return ("?" if made is None else made.opcode), ""
+
+    @functools.cached_property
+    def within(self) -> dict[str, str]:
+        """The computations of their parameters."""
+        return {i.name: name for name, i in self.hlo if i.opcode == "parameter"}
+
+    @functools.cached_property
+    def parameters(self) -> dict[str, int]:
+        """The arguments of the program, each with its number."""
+        entry = self.hlo.computations[self.hlo.entry]
+        numbers = [(i.name, re.search(r" parameter\((\d+)\)", i.line)) for i in entry]
+        return {name: int(found[1]) for name, found in numbers if found is not None}
+
+
+def _from_the_root(computation: Sequence[Instruction]) -> Iterator[Instruction]:
+    """The instructions of a computation, the nearest to what it gives first."""
+    known = {i.name: i for i in computation}
+    front = [i for i in computation if i.root]
+    seen = set[str]()
+    while front:
+        yield from front
+        seen.update([i.name for i in front])
+        names = dict.fromkeys([o for i in front for o in i.operands if o not in seen])
+        front = [known[name] for name in names if name in known]
+
+
+def _memory(found: Inspection) -> Memory:
+    s = found.sizes
+    peak = s["argument"] + s["output"] - s["alias"] + s["temp"]
+    return Memory(s["argument"], s["output"], s["alias"], s["temp"], peak)
+
+
+def _meshes(plan: ModulePlan, program: Program) -> list[Any]:
+    """All meshes that a program may meet, the leading one first."""
+    places = plan.places
+    held = [*places.arguments, *places.constants, *places.results, *constraint_shardings(program)]
+    met = [*places.meshes, *[getattr(sharding, "mesh", None) for sharding in held]]
+    return [mesh for mesh in met if mesh is not None]
+
+
+def _line(eqn: Equation) -> tuple[str, str]:
+    if eqn.site is None:
+        return "", ""
+    file, line, function = line_of(eqn.site)
+    return f"{file}:{line}", function
+
+
+def _source(at: str) -> str:
+    file, _, line = at.rpartition(":")
+    return linecache.getline(file, int(line)).strip()

@@ -1,0 +1,48 @@
+"""Programs that need more memory than there is: which of their values and arguments are large."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from shardwise._src.arrays.out_of_memory import MOST, nbytes, out_of_memory, typed
+from shardwise._src.arrays.signature import Signature
+from shardwise._src.core.program import Equation, Program
+from shardwise._src.core.program_tools import walk
+from shardwise._src.messages.source import describe
+from shardwise._src.messages.words import joined
+
+
+def program_exhausted(
+    program: Program, sigs: Sequence[Signature], names: Sequence[str], devices: Sequence[Any],
+    error: BaseException, doing: str,
+) -> Exception:
+    """The error for a program that could not be compiled, or run, for want of memory.
+
+    names: of the arguments; doing: `compiled` or `run`.
+    """
+    what = f"{program.name.lstrip('_')} could not be {doing}: out of memory."
+    rows = f"{_largest_value(program)}{_largest_arguments(sigs, names)}"
+    return out_of_memory(f"{what}{rows}", error, devices)
+
+
+def _largest_value(program: Program) -> str:
+    rows = [(nbytes(v.aval), eqn) for eqn in walk(program) for v in eqn.outputs]
+    if not rows:
+        return ""
+    _, eqn = max(rows, key=lambda row: row[0])
+    largest = max([v.aval for v in eqn.outputs], key=nbytes)
+    return f" Its largest value is {typed(largest)}, the result of {_named(eqn)}."
+
+
+def _named(eqn: Equation) -> str:
+    return f"[{eqn.op.name}] at {describe(eqn.site)}"
+
+
+def _largest_arguments(sigs: Sequence[Signature], names: Sequence[str]) -> str:
+    rows = [(s.type, names[i] if i < len(names) else f"argument {i}") for i, s in enumerate(sigs)]
+    largest = sorted([row for row in rows if row[0].ndim], key=lambda row: -nbytes(row[0]))[:MOST]
+    if not largest:
+        return ""
+    verb = "argument is" if len(largest) == 1 else "arguments are"
+    return f" Its largest {verb} {joined([f'{name} of type {typed(t)}' for t, name in largest])}."

@@ -1,0 +1,241 @@
+"""Checkpoints that are written while the program goes on.
+
+    manager = GlobalAsyncCheckpointManager()
+    manager.serialize_with_paths(arrays, paths, on_commit_callback=rename)   # values are taken now
+    ...                                                                      # arrays may be donated
+    manager.wait_until_finished()
+"""
+
+from __future__ import annotations
+
+import abc
+import asyncio
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from shardwise._src.api.placement import process_index
+from shardwise._src.arrays.array import Array
+from shardwise._src.base.monitoring import record_event_duration_secs
+from shardwise._src.base.warn import warn
+from shardwise._src.runtime import processes, threads
+from shardwise._src.saving.arrays import async_serialize, run, run_deserialization
+from shardwise._src.saving.specs import Spec, serialization_spec
+
+WAIT = 3600.0  # seconds that processes wait for each other, where files are written or read
+_numbers = itertools.count()  # of commits, in the order of all processes
+
+
+class BarrierTimeoutError(Exception):
+    """Not all processes have written their parts in time."""
+
+
+class GlobalAsyncCheckpointManagerBase(abc.ABC):
+    """What a manager of checkpoints does: one checkpoint is under way at a time."""
+
+    @abc.abstractmethod
+    def check_for_errors(self) -> None:
+        """Raises what has gone wrong so far, once; does not wait."""
+
+    @abc.abstractmethod
+    def wait_until_finished(self) -> None:
+        """Waits for the checkpoint that is under way."""
+
+    @abc.abstractmethod
+    def serialize(
+        self, arrays: Sequence[Any], tensorstore_specs: Sequence[Spec], *,
+        on_commit_callback: Callable[[], None],
+    ) -> None:
+        """Begins to write arrays."""
+
+    @abc.abstractmethod
+    def deserialize(
+        self, shardings: Sequence[Any], tensorstore_specs: Sequence[Spec],
+        global_shapes: Sequence[Any] | None = None, dtypes: Sequence[Any] | None = None,
+    ) -> Any:
+        """Reads arrays."""
+
+
+class AsyncManager:
+    """Waits in a thread for what is being written, and meets the other processes there.
+
+    timeout_secs: how long a process waits for the others to have written theirs.
+    """
+
+    def __init__(self, timeout_secs: int = 300):
+        self._timeout = timeout_secs
+        self._thread: threads.Task | None = None
+        self._error: BaseException | None = None
+        self._futures: Sequence[Any] = ()
+
+    def __del__(self) -> None:
+        thread = getattr(self, "_thread", None)
+        if thread is not None and thread.is_alive():
+            warn(
+                "A manager of checkpoints is let go while it writes one, whose errors nobody will "
+                "see: call its wait_until_finished() before.", ResourceWarning,
+            )  # fmt: skip
+
+    def _add_futures(self, futures: Sequence[Any]) -> None:
+        self._futures = futures
+
+    def _start_async_commit(self, on_commit_callback: Callable[[], None] | None) -> None:
+        name = f"checkpoint commit {next(_numbers)}"
+        args = name, self._futures, on_commit_callback
+        work = partial(self._commit, *args)
+        self._thread = threads.start(work, "commit", daemon=False)
+
+    def _commit(
+        self, name: str, futures: Sequence[Any], then: Callable[[], None] | None
+    ) -> None:
+        begin = time.monotonic()
+        try:
+            problem = _problem(lambda: [future.result() for future in futures])
+            together(f"{name}/written", problem, self._timeout)
+            if then is not None and process_index() == 0:
+                problem = _problem(then)
+            together(f"{name}/done", problem, self._timeout)
+            lasted = time.monotonic() - begin
+            record_event_duration_secs("/jax/checkpoint/write/async/thread_duration_sec", lasted)
+        except BaseException as error:
+            self._error = error
+
+    def check_for_errors(self) -> None:
+        """Raises what has gone wrong so far, once; does not wait.
+
+        Raises:
+          BarrierTimeoutError: other processes have not written theirs in time.
+          RuntimeError: another process could not write, or its callback failed; it says which.
+        """
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def wait_until_finished(self) -> None:
+        """Waits until all processes have written the checkpoint that is under way, and process 0
+        has called its callback; raises as `check_for_errors`."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        self.check_for_errors()
+
+
+def _problem(step: Callable[[], object]) -> BaseException | None:
+    try:
+        step()
+    except BaseException as error:
+        return error
+    return None
+
+
+def step_together(
+    name: str, step: Callable[[], None], seconds: float, text: str = "", *,
+    span: Sequence[int] | None = None, doing: str = "write",
+) -> list[str]:
+    """Does something, and waits until all processes have, or those of a span; an error of one is
+    raised in all."""
+    problem = None
+    try:
+        step()
+    except Exception as error:
+        problem = error
+    return together(name, problem, seconds, text, span=span, doing=doing)
+
+
+def together(
+    name: str, problem: BaseException | None, seconds: float, text: str = "", *,
+    span: Sequence[int] | None = None, doing: str = "write",
+) -> list[str]:
+    """Meets all processes, or those of a span, and gives what they say; raises in all if one has a
+    problem. doing: what it could not do then."""
+    said = "" if problem is None else f"{type(problem).__name__}: {problem}"
+    try:
+        given = f"{said}\n{text}" if said or text else ""
+        all_said = processes.exchanged(name, given, seconds, span)
+    except TimeoutError as error:
+        raise BarrierTimeoutError(
+            f"Not all processes have come to {name} within {seconds:g} s. {error} All must call "
+            "it: look for an `if` on process_index() around it, or give one that is slow more time "
+            "(timeout_secs of GlobalAsyncCheckpointManager)."
+        ) from problem
+    if problem is not None:
+        raise problem
+    rows = [line.rpartition("\n") for line in all_said]
+    ranks = range(len(rows)) if span is None else span
+    for rank, (other, _, _) in zip(ranks, rows, strict=True):
+        if other:
+            raise RuntimeError(
+                f"Process {rank} could not {doing} its part of a checkpoint: {other}"
+            )
+    return [found for _, _, found in rows]
+
+
+class GlobalAsyncCheckpointManager(AsyncManager, GlobalAsyncCheckpointManagerBase):
+    """Writes arrays of all processes with TensorStore, and reads them."""
+
+    def serialize(
+        self, arrays: Sequence[Any], tensorstore_specs: Sequence[Spec], *,
+        on_commit_callback: Callable[[], None] | None = None, transaction: Any = None,
+    ) -> None:
+        """Begins to write arrays; their values have been taken when it returns.
+
+        Args:
+          arrays: a list of arrays.
+          tensorstore_specs: where each goes.
+          on_commit_callback: called in process 0 once all processes have written theirs: to rename
+            a folder, for instance.
+          transaction: TensorStore's.
+
+        Raises:
+          as `check_for_errors`, for the checkpoint before, for which it waits; and as
+          `async_serialize`.
+        """
+        self.wait_until_finished()
+        futures: list[Any] = []
+
+        async def all_of_them() -> None:
+            pairs = zip(arrays, tensorstore_specs, strict=True)
+            await asyncio.gather(*[
+                async_serialize(x, spec, commit_future=futures, transaction=transaction)
+                for x, spec in pairs
+            ])  # fmt: skip
+
+        run(all_of_them())
+        self._add_futures(futures)
+        self._start_async_commit(on_commit_callback)
+
+    def serialize_with_paths(
+        self, arrays: Sequence[Any], paths: Sequence[str], *,
+        on_commit_callback: Callable[[], None] | None = None, transaction: Any = None,
+    ) -> None:
+        """`serialize` with a folder for each array, in the format "zarr"."""
+        specs = [serialization_spec(path) for path in paths]
+        self.serialize(
+            arrays, specs, on_commit_callback=on_commit_callback, transaction=transaction
+        )
+
+    def deserialize(
+        self, shardings: Sequence[Any], tensorstore_specs: Sequence[Spec],
+        global_shapes: Sequence[Any] | None = None, dtypes: Sequence[Any] | None = None,
+        concurrent_gb: int = 32,
+    ) -> list[Array]:
+        """Reads arrays, each onto a sharding or `Format`; waits for what is being written.
+
+        global_shapes, dtypes: of the results, by default as stored (see `async_deserialize`).
+        concurrent_gb: bounds how much is read at a time.
+        """
+        self.wait_until_finished()
+        return run_deserialization(
+            shardings, tensorstore_specs, global_shapes, dtypes, concurrent_gb
+        )
+
+    def deserialize_with_paths(
+        self, shardings: Sequence[Any], paths: Sequence[str],
+        global_shapes: Sequence[Any] | None = None, dtypes: Sequence[Any] | None = None,
+        concurrent_gb: int = 32,
+    ) -> list[Array]:
+        """`deserialize` of what `serialize_with_paths` wrote."""
+        specs = [serialization_spec(path) for path in paths]
+        return self.deserialize(shardings, specs, global_shapes, dtypes, concurrent_gb)

@@ -1,0 +1,100 @@
+"""Processes that restore one checkpoint together read the same one, or all of them raise.
+
+Those are together that have devices of arrays over several processes. Restoring NumPy arrays, or
+arrays on devices of one process, is a matter of that process alone: it waits for nobody.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from shardwise._src.api.placement import process_index
+from shardwise._src.base.errors import CheckpointError
+from shardwise._src.lowering.storage import bare
+from shardwise._src.messages.words import join
+from shardwise._src.ops.placement import placed_over
+from shardwise._src.runtime import processes
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.saving.async_manager import WAIT, step_together, together
+from shardwise._src.saving.manifest import Checkpoint
+from shardwise._src.saving.tree_metadata import take_apart
+from shardwise._src.transfers.targets import as_placement, is_sharding_leaf
+from shardwise._src.types.sharding_base import Sharding
+
+_numbers: defaultdict[tuple[int, ...], Iterator[int]] = defaultdict(itertools.count)  # of restores
+
+
+def in_agreement(
+    what: str, found: Callable[[], Checkpoint], span: tuple[int, ...] | None,
+    read: Callable[[Checkpoint], Any],
+) -> Any:
+    """What is read of the checkpoint that is found, which is the same in all processes of a span.
+
+    span: that of `span_of`; None if this process is on its own.
+
+    Raises:
+      RuntimeError: another process could not read it; it says which, and why.
+      CheckpointError: the processes have found different ones.
+      and what `found` and `read` raise.
+    """
+    if span is None:
+        return read(found())
+    name = f"checkpoint restore {next(_numbers[span])}"
+    checkpoint = _agreed(what, name, found, span)
+    out: list[Any] = []
+    step_together(
+        f"{name}/read", lambda: out.append(read(checkpoint)), WAIT, span=span, doing="read"
+    )
+    return out[0]
+
+
+def span_of(what: str, shardings: Any, like: Any) -> tuple[int, ...] | None:
+    """The processes that are to have parts of arrays that no process has all of; None if this one
+    is not among them."""
+    places: list[Any] = []
+    if shardings is not None:
+        leaves, _ = flatten(shardings, is_sharding_leaf)
+        asked = [x for x in leaves if is_sharding_leaf(x)]  # `restored` says what others are not
+        places = [as_placement(x, f"{what}: shardings") for x in asked]
+    elif like is not None:
+        places = [getattr(end.value, "sharding", None) for end in take_apart(what, "like", like)[1]]
+    over = [_over_devices(p) for p in map(bare, places) if isinstance(p, Sharding)]
+    spans = [processes.span_of(sharding.devices) for sharding in over if sharding is not None]
+    ranks = {rank for span in spans if span is not None for rank in span}
+    # `process_index` starts the devices, which NumPy arrays do not need.
+    return tuple(sorted(ranks)) if ranks and process_index() in ranks else None
+
+
+def _over_devices(sharding: Sharding) -> Sharding | None:
+    try:
+        found: Sharding = placed_over(sharding, None)
+    except ValueError:  # it has none: `restored` says so, and of which array
+        return None
+    return found
+
+
+def _agreed(
+    what: str, name: str, found: Callable[[], Checkpoint], span: tuple[int, ...]
+) -> Checkpoint:
+    """The checkpoint that all find."""
+    seen: list[Checkpoint] = []
+    problem = None
+    try:
+        seen.append(found())
+    except Exception as error:
+        problem = error
+    own = seen[0].digest if seen else ""
+    digests = together(f"{name}/found", problem, WAIT, own, span=span, doing="read")
+    others = [rank for rank, digest in zip(span, digests, strict=True) if digest != digests[0]]
+    if others:
+        word = "process" if len(others) == 1 else "processes"
+        raise CheckpointError(
+            f"{what}: {seen[0].path} is another checkpoint in {word} {join(others)} than in "
+            f"process {span[0]}. If it was replaced just now, restore it again, and have programs "
+            "that others read from save into a folder for each step; else it is not the same "
+            "folder on all machines: name one that all of them see."
+        )
+    return seen[0]

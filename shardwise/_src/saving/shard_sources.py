@@ -1,0 +1,183 @@
+"""What a process writes of each array of a tree: `Source`, and the entries of the manifest."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+
+from shardwise._src.api.placement import process_index
+from shardwise._src.arrays.array import Array
+from shardwise._src.base.errors import UnexpectedTracerError
+from shardwise._src.core.eval_context import eval_context
+from shardwise._src.messages.words import short_repr
+from shardwise._src.random.keys import key_data, key_impl
+from shardwise._src.saving.chunks import Bounds, chunk_shape, stored_dtype
+from shardwise._src.saving.manifest import Entry
+from shardwise._src.saving.tree_metadata import End
+from shardwise._src.transforms.tracer import Tracer
+from shardwise._src.types.extended import KeyDType
+from shardwise._src.types.mesh import BaseMesh
+from shardwise._src.types.sharding import NamedSharding
+
+_FILES = ("", "zarr.json", "checkpoint.json", "checkpoint.writer")  # no names of folders
+_LONGEST = 120  # characters of a name of a folder
+
+
+@dataclass
+class Source:
+    """An array that is saved: its entry, and what this process writes of it.
+
+    parts: regions, with functions that give their values on the host.
+    fixed: whether nobody can change these values, as long as they are held.
+    """
+
+    entry: Entry
+    parts: list[tuple[Bounds, Callable[[], np.ndarray]]]
+    fixed: bool
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that this process writes."""
+        size = np.dtype(self.entry.stored if self.entry.stored in np.sctypeDict else "u1").itemsize
+        return size * sum([_size(bounds) for bounds, _ in self.parts])
+
+    def taken(self) -> Source:
+        """The same with values that are on the host now: the array may change, or be donated."""
+        return replace(self, parts=[(b, self._kept(value())) for b, value in self.parts])
+
+    def _kept(self, value: np.ndarray) -> Callable[[], np.ndarray]:
+        held = value if self.fixed else np.array(value)
+        return lambda: held
+
+
+def _size(bounds: Bounds) -> int:
+    out = 1
+    for start, stop in bounds:
+        out *= stop - start
+    return out
+
+
+def sources(what: str, ends: Sequence[End]) -> list[Source]:
+    """The arrays of a tree, with what this process writes of them.
+
+    Raises:
+      TypeError: an array's dtype cannot be written.
+      UnexpectedTracerError: one is traced.
+      ValueError: one is a sum that is not taken yet.
+      RuntimeError: one has been deleted or donated.
+    """
+    return [_source(what, end) for end in ends]
+
+
+def _source(what: str, end: End) -> Source:
+    x, key, scalar = end.value, None, isinstance(end.value, np.generic)
+    if isinstance(x, Tracer):
+        raise UnexpectedTracerError(
+            f"{what}: {end.path} is a {x!r}. Checkpoints are written when a program runs, not when "
+            "it is traced: call it outside of jit, grad, vmap."
+        )
+    if not isinstance(x, Array | np.ndarray | np.generic):
+        raise TypeError(f"{what}: {end.path} is {short_repr(x)}, which has no values.")
+    if isinstance(x, Array):
+        _check_lives(what, end.path, x)
+    shape = tuple(x.shape)
+    if isinstance(x.dtype, KeyDType):
+        key = key_impl(x)
+        if not isinstance(key, str):
+            raise TypeError(
+                f"{what}: {end.path} has keys of a generator of your own, which could not be made "
+                "again. Save `shardwise.random.key_data(keys)`."
+            )
+        with eval_context():
+            x = key_data(x)
+    x = x if isinstance(x, Array) else np.asarray(x)
+    if x.dtype.kind not in "biufcV" or x.dtype.hasobject or x.dtype.names:
+        raise TypeError(
+            f"{what}: {end.path} is an array of dtype {x.dtype}. A checkpoint holds numbers and "
+            "bools."
+        )
+    if x.dtype.kind in "fc" and x.dtype.itemsize > (8 if x.dtype.kind == "f" else 16):
+        raise TypeError(
+            f"{what}: {end.path} is an array of dtype {x.dtype}, which differs between machines. A "
+            "checkpoint holds numbers of up to 64 bits, and complex ones of up to 128."
+        )
+    if isinstance(end.value, np.ma.MaskedArray):
+        raise TypeError(
+            f"{what}: {end.path} is a masked array, whose mask would be lost. Save its `data` and "
+            "its `mask`."
+        )
+    parts, shard, tiles, sharding = _divided(what, end.path, x)
+    chunks = chunk_shape(shard, tiles, x.dtype.itemsize)
+    path = end.path.removeprefix("tree")
+    entry = Entry(
+        path, folder_of(end.steps), shape, x.dtype.name, stored_dtype(x.dtype), chunks,
+        sharding, cast("str | None", key), tuple(x.shape[len(shape) :]), scalar,
+    )
+    return Source(entry, parts, isinstance(x, Array))
+
+
+def _check_lives(what: str, path: str, x: Array) -> None:
+    try:
+        x._itself()
+    except RuntimeError as error:
+        raise RuntimeError(f"{what}: {path} has no values: {error}") from None
+
+
+def _divided(what: str, path: str, x: Any) -> tuple[Any, Any, Any, dict[str, Any] | None]:
+    """What this process writes; the shape of a shard, the number of shards along each dimension,
+    and the sharding as data. What a process has for itself alone, the first one writes."""
+    if not isinstance(x, Array) or (x.is_fully_addressable and len(x.sharding.devices) == 1):
+        own = [(tuple([(0, n) for n in x.shape]), lambda: np.asarray(x))]
+        return own if process_index() == 0 else [], x.shape, (1,) * x.ndim, None
+    if x.sharding.partial_axes[0]:
+        raise ValueError(
+            f"{what}: {path} of type {x.aval.str_short(True)} is a sum that is not taken yet. "
+            "Reshard it first, or save what it is the sum of."
+        )
+    foreign = x.is_fully_addressable and process_index() > 0
+    shards = [s for s in x.addressable_shards if s.replica_id == 0 and not foreign]
+    parts = []
+    for s in shards:
+        bounds = tuple([i.indices(n)[:2] for i, n in zip(s.index, x.shape, strict=True)])
+        if _size(bounds):
+            parts.append((bounds, lambda s=s: _fetched(x, s)))
+    tiles = x.sharding.tiling(x.ndim).dims
+    return parts, x.sharding.shard_shape(x.shape), tiles, _as_data(x.sharding, x.shape)
+
+
+def _fetched(x: Array, shard: Any) -> np.ndarray:
+    (part,) = [s for s in x.addressable_shards if s.device == shard.device]
+    return np.asarray(part.data)
+
+
+def _as_data(sharding: Any, shape: Sequence[int]) -> dict[str, Any]:
+    """A sharding as data."""
+    if isinstance(sharding, NamedSharding) and isinstance(sharding.mesh, BaseMesh):
+        mesh = {str(name): size for name, size in sharding.mesh.shape.items()}
+        spec = [[str(a) for a in axes] for axes in sharding.spec.dims(len(shape))]
+        return {"mesh": mesh, "spec": spec}
+    return {"shards": list(sharding.shard_shape(tuple(shape)))}
+
+
+def folder_of(steps: Sequence[str]) -> str:
+    """The folder of an array, from its place in the tree; for people to read."""
+    return "/".join([_name(step) for step in steps]) or "value"
+
+
+def _in_hexadecimal(found: re.Match[str]) -> str:
+    return "".join([f"%{byte:02X}" for byte in found[0].encode("utf-8", "surrogatepass")])
+
+
+def _name(step: str) -> str:
+    """A step as the name of a folder: what some system would not take, in hexadecimal."""
+    text = re.sub(r"[^A-Za-z0-9_.\-]", _in_hexadecimal, step)
+    if text in _FILES or text.startswith((".", "checkpoint.files.")):
+        text = f"%{ord(text[0]):02X}{text[1:]}" if text else "%"
+    if len(text) > _LONGEST:
+        text = f"{text[:_LONGEST]}-{hashlib.sha256(step.encode()).hexdigest()[:16]}"
+    return text

@@ -1,0 +1,318 @@
+"""Where a checkpoint lies: `Place`, a folder or a part of a store of objects.
+
+    place = Place.at("what", "/ckpt/step_10")     # or gs://bucket/run, s3://..., memory://...
+    place.put("w/zarr.json", data)
+    place.get("w/zarr.json")                      # None if it is absent
+
+TensorStore repeats requests that a store does not answer, for minutes. Each request has a deadline
+(the option `store_timeout_secs`), and the error then names the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import re
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from shardwise._src.base.config import store_timeout_secs
+from shardwise._src.messages.words import short_repr
+from shardwise._src.saving.arrays import store_context, tensorstore
+
+MANIFEST = "checkpoint.json"
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_ELSEWHERE = "Name a folder that this program may write to."
+_ADVICE = {
+    errno.ENOSPC: "Free space on that disk, or name a folder on another one.",
+    errno.EDQUOT: "Free space within the quota, or name a folder on another disk.",
+    errno.EFBIG: "Raise the limit of the size of files (`ulimit -f`), or name a folder on a file "
+    "system that allows larger ones.",
+    errno.EIO: "Look into the messages of the system, and name a folder on another disk.",
+}
+_GCS_URL = "TENSORSTORE_GCS_HTTP_URL"  # the variable by which TensorStore is given another store
+_SLOWEST = 1 << 20  # bytes a second that a store takes or gives, at least
+_AT_A_TIME = 128 << 20  # bytes that may be on their way besides those of a request
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder, or what stands for one in a store of TensorStore.
+
+    text: as the user says it; folder: on the file system, else None; store: TensorStore's
+    specification of the key-value store, whose path ends in a slash; seconds: in which a store
+    has to answer.
+    """
+
+    text: str
+    folder: Path | None
+    store: dict[str, Any]
+    seconds: float = 0.0
+
+    @staticmethod
+    def at(what: str, path: str | PathLike[str]) -> Place:
+        """The place at a path or an address.
+
+        Raises:
+          TypeError: it is neither text nor a path.
+          ValueError: no folder can be there, or TensorStore knows no such address.
+        """
+        if not isinstance(path, str | bytes | PathLike):
+            raise TypeError(f"{what}: path must be a text or a path; got {short_repr(path)}.")
+        text = os.fsdecode(path)
+        if text.startswith("file://"):
+            text = text.removeprefix("file://")
+        if not _URL.match(text):
+            folder = Path(os.path.abspath(os.path.expanduser(text)))
+            if "\0" in text or not folder.name:
+                why = "has a character of number 0" if "\0" in text else "is the root folder"
+                raise ValueError(
+                    f"{what}: path is {text!r}, which {why}. Name a folder in another."
+                )
+            return Place(str(folder), folder, {"driver": "file", "path": f"{folder}/"})
+        try:
+            store = tensorstore().KvStore.Spec(text.rstrip("/") + "/").to_json()
+        except ValueError as error:
+            raise ValueError(
+                f"{what}: path is {text!r}, which is no address of a store that TensorStore knows, "
+                f"such as gs://bucket/folder, s3://bucket/folder or memory://folder: {error}"
+            ) from None
+        store = {**store, **_of_environment(store)}
+        return Place(text.rstrip("/"), None, store, store_timeout_secs.value)
+
+    def __truediv__(self, name: str) -> Place:
+        store = {**self.store, "path": f"{self.store.get('path', '')}{name}/"}
+        folder = self.folder and self.folder / name
+        return Place(f"{self.text}/{name}", folder, store, self.seconds)
+
+    def get(self, name: str) -> bytes | None:
+        """The bytes under a name; None if there are none."""
+        if self.folder is not None:
+            try:
+                return (self.folder / name).read_bytes()
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        found = self._result(self._opened().read(name))
+        return bytes(found.value) if found.state == "value" else None
+
+    def put(self, name: str, data: bytes) -> None:
+        """Writes bytes under a name, and waits until they are kept."""
+        if self.folder is None:
+            self._result(self._opened().write(name, data), len(data))
+            return
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+
+    async def upload(self, name: str, data: bytes) -> None:
+        """`put` of one of many objects that are written at a time, in a store without folders."""
+        await self._awaited(self._opened().write(name, data), len(data))
+
+    async def download(self, name: str, size: int) -> bytes | None:
+        """`get` of one of many objects that are read at a time, in a store without folders.
+
+        size: how many bytes are expected, by which the deadline is later.
+        """
+        found = await self._awaited(self._opened().read(name), size)
+        return bytes(found.value) if found.state == "value" else None
+
+    def drop(self, name: str) -> None:
+        """Removes what is under a name."""
+        if self.folder is None:
+            self._result(self._opened().write(name, None))
+        else:
+            (self.folder / name).unlink()
+
+    def names(self) -> list[str]:
+        """What is there: on the file system the names in the folder, elsewhere all names."""
+        if self.folder is not None:
+            try:
+                return sorted(os.listdir(self.folder))
+            except (FileNotFoundError, NotADirectoryError):
+                return []
+        return sorted(name.decode() for name in self._result(self._opened().list()))
+
+    def files(self) -> list[str]:
+        """The names of all files, with those of the folders that they are in."""
+        top = self.folder
+        if top is None:
+            return self.names()
+        walk = [(Path(at).relative_to(top), names) for at, _, names in os.walk(top)]
+        return [(at / name).as_posix() for at, names in walk for name in names]
+
+    def remove(self) -> None:
+        """Removes all of it. On the file system it is out of sight first."""
+        if self.folder is None:
+            store = self._opened()
+            self._result(store.write(MANIFEST, None))  # from here on it is not whole
+            count = len(self.names())
+            self._result(store.delete_range(tensorstore().KvStore.KeyRange()), count << 16)
+            return
+        there = found(self).folder
+        if there is not None and there.is_dir():
+            gone = self.folder.with_name(f".{self.folder.name}.removed")
+            remove(gone)
+            os.rename(there, gone)
+            remove(gone)
+
+    def size_of(self, name: str) -> int | None:
+        """The size of a file in bytes; None where there is none, or no file system."""
+        try:
+            return None if self.folder is None else (self.folder / name).stat().st_size
+        except OSError:
+            return None
+
+    def _opened(self) -> Any:
+        return self._result(tensorstore().KvStore.open(self.store, context=store_context()))
+
+    def _result(self, asked: Any, size: int = 0) -> Any:
+        """What a store answers to a request. size: bytes that are written.
+
+        Raises:
+          TimeoutError: it does not answer in time.
+          OSError: it refuses, or is not there.
+        """
+        seconds = self._seconds(size)
+        try:
+            return asked.result(timeout=seconds)
+        except TimeoutError:
+            asked.cancel()
+            raise self._silent(seconds) from None
+        except (ValueError, OSError, NotImplementedError) as error:
+            raise self._refused(error) from None
+
+    async def _awaited(self, asked: Any, size: int) -> Any:
+        """`_result` of one of many requests, which share a connection."""
+        seconds = self._seconds(size + _AT_A_TIME)
+        try:
+            async with asyncio.timeout(seconds):
+                return await asked
+        except TimeoutError:
+            raise self._silent(seconds) from None
+        except (ValueError, OSError, NotImplementedError) as error:
+            raise self._refused(error) from None
+
+    def _seconds(self, size: int) -> float:
+        return self.seconds + size / _SLOWEST
+
+    def _silent(self, seconds: float) -> TimeoutError:
+        return TimeoutError(
+            f"{self.text}: the store at {self._endpoint()} has not answered within {seconds:.3g} s."
+            f" Check that this machine can reach it{_variable(self.store)}; the option "
+            "store_timeout_secs gives it more time."
+        )
+
+    def _refused(self, error: Exception) -> OSError:
+        answer = str(error).partition(" [")[0]  # and then the whole of an HTTP response
+        return OSError(
+            f"{self.text}: the store answers {answer}. Look whether its bucket is there, and "
+            "whether this program may use it."
+        )
+
+    def _endpoint(self) -> str:
+        """The address that requests go to."""
+        if self.store["driver"] == "s3":
+            amazon = f"https://{self.store.get('bucket')}.s3.amazonaws.com"
+            return self.store.get("endpoint") or amazon
+        if self.store["driver"] == "gcs":
+            return os.environ.get(_GCS_URL) or "https://storage.googleapis.com"
+        return self.text
+
+
+def _variable(store: dict[str, Any]) -> str:
+    """By which the environment names another store."""
+    name = {"s3": "AWS_ENDPOINT_URL", "gcs": _GCS_URL}.get(store["driver"])
+    return f", and that {name}, if it is set, names the right one" if name else ""
+
+
+def _of_environment(store: dict[str, Any]) -> dict[str, Any]:
+    """What the environment says of objects of S3: TensorStore would ask Amazon's only, and look for
+    files of credentials before those of the environment."""
+    said: dict[str, Any] = {}
+    if store["driver"] != "s3":
+        return said
+    if os.environ.get("AWS_ACCESS_KEY_ID") and os.environ.get("AWS_SECRET_ACCESS_KEY"):
+        said["aws_credentials"] = {"type": "environment"}
+    url = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    if url:
+        region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+        said |= {"endpoint": url, "aws_region": region or "us-east-1"}
+    return said
+
+
+def found(place: Place) -> Place:
+    """Where a checkpoint is read from: also the one before, if a new one was to take its place and
+    its writer was ended between the two renames."""
+    if place.folder is None or place.folder.exists():
+        return place
+    before = set_aside(place.folder)
+    if not before.is_dir():
+        return place
+    return Place(place.text, before, {"driver": "file", "path": f"{before}/"})
+
+
+def set_aside(folder: Path) -> Path:
+    """Where a checkpoint is while another one takes its place."""
+    return folder.with_name(f".{folder.name}.before")
+
+
+def remove(path: Path) -> None:
+    """Removes a file, or a folder with all in it, if it is there."""
+    while path.is_dir() and not path.is_symlink():
+        with suppress(FileNotFoundError):  # another process removes it, too
+            shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+
+
+def sync(folder: str | Path) -> None:
+    """Has the names in a folder survive a failure of the machine."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def not_saved(place: Place, why: str, error: Exception) -> OSError:
+    """The error of a save that fails, with its number if the system gave one."""
+    end = (
+        "What was there before is there still." if place.folder is not None else
+        f"There is no checkpoint at {place.text} now."
+    )
+    number = getattr(error, "errno", None)
+    advice = "" if number is None else f" {_ADVICE.get(number, _ELSEWHERE)}"
+    raised = OSError(f"{why}. {end}{advice}")
+    raised.errno = number
+    return raised
+
+
+class explained:
+    """Errors of the system within a block as those of `what`, which name the checkpoint.
+
+    doing: what fails then, such as "its folder could not be made".
+    """
+
+    def __init__(self, what: str, place: Place, doing: str):
+        self._what, self._place, self._doing = what, place, doing
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        place = self._place
+        # Without `strerror` it is an error of this library.
+        if isinstance(error, OSError) and error.strerror is not None and place.folder is not None:
+            why = f"{self._what}: {place.text} could not be written: {self._doing}: {error}"
+            raise not_saved(place, why, error) from None

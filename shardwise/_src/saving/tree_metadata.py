@@ -1,0 +1,398 @@
+"""Trees as data: what containers there are, and what is at their ends.
+
+    node, ends = take_apart("save", "tree", {"w": w, "step": 3})
+    # Node("dict", names=("w", "step"), ...); ends: w with the path "tree['w']" and steps ("w",)
+
+Nothing of a class is kept but its name, so that nothing has to be imported, let alone executed, to
+read a tree: named tuples and dataclasses come back as dicts by the names of their fields, or as
+what they were where the reader shows one (`matched`).
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import dataclasses
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shardwise._src.api.shapes import ShapeDtypeStruct
+from shardwise._src.arrays.array import Array
+from shardwise._src.base.errors import CheckpointError
+from shardwise._src.messages.trees import SHOWN
+from shardwise._src.messages.words import brief, pluralize, short_repr, to_register
+from shardwise._src.runtime.pytree import flatten, flatten_one_level, unordered_keys
+from shardwise._src.runtime.pytree import steps as keys_of
+
+PLAIN = (bool, int, float, complex, str, bytes)
+_KEYS = (str, int, float, bool, type(None))  # of dicts
+_DEEPEST = 100  # containers within each other: all that reads and writes them is recursive
+_BY_NAME = ("dict", "namedtuple", "dataclass", "object")
+Steps = tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Node:
+    """A container, or an end.
+
+    kind: "dict", "list", "tuple", "namedtuple", "dataclass", "object" (another class, by names),
+    "sequence" (another class, by numbers); or an end: "none", "bool", "int", "float", "complex",
+    "str", "bytes", "array".
+    names: of the entries, where they have names; items: the entries.
+    type: name of the class, for readers.
+    value: of an end; of an array its number.
+    static: fields of a dataclass that are no entries, as far as they are plain.
+    """
+
+    kind: str
+    names: tuple[Any, ...] = ()
+    items: tuple[Node, ...] = ()
+    type: str = ""
+    value: Any = None
+    static: tuple[tuple[str, Node], ...] = ()
+
+
+class End(NamedTuple):
+    """What is at an end of a tree. path: as text, for messages."""
+
+    steps: Steps
+    path: str
+    value: Any
+
+
+class _Parts(NamedTuple):
+    kind: str
+    names: tuple[Any, ...]
+    texts: tuple[str, ...]  # of the steps, for messages
+    items: Sequence[Any]
+    again: Callable[[Sequence[Any]], Any]  # the container of other entries
+
+
+def _parts(x: Any) -> _Parts | None:
+    """A container, taken apart by one level; None for an end."""
+    if x is None:
+        return None
+    found = flatten_one_level(x)
+    if found is None:
+        is_object = dataclasses.is_dataclass(x) and not isinstance(x, type)
+        return _parts_of_dataclass(x) if is_object and type(x) is not ShapeDtypeStruct else None
+    keys = keys_of(x)
+    items = list(found[0])
+    names = tuple([getattr(k, a) for k in keys for a in ("key", "idx", "name") if hasattr(k, a)])
+    if len(names) != len(items):
+        names = tuple(range(len(items)))
+    texts = tuple([str(k) for k in keys]) if keys else tuple([f"[{i}]" for i in names])
+
+    def again(new: Sequence[Any]) -> Any:
+        return flatten(x, lambda y: y is not x)[1].unflatten(new)
+
+    return _Parts(_kind(x, names), names, texts, items, again)
+
+
+def _kind(x: Any, names: Sequence[Any]) -> str:
+    if isinstance(x, dict) and type(x) in (dict, OrderedDict, defaultdict):
+        return "dict"
+    if type(x) in (list, tuple):
+        return type(x).__name__
+    if isinstance(x, tuple):
+        return "namedtuple"
+    if dataclasses.is_dataclass(x):
+        return "dataclass"
+    return "object" if all(isinstance(n, str) for n in names) else "sequence"
+
+
+def _parts_of_dataclass(x: Any) -> _Parts:
+    """One that is not registered as a container: by all of its fields."""
+    names = tuple([f.name for f in dataclasses.fields(x)])
+
+    def again(items: Sequence[Any]) -> Any:
+        new = copy.copy(x)
+        for name, item in zip(names, items, strict=True):
+            object.__setattr__(new, name, item)  # also of frozen ones
+        return new
+
+    texts = tuple([f".{n}" for n in names])
+    return _Parts("dataclass", names, texts, [getattr(x, n) for n in names], again)
+
+
+# ---------------------------------------------------------------------------------- taking apart
+
+
+def take_apart(what: str, root: str, tree: Any) -> tuple[Node, list[End]]:
+    """A tree as data, with its arrays, by number.
+
+    Arrays are ours, NumPy's and its scalars, and `ShapeDtypeStruct`s.
+
+    Raises:
+      TypeError: something in it is neither a container, nor an array, nor plain (None, bools,
+        numbers, texts, bytes); or a dict has keys that are not, or that have no order.
+      ValueError: it contains itself, or is nested too deeply.
+    """
+    ends: list[End] = []
+    return _node(what, End((), root, tree), ends, {}), ends
+
+
+def _node(what: str, at: End, ends: list[End], above: dict[int, str]) -> Node:
+    """above: the containers that it is in, by identity, with their paths."""
+    x = at.value
+    if x is None:
+        return Node("none")
+    if type(x) in PLAIN:
+        return Node(type(x).__name__, value=x)
+    if is_array(x):
+        ends.append(at)
+        return Node("array", value=len(ends) - 1)
+    _check_depth(what, at, above)
+    _check_order(what, at)
+    parts = _parts(x)
+    if parts is None:
+        raise TypeError(
+            f"{what}: {at.path} is {short_repr(x)}. A checkpoint holds arrays, numbers, texts, "
+            f"bytes and None, in containers.{to_register(x)}"
+        )
+    _check_names(what, at.path, parts)
+    inside = {**above, id(x): at.path}
+    items = [_node(what, below, ends, inside) for below in _below(at, parts)]
+    names = () if parts.kind in ("list", "tuple", "sequence") else parts.names
+    kind = "" if parts.kind in ("list", "tuple") or type(x) is dict else _class(x)
+    return Node(parts.kind, names, tuple(items), kind, static=_static(x, parts))
+
+
+def is_array(x: Any) -> bool:
+    """Whether it is an array of ours or NumPy's, or the type of one."""
+    return isinstance(x, Array | np.ndarray | np.generic | ShapeDtypeStruct)
+
+
+def _class(x: Any) -> str:
+    return f"{type(x).__module__}.{type(x).__qualname__}"
+
+
+def _below(at: End, parts: _Parts) -> Iterator[End]:
+    for name, text, item in zip(parts.names, parts.texts, parts.items, strict=True):
+        yield End((*at.steps, str(name)), at.path + text, item)
+
+
+def _check_depth(what: str, at: End, above: dict[int, str]) -> None:
+    if id(at.value) in above:
+        raise ValueError(
+            f"{what}: {at.path} is {above[id(at.value)]} itself: the tree contains itself, and has "
+            "no end. Leave that entry out."
+        )
+    if len(above) >= _DEEPEST:
+        raise ValueError(
+            f"{what}: {at.path[:60]}... is within {_DEEPEST} other containers, the most that a "
+            "checkpoint can have. Save the tree as a list of its parts."
+        )
+
+
+def _check_order(what: str, at: End) -> None:
+    """Raises for a dict that is no tree, as its entries would be in the order of its keys."""
+    found = unordered_keys(at.value)
+    if found is None:
+        return
+    _check_keys(what, at.path, [*at.value])
+    raise TypeError(
+        f"{what}: {at.path} is a dict with the keys {short_repr(found[0])} and "
+        f"{short_repr(found[1])}, which have no order, and entries of a tree are in the order of "
+        "their keys. Use keys of one type, such as texts."
+    )
+
+
+def _check_keys(what: str, path: str, keys: Sequence[Any]) -> None:
+    wrong = [k for k in keys if type(k) not in _KEYS]
+    if wrong:
+        raise TypeError(
+            f"{what}: {path} is a dict with the key {short_repr(wrong[0])}. Keys in a checkpoint "
+            "are texts, numbers, bools or None."
+        )
+
+
+def _check_names(what: str, path: str, parts: _Parts) -> None:
+    _check_keys(what, path, parts.names)
+    texts = [str(n) for n in parts.names]
+    twice = sorted({t for t in texts if texts.count(t) > 1}) if len({*texts}) < len(texts) else []
+    if twice:
+        raise TypeError(
+            f"{what}: {path} has two keys that read {twice[0]!r}, which would be one file. Rename "
+            "one of them."
+        )
+
+
+def _static(x: Any, parts: _Parts) -> tuple[tuple[str, Node], ...]:
+    """The plain ones of a dataclass's fields that are not among its entries."""
+    if parts.kind != "dataclass" or not dataclasses.is_dataclass(x):
+        return ()
+    rest = [f.name for f in dataclasses.fields(x) if f.name not in parts.names]
+    values = [(name, getattr(x, name, None)) for name in rest if hasattr(x, name)]
+    return tuple([(n, _node("", End((), "", v), [], {})) for n, v in values if _is_plain(v)])
+
+
+def _is_plain(x: Any) -> bool:
+    if type(x) in (tuple, list):
+        return all(_is_plain(y) for y in x)
+    return x is None or type(x) in PLAIN
+
+
+# ------------------------------------------------------------------------------ together again
+
+
+def plain(node: Node, arrays: Sequence[Any]) -> Any:
+    """The tree of plain containers: dicts, lists and tuples."""
+    if node.kind == "array":
+        return arrays[node.value]
+    items = [plain(item, arrays) for item in node.items]
+    if node.kind in _BY_NAME:
+        static = {name: plain(value, ()) for name, value in node.static}
+        return {**dict(zip(node.names, items, strict=True)), **static}
+    if node.kind == "tuple":
+        return tuple(items)
+    return items if node.kind in ("list", "sequence") else node.value
+
+
+def ends_of(node: Node, steps: Steps = (), path: str = "") -> Iterator[tuple[Steps, str, Node]]:
+    """The ends of a tree as data with their steps, and as text."""
+    if node.kind in ("list", "tuple", "sequence"):
+        rows = [(str(i), f"[{i}]") for i in range(len(node.items))]
+    elif node.kind == "dict":
+        rows = [(str(n), f"[{n!r}]") for n in node.names]
+    elif node.kind in _BY_NAME:
+        rows = [(str(n), f".{n}") for n in node.names]
+    else:
+        yield steps, path, node
+        return
+    for (name, text), item in zip(rows, node.items, strict=True):
+        yield from ends_of(item, (*steps, name), path + text)
+
+
+def matched(
+    what: str, node: Node, like: Any, take: Callable[[Node, str, Any], Any]
+) -> Any:
+    """A tree like another one, by the names of its entries, from a tree as data.
+
+    take: gives what is to be at an end, from what is saved there, its path, and what `like` has.
+
+    Raises:
+      CheckpointError: one of them has ends that the other has not.
+    """
+    saved = {steps: end for steps, _, end in ends_of(node)}
+    paths = {steps: path for steps, path, _ in ends_of(node)}
+    shape, _ = take_apart(what, "like", like)
+    wanted = {steps: path for steps, path, _ in ends_of(shape, path="like")}
+    _check_ends(what, {s: f"like{p}" for s, p in paths.items()}, wanted)
+
+    def rebuilt(x: Any, steps: Steps) -> Any:
+        if steps in saved:
+            return take(saved[steps], wanted[steps], x)
+        parts = _parts(x)
+        assert parts is not None
+        rows = zip(parts.names, parts.items, strict=True)
+        return parts.again([rebuilt(item, (*steps, str(name))) for name, item in rows])
+
+    return rebuilt(like, ())
+
+
+def _check_ends(what: str, saved: dict[Steps, str], wanted: dict[Steps, str]) -> None:
+    sides = [
+        ("only the checkpoint has", [p for s, p in saved.items() if s not in wanted]),
+        ("only `like` has", [p for s, p in wanted.items() if s not in saved]),
+    ]
+    rows = [f"{text} {_some(paths)}" for text, paths in sides if paths]
+    if rows:
+        raise CheckpointError(
+            f"{what}: `like` is not of the tree that was saved: {' and '.join(rows)}. Without "
+            "`like`, `describe(path)` shows what there is."
+        )
+
+
+def _some(paths: Sequence[str]) -> str:
+    rest = len(paths) - SHOWN
+    return ", ".join([*paths[:SHOWN], f"{rest} more"] if rest > 0 else paths)
+
+
+# ---------------------------------------------------------------------------------------- JSON
+
+
+def to_json(node: Node) -> dict[str, Any]:
+    """A tree as data, as JSON can hold it."""
+    out: dict[str, Any] = {"kind": node.kind}
+    if node.kind in _BY_NAME:
+        out["names"] = [_said(n) if type(n) is float else n for n in node.names]
+    if node.kind in _BY_NAME or node.kind in ("list", "tuple", "sequence"):
+        out["items"] = [to_json(item) for item in node.items]
+    elif node.kind != "none":
+        out["value"] = _said(node.value)
+    if node.type:
+        out["type"] = node.type
+    if node.static:
+        out["static"] = {name: to_json(value) for name, value in node.static}
+    return out
+
+
+def from_json(data: Any, count: int, depth: int = 0) -> Node:
+    """What `to_json` wrote, checked. count: of the arrays; depth: of containers that it is in.
+
+    Raises:
+      ValueError, KeyError, TypeError: it is nothing of the kind.
+    """
+    if depth > 2 * _DEEPEST:  # also of the fields of a dataclass that is itself that deep
+        raise ValueError(f"the tree is nested more than {2 * _DEEPEST} times")
+    static = _of_type(dict, _of_type(dict, data).get("static", {}))
+    fields = tuple([(n, from_json(v, 0, depth + 1)) for n, v in static.items()])
+    kind = _of_type(str, data["kind"])
+    if kind == "none":
+        return Node(kind)
+    if kind in _BY_NAME or kind in ("list", "tuple", "sequence"):
+        rows = _of_type(list, data["items"])
+        items = tuple([from_json(item, count, depth + 1) for item in rows])
+        names = _names_heard(data, len(items)) if kind in _BY_NAME else ()
+        return Node(kind, names, items, _of_type(str, data.get("type", "")), static=fields)
+    if kind == "array":
+        if type(data["value"]) is not int or not 0 <= data["value"] < count:
+            raise ValueError(f"there is no array {brief(data['value'])}")
+        return Node(kind, value=data["value"])
+    if kind not in [p.__name__ for p in PLAIN]:
+        raise ValueError(f"nothing is of the kind {brief(kind)}")
+    return Node(kind, value=_heard(kind, data["value"]))
+
+
+def _of_type(kind: type, x: Any) -> Any:
+    if not isinstance(x, kind):
+        raise TypeError(f"{brief(x)} is no {kind.__name__}")
+    return x
+
+
+def _names_heard(data: dict[str, Any], count: int) -> tuple[Any, ...]:
+    """The names of as many entries."""
+    rows = _of_type(list, data["names"])
+    names = tuple([_heard("float", n) if isinstance(n, dict) else n for n in rows])
+    if len(names) != count:
+        raise ValueError(
+            f"{pluralize(len(names), 'name')} for {pluralize(count, 'entry', 'entries')}"
+        )
+    if not all([type(n) in _KEYS for n in names]) or len({str(n) for n in names}) < count:
+        raise ValueError(f"{brief(names)} are no names of entries")
+    return names
+
+
+def _said(x: Any) -> Any:
+    """A plain value as JSON: floats as text, which has all of them, and exactly."""
+    if type(x) is float:
+        return {"float": repr(x)}
+    if type(x) is complex:
+        return [repr(x.real), repr(x.imag)]
+    return base64.b64encode(x).decode() if type(x) is bytes else x
+
+
+def _heard(kind: str, x: Any) -> Any:
+    if kind == "float":
+        return float(_of_type(str, x["float"]))
+    if kind == "complex":
+        return complex(*[float(_of_type(str, part)) for part in (x[0], x[1])])
+    if kind == "bytes":
+        return base64.b64decode(x, validate=True)
+    if type(x).__name__ != kind:
+        raise ValueError(f"{brief(x)} is no {kind}")
+    return x

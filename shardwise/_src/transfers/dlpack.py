@@ -1,0 +1,96 @@
+"""`from_dlpack`: arrays of other libraries, on their memory where that is possible.
+
+On the CPU that takes 64-byte alignment, rows one after the other, and a dtype that arrays have
+under the flags; else there is one copy. Shared memory is no longer to be written to by its owner.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.arrays.array import Array, wrap
+from shardwise._src.arrays.interchange import CPU
+from shardwise._src.arrays.signature import Signature, signature
+from shardwise._src.runtime import backend, buffers, host
+from shardwise._src.transfers.transfer import copy as copied
+from shardwise._src.transfers.transfer import default_single, move, put_host
+from shardwise._src.types.array_type import array_type
+from shardwise._src.types.dtypes import canonicalize
+from shardwise._src.types.sharding import SingleDeviceSharding
+
+_CUDA = (2, 13)  # memory of a GPU, and memory that GPUs and the host share
+
+
+def from_dlpack(x: Any, target: Any = None, copy: bool | None = None) -> Array:
+    """An array of what `x`, an object with `__dlpack__`, holds.
+
+    target: a sharding; None: where the data is.
+    copy:   True for memory of its own, False for an error where that is needed, None for either.
+    """
+    kind, number = x.__dlpack_device__()
+    if kind == CPU[0]:
+        return _from_host(x, target, copy)
+    if kind not in _CUDA:
+        raise BufferError(
+            f"from_dlpack takes arrays on the CPU and on CUDA devices; got one on a DLPack device "
+            f"of kind {kind}. Copy it to the CPU first."
+        )
+    device = next(d for d in backend.local_devices("cuda") if d.local_hardware_id == number)
+    raw, shape, dtype = host.foreign_buffer(x, device)
+    sig = signature(array_type(shape, dtype), SingleDeviceSharding(device), True)
+    made = wrap(buffers.rewrap(raw, sig.physical, sig.placement), sig)
+    if target is None or target is sig.sharding:
+        return copied(made) if copy else made
+    _check_copy(copy, f"on {sig.sharding}, not on {target}")
+    return move(made, target)
+
+
+def _from_host(x: Any, target: Any, copy: bool | None) -> Array:
+    view = host.foreign_view(x)
+    there: Any = target if target is not None else _on_cpu()
+    committed = target is not None or there.devices[0] != default_single()
+    dtype: Any = canonicalize(view.dtype)
+    if len(there.devices) > 1 or there.devices[0].platform != "cpu":
+        _check_copy(copy, f"on the host, not on {there}")
+        return put_host(view, there, committed)
+    if dtype != view.dtype:
+        _check_copy(copy, f"of dtype {view.dtype}, and 64-bit types are off")
+        view = view.astype(dtype)
+    sig = signature(array_type(view.shape, dtype), there, committed)
+    if not view.size:
+        return _copied(view, sig)
+    if copy or not _fits(view):
+        _check_copy(copy, _misfit(view))
+        return _copied(view, sig)
+    return wrap(host.from_view(sig.physical, sig.placement, view, sig.devices[0]), sig)
+
+
+def _on_cpu() -> SingleDeviceSharding:
+    """The default device, or the first one of the CPU."""
+    device = default_single()
+    if device.platform != "cpu":
+        device = backend.local_devices("cpu")[0]
+    return SingleDeviceSharding(device)
+
+
+def _copied(view: np.ndarray, sig: Signature) -> Array:
+    return wrap(buffers.put(sig.physical, sig.placement, (view,), sig.devices), sig)
+
+
+def _fits(view: np.ndarray) -> bool:
+    return view.flags.c_contiguous and view.ctypes.data % host.ALIGNMENT == 0
+
+
+def _misfit(view: np.ndarray) -> str:
+    if not view.flags.c_contiguous:
+        return f"with strides {view.strides}, not laid out row by row"
+    return f"at an address that is no multiple of {host.ALIGNMENT} bytes"
+
+
+def _check_copy(copy: bool | None, why: str) -> None:
+    if copy is False:
+        raise BufferError(
+            f"from_dlpack: the data is {why}; it has to be copied, which copy=False forbids."
+        )

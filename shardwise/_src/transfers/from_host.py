@@ -1,0 +1,153 @@
+"""Arrays put together on the host, each device's shard from pieces of NumPy arrays.
+
+Large arrays on CPU devices are built in memory that the devices take over (`runtime.memory`), where
+replicas share a shard. All others are handed to the runtime, which copies them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.arrays.array import SMALL, Array, wrap
+from shardwise._src.arrays.interchange import NARROW, is_narrow
+from shardwise._src.arrays.signature import Signature, padding_value, signature
+from shardwise._src.lowering.storage import stated_kind
+from shardwise._src.runtime import buffers, guards, host, memory
+from shardwise._src.transfers.regions import holders, regions
+from shardwise._src.types.array_type import array_type
+from shardwise._src.types.sharding import SingleDeviceSharding
+from shardwise._src.types.tiling import Index
+
+LARGE = 1 << 20  # bytes of an array, from which on building it on the host pays
+
+# The extent of what a device holds, without padding, and what goes where in it.
+Recipe = tuple[tuple[int, ...], Sequence[tuple[Index, np.ndarray]]]
+
+
+def is_large(sig: Signature) -> bool:
+    """Whether arrays of this signature live in memory made here, which CPU devices take over."""
+    t = sig.physical
+    return (
+        t.size * t.dtype.itemsize >= LARGE
+        and sig.devices[0].platform == "cpu"
+        and t.dtype.name not in NARROW
+        and stated_kind(sig.sharding) is None
+    )
+
+
+def from_host(sig: Signature, value: np.ndarray) -> Array:
+    """A host value, of the stored shape, in the place that the signature says."""
+    return _out_of(sig, SingleDeviceSharding(sig.devices[0]), {0: value})
+
+
+def by_host(x: Array, target: Any) -> Array:
+    """`x` under another sharding, each element copied once on the host. Waits until `x` is there.
+
+    This process must hold all that its devices get. `x` keeps nothing on the host.
+    """
+    if guards.used:
+        with guards.between_devices():
+            return _by_host(x, target)
+    return _by_host(x, target)
+
+
+def _by_host(x: Array, target: Any) -> Array:
+    sig = signature(x.aval, target, True)
+    if x._host is not None or is_narrow(x) or _is_small(x):
+        return from_host(sig, x._fetch() if x._host is None else x._host)
+    distinct, _ = regions(x.sharding, target, sig.stored.shape)
+    used = sorted({piece.tile for region in distinct for piece in region.pieces})
+    here = set(x.sharding.addressable_positions)
+    rows = holders(x.sharding, sig.stored.ndim)
+    positions = [next(p for p in rows[tile] if p in here) for tile in used]
+    parts = dict(zip(used, x._host_parts(positions) if used else (), strict=True))
+    return _out_of(sig, x.sharding, parts)
+
+
+def _is_small(x: Array) -> bool:
+    """Whether reading all of it costs less than cutting it into the pieces that are needed."""
+    t = x._sig.stored
+    return x.is_fully_addressable and t.size * t.dtype.itemsize < SMALL
+
+
+def _out_of(sig: Signature, source: Any, parts: Mapping[int, np.ndarray]) -> Array:
+    """An array out of the tiles of another sharding, given by number."""
+    distinct, which = regions(source, sig.sharding, sig.stored.shape)
+    recipes = [
+        (region.shape, [(p.at, parts[p.tile][(*p.inside, ...)]) for p in region.pieces])
+        for region in distinct
+    ]
+    return build(sig, recipes, which)
+
+
+def build(sig: Signature, recipes: Sequence[Recipe], which: Sequence[int]) -> Array:
+    """An array of shards that recipes tell of.
+
+    which: for each of `sig.sharding.addressable_positions`, the number of its recipe.
+    """
+    on = [sig.devices[p] for p in sig.sharding.addressable_positions]
+    if is_large(sig):
+        return _adopted(sig, recipes, which, on)
+    parts = [_put_together(sig, shape, pieces) for shape, pieces in recipes]
+    return put_parts(sig, [parts[i] for i in which], on)
+
+
+def _adopted(
+    sig: Signature, recipes: Sequence[Recipe], which: Sequence[int], on: Sequence[Any]
+) -> Array:
+    full = sig.sharding.tile_shape(sig.stored.shape)
+    tiles = memory.blocks(len(recipes), full, sig.stored.dtype)
+    pairs = []
+    for tile, (shape, pieces) in zip(tiles, recipes, strict=True):
+        if shape != full:
+            tile[...] = padding_value(sig.stored.dtype)
+        inner = tile[(*[slice(n) for n in shape], ...)]
+        pairs += [(inner[(*at, ...)], piece) for at, piece in pieces]
+    memory.copy_all(pairs)
+    parts = []
+    for device, i in zip(on, which, strict=True):
+        there = SingleDeviceSharding(device, sig.sharding.memory_kind)
+        one = signature(array_type(full, sig.stored.dtype), there, True)
+        parts.append(host.from_view(one.physical, one.placement, tiles[i], device))
+    if len(sig.devices) == 1:
+        return wrap(buffers.rewrap(parts[0], sig.physical, sig.placement), sig)
+    return wrap(buffers.assemble(sig.physical, sig.placement, parts), sig)
+
+
+def _put_together(
+    sig: Signature, shape: tuple[int, ...], pieces: Sequence[tuple[Index, np.ndarray]]
+) -> np.ndarray:
+    if len(pieces) == 1 and pieces[0][1].shape == shape:
+        return pieces[0][1]
+    part = np.empty(shape, sig.stored.dtype)
+    for at, piece in pieces:
+        part[at] = piece
+    return part
+
+
+def put_parts(
+    sig: Signature, parts: Sequence[np.ndarray], on: Sequence[Any], apart: bool = False
+) -> Array:
+    """An array from what each device of this process is to hold, without padding.
+
+    parts: of the stored dtype; `on`: their devices; apart: see `buffers.put`.
+    """
+    if not sig.even:
+        parts, apart = _padded_parts(sig, parts), False
+    return wrap(buffers.put(sig.physical, sig.placement, parts, on, apart), sig)
+
+
+def _padded_parts(sig: Signature, parts: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The parts with padding where they are smaller than a shard."""
+    full = sig.sharding.tile_shape(sig.stored.shape)
+    fill = padding_value(sig.stored.dtype)
+    done: dict[int, np.ndarray] = {}  # replicas share a part
+    for part in parts:
+        if part.shape != full and id(part) not in done:
+            whole = np.full(full, fill, part.dtype)
+            whole[tuple([slice(n) for n in part.shape])] = part
+            done[id(part)] = whole
+    return [done.get(id(part), part) for part in parts]

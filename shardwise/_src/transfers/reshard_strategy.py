@@ -1,0 +1,159 @@
+"""Which way an array goes to another place: decided here, from types and shardings alone.
+
+`transfer.move` executes the steps that `reshard_steps` gives, one after the other; `explain.plan`
+adds up their costs. docs/design/0012-moving-arrays.md says why the strategies are chosen so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.arrays.interchange import NARROW
+from shardwise._src.arrays.signature import Signature
+from shardwise._src.lowering.storage import stated_kind
+from shardwise._src.transfers.regions import within_processes
+from shardwise._src.types.sharding import GSPMDSharding
+from shardwise._src.types.tiling import Tiling
+
+
+@dataclass(frozen=True, slots=True)
+class ReshardStep:
+    """A part of an array's way.
+
+    act: a way of `transfer.PLANS`, or what `transfer.move` does before and after it: "layout"
+        (`to` is a layout), "op" (a sharding), "convert" (a dtype), "move" (a sharding, by the way
+        that is chosen then); inside of ways "reshard" and "relabel" (shardings).
+    """
+
+    act: str
+    to: Any
+
+
+def reshard_steps(
+    sig: Signature, target: Any, on_cpu: bool, ready: Callable[[], bool]
+) -> tuple[ReshardStep, ...]:
+    """The way of an array that is not under `target` yet.
+
+    on_cpu: whether its devices are; ready: whether its value is computed.
+    """
+    if sig.layout is not None:
+        return ReshardStep("layout", None), ReshardStep("move", target)
+    if sig.sharding.partial_axes[0]:  # addends: only a program adds them up
+        return ReshardStep("op", without_addends(sig.sharding)), ReshardStep("move", target)
+    if target.partial_axes[0]:
+        return ReshardStep("move", without_addends(target)), ReshardStep("op", target)
+    way = strategy(sig, target, on_cpu, ready)
+    over_processes = way == "host" and not sig.sharding.is_fully_addressable
+    if is_narrow(sig) and (way == "between" or over_processes):
+        dtype = sig.type.dtype
+        wide = np.dtype(NARROW[dtype.name])
+        there = ReshardStep("move", target)
+        return ReshardStep("convert", wide), there, ReshardStep("convert", dtype)
+    return (ReshardStep(way, target),)
+
+
+def strategy(sig: Signature, target: Any, on_cpu: bool, ready: Callable[[], bool]) -> str:
+    """The way of an array to another sharding, one of `transfer.PLANS`.
+
+    Over the same devices a program moves the data between them ("program"). On CPU, where all
+    devices share the host's memory, shards are put together there in less time, and without a
+    compilation ("host"), unless the array is still being computed: a program waits, the caller does
+    not. Other devices get whole shards ("copy") or what they need out of several ("pieces"; on CPU,
+    and between platforms, "host"). "between" is for processes that do not hold what their devices
+    need; a committed array of one process is the same in all only where it goes to devices of
+    others.
+    """
+    here = sig.sharding
+    if sig.devices == target.devices or here.device_set == target.device_set:
+        return "host" if on_cpu and _better_on_host(sig, target, ready) else "program"
+    same_platform = sig.devices[0].platform == target.devices[0].platform
+    if same_platform and same_tiles(sig, target):
+        return "copy"
+    if here.is_fully_addressable and not target.is_fully_addressable:
+        if sig.committed and _processes(here).isdisjoint(_processes(target)):
+            return "between"
+        return "host"  # each process has the value, as with one from the host
+    if not within_processes(here, target, sig.stored.shape):
+        return "between"
+    return "host" if on_cpu or not same_platform else "pieces"
+
+
+def _better_on_host(sig: Signature, target: Any, ready: Callable[[], bool]) -> bool:
+    here, ndim = sig.sharding, sig.type.ndim
+    return (
+        here.is_fully_addressable
+        and stated_kind(here) is None
+        and stated_kind(target) is None
+        and not is_narrow(sig)
+        and not here.is_equivalent_to(aligned(target, here.devices, ndim), ndim)
+        and ready()
+    )
+
+
+def on_same_devices(sig: Signature, target: Any) -> tuple[ReshardStep, ...]:
+    """The steps of the strategy "program". Programs work on the default kind of memory."""
+    here, ndim = sig.sharding, sig.type.ndim
+    working, kind = here.with_memory_kind(None), here.memory_kind
+    there = aligned(target, here.devices, ndim).with_memory_kind(None)
+    found: list[ReshardStep] = []
+    if not working.is_equivalent_to(there, ndim):
+        if here is not working:
+            found.append(ReshardStep("copy", working))
+        found.append(ReshardStep("reshard", there))
+        kind = there.memory_kind
+    if kind == target.memory_kind:
+        return (*found, ReshardStep("relabel", target))
+    there = ReshardStep("relabel", target.with_memory_kind(kind))
+    return (*found, there, ReshardStep("copy", target))
+
+
+def by_pieces(sig: Signature, target: Any) -> tuple[ReshardStep, ...]:
+    """The steps of the strategy "pieces", which works in the devices' own memory."""
+    before = () if stated_kind(sig.sharding) is None else (
+        ReshardStep("copy", sig.sharding.with_memory_kind(None)),
+    )
+    if stated_kind(target) is None:
+        return (*before, ReshardStep("join", target))
+    there = ReshardStep("join", target.with_memory_kind(None))
+    return (*before, there, ReshardStep("copy", target))
+
+
+def same_tiles(sig: Signature, target: Any) -> bool:
+    """Whether the shards may go from device i to device i, within a process each."""
+    ndim = sig.physical.ndim
+    mine, theirs = sig.sharding.tiling(ndim), target.tiling(ndim)
+    if len(sig.devices) != len(target.devices) or mine.dims != theirs.dims:
+        return False
+    pairs = zip(sig.devices, target.devices, strict=True)
+    return all([a.process_index == b.process_index for a, b in pairs]) and (
+        mine.tile_assignment().tolist() == theirs.tile_assignment().tolist()
+    )
+
+
+def aligned(sharding: Any, devices: tuple, ndim: int) -> Any:
+    """The sharding that gives each device what `sharding` does, with the devices in this order."""
+    if sharding.devices == devices:
+        return sharding
+    tiling = sharding.tiling(ndim)
+    position = {d: i for i, d in enumerate(devices)}
+    place = [position[d] for d in sharding.devices]
+    order = tuple(place[p] for p in tiling.tile_assignment().ravel().tolist())
+    same = Tiling(tiling.dims, (len(devices),), (0,), tiling.replicated, assignment=order)
+    return GSPMDSharding(devices, same, sharding.memory_kind)
+
+
+def without_addends(sharding: Any) -> Any:
+    return sharding.with_spec(sharding.spec.update(unreduced=frozenset()))
+
+
+def is_narrow(sig: Signature) -> bool:
+    """Whether elements take less than a byte, so that NumPy cannot read them from a device."""
+    return sig.physical.dtype.name in NARROW
+
+
+def _processes(sharding: Any) -> set[int]:
+    return {d.process_index for d in sharding.devices}

@@ -1,0 +1,168 @@
+"""What users pass for a sharding, as a sharding object."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from itertools import chain
+from typing import Any
+
+from shardwise._src.arrays.array import Array
+from shardwise._src.base.context import current
+from shardwise._src.lowering.storage import bare, order_of
+from shardwise._src.messages.words import join, pluralize
+from shardwise._src.ops.memory import Space
+from shardwise._src.runtime import processes
+from shardwise._src.runtime.backend import Device
+from shardwise._src.types.layout import AUTO, AutoLayout, Format, Layout
+from shardwise._src.types.mesh import Mesh
+from shardwise._src.types.partition_spec import UNCONSTRAINED, PartitionSpec
+from shardwise._src.types.sharding import NamedSharding, Sharding, SingleDeviceSharding
+
+
+def is_sharding_leaf(x: Any) -> bool:
+    return isinstance(x, Sharding | PartitionSpec | Device | Space | Format | Layout | AutoLayout)
+
+
+def as_sharding(x: Any, what: str) -> Any:
+    """A sharding, device, bare spec (over the mesh in scope) or None, as a sharding or None."""
+    if x is None:
+        return None
+    if isinstance(x, Sharding):
+        return x
+    if isinstance(x, Device):
+        return SingleDeviceSharding(x)
+    if isinstance(x, PartitionSpec):
+        mesh = current().mesh_for_values
+        if mesh is None:
+            raise ValueError(
+                f"{what}: a bare {x} needs a mesh in scope. Use NamedSharding(mesh, {x}), or enter "
+                "`with shardwise.set_mesh(mesh):`."
+            )
+        return NamedSharding(mesh, x)
+    raise TypeError(
+        f"{what} takes shardings, devices, PartitionSpecs or None; got {x!r} of type "
+        f"{type(x).__name__}."
+    )
+
+
+def as_format(x: Any, what: str) -> Any:
+    """`as_sharding`, where a format is allowed: it is given as it is."""
+    if x.__class__ is Format:
+        return x
+    if isinstance(x, Layout | AutoLayout):
+        raise TypeError(
+            f"{what} takes no bare layout; got {x}. Wrap it with the sharding: "
+            f"Format({'Layout.' if x is AUTO else ''}{x}, sharding)."
+        )
+    return as_sharding(x, what)
+
+
+def as_boundary(x: Any, what: str) -> Any:
+    """`as_format` of an argument or result of a program: of all of its dimensions."""
+    found = as_format(x, what)
+    sharding = bare(found)
+    if isinstance(sharding, NamedSharding) and UNCONSTRAINED in sharding.spec:
+        raise ValueError(
+            f"{what}: {sharding.spec} leaves a dimension open, which is for "
+            "with_sharding_constraint. Name its axes or None here, or give no sharding and "
+            "constrain the value inside of the function."
+        )
+    return found
+
+
+def as_placement(x: Any, what: str) -> Any:
+    """`as_format` of where a value is to be put now: a layout in a given order or none, or a
+    space of memory."""
+    if isinstance(x, Space):
+        return x
+    found = as_format(x, what)
+    if found.__class__ is not Format or (found.sharding is not None and found.layout is not AUTO):
+        return found
+    if found.layout is AUTO:
+        raise ValueError(
+            f"{what}: Layout.AUTO is the compiler's choice for a program, and here there is none. "
+            "Compile a program with it, and use its input_formats."
+        )
+    return None
+
+
+def check_fit(
+    shardings: Sequence[Any], types: Sequence[Any], names: Sequence[str], what: str
+) -> None:
+    """Raises where a sharding does not fit the value that it is for."""
+    for sharding, t, name in zip(shardings, types, names, strict=True):
+        if sharding is None:
+            continue
+        try:
+            if bare(sharding) is not None:
+                bare(sharding).shard_shape(t.shape)
+                check_manual(bare(sharding))
+            order_of(sharding, t)
+        except (ValueError, TypeError) as error:
+            raise type(error)(f"{what}: {name} of type {t.str_short(True)}: {error}") from None
+
+
+def check_global(
+    sigs: Sequence[Any], shardings: Sequence[Any], names: Sequence[str], what: str
+) -> None:
+    """Raises where a host value seems to be the part of this process, and is to be the whole."""
+    if processes.link() is None:
+        return
+    for sig, asked, name in zip(sigs, map(bare, shardings), names, strict=True):
+        if sig.sharding is not None or asked is None or asked.is_fully_addressable:
+            continue
+        shape = sig.type.shape
+        for dim, (size, tiles) in enumerate(zip(shape, asked.tiling(len(shape)).dims, strict=True)):
+            if 0 < size < tiles:
+                raise ValueError(
+                    f"{what}: {name} is a host value of shape {shape}: dimension {dim} has "
+                    f"{pluralize(size, 'element')} for {tiles} shards of {asked}, so it seems to "
+                    "be the part of this process. Inputs are global: pass the whole value, or make "
+                    "a global array of the parts with `shardwise.experimental.multihost_utils."
+                    "host_local_array_to_global_array(x, mesh, spec)`."
+                )
+
+
+def check_manual(sharding: Any) -> None:
+    """Raises where a sharding would divide a part that a device has inside of `shard_map`."""
+    mesh = current().mesh
+    if mesh is None or not isinstance(sharding, NamedSharding) or not sharding.spec.axes:
+        return
+    manual = mesh.abstract_mesh.manual_axes
+    if not manual:
+        return
+    if sharding.mesh.shape_tuple != mesh.shape_tuple:
+        raise ValueError(
+            f"{sharding.spec} is over {sharding.mesh}, but a map around runs this code on each "
+            f"device of {mesh}. Inside of it, only that mesh can divide values."
+        )
+    if named := [a for a in manual if a in sharding.spec.axes]:
+        left = [a for a in mesh.axis_names if a not in manual]
+        advice = (
+            f"Only {join(left)} can divide them further." if left else
+            "There are no other axes, so that nothing is left to divide here."
+        )
+        raise ValueError(
+            f"{sharding.spec} names {join(named)}, and values here are the parts that "
+            f"`shardwise.shard_map` has made along {join(manual)}. {advice}"
+        )
+
+
+def explicit_mesh(*values: Sequence[Any]) -> Mesh | None:
+    """The mesh of the first array, in some lists of values, with a sharding in its type."""
+    for x in chain(*values):
+        if x.__class__ is Array and x._sig.type.mesh is not None:
+            return x._sig.sharding.mesh
+    return None
+
+
+def in_mesh(mesh: Mesh | None) -> AbstractContextManager[Any]:
+    """Where types name a mesh of this shape, they mean this one. Nothing, if there is one already.
+
+    For eager transforms: what they make from types alone (zeros, say) must be put somewhere.
+    """
+    here = current()
+    if mesh is None or here.mesh is not None:
+        return nullcontext()
+    return here.replace(mesh=mesh).entered()

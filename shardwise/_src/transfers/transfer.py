@@ -1,0 +1,406 @@
+"""Moving values: host to devices, and arrays from one sharding to another.
+
+Host values are cut into shards and put in one call. For arrays there are several ways from one
+sharding to another; `ways` chooses, and docs/design/0012-moving-arrays.md says why.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.arrays.array import Array, Gone, wrap
+from shardwise._src.arrays.interchange import is_narrow
+from shardwise._src.arrays.out_of_memory import is_exhausted, of_array
+from shardwise._src.arrays.signature import Signature, kept_near, signature
+from shardwise._src.base.caches import exact, make_room
+from shardwise._src.base.config import default_device
+from shardwise._src.base.context import current
+from shardwise._src.compiling.module_cache import loaded_for
+from shardwise._src.core.eval_context import eval_context
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.program import Program, Var
+from shardwise._src.lowering.module import module_text
+from shardwise._src.lowering.storage import order_of, stated_kind, storage_of
+from shardwise._src.ops.cast import convert_element_type
+from shardwise._src.ops.sharding import reshard
+from shardwise._src.runtime import backend, buffers, processes
+from shardwise._src.runtime.backend import RuntimeFailure
+from shardwise._src.runtime.modules import LoadedModule
+from shardwise._src.transfers import reshard_strategy
+from shardwise._src.transfers.between_devices import by_pieces
+from shardwise._src.transfers.between_processes import between_processes, handle
+from shardwise._src.transfers.from_host import by_host, from_host, is_large
+from shardwise._src.transfers.from_host import put_parts as put_parts
+from shardwise._src.transfers.replicas import agreed
+from shardwise._src.transfers.reshard_strategy import aligned as aligned
+from shardwise._src.transfers.reshard_strategy import reshard_steps
+from shardwise._src.transfers.transfer_guards import disallowed, is_disallowed
+from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.dtypes import canonicalize, float0, too_large
+from shardwise._src.types.layout import AutoLayout, Format
+from shardwise._src.types.mesh import Mesh
+from shardwise._src.types.partition_spec import PartitionSpec
+from shardwise._src.types.sharding import GSPMDSharding, NamedSharding, SingleDeviceSharding
+
+_SCALAR_CACHE_SIZE = 4096
+scalars: dict[tuple, Array] = {}  # on the default place; those at others: `Signature.ints`
+_moved_scalars: dict[tuple, Array] = {}
+
+
+def default_single() -> Any:
+    """The device of values that nobody placed."""
+    chosen = default_device.value
+    if chosen is None or isinstance(chosen, str):
+        return backend.local_devices(chosen)[0]
+    return chosen
+
+
+def default_place() -> Any:
+    """The sharding of values that nobody placed: whole on the default device, or on each device of
+    a mesh in scope whose axes are Explicit."""
+    scope = current().mesh
+    if isinstance(scope, Mesh) and scope.are_all_axes_explicit:
+        return NamedSharding(scope, PartitionSpec())
+    return SingleDeviceSharding(default_single())
+
+
+def put_host(
+    value: Any, sharding: Any, committed: bool, t: ArrayType | None = None, what: str = "a value"
+) -> Array:
+    """A NumPy array or scalar on devices. Each addressable device gets its own slice.
+
+    what: for messages, the function that puts it.
+    """
+    if t is None and value.__class__ is np.ndarray:
+        sig, indices, apart = _plan(value.shape, value.dtype, sharding, committed, current().key)
+    else:
+        sig, indices, apart = _plan_of(t or type_of(value), sharding, committed)
+    if indices is not None and not indices:
+        return handle(sig)
+    try:
+        return _put_planned(value, sig, indices, apart, what)
+    except (MemoryError, RuntimeFailure) as error:
+        if is_exhausted(error):
+            raise of_array(sig, error) from None
+        if is_disallowed(error):
+            raise disallowed(error, sig.type, None, sharding) from None
+        raise
+
+
+def _put_planned(value: Any, sig: Signature, indices: Any, apart: bool, what: str) -> Array:
+    """See `put_host`. indices: of each device's part of the value; None: one device has all."""
+    if indices is not None and value.__class__ is np.ndarray and is_large(sig):
+        processes.note(sig.devices, value)
+        return agreed(from_host(sig, value), what)
+    try:
+        host = np.asarray(value, dtype=sig.physical.dtype, order="C")
+    except OverflowError:
+        raise too_large(value, sig.physical.dtype) from None
+    if indices is None:
+        return wrap(buffers.put(sig.physical, sig.placement, (host,), sig.devices), sig)
+    processes.note(sig.devices, host)
+    parts = [host[index] for index in indices.values()]
+    return agreed(put_parts(sig, parts, list(indices), apart), what)
+
+
+def put_by_default(value: np.ndarray, key: Any) -> Array:
+    """`put_host` of an operand that nobody placed.
+
+    key: that of the context, which decides where.
+    """
+    sig, indices, _ = _default_plan(value.shape, value.dtype, key)
+    if indices is not None:
+        return put_host(value, default_place(), False)
+    host = np.asarray(value, sig.physical.dtype, order="C")
+    return wrap(buffers.put(sig.physical, sig.placement, (host,), sig.devices), sig)
+
+
+@functools.lru_cache(4096)
+def _default_plan(shape: tuple, dtype: Any, key: Any) -> tuple:
+    return _plan_of(array_type(shape, canonicalize(dtype)), default_place(), False)
+
+
+@functools.lru_cache(4096)
+def _plan(shape: tuple, dtype: Any, sharding: Any, committed: bool, key: Any) -> tuple:
+    """`_plan_of` a NumPy array's type, which flags in the context's key decide."""
+    return _plan_of(array_type(shape, canonicalize(dtype)), sharding, committed)
+
+
+def _plan_of(t: ArrayType, sharding: Any, committed: bool) -> tuple[Signature, Any, bool]:
+    """The signature of a value on its devices, and what each of them gets (None: all of it).
+
+    The last result says whether no two devices get the same, or all do (see `buffers.put`).
+    """
+    if t.dtype == float0:
+        raise TypeError(
+            f"a value of type {t.str_short(True)}, as tangents of integers are, takes no memory, "
+            "and cannot be an array on a device. Leave it out."
+        )
+    if sharding.partial_axes[0]:
+        raise ValueError(
+            f"a value of type {t.str_short(True)} cannot be put as addends, which {sharding} asks "
+            f"for. Put it as a whole, and use `shardwise.sharding.reshard(x, {sharding.spec})`."
+        )
+    sig = signature(t, sharding, committed)
+    if len(sig.devices) == 1 and sharding.addressable_positions:
+        return sig, None, True
+    indices = sharding.addressable_devices_indices_map(t.shape)
+    distinct = {tuple((s.start, s.stop) for s in index) for index in indices.values()}
+    return sig, indices, t.size > 0 and len(distinct) in (1, len(indices))
+
+
+def scalar(value: Any, near: Signature | None = None) -> Array:
+    """A Python or NumPy scalar as an uncommitted array, for use as an operand.
+
+    near: the signature of an array in whose place it is wanted. Equal scalars in one place share
+    a buffer, so the array must not get into the hands of users, who could delete it.
+    """
+    held = scalars if near is None else near.ints
+    key = (value, exact(value), current().key)  # as in `Eager._with_scalars`
+    try:
+        found = held.get(key)
+    except TypeError:  # a float0 has no hash
+        return put_host(value, default_place(), False)
+    if found is not None and found._impl.__class__ is not Gone:
+        return found
+    if near is None:
+        sharding = default_place()
+    else:
+        sharding = whole_beside(near)
+    if len(held) >= _SCALAR_CACHE_SIZE:
+        held.clear()
+    held[key] = new = put_host(value, sharding, False)
+    return new
+
+
+def moved_scalar(value: Any, target: Any) -> Array:
+    """A Python scalar, as `move` puts it; of equal ones the same, which users may not get."""
+    key = (value, exact(value), target, current().key)
+    found = _moved_scalars.get(key)
+    if found is None:
+        make_room(_moved_scalars, _SCALAR_CACHE_SIZE)
+        found = _moved_scalars[key] = move(value, target)
+    return found
+
+
+def kept_scalars() -> list[Array]:
+    """The arrays that are kept for use as operands."""
+    near = [v for held in kept_near() for v in held.values()]
+    return [*scalars.values(), *_moved_scalars.values(), *near]
+
+
+def whole_beside(sig: Signature) -> Any:
+    """The sharding that puts a whole value on each device of a signature."""
+    return whole_on(sig.sharding)
+
+
+def whole_on(sharding: Any) -> Any:
+    """The sharding that puts a whole value on each device of another one."""
+    if isinstance(sharding, NamedSharding):
+        return sharding.with_spec(PartitionSpec())
+    if isinstance(sharding, SingleDeviceSharding):
+        return sharding
+    return GSPMDSharding.get_replicated(sharding.devices)
+
+
+def move(x: Any, target: Any) -> Array:
+    """`x` under another sharding, or in another `Format`, committed to it.
+
+    On accelerators the data never visits the host. Where the target is no Format, the layout of an
+    array stays only if its sharding does.
+    """
+    if target.__class__ is Format:
+        return relayout(move(x, target.sharding), target.layout)
+    if not isinstance(x, Array):
+        return put_host(x, target, True)
+    sig = x._sig
+    if sig.sharding is target:
+        return x._itself() if sig.committed else _relabelled(x, target)
+    try:
+        for leg in reshard_steps(sig, target, x._is_on_cpu(), x.is_ready):
+            x = EXECUTORS[leg.act](x, leg.to)
+    except RuntimeFailure as error:
+        if is_disallowed(error):
+            raise disallowed(error, sig.type, sig.sharding, target) from None
+        raise
+    return x
+
+
+def _by_op(x: Array, target: Any) -> Array:
+    """To or from addends: a program needs an op for that."""
+    with eval_context():
+        return reshard(x, sharding=target)
+
+
+def strategy(x: Array, target: Any) -> str:
+    """The way of an array to another sharding, one of `PLANS`: see `ways.strategy`."""
+    return reshard_strategy.strategy(x._sig, target, x._is_on_cpu(), x.is_ready)
+
+
+# ---------------------------------------------------------------------------------- layouts
+
+
+def relayout(x: Array, layout: Any) -> Array:
+    """The array with its elements in another order in memory; None: in the default one."""
+    wanted = order_of(Format(layout, x.sharding), x.aval)
+    if isinstance(wanted, AutoLayout):
+        raise ValueError(
+            "Layout.AUTO is the compiler's choice for a program, and here there is none. Give a "
+            "Layout, or leave it out for the default one."
+        )
+    if x._sig.layout is wanted:
+        return x._itself()
+    return _passed(x, signature(x.aval, x.sharding, x._sig.committed, wanted))
+
+
+# ------------------------------------------------------------------------ the same devices
+
+
+def _on_same_devices(x: Array, target: Any) -> Array:
+    for leg in reshard_strategy.on_same_devices(x._sig, target):
+        x = EXECUTORS[leg.act](x, leg.to)
+    return x
+
+
+def _relabelled(x: Array, target: Any) -> Array:
+    """The same buffers under a sharding that puts the same data on each device."""
+    sig = signature(x.aval, target, True, x._sig.layout)
+    raw = x._live()
+    if x._sig.devices != target.devices:
+        raw = buffers.reorder(raw, sig.placement)
+    return wrap(buffers.rewrap(raw, sig.physical, sig.placement), sig)
+
+
+@functools.lru_cache(1024)
+def resharder(sig: Signature, target: Signature) -> LoadedModule:
+    """A compiled identity between two places over the same devices, in one order."""
+    var = Var(sig.type)
+    program = Program([var], [var], [], name="reshard")
+    ins, outs = [sig.sharding], [target.sharding]
+    storage = storage_of(ins, [sig.layout], [stated_kind(target.sharding)], [target.layout])
+    if len(sig.devices) == 1:
+        ins, outs = [None], [None]
+    text = module_text(program, sig.devices, [], ins, outs, storage=storage)
+    return loaded_for(text, sig.devices, (False,))
+
+
+def _reshard(x: Array, target: Any) -> Array:
+    return _passed(x, signature(x.aval, target, True))
+
+
+def _passed(x: Array, sig: Signature) -> Array:
+    """The array as a program gives it that changes nothing but its place."""
+    (raw,) = resharder(x._sig, sig).launch([x._live()], [sig.handler])
+    return wrap(raw, sig)
+
+
+# ----------------------------------------------------------------------------- other devices
+
+
+def copy(x: Array) -> Array:
+    """The same value in new memory, on the same devices."""
+    return _copy(x, x.sharding) if x._sig.layout is None else _passed(x, x._sig)
+
+
+def _copy(x: Array, target: Any) -> Array:
+    """In the default layout: on CPU jaxlib copies others wrongly."""
+    assert x._sig.layout is None
+    sig = signature(x.aval, target, True)
+    if not x.is_fully_addressable:
+        return _copied_here(x, sig)
+    impl = buffers.copy_to_devices(x._live(), buffers.device_list(target.devices), sig.placement)
+    return wrap(buffers.rewrap(impl, sig.physical, sig.placement), sig)
+
+
+def _copied_here(x: Array, sig: Signature) -> Array:
+    """The copies of the shards in this process; jaxlib copies no array that spans several."""
+    positions, tile = x.sharding.addressable_positions, sig.sharding.tile_shape(sig.stored.shape)
+    kind, t = sig.sharding.memory_kind, array_type(tile, sig.stored.dtype)
+    ones = [
+        signature(t, SingleDeviceSharding(sig.devices[p], kind), True) for p in positions
+    ]
+    if x._is_on_cpu() and not is_narrow(x):
+        pairs = zip(ones, x._raw_parts(positions), strict=True)
+        raws = [buffers.put(s.physical, s.placement, (part,), s.devices) for s, part in pairs]
+    else:
+        raws = buffers.copy_each(
+            x._single_buffers(positions),
+            [buffers.device_list(s.devices) for s in ones], [s.placement for s in ones],
+        )
+    return wrap(buffers.assemble(sig.physical, sig.placement, raws), sig)
+
+
+def _by_pieces(x: Array, target: Any) -> Array:
+    for leg in reshard_strategy.by_pieces(x._sig, target):
+        x = EXECUTORS[leg.act](x, leg.to)
+    return x
+
+
+def _by_host(x: Array, target: Any) -> Array:
+    new = by_host(x, target)
+    if x.is_fully_addressable and not target.is_fully_addressable:
+        processes.note(new._sig.devices, x._value())
+        return agreed(new, "a value")
+    return new
+
+
+def _or_handle(way: Callable[[Array, Any], Array]) -> Callable[[Array, Any], Array]:
+    """A way, where this process has devices of the target."""
+
+    def here(x: Array, target: Any) -> Array:
+        if target.has_addressable_devices:
+            return way(x, target)
+        return handle(signature(x.aval, target, True))
+
+    return here
+
+
+def _between(x: Array, target: Any) -> Array:
+    theirs, ours = _processes(x.sharding), _processes(target)
+    if len(theirs) == 1 and not x.sharding.addressable_positions and theirs < ours:
+        (owner,) = theirs
+        raise RuntimeError(
+            f"array of type {x.aval.str_short(True)} is on devices of process {owner} alone, which "
+            f"takes it for a value that each of the processes {sorted(ours)} has. This process "
+            "has none: use `broadcast_one_to_all` there and here, or put it on devices of all of "
+            "them when it is made."
+        )
+    return between_processes(x, target, move)
+
+
+def _converted(x: Array, dtype: np.dtype[Any]) -> Array:
+    if not x.sharding.has_addressable_devices:
+        return handle(signature(array_type(x.shape, dtype), x.sharding, True))
+    with eval_context():
+        return convert_element_type(x, dtype=dtype)
+
+
+def _processes(sharding: Any) -> set[int]:
+    return {d.process_index for d in sharding.devices}
+
+
+PLANS: dict[str, Callable[[Array, Any], Array]] = {
+    "program": _on_same_devices,
+    "copy": _copy,
+    "host": by_host,
+    "pieces": _by_pieces,
+    "between": _between,
+}
+
+# What `reshard_steps` are made of.
+EXECUTORS: dict[str, Callable[[Array, Any], Array]] = {
+    **{name: _or_handle(PLANS[name]) for name in ("program", "copy", "pieces")},
+    "host": _or_handle(_by_host),
+    "between": _between,
+    "move": move,
+    "layout": relayout,
+    "op": _by_op,
+    "convert": _converted,
+    "reshard": _reshard,
+    "relabel": _relabelled,
+    "join": by_pieces,
+}
