@@ -1,1 +1,1 @@
-"""Compares shardwise with JAX, row by row: `python -m benchmarks`. See README.md beside this."""
+"""Compares shardwise with JAX, row by row: `python -m benchmarks`. See README.md in this folder."""

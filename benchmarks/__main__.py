@@ -17,7 +17,7 @@ from benchmarks.rows import ROWS
 from benchmarks.runner import QUICK, Effort, Row, run_row
 
 FIRST_FRESH_SIZE = 1000
-WIDTH_OF_FILES = 140  # columns, where there is no terminal
+WIDTH_OF_FILES = 140  # columns, if there is no terminal
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -46,7 +46,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def select(patterns: str, rows: Sequence[Row]) -> list[Row]:
-    """Rows whose name matches one of the globs; a bare group name stands for the group."""
+    """Rows whose name matches one of the globs; a bare group name selects the group."""
     globs = [glob.strip() for glob in patterns.split(",")]
     globs += [f"{glob}.*" for glob in globs]
     return [row for row in rows if any(fnmatch.fnmatchcase(row.name, g) for g in globs)]
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with console.status(row.name):
             results.append(run_row(row, pair, QUICK if options.quick else Effort()))
     console.print(report.table(results, options.pair, before))
-    # A partial or hasty run is kept only where asked for.
+    # A partial or quick run is only stored on request.
     partial = options.quick or len(options.rows) < len(ROWS)
     path = options.json or (None if partial else report.default_path(facts))
     if path:

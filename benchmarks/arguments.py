@@ -1,12 +1,12 @@
-"""What each function of both libraries is called with, by the kind of call.
+"""The arguments of each function of both libraries, by kind of call.
 
     calls()["numpy.sin"]            # Call(kind="unary", eager="f(x)", cached="f(x)")
     operands = Operands(lib, 16384)
     operands["x"]                   # float32[16384], as an array of the library
 
 A call is a Python expression over `f`, the arrays of `ARRAYS`, the numbers `n` (elements of an
-operand), `rows` and `columns` (of a matrix with as many), and the library: `lib`. The arrays that
-it names become arguments of the jitted function; all else is static.
+operand), `rows` and `columns` (of a matrix with n elements), and the library `lib`. The arrays in
+it become arguments of the jitted function; everything else is static.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ import numpy
 from benchmarks import tables
 from benchmarks.libs import Lib
 
-ROWS = 8  # of a matrix whose elements are no power of two: the step of sizes never used before
+ROWS = 8  # of a matrix if n is not a power of two: the increment of new sizes
 
 # -- operands --
 
 
 def shape_of_matrix(n: int) -> tuple[int, int]:
-    """As square as may be for a power of two."""
+    """As square as possible for a power of two."""
     power = n.bit_length() - 1
     rows = 1 << power // 2 if n == 1 << power else ROWS
     return rows, n // rows
@@ -51,18 +51,18 @@ def vectors(n: int, seed: int) -> numpy.ndarray:
 
 
 def matrices(n: int, seed: int) -> numpy.ndarray:
-    """Square ones, 8 × 8 where there are elements enough: what is done in batches."""
+    """A batch of square matrices, 8 × 8 if there are enough elements: for batched functions."""
     side = min(8, math.isqrt(n))
     return real(n // side**2 * side**2, seed).reshape(-1, side, side)
 
 
 def positive(n: int, seed: int) -> numpy.ndarray:
-    """Symmetric and positive definite."""
+    """A symmetric positive definite matrix."""
     found = matrices(n, seed)
     return found @ found.mT + numpy.eye(found.shape[-1], dtype="float32")
 
 
-# name: (made of n elements, whether its size follows n)
+# name: (factory for n elements, whether its size depends on n)
 ARRAYS: Mapping[str, tuple[Callable[[int], numpy.ndarray], bool]] = {
     "x": (lambda n: real(n, 0), True),
     "y": (lambda n: real(n, 1), True),
@@ -88,7 +88,7 @@ ARRAYS: Mapping[str, tuple[Callable[[int], numpy.ndarray], bool]] = {
 
 
 class Operands(Mapping[str, Any]):
-    """The names of a call: arrays of a library, made when a call first asks for them."""
+    """The variables of a call: arrays of a library, created on first use."""
 
     def __init__(self, lib: Lib, n: int):
         rows, columns = shape_of_matrix(n)
@@ -115,7 +115,7 @@ class Operands(Mapping[str, Any]):
 
 @dataclass(frozen=True)
 class Call:
-    """How a function is called; `cached` is None for what cannot be jitted."""
+    """How a function is called; `cached` is None if it cannot be jitted."""
 
     kind: str
     eager: str
@@ -123,14 +123,14 @@ class Call:
 
     @cached_property
     def grows(self) -> bool:
-        """Whether the work follows the number of elements."""
+        """Whether the work depends on the number of elements."""
         names = names_in(self.eager)
         sized = {name for name, (_, sized) in ARRAYS.items() if sized}
         return not names.isdisjoint(sized | {"n", "rows", "columns"})
 
 
 def names_in(call: str) -> set[str]:
-    """The names of a call, also those inside its lambdas."""
+    """The names in a call, including those inside its lambdas."""
     found, codes = set(), [compile(call, "<call>", "eval")]
     while codes:
         code = codes.pop()
@@ -144,7 +144,7 @@ def arrays_in(call: str) -> list[str]:
 
 
 def bound(call: str, function: Any, operands: Operands) -> tuple[Callable[..., Any], list[Any]]:
-    """The call as a function of its arrays, and these."""
+    """The call as a function of its arrays, and the arrays."""
     names = arrays_in(call)
     static = {k: operands[k] for k in ("lib", "numpy", "n", "rows", "columns")}
     code = compile(f"lambda {', '.join(names)}: {call}", "<call>", "eval")
@@ -152,7 +152,7 @@ def bound(call: str, function: Any, operands: Operands) -> tuple[Callable[..., A
 
 
 def calls() -> dict[str, Call]:
-    """Every function that the table names, as `namespace.name`."""
+    """All functions that the table names, as `namespace.name`."""
     found = {}
     for (kind, space), rows in itertools.chain(*(table.items() for table in tables.TABLES)):
         for expression, names in rows.items():
@@ -164,7 +164,7 @@ def calls() -> dict[str, Call]:
     return found
 
 
-# What both libraries have and nobody times, and why.
+# Functions of both libraries that are not timed, and why.
 LEFT_OUT: Mapping[str, str] = {
     f"{space}.{name}": reason
     for space, reasons in tables.LEFT_OUT.items()
@@ -174,7 +174,7 @@ LEFT_OUT: Mapping[str, str] = {
 
 
 def shared(one: Lib, other: Lib) -> list[str]:
-    """What may be called in both libraries, as `namespace.name`."""
+    """The callables of both libraries, as `namespace.name`."""
     return [
         f"{space}.{name}"
         for space in tables.SPACES
@@ -187,7 +187,7 @@ def shared(one: Lib, other: Lib) -> list[str]:
 
 
 def find(lib: Lib, name: str) -> Any:
-    """What `numpy.linalg.norm` is in a library."""
+    """Looks up a name such as `numpy.linalg.norm` in a library."""
     space, _, last = name.rpartition(".")
     if name in tables.SPACES:
         return importlib.import_module(f"{lib.name}.{name}")

@@ -65,14 +65,14 @@ def import_only(lib: Lib) -> float:
 
 
 def first_op(lib: Lib) -> float:
-    """Import and one eager op: what a library gains nothing from putting off."""
+    """Import and one eager op: work that a library cannot usefully defer."""
     start = time.process_time()
     lib.root.block_until_ready(lib.np.zeros(3) + 1)
     return time.process_time() - start
 
 
 def trace_gpt(lib: Lib) -> float:
-    """The first trace in a process; import and placing the parameters are not counted."""
+    """The first trace in a process; excludes import and placing the parameters."""
     from benchmarks import gpt
 
     config = gpt.TRACE
@@ -97,7 +97,7 @@ def compile_gpt(lib: Lib) -> float:
 
 
 def array_maker(lib: Lib, devices: int) -> Callable[[], Any]:
-    """Makes arrays as programs do: results of a jitted function, eight float32 each."""
+    """Creates arrays as programs do: results of a jitted function, eight float32 each."""
     import numpy
 
     x = lib.root.device_put(numpy.ones(DEVICES, "float32"))
@@ -132,12 +132,12 @@ def resident_bytes(lib: Lib, devices: int) -> float:
     return (resident() - before) / ARRAYS
 
 
-PEAK_BYTES = 2**29  # of the array whose making is watched
+PEAK_BYTES = 2**29  # of the array whose creation is measured
 MOVES = ("put", "reshard", "read")
 
 
 def peak_callback(lib: Lib) -> float:
-    """Growth of the process at its largest, while an array is made shard by shard."""
+    """The process's peak memory growth while an array is created shard by shard."""
     import numpy
 
     place = lib.named(lib.mesh(d=DEVICES), "d")
@@ -153,19 +153,19 @@ def peak_callback(lib: Lib) -> float:
             lib.root.make_array_from_callback(shape, place, part)
         )
 
-    make(DEVICES)  # what is loaded on first use
+    make(DEVICES)  # loads lazy imports
     gc.collect()
     before = resident()
-    Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     keep = make(PEAK_BYTES // 2**22)
     assert keep.nbytes == PEAK_BYTES
     return peak_resident() - before
 
 
 def peak_move(lib: Lib, kind: str) -> float:
-    """The same while a host array is put, or a sharded one resharded or read; what is kept counts.
-
-    The sources are there before, and not counted. A computed array is not as `device_put` made it.
+    """Like `peak_callback`, while a host array is transferred, or a sharded array resharded or
+    read; results count. The sources exist before, and are not counted. A computed array is not in
+    the form that `device_put` makes.
     """
     import numpy
 
@@ -181,7 +181,7 @@ def peak_move(lib: Lib, kind: str) -> float:
         host = numpy.ones((2**10, width), "float32")
         return host, None if kind == "put" else block(put(host, rows) + 1)
 
-    uses[kind](*sources(2**10))  # what is loaded on first use
+    uses[kind](*sources(2**10))  # loads lazy imports
     host, x = sources(PEAK_BYTES // 2**12)
     gc.collect()
     before = resident()
@@ -195,17 +195,17 @@ DROPPED = 10  # arrays of 1 GiB, one after another
 
 
 def drop(lib: Lib, peak: bool) -> float:
-    """Making and dropping large arrays: CPU seconds for each, or growth at the largest.
+    """Creating and dropping large arrays: CPU seconds for each, or the peak memory growth.
 
-    The memory of each goes to the next one, or back to the system: else the growth is more than
-    one array.
+    The memory of each is reused for the next, or returned to the system; otherwise the growth is
+    more than one array.
     """
     import numpy
 
     put, block = lib.root.device_put, lib.root.block_until_ready
     rows = lib.named(lib.mesh(d=DEVICES), "d")
     host = numpy.ones((2**10, 2**18), "float32")
-    block(put(host, rows))  # what is loaded, and memory that is first touched, on first use
+    block(put(host, rows))  # lazy imports, and memory that is touched for the first time
     gc.collect()
     before = resident()
     Path("/proc/self/clear_refs").write_text("5")
@@ -216,7 +216,7 @@ def drop(lib: Lib, peak: bool) -> float:
 
 
 def peak_of_plan(lib: Lib, measured: bool) -> float:
-    """Bytes that a program needs to gather an array over 8 devices: measured, or as `plan` says."""
+    """Bytes that a program needs to gather an array over 8 devices: measured, or by `plan`."""
     import numpy
 
     put, block, mesh = lib.root.device_put, lib.root.block_until_ready, lib.mesh(d=DEVICES)
@@ -226,7 +226,7 @@ def peak_of_plan(lib: Lib, measured: bool) -> float:
     def source(width: int) -> Any:
         return step(put(numpy.ones((2**10, width), "float32"), rows))
 
-    type(source(8)).is_ready = lambda x: False  # so that a program moves it
+    type(source(8)).is_ready = lambda x: False  # forces the transfer by a program
     block(put(source(8), whole))
     x = block(source(PEAK_BYTES // 8 // 2**12))
     if not measured:
@@ -240,13 +240,13 @@ def peak_of_plan(lib: Lib, measured: bool) -> float:
 
 
 def peak_resident() -> int:
-    """Bytes of this process that were in memory at most."""
+    """The process's peak resident memory, in bytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
 
 def resident() -> int:
-    """Bytes of this process that are in memory now."""
+    """The process's current resident memory, in bytes."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 

@@ -1,14 +1,14 @@
 """Every function of both libraries: `python -m benchmarks.functions [--only GLOBS] [--quick]`.
 
-Each is called with the arguments of `benchmarks.tables`, in several ways that are its cells:
+Each is called with the arguments of `benchmarks.tables`, in several modes, which are its cells:
 
 - eager.small, eager.64K, eager.16M: eagerly, on arrays of 8 elements, 64 KiB, 16 MiB;
 - cached.small, …: the same under `jit`, compiled before;
-- first: the first eager call for a shape that is new, compilation included.
+- first: the first eager call for a new shape, including compilation.
 
-A ratio is the second library's CPU time over the first's, each a median, sampled in turns. What is
-above `DOUBTED` is sampled again before it counts. The functions run in child processes, each of
-which writes what it found line by line: one that crashes, or does not end, costs its own cells.
+A ratio is the second library's CPU time over the first's, each a median of alternating samples.
+Ratios above `DOUBTED` are sampled again before they count. The functions run in child processes,
+which write each result as a line: a child that crashes, or hangs, only loses its own cells.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ QUICK_CELLS = ("eager.small", "eager.16M", "cached.small", "first")
 EFFORT = Effort(rounds=9, batch=2e-3, budget=1.0, least=1)
 QUICK = Effort(rounds=5, batch=1e-3, budget=0.3, least=1)
 DOUBTED = 1.1
-GOAL, LIMIT = 0.6, 1.5  # of the median, and of each
-PATIENCE = 300  # seconds for a function
-CHUNK = 24  # functions for a child
+GOAL, LIMIT = 0.6, 1.5  # of the median, and of each ratio
+PATIENCE = 300  # seconds per function
+CHUNK = 24  # functions per child
 FIRST_FRESH_SIZE = 1000 + ROWS
 
 # -- one function --
 
 
 def cell_row(name: str, call: Call, cell: str) -> Row | None:
-    """How a cell is measured; None where it says nothing."""
+    """How a cell is measured; None if it is not meaningful."""
     way, _, size = cell.partition(".")
     written = call.cached if way == "cached" else call.eager
     if written is None or (not call.grows and size != "small"):
@@ -79,7 +79,7 @@ def cell_row(name: str, call: Call, cell: str) -> Row | None:
 
 
 def measured(row: Row, pair: Sequence[Lib], effort: Effort) -> dict[str, Any]:
-    """The medians of both libraries, or what went wrong in them."""
+    """The medians of both libraries, or their errors."""
     clock = CLOCKS["cpu"]
     both = [Contestant(row, lib, clock) for lib in pair]
     for contestant in both:
@@ -98,7 +98,7 @@ def rounded(value: float | None) -> float | None:
 
 
 def measure(names: Sequence[str], cells: Sequence[str], effort: Effort) -> Iterator[dict[str, Any]]:
-    """What is found of each function."""
+    """Measures each function."""
     table, sizes = calls(), itertools.count(FIRST_FRESH_SIZE, ROWS)
     pair = [Lib(name, sizes) for name in PAIR]
     for name in names:
@@ -111,8 +111,8 @@ def measure(names: Sequence[str], cells: Sequence[str], effort: Effort) -> Itera
 
 def child(options: argparse.Namespace) -> None:
     """Measures functions in this process, and prints a line for each."""
-    warnings.simplefilter("ignore")  # as of 64 bits that are off
-    gc.disable()  # else each pays for collections that walk the other's objects
+    warnings.simplefilter("ignore")  # such as disabled 64-bit types
+    gc.disable()  # otherwise each pays for collections that traverse the other's objects
     for found in measure(options.child, options.cells, QUICK if options.quick else EFFORT):
         print(json.dumps(found), flush=True)
 
@@ -123,7 +123,7 @@ def child(options: argparse.Namespace) -> None:
 def collect(
     names: Sequence[str], start: Callable[[Sequence[str]], subprocess.Popen[str]], patience: float
 ) -> Iterator[dict[str, Any]]:
-    """What children find of the functions, with an error for each that a child did not survive."""
+    """The results of child processes, with an error for each function that crashed its child."""
     left = collections.deque(names)
     while left:
         process = start([left[i] for i in range(min(CHUNK, len(left)))])
@@ -158,7 +158,7 @@ def starter(cells: Sequence[str], quick: bool) -> Callable[[Sequence[str]], subp
     return start
 
 
-# -- what came of it --
+# -- evaluation --
 
 Ratios = Mapping[str, Mapping[str, float]]  # by function and cell
 
@@ -177,7 +177,7 @@ def ratios(found: Iterable[Mapping[str, Any]]) -> Ratios:
 def summary(
     found: Sequence[Mapping[str, Any]], cells: Sequence[str], before: Ratios | None = None
 ) -> Any:
-    """The median ratio of each kind of function in each cell, and of all."""
+    """The median ratio of each kind of function in each cell, and overall."""
     from rich.table import Table
 
     out = Table(box=None, pad_edge=False, header_style="bold")
@@ -211,7 +211,7 @@ def worst(found: Iterable[Mapping[str, Any]], count: int) -> list[tuple[float, s
 
 
 def write(path: Path, found: Sequence[Mapping[str, Any]], facts: Mapping[str, Any]) -> None:
-    """A line for each function, so that what changes between two runs can be read."""
+    """Writes a line per function, so that runs can be compared by a diff."""
     lines = ",\n".join(json.dumps(f) for f in found)
     head = json.dumps({"facts": facts, "pair": PAIR, "left_out": LEFT_OUT})
     path.parent.mkdir(parents=True, exist_ok=True)

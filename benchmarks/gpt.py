@@ -4,7 +4,7 @@
     params, moments, loss = step(params, moments, tokens, targets)
 
 Layers are a Python loop over a list and parameters are nested dicts, so that the traced program
-grows with the depth: what a front end has to handle, not what is kindest to it.
+grows with the depth: a realistic load for a front end, not the most favorable one.
 """
 
 from __future__ import annotations
@@ -137,8 +137,8 @@ def make_step(
     `learning` is closed over, so that two steps with different rates are different programs to
     caches that compare functions by their code.
 
-    With `axis` it is a device's part of a step, on its rows of a batch: losses and gradients are
-    means over that axis.
+    With `axis` it is one device's part of a step, on its rows of the batch: losses and gradients
+    are averaged over that axis.
     """
     np, tree = lib.np, lib.root.tree
     first, second = RATES["first"], RATES["second"]

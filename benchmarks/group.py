@@ -1,7 +1,7 @@
 """Measurements between real processes: `python -m benchmarks.group MEASUREMENT LIBRARY ...`.
 
-A `Group` is some processes on loopback with virtual CPU devices, which stay, so that the groups of
-two libraries can take turns. Each line that it is sent is one sample; process 0 prints a number.
+A `Group` is a set of persistent processes on loopback with virtual CPU devices, so that the groups
+of two libraries can alternate. Each line sent to it requests one sample; process 0 prints a number.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MIB = 1 << 20
 
 
 class Group:
-    """Some processes that a library's `distributed.initialize` joins."""
+    """Processes joined by a library's `distributed.initialize`."""
 
     def __init__(self, measurement: str, library: str, count: int, devices: int):
         with socket.socket() as sock:
@@ -50,7 +50,7 @@ class Group:
         stdin.flush()
 
     def number(self, rank: int) -> float:
-        """The next number that a process prints, between lines of others."""
+        """The next number that a process prints; skips other lines."""
         process = self.processes[rank]
         assert process.stdout is not None and process.stderr is not None
         for line in process.stdout:
@@ -82,11 +82,11 @@ class Group:
 
 
 def early_worker(library: str) -> float:
-    """Seconds from process 0's call of initialize to the return of a worker that came before."""
+    """Seconds from process 0's call of initialize to the return of a worker that came earlier."""
     group = Group("join", library, 2, 1)
     try:
         for rank in range(2):
-            group.number(rank)  # it is imported
+            group.number(rank)  # the library is imported
         group.tell(1)
         time.sleep(0.3)
         group.tell(0)
@@ -143,14 +143,14 @@ def broadcast_large(lib: Lib, rank: int) -> Callable[[], Any]:
 
 
 def jit_call(lib: Lib, rank: int) -> Callable[[], Any]:
-    """A cached call; each waits for its result, as all processes must take part."""
+    """A cached call; each waits for its result, because all processes must take part."""
     x = whole(lib, 1024)
     f = lib.root.jit(lambda x: x + 1)
     return lambda: lib.root.block_until_ready(f(x))
 
 
 def jit_dispatch(lib: Lib, rank: int) -> Callable[[], Any]:
-    """The same, the result of each being the argument of the next."""
+    """The same, with the result of each as the argument of the next."""
     f = lib.root.jit(lambda x: x + 1)
     state = [whole(lib, 1024)]
 
@@ -161,7 +161,7 @@ def jit_dispatch(lib: Lib, rank: int) -> Callable[[], Any]:
 
 
 def first_call(lib: Lib, rank: int) -> Callable[[], Any]:
-    """A program that nobody has run: traced, compiled, compared between the processes, run."""
+    """A new program: traced, compiled, compared between the processes, run."""
     x = whole(lib, 1024)
     numbers = itertools.count(1)
 
@@ -197,7 +197,7 @@ def say(value: float) -> None:
 
 def main(measurement: str, library: str, address: str, count: str, rank: str) -> None:
     lib = Lib(library, itertools.count(1000))
-    _ = lib.root.distributed.initialize  # all of the library that it takes
+    _ = lib.root.distributed.initialize  # loads all of the library that it needs
     if measurement == "join":
         say(0.0)
         sys.stdin.readline()

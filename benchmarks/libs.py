@@ -3,8 +3,8 @@
     lib = Lib("shardwise", itertools.count(1000))
     lib.np.sin(lib.root.device_put(...))
 
-Submodules are imported when a row first asks for them: a part that a library lacks fails the
-rows that need it and no others.
+Submodules are imported on first use: if a library lacks one, only the rows that need it
+fail.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ DEVICES = 8
 
 
 def prepare_environment(environment: MutableMapping[str, str] = os.environ) -> None:
-    """Asks for eight virtual CPU devices and no caches on disk. Call before either import.
+    """Requests eight virtual CPU devices and disables caches on disk. Call before either import.
 
-    What the caller has set in the environment already is kept, the caches excepted: with one of
-    them on, a second run of the benchmarks would find the first run's compilations.
+    Variables that are already set are kept, except the caches: with one of them enabled, a second
+    run of the benchmarks would find the first run's compilations.
     """
     flag = "--xla_force_host_platform_device_count"
     flags = environment.get("XLA_FLAGS", "")
@@ -38,7 +38,7 @@ def prepare_environment(environment: MutableMapping[str, str] = os.environ) -> N
 
 
 def compile_sources() -> None:
-    """Writes the bytecode that installed packages have, also where the environment forbids it."""
+    """Writes the bytecode of installed packages, even if the environment disables it."""
     spec = find_spec("shardwise")
     assert spec is not None and spec.submodule_search_locations is not None
     compileall.compile_dir(spec.submodule_search_locations[0], quiet=2)
@@ -48,7 +48,7 @@ def compile_sources() -> None:
 class Lib:
     """One library as the rows see it.
 
-    `sizes` yields array sizes that nobody in this process has used before, so that a row can
+    `sizes` yields array sizes that were not used before in this process, so that a row can
     miss every cache keyed by shape. Both libraries draw from the same iterator.
     """
 

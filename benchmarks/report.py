@@ -1,7 +1,7 @@
-"""What the runner found, as a table for people and as JSON for later comparison.
+"""The results of the runner, as a human-readable table and as JSON for later comparison.
 
-The JSON holds `facts` about the machine, the `pair` of libraries and one record per row. A record
-carries its samples, so that a comparison made later can look at the spread.
+The JSON contains `facts` about the machine, the `pair` of libraries and one record per row. A
+record includes its samples, so that a later comparison can consider the spread.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STYLES = {"ok": "green", "over": "yellow", "differs": "red", "error": "red"}
 
 
 def machine_facts() -> dict[str, Any]:
-    """What a reader must know to judge the numbers; nothing that names the machine."""
+    """The facts needed to assess the numbers; nothing that identifies the machine."""
     return {
         "date": datetime.datetime.now().isoformat(timespec="seconds"),
         "python": platform.python_version(),
@@ -64,7 +64,7 @@ def _record(result: Result) -> dict[str, Any]:
 
 
 def default_path(facts: Mapping[str, Any]) -> Path:
-    """`results/20260131-174500.json`, by the run's date and time."""
+    """`results/20260131-174500.json`, from the run's date and time."""
     stamp = datetime.datetime.fromisoformat(facts["date"]).strftime("%Y%m%d-%H%M%S")
     return RESULTS / f"{stamp}.json"
 
@@ -105,13 +105,13 @@ def table(
 
 
 def remark(result: Result, pair: Sequence[str]) -> str:
-    """Errors by library, else how the facts differ."""
+    """Errors by library, otherwise how the facts differ."""
     failed = (f"{n}: {e}" for n, e in zip(pair, result.errors, strict=True) if e)
     return ("; ".join(failed) or result.note).replace("[", r"\[")
 
 
 def show_value(value: float | None, unit: str) -> str:
-    """Three digits with a unit that suits: 3.02 µs, 180 ms, 1.41 KiB."""
+    """Three digits with a suitable unit: 3.02 µs, 180 ms, 1.41 KiB."""
     if value is None:
         return "-"
     if unit == "B":
@@ -129,5 +129,5 @@ def show_ratio(ratio: float | None) -> str:
 
 
 def show_change(old: float | None, new: float | None) -> str:
-    """How much the ratio moved: -12% is faster than before, relative to the first library."""
+    """The relative change of the ratio: -12% is faster, relative to the first library."""
     return "-" if not old or new is None else f"{(new / old - 1) * 100:+.0f}%"

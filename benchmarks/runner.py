@@ -3,13 +3,13 @@
 A `Row` holds a `setup` function that takes a `Lib` and returns a callable. What the runner does
 with the callable depends on the row's kind:
 
-- repeat: call it many times in a batch; the sample is the time of the batch over the calls.
+- repeat: call it many times in a batch; the sample is the time of the batch per call.
 - fresh:  call it, untimed, for a thunk; the sample is the time of that thunk, called once.
           The thunk blocks on its own results. For work that caches would hide.
 - value:  the callable measures by itself and returns the sample (child processes, bytes).
 
-The two libraries take turns, one sample each per round, and every round flips who goes first, so
-that drift of the machine hits both alike. Reported are medians and the ratio of the medians.
+The two libraries alternate, one sample each per round, and every round swaps the order, so that
+drift of the machine affects both equally. The report has the medians and their ratio.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from benchmarks.libs import Lib
 Clock = Callable[[], float]
 Fresh = Callable[[], Callable[[], Any]]  # what the setup of a fresh row returns
 CLOCKS: Mapping[str, Clock] = {
-    "cpu": time.process_time,  # front-end work: what other processes do does not show
-    "wall": time.perf_counter,  # device work, where waiting counts
+    "cpu": time.process_time,  # front-end work: excludes other processes
+    "wall": time.perf_counter,  # device work, which includes waiting
 }
 
 
 @dataclass(frozen=True)
 class Case:
-    """What a setup may return instead of a callable: facts that must agree between libraries."""
+    """A setup may return this instead of a callable: facts that must agree between libraries."""
 
     call: Callable[[], Any]
     facts: Mapping[str, int]
@@ -79,7 +79,7 @@ QUICK = Effort(rounds=5, batch=0.003, budget=1.0)
 
 @dataclass(frozen=True)
 class Result:
-    """What a row gave: a median per library (None where it failed) and how they compare."""
+    """The result of a row: a median per library (None if it failed) and their comparison."""
 
     name: str
     goal: float
@@ -124,14 +124,14 @@ class Contestant:
             self.error = first_line(error)
 
     def prepare(self, batch: float) -> None:
-        """Sets the row up, warms it, and finds how many calls fill a batch."""
+        """Sets the row up, warms it up, and determines the number of calls per batch."""
         case = self.row.setup(self.lib)
         if isinstance(case, Case):
             self.call, self.facts = case.call, case.facts
         else:
             self.call = case
         if self.row.kind == "value":
-            return  # each sample is a whole process: nothing to warm
+            return  # each sample is a separate process: nothing to warm up
         self.measure()
         if self.row.kind == "fresh":
             return
@@ -171,12 +171,12 @@ class Contestant:
 def run_row(
     row: Row, pair: tuple[Lib, Lib], effort: Effort, clocks: Mapping[str, Clock] = CLOCKS
 ) -> Result:
-    """Measures one row for both libraries, in turns."""
+    """Measures one row for both libraries, alternately."""
     both = tuple(Contestant(row, lib, clocks[row.clock]) for lib in pair)
     for contestant in both:
         contestant.attempt(contestant.prepare, effort.batch)
     gc.collect()
-    gc.freeze()  # else each library pays for collections that walk the other's objects
+    gc.freeze()  # otherwise each library pays for collections that traverse the other's objects
     try:
         take_turns(both, limited(effort, row), clocks["wall"])
     finally:
@@ -198,7 +198,7 @@ def limited(effort: Effort, row: Row) -> Effort:
 
 
 def take_turns(both: Sequence[Contestant], effort: Effort, clock: Clock) -> None:
-    """One sample each per round, the order flipped every round; the clock is for the budget."""
+    """One sample each per round, in alternating order; the clock measures the budget."""
     began = clock()
     for number in range(effort.rounds):
         for contestant in both if number % 2 == 0 else reversed(both):
@@ -208,7 +208,7 @@ def take_turns(both: Sequence[Contestant], effort: Effort, clock: Clock) -> None
 
 
 def compare_facts(first: Contestant, second: Contestant) -> str:
-    """Empty when the facts agree (or one side failed), else what differs."""
+    """Empty if the facts agree (or one side failed), otherwise the differences."""
     if first.error or second.error or first.facts == second.facts:
         return ""
     keys = sorted(set(first.facts) | set(second.facts))
@@ -217,6 +217,6 @@ def compare_facts(first: Contestant, second: Contestant) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """`TypeError: what it said`, without the lines that follow."""
+    """`TypeError: its message`, without the following lines."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

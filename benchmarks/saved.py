@@ -1,4 +1,4 @@
-"""Measurements of checkpoints, beside `dd` on the same disk: see `rows/saving.py`."""
+"""Measurements of checkpoints, compared to `dd` on the same disk: see `rows/saving.py`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BLOCK = 32 << 20  # bytes that dd writes and reads at a time
 
 
 def disk(kind: str, size: int) -> float:
-    """Seconds in which dd writes a file of zeros and has it kept, or reads one from the disk."""
+    """Seconds for dd to write and sync a file of zeros, or to read one from the disk."""
     with tempfile.TemporaryDirectory(prefix="benchmarks-", dir=os.getcwd()) as folder:
         path = f"{folder}/file"
         write = ["dd", "if=/dev/zero", f"of={path}", f"bs={BLOCK}", f"count={size // BLOCK}",
@@ -36,7 +36,7 @@ def disk(kind: str, size: int) -> float:
 
 
 def forget(folder: Path) -> None:
-    """Has the system drop from memory what it has of files, so that they are read from the disk."""
+    """Drops files from the system's page cache, so that they are read from the disk."""
     for path in folder.rglob("*"):
         if path.is_file():
             file = os.open(path, os.O_RDONLY)
@@ -45,7 +45,7 @@ def forget(folder: Path) -> None:
 
 
 def checkpoint(lib: Lib, kind: str, size: int, use: Callable[[Callable[[], Any]], float]) -> float:
-    """What `use` measures of saving, or restoring, an array over 8 devices."""
+    """The measurement `use` of saving, or restoring, an array over 8 devices."""
     place = lib.named(lib.mesh(d=DEVICES), "d")
     shape = (1 << 10, size >> 12)
     x = lib.root.jit(lambda: lib.np.arange(size >> 2, dtype="int32").reshape(shape),
@@ -53,7 +53,7 @@ def checkpoint(lib: Lib, kind: str, size: int, use: Callable[[Callable[[], Any]]
     lib.root.block_until_ready(x)
     saved = lib.root.checkpoints
     with tempfile.TemporaryDirectory(prefix="benchmarks-", dir=os.getcwd()) as folder:
-        saved.save(f"{folder}/first", {"x": x[:8]})  # what is loaded on first use
+        saved.save(f"{folder}/first", {"x": x[:8]})  # loads lazy imports
         saved.restore(f"{folder}/first", place)
         if kind == "save":
             return use(lambda: saved.save(f"{folder}/x", x))
@@ -64,23 +64,23 @@ def checkpoint(lib: Lib, kind: str, size: int, use: Callable[[Callable[[], Any]]
 
 
 def touch(size: int) -> None:
-    """Uses memory and frees it: a virtual machine may have to ask its host for fresh memory, which
-    takes seconds for a GiB, and is none of a disk's."""
+    """Uses memory and frees it: a virtual machine may have to request fresh memory from its host,
+    which takes seconds per GiB and is unrelated to the disk."""
     np.empty(size, np.uint8)[:: mmap.PAGESIZE] = 1
 
 
 def seconds(call: Callable[[], Any]) -> float:
-    """How long a call takes."""
+    """The duration of a call."""
     start = time.perf_counter()
     call()
     return time.perf_counter() - start
 
 
 def growth(call: Callable[[], Any]) -> float:
-    """Bytes by which this process grows at most, without those of the array that results."""
+    """The peak memory growth of this process in bytes, excluding the resulting array."""
     gc.collect()
     before = _status("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     result = call()
     return float(_status("VmHWM") - before - (0 if result is None else result.nbytes))
 
@@ -91,25 +91,25 @@ def _status(name: str) -> int:
 
 
 def rate(lib: Lib, kind: str, size: int) -> float:
-    """Seconds of the library's; in the other one's place, of dd."""
+    """Seconds of the library; instead of the other library, those of dd."""
     if lib.name != "shardwise":
         return disk(kind, size)
     return checkpoint(lib, kind, size, seconds)
 
 
 def many(lib: Lib) -> float:
-    """Seconds for 2,000 small arrays, each a file; in the other library's place, the limit."""
+    """Seconds for 2,000 small arrays, one file each; instead of the other library, the limit."""
     if lib.name != "shardwise":
         return MOST
     tree = {f"a{i}": np.arange(10.0) + i for i in range(2000)}
     save = lib.root.checkpoints.save
     with tempfile.TemporaryDirectory(prefix="benchmarks-", dir=os.getcwd()) as folder:
-        save(f"{folder}/first", {"x": np.ones(3)})  # what is loaded on first use
+        save(f"{folder}/first", {"x": np.ones(3)})  # loads lazy imports
         return seconds(lambda: save(f"{folder}/x", tree))
 
 
 def peak(lib: Lib, kind: str, size: int) -> float:
-    """Bytes besides the array; in the other library's place, those of a shard."""
+    """Bytes in addition to the array; instead of the other library, those of a shard."""
     if lib.name != "shardwise":
         return size / DEVICES
     return max(1.0, checkpoint(lib, kind, size, growth))

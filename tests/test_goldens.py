@@ -1,6 +1,6 @@
 """Texts of programs and of their StableHLO against files in tests/golden.
 
-A text that changed on purpose is written anew by
+A text that changed on purpose is written again by
 
     SHARDWISE_UPDATE_GOLDENS=1 pytest tests/test_goldens.py
 
@@ -64,7 +64,7 @@ def test_each_file_has_a_case():
 
 
 def test_texts_do_not_depend_on_what_ran_before():
-    """Twice in one process: names and symbols start anew."""
+    """Twice in one process: names and symbols start again."""
     for case in CASES[::7]:
         assert text_of(case) == text_of(case)
 

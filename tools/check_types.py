@@ -1,13 +1,13 @@
-"""Type-checks, as its users would, the programs that show the library.
+"""Type-checks, from a user's perspective, the programs that demonstrate the library.
 
     python tools/check_types.py
 
-These are the Python blocks of README.md and of docs/, its tutorials and its pages on migration,
-those of a document being one program at its own lines; the examples; and `tests/typed`, which says
-what checkers are to see. Pyright (basic, and strict for `tests/typed`, whose functions say what
-they take) and mypy read them with an installed library: what they think of the library's own source
-is not asked.
-Programs that show errors, docs/errors and docs/values.md, are left out.
+These are the Python blocks of README.md and of docs/ (with its tutorials and migration pages),
+where the blocks of a document are one program with the original line numbers; the examples; and
+`tests/typed`, which states the expected results of checkers. Pyright (basic, and strict for
+`tests/typed`, whose functions are fully annotated) and mypy check them against an installed
+library: errors in the library's own source are ignored.
+Pages with programs that show errors, docs/errors and docs/values.md, are excluded.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "build" / "typed"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-LIMIT = 540  # seconds for a checker
+LIMIT = 540  # seconds per checker
 FOLDERS = ("docs", "docs/tutorials", "docs/migration")
-# Its blocks are programs one after another, in which one name is functions of different signatures.
+# Its blocks are separate programs, in which one name is functions of different signatures.
 MANY_PROGRAMS = {"values.md"}
 
 
 def program_of(text: str) -> str:
-    """The Python blocks of a document at their lines, and nothing else."""
+    """The Python blocks of a document at their original lines, and nothing else."""
     lines = [""] * (text.count("\n") + 1)
     for block in BLOCK.finditer(text):
         first = text.count("\n", 0, block.start()) + 1
@@ -40,7 +40,7 @@ def program_of(text: str) -> str:
 
 
 def programs() -> Iterator[Path]:
-    """The files to check; those of documents are written first."""
+    """The files to check; writes the programs of documents first."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     for old in FOLDER.glob("*.py"):
         old.unlink()
@@ -57,7 +57,7 @@ def programs() -> Iterator[Path]:
 
 
 def pyright(files: list[Path]) -> list[str]:
-    """The command that asks pyright."""
+    """The pyright command."""
     settings = {
         "include": [relpath(f, FOLDER) for f in files],
         "extraPaths": [str(ROOT), str(ROOT / "examples")],
@@ -73,7 +73,7 @@ def pyright(files: list[Path]) -> list[str]:
 
 
 def mypy(files: list[Path]) -> list[str]:
-    """The command that asks mypy."""
+    """The mypy command."""
     return [
         sys.executable, "-m", "mypy", "--follow-imports=silent", "--ignore-missing-imports",
         "--check-untyped-defs", "--warn-unused-ignores", "--python-version=3.11",

@@ -2,9 +2,9 @@
 
     python tools/collectives_table.py
 
-The rows are the collectives that tests define in NumPy, the columns the places that they are tried
-in; a test of each cell says that it is so. What is refused must have a reason, or nothing is
-written.
+The rows are the collectives that tests define in NumPy, the columns are the contexts that they are
+tested in; a test of each cell checks the table. Unsupported cells must have a reason, otherwise
+nothing is written.
 """
 
 from __future__ import annotations

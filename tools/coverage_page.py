@@ -1,10 +1,10 @@
-"""Writes docs/coverage.md: which public names of JAX, and of the array API standard, there are.
+"""Writes docs/coverage.md: which public names of JAX, and of the array API standard, are covered.
 
     python tools/coverage_page.py
 
-JAX's are those of the installed jax, which development needs: what its modules define, or import
-under the name that it has (`from … import f as f`). A function without an argument of JAX's counts
-as absent. What is not to be there has its reason below; a test says that reasons fit.
+JAX's names are those of the installed jax, a development dependency: names that its modules define,
+or re-export explicitly (`from … import f as f`). A function that lacks one of JAX's arguments
+counts as absent. Intentionally absent names have a reason below; a test checks the reasons.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ that JAX's takes.
 
 """
 
-# Modules that are left out as a whole, with the reason.
+# Modules that are excluded entirely, with the reason.
 LEFT_OUT = {
     "jax.experimental.pallas*": "a language for kernels",
     "jax.experimental.mosaic*": "a language for kernels",
@@ -67,7 +67,7 @@ LEFT_OUT = {
     },
 }
 _INNER = "an inner part, which JAX's documentation does not name"
-# Names that are not to be there, by patterns, with the reason.
+# Intentionally absent names, by pattern, with the reason.
 REASONS: dict[str, str] = {
     **{
         f"jax.{module}.{name}": _INNER
@@ -102,7 +102,7 @@ REASONS: dict[str, str] = {
 class Name(NamedTuple):
     """A public name of JAX.
 
-    missing: arguments that ours does not take. absent: whether there is none.
+    missing: arguments that our function does not take. absent: whether we lack the name.
     """
 
     module: str
@@ -140,12 +140,12 @@ def imported(name: str) -> ModuleType | None:
         warnings.simplefilter("ignore")
         try:
             return importlib.import_module(name)
-        except Exception:  # it needs a package that is not installed
+        except Exception:  # it requires a package that is not installed
             return None
 
 
 def public_names(module: ModuleType) -> list[str]:
-    """What a module defines, or imports for others."""
+    """The names that a module defines or re-exports."""
     listed = getattr(module, "__all__", None)
     if listed is not None:
         return sorted({*listed})
@@ -161,14 +161,14 @@ def public_names(module: ModuleType) -> list[str]:
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             found.add(node.target.id)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of what is deprecated
+        warnings.simplefilter("ignore")  # about deprecations
         there = {name for name in found if not name.startswith("_") and hasattr(module, name)}
     kinds = ModuleType, logging.Logger
     return sorted(n for n in there if not isinstance(getattr(module, n), kinds))
 
 
 def missing_arguments(ours: Any, theirs: Any) -> tuple[str, ...]:
-    """The arguments of JAX's that ours does not take."""
+    """JAX's arguments that our function does not take."""
     if inspect.isclass(theirs) or not callable(theirs):
         return ()
     try:
@@ -197,7 +197,7 @@ def names() -> list[Name]:
 
 
 def standard() -> tuple[list[str], list[str]]:
-    """Names of the array API standard, 2024.12, as NumPy has them: all, and those not there."""
+    """Names of the array API standard, 2024.12, from NumPy: all names, and the absent ones."""
     import numpy as np
 
     import shardwise.numpy as jnp

@@ -1,9 +1,9 @@
-"""Runs tests/ecosystem and tests/saving in an environment of its own, by
+"""Runs tests/ecosystem and tests/saving in a separate environment:
 `python tools/ecosystem.py [--newest] [ARGS]`.
 
-It is made in .venv-ecosystem, with the versions of the extras `ecosystem` and `friends` in
-pyproject.toml, or in .venv-ecosystem-newest, with the newest releases. Which versions ran is
-printed at the end. Other arguments are pytest's.
+The environment is .venv-ecosystem, with the versions of the extras `ecosystem` and `friends` in
+pyproject.toml, or .venv-ecosystem-newest, with the newest releases. The versions that ran are
+printed at the end. Other arguments are passed to pytest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def requirements(newest: bool) -> list[str]:
-    """What to install, with its versions or without."""
+    """The requirements to install, with or without versions."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     named = [*extras["ecosystem"], *extras["friends"]]
@@ -27,7 +27,7 @@ def requirements(newest: bool) -> list[str]:
 
 
 def versions(python: Path, newest: bool) -> str:
-    """What is installed, a library and its version a line."""
+    """The installed libraries and their versions, one per line."""
     names = ["jaxlib", "jax", *[re.split("[=<>]", r)[0] for r in requirements(newest)]]
     show = "import sys\nfrom importlib.metadata import version\n"
     show += "for name in sys.argv[1:]: print(name, version(name))"

@@ -1,9 +1,9 @@
-"""Provokes each way in which a process fails, and writes the times to docs/processes.md.
+"""Provokes each kind of process failure, and writes the times to docs/processes.md.
 
     python tools/failure_times.py [TIMES]      # ten times each by default
 
-Three processes of two devices on this machine; the times are from the failure to the message of the
-last of the others, and to the error that it raises.
+Three processes of two devices on this machine; times are measured from the failure to the last
+message of the other processes, and to the error that they raise.
 """
 
 from __future__ import annotations

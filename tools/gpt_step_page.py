@@ -1,4 +1,4 @@
-"""Writes docs/gpt_step.md: the report of the demo's training step on eight devices.
+"""Writes docs/gpt_step.md: a report of the demo's training step on eight devices.
 
     python tools/gpt_step_page.py
 """
@@ -34,7 +34,7 @@ the weights: their gradients are added up along `data`, in one collective of man
 
 
 def report() -> Any:
-    """Of the step with the demo's own settings."""
+    """The report of the step with the demo's own settings."""
     sys.path.insert(0, str(ROOT / "examples"))
     from gpt_model import Config, init_state, state_shardings, train_step
 

@@ -1,9 +1,9 @@
-"""Runs tests beside busy loops, as on a machine that others use, and ends these in every case.
+"""Runs tests alongside busy loops, as on a shared machine, and always stops the loops at the end.
 
     python tools/loaded.py --times 3 -- tests/processes -q     # pytest's arguments follow --
 
-The exit status is that of the first run that fails, or 0. A busy loop ends with this process, also
-if it is killed: it reads a pipe of which this process has the other end.
+The exit status is that of the first failing run, or 0. A busy loop ends with this process, even if
+it is killed: the loop reads a pipe, and this process holds the other end.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ while True:
 
 @contextmanager
 def busy(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """So many processes that do nothing but take time of processors."""
-    end, ours = os.pipe()  # not inherited by others: its last end closes with this process
+    """Starts `count` processes that only consume CPU time."""
+    end, ours = os.pipe()  # not inherited: its last end closes with this process
     loops: list[subprocess.Popen[bytes]] = []
     try:
         for _ in range(count):

@@ -1,12 +1,12 @@
-"""Breaks rules of the library, one at a time, and sees whether the everyday tests notice.
+"""Breaks rules of the library, one at a time, and checks whether the everyday tests notice.
 
     python -m tools.mutations                  all of tests/mutations.toml
     python -m tools.mutations sin scan         those whose names contain one of these
-    python -m tools.mutations --whole sin      by the whole everyday set, not by the tests named
+    python -m tools.mutations --whole sin      by the full everyday set, not by the tests named
 
-Each entry has a text of one file, which occurs there once, what replaces it, and the tests that
-should fail. They run in a copy of the checkout, where nothing else is changed; a mutation is caught
-when one of them fails. The results are in build/mutations.json.
+Each entry has a string that occurs exactly once in a file, its replacement, and the tests that
+should fail. They run in a copy of the checkout, with no other change; a mutation is caught if one
+of them fails. The results are in build/mutations.json.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def mutations() -> list[dict[str, str]]:
 
 
 def problem(mutation: dict[str, str]) -> str | None:
-    """Why an entry cannot be used, if so."""
+    """The reason why an entry is invalid, if it is."""
     file = ROOT / mutation["file"]
     if not file.exists():
         return f"{mutation['file']} does not exist"
@@ -45,7 +45,7 @@ def problem(mutation: dict[str, str]) -> str | None:
 
 
 def copied() -> None:
-    """A copy of the checkout without what is built, but with the bytecode, which stays valid."""
+    """Copies the checkout without build products, but with the bytecode, which stays valid."""
     shutil.rmtree(COPY, ignore_errors=True)
     ignored = shutil.ignore_patterns(".git", ".venv*", "build", "runs", ".*_cache")
     shutil.copytree(ROOT, COPY, ignore=ignored)

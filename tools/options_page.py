@@ -2,8 +2,8 @@
 
     python tools/options_page.py
 
-Options are those that `base.config` makes, with the texts that they have there. Variables that are
-no options are below, and a test says that there are no others.
+Options are those that `base.config` defines, with their help texts. Variables that are not options
+are listed below, and a test checks that the list is complete.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ float64
 Before the program starts, an option is read from the environment: `SHARDWISE_ENABLE_X64=1`, or
 `JAX_ENABLE_X64=1` where that is not set. Switches take 1, true, t, yes, y and on, or 0, false, f,
 no, n, off and nothing at all. Names with the prefix `jax_`, as in `jax_enable_x64`, are understood
-too. With absl, `config.config_with_absl()` defines `--shardwise_enable_x64` and its like.
+too. With absl, `config.config_with_absl()` defines `--shardwise_enable_x64` and similar flags.
 
 An option marked *traced* is a part of what a trace gives: functions are traced again where it has
 another value. The others are looked at when something happens.
@@ -107,7 +107,7 @@ def _code(value: Any) -> str:
 
 
 def historic() -> Iterator[str]:
-    """A row for each switch of earlier times."""
+    """A row for each legacy switch."""
     yield "| option | value | why |"
     yield "|---|---|---|"
     for name, (value, why) in made.HISTORIC.items():
@@ -115,7 +115,7 @@ def historic() -> Iterator[str]:
 
 
 def variables() -> Iterator[str]:
-    """A row for each environment variable that stands for no option."""
+    """A row for each environment variable that is not an option."""
     yield "| variable | |"
     yield "|---|---|"
     for name, what in VARIABLES.items():
@@ -133,7 +133,7 @@ def read_in_source() -> set[str]:
 
 
 def page() -> str:
-    """The whole page."""
+    """The full page."""
     parts = [
         TEXT + "## Options\n\n" + "\n".join(options()),
         "## Environment variables that are no options\n\n" + "\n".join(variables()),

@@ -2,8 +2,8 @@
 
     python tools/size.py
 
-A line with code and a comment is code. The library's total is the number that changes are
-judged by; tests, benchmarks, docs and examples are shown below it.
+A line with code and a comment is code. The library's total is the number by which changes are
+judged; tests, benchmarks, docs and examples are listed below it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def docstring_lines(source: str) -> set[int]:
 
 
 def count(source: str) -> Counter[str]:
-    """Counts one file's lines by kind."""
+    """Counts the lines of a file by kind."""
     prose = docstring_lines(source)
     code: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):

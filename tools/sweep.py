@@ -1,16 +1,16 @@
-"""Sweeps: all cases of all tests, in shards that are recorded by commit.
+"""Sweeps: runs all cases of all tests, in shards that are recorded per commit.
 
-    python -m tools.sweep run                        all shards that the commit lacks, one by one
+        python -m tools.sweep run                        all missing shards of the commit, in order
     python -m tools.sweep run --shard 3/16           one shard
     python -m tools.sweep run --only tests/saving    all cases of a folder or file
-    python -m tools.sweep changed --seconds 900      cases of what the last commits changed
-    python -m tools.sweep report                     what of the current commit has been swept
+        python -m tools.sweep changed --seconds 900      cases affected by the last commits
+        python -m tools.sweep report                     coverage of the current commit
     python -m tools.sweep durations                  stores costs in tests/durations.json
 
 A run appends a line to build/sweep.jsonl when a shard is complete: commit, counts, failures, CPU
-and wall seconds, and the counts of each folder. The results of single tests go to a journal in
-build/sweep/ as they come; a run that was stopped goes on behind them. With changes that are not
-committed, the commit has a `+` behind it, and nothing is skipped.
+and wall seconds, and the counts per folder. Results of individual tests are appended to a journal
+in build/sweep/; an interrupted run resumes after them. With uncommitted changes, the commit has a
+`+` suffix, and nothing is skipped.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from tests.sweeps import covered_by
 ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ROOT / "build/sweep.jsonl"
 JOURNALS = ROOT / "build/sweep"
-SHARDS = 64  # of a run that names none
+SHARDS = 64  # if the number is not specified
 LAST_COMMITS = 10
-NOTHING_RAN = 5  # pytest's status
+NOTHING_RAN = 5  # pytest's exit status
 
 
 def git(*words: str) -> str:
@@ -44,7 +44,7 @@ def git(*words: str) -> str:
 
 
 def commit() -> str:
-    """The commit that is checked out, with a `+` where files differ from it."""
+    """The current commit, with a `+` suffix if files differ from it."""
     return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain") else "")
 
 
@@ -59,7 +59,7 @@ def records() -> list[dict[str, Any]]:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs one part, or each shard that the records of this commit lack."""
+    """Runs one shard, or each shard that the records of this commit lack."""
     if options.shard or options.only:
         return sweep(options.workers, options.shard, options.only)
     at = commit()
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def sweep(workers: int, shard: str | None, only: str | None, more: tuple[str, ...] = ()) -> int:
-    """Runs a part to its end, records it, and returns pytest's status."""
+    """Runs a shard to its end, records it, and returns pytest's status."""
     at, begun = commit(), time.time()
     part = "-".join(filter(None, [only, shard])).replace("/", ".") if not more else "changed"
     journal = JOURNALS / f"{at}-{part}.jsonl"
@@ -127,9 +127,9 @@ def describe(line: dict[str, Any]) -> str:
 
 
 def changed(options: argparse.Namespace) -> int:
-    """Sweeps what covers the files of the last commits, as far as `--seconds` of CPU go.
+    """Sweeps cases that cover the files of the last commits, up to `--seconds` of CPU.
 
-    Which cases these are follows from the commit and the stored durations alone.
+    The selection only depends on the commit and the stored durations.
     """
     last = git("rev-list", f"--max-count={LAST_COMMITS + 1}", "--first-parent", "HEAD").split()
     files = git("diff", "--name-only", last[-1], "HEAD").splitlines()
@@ -145,7 +145,7 @@ def changed(options: argparse.Namespace) -> int:
 
 
 def report(options: argparse.Namespace) -> int:
-    """Prints, for each folder of tests, where it was swept whole last, and what failed there."""
+    """Prints, for each folder of tests, the last complete sweep and its failures."""
     head = git("rev-parse", "HEAD")
     found = records()
     for line in found:
@@ -171,7 +171,7 @@ def report(options: argparse.Namespace) -> int:
 
 
 def newest(name: str, found: list[dict[str, Any]], history: list[str]) -> Any:
-    """(commit, [cases, failed, CPU seconds]) where a folder's cases ran to the last one."""
+    """(commit, [cases, failed, CPU seconds]) of the last complete sweep of a folder."""
     for at in history:
         lines = [line for line in found if line["commit"] == at and name in line["folders"]]
         for line in reversed(lines):
@@ -187,7 +187,7 @@ def newest(name: str, found: list[dict[str, Any]], history: list[str]) -> Any:
 
 
 def _since(name: str, at: str, behind: int) -> str:
-    """What changed after a sweep of this folder."""
+    """The changes since a sweep of this folder."""
     if not behind:
         return ""
     files = git("diff", "--name-only", at, "HEAD").splitlines()

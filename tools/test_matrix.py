@@ -3,10 +3,9 @@
     python tools/test_matrix.py                  # tests/smoke and the seam test
     python tools/test_matrix.py tests/types -x   # any other pytest arguments
 
-Each pair has its own environment, `.venv-3.12-jaxlib0.11`, made on first use and brought up to
-date when the dependencies in `pyproject.toml` change. An interpreter that is not on this machine is
-reported as skipped; that all are skipped is a failure. jax is not installed: the library must do
-without it.
+Each pair has its own environment, `.venv-3.12-jaxlib0.11`, which is created on first use and
+updated when the dependencies in `pyproject.toml` change. A missing interpreter is reported as
+skipped; it is a failure if all are skipped. jax is not installed: the library must work without it.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ MATRIX = (
 
 
 def candidates(python: str) -> Iterator[str]:
-    """Places where an interpreter may be; a pyenv shim on PATH need not work."""
+    """Possible locations of an interpreter; a pyenv shim on PATH may not work."""
     yield sys.executable
     for name in (f"python{python}", "python3"):
         for folder in os.get_exec_path():
@@ -64,7 +63,7 @@ def candidates(python: str) -> Iterator[str]:
 
 
 def find_python(python: str) -> str | None:
-    """The first candidate that runs, has this version, and can make environments."""
+    """The first candidate that runs, has this version, and can create environments."""
     probe = "import ensurepip, venv, sys; print('%d.%d' % sys.version_info[:2])"
     for path in dict.fromkeys(candidates(python)):
         done = subprocess.run([path, "-c", probe], capture_output=True, text=True)
@@ -74,14 +73,14 @@ def find_python(python: str) -> str | None:
 
 
 def fingerprint(pair: Pair) -> str:
-    """Changes when what `prepare` installs does."""
+    """Changes when the packages that `prepare` installs change."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     inputs = json.dumps([settings["build-system"], settings["project"], pair.requirement])
     return hashlib.sha256(inputs.encode()).hexdigest()
 
 
 def prepare(pair: Pair, interpreter: str) -> None:
-    """Makes the environment unless it is there and up to date."""
+    """Creates the environment unless it exists and is up to date."""
     stamp = pair.environment / ".installed"
     wanted = fingerprint(pair)
     if stamp.exists() and stamp.read_text() == wanted:
@@ -95,7 +94,7 @@ def prepare(pair: Pair, interpreter: str) -> None:
 
 
 def run(pair: Pair, pytest_arguments: list[str]) -> str:
-    """Runs the tests for one pair; returns a line about the outcome."""
+    """Runs the tests for one pair; returns a line with the outcome."""
     interpreter = find_python(pair.python)
     if interpreter is None:
         return f"SKIPPED: no Python {pair.python} on PATH or under pyenv"

@@ -2,9 +2,9 @@
 
     python tools/transforms_table.py
 
-Everything is found out from the records of the ops and from the samples that tests check them on:
-whether a derivative is zero, and whether reverse mode goes through, is tried. What an op does not
-have must have a reason below, or nothing is written.
+Everything is derived from the records of the ops and from their test samples: whether a derivative
+is zero, and whether reverse mode works, is tested. Missing rules must have a reason below,
+otherwise nothing is written.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ integers. "—" has a reason, below the table; "yes" with a number, an exception
 
 @dataclass
 class Row:
-    """What an op has: a cell for each column, and reasons for those that are empty, or not all."""
+    """The rules of an op: a cell per column, and reasons for empty or partial cells."""
 
     op: Op
     cells: dict[str, str] = field(default_factory=dict)
@@ -148,10 +148,10 @@ def row_of(op: Op, samples: list[Sample]) -> Row:
 
 
 class Tried:
-    """What derivatives by each operand are, on the samples.
+    """The derivatives with respect to each operand, on the samples.
 
-    moves: whether one is not zero. reverses: whether those can be transposed.
-    exception: by what there is none.
+    moves: whether any is nonzero. reverses: whether these can be transposed.
+    exception: raised if there is no derivative.
     """
 
     def __init__(self, op: Op, samples: list[Sample]):
@@ -180,7 +180,7 @@ class Tried:
 
 
 def transposable(both: Program, known: int) -> bool:
-    """Whether the part of a derivative that depends on tangents can be transposed."""
+    """Whether the tangent-dependent part of a derivative can be transposed."""
     unknown = tuple([i >= known for i in range(len(both.arguments))])
     parts = split_program(both, unknown)
     try:
@@ -221,7 +221,7 @@ def page() -> str:
 
 
 def main() -> None:
-    config.update("num_cpu_devices", 8)  # some samples are over a mesh
+    config.update("num_cpu_devices", 8)  # some samples use a mesh
     PAGE.write_text(page())
     print(f"wrote {PAGE.relative_to(ROOT)}")
 

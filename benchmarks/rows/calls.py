@@ -1,6 +1,6 @@
 """Calls of a jitted function that is in the cache already: the cost of dispatch alone.
 
-The function may be jitted again for each call, or made anew, too: it is found, and not traced.
+The function may be jitted again for each call, or re-created, too: it is found, and not traced.
 """
 
 from __future__ import annotations

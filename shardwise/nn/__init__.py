@@ -1,4 +1,4 @@
-"""Functions for neural networks: activations, softmax and its like, attention, initializers."""
+"""Functions for neural networks: activations, softmax and similar functions, attention, initializers."""
 
 from typing import TYPE_CHECKING
 

@@ -325,7 +325,7 @@ def test_single_device_arrays_are_not_copied():
     uneven = sw.device_put(numbers((7,)), NamedSharding(MESH, P("x")))
     pieces = [s.data for s in uneven.addressable_shards]
     y = sw.make_array_from_single_device_arrays((7,), uneven.sharding, pieces)
-    full = slice(0, 6)  # two devices hold the last part, which is short, and is padded anew
+    full = slice(0, 6)  # two devices hold the last part, which is short, and is padded again
     assert pointers(s.data for s in y.addressable_shards)[full] == pointers(pieces)[full]
     x.delete()
     assert refused(RuntimeError, lambda: np.asarray(sw.device_put(x, DEVICES[0]))).startswith(

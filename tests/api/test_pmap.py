@@ -143,7 +143,7 @@ def test_the_function_runs_once():
 
 
 def test_a_function_that_is_mapped_again_is_not_staged_again(monkeypatch):
-    """Made anew, too, as long as it does the same; another axis, say, is another program."""
+    """Re-created, too, as long as it does the same; another axis, say, is another program."""
     staged, module = [], sys.modules["shardwise._src.api.pmap"]
     real = module.over_parts
     monkeypatch.setattr(module, "over_parts", lambda *args: staged.append(1) or real(*args))

@@ -150,7 +150,7 @@ def test_reshapes_that_need_a_choice(shape: tuple, spec: tuple, new: tuple, work
     )
 
 
-# -- sums that are not taken yet --
+# -- unreduced values --
 
 PRODUCT = {"dimension_numbers": (((1,), (0,)), ((), ()))}
 SUM = over((8, 4), unreduced={"x"})

@@ -147,7 +147,7 @@ def test_policies_know_products_by_their_record():
 def test_quick_compilation_of_a_new_op():
     op = root()
     assert _is_small(staged(lambda x: op(x) + 1, X))
-    long = dataclasses.replace(op, name="long root", long=True)
+    long = dataclasses.replace(op, name="long root", is_expensive=True)
     assert not _is_small(staged(lambda x: long(x) + 1, X))
 
 
@@ -176,7 +176,7 @@ def holder(**fields: Any) -> Op:
 
 
 def test_an_op_that_holds_a_program_is_looked_into():
-    op = calling("again", call.lower, call.split)  # type: ignore[arg-type]
+    op = calling("again", call.lower, call.partial_eval)  # type: ignore[arg-type]
     inner = staged(lambda x: jnp.log(x), X)
 
     def f(x: Any) -> Any:
@@ -191,8 +191,8 @@ def test_an_op_that_holds_a_program_is_looked_into():
 
 
 def test_reports_look_into_an_op_that_only_calls():
-    op = calling("through", call.lower, call.split, is_call=True)  # type: ignore[arg-type]
-    opaque = calling("opaque", call.lower, call.split)  # type: ignore[arg-type]
+    op = calling("through", call.lower, call.partial_eval, is_call=True)  # type: ignore[arg-type]
+    opaque = calling("opaque", call.lower, call.partial_eval)  # type: ignore[arg-type]
     inner = staged(lambda x: jnp.sin(jnp.cos(x)), X)
     assert staged(lambda x: op(x, program=inner)[0], X).equations[0].called is inner
     assert staged(lambda x: opaque(x, program=inner)[0], X).equations[0].called is None

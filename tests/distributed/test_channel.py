@@ -51,7 +51,7 @@ def test_a_connection_whose_number_is_large():
 
 
 class Clock:
-    """Time that passes only while somebody sleeps."""
+    """Time that passes only while the code under test sleeps."""
 
     def __init__(self):
         self.now, self.slept = 0.0, []

@@ -144,7 +144,7 @@ def test_a_function_lives_as_long_as_what_calls_it() -> None:
     gc.collect()
     assert seen() is not None and float(f(2.0)) == 1
     del f
-    until(lambda: gc.collect() is not None and seen() is None)  # XLA's threads let go of it late
+    until(lambda: gc.collect() is not None and seen() is None)  # XLA's threads release it late
 
 
 def test_big_operands() -> None:

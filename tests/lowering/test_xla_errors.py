@@ -1,6 +1,6 @@
-"""The errors of XLA in docs/values.md: shardwise is right, and jax, without the mends, is not.
+"""The errors of XLA in docs/values.md: shardwise is right; jax, without the workarounds, is not.
 
-A program that jax gets right tells that a mend is no longer needed with this jaxlib.
+A program that jax gets right tells that a workaround is no longer needed with this jaxlib.
 """
 
 import os

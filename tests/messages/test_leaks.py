@@ -21,7 +21,7 @@ LEAKING = "tests.messages.leaking"
 
 @pytest.fixture(scope="module", autouse=True)
 def few_objects():
-    """The collector, which every search asks anew, forgets what there was before these tests.
+    """The collector, which every search queries again, forgets what there was before these tests.
 
     What holds values is made after that: it is found.
     """

@@ -1,7 +1,7 @@
 """Some 390 mistakes: what is raised is what users of JAX catch, says what this file says, and is
 short.
 
-The whole messages are in mistakes.txt. Messages that changed on purpose are written anew by
+The whole messages are in mistakes.txt. Messages that changed on purpose are written again by
 
     SHARDWISE_UPDATE_GOLDENS=1 pytest tests/messages/test_mistakes.py
 

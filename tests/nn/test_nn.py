@@ -105,7 +105,7 @@ def test_glu_needs_an_even_size():
     )
 
 
-# -- softmax and its like --
+# -- softmax and similar functions --
 
 
 @pytest.mark.parametrize("axis", everyday([-1, 0, (0, 1)], 1))

@@ -151,7 +151,7 @@ def test_launchers_are_quiet_again_when_nobody_looks(tmp_path, monkeypatch):
         return touched(end, path)
 
     def after_turns(count):
-        """Until each launcher has looked so often whether somebody looks."""
+        """Until each launcher has looked so often whether a viewer is there."""
         begun = dict(turns)
         patience.until(lambda: all(turns[node] >= begun[node] + count for node in turns))
 

@@ -1,4 +1,4 @@
-"""The switchboard, with as many processes as a machine for tests does not run."""
+"""The coordinator server, with as many processes as a machine for tests does not run."""
 
 import contextlib
 import json

@@ -4,7 +4,7 @@ from shardwise._src.runtime.failure_detector import MISSED, FailureDetector, Mee
 
 
 class Listener(FailureDetector):
-    """A judge who keeps what it says."""
+    """A failure detector that records its messages."""
 
     def __init__(self):
         super().__init__({"heartbeat": 1e9, "patience": 1e9, "deadline": 10.0})
@@ -17,18 +17,18 @@ class Listener(FailureDetector):
         self.said.append((peer.rank, message["op"], message.get("text", message.get("why"))))
 
 
-def meeting_of_0(judge, number):
-    meeting = judge.meetings["0,1", number] = Meeting()
+def meeting_of_0(detector, number):
+    meeting = detector.meetings["0,1", number] = Meeting()
     meeting.values[0], meeting.doing[0] = "", f"barrier {number}"
     return meeting.begin
 
 
 def test_each_meeting_that_takes_too_long_is_failed():
-    judge = Listener()
+    detector = Listener()
     for number in range(20):  # memory of one that is over is that of a later one
-        judge.mind(meeting_of_0(judge, number) + 11)
-        del judge.meetings["0,1", number]
-    failed = [text for rank, op, text in judge.said if (rank, op) == (0, "fail")]
+        detector.mind(meeting_of_0(detector, number) + 11)
+        del detector.meetings["0,1", number]
+    failed = [text for rank, op, text in detector.said if (rank, op) == (0, "fail")]
     assert failed == [
         f"process 1 (host h, pid 11) did not come to barrier {n} within 11 s (`wait_timeout_secs`)."
         for n in range(20)
@@ -36,12 +36,12 @@ def test_each_meeting_that_takes_too_long_is_failed():
 
 
 def test_each_meeting_without_one_who_has_ended_is_failed():
-    judge = Listener()
-    judge.peers[1].gone = "finished"
+    detector = Listener()
+    detector.peers[1].gone = "finished"
     for number in range(20):
-        judge.mind(meeting_of_0(judge, number))
-        del judge.meetings["0,1", number]
-    assert judge.said == [
+        detector.mind(meeting_of_0(detector, number))
+        del detector.meetings["0,1", number]
+    assert detector.said == [
         (0, "fail", f"process 1 (host h, pid 11) has ended, and never came to barrier {n}. All "
                     "processes must do this: look for an `if` on process_index() around it, for an "
                     "early end, or for data of another length.")
@@ -50,35 +50,35 @@ def test_each_meeting_without_one_who_has_ended_is_failed():
 
 
 def test_a_full_stop_is_said_once():
-    judge = Listener()
-    judge._lost(judge.peers[1], "it failed with ValueError: give fewer.")
-    judge._lost(judge.peers[0], "its connection closed")
-    assert judge.said == [
+    detector = Listener()
+    detector._lost(detector.peers[1], "it failed with ValueError: give fewer.")
+    detector._lost(detector.peers[0], "its connection closed")
+    assert detector.said == [
         (0, "fail", "process 1 (host h, pid 11) is lost: it failed with ValueError: give fewer."),
     ]
 
 
 def test_who_comes_later_to_what_one_who_has_ended_never_comes_to_is_told_so():
-    judge = Listener()
-    peer = judge.peers[2] = Peer(None, True)
+    detector = Listener()
+    peer = detector.peers[2] = Peer(None, True)
     peer.rank, peer.about = 2, {"host": "h", "pid": 12}
-    judge.peers[1].gone = "finished"
-    meeting = judge.meetings["0,1,2", 0] = Meeting()
+    detector.peers[1].gone = "finished"
+    meeting = detector.meetings["0,1,2", 0] = Meeting()
     for rank in (0, 2):
         meeting.values[rank], meeting.doing[rank] = "", "barrier"
-        judge.mind(meeting.begin)
-        judge.mind(meeting.begin)
+        detector.mind(meeting.begin)
+        detector.mind(meeting.begin)
     text = "process 1 (host h, pid 11) has ended, and never came to barrier." + MISSED
-    assert judge.said == [(0, "fail", text), (2, "fail", text)]
+    assert detector.said == [(0, "fail", text), (2, "fail", text)]
 
 
 def test_a_process_that_gives_no_sign_of_life_is_lost():
-    judge = Listener()
-    judge.asked["heartbeat"] = 5.0
-    now = judge.peers[1].seen + 6
-    judge.peers[0].seen = now
-    judge.mind(now)
-    assert judge.said == [
+    detector = Listener()
+    detector.asked["heartbeat"] = 5.0
+    now = detector.peers[1].seen + 6
+    detector.peers[0].seen = now
+    detector.mind(now)
+    assert detector.said == [
         (0, "fail", "process 1 (host h, pid 11) is lost: there was no sign of life of it for 6 s: "
                     "it is stopped, or its machine or network is down."),
         (1, "dropped", "which gave no sign of life"),
@@ -86,10 +86,10 @@ def test_a_process_that_gives_no_sign_of_life_is_lost():
 
 
 def test_what_waits_longer_than_the_patience_is_reported_and_not_failed():
-    judge = Listener()
-    judge.asked["patience"], judge.asked["deadline"] = 5.0, 1e9
-    judge.mind(meeting_of_0(judge, 0) + 6)
-    assert judge.said == [
+    detector = Listener()
+    detector.asked["patience"], detector.asked["deadline"] = 5.0, 1e9
+    detector.mind(meeting_of_0(detector, 0) + 6)
+    assert detector.said == [
         (0, "stacks", None),
         (1, "stacks", None),
         (0, "report", "barrier 0 has waited for 6 s; not here: process 1 (host h, pid 11) is at ?."

@@ -2,7 +2,7 @@
 
 jaxlib's extension module is private API and changes with each release; this is where a new
 release shows first. The list is `seam_names.txt`. A name that only some releases have carries
-their range: `_jax.batched_copy_to_host_async  # >=0.11`. To write it anew, keeping the ranges:
+their range: `_jax.batched_copy_to_host_async  # >=0.11`. To write it again, keeping the ranges:
 
     SHARDWISE_UPDATE_GOLDENS=1 pytest tests/runtime/test_seam.py
 

@@ -136,7 +136,7 @@ def updates() -> Iterator[Case]:
 
 @family
 def joins() -> Iterator[Case]:
-    """concatenate and its kin."""
+    """concatenate and similar functions."""
     draw = Draw("joins")
     for _ in range(500):
         ndim, parts = draw.of((1, 1, 2, 2, 3)), draw.number(1, 4)

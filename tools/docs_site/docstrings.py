@@ -1,4 +1,4 @@
-"""Docstrings of the house as reStructuredText, for the pages of the reference.
+"""Docstrings of the library as reStructuredText, for the pages of the reference.
 
 Docstrings are plain text: paragraphs, `code` in backticks, lists of `name: text`, the sections
 `Args:`, `Returns:`, `Raises:`, examples behind `>>>`, and indented blocks, which stay as they are.

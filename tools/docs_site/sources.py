@@ -28,8 +28,8 @@ CONTENTS = {
         "processes", "clusters/index", "data", "effects", "export", "ffi", "compile_cache",
         "ecosystem", "*",
     ],
-    "Reference": ["api/index", "notation", "options", "transforms", "collectives", "coverage",
-                  "values", "errors/index"],
+    "Reference": ["api/index", "glossary", "notation", "options", "transforms", "collectives",
+                  "coverage", "values", "errors/index"],
     "The library": ["architecture", "core_in_one_sitting", "design/index", "CONTRIBUTING",
                     "SECURITY", "CHANGELOG"],
 }  # fmt: skip

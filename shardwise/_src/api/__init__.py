@@ -1,1 +1,1 @@
-"""What users call: transforms, stages, placement, callbacks and checks of their arguments."""
+"""The public API: transforms, stages, placement, callbacks and checks of their arguments."""

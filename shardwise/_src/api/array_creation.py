@@ -1,14 +1,14 @@
-"""Making global arrays out of parts, in every process from the parts of its own devices.
+"""Creates global arrays from shards: each process passes the shards of its own devices.
 
-    make_array_from_callback(shape, sharding, cb)         # cb(index) gives the part at an index
-    make_array_from_process_local_data(sharding, data)    # what all devices of this process hold
+    make_array_from_callback(shape, sharding, cb)         # cb(index) returns the shard at an index
+    make_array_from_process_local_data(sharding, data)    # the data of all devices of this process
     make_array_from_single_device_arrays(shape, sharding, arrays)   # no copy
 
-A part is on its device before the next one is asked for, and nothing is kept on the host: the peak
-is the array and one part. Devices of other processes get their parts there.
+Each shard is transferred to its device before the next one is requested, and nothing stays on the
+host: peak memory is the array and one shard. Devices of other processes get their shards there.
 
-With uneven shards parts are logical: at an index that is shorter than the others, or empty, the
-part is as short. Padding is added on the way.
+With uneven shards the callback returns logical shards: where an index is shorter than the others,
+or empty, so is the shard. Padding is added during the transfer.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from shardwise._src.types.pmap_sharding import PmapSharding
 from shardwise._src.types.sharding_base import Sharding
 from shardwise._src.types.tiling import Index
 
-SMALL = 2**20  # bytes of parts that are kept, to be put in one call
+SMALL = 2**20  # bytes of shards buffered for one transfer
 
 
 @hides_frames
@@ -52,27 +52,27 @@ def make_array_from_callback(
     shape: Sequence[int], sharding: Sharding, data_callback: Callable[[Index], Any],
     dtype: DTypeLike | None = None,
 ) -> Array:
-    """An array from a function of the index of each part.
+    """Creates an array from a function of the index of each shard.
 
     Args:
-      shape: of the whole array.
-      sharding: where its parts go: a sharding, a `Format`, a device, or a spec over the mesh in
+      shape: the global shape.
+      sharding: the result's sharding: a sharding, a `Format`, a device, or a spec over the mesh in
         scope.
-      data_callback: gets a tuple of slices and gives that part of the array: a NumPy array, an
-        `Array` (no copy if it is on the right device), or what `numpy.asarray` takes. It is called
-        once for each distinct index that this process holds, replicas share the result; not for
-        empty parts, unless the whole array is empty, or this process has no other parts and
+      data_callback: takes a tuple of slices and returns that shard of the array: a NumPy array, an
+        `Array` (no copy if it is on the right device), or anything `numpy.asarray` accepts. It is
+        called once for each distinct index in this process, and replicas share the result; not for
+        empty shards, unless the whole array is empty, or this process has no other shards and
         `dtype` is not given.
-      dtype: of the result, to which parts are converted; by default that of the parts.
+      dtype: of the result, to which shards are converted; by default the dtype of the shards.
 
     Raises:
-      ValueError: if a part does not have the shape of its index, or no part tells the dtype.
-      TypeError: if parts differ in dtype.
-      UnexpectedTracerError: if a part is a traced value.
+      ValueError: if a shard does not have the shape of its index, or no shard determines the dtype.
+      TypeError: if shards differ in dtype.
+      UnexpectedTracerError: if a shard is a tracer.
     """
     new = _Making("make_array_from_callback", shape, sharding, dtype)
     full = [part for part in new.parts if all(part.shape) or not all(new.shape)]
-    for part in full or (new.parts[:1] if dtype is None else ()):  # one tells the dtype
+    for part in full or (new.parts[:1] if dtype is None else ()):  # one determines the dtype
         new.put(part, part.devices, data_callback(part.index))
     return new.finish()
 
@@ -82,10 +82,10 @@ def make_array_from_batched_callback(
     shape: Sequence[int], sharding: Sharding, data_callback: Callable[[list[Index]], Sequence[Any]],
     dtype: DTypeLike | None = None,
 ) -> Array:
-    """`make_array_from_callback` with one call for all parts.
+    """`make_array_from_callback` with one call for all shards.
 
-    data_callback gets the list of the indices of this process's devices, in the order of the
-    sharding (replicas repeat theirs), and gives a list of as many parts.
+    data_callback takes the list of the indices of this process's devices, in the order of the
+    sharding (replicas repeat theirs), and returns a list of as many shards.
     """
     what = "make_array_from_batched_callback"
     new = _Making(what, shape, sharding, dtype)
@@ -100,11 +100,11 @@ def make_array_from_batched_callback_with_devices(
     data_callback: Callable[[tuple[tuple[Index, tuple[Any, ...]], ...]], Sequence[Any]],
     dtype: DTypeLike | None = None,
 ) -> Array:
-    """`make_array_from_callback` with one call for all parts, which says who holds each.
+    """`make_array_from_callback` with one call for all shards, which lists the devices of each.
 
-    data_callback gets `((index, (device, ...)), ...)`, each distinct index once with the devices of
-    this process that hold it, so that it can read replicas once. It gives a flat list with a part
-    for each device, group by group; parts that are arrays on their device are not copied.
+    data_callback takes `((index, (device, ...)), ...)`: each distinct index once, with the devices
+    of this process that have it, so that it can read replicas once. It returns a flat list with a
+    shard for each device, group by group; arrays already on their device are not copied.
     """
     what = "make_array_from_batched_callback_with_devices"
     new = _Making(what, shape, sharding, dtype)
@@ -118,18 +118,18 @@ def make_array_from_single_device_arrays(
     shape: Sequence[int], sharding: Sharding, arrays: Sequence[Array], *,
     dtype: DTypeLike | None = None,
 ) -> Array:
-    """An array whose parts are there already. No copy: it shares their memory.
+    """Creates an array from existing shards. No copy: it shares their memory.
 
     Args:
-      shape: of the whole array.
-      sharding: how the parts make it up.
-      arrays: one on each device of this process that the sharding has, in any order. Those at the
+      shape: the global shape.
+      sharding: how the shards form the array.
+      arrays: one on each device of this process that the sharding has, in any order. Shards at the
         end of an uneven dimension are smaller, and are copied to be padded.
-      dtype: of the result, needed if this process has no parts; else that of `arrays`.
+      dtype: of the result, needed if this process has no shards; else that of `arrays`.
 
     Raises:
       TypeError: if `arrays` is not a sequence of arrays, or their dtypes differ.
-      ValueError: if one is traced; if their number, devices or shapes are not the sharding's.
+      ValueError: if one is traced, or their number, devices or shapes do not match the sharding.
     """
     what = "make_array_from_single_device_arrays"
     if not isinstance(arrays, Sequence):
@@ -153,16 +153,16 @@ def make_array_from_single_device_arrays(
 def make_array_from_process_local_data(
     sharding: Sharding, local_data: Any, global_shape: Sequence[int] | None = None
 ) -> Array:
-    """An array from the data that each process has for its own devices.
+    """Creates an array from the data that each process has for its own devices.
 
     Args:
-      sharding: of the result, or a prefix of the tree of `local_data`.
-      local_data: a NumPy array, or a tree of them. Each dimension has the global size, or the
-        number of elements along it that this process's devices hold. Elements that are not
-        adjacent in the global array are so here: of (8, 12) and (24, 28), the first are
-        local_data[0:4], the others local_data[4:8].
-      global_shape: of the result, or a tree of shapes. None, also for single dimensions, where it
-        follows from the local size and the share of the shards that this process holds.
+      sharding: of the result, or a prefix of the pytree of `local_data`.
+      local_data: a NumPy array, or a pytree of them. Each dimension has the global size, or the
+        number of elements along it on this process's devices. Elements that are not adjacent in the
+        global array are adjacent here: with (8, 12) and (24, 28), the first are local_data[0:4],
+        the others local_data[4:8].
+      global_shape: of the result, or a pytree of shapes. If None, also for single dimensions, it is
+        inferred from the local size and this process's share of the shards.
 
     Raises:
       ValueError: if a dimension has neither size, or the global size cannot be inferred.
@@ -178,7 +178,7 @@ def make_array_from_process_local_data(
 
 
 def _spread(x: Any, tree: Any, n: int, what: str, is_leaf: Callable[[Any], bool]) -> list[Any]:
-    """One of a prefix of a tree for each of its `n` leaves."""
+    """Broadcasts a pytree prefix: one entry for each of the `n` leaves of `tree`."""
     return [x] * n if x is None or is_leaf(x) else broadcast_prefix(
         x, tree, what, is_leaf, "local_data"
     )
@@ -208,7 +208,7 @@ def _from_local(
     for part in new.parts:
         here = zip(part.index, offsets, shape, strict=True)
         cut = tuple([parts.local_slice(s, held, n) for s, held, n in here])
-        with eval_context():  # where it is an `Array`
+        with eval_context():  # if it is an `Array`
             value = data[cut]
         new.put(part, part.devices, value)
     return new.finish()
@@ -216,19 +216,19 @@ def _from_local(
 
 @hides_frames
 def device_put_sharded(shards: Sequence[Any], devices: Sequence[Any]) -> Any:
-    """Trees of values, one for each device, stacked: an argument of `pmap`.
+    """Stacks pytrees of values, one for each device, as an argument of `pmap`.
 
     Args:
-      shards: a tree for each of the devices, all alike. Those for devices of other processes say
-        no more than their types here.
-      devices: as many devices, of one process or of several, all of which make the call.
+      shards: a pytree for each of the devices, all with equal types. For devices of other
+        processes only the types are used.
+      devices: as many devices, of one process or of several, all of which must make the call.
 
     Returns:
-      The tree with arrays of shape (number of devices, *shape) under a `PmapSharding`: element i is
-      on device i, and `pmap` over the first axis takes it as it is.
+      The pytree with arrays of shape (number of devices, *shape) under a `PmapSharding`: element i
+      is on device i, and `pmap` over the first axis takes it without transfers.
 
     Raises:
-      ValueError: if there are not as many shards as devices, or they differ in structure or shape.
+      ValueError: if shards and devices differ in number, or shards in structure or shape.
       TypeError: if they differ in dtype, or `devices` is not a sequence of devices.
     """
     what = "device_put_sharded"
@@ -252,13 +252,13 @@ def device_put_sharded(shards: Sequence[Any], devices: Sequence[Any]) -> Any:
 
 @hides_frames
 def device_put_replicated(x: Any, devices: Sequence[Any]) -> Any:
-    """A tree on each of some devices, with a new leading dimension: an argument of `pmap`.
+    """Replicates a pytree over devices, with a new leading dimension, as an argument of `pmap`.
 
-    Where the devices are of several processes, all of these make the call.
+    If the devices belong to several processes, all of these must make the call.
 
     Returns:
-      The tree `x` with arrays of shape (number of devices, *shape) under a `PmapSharding`: each
-      device has all of `x`, and `pmap` over the first axis takes it as it is.
+      The pytree `x` with arrays of shape (number of devices, *shape) under a `PmapSharding`: each
+      device has all of `x`, and `pmap` over the first axis takes it without transfers.
 
     Raises:
       TypeError: if `devices` is not a sequence of devices.
@@ -281,7 +281,7 @@ def _devices(what: str, devices: Any) -> tuple[Any, ...]:
 
 
 def _stacked(what: str, values: Sequence[Any], devices: tuple[Any, ...]) -> Array:
-    """Values of one shape along a new dimension, each on its device."""
+    """Stacks values of one shape along a new dimension, each on its device."""
     values = [as_arraylike(v) for v in values]
     shape = np.shape(values[0])
     for i, v in enumerate(values):
@@ -327,9 +327,9 @@ def _concrete_sharding(x: Any, what: str) -> Any:
 
 
 class _Making:
-    """An array of which the parts arrive one by one.
+    """An array whose shards arrive one by one.
 
-    Large parts go to their devices at once, small ones together at the end.
+    Large shards are transferred immediately, small ones together at the end.
     """
 
     def __init__(self, what: str, shape: Sequence[int], sharding: Any, dtype: Any):
@@ -347,15 +347,15 @@ class _Making:
         self.converts = dtype is not None and not isinstance(self.dtype, ExtendedDType)
         self.parts = parts.distinct_parts(self.sharding, self.shape)
         self.done: dict[Any, Any] = {}  # device → its raw buffer
-        self.kept: dict[Any, np.ndarray] = {}  # device → its part, still here
+        self.kept: dict[Any, np.ndarray] = {}  # device → its shard, still on the host
         self.kept_bytes = 0
 
     def put(self, part: Part, devices: Sequence[Any], value: Any) -> None:
-        """Brings the value of a part to devices."""
+        """Transfers the value of a shard to devices."""
         value = self._checked(value, part)
         if value.__class__ is not Array and self.kept_bytes + value.nbytes <= SMALL:
             self.kept_bytes += value.nbytes
-            copied = np.array(value, self.dtype)  # the callback may use its memory again
+            copied = np.array(value, self.dtype)  # the callback may reuse its memory
             self.kept.update(dict.fromkeys(devices, copied))
         else:
             self._to_devices(devices, value)
@@ -381,7 +381,7 @@ class _Making:
         return value
 
     def _check_dtype(self, dtype: Any, part: Part) -> None:
-        """The first part tells the dtype, unless it was asked for."""
+        """The first shard determines the dtype, unless it was requested."""
         if self.dtype is None:
             self.dtype = dtype
         if dtype != self.dtype and (not self.converts or isinstance(dtype, ExtendedDType)):
@@ -391,7 +391,7 @@ class _Making:
             )
 
     def finish_with(self, values: Any, places: Sequence[tuple[Part, Any]]) -> Array:
-        """The array, of a value for each (part, device)."""
+        """The array, from a value for each (part, device)."""
         if not isinstance(values, Sequence | np.ndarray) or len(values) != len(places):
             got = f"{len(values)}" if hasattr(values, "__len__") else f"a {type(values).__name__}"
             raise ValueError(

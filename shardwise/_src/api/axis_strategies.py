@@ -1,7 +1,7 @@
-"""How the named axes of an `xmap` run: over devices, in serial loops, and at once.
+"""Strategies for the named axes of an `xmap`: over devices, in serial loops, or vectorized.
 
-An axis of size 24 over a mesh axis of size 2 and a loop of 3 steps is divided as [2, 3, 4]: each
-device has 12 indices, of which it computes 4 at once.
+An axis of size 24 over a mesh axis of size 2 and a loop of 3 steps is split as [2, 3, 4]: each
+device has 12 indices, of which it computes 4 together.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Way:
 
     @property
     def op_name(self) -> Any:
-        """The name in ops of what runs at once: another than that of any mesh axis."""
+        """The name, in ops, of the vectorized part: differs from all mesh axes."""
         return (self.name, "part") if self.mesh_axes or self.loops else self.name
 
     def axis(self, index: Any) -> NamedAxis:
-        """As it is in scope. index: has the own index, where there are loops."""
+        """The axis as it is in scope. index: contains the current index, if there are loops."""
         if self.op_name == self.name:
             return NamedAxis(self.name, self.size)
         parts = (*self.mesh_axes, (self.op_name, self.at_once))
@@ -54,7 +54,7 @@ class Way:
 
 
 def ways_of(what: str, sizes: Mapping[Any, int], resources: Mapping[Any, Any]) -> list[Way]:
-    """How each axis runs; raises where a resource is not in scope, or does not divide its axis."""
+    """How each axis runs; raises if a resource is not in scope, or does not divide its axis."""
     mesh = current().mesh
     devices = {} if mesh is None else mesh.shape
     taken = () if mesh is None else mesh.abstract_mesh.manual_axes
@@ -105,15 +105,15 @@ def ways_of(what: str, sizes: Mapping[Any, int], resources: Mapping[Any, Any]) -
     return found
 
 
-# -- values as the loops and the batching take them: loops first, then what runs at once --
+# -- values for the loops and for batching: loop dimensions first, then vectorized ones --
 
 
 class Layout:
-    """Where a value that a device has its dimensions: `dims` says which of them have names."""
+    """The positions of a device-local value's dimensions: `dims` says which are named."""
 
     def __init__(self, dims: Mapping[Any, int], ways: Sequence[Way], ndim: int):
         by_dim = {dims[way.name]: way for way in ways if way.name in dims}
-        self.rows = []  # of each dimension, the labels and sizes of its parts
+        self.rows = []  # of each dimension, the labels and sizes of its factors
         for d in range(ndim):
             way = by_dim.get(d)
             self.rows.append([("rest", d, -1)] if way is None else [
@@ -155,9 +155,9 @@ def serially(
     loops: Pairs, inside: Sequence[Sequence[Any]], xs: Sequence[Any],
     body: Callable[[Sequence[Any]], tuple[list[Any], list[Sequence[Any]]]],
 ) -> tuple[list[Any], list[Sequence[Any]]]:
-    """`body(xs)` for each step of the loops. inside: the loops that each of `xs` has in front.
+    """`body(xs)` for each step of the loops. inside: the loop dimensions that lead each of `xs`.
 
-    Gives the results, and the loops that each has; `body` gives those that each would have.
+    Returns the results, and the loops that each has; `body` returns the possible loops of each.
     """
     if not loops:
         return body(xs)

@@ -1,8 +1,8 @@
 """Pulling cotangents back through a linear function.
 
-A short one is transposed and compiled as one program when it is met first; it is found again by its
-structure, so that an eager `grad` in a loop launches one program for the way back. Longer ones run
-op by op: compiling them anew for each structure would cost more than it saves.
+A short one is transposed and compiled as one program on first use. It is cached by its structure,
+so that an eager `grad` in a loop launches one program for the backward pass. Longer ones run op by
+op: compiling them again for each structure would cost more than it saves.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _transposed: dict[tuple[Any, ...], tuple[Program, tuple[bool, ...]]] = {}
 
 
 def backward(linear: LinearFunction, cotangents: Sequence[Any]) -> list[Any]:
-    """Cotangents of the active inputs, from those of the active results; None stands for zero."""
+    """Cotangents of the active inputs, from cotangents of the active results; None is zero."""
     program, here = linear.program, current()
     nonzero = tuple([ct is not None for ct in cotangents])
     own = (backward, here.key, nonzero)
@@ -48,14 +48,14 @@ def backward(linear: LinearFunction, cotangents: Sequence[Any]) -> list[Any]:
 
 
 def forget() -> None:
-    """Forgets all transposed programs."""
+    """Clears all transposed programs."""
     _transposed.clear()
 
 
 def _is_short(program: Program) -> bool:
-    """Whether to compile it: few ops, none of which runs a user's function or moves data.
+    """Whether to compile it: few ops, none of which runs a user function or moves data.
 
-    Nor may it have constants: its structure knows them by address, and does not keep them alive.
+    It must have no constants: its structure has only their addresses, which keep nothing alive.
     """
     equations = program.equations
     return 1 < len(equations) <= SHORT and not program.constants and all(

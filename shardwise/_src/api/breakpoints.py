@@ -1,4 +1,4 @@
-"""`debug.breakpoint`: stops a program and looks at its values, with commands like those of pdb.
+"""`debug.breakpoint`: stops a program and inspects its values, with commands like pdb.
 
     @jit
     def f(x):
@@ -6,10 +6,10 @@
         debug.breakpoint()     # (sw) p y
         return y * 2
 
-What the functions on the call stack have in their variables is noted where the call is traced. The
-program then calls the host with the traced values among them (see `api.callbacks`): once for each
-time that it comes here, with whole values of sharded arrays. Commands are read until one of them
-lets the program go on.
+The variables of the functions on the call stack are recorded when the call is traced. The program
+then calls the host with the traced values among them (see `api.callbacks`): once for each
+execution, with the full values of sharded arrays. Commands are read until one of them resumes
+the program.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ def breakpoint(
 ) -> Any:
     """Stops here when the program runs, and reads commands: `help` lists them.
 
-    Where commands end without a `continue`, as the input of a process that nobody sits at does, the
-    program goes on.
+    If the input ends without a `continue`, for example in a process that is not interactive, the
+    program resumes.
 
     Args:
       backend: None or "cli": commands from a stream.
       filter_frames: whether functions of shardwise itself are left out of the stack.
-      num_frames: how many functions of the stack can be looked at; None for all.
-      ordered: whether this happens in the order of the program, and of programs one after another.
+      num_frames: how many functions of the stack can be inspected; None for all.
+      ordered: whether this happens in program order, also across successive programs.
       token: arrays, in a pytree. With it the program stops when their values are known, and not at
-        all if what this returns is not used.
-      stdin, stdout: text streams for commands and for what is shown; None for those of `sys`.
+        all if the return value is unused.
+      stdin, stdout: text streams for commands and output; None for those of `sys`.
 
     Returns:
       `token`, through which no derivatives flow.
@@ -90,15 +90,15 @@ def breakpoint(
     return pure_callback(passing, token, token, traced, vmap_method="sequential")
 
 
-# -- what can be looked at --
+# -- what can be inspected --
 
 
 @dataclass(frozen=True)
 class Frame:
-    """A function on the stack: where it is, and its variables.
+    """A function on the stack: its location, and its variables.
 
-    held: for each local variable with traced values its tree, its leaves, and of those that are
-          traced the numbers among all traced values.
+    held: for each local variable with traced values its pytree, its leaves, and for the traced
+          leaves their numbers among all traced values.
     """
 
     file: str
@@ -117,7 +117,7 @@ class Frame:
         return Frame(self.file, self.line, self.function, local, self.space, {})
 
     def source(self, before: int, behind: int) -> list[str]:
-        """The lines around the current one, which has an arrow."""
+        """The lines around the current one, which is marked with an arrow."""
         rows = []
         for n in range(max(1, self.line - before), self.line + behind + 1):
             text = linecache.getline(self.file, n, self.space)
@@ -129,7 +129,7 @@ class Frame:
 def _stack(
     frame: FrameType | None, filtered: bool, count: int | None
 ) -> tuple[list[Frame], list[Any]]:
-    """The frames from the innermost on, and all traced values that they hold."""
+    """The frames from the innermost on, and all traced values in them."""
     frames: list[Frame] = []
     traced: dict[int, tuple[int, Any]] = {}
     while frame is not None and (count is None or len(frames) < count):
@@ -153,11 +153,11 @@ def _frame(frame: FrameType, traced: dict[int, tuple[int, Any]]) -> Frame:
 
 
 def _traced_in(value: Any, traced: dict[int, tuple[int, Any]]) -> Any:
-    """See `Frame.held`; None where there is no traced value that can be used here."""
+    """See `Frame.held`; None if there is no traced value that can be used here."""
     try:
         leaves, tree = flatten(value)
         leaves = [_value(x) for x in leaves]
-    except Exception:  # a variable of any kind, which is shown as it is
+    except Exception:  # a variable of any kind, shown unchanged
         return None
     numbers: dict[int, int] = {}
     for i, x in enumerate(leaves):
@@ -186,7 +186,7 @@ class Commands(cmd.Cmd):
 
     def preloop(self) -> None:
         self._show_place(2)
-        if self.stdin is None:  # a process without one
+        if self.stdin is None:  # a process without stdin
             self.cmdqueue.append("EOF")
 
     def emptyline(self) -> bool:
@@ -208,7 +208,7 @@ class Commands(cmd.Cmd):
     def _shown(self, expression: str, show: Callable[[Any], str]) -> None:
         try:
             space = {**self.frame.space, **self.frame.local} if self.frames else {}
-            self.say(show(eval(expression, space)))  # what a debugger is for
+            self.say(show(eval(expression, space)))  # the purpose of a debugger
         except Exception as error:
             self.say(f"*** {type(error).__name__}: {error}")
 

@@ -1,4 +1,4 @@
-"""Why a call of a jitted function found nothing compiled, in words (`explain_cache_misses`).
+"""Explains why a call of a jitted function missed the cache (`explain_cache_misses`).
 
 The key of the call is compared with those of earlier calls: with the one that differs least.
 
@@ -20,7 +20,7 @@ from shardwise._src.messages.trees import tree_text
 
 _OTHER_TREE = "the arguments have the tree"
 _log = logging.getLogger("shardwise.jit")
-_seen: WeakSet[Any] = WeakSet()  # the code of functions that were called for the first time
+_seen: WeakSet[Any] = WeakSet()  # code of functions that have been called
 
 
 def log_miss(
@@ -28,10 +28,10 @@ def log_miss(
 ) -> None:
     """Logs why `key` is new.
 
-    key:   (context key, tree, static arguments, signature or type of each leaf ...).
-    known: keys of earlier calls; those of another form are passed over.
+    key:   (context key, pytree, static arguments, signature or type of each leaf ...).
+    known: keys of earlier calls; keys of another form are skipped.
     names: of the leaves.
-    before: what was done with this function object, if anything; used where no call is known.
+    before: the history of this function object, if any; used if no earlier call is known.
     """
     code = _code(fun)
     where = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
@@ -59,7 +59,7 @@ def _distance(lines: list[str]) -> tuple[bool, int]:
 
 
 def is_full(key: tuple) -> bool:
-    """Whether a key has a tree; the short ones of calls with arrays only say nothing more."""
+    """Whether a key has a pytree; the short keys of calls with only arrays add no information."""
     return len(key) >= 3 and hasattr(key[1], "num_leaves")
 
 

@@ -1,4 +1,4 @@
-"""`clear_caches`: everything that was traced or compiled, forgotten."""
+"""`clear_caches`: clears everything that was traced or compiled."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ also_cleared: list[Callable[[], None]] = []  # caches of extensions
 
 
 def clear_caches() -> None:
-    """Forgets all traces and compiled programs of this process.
+    """Clears all traces and compiled programs of this process.
 
-    Functions are traced and compiled again when they are next called; what `lower(...).compile()`
-    gave stays valid. Programs on disk stay, see `compilation_cache_dir`. What was kept about types,
-    meshes and shardings goes, too, as far as nothing else holds them.
+    Functions are traced and compiled again at their next call; results of `lower(...).compile()`
+    stay valid. Programs on disk remain, see `compilation_cache_dir`. Cached types, meshes and
+    shardings are cleared, too, unless something else references them.
     """
     trace_cache.forget()
     fingerprints.forget()

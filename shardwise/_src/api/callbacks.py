@@ -1,8 +1,8 @@
-"""Calling functions of the host from programs: `pure_callback`, `io_callback`, `debug.print`.
+"""Calls host functions from programs: `pure_callback`, `io_callback`, `debug.print`.
 
 A jitted function is compiled; its Python code does not run again. These functions put calls of
-Python functions into the program. On several devices a call happens once, with whole values: they
-are gathered on one device, which sends the results to the others.
+Python functions into the program. On several devices a call happens once, with full values: they
+are gathered on one device, which sends the results to the other devices.
 """
 
 from __future__ import annotations
@@ -49,28 +49,28 @@ def pure_callback(
     callback: Callable[..., Any], result_shape_dtypes: Any, *args: Any,
     sharding: Sharding | None = None, vmap_method: str | None = None, **kwargs: Any,
 ) -> Any:
-    """Calls a function of the host that has no side effects, also in a compiled program.
+    """Calls a host function that has no side effects, also in a compiled program.
 
     How often it is called, and whether at all, is up to the compiler.
 
     Args:
-      callback: takes `*args, **kwargs` with arrays for their leaves, on the CPU; gives NumPy
-        arrays, arrays or scalars in the tree of `result_shape_dtypes`.
-      result_shape_dtypes: a tree of what has the shape and dtype of a result, such as
+      callback: takes `*args, **kwargs` with arrays for their leaves, on the CPU; returns NumPy
+        arrays, arrays or scalars in the pytree of `result_shape_dtypes`.
+      result_shape_dtypes: a pytree of objects with the shape and dtype of a result, such as
         `ShapeDtypeStruct`.
-      args, kwargs: trees of arrays.
+      args, kwargs: pytrees of arrays.
       sharding: None, or a `SingleDeviceSharding`: the device that makes the call.
-      vmap_method: what `vmap` does: "sequential" (or "sequential_unrolled") calls the function for
-        each element; with the others it gets a leading dimension more, where an argument has none
-        of size 1 ("expand_dims"), of the full size ("broadcast_all"), or none
-        ("legacy_vectorized"), and gives one. None refuses.
+      vmap_method: how `vmap` treats it: "sequential" (or "sequential_unrolled") calls the function
+        for each element. With the others it receives and returns arrays with a leading batch
+        dimension; for unbatched arguments this has size 1 ("expand_dims"), the full size
+        ("broadcast_all"), or is absent ("legacy_vectorized"). None raises an error.
 
     Returns:
-      What the function returned, as arrays.
+      The return value of the function, as arrays.
 
     Raises:
-      TypeError: if a result is not of its shape and dtype; in a compiled program, that is shown by
-        the error of the call, or when a result is fetched.
+      TypeError: if a result does not have its shape and dtype; in a compiled program, the error
+        is raised by the call, or when a result is fetched.
     """
     if vmap_method is not None and vmap_method not in METHODS:
         raise ValueError(
@@ -87,10 +87,10 @@ def io_callback(
     callback: Callable[..., Any], result_shape_dtypes: Any, *args: Any,
     sharding: Sharding | None = None, ordered: bool = False, **kwargs: Any,
 ) -> Any:
-    """Calls a function of the host that has side effects, as often as the program says.
+    """Calls a host function that has side effects, as often as the program does.
 
     Args, Returns, Raises: as for `pure_callback`; and
-      ordered: whether calls happen in the order of the program, and of programs one after another.
+      ordered: whether calls happen in program order, also across successive programs.
     """
     device = _device("io_callback", sharding)
     op = ordered_io_callback if ordered else io_op
@@ -112,9 +112,9 @@ def _call(
 def debug_call(
     fun: Callable[..., Any], kind: str, args: tuple, kwargs: dict, ordered: bool, local: bool
 ) -> None:
-    """Puts a call into the program, of a function whose results are ignored.
+    """Adds a call to the program, of a function whose results are ignored.
 
-    Leaves of the arguments that are no arrays are passed as they are.
+    Leaves of the arguments that are not arrays are passed unchanged.
     """
     leaves, in_tree = _leaves(args, kwargs)
     static = {i: x for i, x in enumerate(leaves) if not can_be_operand(x)}
@@ -127,14 +127,14 @@ def debug_function(
     callback: Callable[..., Any] | None = None, *args: Any, ordered: bool = False,
     partitioned: bool = False, **kwargs: Any,
 ) -> Callable[..., Any] | None:
-    """Calls a function of the host with values of a program; what it returns is ignored.
+    """Calls a host function with values of a program; its return value is ignored.
 
     Args:
       callback: takes `*args, **kwargs`, with arrays on the CPU for their arrays. Without it, a
         function that takes it, and the arguments, is returned.
-      args, kwargs: trees of arrays; other leaves are passed as they are.
-      ordered: whether calls happen in the order of the program, and of programs one after another.
-      partitioned: whether each device makes a call, with its own parts of the values.
+      args, kwargs: pytrees of arrays; other leaves are passed unchanged.
+      ordered: whether calls happen in program order, also across successive programs.
+      partitioned: whether each device makes a call, with its own shards of the values.
     """
     if callback is None:
         return functools.partial(debug_function, ordered=ordered, partitioned=partitioned)
@@ -144,7 +144,7 @@ def debug_function(
 
 
 class _Printer(Quoted):
-    """Prints by a format, as numbers were printed where it was made; or logs that text."""
+    """Prints a format string, with the number format of where it was created; or logs it."""
 
     def __init__(self, fmt: str, options: dict[str, Any], logs: bool):
         self.fmt, self.options, self.logs = fmt, options, logs
@@ -155,7 +155,7 @@ class _Printer(Quoted):
         if self.logs:
             _log.info("%s", text)
         else:
-            sys.stdout.write(text + "\n")  # at once: other threads print too
+            sys.stdout.write(text + "\n")  # one write: other threads print too
 
     @property
     def __name__(self) -> str:
@@ -169,7 +169,7 @@ class _Printer(Quoted):
 
 
 class _Checker(string.Formatter):
-    """Formats nothing: finds out which arguments a format uses."""
+    """Formats nothing: determines which arguments a format uses."""
 
     def __init__(self) -> None:
         self.used: set[Any] = set()
@@ -198,7 +198,7 @@ def _names(kwargs: dict) -> str:
 
 
 def check_format(name: str, fmt: str, args: tuple, kwargs: dict) -> None:
-    """Raises where the format asks for arguments that there are not, or not for all there are."""
+    """Raises if the format uses arguments that are missing, or does not use all of them."""
     checker = _Checker()
     try:
         checker.vformat(fmt, args, kwargs)
@@ -226,16 +226,15 @@ def debug_print(
     """Prints values of a program on the host: `debug.print("x: {} {y}", x, y=y)`.
 
     Args:
-      fmt: a format as of `str.format`; its fields are filled with the arguments' values. Without
+      fmt: a format as in `str.format`; its fields are filled with the arguments' values. Without
         it, a function that takes it, and the arguments, is returned.
-      args, kwargs: trees of arrays, and anything else.
-      ordered: whether lines are printed in the order of the program, and of programs one after
-        another.
-      partitioned: whether each device prints its own parts of the values.
-      skip_format_check: not to check that the format and the arguments go together.
+      args, kwargs: pytrees of arrays, and anything else.
+      ordered: whether lines are printed in program order, also across successive programs.
+      partitioned: whether each device prints its own shards of the values.
+      skip_format_check: whether to skip the check that the format matches the arguments.
 
     Raises:
-      IndexError, KeyError, ValueError: at once, if the format asks for other arguments than given.
+      IndexError, KeyError, ValueError: immediately, if the format does not match the arguments.
     """
     return _written("debug.print", fmt, args, kwargs, (ordered, partitioned, skip_format_check))
 
@@ -244,7 +243,7 @@ def debug_log(
     fmt: str | None = None, *args: Any, ordered: bool = False, partitioned: bool = False,
     skip_format_check: bool = False, **kwargs: Any,
 ) -> Callable[..., Any] | None:
-    """As `debug.print`, to the logger `shardwise.debug`, at level INFO."""
+    """Like `debug.print`, but to the logger `shardwise.debug`, at level INFO."""
     return _written("debug.log", fmt, args, kwargs, (ordered, partitioned, skip_format_check))
 
 
@@ -277,13 +276,13 @@ def _check_callable(kind: str, fun: Any) -> None:
 
 
 def _leaves(args: tuple, kwargs: dict) -> tuple[list[Any], Any]:
-    """The leaves of the arguments, with the values of refs, and their tree."""
+    """The leaves of the arguments, with the values of refs, and their pytree."""
     leaves, tree = flatten((args, kwargs))
     return [value_of(x) if is_ref(x) else x for x in leaves], tree
 
 
 def operands(title: str, args: tuple, kwargs: dict) -> tuple[list[Any], Any]:
-    """The leaves of the arguments as ops take them, keys as their integers, and their tree."""
+    """The leaves of the arguments for ops, keys as their integers, and the pytree."""
     leaves, tree = _leaves(args, kwargs)
     for x in leaves:
         if not can_be_operand(x):
@@ -295,17 +294,17 @@ def operands(title: str, args: tuple, kwargs: dict) -> tuple[list[Any], Any]:
 
 
 def can_be_operand(x: Any) -> bool:
-    """Whether ops take `x`, as it is or converted."""
+    """Whether ops accept `x`, unchanged or converted."""
     return isinstance(x, HOST) or is_array(x) or as_arraylike(x) is not x
 
 
 def _plain(x: Any) -> Any:
-    """The integers of keys, and other values as they are."""
+    """The integers of keys; other values unchanged."""
     return random_unwrap(x) if isinstance(type_of(x).dtype, ExtendedDType) else x
 
 
 def result_types(title: str, wanted: Any) -> tuple[list[ArrayType], Any]:
-    """The types that the results of a function of the host are to have, and their tree."""
+    """The required types of a host function's results, and their pytree."""
     leaves, tree = flatten(wanted)
     types = []
     for x in leaves:

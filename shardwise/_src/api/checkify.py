@@ -1,4 +1,4 @@
-"""Errors as values: `checkify` makes a function also give what failed in it.
+"""Errors as values: `checkify` makes a function also return which check failed in it.
 
     def f(x):
         checkify.check(x > 0, "x must be positive, is {}", x)
@@ -57,9 +57,9 @@ JaxRuntimeError = CheckError
 
 
 class Error:
-    """What failed first in a checked function, if anything did. A pytree of arrays.
+    """The first failure in a checked function, if any. A pytree of arrays.
 
-    Under `vmap` each element has an error of its own, and this holds all of them.
+    Under `vmap` each element has a separate error, and this contains all of them.
     """
 
     __slots__ = ("_code", "_slots", "_places")
@@ -68,7 +68,7 @@ class Error:
         self._code, self._slots, self._places = code, slots, places
 
     def get(self) -> str | None:
-        """What failed, or None; of several errors, a line for each element with one."""
+        """The message, or None; for several errors, a line for each element with one."""
         codes = np.asarray(self._code)
         slots = [np.asarray(x) for x in self._slots]
         lines = []
@@ -79,7 +79,7 @@ class Error:
         return "\n".join(lines) if lines else None
 
     def get_exception(self) -> CheckError | None:
-        """The error as an exception, with a note that names the line; None where there is none."""
+        """The error as an exception, with a note that names the line; None if there is none."""
         text = self.get()
         if text is None:
             return None
@@ -89,10 +89,10 @@ class Error:
         return error
 
     def throw(self) -> None:
-        """Raises what failed, if anything did.
+        """Raises the failure, if any.
 
         Raises:
-          JaxRuntimeError (of this module): with the text of `get`.
+          JaxRuntimeError (of this module): with the message of `get`.
         """
         error = self.get_exception()
         if error is not None:
@@ -117,15 +117,15 @@ init_error = Error(np.int32(0), (), ())
 def checkify(
     f: Callable[..., Any], errors: frozenset[ErrorCategory] = user_checks
 ) -> Callable[..., tuple[Error, Any]]:
-    """A function that gives an `Error` and what `f` gives.
+    """A function that returns an `Error` and the result of `f`.
 
     Results are computed whether something failed or not, and refs are written. It may be jitted,
-    mapped and differentiated, and `f` may be made by these.
+    mapped and differentiated, and so may `f`.
 
     Args:
-      f: a function of arrays in pytrees, that `jit` could take.
+      f: a function of arrays in pytrees, as for `jit`.
       errors: what to check: `user_checks` (calls of `check`), `nan_checks`, `div_checks`,
-        `index_checks`; `float_checks`, `automatic_checks` and `all_checks` stand for several.
+        `index_checks`; `float_checks`, `automatic_checks` and `all_checks` represent several.
     """
     if not callable(f):
         raise TypeError(f"checkify takes a function; got {f!r} of type {type(f).__name__}.")
@@ -146,7 +146,7 @@ def checkify(
     @hides_frames
     def checked(*args: Any, **kwargs: Any) -> tuple[Error, Any]:
         leaves, tree = flat_arguments(args, kwargs, lambda: function.parameters)
-        if any(map(is_ref, leaves)):  # are used as they are, as if from outside
+        if any(map(is_ref, leaves)):  # used unchanged, as if captured
             flat = functools.wraps(f)(lambda *xs: _called(f, *tree.unflatten(xs)))
             free = [x for x in leaves if not is_ref(x)]
             return checkify(with_refs_outside(flat, leaves), errors)(*free)
@@ -167,21 +167,21 @@ def _called(f: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
 
 
 def check(pred: ArrayLike, msg: str, *fmt_args: Any, **fmt_kwargs: Any) -> None:
-    """Notes an error where `pred` does not hold; inside of `checkify`.
+    """Records an error if `pred` does not hold; inside `checkify`.
 
     Args:
       pred: bool[].
-      msg: a format as of `str.format`, for the other arguments, trees of arrays.
+      msg: a format as in `str.format`, for the other arguments, pytrees of arrays.
 
     Raises:
-      JaxRuntimeError (of this module): at once, if that is possible and `pred` does not hold.
-      ValueError: where a program with a check is compiled that is not inside of `checkify`.
+      JaxRuntimeError (of this module): immediately, if possible and `pred` does not hold.
+      ValueError: if a program with a check is compiled outside `checkify`.
     """
     _check(pred, msg, fmt_args, fmt_kwargs, False)
 
 
 def debug_check(pred: ArrayLike, msg: str, *fmt_args: Any, **fmt_kwargs: Any) -> None:
-    """As `check`, but nothing at all outside of `checkify`."""
+    """Like `check`, but does nothing outside `checkify`."""
     _check(pred, msg, fmt_args, fmt_kwargs, True)
 
 
@@ -209,7 +209,7 @@ def _check(pred: Any, msg: str, args: tuple, kwargs: dict, optional: bool) -> No
 
 
 def check_error(error: Error) -> None:
-    """Checks that an error that `checkify` gave is none: an inner one becomes one of the outer."""
+    """Checks that an error from `checkify` is none: an inner error becomes an outer one."""
     if not isinstance(error, Error):
         raise TypeError(
             f"checkify.check_error takes an error that `checkify` gave; got {error!r} of type "

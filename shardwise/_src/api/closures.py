@@ -1,8 +1,8 @@
-"""Functions together with the arrays that they need.
+"""Functions bundled with the arrays that they need.
 
 Each is a container of these arrays, so that a jitted function can take it and return it:
 
-    step = jit(lambda x: vjp(f, x)[1])      # gives the function that pulls cotangents back
+    step = jit(lambda x: vjp(f, x)[1])      # returns the function that pulls cotangents back
 """
 
 from __future__ import annotations
@@ -37,47 +37,47 @@ class Closure:
 
 
 class NotNeeded:
-    """Stands in `VJP.args_res` for an argument that the derivative does not need."""
+    """Marks an argument in `VJP.args_res` that the derivative does not need."""
 
     def __repr__(self) -> str:
         return "NotNeeded()"
 
 
 class GradRef:
-    """Stands among cotangents for one that was added to a ref; see `VJP.with_refs`."""
+    """Marks a cotangent that was added to a ref; see `VJP.with_refs`."""
 
     def __repr__(self) -> str:
         return "GradRef()"
 
 
 class GradValue:
-    """Asks `VJP.with_refs` for a cotangent as a value."""
+    """Requests a cotangent as a value from `VJP.with_refs`."""
 
     def __repr__(self) -> str:
         return "GradValue()"
 
 
 class DontWant:
-    """Asks `VJP.with_refs` for no cotangent."""
+    """Requests no cotangent from `VJP.with_refs`."""
 
     def __repr__(self) -> str:
         return "DontWant()"
 
 
 class DidntWant:
-    """Stands among cotangents for one that was not asked for; see `VJP.with_refs`."""
+    """Marks a cotangent that was not requested; see `VJP.with_refs`."""
 
     def __repr__(self) -> str:
         return "DidntWant()"
 
 
 class VJP:
-    """The function that pulls cotangents back, as `vjp` gives it.
+    """The function that pulls cotangents back, as returned by `vjp`.
 
-    fun:              `fun(residuals, ct)`: what it does, as a function of the arrays that it needs.
-    in_tree, out_tree: the trees of the primals and of the result.
-    args_res:         for each primal what is needed of it: a tree of arrays, with `NotNeeded()` for
-                      others and tuples for containers. A list: it may be emptied, and filled again.
+    fun:              `fun(residuals, ct)`: the computation, as a function of the arrays it needs.
+    in_tree, out_tree: the pytrees of the primals and of the result.
+    args_res:         for each primal, its needed leaves: a pytree of arrays, with `NotNeeded()` for
+                      others and tuples for containers. A list: it may be emptied and refilled.
     opaque_residuals: the other arrays that are needed.
     """
 
@@ -91,10 +91,10 @@ class VJP:
     ):
         self.fun, self.in_tree, self.out_tree = fun, in_tree, out_tree
         self.opaque_residuals = opaque_residuals
-        self._kept = kept  # leaves of `args_res`, which is made when it is first asked for
+        self._kept = kept  # leaves of `args_res`, which is created on first access
         self._args: list[Any] | None = None
         self._places = places  # of each residual: whether it is a primal's leaf, and which one
-        self._refs = refs  # those leaves of the primals that are refs
+        self._refs = refs  # the leaves of the primals that are refs
 
     @property
     def args_res(self) -> list[Any]:
@@ -127,13 +127,13 @@ class VJP:
     def with_refs(self, *ct_refs: Any) -> Callable[[Any], tuple[Any, ...]]:
         """The function that adds cotangents to refs.
 
-        ct_refs: as many as there are primals and in their trees: a ref where the cotangent is to be
-            added to what it holds, `DontWant()` where there is to be none, anything else, such as
-            `GradValue()`, where it is to be given. For a primal that is a ref: a ref which holds
-            the cotangent of what that held at the end, and then of what it held at the start.
+        ct_refs: as many as there are primals and in their pytrees: a ref to which the cotangent is
+            added, `DontWant()` for no cotangent, or anything else, such as `GradValue()`, to return
+            the cotangent. For a primal that is a ref: a ref which contains the cotangent of its
+            last value, and afterwards the cotangent of its initial value.
 
-        The cotangents that it gives have `GradRef()` where there is a ref. Raises ValueError for
-        another tree, TypeError for a primal that is a ref and nothing like it in its place.
+        The returned cotangents have `GradRef()` where there is a ref. Raises ValueError for another
+        pytree, TypeError for a primal that is a ref without a matching ref in `ct_refs`.
         """
         wanted, tree = flatten(ct_refs)
         if tree != self.in_tree:
@@ -157,7 +157,7 @@ class VJP:
         return accumulate
 
     def _own_refs(self, wanted: Sequence[Any]) -> dict[int, Any]:
-        """The refs for cotangents of primals that are refs; None for one that is not asked for."""
+        """The refs for cotangents of primals that are refs; None if not requested."""
         own: dict[int, Any] = {}
         for i, path, t in self._refs:
             moves = is_inexact(t.dtype)
@@ -192,7 +192,7 @@ def vjp_of(
     fun: Callable[..., Any], in_tree: Any, out_tree: Any, primals: Sequence[Any],
     residuals: Sequence[Any], refs: Refs,
 ) -> VJP:
-    """The `VJP` of these residuals, of which some are leaves of the primals."""
+    """The `VJP` of these residuals, some of which are leaves of the primals."""
     own = {id(x): i for i, x in enumerate(primals)}
     kept: list[Any] = [_NOT_NEEDED] * len(primals)
     opaque, places = [], []

@@ -1,10 +1,10 @@
-"""Who is told of the programs of jitted functions when they are compiled.
+"""Listeners that are notified when programs of jitted functions are compiled.
 
     with compilations.told_to(found.append):
         step(state, batch)          # found: the `Lowered` of each that was new
 
-Programs that are found again, in memory by their key, are not told again. Nobody listens, and it
-costs nothing, but for commands that run a program to see what it compiles.
+Programs that are found in memory by their key are not reported again. Only commands that run a
+program to see what it compiles register listeners; without any, this costs nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 
 class _Compilations:
-    """The tuple of listeners is replaced whole: others may be going through it."""
+    """The tuple of listeners is replaced, not mutated: others may be iterating over it."""
 
     def __init__(self) -> None:
         self._listeners: tuple[Callable[[Any], Any], ...] = ()

@@ -41,12 +41,12 @@ def linear_transpose(
     """The transpose of a linear function.
 
     Args:
-      fun: a linear function of pytrees of arrays. What it uses from outside is constant.
+      fun: a linear function of pytrees of arrays. Captured values are constants.
       primals: arguments of `fun`, or `ShapeDtypeStruct`s instead; only their types matter.
-      reduce_axes: none; JAX has removed what it was for.
+      reduce_axes: must be empty; JAX has removed its purpose.
 
     Returns:
-      A function from a cotangent of the result, in its tree, to a tuple with one of each primal.
+      A function from a cotangent of the result, in its pytree, to a tuple with one per primal.
 
     Raises:
       TypeError: if `fun` has both integers and other numbers among its arguments and results, or
@@ -97,7 +97,7 @@ def _check_kinds(name: str, types: Sequence[ArrayType]) -> None:
 
 
 def _check_linear(name: str, program: Program, linear: set[Any]) -> None:
-    """Raises where an equation multiplies values that depend on the arguments."""
+    """Raises if an equation multiplies values that depend on the arguments."""
     for eqn in program.equations:
         places = [i for i, a in enumerate(eqn.inputs) if isinstance(a, Var) and a in linear]
         if not places:
@@ -132,10 +132,10 @@ def _checked(name: str, tree: Any, i: int, ct: Any, t: ArrayType) -> Any:
 def closure_convert(
     fun: Callable[..., Any], *example_args: Any
 ) -> tuple[Callable[..., Any], list[Any]]:
-    """`fun` with values that it uses from outside, and that may be differentiated, as arguments.
+    """`fun` with its captured values that may be differentiated as explicit arguments.
 
-    For the rules of functions that take functions: these cannot differentiate by what a function
-    closes over.
+    For the rules of functions that take functions: these cannot differentiate with respect to
+    captured values.
 
     Args:
       fun: a function of pytrees of arrays.
@@ -145,7 +145,7 @@ def closure_convert(
       `converted`, to be called as `converted(*args, *values)`, and the list of these values.
 
     Raises:
-      TypeError: when the function is called with arguments of another tree.
+      TypeError: when the function is called with arguments of another pytree.
     """
     check_function("closure_convert", fun)
     name = name_of(fun)
@@ -177,7 +177,7 @@ def closure_convert(
 
 
 def _as_staged(x: Any, t: ArrayType) -> Any:
-    """A value as weak as its example, if their types are else the same."""
+    """A value with the weak type of its example, if their types are otherwise equal."""
     given = type_of(x)
     if given.shape != t.shape or not (given.dtype == t.dtype or given.weak_type):
         return x
@@ -195,7 +195,7 @@ def fwd_and_bwd(
         gradient = back(residuals, ct)
 
     Args:
-      fun: a function of pytrees of arrays; with `has_aux` it gives a pair of its value and
+      fun: a function of pytrees of arrays; with `has_aux` it returns a pair of its value and
         anything else.
       argnums: which positional arguments to differentiate by.
       jitted: whether both functions are under `jit`.
@@ -235,7 +235,7 @@ def custom_gradient(fun: Callable[P, tuple[T, Callable[..., Any]]]) -> Callable[
 
     Args:
       fun: returns a pair of its value and a function, which takes a cotangent of the value and
-        returns a tuple with one of each argument, or, of the only argument, just that.
+        returns a tuple with one of each argument, or, for a single argument, just its cotangent.
 
     Returns:
       A function of the same arguments that returns the value. It is a `custom_vjp` function.
@@ -279,11 +279,11 @@ def _pair(fun: Callable, result: Any) -> tuple[Any, Callable]:
     )
 
 
-# -- small things for rules --
+# -- helpers for rules --
 
 
 def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
-    """The zero tangents of the values in a tree: zeros of their dtypes, `float0` for integers.
+    """The zero tangents of the values in a pytree: zeros of their dtypes, `float0` for integers.
 
     symbolic_zeros: `SymbolicZero`s instead.
     """

@@ -1,9 +1,9 @@
-"""Derivatives by refs: functions that take refs, as functions of what these hold.
+"""Derivatives with respect to refs: functions of refs, as functions of the refs' values.
 
-What a ref holds at the start is one value more that the function takes, and what it holds at the
-end one that it gives. Tangents and cotangents of a ref change with it, and are refs themselves:
+A ref adds its initial value to the arguments of the function, and its last value to the results.
+Tangents and cotangents of a ref change with it, and are refs themselves:
 
-    with held(leaves, what, path) as values:            # nobody else uses the refs meanwhile
+    with held(leaves, what, path) as values:            # no other use of the refs in the meantime
         outs = of_values(flat, places(leaves), trees)(*values)
 """
 
@@ -30,7 +30,7 @@ def places(leaves: Sequence[Any]) -> list[int]:
 def held(
     leaves: Sequence[Any], what: str, path: Callable[[int], str]
 ) -> AbstractContextManager[Sequence[Any]]:
-    """The leaves with values in place of refs, which are lent to a function."""
+    """The leaves with values in place of refs, which a function borrows."""
     at = places(leaves)
     return _held(leaves, at, what, path) if at else nullcontext(leaves)
 
@@ -44,8 +44,9 @@ def _held(
 
 
 def of_values(flat: Callable, at: Sequence[int], trees: Sequence[Any]) -> Callable:
-    """`flat`, whose arguments `at` are refs, as a function of values; it gives their last values
-    between results and aux. trees: receives the tree of the results."""
+    """`flat`, whose arguments `at` are refs, as a function of values; it returns their last values
+    between results and aux. trees: receives the pytree of the results.
+    """
     if not at:
         return flat
 
@@ -59,7 +60,7 @@ def of_values(flat: Callable, at: Sequence[int], trees: Sequence[Any]) -> Callab
 
 
 def as_moving(x: Any, what: str, path: Callable[[], str]) -> Any:
-    """`as_input` of what is differentiated by; raises for a ref, whose gradient is no value."""
+    """`as_input` of a differentiated argument; raises for a ref, whose gradient is not a value."""
     if is_ref(x):
         raise TypeError(
             f"{what}: {path()} is {x.short}, and the gradient of a ref is a ref as well. Use "
@@ -70,7 +71,7 @@ def as_moving(x: Any, what: str, path: Callable[[], str]) -> Any:
 
 
 def write_moved(tangents: Sequence[Any], values: Sequence[Any]) -> None:
-    """Writes to those tangents that are refs; those of integers are not."""
+    """Writes to the tangents that are refs; tangents of integers are not."""
     pairs = [(t, x) for t, x in zip(tangents, values, strict=True) if is_ref(t)]
     write_back([t for t, _ in pairs], [x for _, x in pairs])
 
@@ -79,7 +80,7 @@ def check_tangents(
     what: str, at: Sequence[int], types: Sequence[ArrayType], tangents: Sequence[Any],
     path: Callable[[int], str],
 ) -> None:
-    """Raises where the tangent of a ref (`at`) is not a ref like it, or a ref is another's."""
+    """Raises if the tangent of a ref (`at`) is not a matching ref, or is the ref of another."""
     for i, (t, x) in enumerate(zip(types, tangents, strict=True)):
         if i in at and is_inexact(t.dtype):
             check_like(what, t, x, lambda i=i: path(i))
@@ -91,7 +92,7 @@ def check_tangents(
 
 
 def check_like(what: str, t: ArrayType, x: Any, path: Callable[[], str]) -> None:
-    """Raises where the derivative of a ref of this type is not a ref of the same."""
+    """Raises if the derivative of a ref of this type is not a ref of the same type."""
     if is_ref(x) and (x.shape, x.dtype) == (t.shape, t.dtype):
         return
     raise TypeError(

@@ -1,7 +1,7 @@
-"""Refs in a `shard_map`: each device has a part of their values, and gives the last one back.
+"""Refs in a `shard_map`: each device has a shard of their values, and returns its last value.
 
-A ref among the arguments is divided as its spec says; inside it is a ref of the part. One that is
-used from outside is whole on each device, and has to be the same on all at the end.
+A ref among the arguments is sharded by its spec; inside it is a ref of the shard. A captured ref is
+replicated, and must be the same on all devices at the end.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def with_refs(
 ) -> list[Any]:
     """The results of `run(flat, values, names, specs, put_together)`, with refs among the values.
 
-    closed: refs that `flat` uses from outside.
-    check:  raises where a last value (name, type) may not be put together by its spec.
+    closed: refs that `flat` captures.
+    check:  raises if the spec of a last value (name, type) does not allow combining its shards.
     """
     at = [i for i, x in enumerate(values) if is_ref(x)]
     passed = [values[i] for i in at]

@@ -1,4 +1,4 @@
-"""What `jit` says of donated arguments whose memory no result could take: why, and what to do.
+"""Reports donated arguments of `jit` whose memory no result could reuse, with advice.
 
     jit of step: no result could take the memory of 12 donated arguments. params['w'] of type
     f32[8,4] and 11 more: its sharding is P('x'), that of the result P(). Pass `out_shardings` with
@@ -16,7 +16,7 @@ from shardwise._src.types.sharding import NamedSharding
 
 
 def report(what: str, executable: Executable) -> str:
-    """The warning; '' where all donated memory was taken."""
+    """The warning; '' if all donated memory was reused."""
     unused = executable.unused_donations()
     if not unused:
         return ""
@@ -38,7 +38,7 @@ def _shown(executable: Executable, found: list[int]) -> str:
 
 
 def _cause(executable: Executable, i: int) -> str:
-    """Why no result takes the memory of an argument, and what would help."""
+    """Why no result reuses the memory of an argument, and how to fix it."""
     t, sharding = executable.program.in_types[i], executable.in_shardings[i]
     shaped = [s for s in executable.out_sigs if s.type.shape == t.shape]
     alike = [s for s in shaped if s.type.dtype == t.dtype]

@@ -1,4 +1,4 @@
-"""What a report of an error should say of where it happened."""
+"""Information about the environment for bug reports."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def print_environment_info(return_string: Literal[True]) -> str: ...
 @overload
 def print_environment_info(return_string: Literal[False] = False) -> None: ...
 def print_environment_info(return_string: bool = False) -> str | None:
-    """Prints versions, devices and the machine; starts the devices.
+    """Prints versions, devices and the machine; initializes the devices.
 
     Args:
-      return_string: whether to return the text in place of printing it.
+      return_string: whether to return the text instead of printing it.
     """
     here, everywhere = backend.local_devices(), backend.devices()
     kinds = sorted({d.device_kind for d in here})

@@ -1,4 +1,4 @@
-"""Explicit mesh axes: shardings as a part of types, and which axes are explicit where.
+"""Explicit mesh axes: shardings as part of types, and which axes are explicit where.
 
     mesh = make_mesh((4, 2), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
     with set_mesh(mesh):
@@ -6,7 +6,7 @@
         h = auto_axes(f, out_sharding=P("x"))(w)  # inside f, the compiler chooses
 
 The mesh in scope says which of its axes are explicit. `auto_axes` and `explicit_axes` change that
-for the length of a function, `use_abstract_mesh` for that of a block.
+inside a function, `use_abstract_mesh` inside a block.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from shardwise._src.types.sharding import NamedSharding
 class set_mesh:
     """Puts a mesh in scope: of this thread from now on, or as a context manager for a block.
 
-    mesh: a `Mesh`, over which bare PartitionSpecs then are; None for no mesh.
+    mesh: a `Mesh`, to which bare PartitionSpecs then refer; None for no mesh.
 
     Raises:
       ValueError: under a transform, where the arguments decide; for Manual axes; or if an axis has
@@ -75,9 +75,9 @@ class set_mesh:
 
 
 class use_abstract_mesh:
-    """A context manager that puts axes and their types in scope, without saying which devices.
+    """A context manager that puts axes and their types in scope, without devices.
 
-    mesh: an `AbstractMesh`. Where a mesh of the same axes is in scope, its devices stay known.
+    mesh: an `AbstractMesh`. If a mesh of the same axes is in scope, its devices remain in scope.
     """
 
     def __init__(self, mesh: AbstractMesh):
@@ -104,14 +104,14 @@ class use_abstract_mesh:
 
 
 def _like(held: Mesh | AbstractMesh | None, wanted: AbstractMesh) -> Mesh | AbstractMesh | None:
-    """The mesh in scope with the axis types of another one, where they have the same axes."""
+    """The mesh in scope with the axis types of another one, if they have the same axes."""
     if isinstance(held, Mesh) and held.shape_tuple == wanted.shape_tuple:
         return held.update(axis_types=wanted.axis_types)
     return wanted if wanted.axis_names else None
 
 
 def get_mesh() -> Mesh:
-    """The mesh in scope; one without devices where there is none.
+    """The mesh in scope; one without devices if absent.
 
     Raises:
       ValueError: under a transform, where only axes and their types are known.
@@ -122,7 +122,7 @@ def get_mesh() -> Mesh:
 
 
 def get_abstract_mesh() -> AbstractMesh:
-    """Axes and their types of the mesh in scope; without axes where there is none."""
+    """The axes and axis types of the mesh in scope; without axes if absent."""
     mesh = current().mesh
     return AbstractMesh((), ()) if mesh is None else mesh.abstract_mesh
 
@@ -147,15 +147,15 @@ def reshard(xs: ArrayLike, out_shardings: Any) -> Array: ...
 def reshard(xs: T, out_shardings: Any) -> T: ...
 @hides_frames
 def reshard(xs: Any, out_shardings: Any) -> Any:
-    """The values split otherwise over explicit mesh axes: their types change, not their elements.
+    """Reshards values over explicit mesh axes: their types change, not their elements.
 
     Args:
-      xs: a tree of arrays, traced or not.
+      xs: a pytree of arrays, traced or not.
       out_shardings: a NamedSharding, a PartitionSpec (over the mesh in scope, or else that of the
-        value's type), or a tree of them that is a prefix of `xs`'s.
+        value's type), or a pytree of them that is a prefix of `xs`.
 
     Raises:
-      ValueError: where a spec names axes that are not Explicit, or does not fit a value.
+      ValueError: if a spec names axes that are not Explicit, or does not fit a value.
     """
     leaves, tree = flatten(xs)
     wanted = broadcast_prefix(out_shardings, xs, "reshard: out_shardings", _is_leaf, "xs")
@@ -191,15 +191,15 @@ def auto_axes(
     f: Callable[..., Any] | None = None, /, *, axes: str | Sequence[str] | None = None,
     out_sharding: OutSharding = None,
 ) -> Callable[..., Any]:
-    """A function inside which mesh axes are Auto: the compiler chooses, types do not say.
+    """A function inside which mesh axes are Auto: the compiler chooses shardings, types omit them.
 
     Args:
       f: the function; without it, a decorator is returned.
       axes: a name or a tuple of names; by default all axes of the mesh in scope.
-      out_sharding: of the results, as `reshard` takes it. May be given at the call instead.
+      out_sharding: of the results, as in `reshard`. May be passed to the call instead.
 
     Returns:
-      A function of the same arguments, and of `out_sharding` where that is not given here.
+      A function of the same arguments, and of `out_sharding` if not given here.
     """
     if f is None:
         return functools.partial(auto_axes, axes=axes, out_sharding=out_sharding)
@@ -228,16 +228,16 @@ def explicit_axes(
     f: Callable[..., Any] | None = None, /, *, axes: str | Sequence[str] | None = None,
     in_sharding: Any = None,
 ) -> Callable[..., Any]:
-    """A function inside which mesh axes are Explicit: types say how values are split.
+    """A function inside which mesh axes are Explicit: types contain shardings.
 
     Args:
       f: the function; without it, a decorator is returned.
       axes: a name or a tuple of names; by default all axes of the mesh in scope.
-      in_sharding: of the positional arguments, as `reshard` takes it for the tuple of them. May
-        be given at the call instead.
+      in_sharding: of the positional arguments, as in `reshard` for the tuple of them. May
+        be passed to the call instead.
 
     Raises:
-      ValueError: where no mesh is in scope.
+      ValueError: if no mesh is in scope.
     """
     if f is None:
         return functools.partial(explicit_axes, axes=axes, in_sharding=in_sharding)
@@ -294,7 +294,7 @@ def _with_types(mesh: Any, axes: Any, axis_type: AxisType, name: str) -> Any:
 
 
 def _over(values: Any, mesh: Any) -> Any:
-    """Arrays of a tree with the axis types of another mesh; where they live stays the same."""
+    """Arrays of a pytree with the axis types of another mesh; their devices stay the same."""
     leaves, tree = flatten(values)
     return tree.unflatten([_cast(x, mesh) for x in leaves])
 
@@ -316,7 +316,7 @@ def _cast(x: Any, mesh: Any) -> Any:
 
 
 def _place(x: Any) -> NamedSharding | None:
-    """Where a value is on a mesh: the sharding of an array, else what its type says."""
+    """The sharding of a value: that of an array, else that of its type."""
     if not isinstance(x, Value):
         return None
     found = getattr(x, "sharding", None)

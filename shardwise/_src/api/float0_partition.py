@@ -1,7 +1,7 @@
-"""Values of dtype `float0`, as tangents of integers are: no program holds them, but trees can.
+"""Values of dtype `float0`, the tangents of integers: programs cannot contain them, pytrees can.
 
-    apart(leaves, tree)  ->  the others, and a tree that has the trivial ones in it, as zeros
-    places(tree)         ->  where the others are, in such a tree
+    apart(leaves, tree)  ->  the other leaves, and a pytree that contains the trivial ones as zeros
+    places(tree)         ->  the positions of the other leaves, in such a pytree
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _HOST = (np.ndarray, np.generic)
 
 
 class _Zeros:
-    """A container of nothing: a tree makes trivial values of this shape of it."""
+    """An empty container: a pytree node that unflattens to trivial values of this shape."""
 
     __slots__ = ("shape",)
 
@@ -38,19 +38,19 @@ def is_trivial(x: Any) -> bool:
 
 
 def apart(leaves: Sequence[Any], tree: PyTreeDef) -> tuple[Sequence[Any], PyTreeDef]:
-    """The leaves that are not trivial, and the tree that they are the only leaves of."""
+    """The leaves that are not trivial, and the pytree of which they are the only leaves."""
     if not any(map(is_trivial, leaves)):
         return leaves, tree
     return flatten(tree.unflatten([_Zeros(x.shape) if is_trivial(x) else x for x in leaves]))
 
 
 def places(tree: PyTreeDef) -> Any:
-    """The tree with positions for its leaves, and nothing for what is trivial."""
+    """The pytree with positions for its leaves, and nothing for trivial values."""
     return unflattened(tree, range(tree.num_leaves), lambda x: None)
 
 
 def unflattened(tree: PyTreeDef, leaves: Sequence[Any], of: Callable[[Any], Any]) -> Any:
-    """The tree with these leaves that stand for values, and with what `of` gives for zeros."""
+    """The pytree with these leaves as values, and with the results of `of` for zeros."""
     found = tree.unflatten(leaves)
     every, whole = flatten(found)
     if len(every) == len(leaves):
@@ -64,5 +64,5 @@ def along(x: np.ndarray, axis: int, size: int) -> np.ndarray:
 
 
 def of_one(x: np.ndarray, axis: int) -> np.ndarray:
-    """A trivial value of one example, of those for all along an axis."""
+    """The trivial value of one example, from the one for all examples along an axis."""
     return np.zeros(x.shape[:axis] + x.shape[axis + 1 :], float0)

@@ -48,7 +48,7 @@ from shardwise._src.types.dtypes import is_complex, is_float, is_inexact
 
 
 def argument_path(fun: Callable, places: Sequence[int], tree: Any, i: int) -> str:
-    """The path of leaf `i` of the tree of the arguments at these places: `params['w']`."""
+    """The path of leaf `i` in the pytree of the arguments at these positions: `params['w']`."""
     return leaf_name(tree, i, names_at(fun, places))
 
 
@@ -56,7 +56,7 @@ def _flat_function(
     fun: Callable, trees: list[Any], rebuild: Callable, has_aux: bool, what: str,
     kwargs: dict[str, Any] | None = None,
 ) -> Callable:
-    """`fun` on flat leaves. `trees` receives the trees of the result and of the aux value."""
+    """`fun` on flat leaves. `trees` receives the pytrees of the result and of the aux value."""
 
     def flat(*leaves: Any) -> list[Any]:
         result = called(what, fun, rebuild(leaves), kwargs or {})
@@ -90,7 +90,7 @@ def _forward() -> type[JVP]:
 
 
 def _picked(args: Sequence[Any], argnums: tuple[int, ...]) -> tuple[list[Any], Any, Callable]:
-    """Leaves and tree of the differentiated arguments, and how to put them back."""
+    """Leaves and pytree of the differentiated arguments, and a function to restore them."""
     picked = tuple(args[n] for n in argnums)
     leaves, tree = flatten(picked)
 
@@ -102,21 +102,21 @@ def value_and_grad(
     holomorphic: bool = False, allow_int: bool = False, reduce_axes: Sequence[Any] = (),
     axis_name: Any = None,
 ) -> Callable[P, tuple[T, Any]]:
-    """A function that gives `fun`'s value and its gradient.
+    """A function that returns the value of `fun` and its gradient.
 
     Args:
-      fun: gives a real scalar (complex with `holomorphic`), or with `has_aux` a pair of it and
+      fun: returns a real scalar (complex with `holomorphic`), or with `has_aux` a pair of it and
         anything else.
-      argnums: which positional arguments to differentiate by.
+      argnums: which positional arguments to differentiate with respect to.
       holomorphic: whether `fun` is a holomorphic function of complex arguments.
       allow_int: integer arguments are allowed; their gradients are zeros of dtype `float0`.
       axis_name: the name of an axis in scope, or a tuple of several, along which each index has a
-        loss: the gradient by an argument that all indices share is the sum of theirs. Without it,
-        each index has the derivatives of its own. `reduce_axes`: the same, in a tuple.
+        loss: the gradient with respect to an argument that all indices share is the sum over them.
+        Without it, each index has the derivatives of its own loss. `reduce_axes`: same, as a tuple.
 
     Returns:
-      A function of the same arguments. It gives (value, gradient), or ((value, aux), gradient);
-      the gradient has the tree of the argument, or is a tuple for several argnums.
+      A function of the same arguments. It returns (value, gradient), or ((value, aux), gradient);
+      the gradient has the pytree of the argument, or is a tuple for several argnums.
 
     Raises:
       TypeError: if the value is not a scalar, or an argument is of integer type.
@@ -244,7 +244,7 @@ def jvp(
     """`fun(*primals)` and its directional derivative along `tangents`.
 
     Args:
-      primals, tangents: sequences of equal trees; a tangent has its primal's shape and dtype
+      primals, tangents: sequences of equal pytrees; a tangent has its primal's shape and dtype
         (`float0` for integers).
 
     Returns:
@@ -296,8 +296,9 @@ def linear_parts(
     fun: Callable, primals: Sequence[Any], has_aux: bool, transform: str,
     path: Callable[[Any, int], str] | None = None,
 ) -> tuple:
-    """path: of a leaf of the tree of primals, for messages. The results of the linear part are
-    those of the function, and then what the refs among the primals hold at the end."""
+    """path: of a leaf of the pytree of primals, for messages. The results of the linear part are
+    the results of the function, and then the last values of the refs among the primals.
+    """
     what = f"{transform} of {name_of(fun)}"
     check_function(transform, fun)
     leaves, tree = flatten(tuple(primals))
@@ -338,14 +339,14 @@ def vjp(
     """`fun(*primals)` and the function that pulls cotangents back.
 
     Args:
-      axis_name, reduce_axes: named axes over which the cotangents of primals are summed that all
+      axis_name, reduce_axes: named axes over which cotangents are summed for primals that all
         indices share; see `value_and_grad`.
 
     Returns:
-      (result, pull_back), with `has_aux` also aux. `pull_back(ct)` takes a cotangent of the
-      result's tree and gives a tuple with one of each primal. It is a container of the arrays
-      that it keeps, and can be an argument or a result of `jit`; `pull_back.with_refs(*refs)(ct)`
-      adds cotangents to refs, and is how to get those of primals that are refs.
+      (result, pull_back), with `has_aux` also aux. `pull_back(ct)` takes a cotangent in the
+      result's pytree and returns a tuple with one per primal. It is a container of its residual
+      arrays, and can be an argument or a result of `jit`; `pull_back.with_refs(*refs)(ct)`
+      adds cotangents to refs, and is required for primals that are refs.
     """
     if shared_over := sharing_axes(axis_name, reduce_axes):
         fun = sharing(fun, "vjp", shared_over)
@@ -398,8 +399,8 @@ def linearize(
 def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
     """`fun(*primals)` and its derivative there, as a function of tangents.
 
-    The derivative is staged: calling it many times costs no new trace. It is a container of the
-    arrays that it keeps, as that of `vjp`.
+    The derivative is staged: repeated calls cost no new trace. It is a container of its residual
+    arrays, like that of `vjp`.
     """
     result, found, tree, out_tree, aux = linear_parts(fun, primals, has_aux, "linearize")
     what = f"linearize of {name_of(fun)}"

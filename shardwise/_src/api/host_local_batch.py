@@ -1,7 +1,7 @@
-"""Rows that each process has for itself as one array over the devices of all, and back.
+"""Combines the local rows of each process into one array over the devices of all, and back.
 
-It is how `pmap` looks at the devices of several processes: a process gives and gets the indices of
-its own devices, and collectives are over all.
+`pmap` uses this for devices of several processes: a process passes and receives the indices of its
+own devices, and collectives are over all devices.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shardwise._src.types.pmap_sharding import PmapSharding
 
 
 def joined(x: Any, d: int, own: Sequence[Any], everyone: Sequence[Any]) -> Array:
-    """The array over all devices of which this process has the indices of its own along `d`.
+    """The array over all devices, from the rows of this process along `d`.
 
     own, everyone: the devices of this process, and of all.
     """
@@ -28,7 +28,7 @@ def joined(x: Any, d: int, own: Sequence[Any], everyone: Sequence[Any]) -> Array
 
 
 def own_part(y: Array, own: Sequence[Any]) -> Array:
-    """What this process has of a result of `pmap` over all devices, on its own."""
+    """The part of a result of `pmap` over all devices that belongs to this process."""
     d = y.sharding.stacked_dim if isinstance(y.sharding, PmapSharding) else None
     shape = y.shape if d is None else (*y.shape[:d], len(own), *y.shape[d + 1 :])
     return _of_parts(shape, PmapSharding.default(shape, d, tuple(own)), y)

@@ -1,4 +1,4 @@
-"""`inspect_array_sharding`: where the compiler puts the values of a program."""
+"""`inspect_array_sharding`: shows where the compiler places the values of a program."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from shardwise._src.runtime.pytree import flatten
 
 
 def inspect_array_sharding(value: Any, /, *, callback: Callable[[Any], Any]) -> None:
-    """Calls `callback` with the sharding of each array in `value`, a tree of arrays.
+    """Calls `callback` with the sharding of each array in `value`, a pytree of arrays.
 
-    Inside a jitted function that happens when the function is compiled, with the sharding that the
-    compiler chose; it is compiled a second time for that. Inside loops, branches and functions with
-    derivatives of their own there is no saying: NotImplementedError.
+    Inside a jitted function this happens when the function is compiled, with the sharding that the
+    compiler chose; the function is compiled a second time for that. Inside loops, branches and
+    functions with custom derivatives the sharding is not available: NotImplementedError.
     """
     for x in flatten(value)[0]:
         if not isinstance(x, Array):

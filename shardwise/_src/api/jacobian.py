@@ -32,13 +32,13 @@ def jacfwd(
     """The Jacobian of `fun`, column by column: for functions with few inputs.
 
     Args:
-      fun: gives a tree of arrays; with `has_aux` a pair of it and anything else.
-      argnums: which positional arguments to differentiate by.
+      fun: returns a pytree of arrays; with `has_aux` a pair of it and anything else.
+      argnums: which positional arguments to differentiate with respect to.
       holomorphic: whether `fun` is a holomorphic function of complex arguments.
 
     Returns:
-      A function of the same arguments. Its result has the tree of `fun`'s, and at each leaf of
-      shape `s` the tree of the argument (a tuple for several argnums) with leaves of shape
+      A function of the same arguments. Its result has the pytree of `fun`, and at each leaf of
+      shape `s` the pytree of the argument (a tuple for several argnums) with leaves of shape
       `s + shape of the argument's leaf`; with `has_aux` a pair of this and aux.
 
     Raises:
@@ -112,11 +112,11 @@ def _jacobian(
     return wrapped
 
 
-# Both give a table of blocks, [leaf of the result][leaf of the input].
+# Both return a table of blocks, [leaf of the result][leaf of the input].
 
 
 def _columns(linear: LinearFunction) -> list[list[Any]]:
-    """The derivative along each element of the inputs, all at once."""
+    """The derivative along each element of the inputs, all together."""
     basis = _standard_basis(linear.in_types)
     active = [i for i, moves in enumerate(linear.active_out) if moves]
 
@@ -139,7 +139,7 @@ def _columns(linear: LinearFunction) -> list[list[Any]]:
 
 
 def _rows(linear: LinearFunction) -> list[list[Any]]:
-    """The gradient of each element of the outputs, all at once."""
+    """The gradient of each element of the outputs, all together."""
     outs = linear.out_types
     basis = _standard_basis(outs)
     depends = [i for i, active in enumerate(linear.active_in) if active]
@@ -162,7 +162,7 @@ def _no_gradient(out: ArrayType, into: ArrayType) -> Any:
 
 
 def _standard_basis(types: Sequence[ArrayType]) -> list[Any]:
-    """For each type an array of shape (n, *shape): row k is 1 at the k-th element of all."""
+    """For each type an array of shape (n, *shape): row k is 1 at the k-th of all elements."""
     total = sum(t.size for t in types)
     basis, first = [], 0
     for t in types:
@@ -184,7 +184,7 @@ def _pieces(x: Any, types: Sequence[ArrayType]) -> list[Any]:
     return pieces
 
 
-# Columns are derivatives along real numbers, rows are derivatives of real numbers.
+# Columns are derivatives with respect to real numbers, rows are derivatives of real numbers.
 
 
 def _check_inputs(

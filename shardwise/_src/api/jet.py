@@ -33,19 +33,19 @@ def jet(
         f, (f1, f2) = jet(jnp.sin, (0.5,), ((1.0, 0.0),))      # sin, cos and -sin of 0.5
 
     Args:
-      fun: of floating arrays; its result is any pytree of arrays. It may hold loops, branches and
-        functions with a `custom_jvp` rule.
+      fun: of floating arrays; its result is any pytree of arrays. It may contain loops, branches
+        and functions with a `custom_jvp` rule.
       primals: the point: an array for each argument.
       series: for each argument n arrays of its shape (or scalars): the derivatives of the curve.
       factorial_scaled: False for coefficients of power series, in `series` and in the result:
-        derivatives by k!.
+        derivatives divided by k!.
 
     Returns:
-      The value, and the same tree with a list of n arrays in the place of each array.
+      The value, and the same pytree with a list of n arrays for each array.
 
     Raises:
-      ValueError: if an argument is no array, or the lengths in `series` differ.
-      TypeError: if an argument is of integers, or `fun` has a `custom_vjp` rule.
+      ValueError: if an argument is not an array, or the lengths in `series` differ.
+      TypeError: if an argument is an integer array, or `fun` has a `custom_vjp` rule.
 
     Source: A. Griewank, A. Walther, Evaluating Derivatives, 2nd ed., chapter 13; coefficients
     follow from each op's first derivative.

@@ -1,4 +1,4 @@
-"""`jit`: functions staged once for each kind of arguments, compiled, and run as one program."""
+"""`jit`: functions staged once for each signature of arguments and compiled to one program."""
 
 from __future__ import annotations
 
@@ -59,16 +59,16 @@ R = TypeVar("R")
 def disable_jit(disable: bool = True) -> AbstractContextManager[None]:
     """In a `with` block, jitted functions, loops and branches run op by op, for debugging.
 
-    disable: False lets them be compiled again inside of such a block.
+    disable: False enables compilation again inside such a block.
     """
     return _disabled(disable)
 
 
 class _Inputs(NamedTuple):
-    """The arguments of a call as they go into a program, each leaf of them.
+    """The arguments of a call as they are passed to a program, for each leaf.
 
-    types:     with what `in_shardings` says of them, over Explicit axes.
-    shardings: what it asks for; None where it is not given.
+    types:     with the specs of `in_shardings`, over Explicit axes.
+    shardings: the requested ones; None where not given.
     """
 
     sigs: list[Signature]
@@ -85,7 +85,7 @@ class Jitted(Generic[P, R]):
 
     def __init__(self, fun: Callable[P, R], options: Options):
         key = None if options is NO_OPTIONS else options.key()
-        if fun.__class__ is FunctionType:  # as `update_wrapper` does, in a third of the time
+        if fun.__class__ is FunctionType:  # like `update_wrapper`, in a third of the time
             self.__dict__ = dict(zip(WRAPPER_ASSIGNMENTS, _attributes(fun), strict=True))
             self.__dict__.update(fun.__dict__, __wrapped__=fun)
         else:
@@ -101,14 +101,14 @@ class Jitted(Generic[P, R]):
 
     @property
     def _function(self) -> Stageable:
-        """The function with all that is known of it; a call that is known does not ask."""
+        """The function with all its cached data; a call that hits the cache does not use this."""
         found = self._made
         if isinstance(found, TraceCache):
             found = self._made = Stageable(self._fun, self._options, self._key, found)
         return found
 
     def recipe(self, part: Callable[[Any], Any]) -> tuple[Any, ...]:
-        """What it does, as a key (see `core.fingerprints`). part: gives that of a function."""
+        """The fingerprint (see `core.fingerprints`). part: returns that of a function."""
         return part(self._fun), self._key
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -118,13 +118,13 @@ class Jitted(Generic[P, R]):
     def __signature__(self) -> inspect.Signature:
         try:
             return inspect.signature(self._fun)
-        except ValueError as error:  # of some builtin functions
+        except ValueError as error:  # for some builtin functions
             raise AttributeError(str(error)) from None
 
     def __reduce__(self) -> Any:
-        """By name where a module has it, as functions are pickled; else by what it was made of.
+        """By name if a module has it, as functions are pickled; else by its constituents.
 
-        cloudpickle writes the functions of a `__main__` down, for processes with another one.
+        cloudpickle serializes the functions of a `__main__`, for processes with another one.
         """
         name = getattr(self, "__qualname__", "")
         held = sys.modules.get(getattr(self, "__module__", None) or "")
@@ -141,8 +141,8 @@ class Jitted(Generic[P, R]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         ctx, flat = CURRENT.get(), None
         if self._quick and ctx.interpreter is EAGER:
-            # Measured: asking each argument for its class first costs 35 ns with one and 100 ns
-            # with ten, of 400 and 640; a list of one, 150 ns; a tree of named ones, 1 µs.
+            # Measured: checking the class of each argument first costs 35 ns with one and 100 ns
+            # with ten, of 400 and 640; a list of one, 150 ns; a pytree of named ones, 1 µs.
             given: Any = args
             try:
                 if not self._arrays_only:
@@ -161,9 +161,9 @@ class Jitted(Generic[P, R]):
                     run = self._cache[ctx.key, given[0]._sig]
                 else:
                     run = self._cache[ctx.key, *[a._sig for a in given]]
-            except KeyError:  # not known yet
+            except KeyError:  # not cached yet
                 pass
-            except Exception as error:  # it is not an array; or what the `==` of a container raises
+            except Exception as error:  # not an array; or an error in a container's `==`
                 if flat is None:
                     refund((args, kwargs), error)
             else:
@@ -179,7 +179,7 @@ class Jitted(Generic[P, R]):
             raise
 
     def _call(self, ctx: Any, args: tuple, kwargs: dict, flat: Any) -> Any:
-        """flat: leaves and tree of the arguments, where they are known."""
+        """flat: leaves and pytree of the arguments, if known."""
         eager, static, named = ctx.interpreter is EAGER, None, tuple(kwargs)
         if _disabled.value:
             return self._fun(*args, **kwargs)
@@ -192,11 +192,11 @@ class Jitted(Generic[P, R]):
         if self._options.device is not None and not any(map(is_ref, leaves)):
             leaves, tree = apart(leaves, tree)
             leaves = [EAGER.place(x, self._options.device) for x in leaves]
-        # What is no array yet has no signature: a key with None is in no table.
+        # Values that are not arrays yet have no signature: a key with None is in no table.
         sigs = [a._sig if a.__class__ is Array else None for a in leaves]
         key = (ctx.key, tree, static, *sigs)
         run = self._known(key)
-        if run is not None and self._quick:  # was not found by its short key, then
+        if run is not None and self._quick:  # it missed under its short key
             self._function.keep_short(key, run, Call(leaves, tree, static, named))
         if run is None and None in sigs:
             if any(map(is_ref, leaves)):
@@ -210,14 +210,14 @@ class Jitted(Generic[P, R]):
         return run(leaves)
 
     def _names(self) -> Sequence[str]:
-        """Those of the positional arguments that are not static."""
+        """The names of the positional arguments that are not static."""
         return self._options.moving(self._function.parameters)
 
     def _known(self, key: tuple) -> Callable[[Sequence[Any]], Any] | None:
-        """What runs calls with a key."""
+        """The function that runs calls with a key."""
         try:
             return self._cache.get(key)
-        except Exception as error:  # of the `==` of a static argument, or of what a tree holds
+        except Exception as error:  # from `==` of a static argument, or of a pytree's data
             self._function.refuse_comparing(key[2], error)
 
     def _call_staged(self, call: Call) -> Any:
@@ -330,9 +330,9 @@ class Jitted(Generic[P, R]):
         return self._traced(call, inputs, staged)
 
     def staged_program(self, *args: P.args, **kwargs: P.kwargs) -> tuple[Program, Any]:
-        """The staged program, and the types of its results in their tree.
+        """The staged program, and the types of its results in their pytree.
 
-        Values of transforms around it that the function uses are constants of the program.
+        Tracers of outer transforms that the function uses are constants of the program.
         """
         call = self._function.call(args, kwargs)
         inputs = self._inputs(call)
@@ -350,13 +350,13 @@ class Jitted(Generic[P, R]):
         return self.trace(*args, **kwargs).lower()
 
     def eval_shape(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """The types of the results, without compiling; explicit shardings are part of them."""
+        """The types of the results, without compiling; they include explicit shardings."""
         call = self._function.call(args, kwargs)
         staged = self._function.staged(call, tuple([_explicit_type(x) for x in call.leaves]))
         return shapes_of(staged.program, staged.out_tree)
 
     def clear_cache(self) -> None:
-        """Forgets all traces and compiled programs of this function."""
+        """Clears all traces and compiled programs of this function."""
         self._function.forget()
         forget_what_is_made_of(self)
 
@@ -382,7 +382,7 @@ def _result_names(tree: Any) -> list[str]:
 
 def _constrained(values: Any, shardings: Any, names: Sequence[str], what: str) -> list[Any]:
     check_fit(shardings, [type_of(x) for x in values], names, what)
-    wanted = map(bare, shardings)  # layouts are a matter of whole programs
+    wanted = map(bare, shardings)  # layouts apply to entire programs only
     return [x if s is None else sharding_constraint(x, sharding=s)
             for x, s in zip(values, wanted, strict=True)]
 
@@ -411,20 +411,20 @@ def jit(
     inline: bool = False,
     compiler_options: dict[str, Any] | None = None,
 ) -> Any:
-    """Compiles a function: staged once for each kind of arguments, run as one program.
+    """Compiles a function: staged once for each signature of arguments, run as one program.
 
     Args:
       fun: a function of arrays in pytrees; its Python code runs only while it is staged.
-      in_shardings, out_shardings: shardings as prefixes of the trees of arguments and results;
-        None: arguments stay as they are, results as the partitioner finds best.
+      in_shardings, out_shardings: shardings as prefixes of the pytrees of arguments and results.
+        None: arguments keep their shardings, results get the partitioner's choice.
       static_argnums, static_argnames: arguments that are part of the program; hashable.
-      donate_argnums, donate_argnames: arguments whose memory the program may reuse; they are gone
-        after the call, unless no result has their shape and dtype.
-      keep_unused: whether arguments that the function does not use go to its devices all the same.
-        By default they stay where they are, are not donated, and decide nothing.
+      donate_argnums, donate_argnames: arguments whose memory the program may reuse; they are
+        deleted after the call, unless no result has their shape and dtype.
+      keep_unused: whether unused arguments are still transferred to the function's devices.
+        By default they stay where they are, are not donated, and do not affect placement.
       device, backend: where to run: a device, or a platform's name for its first one. Arguments
-        are brought there. Prefer `in_shardings`.
-      inline: put the function's equations in the place of a call when traced.
+        are transferred there. Prefer `in_shardings`.
+      inline: inline the function's equations at each traced call.
       compiler_options: XLA options by name.
 
     Returns:
@@ -437,7 +437,7 @@ def jit(
         fun is not None and keep_unused is inline is False
         and in_shardings is out_shardings is static_argnums is static_argnames is donate_argnums
         is donate_argnames is device is backend is compiler_options is None
-    ):  # the usual case, and nothing for a dict then
+    ):  # the usual case, without a dict
         check_function("jit", fun)
         return Jitted(fun, NO_OPTIONS)
     given = {k: v for k, v in locals().items() if k != "fun"}

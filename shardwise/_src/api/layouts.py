@@ -1,4 +1,4 @@
-"""What a program says of where its values lie, and in which order they are computed."""
+"""Constraints on the layouts of a program's values, and on the order of their computation."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ T = TypeVar("T")
 
 
 def with_layout_constraint(x: T, layouts: Any) -> T:
-    """The values, each in a layout of its own.
+    """Constrains the layout of each value.
 
     Args:
-      x: a tree of arrays.
-      layouts: a `Layout` for each, or for trees of them.
+      x: a pytree of arrays.
+      layouts: a `Layout` for each, or for subtrees of them.
 
     Returns:
-      The same values. Inside of a jitted function the compiler keeps the order of elements at that
-      place; eagerly the arrays are of that layout, but under a transform as they were.
+      The same values. Inside a jitted function the compiler uses this order of elements at this
+      point; eagerly the arrays have that layout, but under a transform they are unchanged.
 
     Raises:
-      TypeError: for something that is no Layout.
-      ValueError: for a layout that is for another number of dimensions.
+      TypeError: for objects that are not a Layout.
+      ValueError: for a layout with another number of dimensions.
     """
     who = "with_layout_constraint"
     leaves, tree = flatten(x)
@@ -56,15 +56,15 @@ def with_layout_constraint(x: T, layouts: Any) -> T:
 
 
 def control_dep(src: ArrayLike, dst: ArrayLike) -> None:
-    """Has the instruction that computes `dst` run after that of `src`, in a compiled program.
+    """Makes the instruction that computes `dst` run after that of `src`, in a compiled program.
 
-    Eagerly it does nothing: there each is a program of its own. Over several devices it is for
+    Eagerly it does nothing, because each op is a separate program. Over several devices it is for
     functions of `shard_map`.
     """
     control_dep_op(src, dst)
 
 
 def schedule(ops: Sequence[ArrayLike]) -> None:
-    """Has the instructions that compute the values run one after the other, in their order."""
+    """Makes the instructions that compute the values run one after the other, in their order."""
     for src, dst in itertools.pairwise(ops):
         control_dep(src, dst)

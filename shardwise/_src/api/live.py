@@ -1,6 +1,6 @@
 """`live_arrays`: the arrays that exist in this process, for debugging memory.
 
-Arrays are in no list while they live, which would cost each of them: the garbage collector knows.
+It queries the garbage collector: maintaining a list of arrays would cost time for each.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from shardwise._src.transfers.transfer import kept_scalars
 def live_arrays(platform: str | None = None) -> list[Array]:
     """The arrays of a platform (by default, of the preferred one) that are not deleted.
 
-    It looks at every object of the process, which takes milliseconds.
+    It inspects every object of the process, which takes milliseconds.
     """
     wanted = backend.devices(platform)[0].platform
     hidden = {id(a) for a in kept_scalars()}

@@ -1,4 +1,4 @@
-"""Which axes of arguments a map goes over, and how many indices there are."""
+"""Which axes of arguments are mapped, and how many indices they have."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def size_of(
 
 
 def _sizes(names: list[str], values: list, dims: list) -> list[str]:
-    """The sizes of mapped axes in words, those of one size together."""
+    """The sizes of mapped axes for messages, grouped by size."""
     groups: dict[int, list[str]] = {}
     for n, x, d in zip(names, values, dims, strict=True):
         if d is not None:

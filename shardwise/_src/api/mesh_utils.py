@@ -1,4 +1,4 @@
-"""Devices in grids, for `Mesh`.
+"""Arranges devices in grids, for `Mesh`.
 
     Mesh(create_device_mesh((4, 2)), ("data", "model"))
 
@@ -29,8 +29,8 @@ def create_device_mesh(
     Args:
       mesh_shape: its product is the number of devices.
       devices: by default all.
-      contiguous_submeshes, allow_split_physical_axes: accepted; they choose among ways to lay a
-        mesh over a network of a certain form, which CPUs and GPUs do not report.
+      contiguous_submeshes, allow_split_physical_axes: accepted and ignored; they choose how a mesh
+        is mapped to a network topology, which CPUs and GPUs do not report.
 
     Raises:
       ValueError: if there are more or fewer devices.
@@ -48,7 +48,7 @@ def create_hybrid_device_mesh(
     should_sort_granules_by_key: bool = True,
     allow_split_physical_axes: bool = False,
 ) -> NDArray[np.object_]:
-    """The devices as an array, for a fast network inside granules and a slow one between them.
+    """The devices as an array, for fast networks inside granules and a slow one between them.
 
     Args:
       mesh_shape: the factor of each axis inside a granule.
@@ -56,7 +56,7 @@ def create_hybrid_device_mesh(
       devices: by default all.
       process_is_granule: whether granules are processes (by `process_index`); else they are the
         slices that devices report (by `slice_index`).
-      should_sort_granules_by_key: whether granules are ordered by that index; else they come in
+      should_sort_granules_by_key: whether granules are ordered by that index; else they are in
         the order of their first devices.
       allow_split_physical_axes: accepted, as in `create_device_mesh`.
 
@@ -64,7 +64,7 @@ def create_hybrid_device_mesh(
       An array of shape `mesh_shape` × `dcn_mesh_shape`, axis by axis.
 
     Raises:
-      ValueError: if the granules are not as many, or not as large, as the shapes say.
+      ValueError: if the number or size of the granules does not match the shapes.
     """
     del allow_split_physical_axes
     return grids.create_hybrid_device_mesh(

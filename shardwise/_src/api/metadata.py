@@ -1,11 +1,11 @@
-"""Attributes of instructions, `frontend_attributes`, which XLA and its tools read.
+"""Attributes of instructions, `frontend_attributes`, that XLA and its tools read.
 
     with set_xla_metadata(group="a"):
         y = x @ w                        # dot(…), frontend_attributes={group="a"}
     y = set_xla_metadata(y, group="b")   # of the instruction that computes y
 
-Where a call of a jitted function is inside of such a block, its program is one of its own, with the
-attributes. Attributes are parts of the sites of equations (`messages.source`), as names are.
+A call of a jitted function inside such a block uses a separate program, with the attributes.
+Attributes are parts of the sites of equations (`messages.source`), like names.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class XlaMetadata:
 
 
 class _Decorated:
-    """A function whose calls, and those of its methods, are in scope of attributes."""
+    """A function whose calls, and those of its methods, run with attributes in scope."""
 
     def __init__(self, fun: Callable[..., Any], attributes: dict[str, str | None]):
         functools.update_wrapper(self, fun)
@@ -93,17 +93,17 @@ def _texts(metadata: dict[str, Any]) -> dict[str, str | None]:
 
 
 def set_xla_metadata(x: Any = None, **metadata: Any) -> Any:
-    """Attributes for instructions of XLA's.
+    """Attributes for XLA instructions.
 
     Args:
-      x: a tree of arrays: the instruction that computes each gets the attributes; an argument of
-        the program has none. None: they are for all instructions in a `with` block, or of the
-        calls of a function that the result decorates, whose methods, as `lower`, are meant, too.
-      metadata: name → value, of which the text is taken (`true` and `false` of booleans). A value
-        of None takes away what a block around it says.
+      x: a pytree of arrays: the instruction that computes each gets the attributes; an argument of
+        the program has no instruction. None: the attributes are for all instructions in a `with`
+        block, or of calls of a decorated function, including its methods, such as `lower`.
+      metadata: name → value, converted to a string (`true` and `false` for booleans). A value of
+        None removes the attribute of an outer block.
 
     Returns:
-      The tree; without one a context manager, which is also a decorator.
+      The pytree; without one a context manager, which is also a decorator.
     """
     texts = _texts(metadata)
     if x is None:
@@ -120,7 +120,7 @@ def _called(
     op: Op, who: str, fun: Callable[..., Any], attributes: dict[str, str], args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    """The result of a function, called by an op with attributes. who: for messages."""
+    """The result of a function, called by an op with attributes. who: the caller, for messages."""
     leaves, tree = flatten((args, kwargs))
     values = [leaf(x, who, "the arguments", tree, i) for i, x in enumerate(leaves)]
 
@@ -139,14 +139,14 @@ def _called(
 
 
 def xla_metadata_call(f: Callable[..., Any] | None = None, **meta: Any) -> Any:
-    """A function whose calls are instructions with attributes, in the programs of XLA's.
+    """A function whose calls are instructions with attributes, in XLA programs.
 
-    XLA puts the attributes of a call on what it makes of it: where it writes the function in
-    place, on the instruction of the result. Derivatives of the function and maps of it have them.
+    XLA transfers the attributes of a call to the generated code: if it inlines the function, to the
+    instruction of the result. Derivatives and maps of the function have them, too.
 
     Args:
-      f: a function of pytrees of arrays; None gives a decorator.
-      meta: the attributes, name → text.
+      f: a function of pytrees of arrays; None returns a decorator.
+      meta: the attributes, name → string.
     """
     if f is None:
         return functools.partial(xla_metadata_call, **meta)
@@ -162,9 +162,9 @@ def xla_metadata_call(f: Callable[..., Any] | None = None, **meta: Any) -> Any:
 
 
 def scheduling_group(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A decorator: what calls of the function compute is scheduled together, as the group `name`.
+    """A decorator: computations in calls of the function are scheduled together, as group `name`.
 
-    The attribute `scheduling_group` says so to XLA; schedulers that know none ignore it.
+    The attribute `scheduling_group` tells XLA so; schedulers that do not support it ignore it.
     """
     return xla_metadata_call(scheduling_group=name)
 
@@ -176,7 +176,7 @@ def compute_on(
     f: Any = None, *, compute_type: Any = None, out_memory_spaces: Any = None,
     compiler_options: dict[str, Any] | None = None,
 ) -> Any:
-    """Where among what a device has something is computed.
+    """Selects the unit of a device that runs a computation.
 
         @compute_on(compute_type="device_host", out_memory_spaces=memory.Space.Device)
         def f(x): ...
@@ -184,20 +184,20 @@ def compute_on(
         with compute_on("device_host"):
             y = x + 1
 
-    XLA is told by attributes of the instructions. On CPU it ignores them: all is computed there.
+    This is passed to XLA by attributes of the instructions. On CPU they have no effect.
 
     Args:
-      f: a function of pytrees of arrays; None gives a decorator. A text is a `compute_type`: the
-        result is a context manager then, and instructions inside of its block are computed there.
+      f: a function of pytrees of arrays; None returns a decorator. A string is a `compute_type`:
+        the result is then a context manager, and instructions inside its block run on that unit.
       compute_type: "device_host", the host of the device; "device"; "tpu_sparsecore"; or
         "gpu_stream:N".
-      out_memory_spaces: a `memory.Space` for each result, or for trees of them.
-      compiler_options: for the part, as XLA takes them for it.
+      out_memory_spaces: a `memory.Space` for each result, or for subtrees of them.
+      compiler_options: for this part, as XLA takes them.
 
     Raises:
-      TypeError: where `compute_type` is no text, or `out_memory_spaces` is missing.
-      ValueError: for another `compute_type`, and for a function that is called on one kind inside
-        of a function that is called on another.
+      TypeError: if `compute_type` is not a string, or `out_memory_spaces` is missing.
+      ValueError: for another `compute_type`, and for a function that is called on one unit inside
+        a function that is called on another.
     """
     if isinstance(f, str) and compute_type is None:
         f, compute_type = None, f
@@ -216,7 +216,7 @@ def compute_on2(
     f: Any = None, *, compute_type: str, out_memory_spaces: Any,
     compiler_options: dict[str, Any] | None = None,
 ) -> Any:
-    """`compute_on` of a function, under the name that jax 0.10 has for it."""
+    """`compute_on` for a function, under its name in jax 0.10."""
     return compute_on(
         f, compute_type=compute_type, out_memory_spaces=out_memory_spaces,
         compiler_options=compiler_options,
@@ -237,7 +237,7 @@ def _compute_attributes(compute_type: Any) -> dict[str, str]:
 
 
 def _computing(attributes: dict[str, str]) -> AbstractContextManager[None]:
-    """Instructions inside of the block have these attributes, and none of another kind."""
+    """Instructions inside the block have these attributes, and no other compute type."""
     others = ("_xla_compute_type", "_xla_stream_annotation", "inlineable")
     return _in_scope({**dict.fromkeys(others), **attributes})
 

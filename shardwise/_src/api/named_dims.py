@@ -1,8 +1,8 @@
-"""Which dimensions of a value have names: the entries of `in_axes` and `out_axes` of `xmap`.
+"""Named dimensions of a value: the entries of `in_axes` and `out_axes` of `xmap`.
 
     {0: "batch"}          dimension 0 is the axis "batch"
-    ["batch", None, ...]  the same, of values with at least two dimensions
-    ["batch", None]       of values with exactly two
+    ["batch", None, ...]  the same, for values with at least two dimensions
+    ["batch", None]       for values with exactly two
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shardwise._src.types.array_type import ArrayType
 class NamedDims:
     """The named dimensions of a value.
 
-    dims: name → dimension. ndim, least: how many there must be, or at least. text: for messages.
+    dims: name → dimension. ndim, least: exact or minimal rank. text: for messages.
     """
 
     dims: dict[Any, int]
@@ -30,7 +30,7 @@ class NamedDims:
     text: str
 
     def check(self, what: str, name: str, t: ArrayType, named: int = 0) -> None:
-        """Raises where a value does not fit. named: how many dimensions its type has not yet."""
+        """Raises if a value does not fit. named: how many dimensions its type does not have yet."""
         ndim, need = t.ndim + named, max([self.least, *[d + 1 for d in self.dims.values()]])
         if self.ndim is not None and ndim != self.ndim:
             wanted = f"is for {pluralize(self.ndim, 'dimension')}"
@@ -47,7 +47,7 @@ class NamedDims:
 
 
 def parsed(what: str, entry: Any) -> NamedDims:
-    """An entry that the user gave. what: `xmap of f: in_axes`."""
+    """Parses an entry of the user. what: `xmap of f: in_axes`."""
     ndim, least, text = None, 0, repr(entry).replace("Ellipsis", "...")
     if isinstance(entry, dict) and all(isinstance(d, int) for d in entry):
         pairs = [(name, d) for d, name in cast("dict[int, Any]", entry).items()]
@@ -77,13 +77,13 @@ def parsed(what: str, entry: Any) -> NamedDims:
 
 
 def is_entry(x: Any) -> bool:
-    """Whether `x` is an entry, and no tree of them."""
+    """Whether `x` is an entry, not a pytree of them."""
     values = x.values() if isinstance(x, dict) else x if isinstance(x, list | tuple) else None
     return values is not None and not any(isinstance(v, dict | list | tuple) for v in values)
 
 
 def parsed_tree(what: str, axes: Any) -> list[NamedDims]:
-    """All entries of a tree."""
+    """All entries of a pytree."""
     return [parsed(what, entry) for entry in flatten(axes, is_entry)[0]]
 
 

@@ -1,4 +1,4 @@
-"""What the array API standard's inspection functions tell of `shardwise.numpy`."""
+"""The inspection functions of the array API standard, for `shardwise.numpy`."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ _KINDS["numeric"] = _KINDS["integral"] + _KINDS["real floating"] + _KINDS["compl
 
 @public("shardwise.numpy")
 class NamespaceInfo:
-    """What `__array_namespace_info__()` gives: see the array API standard, 2024.12."""
+    """The result of `__array_namespace_info__()`: see the array API standard, 2024.12."""
 
     __slots__ = ()
 
     def capabilities(self) -> dict[str, Any]:
-        """What arrays can do: all of it when nothing is traced."""
+        """What arrays support: everything, when nothing is traced."""
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
 
     def default_device(self) -> Device:
-        """Where values go that nobody places."""
+        """The device of values without an explicit device."""
         return default_single()
 
     def devices(self) -> list[Device]:
-        """All devices, those of other processes included."""
+        """All devices, including those of other processes."""
         return devices()
 
     def default_dtypes(self, *, device: DeviceLike = None) -> dict[str, DType]:
-        """The dtypes of Python numbers: of 64 bits under enable_x64, and the same everywhere."""
+        """The dtypes of Python numbers: 64-bit under enable_x64, on every device."""
         _check(device)
         kinds = {"real floating": float, "complex floating": complex, "integral": int}
         found = {name: canonicalize(kind) for name, kind in kinds.items()}
@@ -53,9 +53,9 @@ class NamespaceInfo:
     def dtypes(
         self, *, device: DeviceLike = None, kind: str | tuple[str, ...] | None = None
     ) -> dict[str, np.dtype[Any]]:
-        """The standard's dtypes by name, on any device: those of 64 bits under enable_x64.
+        """The standard's dtypes by name, on any device; 64-bit dtypes only under enable_x64.
 
-        kind: one of `isdtype`'s, or a tuple of them; None for all.
+        kind: one of those of `isdtype`, or a tuple of them; None for all.
         """
         _check(device)
         chosen = ("bool", "numeric") if kind is None else (kind,) if isinstance(kind, str) else kind
@@ -66,7 +66,7 @@ class NamespaceInfo:
         return {n: np.dtype(n) for n in names if canonicalize(n) == n or issubdtype(n, bool)}
 
 
-__array_api_version__ = API_VERSIONS[-1]  # by which programs tell whether a module has functions
+__array_api_version__ = API_VERSIONS[-1]  # lets programs check which functions a module has
 
 
 def _check(device: Any) -> None:
@@ -75,5 +75,5 @@ def _check(device: Any) -> None:
 
 
 def __array_namespace_info__() -> NamespaceInfo:
-    """What the array API standard's programs may ask: devices, dtypes, capabilities."""
+    """Information for users of the array API standard: devices, dtypes, capabilities."""
     return NamespaceInfo()

@@ -1,11 +1,11 @@
-"""Names for parts of programs, which metadata of compiled programs and profiles have.
+"""Names for parts of programs, shown in the metadata of compiled programs and in profiles.
 
     with named_scope("attention"):
         y = softmax(q @ k)          # op_name="jit(f)/attention/dot_general", …
 
-Names in scope go into the sites of equations (`messages.source`), which transforms keep; a program
-with any writes them into its module. They change nothing else: programs that are staged without
-any are as if there were no names.
+Names in scope are stored in the sites of equations (`messages.source`), which transforms preserve,
+and are written to the program's module. They have no other effect: programs that are staged
+without names are unchanged.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ T = TypeVar("T")
 
 
 class named_scope(ContextDecorator):
-    """Names what is computed inside a `with` block, or a function that it decorates.
+    """Names the computations inside a `with` block, or a function that it decorates.
 
-    Names of blocks inside each other are joined: `outer/inner`. What is jitted carries them into
-    the metadata of its instructions: `jit(f)/outer/inner/sin`; reports of communication and
-    profiles show them. Around what runs eagerly they do nothing, and so does one around a call of a
-    jitted function that is not inside of another.
+    Names of nested blocks are joined: `outer/inner`. Jitted code carries them into the metadata of
+    its instructions: `jit(f)/outer/inner/sin`; reports of communication and profiles show them.
+    Around eager code they do nothing, nor around a call of a jitted function that is not inside
+    another one.
 
     Args:
-      name: a text that is not empty.
+      name: a nonempty string.
 
     Raises:
-      TypeError: if the name is no text.
+      TypeError: if the name is not a string.
       ValueError: if it is empty.
     """
 
@@ -66,7 +66,7 @@ def named_call(fun: Callable[P, T], *, name: str | None = None) -> Callable[P, T
 
     Args:
       fun: any function.
-      name: of the scope; by default that of the function.
+      name: of the scope; by default the name of the function.
     """
     own: str = getattr(fun, "__name__", type(fun).__name__)
     scope = named_scope(own if name is None else name)

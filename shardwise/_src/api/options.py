@@ -1,4 +1,4 @@
-"""The options of `jit`: what they may be, and what they say of the arguments of a call."""
+"""The options of `jit`: validation, and their application to the arguments of a call."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class JitOptions(TypedDict, total=False):
 
 
 class FromProgram:
-    """Stands for `out_shardings` that follow from the program.
+    """Represents `out_shardings` that follow from the program.
 
-    of(program) gives the sharding of each result.
+    of(program) returns the sharding of each result.
     """
 
     __slots__ = ("of",)
@@ -48,7 +48,7 @@ class FromProgram:
 class Options(NamedTuple):
     """The arguments of `jit`, in canonical form.
 
-    Trees of calls are those of the arguments that are not static, as (positional, named).
+    Pytrees of calls are those of the non-static arguments, as (positional, named).
     """
 
     in_shardings: Any = None
@@ -67,7 +67,7 @@ class Options(NamedTuple):
         return bool(self.static_argnums or self.static_argnames)
 
     def key(self) -> tuple[Any, ...] | None:
-        """Stands for the options in keys; None for the default. It may have no hash."""
+        """Represents the options in keys; None for the default. It may be unhashable."""
         if not any(self[2:]) and self.in_shardings is self.out_shardings is None:
             return None
         shardings = [None if s is None else _flat(s) for s in self[:2]]
@@ -80,7 +80,7 @@ class Options(NamedTuple):
     def shardings_in(
         self, what: str, tree: Any, parameters: Sequence[str]
     ) -> list[Any] | None:
-        """The sharding or format that is asked for of each argument, if any is.
+        """The requested sharding or format of each argument, if there is one.
 
         what: the transform and the function, for messages; parameters: all positional ones.
         """
@@ -102,7 +102,7 @@ class Options(NamedTuple):
     def shardings_out(
         self, what: str, tree: Any, program: Program | None = None
     ) -> list[Any] | None:
-        """The same of each result. program: what gives them, where they are arrays, not traced."""
+        """The same for each result. program: determines them, unless traced."""
         wanted = self.device if self.out_shardings is None else self.out_shardings
         if isinstance(wanted, FromProgram):
             return None if program is None else wanted.of(program)
@@ -114,7 +114,7 @@ class Options(NamedTuple):
         return [as_boundary(s, what) for s in found]
 
     def donated(self, tree: Any) -> tuple[int, ...]:
-        """The positions of the leaves whose memory the program may take."""
+        """The positions of the leaves whose memory the program may reuse."""
         if not self.donate_argnums and not self.donate_argnames:
             return ()
         args, kwargs = places(tree)
@@ -133,7 +133,7 @@ def options_for(
     static_argnames: Any, donate_argnums: Any, donate_argnames: Any, keep_unused: bool,
     device: Any, backend: str | None, inline: bool, compiler_options: dict[str, Any] | None,
 ) -> Options:
-    """The options of a function. Raises where they do not fit it, or each other."""
+    """The options of a function. Raises if they do not fit it, or each other."""
     static_argnums, static_argnames = both(fun, static_argnums, static_argnames, "static")
     donate_argnums, donate_argnames = both(fun, donate_argnums, donate_argnames, "donate")
     numbers = [n for n in static_argnums if n in donate_argnums]
@@ -162,7 +162,7 @@ def options_for(
 
 
 def _own(shardings: Any) -> Any:
-    """The same tree in containers of its own, which the user does not change later."""
+    """A copy of the pytree in new containers, which the user cannot mutate later."""
     if shardings is None:
         return None
     leaves, tree = flatten(shardings)
@@ -175,7 +175,7 @@ def _flat(shardings: Any) -> tuple[Any, Any]:
 
 
 def _check_place(what: str, device: Any, backend: str | None, is_sharded: bool) -> None:
-    """Raises where it is said twice where to run."""
+    """Raises if the device is specified twice."""
     if device is not None and backend is not None:
         raise ValueError(f"{what}: got device={device} and backend={backend!r}; give one of them.")
     if is_sharded:
@@ -186,7 +186,7 @@ def _check_place(what: str, device: Any, backend: str | None, is_sharded: bool) 
 
 
 def compiler_overrides(name: str, options: Any) -> tuple[tuple[str, Any], ...]:
-    """XLA's options in a fixed order; what each may be, XLA says when it compiles.
+    """XLA options in a fixed order; XLA validates their values when it compiles.
 
     name: of the function, for messages.
     """

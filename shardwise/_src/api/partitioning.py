@@ -1,4 +1,4 @@
-"""`custom_partitioning`: a function with the user's own word on what each device does of it.
+"""`custom_partitioning`: a function for which the user defines the computation per device.
 
     @custom_partitioning
     def f(x):
@@ -6,8 +6,8 @@
 
     f.def_partition(partition, sharding_rule="... i -> ... i")
 
-The rule lets Shardy divide operands and results; the function `partition` is asked when a program
-is compiled, how it is done with operands and results that are divided in this way.
+The rule lets Shardy shard operands and results. When a program is compiled, the function
+`partition` is called to define the computation for operands and results with these shardings.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ CALLS_REMEMBERED = 256
 
 
 class custom_partitioning:
-    """A function of which the user says what each device does.
+    """A function for which the user defines the computation per device.
 
         @custom_partitioning
-        def product(x, y):                        # what it means
+        def product(x, y):                        # the semantics
             return x @ y
 
         def partition(mesh, arg_shapes, result_shape):
             x, y = [s.sharding for s in arg_shapes]
-            axes = x.spec[1]                      # i is divided over these
-            def lower_fn(x, y):                   # what a device does with its parts
+            axes = x.spec[1]                      # i is sharded over these
+            def lower_fn(x, y):                   # computation on a device's shards
                 return lax.psum(x @ y, axes) if axes else x @ y
             y = NamedSharding(mesh, P(axes, None))
             return mesh, lower_fn, NamedSharding(mesh, P(x.spec[0], None)), (x, y)
@@ -58,17 +58,19 @@ class custom_partitioning:
             partition, sharding_rule="b i, i o -> b o", reduction_factors=("i",))
 
     On one device, and in `shardwise.shard_map`, the function itself runs. Over several, also
-    eagerly, XLA's partitioner asks `partition` when it compiles a program. Derivatives are those of
-    a `custom_vjp` or `custom_jvp` around it. Under `vmap` the user's functions see shapes without
-    the mapped dimension, and `lower_fn` is mapped, over axes of the mesh that it does not use.
+    eagerly, XLA's partitioner calls `partition` when it compiles a program. Derivatives are those
+    of a `custom_vjp` or `custom_jvp` around it. Under `vmap` the user's functions see shapes
+    without the batch dimension, and `lower_fn` is mapped, over axes of the mesh that it does not
+    use.
 
-    Differences from JAX: there is a rule for `vmap`; eager calls ask `partition`, too; without a
-    `sharding_rule`, `infer_sharding_from_operands` makes one. (JAX refuses the first and the last.)
+    Differences from JAX: there is a rule for `vmap`; eager calls use `partition`, too; without a
+    `sharding_rule`, `infer_sharding_from_operands` is used to derive one. (JAX rejects the first
+    and the last.)
 
     Args:
-      fun: a function of pytrees of arrays, by position; it uses no traced values from outside.
-      static_argnums: positions of arguments that are no arrays. The functions of `def_partition`
-        get them first.
+      fun: a function of pytrees of arrays, by position; it must not capture tracers.
+      static_argnums: positions of arguments that are not arrays. The functions of `def_partition`
+        receive them first.
     """
 
     def __init__(self, fun: Callable[..., Any], static_argnums: int | Sequence[int] = ()):
@@ -99,30 +101,30 @@ class custom_partitioning:
         permutation_factors: tuple[str, ...] = (),
         **factor_sizes: int,
     ) -> Callable[..., Any]:
-        """Says what each device does; returns `partition`.
+        """Defines the computation on each device; returns `partition`.
 
         Args:
           partition: `(*static, mesh, arg_shapes, result_shape)` → `(mesh, lower_fn,
             result_shardings, arg_shardings)`. Shapes have `shape`, `dtype` and `sharding`;
-            `arg_shapes` is the tuple of the arguments, `result_shape` of the result's tree, and so
-            must be the shardings that it returns, which may be others: operands are brought there
-            first. `lower_fn` gets parts and gives parts; collectives name axes of the mesh. Parts
-            of dimensions that do not divide are filled up with zeros.
-          infer_sharding_from_operands: `(*static, mesh, arg_shapes, result_shape)` → shardings of
-            the result's tree. Asked without a `sharding_rule` only: with operands that are divided
-            along one dimension, to learn which dimensions go together, and for types over explicit
-            axes.
-          propagate_user_sharding: not called: Shardy goes by the rule both ways.
-          decode_shardings: whether shardings are `NamedSharding`s over the mesh, where these can
-            say it; else they are `GSPMDSharding`s.
-          sharding_rule: how dimensions belong together: `"b i, i o -> b o"`, an `SdyShardingRule`,
-            or a function `(*static, mesh, operand_types, result_types)` that gives one of these,
+            `arg_shapes` is the tuple of the arguments, `result_shape` has the result's pytree. The
+            returned shardings have the same structure, but may differ: operands are resharded
+            first. `lower_fn` takes and returns shards; collectives name axes of the mesh. Shards of
+            dimensions that are not divisible are padded with zeros.
+          infer_sharding_from_operands: `(*static, mesh, arg_shapes, result_shape)` → shardings in
+            the result's pytree. Only called without a `sharding_rule`: with operands that are
+            sharded along one dimension, to find which dimensions correspond, and for types over
+            explicit axes.
+          propagate_user_sharding: not called: Shardy uses the rule in both directions.
+          decode_shardings: whether shardings are `NamedSharding`s over the mesh, if these can
+            express them; else they are `GSPMDSharding`s.
+          sharding_rule: how dimensions correspond: `"b i, i o -> b o"`, an `SdyShardingRule`,
+            or a function `(*static, mesh, operand_types, result_types)` that returns one of these,
             or a pair of a string and a dictionary of the keyword arguments below.
-          reduction_factors, need_replication_factors, permutation_factors, factor_sizes: of a rule
+          reduction_factors, need_replication_factors, permutation_factors, factor_sizes: for a rule
             that is a string, as for `SdyShardingRule`.
 
         Raises:
-          ValueError: for a rule that is none, and keyword arguments beside one that is no string.
+          ValueError: for an invalid rule, and for keyword arguments if the rule is not a string.
         """
         rest: dict[str, Any] = dict(factor_sizes)
         for kind, factors in (
@@ -218,7 +220,7 @@ class custom_partitioning:
     def _staged(
         self, static: tuple[Any, ...], args: tuple[Any, ...], leaves: Sequence[Any], tree: Any
     ) -> tuple[CallRule, Program]:
-        """Rule and program of a call; kept where static arguments can be told apart."""
+        """Rule and program of a call; cached if static arguments can be distinguished."""
         assert self._told is not None
         told = self._told
         tells = told.rule is not None or told.infer is not None
@@ -230,7 +232,7 @@ class custom_partitioning:
             if (found := self._calls.get(key)) is not None:
                 return found
             keeps = True
-        except TypeError:  # static arguments without a hash
+        except TypeError:  # unhashable static arguments
             keeps, key = False, (object(),)
         places = [n % len(args) for n in self.static_argnums]
 

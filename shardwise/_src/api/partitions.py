@@ -1,4 +1,4 @@
-"""What a `custom_partitioning` function's user says of one call, asked and checked."""
+"""Evaluates and checks what the user of `custom_partitioning` defines for one call."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ValueType:
 
 
 class Told(NamedTuple):
-    """What `def_partition` got."""
+    """The arguments of `def_partition`."""
 
     partition: Callable[..., Any]
     infer: Callable[..., Any] | None
@@ -61,7 +61,7 @@ class Told(NamedTuple):
 
 
 class CallRule(PartitioningRule):
-    """What was said of one call: the user's functions, with static arguments and trees."""
+    """The definitions for one call: the user's functions, with static arguments and pytrees."""
 
     __slots__ = ("told", "static", "in_tree", "out_tree")
 
@@ -73,7 +73,7 @@ class CallRule(PartitioningRule):
         super().__init__(name, key, told.decode, tells)
         self.told, self.static, self.in_tree, self.out_tree = told, static, in_tree, out_tree
 
-    # -- how dimensions belong together --
+    # -- how dimensions correspond --
 
     def factors(
         self, mesh: Any, ins: Sequence[ArrayType], outs: Sequence[ArrayType]
@@ -104,7 +104,7 @@ class CallRule(PartitioningRule):
     def _kept(
         self, mesh: Any, ins: Sequence[ArrayType], outs: Sequence[ArrayType]
     ) -> list[tuple[int, int, list[tuple[int, int]]]]:
-        """For each dimension of each operand those of results that are divided if it alone is."""
+        """For each operand dimension, the result dimensions that are sharded if it alone is."""
         axis = max(mesh.axis_names, key=mesh.shape.__getitem__)
         whole = NamedSharding(mesh, PartitionSpec())
         found: list[tuple[int, int, list[tuple[int, int]]]] = []
@@ -152,7 +152,7 @@ class CallRule(PartitioningRule):
             "whose types are divided over explicit mesh axes it must return NamedShardings."
         )
 
-    # -- what is done with parts --
+    # -- computation on shards --
 
     def decide(self, mesh: Any, ins: Sequence[Placed], outs: Sequence[Placed]) -> Decision:
         shapes = self._shapes(self.in_tree, ins), self._shapes(self.out_tree, outs)
@@ -184,7 +184,7 @@ class CallRule(PartitioningRule):
     def _shardings(
         self, given: Any, tree: Any, types: Sequence[ArrayType], what: str, mesh: Any = None
     ) -> list[Any]:
-        """The shardings that the user's function gave, by leaf. mesh: of their devices."""
+        """The shardings that the user's function returned, by leaf. mesh: of their devices."""
         who = f"{WHO} {self.name}: {what}"
         leaves, found = flatten(given)
         if found != tree:
@@ -200,7 +200,7 @@ class CallRule(PartitioningRule):
                     f"{who}{place} is {s}, of sums that are not taken yet. Take them in lower_fn, "
                     "with `shardwise.lax.psum`."
                 )
-            s.tiling(t.ndim)  # raises where the rank does not fit
+            s.tiling(t.ndim)  # raises if the rank does not fit
             if mesh is not None and not _is_over(s, mesh):
                 raise ValueError(
                     f"{who}{place} is {s}, which is not over the program's devices, those of "
@@ -212,7 +212,7 @@ class CallRule(PartitioningRule):
         self, lower_fn: Callable[..., Any], mesh: Any, ins: Sequence[ArrayType],
         outs: Sequence[ArrayType],
     ) -> Program:
-        """The program of parts."""
+        """The program on shards."""
         with inside(NamedSharding(mesh, PartitionSpec()), mesh.axis_names, False):
             body = staged(
                 lambda *xs: lower_fn(*self.in_tree.unflatten(xs)), ins, "custom_partitioning",
@@ -242,6 +242,6 @@ def _is_over(sharding: Any, mesh: Any) -> bool:
 
 
 def _part(sharding: Any, t: ArrayType) -> tuple[int, ...]:
-    """The shape of what each device has; the last ones are filled up."""
+    """The shape of the shard of each device; the last ones are padded."""
     pairs = zip(t.shape, sharding.tiling(t.ndim).dims, strict=True)
     return tuple([tile_size(n, k) for n, k in pairs])

@@ -1,4 +1,4 @@
-"""Where arrays live: `device_put`, sharding constraints, meshes and devices."""
+"""Placement of arrays: `device_put`, sharding constraints, meshes and devices."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.mesh_axes import AxisType
 from shardwise._src.types.sharding import SingleDeviceSharding
 
-MANY = 4  # arrays of a tree, from which on its progress is told
+MANY = 4  # arrays of a pytree, from which on progress is reported
 
 
 @hides_frames
@@ -56,7 +56,7 @@ def devices(backend: str | None = None) -> list[Any]:
 def local_devices(
     process_index: int | None = None, backend: str | None = None, host_id: int | None = None
 ) -> list[Any]:
-    """The devices of a process, by default of this one. `host_id` is its number's older name."""
+    """The devices of a process, by default of this one. `host_id` is its older name."""
     if process_index is None:
         process_index = host_id
     if process_index is None:
@@ -95,7 +95,7 @@ def process_indices(backend: str | None = None) -> list[int]:
 
 
 def copy_to_host_async(x: T) -> T:
-    """Starts to copy the arrays of a tree to the host, for who reads them later; gives the tree."""
+    """Starts copying the arrays of a pytree to the host, for a later read; returns the pytree."""
     for leaf in flatten(x)[0]:
         if hasattr(leaf, "copy_to_host_async"):
             leaf.copy_to_host_async()
@@ -115,7 +115,7 @@ def make_mesh(
 ) -> Mesh:
     """A mesh of the given sizes over the first devices.
 
-    Its axes are Explicit by default: shardings over it are a part of types. `Mesh` makes Auto ones.
+    Its axes are Explicit by default: shardings over it are part of types. `Mesh` creates Auto ones.
     """
     chosen = runtime.devices() if devices is None else devices
     return grids.make_mesh(axis_shapes, axis_names, devices=chosen, axis_types=axis_types)
@@ -132,28 +132,28 @@ def device_put(
 def device_put(
     x: Any, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: Any = None
 ) -> Any:
-    """A tree of values on a device or under shardings.
+    """Puts a pytree of values on a device or under shardings.
 
     Args:
-      x: a tree of arrays, NumPy arrays and scalars.
-      device: a device, a sharding, a `Format`, a `memory.Space` (of the devices that it is on, or
-        of the default one), None (leave placed values where they are), or a tree of them that is a
-        prefix of `x`'s, as may be all that follow. Without a Format an array keeps its layout only
-        where it keeps its sharding.
-      src: where `x` is, for traced values: their cotangents are brought back there. Where `x` is
-        known, as under `grad` outside of `jit`, that need not be said.
-      donate: whether arrays in `x` are given up, so that their memory is free or is the result's.
-      may_alias: whether the result may share memory with `x`. None: with arrays of `x` that are in
-        place; True: also with NumPy arrays, which must not be written to any more, if they are
-        C-contiguous, aligned to 64 bytes and bound for a CPU device; False: with nothing.
+      x: a pytree of arrays, NumPy arrays and scalars.
+      device: a device, a sharding, a `Format`, a `memory.Space` (of the current devices of `x`, or
+        of the default one), None (leave placed values where they are), or a pytree of these that is
+        a prefix of `x`; so may be all arguments below. Without a Format an array keeps its layout
+        only if it keeps its sharding.
+      src: the current location of `x`, for traced values: their cotangents are transferred back
+        there. If `x` is known, as under `grad` outside `jit`, it may be omitted.
+      donate: whether arrays in `x` are donated, so that their memory is freed or reused.
+      may_alias: whether the result may share memory with `x`. None: with arrays of `x` that are
+        already in place; True: also with NumPy arrays, which must not be modified any more, if they
+        are C-contiguous, aligned to 64 bytes and placed on a CPU device; False: with nothing.
 
     Returns:
-      The same tree of arrays, committed to where they were put. Traced values are put there when
+      The same pytree of arrays, committed to their new location. Traced values are placed when
       they are computed.
 
     Raises:
-      ValueError: if a sharding does not fit a value's shape, or a tree is not a prefix of `x`'s.
-      TypeError: if a leaf of `x` is no array.
+      ValueError: if a sharding does not fit a value's shape, or a pytree is not a prefix of `x`.
+      TypeError: if a leaf of `x` is not an array.
     """
     if guards.used and not guards.is_explicit("put"):
         with guards.explicitly("put"):
@@ -200,7 +200,7 @@ def device_put(
 
 
 def _put_many(leaves: Sequence[Any], there: Any, committed: bool, what: str) -> list[Array]:
-    """NumPy arrays, of which there may be many gigabytes."""
+    """Transfers NumPy arrays, which may total many gigabytes."""
     out = []
     with progress("device_put", len(leaves), "arrays") as bar:
         for v in leaves:
@@ -211,7 +211,7 @@ def _put_many(leaves: Sequence[Any], there: Any, committed: bool, what: str) -> 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Plan:
-    """What `device_put` does with a leaf; see there."""
+    """How `device_put` treats a leaf; see its docstring."""
 
     target: Any
     src: Any = None
@@ -303,7 +303,7 @@ def _moved(x: Array, plan: _Plan) -> Array:
     if plan.donate:
         if result is x:
             result = wrap(x._live(), x._sig)
-        x._impl = _DONATED  # what the result does not share is freed
+        x._impl = _DONATED  # memory that the result does not share is freed
         x._host = None
     elif plan.may_alias is False and (target is None or _in_place(x, target)):
         result = wrap(transfer.copy(result)._impl, result._sig)
@@ -311,7 +311,7 @@ def _moved(x: Array, plan: _Plan) -> Array:
 
 
 def _in_place(x: Array, target: Any) -> bool:
-    """Whether each device holds already what the target wants there, so that no data moves."""
+    """Whether each device already has the data of the target sharding, so that no data moves."""
     here, ndim = x.sharding, x.ndim
     if here is target:
         return True
@@ -320,7 +320,7 @@ def _in_place(x: Array, target: Any) -> bool:
 
 
 def _from_host(x: Any, plan: _Plan) -> Any:
-    """A value that is no array of ours, on its devices."""
+    """Transfers a value that is not an array of this library to its devices."""
     x = as_arraylike(x)
     if isinstance(x, Value):
         return _placed(x, dataclasses.replace(plan, donate=False))
@@ -335,14 +335,14 @@ def _from_host(x: Any, plan: _Plan) -> Any:
         return parts.aliased(x, there, committed)
     if isinstance(x, np.ndarray | np.generic | int | float | complex):
         return transfer.put_host(x, there, committed, what="device_put")
-    return transfer.move(EAGER.array(x), there)  # raises for what is no array
+    return transfer.move(EAGER.array(x), there)  # raises if not an array
 
 
 def device_get(x: Any) -> Any:
-    """A tree with NumPy arrays for its arrays; all copies start before the first is waited for.
+    """A pytree with NumPy arrays for its arrays; all copies start before the first is awaited.
 
-    So for objects of other libraries that NumPy takes. Typed keys, which NumPy cannot hold, traced
-    values and all other leaves are left as they are.
+    Objects of other libraries that NumPy accepts are converted, too. Typed keys, which NumPy cannot
+    represent, tracers and all other leaves are unchanged.
     """
     if guards.used and not guards.is_explicit("get"):
         with guards.explicitly("get"):
@@ -362,7 +362,7 @@ def _fetched(x: Any) -> Any:
 
 
 def block_until_ready(x: T) -> T:
-    """Waits until all arrays in a tree are computed; gives the tree."""
+    """Waits until all arrays in a pytree are computed; returns the pytree."""
     if x.__class__ is Array:
         x.block_until_ready()  # pyright: ignore[reportAttributeAccessIssue] (its class is known)
         return x
@@ -371,7 +371,7 @@ def block_until_ready(x: T) -> T:
         buffers.block_until_ready([a._live() for a in leaves])
     except runtime.RuntimeFailure:
         for a in leaves:
-            a.block_until_ready()  # the one that failed says so
+            a.block_until_ready()  # the one that failed raises
         raise
     return x
 
@@ -381,11 +381,11 @@ def with_sharding_constraint(x: ArrayLike, shardings: Any) -> Array: ...
 @overload
 def with_sharding_constraint(x: T, shardings: Any) -> T: ...
 def with_sharding_constraint(x: Any, shardings: Any) -> Any:
-    """The values, with the partitioner told how they are sharded at this point.
+    """Constrains the sharding of the values at this point of the program.
 
     Args:
-      x: a tree of arrays.
-      shardings: a sharding or spec, or a tree of them that is a prefix of `x`'s. Dimensions
+      x: a pytree of arrays.
+      shardings: a sharding or spec, or a pytree of them that is a prefix of `x`. Dimensions
         that are `UNCONSTRAINED` are left to the partitioner.
     """
     leaves, tree = flatten(x)

@@ -1,8 +1,8 @@
-"""`pmap`: a function of single examples, each of which a device of its own computes.
+"""`pmap`: a function of single examples, each computed on a separate device.
 
-It is `jit` of a `shard_map` over one axis; arguments are brought to `PmapSharding`s, and results
-have such. Inside of another map the devices are taken already: it maps as `vmap` does there, which
-gives the same values.
+It is `jit` of a `shard_map` over one axis; arguments are transferred to `PmapSharding`s, and
+results have them. Inside another map the devices are already in use: there it maps like `vmap`,
+which returns the same values.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from shardwise._src.types.partition_spec import PartitionSpec
 from shardwise._src.types.pmap_sharding import PmapSharding
 from shardwise._src.types.sharding import NamedSharding
 
-READY = 1024  # kinds of arguments of one function
+READY = 1024  # argument signatures of one function
 
 
 def pmap(
@@ -58,28 +58,28 @@ def pmap(
     donate_argnums: int | Sequence[int] = (),
     global_arg_shapes: Sequence[Sequence[int] | None] | None = None,
 ) -> Callable[P, T]:
-    """Maps `fun` over an axis of its arguments, with a device for each index.
+    """Maps `fun` over an axis of its arguments, with one device for each index.
 
     Args:
       axis_name: a name for the axis, for collectives.
       in_axes: which axis of each argument is mapped: an int, None (the same for all), or a prefix
-        of the tree of positional arguments. Named arguments are mapped over axis 0.
+        of the pytree of positional arguments. Named arguments are mapped over axis 0.
       out_axes: where the mapped axis goes in the results: an int, None (the result of the first
-        device, where all are the same), or a prefix of their tree.
-      static_broadcasted_argnums: arguments that are no arrays, and part of the program; hashable.
-      devices: those that are used, one for each index; by default the first of this process's.
-        Of several processes, by default those of all: each passes and gets the indices of its own
-        devices, all of them, and collectives are over all. Inside of another map they are taken
-        already: there it maps as `vmap` does, and devices may not be given.
+        device, if all are the same), or a prefix of their pytree.
+      static_broadcasted_argnums: arguments that are not arrays, but part of the program; hashable.
+      devices: the devices to use, one for each index; by default the first ones of this process.
+        With several processes, by default those of all: each passes and receives the indices of its
+        own devices, all of them, and collectives are over all. Inside another map devices are
+        already in use and may not be given: there it maps like `vmap`.
       backend: the platform whose devices are used.
-      axis_size: the size of the axis, where no argument says it.
+      axis_size: the size of the axis, if no argument determines it.
       donate_argnums: arguments whose memory may be reused.
-      global_arg_shapes: not needed, as arrays know their shapes; checked where it is given: a shape
-        without the mapped axis for each array that is mapped, None for others.
+      global_arg_shapes: not needed, as arrays know their shapes; checked if given: a shape without
+        the mapped axis for each mapped array, None for others.
 
     Returns:
-      The mapped function, compiled once for each kind of arguments; with `lower`. Its results have
-      a `PmapSharding`: `y[i]` is what device i has, without any computation on CPU.
+      The mapped function, compiled once for each signature of arguments; with `lower`. Its results
+      have a `PmapSharding`: `y[i]` is the value on device i, without any computation on CPU.
 
     Raises:
       ValueError: if mapped axes differ in size, or there are fewer devices than indices.
@@ -127,7 +127,7 @@ def _called(own: Options, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         values = [(exact(v), v) for v in fixed]
         kind = (tree, current().key, *values, *kinds)
         found = own.ready.get(kind)
-    except Exception:  # not arrays, or what a `==` raises
+    except Exception:  # not arrays, or an error in `==`
         kind = None
     if found is None:
         call = checked(own, args, kwargs)
@@ -178,7 +178,7 @@ def _mesh(call: Call) -> Mesh:
 
 
 def _of_own_rows(size: int, devices: Sequence[Any]) -> str:
-    """Of rows of this process, where those of all were asked for: how to pass them."""
+    """The error text for local rows where global ones are expected: how to pass them."""
     mine = {d for d in devices if d.process_index == runtime.process_index()}
     if size != len(mine) or len(mine) == len(devices):
         return ""
@@ -186,7 +186,7 @@ def _of_own_rows(size: int, devices: Sequence[Any]) -> str:
 
 
 def _is_of_all(own: Options) -> bool:
-    """Whether the map is over the devices of all processes, of which each passes its own rows."""
+    """Whether the map is over the devices of all processes, with local rows from each."""
     link = processes.link()
     return own.devices is None and link is not None and link.count > 1
 
@@ -200,7 +200,7 @@ def _called_of_all(call: Call) -> Any:
 
 
 def _of_all(call: Call) -> Call:
-    """The same call over the devices of all processes, with arrays of the rows of all."""
+    """The same call over the devices of all processes, with arrays of all rows."""
     own, refs = call.own, [n for x, n in zip(call.leaves, call.names, strict=True) if is_ref(x)]
     if refs or not current().interpreter.eager:
         why = f"{refs[0]} is a Ref" if refs else "it is inside of a transformation"
@@ -229,14 +229,14 @@ def _of_all(call: Call) -> Call:
 
 
 def _kind(x: Any) -> Any:
-    """What stands in a key for an argument that is no array yet."""
+    """The key entry for an argument that is not an array yet."""
     if x.__class__ is not np.ndarray:
         raise TypeError(type(x))
     return x.shape, x.dtype
 
 
 def _places(call: Call, mesh: Mesh) -> list[Any] | None:
-    """The sharding that each argument is brought to, or None; None where all stay."""
+    """The target sharding of each argument, or None; None if all stay in place."""
     if not current().interpreter.eager:
         return None
     devices = mesh.flat_devices
@@ -249,7 +249,7 @@ def _place(x: Any, d: int | None, devices: tuple[Any, ...]) -> Any:
     if is_ref(x):
         return None
     held = x.sharding if x.__class__ is Array else None
-    on_host = x.__class__ is np.ndarray  # which goes to all devices at once
+    on_host = x.__class__ is np.ndarray  # which goes to all devices together
     if d is None and not on_host and (
         held is None or not x.committed or x.devices() == {*devices}
     ):
@@ -261,7 +261,7 @@ def _place(x: Any, d: int | None, devices: tuple[Any, ...]) -> Any:
 def _brought(
     own: Options, places: list[Any] | None, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[Sequence[Any], dict[str, Any]]:
-    """The arguments with arrays at their places."""
+    """The arguments as arrays with their target shardings."""
     if places is None:
         return args, kwargs
     static = own.numbers(args)
@@ -287,7 +287,7 @@ def _run(call: Call, mesh: Mesh) -> Any:
 
 
 def _result_shardings(program: Program) -> list[Any]:
-    """The shardings of results, as the map gives them."""
+    """The shardings of the map's results."""
     found: list[Any] = []
     for t, row in zip(program.out_types, result_specs(program), strict=True):
         if row is None:
@@ -308,7 +308,7 @@ _AS_MAPPED = FromProgram(_result_shardings)
 
 
 class _OnDevices:
-    """The function of whole arrays that maps `fun` over a mesh, for calls of one form."""
+    """The function of global arrays that maps `fun` over a mesh, for calls of one form."""
 
     def __init__(self, call: Call, mesh: Mesh):
         functools.update_wrapper(self, call.own.fun)
@@ -317,7 +317,7 @@ class _OnDevices:
         self.name = _name(call.own.axis_name)
 
     def recipe(self, part: Callable[[Any], Any]) -> tuple[Any, ...]:
-        """What it does, as a key (see `core.fingerprints`). part: gives that of a value."""
+        """Its fingerprint (see `core.fingerprints`). part: returns the fingerprint of a value."""
         own = self.own
         return (*map(part, (own.fun, own.axis_name, own.out_axes)), self.static, self.dims,
                 self.mesh)
@@ -354,7 +354,7 @@ class _OnDevices:
 def _results(
     own: Options, args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[list[Any], Any, list[int | None]]:
-    """The results for an example, their tree, and where the mapped axis goes in each."""
+    """The results for an example, their pytree, and the position of the mapped axis in each."""
     outs, tree = flatten(called(own.what, own.fun, args, kwargs))
     outs = [as_input(x, own.what, lambda i=i: path_in("the result", tree, i))
             for i, x in enumerate(outs)]
@@ -366,7 +366,7 @@ def _results(
 
 
 def _one(x: Any, d: int) -> Any:
-    """The part of one index, without the mapped dimension."""
+    """The slice at one index, without the mapped dimension."""
     if is_ref(x):
         return new_ref(_one(x.get(), d))
     shape = type_of(x).shape
@@ -386,7 +386,7 @@ def _out_axis(what: str, path: str, x: Any, axis: Any) -> int | None:
 
 
 def _as_vmap(call: Call, mesh: Mesh | None = None) -> Any:
-    """The map inside of another one, where the devices are taken; or op by op, for debugging, with
+    """The map inside another one, whose devices are in use; or op by op, for debugging, with
     results on the devices of a mesh. Traced results stay where they are computed.
     """
     own, found = call.own, []

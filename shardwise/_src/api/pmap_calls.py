@@ -1,4 +1,4 @@
-"""Calls of `pmap`ped functions: which arrays they have, and which axis of each is mapped."""
+"""Calls of functions under `pmap`: their arrays, and which axis of each is mapped."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Options(NamedTuple):
     """The arguments of `pmap`. static, donated: numbers, which may count from the end.
 
     runs:  the jitted functions, for each form of arguments.
-    ready: by kinds of arguments: what runs a call, and where they are brought (see `_places`).
-    of_all: the same over the devices of all processes, once that is asked for.
+    ready: by argument signatures: the function that runs a call, and shardings (see `_places`).
+    of_all: the same over the devices of all processes, once it is needed.
     """
 
     what: str
@@ -60,10 +60,10 @@ class Options(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A call that is checked.
+    """A checked call.
 
     static, donated: numbers of arguments; fixed: the values of static ones.
-    leaves, names, dims: the others' arrays, and the axis of each that is mapped; tree: of these.
+    leaves, names, dims: the arrays of the others, and the mapped axis of each; tree: their pytree.
     """
 
     own: Options
@@ -109,7 +109,7 @@ def checked(own: Options, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call
 
 
 def _value(x: Any, what: str, path: Callable[[], str]) -> Any:
-    """A leaf of the arguments. What is on the host stays there, to go to all devices at once."""
+    """A leaf of the arguments. Host values stay on the host, to be sent to all devices together."""
     if is_ref(x):
         return x.get()
     return x if x.__class__ is np.ndarray and x.dtype.kind in "biufc" else as_input(x, what, path)
@@ -155,6 +155,6 @@ def _without(in_axes: Any, static: tuple[int, ...], count: int) -> Any:
     """The axes of the arguments that are not static. count: of all positional ones."""
     if not isinstance(in_axes, tuple | list):
         return in_axes
-    if len(in_axes) != count:  # refused later, by their numbers
+    if len(in_axes) != count:  # rejected later, by their numbers
         return tuple(in_axes)
     return tuple([a for i, a in enumerate(in_axes) if i not in static])

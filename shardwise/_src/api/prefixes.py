@@ -1,4 +1,4 @@
-"""Prefixes of trees: `in_axes`, shardings and the like, one entry for a whole subtree."""
+"""Pytree prefixes: `in_axes`, shardings and similar arguments, one entry for an entire subtree."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ def broadcast_prefix(
 ) -> list[Any]:
     """One entry of `prefix` for every leaf of `tree`.
 
-    A leaf of the prefix stands for the whole subtree at its place. `None` is a leaf of the prefix.
-    what, root: for messages: the prefix, its own name last; what paths into `tree` begin with.
+    A leaf of the prefix applies to the entire subtree at its position. `None` is a leaf of the
+    prefix.
+    what, root: for messages: the prefix, its own name last; the start of paths into `tree`.
     """
 
     def leafish(x: Any) -> bool:
@@ -46,7 +47,7 @@ def broadcast_to_arguments(
 ) -> list[Any]:
     """`broadcast_prefix` for the positional arguments of a call, which messages name.
 
-    A tuple has an entry for each argument; anything else is for all of them.
+    A tuple has an entry for each argument; any other value applies to all of them.
     """
     if not isinstance(prefix, tuple) or (is_leaf is not None and is_leaf(prefix)):
         return broadcast_prefix(prefix, args, what, is_leaf, "args")

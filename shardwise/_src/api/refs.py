@@ -1,4 +1,4 @@
-"""Calls of jitted and mapped functions with refs, made with values that are written back."""
+"""Calls of jitted and mapped functions with refs, as calls with values that are written back."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from shardwise._src.refs.passing import functional, lent
 from shardwise._src.refs.refs import Ref, is_ref, refuse_returned, values_of, write_back
 from shardwise._src.runtime.pytree import flatten
 
-FUNCTIONS = 256  # kept per jitted function, by where refs are among its arguments
+FUNCTIONS = 256  # cached per jitted function, by positions of refs
 
 
 def through_refs(
     jit: Callable[[Callable, Options], Callable], function: Stageable, call: Call,
     closed: tuple[Ref, ...] = (),
 ) -> Any:
-    """A call of a jitted function with refs among its arguments, or from outside (`closed`).
+    """A call of a jitted function with refs among its arguments, or captured (`closed`).
 
-    jit: makes the jitted function of values that takes its place.
+    jit: creates the jitted function of values that replaces it.
     """
     args, kwargs = call.arguments()
     leaves, tree = flatten((args, kwargs))
@@ -49,8 +49,8 @@ def closing_over_refs(
     jit: Callable[[Callable, Options], Callable], function: Stageable, call: Call,
     closed: tuple[Ref, ...],
 ) -> Callable[[Sequence[Any]], Any]:
-    """What runs calls like this one of a jitted function that uses these refs from outside."""
-    tree, static = call.tree, call.static  # not the call, which holds arrays
+    """The function that runs calls like this one of a jitted function that captures these refs."""
+    tree, static = call.tree, call.static  # not the call, which contains arrays
 
     def run(leaves: Sequence[Any]) -> Any:
         return through_refs(jit, function, Call(leaves, tree, static), closed)
@@ -59,7 +59,7 @@ def closing_over_refs(
 
 
 def _for_values(options: Options, count: int) -> Options:
-    """The options of a function of `count` positional arguments for the one of values."""
+    """Converts options for `count` positional arguments to options of the function of values."""
     ins, outs = options.in_shardings, options.out_shardings
     if ins is not None:
         moving = count - sum(i < count for i in options.static_argnums)
@@ -79,7 +79,7 @@ def mapped_with_refs(
 ) -> Any:
     """`vmap(fun)(*args, **kwargs)` with refs among the arguments.
 
-    dims: of the leaves. Refs that are not mapped are used as they are, as if from outside.
+    dims: of the leaves. Refs that are not mapped are used unchanged, as if captured.
     """
     leaves, tree = flatten((args, kwargs))
     at = [i for i, x in enumerate(leaves) if is_ref(x) and dims[i] is not None]

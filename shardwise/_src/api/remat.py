@@ -1,4 +1,4 @@
-"""`checkpoint` and what goes with it: the public functions around the ops of `remat/`."""
+"""`checkpoint` and related functions: the public functions around the ops of `remat/`."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ def checkpoint(
     policy: Callable[..., Any] | None = None, static_argnums: int | Sequence[int] = (),
     static_argnames: str | Iterable[str] = (), concrete: bool = False,
 ) -> Callable[P, T]:
-    """`fun`, whose intermediate values reverse mode computes again instead of keeping them.
+    """`fun`, with intermediate values that reverse mode recomputes instead of storing them.
 
-    Trades time for memory. Under `grad`, only the arguments of `fun` are kept from the forward to
-    the backward pass, and what `policy` saves (`checkpoint_policies`). Values and derivatives are
-    those of `fun`.
+    Trades time for memory. Under `grad`, only the arguments of `fun` and the values that `policy`
+    saves (`checkpoint_policies`) are stored between the forward and the backward pass. Values and
+    derivatives are those of `fun`.
 
     Args:
       fun: a function of pytrees of arrays.
-      prevent_cse: keeps the compiler from using the values of the forward pass again. In the body
+      prevent_cse: prevents the compiler from reusing values of the forward pass. In the body
         of a `scan` it is not needed, and False is faster. A sequence, one for each argument, is
-        True where any of them is.
-      policy: `policy(op, *types, **params)` says for each equation whether its results are saved.
-      static_argnums, static_argnames: arguments that are not traced: they may be anything, and
+        True if any of them is.
+      policy: `policy(op, *types, **params)` decides for each equation whether to save its results.
+      static_argnums, static_argnames: arguments that are not traced: they may have any type, and
         `fun` can branch on them.
-      concrete: False; True was JAX's older way of `static_argnums`.
+      concrete: False; True was the older JAX option for `static_argnums`.
 
     Returns:
       A function of the same arguments.
@@ -104,7 +104,7 @@ def _check_options(prevent_cse: Any, policy: Any) -> None:
 
 
 class _Fixed:
-    """A call's static arguments, and the others."""
+    """The static arguments of a call, and the others."""
 
     def __init__(
         self, fun: Callable, nums: Sequence[int], names: Sequence[str], args: tuple, kwargs: dict
@@ -135,7 +135,7 @@ class _Fixed:
 
 
 def _run(fixed: _Fixed, leaves: Sequence[Any], tree: Any) -> Any:
-    """The function run as it is: from arrays to arrays, as where it is staged."""
+    """Runs the function without staging: from arrays to arrays, in the same form as when staged."""
     values = [x if is_ref(x) else as_value(_value(fixed, x, i)) for i, x in enumerate(leaves)]
     outs, out_tree = flatten(fixed.call(*tree.unflatten(values)))
     what = f"the result of {name_of(fixed.fun)}"
@@ -157,9 +157,9 @@ def _value(fixed: _Fixed, x: Any, i: int) -> Any:
 
 
 def _staged(fixed: _Fixed, leaves: Sequence[Any], tree: Any) -> tuple[Any, list[Any]]:
-    """The function's body, kept for its types and static arguments; and the leaves as values.
+    """The function's body, cached for its types and static arguments; and the leaves as values.
 
-    Refs among the leaves are used as they are, as if from outside.
+    Refs among the leaves are used unchanged, as if captured.
     """
     refs = any(map(is_ref, leaves))
     values = [_value(fixed, x, i) for i, x in enumerate(leaves) if not is_ref(x)]
@@ -168,7 +168,7 @@ def _staged(fixed: _Fixed, leaves: Sequence[Any], tree: Any) -> tuple[Any, list[
     shelf, key = shelf_of((fixed.fun,), key)
     try:
         body = None if refs else shelf.bodies.get(key)
-    except TypeError:  # a static argument that cannot be hashed
+    except TypeError:  # an unhashable static argument
         body = key = None
     if body is None:
         names = argument_names(fixed.args, fixed.kwargs, fixed.parameters())
@@ -182,7 +182,7 @@ def _staged(fixed: _Fixed, leaves: Sequence[Any], tree: Any) -> tuple[Any, list[
 
 
 def checkpoint_name(x: T, name: str) -> T:
-    """`x`, a pytree of arrays, under a name that policies of `checkpoint` know it by."""
+    """`x`, a pytree of arrays, under a name that policies of `checkpoint` refer to."""
     leaves, tree = flatten(x)
     if CURRENT.get().interpreter.eager and all(map(is_array, leaves)):
         return x
@@ -191,9 +191,9 @@ def checkpoint_name(x: T, name: str) -> T:
 
 
 def saved_residuals(fun: Callable, *args: Any, **kwargs: Any) -> list[tuple[ArrayType, str]]:
-    """What `vjp` of `fun` keeps from the forward to the backward pass.
+    """The values that `vjp` of `fun` stores between the forward and the backward pass.
 
-    Returns the type of each value, and where it comes from: which argument, or which line.
+    Returns the type of each value, and its origin: which argument, or which source line.
     """
     leaves, tree = flatten((args, kwargs))
     values = [leaf(x, "saved_residuals", "args", tree, i) for i, x in enumerate(leaves)]
@@ -239,6 +239,6 @@ def _made_by(program: Program, var: Any) -> str:
 
 
 def print_saved_residuals(fun: Callable, *args: Any, **kwargs: Any) -> None:
-    """Prints what `vjp` of `fun` keeps from the forward to the backward pass, a line for each."""
+    """Prints the values that `vjp` of `fun` stores for the backward pass, a line for each."""
     for t, source in saved_residuals(fun, *args, **kwargs):
         print(t.str_short(True), source)

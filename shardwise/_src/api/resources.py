@@ -1,4 +1,4 @@
-"""What the axes of an `xmap` may run over: the axes of the mesh in scope, and serial loops.
+"""Resources for the axes of an `xmap`: the axes of the mesh in scope, and serial loops.
 
     with Mesh(devices, ("x",)), serial_loop("l", 4):
         xmap(f, ..., axis_resources={"batch": ("x", "l")})(xs)
@@ -33,11 +33,11 @@ class Loop(NamedTuple):
 
 @public("shardwise.experimental.maps")
 class SerialLoop:
-    """A loop of its own for one axis of an `xmap`, which runs in `length` parts, one by one.
+    """A separate loop for one axis of an `xmap`, which runs in `length` chunks, one by one.
 
         xmap(f, in_axes=["a"], out_axes=["a"], axis_resources={"a": SerialLoop(20)})(x)
 
-    length: how many parts; the size of the axis must be a multiple of it.
+    length: the number of chunks; the size of the axis must be a multiple of it.
     """
 
     __slots__ = ("length",)
@@ -66,16 +66,16 @@ def _checked(who: str, length: Any) -> int:
 def serial_loop(name: Hashable, length: int) -> Generator[None]:
     """Puts a serial loop in scope, for `axis_resources` of `xmap`.
 
-    An axis that has it runs in `length` parts, one after the other, each of them at once: memory
-    for time. Axes that share a loop go through their parts together.
+    An axis that uses it runs in `length` chunks, one after the other, each vectorized: this
+    trades time for memory. Axes that share a loop step through their chunks together.
 
     Args:
-      name: by which `axis_resources` names it.
-      length: how many parts; sizes of axes that have it must be multiples.
+      name: the name in `axis_resources`.
+      length: the number of chunks; sizes of axes that use it must be multiples.
 
     Raises:
-      ValueError: if a mesh axis, a map or another loop in scope has the name, or for a length that
-        is no positive int.
+      ValueError: if a mesh axis, a map or another loop in scope has the name, or if the length
+        is not a positive int.
     """
     length = _checked("serial_loop", length)
     here = current()
@@ -104,7 +104,7 @@ class ResourceEnv(NamedTuple):
     loops: tuple[Loop, ...]
 
     def with_mesh(self, mesh: Mesh) -> ResourceEnv:
-        """The same with another mesh, which may not hide a loop."""
+        """The same with another mesh, whose axes may not shadow a loop."""
         hidden = [loop.name for loop in self.loops if loop.name in mesh.axis_names]
         if hidden:
             raise ValueError(
@@ -113,7 +113,7 @@ class ResourceEnv(NamedTuple):
         return self._replace(physical_mesh=mesh)
 
     def with_extra_loop(self, loop: Loop) -> ResourceEnv:
-        """The same with a loop more, whose name must be new."""
+        """The same with an additional loop, whose name must be new."""
         if loop.name in self.resource_axes:
             raise ValueError(
                 f"the serial loop {loop.name!r} would hide an axis of that name. Rename one of "
@@ -140,14 +140,14 @@ class ResourceEnv(NamedTuple):
 
     @property
     def local_shape(self) -> OrderedDict[Any, int]:
-        """The same, of the part of the mesh that this process's devices form."""
+        """The same, for the part of the mesh on this process's devices."""
         mesh = self.physical_mesh
         local = mesh.local_mesh if isinstance(mesh, Mesh) and not mesh.empty else mesh
         return OrderedDict([*local.shape.items(), *self.loops])
 
 
 class _Here:
-    """`thread_resources`: what this thread has in scope."""
+    """`thread_resources`: the resources in scope of this thread."""
 
     __slots__ = ()
 

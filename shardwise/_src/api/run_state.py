@@ -12,7 +12,7 @@ from shardwise._src.runtime.pytree import flatten
 
 
 def run_state(f: Callable[..., Any]) -> Callable[[Any], Any]:
-    """A function that gives the last values of the refs that `f` writes to.
+    """A function that returns the last values of the refs that `f` writes to.
 
         run_state(f)(init)    # refs = new refs for init; f(refs); freeze(refs)
 
@@ -20,7 +20,7 @@ def run_state(f: Callable[..., Any]) -> Callable[[Any], Any]:
       f: takes a pytree of refs, returns None.
 
     Returns:
-      A function of a pytree of arrays, the first values, that returns the last ones in its tree.
+      A function from a pytree of initial values, which are arrays, to the last values.
 
     Raises:
       TypeError: at the call, if `f` returns something.

@@ -1,12 +1,12 @@
-"""Compiled programs as bytes, for another process on a machine and devices like these.
+"""Compiled programs as bytes, for another process with equal hardware and devices.
 
     data, in_tree, out_tree = serialize(jit(f).lower(x).compile())
     compiled = deserialize_and_load(data, in_tree, out_tree)
 
-The bytes are the machine's code with what a call needs to know: types, shardings and layouts. They
-begin with a checksum, and say which jaxlib and processor they are for; others are refused. A
-program that was read has no equations: it runs, and has no `jaxpr` to look at. What is in the bytes
-is run as it is: read none that you do not trust.
+The bytes contain the machine code and everything a call needs: types, shardings and layouts. They
+begin with a checksum, and record the jaxlib version and processor; on others they are rejected. A
+deserialized program has no equations: it runs, but has no `jaxpr`. The code in the bytes is
+executed unchecked: do not load bytes that you do not trust.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def serialize(compiled: Compiled) -> tuple[bytes, Any, Any]:
     """A compiled program as bytes.
 
     Args:
-      compiled: what `jit(f).lower(...).compile()` gives.
+      compiled: the result of `jit(f).lower(...).compile()`.
 
     Returns:
-      the bytes, and the trees of the arguments and of the results, for `deserialize_and_load`.
+      the bytes, and the pytrees of the arguments and of the results, for `deserialize_and_load`.
 
     Raises:
-      ValueError: for programs that hold arrays, call functions of the host, or span processes.
+      ValueError: for programs that contain arrays, call host functions, or span processes.
     """
     exe, traced = compiled.executable, compiled.traced
     name = traced.program.name
@@ -79,13 +79,13 @@ def deserialize_and_load(
     """The compiled program that `serialize` wrote.
 
     Args:
-      serialized, in_tree, out_tree: what it gave.
-      backend: the platform, by its name or its client; by default the one that it was compiled for.
-      execution_devices: the devices, by default those with the same numbers; others are refused.
+      serialized, in_tree, out_tree: the results of `serialize`.
+      backend: the platform, by its name or its client; by default the one it was compiled for.
+      execution_devices: the devices, by default those with the same numbers; others are rejected.
 
     Raises:
-      TypeError: for what is not bytes.
-      ValueError: for bytes that are truncated, altered or of something else, of another jaxlib or
+      TypeError: if `serialized` is not bytes.
+      ValueError: for bytes that are truncated, altered or unrelated, or from another jaxlib or
         processor, and for devices that it was not compiled for.
     """
     fields = _read(serialized)
@@ -160,7 +160,7 @@ def _devices(fields: dict[str, Any], platform: Any, asked: Sequence[Any] | None)
 
 
 def _made_by(devices: tuple) -> list[bytes]:
-    """The jaxlib and the machine; without options, which the code has in it."""
+    """The jaxlib and the machine; without options, which are compiled into the code."""
     return list(fingerprint(devices, compile_options(devices)))[:3]
 
 

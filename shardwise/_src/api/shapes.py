@@ -1,4 +1,4 @@
-"""`ShapeDtypeStruct`: what is known of an array without its data."""
+"""`ShapeDtypeStruct`: the type of an array without its data."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from shardwise._src.types.symbolic import Symbolic
 
 
 class ShapeDtypeStruct:
-    """The type of an array, and where it is wanted, without data.
+    """The type of an array, and its requested sharding, without data.
 
     shape: tuple of ints; dtype: anything that names a dtype; sharding: a sharding, a `Format` or
-    None. 64 bits are kept as given; what is traced with it has 32 unless `enable_x64` is on, which
-    `aval` is the type of.
+    None. 64-bit dtypes are preserved; values traced from it have 32 bits unless `enable_x64` is on;
+    `aval` is their type.
     """
 
     __slots__ = ("_type", "dtype", "sharding", "layout")
@@ -46,10 +46,10 @@ class ShapeDtypeStruct:
 
     @classmethod
     def like(cls, x: Any) -> ShapeDtypeStruct:
-        """The type of an array, a traced value or a number, and where it is, if it is committed.
+        """The type of an array, a tracer or a number, and its sharding, if it is committed.
 
         Raises:
-          TypeError: for what is no array, refs among them.
+          TypeError: for other objects, including refs.
         """
         if isinstance(x, ShapeDtypeStruct):
             return x
@@ -70,7 +70,7 @@ class ShapeDtypeStruct:
 
     @property
     def aval(self) -> ArrayType:
-        """The type of what is traced with it, where this is called."""
+        """The type of values traced from it, under the current flags."""
         dtype = canonicalize(self.dtype)
         return self._type if self._type.dtype == dtype else self._type.update(dtype=dtype)
 
@@ -108,7 +108,7 @@ class ShapeDtypeStruct:
 
 
 def shapes_of(program: Program, out_tree: Any) -> Any:
-    """The types of a program's results, in their tree; with shardings where these are explicit."""
+    """The types of a program's results, in their pytree; with explicit shardings."""
     leaves = [
         ShapeDtypeStruct(t.shape, t.dtype, sharding=t.explicit_sharding, weak_type=t.weak_type)
         for t in program.out_types
@@ -117,6 +117,6 @@ def shapes_of(program: Program, out_tree: Any) -> Any:
 
 
 def shape_of(sig: Signature) -> ShapeDtypeStruct:
-    """The type and the place of arrays with a signature."""
+    """The type and the sharding of arrays with a signature."""
     t, place = sig.type, Format(sig.layout, sig.sharding)
     return ShapeDtypeStruct(t.shape, t.dtype, sharding=place, weak_type=t.weak_type)

@@ -1,4 +1,4 @@
-"""`shard_alike`: values that are to be divided alike."""
+"""`shard_alike`: values that get the same sharding."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ _WHO = "shard_alike"
 
 
 def shard_alike(x: Any, y: Any) -> tuple[Any, Any]:
-    """The two values, which the partitioner divides alike over Auto axes of a mesh.
+    """The two values, which the partitioner shards alike over Auto axes of a mesh.
 
-    It decides how: each of them, and their users, have a say. Explicit axes are a part of types,
-    which stay as they are. Derivatives are divided alike, too.
+    It chooses the sharding from both values and their users. Explicit axes are part of types, which
+    do not change. Derivatives are sharded alike, too.
 
     Args:
-      x, y: pytrees of arrays, of equal trees and shapes; dtypes may differ.
+      x, y: pytrees of arrays, of equal structure and shapes; dtypes may differ.
 
     Returns:
       The pair of both.
 
     Raises:
-      ValueError: where trees or shapes differ.
+      ValueError: if structures or shapes differ.
     """
     xs, tree = flatten(x)
     ys, other = flatten(y)

@@ -1,4 +1,4 @@
-"""`shard_map`: a function that each device runs on its parts of the arguments."""
+"""`shard_map`: a function that each device runs on its shards of the arguments."""
 
 from __future__ import annotations
 
@@ -55,33 +55,33 @@ def shard_map(
     f: Callable[..., Any] | None = None, /, *, out_specs: Any, in_specs: Any = None,
     mesh: Any = None, axis_names: Collection[AxisName] = frozenset(), check_vma: bool = True,
 ) -> Any:
-    """Maps `f` over the devices of a mesh: each runs it on its parts of the arguments.
+    """Maps `f` over the devices of a mesh: each runs it on its shards of the arguments.
 
     Inside, the axes of the mesh are names for collectives (`shardwise.lax.psum` and others), which
-    are all the communication that there is.
+    are the only communication.
 
     Args:
-      in_specs: how each argument is divided: a PartitionSpec, or a prefix of the tree of positional
-        arguments. Along an axis that a spec does not name all devices get the same part. None: as
-        the types of arguments over Explicit axes say. What such types say and specs do not is an
-        error: `shardwise.reshard` divides an argument anew.
-      out_specs: how the results are put together, likewise. Along an axis that a spec does not name
+      in_specs: how each argument is sharded: a PartitionSpec, or a prefix of the pytree of
+        positional arguments. Along an axis that a spec does not name, all devices get the same
+        shard. None: use the types of arguments over Explicit axes. If such a type has a sharding
+        that its spec does not, it is an error: `shardwise.reshard` reshards an argument.
+      out_specs: how the results are assembled, likewise. Along an axis that a spec does not name,
         the results must be the same.
       mesh: a Mesh or an AbstractMesh; by default the one in scope.
       axis_names: the axes of the mesh along which `f` is manual; by default all. Along the others
-        it sees whole values, which the partitioner divides.
-      check_vma: whether types in `f` say along which axes a value varies, as in `f32[4]{V:x}`, so
-        that it is proven that results are the same where `out_specs` say so. Without it, that is
-        the caller's to know.
+        it sees global values, which the partitioner shards.
+      check_vma: whether types in `f` record along which axes a value varies, as in `f32[4]{V:x}`,
+        to prove that results are the same where `out_specs` require it. Without it, the caller
+        must ensure this.
 
     Returns:
       The mapped function.
 
     Raises:
-      ValueError: if a dimension is not divisible by the size of the axes that divide it, an
-        argument is divided over Explicit axes in another way than by its spec, or a result may vary
+      ValueError: if a dimension is not divisible by the size of the axes that shard it, an
+        argument's sharding over Explicit axes differs from its spec, or a result may vary
         along an axis that its spec does not name.
-      TypeError: if in_specs is None, and types cannot say it.
+      TypeError: if in_specs is None, and types have no shardings.
     """
     if f is None:
         return functools.partial(
@@ -125,10 +125,10 @@ def on_parts(
     axes: tuple[Any, ...], specs_of: Callable[[Sequence[Any], Sequence[str]], list[Any]],
     out_specs: Callable[[Program, Any], Any], tracked: bool,
 ) -> Any:
-    """The results of `f` on the parts of its arguments.
+    """The results of `f` on the shards of its arguments.
 
-    specs_of:  of values and their names: how each is divided.
-    out_specs: of the program and the tree of the results: a prefix of that tree.
+    specs_of:  takes values and their names, returns the spec of each.
+    out_specs: takes the program and the pytree of the results, returns a prefix of that pytree.
     """
     place = NamedSharding(mesh, PartitionSpec())
     leaves, tree = flatten(args)
@@ -162,11 +162,11 @@ def over_parts(
     put_together: Callable[[Program], Sequence[PartitionSpec]], place: NamedSharding,
     axes: tuple[Any, ...], tracked: bool,
 ) -> list[Any]:
-    """The results of `flat`, a function of parts, on each device.
+    """The results of `flat`, a function of shards, on each device.
 
-    values:       refs may be among them; `flat` gets refs of parts.
-    names:        of the values, for messages; specs: how they are divided.
-    put_together: the specs of the results, asked once the program is known.
+    values:       refs may be among them; `flat` receives refs of shards.
+    names:        of the values, for messages; specs: their shardings.
+    put_together: returns the specs of the results, called once the program is known.
     """
     def run(flat: Any, values: Any, names: Any, specs: Any, put_together: Any) -> list[Any]:
         return _over_parts(
@@ -183,7 +183,7 @@ def over_parts(
                 f"all devices, such as `shardwise.lax.psum(x, {left[0]!r})`."
             )
 
-    closed: list[Any] = []  # refs from outside: they are known once they are used
+    closed: list[Any] = []  # refs from outside: discovered when they are used
     while True:
         if not closed and not any(map(is_ref, values)):
             task = functools.partial(run, flat, values, names, specs, put_together)
@@ -232,9 +232,9 @@ def inferred(
     what: str, argument: str, values: Sequence[Any], mesh: Mesh | AbstractMesh,
     axes: tuple[Any, ...],
 ) -> list[PartitionSpec]:
-    """How types say that values are divided over Explicit axes that become manual.
+    """The specs of values over Explicit axes that become manual, from their types.
 
-    argument: the one that would say it.
+    argument: the name of the argument that could specify them.
     """
     explicit = mesh.abstract_mesh.explicit_axes
     if values and (others := [a for a in axes if a not in explicit]):
@@ -256,7 +256,7 @@ def _spec_of(t: ArrayType, axes: Any) -> PartitionSpec:
 def _check_explicit(
     what: str, name: str, t: ArrayType, place: NamedSharding, spec: PartitionSpec, axes: Any
 ) -> None:
-    """Raises where the type of an argument says another division over Explicit axes."""
+    """Raises if an argument's type has a different sharding over Explicit axes."""
     mesh = place.mesh.abstract_mesh
     _check_spec(what, "in_specs", name, t, place, spec, axes)
     if t.mesh is None or t.spec is None or not {*axes} <= {*mesh.explicit_axes}:
@@ -271,7 +271,7 @@ def _check_explicit(
 
 
 def _with_result(program: Program) -> Program:
-    """The program with a result. XLA does not divide code of effects alone."""
+    """The program with a result. XLA does not partition code that only has effects."""
 
     def fun(*args: Any) -> list[Any]:
         return [*program(*args), np.int32(0)]
@@ -284,7 +284,7 @@ def _is_spec(x: Any) -> bool:
 
 
 def mesh_of(what: str, mesh: Any, how: str) -> Mesh | AbstractMesh:
-    """The mesh that is given, or that in scope. how: to give one, for the error."""
+    """The given mesh, or the one in scope. how: to pass one, for the error."""
     scope = current().mesh
     found = current().mesh_for_values if mesh is None else mesh
     if not isinstance(found, Mesh | AbstractMesh | None):
@@ -314,7 +314,7 @@ def _axes(what: str, mesh: Any, axis_names: Any) -> tuple[Any, ...]:
 def _part(
     what: str, name: str, t: ArrayType, place: NamedSharding, spec: Any, axes: Any, tracked: bool
 ) -> ArrayType:
-    """The type of the part of an argument."""
+    """The type of an argument's shard."""
     _check_spec(what, "in_specs", name, t, place, spec, axes)
     sizes = place.mesh.shape
     for d, names in enumerate(spec.dims(t.ndim)):
@@ -337,7 +337,7 @@ def _check_spec(
             f"{what}: {argument} must be PartitionSpecs; got {short_repr(spec)} for {name}."
         )
     try:
-        place.with_spec(spec).tiling(t.ndim)  # raises where names or rank do not fit
+        place.with_spec(spec).tiling(t.ndim)  # raises if names or rank do not fit
     except ValueError as error:
         message = f"{what}: {argument} for {name}, of type {t.str_short(True)}: {error}"
         raise ValueError(message) from None
@@ -352,8 +352,9 @@ def _check_spec(
 
 
 def _check_rank(what: str, name: str, t: ArrayType, spec: Any, tracked: bool) -> None:
-    """Raises where a spec names axes in entries that a result has no dimensions for, so that to
-    remove these leads to the next error."""
+    """Raises if a spec names axes in entries beyond a result's rank; simply removing
+    them would only lead to the next error.
+    """
     if not _is_spec(spec) or PartitionSpec.UNCONSTRAINED in tuple(spec):
         return
     names = [a for entry in spec.dims(max(len(spec), t.ndim))[t.ndim :] for a in entry]
@@ -406,7 +407,7 @@ def _out_specs(
 
 
 def _placed(given: Sequence[Any], params: dict[str, Any]) -> list[Any]:
-    """The operands where the op takes them."""
+    """The operands transferred to where the op takes them."""
     place, interpreter = params["place"], current().interpreter
     if interpreter.eager and isinstance(place.mesh, Mesh):
         return [

@@ -1,4 +1,4 @@
-"""`axis_name` of `grad` and `vjp`: derivatives by what all indices share are summed."""
+"""`axis_name` of `grad` and `vjp`: sums derivatives with respect to shared arguments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shardwise._src.types.dtypes import is_inexact
 
 
 def sharing_axes(axis_name: Any, reduce_axes: Sequence[Any]) -> tuple[Any, ...]:
-    """The names, by either argument."""
+    """The names, from either argument."""
     given = () if axis_name is None else axis_name
     rows = [tuple(x) if isinstance(x, tuple | list) else (x,) for x in (given, reduce_axes)]
     return tuple(dict.fromkeys(rows[0] + rows[1]))
@@ -23,8 +23,8 @@ def sharing_axes(axis_name: Any, reduce_axes: Sequence[Any]) -> tuple[Any, ...]:
 def sharing(
     fun: Callable[..., Any], who: str, names: tuple[Any, ...]
 ) -> Callable[..., Any]:
-    """The function, of arguments whose cotangents are summed over the axes along which they do not
-    vary. who: the transform, for messages.
+    """The function, with the cotangents of its arguments summed over the axes along which they do
+    not vary. who: the transform, for messages.
     """
 
     @functools.wraps(fun)
@@ -33,7 +33,7 @@ def sharing(
         axes = [scope.axis(name, f"shardwise.{who}: ") for name in names]
         pairs = [(pair, unit) for unit, axis in enumerate(axes) if not axis.tracked
                  for pair in axis.parts or ((axis.name, axis.size),)]
-        if not pairs:  # where types say what varies, derivatives are sums already
+        if not pairs:  # if types track varying axes, derivatives are already summed
             return fun(*args)
         params = {
             "names": tuple([name for (name, _), _ in pairs]),

@@ -1,4 +1,4 @@
-"""Python signatures of user functions: which arguments a number or a name means."""
+"""Signatures of user functions: which arguments a number or a name refers to."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def as_argnums(argnums: Any, what: str) -> tuple[int, ...]:
 
 
 def check_argnums(argnums: Any, count: int, what: str, named: Iterable[str] = ()) -> None:
-    """Raises where `argnums` are no numbers of `count` positional arguments."""
+    """Raises if `argnums` are not valid numbers of `count` positional arguments."""
     nums = as_argnums(argnums, what)
     for n in nums:
         if not -count <= n < count:
@@ -119,13 +119,13 @@ def check_argnums(argnums: Any, count: int, what: str, named: Iterable[str] = ()
 
 
 def check_function(transform: str, fun: Any) -> None:
-    """Raises where what is to be transformed cannot be called."""
+    """Raises if the object to be transformed is not callable."""
     if not callable(fun):
         raise TypeError(f"{transform} takes a function; got {fun!r} of type {type(fun).__name__}.")
 
 
 def called(what: str, fun: Callable, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """`fun(*args, **kwargs)`; where it does not take these, the error shows its signature."""
+    """`fun(*args, **kwargs)`; if it does not take these, the error shows its signature."""
     try:
         return fun(*args, **kwargs)
     except TypeError as error:

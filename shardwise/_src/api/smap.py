@@ -1,4 +1,4 @@
-"""`smap`: `shard_map` over one axis of the mesh, with dimensions for specs."""
+"""`smap`: `shard_map` over one axis of the mesh, with dimensions instead of specs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from shardwise._src.types.partition_spec import AxisName, PartitionSpec
 
 
 class InferFromArgs:
-    """Stands for `in_axes` as the types of arguments say them."""
+    """Represents `in_axes` inferred from the types of arguments."""
 
     def __repr__(self) -> str:
         return "Infer"
@@ -47,23 +47,23 @@ def smap(
     f: Callable[..., Any] | None = None, /, *, in_axes: Any = Infer, out_axes: Any,
     axis_name: AxisName,
 ) -> Any:
-    """Maps `f` over one axis of the mesh in scope; along the others it sees whole values.
+    """Maps `f` over one axis of the mesh in scope; along the others it sees global values.
 
-    It is `shardwise.shard_map` with this axis in `axis_names`, and dimensions where that has specs.
+    It is `shardwise.shard_map` with this axis in `axis_names`, and dimensions instead of specs.
 
     Args:
-      in_axes: which dimension of each argument is divided: an int, None (all devices get the same),
-        or a tuple with an entry for each argument, which may be a prefix of its tree. By default as
-        the types of arguments say, where the axis is Explicit.
-      out_axes: which dimension of each result is put together of parts: an int, None (where all are
-        the same), or a prefix of the tree of results.
+      in_axes: which dimension of each argument is sharded: an int, None (all devices get the same),
+        or a tuple with an entry for each argument, which may be a prefix of its pytree. By default
+        inferred from the types of arguments, if the axis is Explicit.
+      out_axes: which dimension of each result is assembled from shards: an int, None (if all are
+        the same), or a prefix of the pytree of results.
       axis_name: the axis of the mesh.
 
     Returns:
       The mapped function.
 
     Raises:
-      TypeError: if axes are no ints, or there are several names.
+      TypeError: if axes are not ints, or there are several names.
       ValueError: as `shardwise.shard_map`.
     """
     if f is None:

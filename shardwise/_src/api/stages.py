@@ -1,8 +1,8 @@
 """The stages of a jitted function: traced, lowered, compiled. Each prints as text.
 
-    Traced    a program with what the call and the options of `jit` say of arguments and results
-    Lowered   the same with a `ModulePlan`: where all of it goes, and the module in StableHLO
-    Compiled  the same with an `Executable`: the module, loaded, with what a call needs
+    Traced    a program with the call's and `jit`'s information on arguments and results
+    Lowered   the same with a `ModulePlan`: all shardings, and the module in StableHLO
+    Compiled  the same with an `Executable`: the loaded module, with everything a call needs
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from shardwise._src.types.layout import Format, Layout
 
 
 def used_arguments(program: Program) -> tuple[int, ...]:
-    """The positions of the arguments that something is made of.
+    """The positions of the arguments that are used.
 
-    One that says where the mesh is that types of results name counts as used.
+    An argument that determines the mesh of the results' types counts as used.
     """
     used: set[Any] = {a for eqn in program.equations for a in eqn.inputs}.union(program.outputs)
     placed = [v for v in program.arguments if v.aval.mesh is not None]
@@ -62,7 +62,7 @@ CompilerOptions: TypeAlias = dict[str, str | bool]
 
 @runtime_checkable
 class Wrapped(Protocol):
-    """A function that can be staged: what `jit` gives."""
+    """A function that can be staged: the result of `jit`."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
@@ -73,7 +73,7 @@ class Wrapped(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class ArgInfo:
-    """An argument of a program: its type, and whether its memory is given up."""
+    """An argument of a program: its type, and whether it is donated."""
 
     aval: ArrayType
     donated: bool
@@ -82,18 +82,18 @@ class ArgInfo:
     dtype = property(lambda self: self.aval.dtype)
 
 
-_PLATFORMS = {"cuda": "gpu", "rocm": "gpu"}  # as devices name theirs
+_PLATFORMS = {"cuda": "gpu", "rocm": "gpu"}  # as named by devices
 
 
 @dataclasses.dataclass(frozen=True, repr=False, eq=False, slots=True)
 class Traced:
     """A staged call: the program and everything that lowering needs. `lower` plans its module.
 
-    sigs, names: of each argument, counted flat as all that follows.
+    sigs, names: of each argument, in flat order like everything below.
     in_tree:  of the arguments, as (positional, named); out_tree: of the results.
-    in_shardings, out_shardings: what was asked for, for each; None where nothing was.
-    donated:  positions of arguments whose memory the program may take.
-    overrides: XLA's options, as (name, value) pairs.
+    in_shardings, out_shardings: the requested ones, for each; None where unspecified.
+    donated:  positions of arguments whose memory the program may reuse.
+    overrides: XLA options, as (name, value) pairs.
     kept:     positions of the arguments that the compiled program takes.
     """
 
@@ -123,7 +123,7 @@ class Traced:
 
     @property
     def out_avals(self) -> Any:
-        """The types of the results, in their tree."""
+        """The types of the results, in their pytree."""
         return self.out_tree.unflatten(self.program.out_types)
 
     @property
@@ -134,28 +134,28 @@ class Traced:
 
     @property
     def donate_argnums(self) -> tuple[int, ...]:
-        """The donated arguments, counted flat."""
+        """The donated arguments, in flat order."""
         return self.donated
 
     @property
     def out_info(self) -> Any:
-        """The types of the results, in their tree."""
+        """The types of the results, in their pytree."""
         return shapes_of(self.program, self.out_tree)
 
     @property
     def effects(self) -> frozenset[Any]:
-        """What the program does besides giving results."""
+        """The side effects of the program."""
         return self.program.effects
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs the program again, under the transforms that are around the call."""
+        """Runs the program again, under the transforms in effect at the call."""
         return self._run(self.program.constants, args, kwargs)
 
     def closure_convert(self) -> tuple[list[Any], Callable[..., Any]]:
-        """The values that the function took from outside, and a function that takes them.
+        """The captured values of the function, and a function that takes them explicitly.
 
-        What the second gives for `(consts, *args, **kwargs)` is what the program gives with these
-        values, of the same types, in place of its own.
+        The second returns for `(consts, *args, **kwargs)` the results of the program with these
+        values, of the same types, instead of the captured ones.
         """
         def fun(consts: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
             return self._run(consts, args, kwargs)
@@ -181,7 +181,7 @@ class Traced:
         """The program in StableHLO, for the devices of its arguments.
 
         Raises:
-          ValueError: if `lowering_platforms` names others; without it, where `use_abstract_mesh`
+          ValueError: if `lowering_platforms` names others; without it, if `use_abstract_mesh`
             is for an `AbstractDevice` of another platform.
         """
         if lowering_platforms is None:
@@ -214,7 +214,7 @@ class Traced:
         )
 
     def pick(self, of_arguments: Sequence[Any]) -> Sequence[Any]:
-        """What there is for each argument, for those that the compiled program takes."""
+        """From one item per argument, selects those of the compiled program's arguments."""
         if len(self.kept) == len(of_arguments):
             return of_arguments
         return [of_arguments[i] for i in self.kept]
@@ -226,7 +226,7 @@ class Traced:
 
 
 class _OfTraced:
-    """What the later stages say of their arguments and results: what `Traced` does."""
+    """The arguments and results of the later stages, delegated to `Traced`."""
 
     __slots__ = ()
     traced: Traced
@@ -239,7 +239,7 @@ class _OfTraced:
 
     @property
     def out_info(self) -> Any:
-        """The types of the results, in their tree."""
+        """The types of the results, in their pytree."""
         return self.traced.out_info
 
 
@@ -255,7 +255,7 @@ class Lowered(_OfTraced):
 
         Args:
           dialect: "stablehlo", which is compiled, or "hlo", its translation.
-          debug_info: whether it says from which lines of the user's it comes.
+          debug_info: whether it contains the user's source lines.
         """
         if dialect not in (None, "stablehlo", "hlo"):
             raise ValueError(
@@ -268,19 +268,19 @@ class Lowered(_OfTraced):
         return found.as_hlo_module().to_string() if debug_info else found.as_hlo_text()
 
     def compiler_ir(self, dialect: str | None = None) -> Any:
-        """The runtime's own object: an MLIR module or, of "hlo", an XLA computation."""
+        """The runtime's own object: an MLIR module or, for "hlo", an XLA computation."""
         text = self.as_text(None if dialect == "hlo" else dialect)
         return hlo_computation(text) if dialect == "hlo" else parsed(text)
 
     def cost_analysis(self) -> dict[str, float]:
-        """XLA's estimate for the whole program, before it is partitioned and optimised."""
+        """XLA's estimate for the entire program, before it is partitioned and optimised."""
         return estimated_cost(client(self.plan.places.devices[0].platform), self.plan.text)
 
     def compile(
         self, compiler_options: dict[str, Any] | None = None, *,
         device_assignment: Sequence[Any] | None = None,
     ) -> Compiled:
-        """The program for its devices; `compiler_options` go before those of `jit`.
+        """The program for its devices; `compiler_options` take precedence over those of `jit`.
 
         device_assignment: the devices that it is lowered for, if given.
 
@@ -304,7 +304,7 @@ class Lowered(_OfTraced):
 
 
 def _differences(wanted: Any, given: Any) -> str:
-    """Where the trees of two calls, (args, kwargs), differ."""
+    """Where the pytrees of two calls, (args, kwargs), differ."""
     rows = zip(("args", "kwargs"), wanted.children(), given.children(), strict=True)
     names = "the program", "the call"
     found = [tree_difference(names[0], a, names[1], b, r) for r, a, b in rows if a != b]
@@ -312,7 +312,7 @@ def _differences(wanted: Any, given: Any) -> str:
 
 
 def _lines(rows: Sequence[str], hint: str) -> str:
-    """One complaint in a sentence, several as a list; then what to do."""
+    """One problem as a sentence, several as a list; then how to fix it."""
     if len(rows) == 1:
         return f"{rows[0]}. {hint}"
     return "\n  ".join([f"{len(rows)} arguments do not fit:", *rows]) + f"\n{hint}"
@@ -331,14 +331,14 @@ def _format(layout: Any, sharding: Any, t: ArrayType) -> Format:
 class Compiled(_OfTraced):
     """A compiled program. Callable with arguments of exactly the types it was compiled for.
 
-    A call checks them; what `runner` gives does not, and is for whoever looks up programs by types.
+    A call checks them; `runner` does not, and is for callers that look up programs by types.
     """
 
     traced: Traced
     executable: Executable
 
     def runner(self) -> Callable[[Sequence[Any]], Any]:
-        """What runs it on all arguments, as arrays of exactly its signatures."""
+        """The function that runs it on all arguments, as arrays of exactly its signatures."""
         run, kept = self.executable.runner(), self.traced.kept
         if len(kept) == len(self.traced.sigs):
             return run
@@ -396,7 +396,7 @@ class Compiled(_OfTraced):
             )
 
     def _check_places(self, used: Sequence[Array]) -> None:
-        """Raises where an argument that someone placed is not where the program wants it."""
+        """Raises if a committed argument is not where the program requires it."""
         exe = self.executable
         rows = [
             f"{name} of type {x.aval.str_short(True)} is on {x.sharding}, but the program was "
@@ -416,7 +416,7 @@ class Compiled(_OfTraced):
 
     @property
     def out_info(self) -> Any:
-        """The types and formats of the results, in their tree."""
+        """The types and formats of the results, in their pytree."""
         sigs = self.executable.out_sigs
         return self.out_tree.unflatten([shape_of(sig) for sig in sigs])
 
@@ -426,7 +426,7 @@ class Compiled(_OfTraced):
 
     @property
     def input_shardings(self) -> Any:
-        """Shardings of the arguments, as (positional, named); None for those that are not used."""
+        """Shardings of the arguments, as (positional, named); None for unused ones."""
         return self.in_tree.unflatten(self.traced.spread(self.executable.in_shardings))
 
     @property
@@ -435,7 +435,7 @@ class Compiled(_OfTraced):
 
     @property
     def input_formats(self) -> Any:
-        """Formats of the arguments, as `input_shardings`: what to `device_put` them to."""
+        """Formats of the arguments, like `input_shardings`: for use with `device_put`."""
         exe = self.executable
         rows = zip(exe.in_layouts, exe.in_shardings, exe.program.in_types, strict=True)
         return self.in_tree.unflatten(self.traced.spread([_format(*row) for row in rows]))

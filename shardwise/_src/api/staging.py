@@ -1,8 +1,8 @@
-"""Functions staged once for each kind of arguments: what `jit`, `checkify` and others share.
+"""Functions staged once for each signature of arguments: shared by `jit`, `checkify` and others.
 
     function = Stageable(fun, options)
-    call = function.call(args, kwargs)          # leaves, their tree, and the static arguments
-    staged = function.staged(call, types)       # a program, found again for calls like this one
+    call = function.call(args, kwargs)          # leaves, their pytree, and the static arguments
+    staged = function.staged(call, types)       # a program, cached for calls like this one
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ from shardwise._src.types.array_type import ArrayType, with_sharding
 
 CACHE_SIZE = 4096
 TREES = 1024
-SCALARS = (bool, int, float, complex, np.generic)  # whose class decides on their signature
+SCALARS = (bool, int, float, complex, np.generic)  # their class determines their signature
 _log = logging.getLogger("shardwise.jit")
 
 
 class Call(NamedTuple):
-    """A call of a function that is staged. Made where the call is not found among those known.
+    """A call of a staged function. Created if the call misses the cache.
 
-    leaves: of the arguments that are not static; tree: of these, as (positional, named).
-    static: the other arguments, as a part of keys (see `statics`); None where there can be none.
-    named:  the names of arguments, static ones too, in the order that they were given in; leaves
-            have another one.
+    leaves: of the arguments that are not static; tree: their pytree, as (positional, named).
+    static: the other arguments, as a part of keys (see `statics`); None if there are none.
+    named:  the names of arguments, including static ones, in the order of the call; leaves
+            are in another order.
     """
 
     leaves: Sequence[Any]
@@ -64,7 +64,7 @@ class Call(NamedTuple):
     named: tuple[str, ...] = ()
 
     def has_arrays_only(self) -> bool:
-        """Whether all arguments are arrays, but for static ones."""
+        """Whether all non-static arguments are arrays."""
         args, kwargs = self.tree.unflatten(self.leaves)
         return all(a.__class__ is Array for a in (*args, *kwargs.values()))
 
@@ -74,10 +74,10 @@ class Call(NamedTuple):
 
 
 class Staged(NamedTuple):
-    """A function staged for one kind of arguments.
+    """A function staged for one signature of arguments.
 
-    captured: tracers of transforms around it, the program's first arguments.
-    refs:     those from outside that it touches: the program takes and gives their values, last.
+    captured: tracers of outer transforms, the program's first arguments.
+    refs:     captured refs that it accesses: the program takes and returns their values, last.
     out_tree: of its own results.
     """
 
@@ -87,21 +87,21 @@ class Staged(NamedTuple):
     refs: tuple[Ref, ...]
 
     def inputs(self, leaves: Sequence[Any]) -> list[Any]:
-        """What the program takes in a call with these leaves."""
+        """The program's inputs in a call with these leaves."""
         return [*self.captured, *leaves, *values_of(self.refs)]
 
     def results(self, outs: Sequence[Any]) -> Sequence[Any]:
-        """The function's own results, of what the program gave; the refs get theirs."""
+        """The function's own results, from those of the program; writes the values of refs."""
         count = len(outs) - len(self.refs)
         write_back(self.refs, outs[count:])
         return outs[:count]
 
 
 class Stageable:
-    """A function with options, and what is known of it by now: what it was staged to, and compiled.
+    """A function with options, and its caches: staged and compiled programs.
 
     what:  the function in messages.
-    key:   stands for the options in keys.
+    key:   represents the options in keys.
     known: tables, which others may share.
     with_values: functions of values in place of refs (see `api.refs`).
     """
@@ -143,7 +143,7 @@ class Stageable:
             shelf.forget()
 
     def shelf(self, call: Call) -> CacheGroup | None:
-        """Where functions that do the same keep calls like this one, if that is sure."""
+        """The cache group for calls like this one, shared by functions that surely do the same."""
         if not (_are_plain(call.static) and _has_plain_nodes(call.tree)):
             return None  # code of their classes may run
         recipe = fingerprint_of(self.fun)
@@ -179,7 +179,7 @@ class Stageable:
     ) -> list[Any]:
         """The leaves of a call in forms that have types.
 
-        staged: tracers are allowed; abstract: types are, and tracers become types.
+        staged: tracers are allowed; abstract: types are allowed, and tracers become types.
         """
         found = []
         for i, x in enumerate(leaves):
@@ -197,7 +197,7 @@ class Stageable:
         return found
 
     def refuse_comparing(self, static: Any, error: Exception) -> NoReturn:
-        """Raises what the `==` of a key was about: a static argument, or the error itself."""
+        """Raises the error for a failing `==` of a key: for a static argument, or the original."""
         known = self.known
         others = [k[2] for k in [*known.calls, *known.traces] if is_full(k) and k[2]]
         found = static and incomparable(self.what, self.parameters, static, others)
@@ -211,10 +211,10 @@ class Stageable:
         self, call: Call, types: tuple[ArrayType, ...], *, refs: bool = False,
         names: Sequence[str] | None = None,
     ) -> Staged:
-        """The function staged for arguments of these types; kept where it captured nothing.
+        """The function staged for arguments of these types; cached if it captured nothing.
 
-        refs:  whether it may touch refs from outside, which are then the caller's matter.
-        names: of the leaves, where they are known.
+        refs:  whether it may access captured refs, which the caller must then handle.
+        names: of the leaves, if known.
         """
         key = trace_key(call, types)
         try:
@@ -261,9 +261,9 @@ class Stageable:
         return new
 
     def _keep_apart(self, call: Call, new: Staged, code: Sequence[Any]) -> None:
-        """Leaves the shared tables where what is to be kept might hold the function itself.
+        """Leaves the shared tables if the entry to be cached might reference the function itself.
 
-        code: what holds functions of the user.
+        code: objects that contain user functions.
         """
         held = [*code]
         if not _are_plain(call.static):
@@ -310,7 +310,7 @@ class Stageable:
     def found_again(
         self, key: tuple, call: Call, shelf: CacheGroup | None
     ) -> Callable[[Sequence[Any]], Any] | None:
-        """What runs a call of a function that does the same as this one, kept for this one too.
+        """The cached program of a function that does the same, also stored for this one.
 
         key: of the call, with signatures; shelf: of the call.
         """
@@ -325,16 +325,16 @@ class Stageable:
         return run
 
     def keep_call(self, key: tuple, run: Callable[[Sequence[Any]], Any], call: Call) -> None:
-        """Keeps what runs a call, also under its short keys."""
+        """Caches the function that runs a call, also under its short keys."""
         self.keep(self.known.calls, key, run)
         self.keep_short(key, run, call)
 
     def keep_short(self, key: tuple, run: Callable[[Sequence[Any]], Any], call: Call) -> None:
-        """Keeps what runs a call under keys that take less time to make, where it has one.
+        """Caches the function that runs a call under keys that are cheaper to compute, if possible.
 
-        They are (key of the context, names, signatures ...) for arrays as arguments, as they were
-        given, where static ones count by their values; and, for functions without static ones,
-        (tree, key of the context, signature of each array or class of each scalar ...).
+        They are (key of the context, names, signatures ...) for array arguments in call order, with
+        static ones by value; and, for functions without static ones, (pytree, key of the context,
+        signature of each array or class of each scalar ...).
         """
         if not all(a.__class__ is Array or isinstance(a, SCALARS) for a in call.leaves):
             return
@@ -355,22 +355,22 @@ class Stageable:
         parts = [a._sig if a.__class__ is Array else (exact(a), a) for a in every]
         self.keep(calls, (key[0], *call.named, *parts), run)
 
-    # -- why calls are not found --
+    # -- explaining cache misses --
 
     def explain(self, key: tuple, table: dict[tuple, Any], call: Call) -> None:
-        """Logs why a table has nothing for the key of a call, if so."""
+        """Logs why a table misses for the key of a call, if it does."""
         if key not in table:
             names = self.names(call.leaves, call.tree)
             log_miss(self.fun, key, list(table), names, self._before())
 
     def explain_trace(self, key: tuple, call: Call) -> None:
-        """The same of what a call is staged to."""
+        """The same for the staged program of a call."""
         shelf = self.shelf(call)
         if shelf is None or key not in shelf.traces:
             self.explain(key, self.known.traces, call)
 
     def _before(self) -> str:
-        """What was done with this function, in words, where no call is known."""
+        """The history of this function for messages, if no call is known."""
         if self.known.traces:
             return "it has been traced before, under a transform or by `lower`, but not compiled."
         if self.known.was_staged:
@@ -379,7 +379,7 @@ class Stageable:
 
 
 def trace_key(call: Call, types: tuple[ArrayType, ...]) -> tuple:
-    """The key of what a call is staged to."""
+    """The key of the staged program of a call."""
     return CURRENT.get().trace_key, call.tree, call.static, *types
 
 
@@ -389,7 +389,7 @@ def _are_plain(static: Any) -> bool:
 
 @functools.lru_cache(TREES)
 def _has_plain_nodes(tree: Any) -> bool:
-    """Whether a tree is made of Python's own containers only, with plain keys."""
+    """Whether a pytree consists of Python's own containers only, with plain keys."""
     data = tree.node_data()
     if data is not None:
         kind, names = data
@@ -401,12 +401,12 @@ def _has_plain_nodes(tree: Any) -> bool:
 
 
 def _node_data(tree: Any) -> list[Any]:
-    """The classes and static parts of all containers in a tree."""
+    """The classes and static parts of all containers in a pytree."""
     return [tree.node_data(), *map(_node_data, tree.children())]
 
 
 def signatures_of(leaves: Sequence[Any]) -> list[Signature]:
-    """The signatures of leaves in forms that have types: those of arrays are theirs."""
+    """The signatures of leaves in forms that have types: for arrays, their own."""
     return [a._sig if a.__class__ is Array else _signature(a) for a in leaves]
 
 
@@ -418,7 +418,7 @@ def _signature(x: Any) -> Signature:
 def _leaf(x: Any, abstract: bool = False) -> Any:
     """An argument's leaf in a form that has a type: host values stay on the host."""
     if isinstance(x, np.ndarray | np.generic | bool | int | float | complex):
-        type_of(x)  # raises for dtypes that there are not
+        type_of(x)  # raises for unsupported dtypes
         return x
     if isinstance(x, Tracer):
         if abstract and x.interpreter.alive:
@@ -436,5 +436,5 @@ def _leaf(x: Any, abstract: bool = False) -> Any:
 
 
 def _is_like_type(x: Any) -> bool:
-    """Whether an object says of an array what a `ShapeDtypeStruct` says, and has no data."""
+    """Whether an object describes an array like a `ShapeDtypeStruct`, without data."""
     return hasattr(x, "shape") and hasattr(x, "dtype") and as_arraylike(x) is x and not is_array(x)

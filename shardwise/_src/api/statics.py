@@ -1,7 +1,7 @@
-"""Static arguments of jitted functions: part of the key that a program is found by, and so of it.
+"""Static arguments of jitted functions: part of the program, and of its cache key.
 
-They are told apart by `==`, by class, and by the sign of zeros: a program made for 1 is not run for
-1.0 or True. This holds inside of tuples, too.
+They are compared by `==`, by class, and by the sign of zeros: a program made for 1 is not run for
+1.0 or True. This also holds inside tuples.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def split_static(options: Options, args: tuple, kwargs: dict) -> tuple[Any, tupl
 
 
 def merged(static: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-    """The call's full arguments, static ones included."""
+    """All arguments of the call, including static ones."""
     if static is None:
         return args, kwargs
     full = join([i for i, _, _ in static[0]], [v for _, _, v in static[0]], args)
@@ -49,7 +49,7 @@ def _kind(value: Any) -> str:
 def unhashable(
     what: str, parameters: Sequence[str], static: Any, error: Exception
 ) -> Exception:
-    """The error for a static argument that has no hash, or `error`.
+    """The error for a static argument that is unhashable, or `error`.
 
     what: the transform and the function; parameters: names of the positional ones.
     """
@@ -74,7 +74,7 @@ def unhashable(
 
 
 def _without_hash(value: Any) -> tuple[Any, Exception] | None:
-    """The innermost part of a value that has no hash, and the error that it raises."""
+    """The innermost unhashable part of a value, and the error that it raises."""
     try:
         hash(value)
     except Exception as error:

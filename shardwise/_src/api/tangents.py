@@ -1,6 +1,6 @@
-"""Tangents and cotangents: those that users give are checked, those that they get are whole.
+"""Tangents and cotangents: those from users are checked, those for users are materialized.
 
-Inside, None stands for zero, and values of integer types have none; outside, these are zeros of
+Internally, None means zero, and values of integer types have none; externally, these are zeros of
 dtype `float0`.
 """
 
@@ -35,9 +35,9 @@ def zeros(t: ArrayType) -> Any:
 def pull_back(
     linear: LinearFunction, cotangents: Sequence[Any], places: Sequence[Any] = ()
 ) -> list[Any]:
-    """Cotangents of all inputs; zeros where the result does not depend on one.
+    """Cotangents of all inputs; zeros if the result does not depend on one.
 
-    places: of the inputs. What no input has a part in, such as zeros, is split as these are.
+    places: of the inputs. Cotangents that use no input, such as zeros, are sharded like these.
     """
     given = [ct for ct, on in zip(cotangents, linear.active_out, strict=False) if on]
     found = iter(backward(linear, given))
@@ -55,7 +55,7 @@ def places_of(values: Sequence[Any]) -> list[Any]:
 
 
 def _split_as(ct: Any, place: Any) -> Any:
-    """A cotangent that was put nowhere, or is whole on every device, in the place of its primal."""
+    """A cotangent that is uncommitted or replicated, resharded like its primal."""
     if place is None or ct.__class__ is not Array or ct._sig.sharding is place:
         return ct
     if ct._sig.committed and not ct._sig.sharding.is_fully_replicated:
@@ -64,7 +64,7 @@ def _split_as(ct: Any, place: Any) -> Any:
 
 
 def as_tangent(x: Any, t: ArrayType) -> Any:
-    """A tangent or cotangent of a value of type `t`, in its dtype and as weak; None for zero."""
+    """A tangent or cotangent for type `t`, with its dtype and weak type; None for zero."""
     if x is None:
         return zeros(t)
     found = type_of(x)
@@ -80,7 +80,7 @@ def as_tangent(x: Any, t: ArrayType) -> Any:
 
 
 def checked_tangent(what: str, t: ArrayType, tangent: Any, path: Callable[[], str]) -> Any:
-    """A tangent of a primal of type `t`; None (zero) where that is of integer type."""
+    """A tangent of a primal of type `t`; None (zero) if that is of integer type."""
     if getattr(tangent, "dtype", None) == float0:
         if is_inexact(t.dtype):
             raise TypeError(

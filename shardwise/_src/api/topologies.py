@@ -1,4 +1,4 @@
-"""Devices as a topology: what there is to compile for, `experimental.topologies`."""
+"""Devices as a topology: the targets for compilation, `experimental.topologies`."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ class TopologyDescription:
 
 
 def get_attached_topology(platform: str | None = None) -> TopologyDescription:
-    """That of the devices which there are: of a platform, or of the first one."""
+    """The topology of the attached devices: of a platform, or of the default one."""
     return TopologyDescription(backend.devices(platform))
 
 
 def get_topology_desc(
     topology_name: str = "", platform: str | None = None, **kwargs: Any
 ) -> NoReturn:
-    """Refused: that of devices which there are not, for a compiler that needs none.
+    """Not supported: the topology of devices that are not attached.
 
     Raises:
-      NotImplementedError: always: compilers of CPU and CUDA ask the devices, and those of other
-        platforms are no part of this library.
+      NotImplementedError: always: the CPU and CUDA compilers query the devices, and
+        compilers of other platforms are not part of this library.
     """
     raise NotImplementedError(
         f"get_topology_desc: the topology {topology_name!r} of platform {platform or 'tpu'!r} has "
@@ -53,9 +53,9 @@ def make_mesh(
     """A mesh of the devices of a topology.
 
     Args:
-      topo: as many devices as the shape asks for.
+      topo: as many devices as the shape requires.
       mesh_shape, axis_names: sizes and names of the axes.
-      contiguous_submeshes: whether the devices of each host are to be next to each other.
+      contiguous_submeshes: whether the devices of each host must be adjacent.
     """
     devices = create_device_mesh(
         mesh_shape, topo.devices, contiguous_submeshes=contiguous_submeshes

@@ -1,13 +1,13 @@
-"""What is known of functions that are staged: found by the function, or by what it does.
+"""Caches of staged functions: found by the function, or by its fingerprint.
 
-    known_of(fun, key)       # the same for the same function, as long as it lives
-    shelf_of(recipe, key)    # the same for functions made anew that do the same
+    trace_cache_of(fun, key) # the same for the same function, for its lifetime
+    shelf_of(recipe, key)    # the same for newly created functions that do the same
 
-The first is JAX's rule: who jits a function twice gets what was staged first, though a global that
-it reads has another value by now. It is weak: what is in the tables may not lead back to the
-function (`leads_to`), which would keep both alive. The second is for functions that are made anew,
-also by `grad` and `vmap`: these are compared by their fingerprints (`core/fingerprints.py`), taken
-before and after staging, and again when a shelf is asked for. Shelves hold nothing of the user's.
+The first follows JAX: jitting a function twice returns the first staged program, even if a global
+that it reads has changed since. It is weak: the tables may not reference the function
+(`leads_to`), which would keep both alive. The second is for functions that are created repeatedly,
+also by `grad` and `vmap`: they are compared by their fingerprints (`core/fingerprints.py`), taken
+before and after staging, and again when a group is looked up. Groups contain no user objects.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from shardwise._src.core.program import Program
 FUNCTIONS = 4096  # functions and options
 SHELVES = 512
 TRACES = 64  # on each
-EQUATIONS = 50_000  # of all programs on shelves
-CONSTANTS = 1 << 16  # bytes of those of one program on a shelf
-OBJECTS = 16384  # looked at to see that something leads nowhere
+EQUATIONS = 50_000  # of all programs in groups
+CONSTANTS = 1 << 16  # bytes per program in a group
+OBJECTS = 16384  # visited to check for references
 
 
 class TraceCache:
     """Tables of one function and its options.
 
-    traces: what it was staged to; the keys are (key of the context, tree, static arguments, type
+    traces: the staged programs; the keys are (key of the context, pytree, static arguments, type
             of each leaf ...).
-    calls:  what runs a call; the keys are the same with signatures for types. Those of calls with
-            arrays only have neither tree nor static arguments.
-    was_staged: whether anything was, also if it is forgotten by now.
+    calls:  the functions that run calls; the keys are the same with signatures for types. Keys of
+            calls with only arrays have neither pytree nor static arguments.
+    was_staged: whether it was ever staged, even if the program has been evicted.
     """
 
     __slots__ = ("traces", "calls", "was_staged", "__weakref__")
@@ -61,7 +61,7 @@ _alive: WeakSet[TraceCache] = WeakSet()
 
 
 class _Entry(weakref.ref):
-    """A function, and what is known of it. State: what it is made of, where that can change."""
+    """A function, and its caches. State: the function's constituents, if these can change."""
 
     __slots__ = ("key", "known", "state")
     key: Any
@@ -73,10 +73,10 @@ _by_function: dict[Any, _Entry] = {}
 
 
 def trace_cache_of(fun: Any, key: Any) -> TraceCache:
-    """What is known of a function with the options that the key stands for (None: the default).
+    """The caches of a function with the options that the key represents (None: the default).
 
-    It is nobody else's where functions cannot be told apart or weakly referenced: bound methods,
-    which are made at each access, and objects whose hash changes with their contents or fails.
+    They are not shared if functions cannot be distinguished or weakly referenced: bound methods,
+    which are created at each access, and objects whose hash depends on their contents or fails.
     """
     at = id(fun) if key is None else (id(fun), key)
     found = _by_function.get(at)
@@ -95,7 +95,7 @@ def _new_entry(fun: Any, at: Any) -> TraceCache:
         entry = _Entry(fun, _gone)
         entry.state = _state(fun)
         hash(at)
-    except Exception:  # whatever the `__hash__` of a user's class, or of an option, raises
+    except Exception:  # any error in the `__hash__` of a user's class, or of an option
         return known
     entry.key, entry.known = at, known
     make_room(_by_function, FUNCTIONS)
@@ -115,9 +115,9 @@ def _gone(entry: _Entry) -> None:
 
 
 def leads_to(fun: Any, roots: Iterable[Any]) -> bool:
-    """Whether objects hold a function, or may: they are followed as far as `OBJECTS` others.
+    """Whether objects reference a function, or may: the search visits up to `OBJECTS` others.
 
-    Modules, which stay, and classes of modules are not followed.
+    Modules, which are permanent, and classes of modules are not followed.
     """
     pending = [r for r in roots if gc.is_tracked(r)]
     seen = {*map(id, pending)}
@@ -134,7 +134,7 @@ def leads_to(fun: Any, roots: Iterable[Any]) -> bool:
 
 
 def _is_of_module(x: Any) -> bool:
-    """Whether something is the namespace of a module, or a class that one holds by its name."""
+    """Whether an object is a module's namespace, or a class that a module contains by its name."""
     if x.__class__ is dict:
         return getattr(sys.modules.get(str(x.get("__name__"))), "__dict__", None) is x
     if isinstance(x, type):
@@ -143,13 +143,13 @@ def _is_of_module(x: Any) -> bool:
 
 
 def code_in(program: Program) -> tuple[list[Any], int]:
-    """The parameters of equations that hold functions of the user; and how many equations it has.
+    """The parameters of equations that contain user functions; and how many equations it has.
 
-    Those of held programs too. A trace waits for this: 0.1 µs an equation.
+    Includes nested programs. Every trace pays for this: 0.1 µs an equation.
     """
     held: list[Any] = []
     programs, count = [program], 0
-    for inner in programs:  # and those that are found on the way
+    for inner in programs:  # and those found in the process
         count += len(inner.equations)
         for equation in inner.equations:
             op = equation.op
@@ -166,14 +166,14 @@ def _is_of_user(value: Any) -> bool:
     return value.__class__ is FunctionType and not is_library(value)
 
 
-# -- by recipe --
+# -- by fingerprint --
 
 
 class CacheGroup:
-    """What is known of all functions with one recipe, and options.
+    """The caches of all functions with one fingerprint, and options.
 
-    traces: as of `Known`.
-    calls:  what runs a call, and what it was staged to, with the key of that.
+    traces: as in `TraceCache`.
+    calls:  the function that runs a call, its staged program, and the key of that.
     size:   the equations of all programs.
     """
 
@@ -186,7 +186,7 @@ class CacheGroup:
         self.size = 0
 
     def keep(self, key: tuple, staged: Any, count: int) -> None:
-        """Keeps what was staged, a program of so many equations, if it is not too large."""
+        """Caches a staged program with this number of equations, if it is not too large."""
         size = sum(getattr(c, "nbytes", CONSTANTS) for c in staged.program.constants)
         if size > CONSTANTS or count > EQUATIONS:
             return
@@ -196,7 +196,7 @@ class CacheGroup:
         _make_room_for(count)
 
     def keep_call(self, key: tuple, run: Callable, trace_key: tuple) -> None:
-        """Keeps what runs a call, where that is kept which it was staged to."""
+        """Caches the function that runs a call, if its staged program is cached."""
         staged = self.traces.get(trace_key)
         if staged is not None:
             make_room(self.calls, TRACES)
@@ -213,7 +213,7 @@ _added = 0
 
 
 def shelf_of(recipe: Any, key: Any) -> CacheGroup | None:
-    """The shelf of functions with a recipe; None where the options have no key."""
+    """The cache group of functions with a fingerprint; None if the options have no key."""
     at = (recipe, key)
     try:
         found = _shelves.pop(at, None)
@@ -222,12 +222,12 @@ def shelf_of(recipe: Any, key: Any) -> CacheGroup | None:
     if found is None:
         found = CacheGroup(recipe)
         make_room(_shelves, SHELVES)
-    _shelves[at] = found  # the last one: used last
+    _shelves[at] = found  # moved to the end: most recently used
     return found
 
 
 def _make_room_for(equations: int) -> None:
-    """Lets go of the shelves that were used least, if there is too much on all."""
+    """Evicts the least recently used groups, if the total is too large."""
     global _added
     _added += equations  # since they were counted: counting them each time takes 20 µs
     if _added <= EQUATIONS:
@@ -240,18 +240,18 @@ def _make_room_for(equations: int) -> None:
         _added -= oldest.size if oldest is not None else 0
 
 
-# -- forgetting --
+# -- clearing --
 
 
 def forget_what_is_made_of(fun: Any) -> None:
-    """Forgets what is known of a function, whatever the options: `eval_shape(jit(f))` is, too."""
+    """Clears the caches of a function, for all options: also those of `eval_shape(jit(f))`."""
     for entry in snapshot(_by_function.values()):
         if entry() is fun:
             entry.known.forget()
 
 
 def forget() -> None:
-    """Forgets what is known of all functions."""
+    """Clears the caches of all functions."""
     _shelves.clear()
     for known in snapshot(_alive):
         known.forget()

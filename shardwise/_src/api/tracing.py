@@ -1,4 +1,4 @@
-"""Looking at a function without running it: `eval_shape`, `make_jaxpr`."""
+"""Inspects a function without running it: `eval_shape`, `make_jaxpr`."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from shardwise._src.transforms.tracer import Tracer
 
 @hides_frames
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """The types of `fun(*args, **kwargs)` in its tree, as `ShapeDtypeStruct`s. Nothing is computed.
+    """The types of `fun(*args, **kwargs)` in its pytree, as `ShapeDtypeStruct`s, without computing.
 
-    Arguments may be arrays, NumPy arrays, scalars, or `ShapeDtypeStruct`s instead of them.
+    Arguments may be arrays, NumPy arrays, scalars, or `ShapeDtypeStruct`s.
     """
     check_function("eval_shape", fun)
     return jit(fun).eval_shape(*args, **kwargs)
 
 
 class _AtOnce(Interpreter):
-    """Runs ops on concrete values, and passes those on traced ones to the interpreter around."""
+    """Runs ops on concrete values, and passes those on tracers to the outer interpreter."""
 
     __slots__ = ()
 
@@ -47,9 +47,9 @@ class _AtOnce(Interpreter):
 
 @contextmanager
 def ensure_compile_time_eval() -> Generator[None]:
-    """Inside, operations run at once, though a function is traced, and give concrete arrays.
+    """Inside, operations run immediately, even under a trace, and return concrete arrays.
 
-    Those with a traced value among their operands are a part of the trace, as outside.
+    Operations on a traced value are part of the trace, as outside.
     """
     outer = current().interpreter
     if outer is EAGER:
@@ -64,12 +64,12 @@ def make_jaxpr(
     fun: Callable[..., Any], static_argnums: int | Sequence[int] | None = None,
     axis_env: Sequence[tuple[Hashable, int]] | None = None, return_shape: bool = False,
 ) -> Callable[..., Any]:
-    """A function that gives the staged program of `fun` for its arguments.
+    """A function that returns the staged program of `fun` for its arguments.
 
     Args:
       static_argnums: arguments that are part of the program.
       axis_env: named axes in scope, as (name, size).
-      return_shape: whether to give a pair with the types of the results, in their tree.
+      return_shape: whether to return a pair with the types of the results, in their pytree.
     """
     check_function("make_jaxpr", fun)
     jitted = jit(fun, static_argnums=static_argnums)

@@ -1,11 +1,11 @@
-"""Universal functions: functions of elements that also fold, accumulate and write.
+"""Universal functions: elementwise functions with `reduce`, `accumulate`, `at` and others.
 
     add.reduce(x)           maximum.accumulate(x, axis=1)         multiply.outer(x, y)
     frompyfunc(lambda x, y: x * y + 1, 2, 1).reduce(x)
 
-Those of the library have methods that are single ops where there is one: `add.reduce` is `sum`. The
-others go from element to element in order, by a loop in the program, so that functions need not be
-associative. What operators call (`x + y`) are the plain functions in `numpy/binary`.
+Library ufuncs have methods that are single ops if possible: `add.reduce` is `sum`. The others
+process one element after another, in a loop in the program, so that functions need not be
+associative. The functions behind operators (`x + y`) are the plain functions in `numpy/binary`.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ from shardwise._src.types.dtypes import check_user_dtype, is_bool
 
 @public("shardwise.numpy")
 class ufunc:
-    """A function of elements, applied to arrays that broadcast; see `numpy.ufunc`.
+    """An elementwise function, applied to arrays with broadcasting; see `numpy.ufunc`.
 
-    Arrays do not change: `out` must be None, and `at` gives a new array. `where` must be None in a
-    call, as other elements would have no value.
+    Arrays are immutable: `out` must be None, and `at` returns a new array. `where` must be None in
+    a call, as other elements would have no value.
 
     Attributes:
       nin, nout, nargs: the number of arguments, of results, and of both.
-      identity: what `reduce` starts from, or None.
+      identity: the initial value of `reduce`, or None.
     """
 
-    # `functools.wraps` copies what is in `__dict__`, so only what functions have too is there.
+    # `functools.wraps` copies `__dict__`, so it contains only attributes that functions have too.
     __slots__ = (
         "nin", "nout", "nargs", "identity", "_record", "_call", "_methods", "__dict__",
         "__weakref__",
@@ -134,15 +134,15 @@ class ufunc:
         self, a: ArrayLike, axis: Axis = 0, dtype: DTypeLike | None = None, out: None = None,
         keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None,
     ) -> Array:
-        """The elements along `axis` put together from the first to the last; all for None.
+        """The elements along `axis` combined from the first to the last; all axes for None.
 
         Args:
           dtype: of the result; by default that of the function's results.
-          initial: what comes before the first element; by default the identity, if there is one.
-          where: booleans; other elements are left out. Needs an identity or `initial`.
+          initial: the initial value; by default the identity, if there is one.
+          where: booleans; other elements are omitted. Needs an identity or `initial`.
 
         Raises:
-          ValueError: if there are no elements, and nothing to start from.
+          ValueError: if there are no elements, and no initial value.
         """
         self._check("reduce", out)
         wanted = None if dtype is None else check_user_dtype(dtype, f"{self.__name__}.reduce")
@@ -165,7 +165,7 @@ class ufunc:
     def accumulate(
         self, a: ArrayLike, axis: int = 0, dtype: DTypeLike | None = None, out: None = None
     ) -> Array:
-        """What `reduce` has come to after each element along `axis`."""
+        """The partial result of `reduce` after each element along `axis`."""
         self._check("accumulate", out)
         if axis is None or isinstance(axis, Sequence):
             raise ValueError(f"{self.__name__}.accumulate goes along one axis; got {axis!r}.")
@@ -181,9 +181,9 @@ class ufunc:
     def at(
         self, a: ArrayLike, indices: Any, b: ArrayLike | None = None, /, *, inplace: bool = True
     ) -> Array:
-        """`a` with the function applied at `indices`, as often as a place is given.
+        """`a` with the function applied at `indices`, once per occurrence of an index.
 
-        inplace: must be False: arrays do not change, so that the result counts.
+        inplace: must be False: arrays are immutable, so use the result.
         """
         if inplace:
             raise NotImplementedError(
@@ -215,7 +215,7 @@ class ufunc:
     ) -> Array:
         """`reduce` of `a[i:j]` for each index i and the next one j; `a[i]` where i is not below j.
 
-        indices: a vector of integers within bounds; the last goes to the end.
+        indices: a vector of integers within bounds; the last slice extends to the end.
         """
         self._check("reduceat", out)
         x, at = asarray(a), asarray(indices)
@@ -251,11 +251,11 @@ class ufunc:
 def frompyfunc(
     func: Callable[..., Any], /, nin: int, nout: int, *, identity: Any = None
 ) -> ufunc:
-    """A universal function of one of scalars, which is traced: it must be made of array functions.
+    """A universal function from a scalar function, which is traced: it must use array functions.
 
     Args:
-      nin, nout: how many arguments and results it has.
-      identity: what `reduce` starts from.
+      nin, nout: the number of arguments and results.
+      identity: the initial value of `reduce`.
     """
     if not callable(func):
         raise TypeError(f"frompyfunc takes a function; got {short_repr(func)}.")
@@ -267,7 +267,7 @@ def _made(func: Any, nin: int, nout: int, identity: Any) -> ufunc:
 
 
 def _signature(func: Any) -> inspect.Signature:
-    """The function's arguments, and those that all universal functions have."""
+    """The function's parameters, and those that all universal functions have."""
     found = inspect.signature(func)
     own = [p.replace(kind=p.POSITIONAL_ONLY) for p in found.parameters.values()]
     keyword = inspect.Parameter.KEYWORD_ONLY
@@ -275,11 +275,11 @@ def _signature(func: Any) -> inspect.Signature:
     return found.replace(parameters=[*own, *more])
 
 
-# -- any function, from element to element --
+# -- any function, element by element --
 
 
 def _as(dims: Sequence[int | None], fun: Callable[..., Any], x: Any, *args: Any, **how: Any) -> Any:
-    """`fun(x, …)`, split over explicit mesh axes as these dimensions of `x` are."""
+    """`fun(x, …)`, sharded over explicit mesh axes like these dimensions of `x`."""
     sharding = own_sharding(x, x.shape)
     if sharding is None:
         return fun(x, *args, **how)
@@ -364,7 +364,7 @@ def _reduced_between(x: Any, places: Any, *, each: ufunc, axis: int) -> Any:
 
 
 def _may_repeat(index: Any) -> bool:
-    """Whether one place may be given several times."""
+    """Whether one position may occur several times."""
     if index is None or index is Ellipsis or isinstance(index, slice | int):
         return False
     t = type_of(index)
@@ -375,7 +375,7 @@ def _may_repeat(index: Any) -> bool:
 
 
 def _scatter(name: str) -> Callable[..., Any]:
-    """`at` by a scatter; of booleans in integers."""
+    """`at` by a scatter; booleans are converted to integers."""
 
     def at(x: Any, indices: Any, b: Any) -> Any:
         if not is_bool(x.dtype):

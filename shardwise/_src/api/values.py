@@ -1,4 +1,4 @@
-"""What comes into transforms and goes out of them, as values."""
+"""Inputs and outputs of transforms, as values."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from shardwise._src.transforms.tracer import Tracer, escaped
 
 
 def as_value(x: Any) -> Any:
-    """A leaf as an array, which may get into the hands of users; tracers and what is of dtype
-    `float0` as they are."""
+    """A leaf as an array, which may be returned to users; tracers and values of dtype `float0`
+    unchanged.
+    """
     if x.__class__ is Array:
         return x._itself()
     if isinstance(x, Tracer):
@@ -32,7 +33,7 @@ def as_value(x: Any) -> Any:
 
 
 def as_input(x: Any, what: str, path: Callable[[], str]) -> Any:
-    """An input or result of a transform as a value; raises with its path if it is none."""
+    """An input or result of a transform as a value; raises with its path if it is not one."""
     try:
         return as_value(x)
     except UnexpectedTracerError:

@@ -1,10 +1,10 @@
-"""Functions of single elements, vectors or slices, applied to whole arrays.
+"""Functions of single elements, vectors or slices, applied to entire arrays.
 
     @partial(vectorize, signature="(n),(n)->()")
     def dot(x, y): ...
 
-`vectorize` maps a function with `vmap` over all dimensions but those that its signature names: over
-an argument that does not have such a dimension, or has it with size 1, it is not mapped.
+`vectorize` maps a function with `vmap` over all dimensions except those in its signature. An
+argument is not mapped over a dimension that it lacks, or that has size 1 in it.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def vectorize(
     pyfunc: Callable[..., Any], *, excluded: Collection[int | str] = frozenset(),
     signature: str | None = None,
 ) -> Callable[..., Any]:
-    """A function of scalars, or of what `signature` says, made one of arrays that broadcast.
+    """Turns a function of scalars, or of the shapes in `signature`, into one of broadcast arrays.
 
-    It is mapped, not called for each element, so that its Python code runs once. Unlike NumPy's,
-    results may have any shape where there is no signature: their dimensions come last.
+    It is mapped, not called for each element, so that its Python code runs once. Unlike in NumPy,
+    results may have any shape if there is no signature: their dimensions come last.
 
     Args:
-      pyfunc: gives arrays, or a tree of them.
-      excluded: arguments, by position or name, that are passed on as they are; so is None.
+      pyfunc: returns arrays, or a pytree of them.
+      excluded: arguments, by position or name, that are passed unchanged; so is None.
       signature: dimensions of one call, such as "(m,n),(n)->(m)". The others broadcast.
 
     Raises:
@@ -93,7 +93,7 @@ def vectorize(
 
 
 def over_loops(fun: Callable[..., Any], arrays: Sequence[Any], ranks: Sequence[int]) -> Any:
-    """`fun` mapped over so many first dimensions of each array, which broadcast."""
+    """`fun` mapped over this many leading dimensions of each array, which broadcast."""
     loops = [x.shape[:n] for x, n in zip(arrays, ranks, strict=True)]
     shape = common_shape(loops) if loops else ()
     wide = [(1,) * (len(shape) - len(s)) + s for s in loops]
@@ -128,7 +128,7 @@ def _terms(signature: str) -> tuple[list[Dims], list[Dims]]:
 def _paired(
     places: Sequence[int | str], dims: Sequence[Dims], signature: str | None
 ) -> dict[int | str, Dims]:
-    """The dimensions that a signature gives to the argument at each place."""
+    """The dimensions that a signature assigns to the argument at each position."""
     if len(places) != len(dims):
         raise TypeError(
             f"vectorize: the signature {signature!r} is for {pluralize(len(dims), 'argument')}; "
@@ -184,9 +184,9 @@ def _check_results(
 def apply_along_axis(
     func1d: Callable[..., Any], axis: int, arr: ArrayLike, *args: Any, **kwargs: Any
 ) -> Array:
-    """`func1d(vector, *args, **kwargs)` of each vector along `axis`, whose place results take.
+    """`func1d(vector, *args, **kwargs)` of each vector along `axis`; results replace that axis.
 
-    The function is mapped, not called for each vector. It gives an array of any shape.
+    The function is mapped, not called for each vector. It returns an array of any shape.
     """
     x = asarray(arr)
     axis = canonical_axis(axis, x.ndim)
@@ -194,7 +194,7 @@ def apply_along_axis(
     def mapped(v: Any) -> Any:
         return func1d(v, *args, **kwargs)
 
-    for i in range(1, x.ndim - axis):  # dimensions behind the axis, and behind those of results
+    for i in range(1, x.ndim - axis):  # dimensions after the axis, and after those of results
         mapped = vmap(mapped, i, -1)
     for _ in range(axis):
         mapped = vmap(mapped)
@@ -205,7 +205,7 @@ def apply_along_axis(
 def apply_over_axes(
     func: Callable[[ArrayLike, int], Array], a: ArrayLike, axes: int | Sequence[int]
 ) -> Array:
-    """`func(a, axis)` over one axis after another; what it drops is kept as size 1."""
+    """`func(a, axis)` over one axis after another; axes that it drops are retained with size 1."""
     x = asarray(a)
     each = axes if isinstance(axes, Sequence) else (axes,)
     for axis in [canonical_axis(i, x.ndim) for i in each]:

@@ -1,4 +1,4 @@
-"""`vmap`: a function of single examples, made to work on batches."""
+"""`vmap`: applies a function of single examples to batches."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def vmap(
 
     Args:
       in_axes: which axis of each argument is mapped; an int, None (the same for all), or a prefix
-        of the tree of positional arguments. Named arguments are mapped over axis 0. What has None
-        comes to `fun` as it is, and need be no array: a number, a text, a function.
+        of the pytree of positional arguments. Named arguments are mapped over axis 0. Arguments
+        with None are passed unchanged, and need not be arrays: a number, a string, a function.
       out_axes: where the mapped axis goes in the results; None only for results that do not
         depend on mapped arguments.
       axis_name: a name for the axis, for collectives.
-      axis_size: its size, where no argument says it.
+      axis_size: its size, if no argument determines it.
       spmd_axis_name: mesh axes that shard the mapped axis in sharding constraints.
-      sum_match: False. In JAX, True sums results that `out_axes` says to be not mapped.
+      sum_match: False. In JAX, True sums results that are not mapped according to `out_axes`.
 
     Returns:
       The mapped function.
@@ -126,7 +126,7 @@ def _check_name(what: str, axis_name: Any) -> None:
 
 
 def _wanted(out_axes: Any, out_tree: Any, what: str) -> list[Any]:
-    """Where the mapped axis goes in each result."""
+    """The position of the mapped axis in each result."""
     if isinstance(out_axes, int):
         return [out_axes] * out_tree.num_leaves
     skeleton = out_tree.unflatten(range(out_tree.num_leaves))

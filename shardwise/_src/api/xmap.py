@@ -1,12 +1,12 @@
-"""`xmap`: a function of values whose dimensions have names, mapped over all of these at once.
+"""`xmap`: a function of values with named dimensions, mapped over all of them together.
 
     xmap(lambda x: x / lax.psum(x, "i"), in_axes=["i", ...], out_axes=["i", ...])
 
-The function is staged once, for one index of each name. Batching takes the names out again, one by
-one: that is what the program means, on one device. Where `axis_resources` gives a name axes of a
-mesh, each device does so for its part of the indices, in a `shard_map`: a collective over the name
-is then one over the axes of the mesh and the indices on each device. Where it gives a serial loop,
-a `scan` goes over the parts.
+The function is staged once, for one index of each name. Batching removes the names again, one by
+one: this defines the program's meaning, on one device. If `axis_resources` maps a name to axes of a
+mesh, each device does so for its shard of the indices, in a `shard_map`: a collective over the name
+is then over the axes of the mesh and the indices on each device. If it maps a name to a serial
+loop, a `scan` iterates over the chunks.
 """
 
 from __future__ import annotations
@@ -60,24 +60,24 @@ def xmap(
     axis_resources: Mapping[Any, Any] | None = None,
     donate_argnums: int | Sequence[int] = (), backend: str | None = None,
 ) -> Callable[P, T]:
-    """Maps `fun` over dimensions that have names, which collectives in it know.
+    """Maps `fun` over named dimensions, which collectives in it can use.
 
     Args:
       fun: of positional arguments, which may be refs. It sees them without their named dimensions.
       in_axes: which dimensions of each argument have names: `{0: "batch"}`, or `["batch", ...]`,
-        where the list without `...` says how many dimensions there are; or a prefix of the tree of
-        positional arguments with such entries. `{}`: none.
+        where the list without `...` also fixes the number of dimensions; or a prefix of the pytree
+        of positional arguments with such entries. `{}`: none.
       out_axes: where the named dimensions go in each result, likewise. A result that differs along
-        a named axis must have it; one that does not may have it, and is repeated.
+        a named axis must have it; other results may have it, and are broadcast.
       axis_sizes: the sizes of axes that no argument has.
-      axis_resources: what each axis runs over: the name of an axis of the mesh in scope, that of a
-        loop (`serial_loop`), a `SerialLoop`, or a tuple of them. An axis without any runs at once
-        on each device that there is. Values do not depend on it.
+      axis_resources: what each axis runs over: the name of an axis of the mesh in scope, the name
+        of a loop (`serial_loop`), a `SerialLoop`, or a tuple of them. An axis without resources is
+        vectorized on each device. Values do not depend on it.
       donate_argnums: arguments whose memory may be reused.
       backend: the platform it runs on.
 
     Returns:
-      The mapped function, compiled once for each kind of arguments.
+      The mapped function, compiled once for each signature of arguments.
 
     Raises:
       ValueError: if sizes differ or are not known, a size is not a multiple of what it runs over, a
@@ -129,7 +129,7 @@ def _check_names(
 
 
 class _Index:
-    """Holds the index along an axis that runs in a loop, while the function is staged."""
+    """The index along an axis that runs in a loop, while the function is staged."""
 
     value: Any = None
 
@@ -158,7 +158,7 @@ class _Call:
         self.out_dims: list[NamedDims] = []
 
     def _sizes(self, given: dict[Any, int]) -> dict[Any, int]:
-        """The size of each axis; raises where two differ, or a value has too few dimensions."""
+        """The size of each axis; raises if two differ, or a value has too few dimensions."""
         found: dict[Any, tuple[int, str]] = {}
 
         def note(axis: Any, size: int, where: str) -> None:
@@ -180,7 +180,7 @@ class _Call:
         return {axis: size for axis, (size, _) in found.items()}
 
     def _check_apart(self, where: str, axes: Any) -> None:
-        """Raises where axes of one value run over the same resource."""
+        """Raises if axes of one value run over the same resource."""
         present = [way for way in self.ways if way.name in axes]
         users: dict[Any, Any] = {}
         for way in present:
@@ -216,7 +216,7 @@ class _Call:
         return PartitionSpec(*rows)
 
     def _on_device(self, *parts: Any) -> list[Any]:
-        """The results of what one device has of the arguments."""
+        """The results for one device's shards of the arguments."""
         indices = [self._indices(way) for way in self.serial]
         rows = [*[dims.dims for dims in self.dims], *[{way.name: 0} for way in self.serial]]
         given = [*parts, *indices]
@@ -243,7 +243,7 @@ class _Call:
     def _at_once(
         self, rows: Sequence[dict[Any, int]], xs: Sequence[Any]
     ) -> tuple[list[Any], list[Sequence[Any]]]:
-        """The results where all indices run at once; their dimensions are first in `xs`."""
+        """The results when all indices are vectorized; their dimensions are first in `xs`."""
         types = []
         for x, dims in zip(xs, rows, strict=True):
             t = type_of(x)
@@ -300,7 +300,7 @@ class _Call:
             return self._stage(flat, types)
 
     def _scope(self) -> Context:
-        """What is around the function: the mesh axes that its axes run over are not in scope."""
+        """The context of the function: the mesh axes that its axes run over are not in scope."""
         here, hidden = current(), {axis for way in self.ways for axis, _ in way.mesh_axes}
         return here.replace(axes=tuple([a for a in here.axes if a.name not in hidden]))
 
@@ -309,7 +309,7 @@ class _Call:
         return stage(flat, types, transform="xmap", name=name_of(self.fun), names=names)
 
     def _called(self, xs: Sequence[Any]) -> list[Any]:
-        """The results, and then what the refs among the arguments hold in the end."""
+        """The results, and then the last values of the refs among the arguments."""
         own = {i: Ref(xs[i]) for i in self.refs}
         given = [own.get(i, x) for i, x in enumerate(xs)]
         outs, tree = flatten(called(self.what, self.fun, self.tree.unflatten(given), {}))
@@ -324,7 +324,7 @@ class _Call:
         return [*outs, *values_of([*own.values()])]
 
     def _check_inside(self, types: Sequence[ArrayType]) -> None:
-        """Raises where a value in the function has two axes that run over the same resource."""
+        """Raises if a value in the function has two axes that run over the same resource."""
         resources = [r for way in self.ways for r, _ in way.mesh_axes + way.loops]
         if len({*resources}) == len(resources):
             return

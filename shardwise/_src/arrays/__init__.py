@@ -1,1 +1,1 @@
-"""`Array`: its buffer and signature, its values on the host, its exchange with other libraries."""
+"""`Array`: buffer and signature, host values, and interchange with other libraries."""

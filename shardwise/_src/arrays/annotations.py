@@ -1,4 +1,4 @@
-"""`ArrayLike` for users: with the class of arrays itself, which rooms below do not know."""
+"""`ArrayLike` for users: includes the array class, which lower layers do not import."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Arrays for Arrow, made by pyarrow, or by polars where a program has only that one.
+"""Arrow export of arrays, through pyarrow, or through polars if only that is available.
 
-Elements of host memory are not copied, except booleans, which Arrow packs. Dimensions behind the
-first are lists of a fixed size.
+Elements in host memory are not copied, except booleans, which Arrow packs. Dimensions after the
+first become fixed-size lists.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _DTYPES = {"bool", "float16", "float32", "float64"} | {
 
 
 def array(value: np.ndarray, kind: Any = None) -> Any:
-    """A host array as a `pyarrow.Array`, of the pyarrow type `kind` if it is given."""
+    """A host array as a `pyarrow.Array`, of the pyarrow type `kind` if given."""
     with uninterrupted():
-        import pyarrow  # what called this
+        import pyarrow  # the caller
 
     made = pyarrow.array(_checked(value).reshape(-1))
     for at in range(value.ndim - 1, 0, -1):
@@ -32,7 +32,7 @@ def array(value: np.ndarray, kind: Any = None) -> Any:
 
 
 def stream(value: np.ndarray, requested_schema: Any = None) -> Any:
-    """A host array as the capsule of a stream of one chunk, by Arrow's interface for C."""
+    """A host array as the capsule of a single-chunk stream, in Arrow's C interface."""
     if "polars" in sys.modules and "pyarrow" not in sys.modules:
         with uninterrupted():
             import polars

@@ -1,7 +1,7 @@
-"""`Concrete`: what an array with a value gives to Python: scalars, lists, bytes, text.
+"""`Concrete`: conversion of arrays with a value to Python: scalars, lists, bytes, strings.
 
-A subclass provides `_value()`, its value as a read-only NumPy array, and the facts about where the
-value is. All of these wait for the computation that makes the value.
+A subclass provides `_value()`, the value as a read-only NumPy array, and properties about its
+location. All of these block until the value has been computed.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from shardwise._src.types import pictures
 from shardwise._src.types.dtypes import is_bool, is_integer
 from shardwise._src.types.extended import ExtendedDType
 
-SHARDS_SHOWN = 8  # of an array that other processes hold parts of
+SHARDS_SHOWN = 8  # maximum shards shown, if other processes hold some
 
 
 class Concrete(Value):
-    """The part of `Array` that turns it into values of Python."""
+    """The mixin of `Array` that converts it to Python values."""
 
     __slots__ = ()
 
@@ -27,7 +27,7 @@ class Concrete(Value):
         raise NotImplementedError
 
     def _numbers(self, what: str) -> np.ndarray:
-        """The value, of an array of numbers."""
+        """The value, if the array is numeric."""
         if isinstance(self.dtype, ExtendedDType):
             raise TypeError(
                 f"an array of keys, {self.aval.str_short(True)}, cannot become {what}: keys are "
@@ -82,21 +82,21 @@ class Concrete(Value):
     def item(self, *args: int) -> Any:
         """The only element, or the one at an index, as a Python scalar."""
         found = self._numbers("a Python scalar").item(*args)
-        if isinstance(found, np.generic):  # the types that NumPy does not know
+        if isinstance(found, np.generic):  # types that NumPy does not know
             return bool(found) if is_bool(self.dtype) else _python(found, self.dtype)
         return found
 
     # -- sequences and bytes --
 
     def tolist(self) -> Any:
-        """Nested lists of Python scalars; a scalar where there are no dimensions."""
+        """Nested lists of Python scalars; a scalar if there are no dimensions."""
         values = self._numbers("a list")
         if values.dtype.type.__module__ == "numpy":
             return values.tolist()
         return values.astype(np.int64 if is_integer(self.dtype) else np.float64).tolist()
 
     def tobytes(self, order: Literal["C", "F", "A"] = "C") -> bytes:
-        """The bytes of the elements in row-major order, or column-major where order is "F"."""
+        """The bytes of the elements in row-major order, or column-major if order is "F"."""
         return self._numbers("bytes").tobytes(order)
 
     # -- text --
@@ -123,13 +123,13 @@ def _python(x: Any, dtype: Any) -> int | float:
 
 
 def _readable(x: Any) -> bool:
-    if x.is_deleted() or x.sharding.partial_axes[0]:  # addends are not the value
+    if x.is_deleted() or x.sharding.partial_axes[0]:  # partial sums are not the value
         return False
     return x.sharding.has_addressable_devices and x.sharding.is_held_here(x.shape)
 
 
 def array_text(x: Any) -> str:
-    """`Array([1., 2.], dtype=float32)`; without the elements where there is no reading them."""
+    """`Array([1., 2.], dtype=float32)`; without the elements if they cannot be read."""
     weak = ", weak_type=True" if x.aval.weak_type else ""
     kind = f"dtype={getattr(x.dtype, 'name', x.dtype)}{weak})"
     if x.is_deleted():
@@ -145,14 +145,14 @@ def array_text(x: Any) -> str:
     elements = np.array2string(
         x._value(), prefix="Array(", suffix=",", separator=", ", max_line_width=width
     )
-    # Texts are compared with jax's: it spaces a dtype that is too long, and stays on the line.
+    # Matches jax's repr: an overlong dtype gets a space, and stays on the same line.
     last = len(elements) - elements.rfind("\n") - 1
     gap = " " if last + len(kind) + 3 <= width else " " * 6
     return f"Array({elements},{gap}{kind}"
 
 
 def _distributed_text(x: Any, kind: str) -> str:
-    """Of an array that other processes hold parts of: what is known here, replicas once."""
+    """For an array that other processes hold shards of: the local shards, without replicas."""
     here: dict[str, Any] = {}
     for shard in x.addressable_shards:
         here.setdefault(pictures.index_text(shard.index, x.shape), shard)

@@ -1,8 +1,8 @@
-"""`Interchange`: what an array gives to other libraries: DLPack, CUDA's interface, an address.
+"""`Interchange`: exporting arrays to other libraries: DLPack, CUDA's interface, a pointer.
 
 All of these share memory, so they are for arrays on one device, as is Python's buffer protocol;
-Arrow takes values on the host.
-`moving.foreign` is the other way.
+Arrow uses host values.
+`transfers.dlpack` is the opposite direction.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from shardwise._src.types.annotations import DTypeLike
 from shardwise._src.types.dtypes import canonicalize_dtype
 from shardwise._src.types.extended import ExtendedDType
 
-CPU = (1, 0)  # the host, as DLPack names it
+CPU = (1, 0)  # the DLPack device of the host
 _KINDS = {"cpu": 1, "gpu": 2, "cuda": 2, "rocm": 10}
 
 
 class _NoBuffer(BufferError):
-    """Its message is written when it is read: NumPy tries the buffer of each array first.
+    """Its message is built when it is read: NumPy first tries the buffer of each array.
 
     check: raises the error with the message.
     """
@@ -44,7 +44,7 @@ class _NoBuffer(BufferError):
 
 
 class Interchange(Concrete):
-    """The part of `Array` that other libraries call."""
+    """The mixin of `Array` that other libraries call."""
 
     __slots__ = ()
     _sig: Signature
@@ -60,17 +60,17 @@ class Interchange(Concrete):
         return self._sig.devices[0].platform == "cpu"
 
     def unsafe_buffer_pointer(self) -> int:
-        """The address of the data, of an array on one device. Nothing keeps it valid."""
+        """The address of the data of an array on one device. Nothing keeps it valid."""
         self._check_one_device("has no single address")
         raw = self._live()
-        if self._is_on_cpu() and not is_narrow(self):  # jaxlib's own way may import jax
+        if self._is_on_cpu() and not is_narrow(self):  # jaxlib's own method may import jax
             dtype = self._sig.physical.dtype
             return host.shard_view(raw, self._sig.devices, 0, dtype).__array_interface__["data"][0]
         return raw.unsafe_buffer_pointer()
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """The memory of an array on one CUDA device. Other devices have no such attribute."""
+        """The memory of an array on one CUDA device. On other devices the attribute is absent."""
         if self._is_on_cpu():
             raise AttributeError(
                 f"array of type {self.aval.str_short(True)} is on the CPU, so it has no "
@@ -89,18 +89,18 @@ class Interchange(Concrete):
         self, *, stream: Any = None, max_version: tuple[int, int] | None = None,
         dl_device: tuple[int, int] | None = None, copy: bool | None = None,
     ) -> Any:
-        """The array for another library, without a copy unless `copy` or `dl_device` needs one.
+        """The array for another library, without a copy unless `copy` or `dl_device` requires one.
 
         Args:
-          stream: the consumer's; on a GPU, it waits for the data.
-          max_version: of DLPack that the consumer takes. From (1, 0) on, the capsule says that the
-            memory is read-only; before, there is no saying so.
-          dl_device: (kind, number) where it is wanted: where the array is, or (1, 0), the host.
-          copy: True for memory of the consumer's own, False for an error where a copy is needed.
+          stream: the consumer's stream; on a GPU, it waits for the data.
+          max_version: the DLPack version that the consumer supports. From (1, 0) on, the capsule
+            marks the memory as read-only; earlier versions cannot.
+          dl_device: (kind, number) of the target: the array's device, or (1, 0), the host.
+          copy: True for a copy owned by the consumer, False for an error if a copy is needed.
 
         Raises:
-          BufferError: for arrays over several devices, keys, elements of less than a byte, and
-            where `dl_device` or `copy` cannot be had.
+          BufferError: for arrays over several devices, keys, sub-byte elements, and if `dl_device`
+            or `copy` cannot be satisfied.
         """
         here = self.__dlpack_device__()
         self._check_exportable("DLPack")
@@ -125,14 +125,14 @@ class Interchange(Concrete):
         return host.export(raw, stream)
 
     def __buffer__(self, flags: int, /) -> memoryview:
-        """The elements in row-major order for `memoryview` and what reads bytes, read-only.
+        """The elements in row-major order for `memoryview` and readers of bytes, read-only.
 
-        Python asks classes for it from 3.12 on. Nothing is copied on CPU, unless the layout is
-        another one.
+        Python calls it from 3.12 on. On CPU nothing is copied, unless the layout is not the
+        default one.
 
         Raises:
           BufferError: for arrays over several devices, keys, and elements for which there is no
-            format: bfloat16, float8 and those of less than a byte.
+            format: bfloat16, float8 and sub-byte dtypes.
         """
         if len(self._sig.devices) > 1 or getattr(self.dtype, "isbuiltin", 0) != 1:
             raise _NoBuffer(self._check_buffer)
@@ -156,15 +156,15 @@ class Interchange(Concrete):
             )
 
     def __arrow_array__(self, type: Any = None) -> Any:
-        """The array as a `pyarrow.Array`; dimensions behind the first are lists of a fixed size.
+        """The array as a `pyarrow.Array`; dimensions after the first are fixed-size lists.
 
         Raises:
-          TypeError: for keys, dtypes that Arrow does not have, and arrays without dimensions.
+          TypeError: for keys, dtypes that Arrow does not support, and arrays without dimensions.
         """
         return arrow.array(self._numbers("an Arrow array"), type)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        """The same for other libraries, as a stream of one chunk: a capsule."""
+        """The same for other libraries, as a single-chunk stream: a capsule."""
         return arrow.stream(self._numbers("an Arrow array"), requested_schema)
 
     def _check_one_device(self, what: str) -> None:
@@ -190,21 +190,21 @@ class Interchange(Concrete):
 
 
 def is_supported_dtype(dtype: DTypeLike) -> bool:
-    """Whether arrays of a dtype are given to other libraries by DLPack: no keys, no part of a byte.
+    """Whether arrays of a dtype can be exported through DLPack: not keys or sub-byte dtypes.
 
-    Of float8 there are forms that few of them read.
+    Few libraries can read some of the float8 formats.
     """
     found = canonicalize_dtype(dtype, allow_extended_dtype=True)
     return not isinstance(found, ExtendedDType) and not _is_narrow(found)
 
 
-# Types of less than a byte, which are packed on devices, and what holds their values on the way.
+# Sub-byte dtypes, which are packed on devices, and the dtypes that carry their values.
 NARROW = {"int2": "int8", "int4": "int8", "uint2": "uint8", "uint4": "uint8",
           "float4_e2m1fn": "float32"}
 
 
 def is_narrow(x: Interchange) -> bool:
-    """Whether elements take less than a byte, so that NumPy cannot read them from a device."""
+    """Whether elements are sub-byte, so that NumPy cannot read them from a device."""
     return _is_narrow(x._sig.physical.dtype)
 
 

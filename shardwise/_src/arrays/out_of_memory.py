@@ -1,8 +1,8 @@
-"""Out of memory: errors that name what was computed, the bytes, what else is alive, and remedies.
+"""Out-of-memory errors that name the computation, the bytes, the live arrays, and remedies.
 
-The runtime says only how many bytes it could not allocate. Here is what all such errors say
-alike; who catches one (a launch, a wait for a result, an array that is put on devices) says what
-was computed. The class stays jaxlib's, and the text begins with RESOURCE_EXHAUSTED as its own does.
+The runtime reports only how many bytes it could not allocate. This module has the common part of
+all such errors; the code that catches one (a launch, a wait for a result, a transfer to devices)
+adds what was computed. The class is jaxlib's, and the message starts with RESOURCE_EXHAUSTED too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shardwise._src.runtime import buffers
 from shardwise._src.runtime.backend import RuntimeFailure
 from shardwise._src.types.array_type import ArrayType
 
-MOST = 3  # arrays that are named
+MOST = 3  # maximum arrays named in a message
 _MARKS = ("RESOURCE_EXHAUSTED", "Out of memory", "out of memory")
 _ASKED = re.compile(r"allocat\w*(?: of)? (\d+) ?bytes")
 REMEDIES = (
@@ -32,7 +32,7 @@ REMEDIES = (
 
 
 def is_exhausted(error: BaseException) -> bool:
-    """Whether an error says that memory could not be allocated."""
+    """Whether an error reports that memory could not be allocated."""
     if isinstance(error, MemoryError):
         return True
     return isinstance(error, RuntimeFailure) and any([m in str(error) for m in _MARKS])
@@ -41,10 +41,10 @@ def is_exhausted(error: BaseException) -> bool:
 def out_of_memory(
     what: str, error: BaseException, devices: Sequence[Any], asked: int | None = None
 ) -> Exception:
-    """The error for one of which `is_exhausted` holds.
+    """The error to raise for one that satisfies `is_exhausted`.
 
-    what:  a sentence that begins the message: what was computed, of which type.
-    asked: bytes that were to be allocated on a device, where the error does not say so.
+    what:  the first sentence of the message: what was computed, with its type.
+    asked: bytes that were requested on a device, if the error does not contain them.
     """
     found = _ASKED.search(str(error))
     bytes_asked = int(found[1]) if found else asked
@@ -56,7 +56,7 @@ def out_of_memory(
 
 
 def of_array(sig: Signature, error: BaseException) -> Exception:
-    """The error for an array whose computation, or whose transfer, failed for want of memory."""
+    """The error for an array whose computation or transfer failed for lack of memory."""
     what = f"an array of type {sig.type.str_short(True)} could not be made: out of memory."
     held = math.prod(sig.sharding.tile_shape(sig.stored.shape)) * sig.stored.dtype.itemsize
     return out_of_memory(what, error, sig.devices, held)
@@ -64,7 +64,7 @@ def of_array(sig: Signature, error: BaseException) -> Exception:
 
 @contextmanager
 def naming(sig: Signature) -> Generator[None]:
-    """A block that puts an array on devices: errors for want of memory are those of `of_array`."""
+    """A block that puts an array on devices: turns out-of-memory errors into `of_array` errors."""
     try:
         yield
     except (MemoryError, RuntimeFailure) as error:
@@ -79,7 +79,7 @@ def typed(t: ArrayType) -> str:
 
 
 def nbytes(t: ArrayType) -> int:
-    """Of an array of a type, in all; 0 where sizes are symbolic."""
+    """Total bytes of an array of this type; 0 for symbolic sizes."""
     sizes = [n for n in t.shape if isinstance(n, int)]
     return math.prod(sizes) * t.dtype.itemsize if len(sizes) == t.ndim else 0
 
@@ -91,7 +91,7 @@ def _where(devices: Sequence[Any]) -> str:
 
 
 def _alive(devices: Sequence[Any]) -> str:
-    """The largest arrays that are alive on these devices."""
+    """The largest live arrays on these devices."""
     from_all, here = _all_arrays(), {*devices}
     arrays = [x for x in from_all if x.ndim and x.nbytes and not here.isdisjoint(x._sig.devices)]
     if not arrays:
@@ -112,7 +112,7 @@ def _all_arrays() -> list[Any]:
 
 
 def _is_computed(raw: Any) -> bool:
-    """Whether a raw buffer has memory: its computation has ended, and did not fail."""
+    """Whether a raw buffer has memory: its computation has finished without failing."""
     if not raw.is_ready():
         return False
     try:

@@ -1,10 +1,10 @@
-"""`Signature`: type and place of an array in one interned object.
+"""`Signature`: type, sharding and layout of an array in one interned object.
 
-Every array holds one; caches are keyed by them, so a hit compares identities and nothing is derived
-again. A signature also keeps what jaxlib needs for buffers of its kind.
+Every array has one; caches use them as keys, so a hit compares identities and nothing is derived
+again. A signature also caches the objects that jaxlib needs for buffers of its kind.
 
 A dimension of size n in k tiles is stored as k·ceil(n/k), padded at the end. Only `physical`, the
-type of the buffer, says so; everything else here is about the logical array.
+type of the buffer, reflects this; everything else here is about the logical array.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ PLACES_REMEMBERED = 64
 
 
 class Signature:
-    """type: the logical type; sharding: where it lives; committed: whether it must stay there.
-    layout: the order of elements in memory, of each shard; None for the default one.
+    """type: the logical type; sharding: its sharding; committed: whether it must stay there.
+    layout: the element order of each shard in memory; None for the default one.
 
-    stored:   the type of the elements as stored: typed keys are integers.
-    physical: that of the buffer: `stored` with the padding of uneven shards.
+    stored:   the type of the stored elements: typed keys are integers.
+    physical: the type of the buffer: `stored` with the padding of uneven shards.
     even:     whether there is no padding.
-    stacked:  the dimension along which an int as an index picks a shard, or None.
+    stacked:  the dimension in which an int index selects a shard, or None.
 
-    A sharding of None stands for a value that is still on the host.
+    A sharding of None means that the value is still on the host.
     """
 
     __slots__ = (
@@ -61,7 +61,7 @@ class Signature:
 
 
 class Scalars(dict):
-    """Number → the scalar array of it at one place; shared by the signatures of that place."""
+    """Number → its scalar array with one placement; shared by all signatures with it."""
 
     __slots__ = ("__weakref__",)
 
@@ -72,12 +72,12 @@ _ints: Interned[Scalars] = Interned(PLACES_REMEMBERED)
 
 
 def kept_near() -> list[Scalars]:
-    """The scalar arrays that are kept at each place (`Signature.ints`)."""
+    """The cached scalar arrays for each placement (`Signature.ints`)."""
     return _ints.values()
 
 
 def stored_type(t: ArrayType) -> ArrayType:
-    """The type of the elements behind a value: typed keys are stored as integers."""
+    """The type of a value's stored elements: typed keys are stored as integers."""
     if isinstance(t.dtype, ExtendedDType):
         return array_type(t.shape + t.dtype.physical_shape, t.dtype.physical_dtype)
     return t if t.mesh is None and not t.weak_type else array_type(t.shape, t.dtype)
@@ -92,7 +92,7 @@ def padded_type(t: ArrayType, sharding: Any) -> ArrayType:
 
 
 def padding_value(dtype: Any) -> Any:
-    """What padding is filled with: zero, as nothing depends on it."""
+    """The fill value of padding: zero, as nothing depends on it."""
     if not poison_padding.value:
         return np.zeros((), dtype)[()]
     if is_bool(dtype):
@@ -103,7 +103,7 @@ def padding_value(dtype: Any) -> Any:
 def signature(
     t: ArrayType, sharding: Any, committed: bool, layout: Layout | None = None
 ) -> Signature:
-    """The signature of arrays of type `t` under a sharding, which the type then tells of."""
+    """The signature of arrays of type `t` under a sharding, which is then recorded in the type."""
     key = (t, sharding, committed) if layout is None else (t, sharding, committed, layout)
     found = _recent.get(key) or _table.find(key)
     if found is not None:
@@ -137,7 +137,7 @@ def signature(
             tiling = sharding.tiling(new.physical.ndim) if len(new.devices) > 1 else None
             new.placement = placement(new.devices, tiling, sharding.memory_kind)
             new.handler = result_handler(new.physical, new.placement)
-    # A mesh is part of a place: results would come out over the mesh of the scalar.
+    # The mesh is part of the key: otherwise results would be over the mesh of the scalar.
     place = (new.devices, getattr(sharding, "memory_kind", None), getattr(sharding, "mesh", None))
     new.ints = _scalars_of(place)
     return _table.keep(key, new)

@@ -1,1 +1,1 @@
-"""The ground floor: context, flags, caches, error classes. Imports nothing of shardwise."""
+"""The base layer: context, flags, caches, error classes. Imports no other package of shardwise."""

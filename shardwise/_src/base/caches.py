@@ -1,8 +1,8 @@
-"""Caches that several threads use at once: what needs more than one step of the interpreter.
+"""Thread-safe caches: operations that need more than one step of the interpreter.
 
-Every table of the library that lives as long as the process is one of these: bounded (`make_room`,
-`functools.lru_cache`), weak (`Interned`, the tables of `weakref`), or finite by its nature, which a
-comment beside it says.
+Every table of the library that lives for the whole process is bounded (`make_room`,
+`functools.lru_cache`), weak (`Interned`, the tables of `weakref`), or inherently finite, as noted
+in a comment.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ T = TypeVar("T")
 
 
 def exact(value: Any) -> Any:
-    """What a key holds beside a value, so that only the same one is found, and not an equal one.
+    """A component for cache keys that distinguishes equal but different values.
 
         key = (value, exact(value))
 
-    Equal are 1, 1.0 and True, and 0.0 and -0.0, also as parts of complex numbers and of tuples. A
-    NaN equals nothing, so that a key which is to find it holds a number as `repr(value)` instead.
+    1, 1.0 and True are equal, and so are 0.0 and -0.0, also inside complex numbers and tuples. A
+    NaN equals nothing, so a key that must match NaNs uses `repr(value)` instead of the number.
     """
     kind: Any = value.__class__
     if kind is float:
@@ -49,24 +49,24 @@ def make_room(cache: dict[Any, Any], size: int) -> None:
 
 
 def snapshot(items: Iterable[Any]) -> list[Any]:
-    """What is in a collection that other threads change."""
+    """A list of the items of a collection that other threads modify."""
     while True:
         try:
             return list(items)
-        except RuntimeError:  # it changed its size meanwhile
+        except RuntimeError:  # its size changed during the iteration
             continue
 
 
 class Interned(Generic[T]):
-    """The one object for each key, so that equality is identity.
+    """A table with a unique object for each key, so that equality is identity.
 
-        found = table.recent.get(key)           # the quick way: one look-up
+        found = table.recent.get(key)           # the fast path: one look-up
         if found is None:
             found = table.find(key) or table.keep(key, make(key))
 
-    An object is in the table as long as anything holds it: forgetting it sooner would allow a
-    second one that is not the same. The last `size` are held here too, as `recent`.
-    Several keys may lead to one object. Objects take weak references.
+    An object is in the table as long as anything references it: evicting it sooner would allow a
+    second, different one. The last `size` objects are also referenced here, as `recent`.
+    Several keys may map to one object. Objects must support weak references.
     """
 
     __slots__ = ("recent", "_size", "_held", "__weakref__")
@@ -78,7 +78,7 @@ class Interned(Generic[T]):
         _tables.add(self)
 
     def find(self, key: Hashable) -> T | None:
-        """What there is for a key."""
+        """The object for a key; None if absent."""
         with _LOCK:
             found = self._held.get(key)
             return None if found is None else self._remembered(key, found)
@@ -105,12 +105,12 @@ class Interned(Generic[T]):
         return len(self._held)
 
 
-# One lock for all tables, which are made of each other; a finalizer may come back while it is held.
+# One lock for all tables, which depend on each other; reentrant, as a finalizer may use a table.
 _LOCK = threading.RLock()
 _tables: WeakSet[Interned[Any]] = WeakSet()
 
 
 def release_recent() -> None:
-    """Lets go of all interned objects that nothing else holds."""
+    """Releases all interned objects that nothing else references."""
     for table in snapshot(_tables):
         table.recent.clear()

@@ -1,7 +1,7 @@
-"""Flags on the command line of programs that use absl: `--shardwise_NAME`, else `--jax_NAME`.
+"""Command-line flags of programs that use absl: `--shardwise_NAME`, else `--jax_NAME`.
 
-What another library defined already, under `jax_NAME`, is read and left as it is. absl is imported
-when a program asks for this, and must be installed then.
+Flags `jax_NAME` that another library has defined already are read and left unchanged. absl is
+imported when a program requests these flags, and must then be installed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Update = Callable[[str, Any], None]
 
 
 def define(settings: Mapping[str, Any], update: Update) -> None:
-    """Defines an absl flag for each setting; `update` gets what is parsed, when absl has started.
+    """Defines an absl flag for each setting; `update` is called with parsed values at absl's start.
 
     settings: name → `Flag`.
     """

@@ -1,11 +1,11 @@
 """Configuration flags: one object each, with name, default, environment variable and scope.
 
-    enable_x64.value                 # what holds here
+    enable_x64.value                 # the current value
     with enable_x64(True): ...       # for this thread, in this block
     config.update("enable_x64", True)    # everywhere; also "jax_enable_x64"
 
 A flag is read from `SHARDWISE_NAME`, else from `JAX_NAME`, when shardwise is imported. Programs
-that use absl can give it on the command line, see `base.command_line`.
+that use absl can set it on the command line: see `base.command_line`.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ random_seed_offset = Flag(
 
 
 def _fixed(name: str, value: bool, doc: str) -> Flag[bool]:
-    """A switch of JAX's for what is done in one way here: it takes that value and no other."""
+    """A JAX flag for behaviour that is fixed here: it accepts only that value."""
     flag = Flag(name, value, doc, parse=parse_bool)
 
     def refuse(wanted: bool) -> None:
@@ -263,7 +263,7 @@ check_replicas = Flag(
 )
 
 
-# What is compiled is kept on disk: see `compiling.disk_cache`.
+# Compiled programs are cached on disk: see `compiling.disk_cache`.
 
 enable_compilation_cache = Flag(
     "enable_compilation_cache", True, "Keep compiled programs on disk for other processes.",
@@ -305,7 +305,7 @@ def _check_folder(value: Any) -> None:
 
 compilation_cache_dir.guard = _check_folder
 
-# Switches of earlier times: name → what holds for good, and why there is nothing to switch.
+# Obsolete flags: name → the fixed value, and why it cannot be changed.
 HISTORIC: dict[str, tuple[Any, str]] = {
     "array": (True, "there is one type of array"),
     "parallel_functions_output_gda": (False, "there is one type of array"),
@@ -344,12 +344,12 @@ class Config:
         """Sets a flag for the whole process.
 
         Args:
-          name: of the flag, with or without the prefix `jax_`.
-          value: of the flag's type, or a text as in an environment variable.
+          name: the name of the flag, with or without the prefix `jax_`.
+          value: of the flag's type, or a string as in an environment variable.
 
         Raises:
-          AttributeError: for a name that there is not.
-          TypeError, ValueError: for a value that the flag cannot have.
+          AttributeError: the name is unknown.
+          TypeError, ValueError: the value is invalid for the flag.
         """
         bare = name.removeprefix("jax_")
         if bare in HISTORIC:
@@ -369,25 +369,25 @@ class Config:
         return HISTORIC[bare][0] if bare in HISTORIC else _find(name).value
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # Python asks for these, and nobody is to be advised
+        if name.startswith("__"):  # looked up by Python itself: no advice needed
             raise AttributeError(name)
         return self.read(name)
 
     @property
     def values(self) -> dict[str, Any]:
-        """All flags by name, as they are here."""
+        """The current values of all flags, by name."""
         return {name: flag.value for name, flag in FLAGS.items()}
 
     def config_with_absl(self) -> None:
-        """Defines `--shardwise_NAME` and `--jax_NAME` for absl; parsed ones hold from then on.
+        """Defines `--shardwise_NAME` and `--jax_NAME` for absl; parsed values then take effect.
 
         Raises:
-          ImportError: where absl is not installed.
+          ImportError: absl is not installed.
         """
         command_line.define(FLAGS, self.update)
 
     def parse_flags_with_absl(self) -> None:
-        """`config_with_absl`, and parses this program's command line now."""
+        """Like `config_with_absl`, and parses this program's command line now."""
         command_line.parse(FLAGS, self.update)
 
     def __dir__(self) -> list[str]:
@@ -407,7 +407,7 @@ config = Config()
 
 
 def mind_unknown_variables() -> None:
-    """Warns of environment variables that look like flags, and are none."""
+    """Warns about environment variables that look like flags, but are not."""
     known = ["SHARDWISE_" + name.upper() for name in (*FLAGS, *HISTORIC)]
     for variable in sorted(os.environ):
         if variable.startswith("SHARDWISE_") and variable not in (*known, *_OF_TOOLS):

@@ -1,16 +1,16 @@
-"""The one piece of ambient state: a `Context` record in one `ContextVar`.
+"""The only ambient state: a `Context` record in one `ContextVar`.
 
-A context holds the current interpreter (who gets the ops that are bound), the mesh and the named
-axes in scope, and the values of the flags. What changes a trace is summed up in `Context.key`, an
-interned object that is part of every cache key: comparing keys is comparing identities. A trace
-knows of the mesh in scope only its axes: `Context.trace_key` is the same for meshes that are alike
-but for their devices, so that what was staged for one serves the others. Because a
-`ContextVar` is per thread (and per async task), threads may trace at the same time.
+A context has the current interpreter (which receives the ops that are bound), the mesh and the
+named axes in scope, and the values of the flags. Everything that affects a trace is summarized in
+`Context.key`, an interned object that is part of every cache key: comparing keys is comparing
+identities. A trace depends only on the axes of the mesh in scope: `Context.trace_key` is the same
+for meshes that differ only in their devices, so that a program staged for one can be reused for the
+others. Because a `ContextVar` is per thread (and per async task), threads may trace concurrently.
 
     with current().replace(mesh=mesh).entered():
         ...
 
-The root context is what a thread sees that never entered another one. It is the only mutable one:
+The root context is current in threads that have never entered another one. Only it is mutable:
 `base.flags.Flag.set` changes its flags in place, so that a global update reaches every thread.
 """
 
@@ -29,7 +29,7 @@ CONTEXTS_REMEMBERED = 256
 
 
 class TraceKey:
-    """Stands for everything in a context that can change a trace. Interned: `is` is equality."""
+    """Represents everything in a context that can affect a trace. Interned: `is` is equality."""
 
     __slots__ = ("parts", "__weakref__")
     parts: tuple[Any, ...]
@@ -50,11 +50,11 @@ class TraceKey:
 class NamedAxis(NamedTuple):
     """A named axis in scope: of a `vmap`, of a mesh inside of `shard_map`, or of an `xmap`.
 
-    tracked: whether types say which values vary along it.
-    parts:   names and sizes of the axes that stand for it in ops, major first; empty where it is
-             itself one.
-    serial:  where its indices are run one part after the other, what has the own one as `value`.
-    is_loop: whether it is a resource only, for the axes of an `xmap`: a loop, no axis of values.
+    tracked: whether types record which values vary along it.
+    parts:   names and sizes of the axes that represent it in ops, major first; empty if ops use it
+             directly.
+    serial:  if its indices are run serially, an object with the current index as `value`.
+    is_loop: whether it is only a resource for the axes of an `xmap`: a loop, not an axis of values.
     """
 
     name: Any
@@ -66,11 +66,11 @@ class NamedAxis(NamedTuple):
 
 
 class Context:
-    """What the code that runs now finds around it. Treat as immutable; derive with `replace`.
+    """The environment of the running code. Treat as immutable; derive with `replace`.
 
     interpreter: receives every op that is bound; has `process`, `call` and `eager`.
     mesh:        the mesh in scope (`with mesh:`, `set_mesh`), or None.
-    exact:       whether it was entered inside of a trace, which is for its devices then.
+    exact:       whether the mesh was entered inside of a trace, which is then for its devices.
     axes:        the named axes in scope, as a tuple of `NamedAxis`.
     flags:       flag name → value, for every flag that differs from its default.
     """
@@ -114,18 +114,18 @@ class Context:
 
     @property
     def mesh_for_values(self) -> Any:
-        """The mesh in scope; without devices in a trace that serves all meshes that are alike."""
+        """The mesh in scope; abstract in a trace that is shared by all similar meshes."""
         if self.mesh is None or self.exact or self.interpreter.eager:
             return self.mesh
         return self.mesh.abstract_mesh
 
     @property
     def mapped_axes(self) -> list[NamedAxis]:
-        """The axes in scope that values have, without loops."""
+        """The axes in scope, without loops."""
         return [axis for axis in self.axes if not axis.is_loop]
 
     def with_axes(self, who: str, *axes: NamedAxis) -> Context:
-        """The same context with axes more. who: the map that brings them, for errors."""
+        """The same context with additional axes. who: the map that adds them, for errors."""
         new = {axis.name for axis in axes}
         for outer in self.axes:
             if hidden := [name for name, _ in outer.parts if name in new]:
@@ -136,14 +136,14 @@ class Context:
         return self.replace(axes=(*self.axes, *axes))
 
     def bound(self, name: Any) -> NamedAxis | None:
-        """The innermost axis of that name; None where there is none."""
+        """The innermost axis of that name; None if absent."""
         for axis in reversed(self.axes):
             if axis.name == name and not axis.is_loop:
                 return axis
         return None
 
     def axis(self, name: Any, who: str = "") -> NamedAxis:
-        """A named axis. who: the function that asks, and a colon, for the error."""
+        """A named axis. who: the calling function, and a colon, for the error."""
         found = self.bound(name)
         if found is not None:
             return found
@@ -165,7 +165,7 @@ TRACE_FLAGS: list[str] = []  # names of flags that change a trace; filled as fla
 def _keys(
     mesh: Any, axes: tuple[Any, ...], flags: dict[str, Any], exact: bool
 ) -> tuple[TraceKey, TraceKey]:
-    """The key of a context, and that of what is staged in it."""
+    """The key of a context, and the key of programs staged in it."""
     relevant = tuple((f, flags[f]) for f in TRACE_FLAGS if f in flags) if flags else ()
     key = TraceKey((mesh, axes, relevant))
     if mesh is None or exact:
@@ -179,7 +179,7 @@ current = CURRENT.get
 
 
 def _reduced(found: Any) -> Any:
-    """How functions of the library that ask for the context, as `checkpoint` gives, are pickled."""
+    """Pickles the `ContextVar`, which functions returned by `checkpoint`, for one, reference."""
     if found is not CURRENT:
         raise TypeError(f"cannot pickle {found!r}: a ContextVar is of one process.")
     return reduced("context")

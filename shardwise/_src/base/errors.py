@@ -1,7 +1,8 @@
-"""Error classes; `shardwise.errors` is their public home. Names and bases follow JAX's.
+"""Error classes; `shardwise.errors` is their public module. Names and bases follow JAX's.
 
-Each message says what came, what was expected, why, and what to do. A class that derives from
-`Documented` has a page with examples, and its traceback ends with the command that shows it.
+Each message states the actual value, the expected one, the reason, and a remedy. A class that
+derives from `Documented` has a page with examples, and its traceback ends with the command that
+shows it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterable
 
 
 class Documented(Exception):
-    """Base of errors with a page in docs/errors, which the command line shows."""
+    """Base class of errors with a page in docs/errors, which the command line shows."""
 
     def __init_subclass__(cls) -> None:
         if cls.__module__.startswith("shardwise._src."):
@@ -23,25 +24,25 @@ class Documented(Exception):
 
 
 class JAXTypeError(TypeError):
-    """What errors of traced values are, as far as they are of type."""
+    """Base class of type errors about traced values."""
 
     __module__ = "shardwise.errors"
 
 
 class JAXIndexError(IndexError):
-    """What errors of traced values are, as far as they are of indices."""
+    """Base class of index errors about traced values."""
 
     __module__ = "shardwise.errors"
 
 
 class JaxprTypeError(TypeError):
-    """A program that is not well formed, found by a check."""
+    """A check found that a program is malformed."""
 
     __module__ = "shardwise.errors"
 
 
 class ShardingTypeError(Documented, TypeError):
-    """Operands whose shardings do not go together, over explicit mesh axes."""
+    """Operands have incompatible shardings over explicit mesh axes."""
 
     def __init__(self, *args: object):
         super().__init__(*args)
@@ -53,15 +54,15 @@ class ShardingTypeError(Documented, TypeError):
 
 
 class TypePromotionError(Documented, TypeError, ValueError):
-    """Values of these dtypes do not meet; one of them has to be cast."""
+    """These dtypes have no common dtype; a value must be cast."""
 
 
 class ShapeError(Documented, TypeError, ValueError):
-    """A shape, or sizes and axes, that do not go with an array or are none."""
+    """A shape, sizes or axes are invalid, or do not match an array."""
 
 
 class BroadcastError(Documented, TypeError, ValueError):
-    """Shapes that do not broadcast together."""
+    """Shapes cannot be broadcast together."""
 
 
 class ConcretizationTypeError(Documented, JAXTypeError):
@@ -69,7 +70,7 @@ class ConcretizationTypeError(Documented, JAXTypeError):
 
 
 class TracerBoolConversionError(ConcretizationTypeError):
-    """`bool(x)`, `if x:` on a traced value."""
+    """`bool(x)` or `if x:` on a traced value."""
 
 
 class TracerArrayConversionError(Documented, JAXTypeError):
@@ -85,7 +86,7 @@ class NonConcreteBooleanIndexError(Documented, JAXIndexError):
 
 
 class UnexpectedTracerError(Documented, JAXTypeError):
-    """A traced value was used where the function that it belongs to does not reach."""
+    """A traced value was used outside of the function that it belongs to."""
 
 
 class LeakedTracerError(UnexpectedTracerError):
@@ -93,14 +94,14 @@ class LeakedTracerError(UnexpectedTracerError):
 
 
 class KeyReuseError(Documented, JAXTypeError):
-    """A key of random numbers is used twice, while the flag `debug_key_reuse` is on."""
+    """A random key is used twice while the flag `debug_key_reuse` is on."""
 
 
 class ProcessFailureError(Documented, RuntimeError):
-    """Another process of the program is lost, or does not do what this one does.
+    """Another process of the program is lost, or has diverged from this one.
 
-    processes: the indices of the processes that it is about. failed_devices: what `live_devices`
-    had given of theirs.
+    processes: the indices of the processes concerned. failed_devices: their devices among those
+    that `live_devices` had yielded.
     """
 
     def __init__(
@@ -115,16 +116,16 @@ class ProcessFailureError(Documented, RuntimeError):
 
 
 class InconclusiveDimensionOperation(Documented):
-    """A symbolic dimension is used where the answer depends on its size."""
+    """The result of an operation on a symbolic dimension depends on its unknown size."""
 
 
 class CheckpointError(Documented, ValueError):
-    """Something is no checkpoint, is damaged, does not fit, or is written by two at a time."""
+    """A checkpoint is invalid, damaged, does not match, or is being written concurrently."""
 
 
 def did_you_mean(name: str, known: Iterable[str], likeness: float = 0.6) -> str:
-    """` Did you mean 'name'?`, the end of a message about an unknown name; '' if none is near."""
-    import difflib  # only errors need it
+    """` Did you mean 'name'?`, the end of a message about an unknown name; '' if none is close."""
+    import difflib  # needed only for errors
 
     near = difflib.get_close_matches(name, known, n=1, cutoff=likeness)
     return f" Did you mean {near[0]!r}?" if near else ""

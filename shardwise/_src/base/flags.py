@@ -1,10 +1,10 @@
-"""Kinds of flags: what a setting is, where its value comes from, and its scope.
+"""Classes of flags: a setting, the source of its value, and its scope.
 
-    flag.value                       # what holds here
+    flag.value                       # the current value
     with flag(True): ...             # for this thread, in this block
 
-A flag is read from `SHARDWISE_NAME`, else from `JAX_NAME`, when it is made. Those that there are
-stand in `base.config`.
+A flag is read from `SHARDWISE_NAME`, else from `JAX_NAME`, when it is created. All flags are
+defined in `base.config`.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def parse_bool(text: str) -> bool:
 class Flag(Generic[T]):
     """One setting.
 
-    parse: makes a value of a text: `parse_bool`, `int`, `float` or `str`, which also says what
-           values there are. Without it, `choices` or a guard says so.
-    trace: whether it changes what a trace produces.
+    parse: converts a string to a value: `parse_bool`, `int`, `float` or `str`, which also
+           determines the valid values. Without it, `choices` or a guard does.
+    trace: whether it affects the result of a trace.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Flag(Generic[T]):
         self.choices = choices
         self.__doc__ = doc
         self.parse = parse
-        self.guard: Callable[[T], None] | None = None  # may refuse a change, by raising
+        self.guard: Callable[[T], None] | None = None  # may reject a change, by raising
         if trace:
             _context.TRACE_FLAGS.append(name)
         FLAGS[name] = self
@@ -81,7 +81,7 @@ class Flag(Generic[T]):
         return _context.current().flags.get(self.name, self.default)
 
     def parsed(self, text: str) -> Any:
-        """The value that a text stands for."""
+        """The value that a string represents."""
         if self.default is None and text.strip().lower() in ("", "none"):
             return None
         if self.parse is None or self.parse is str:
@@ -112,7 +112,7 @@ class Flag(Generic[T]):
         return value
 
     def _in(self, flags: dict[str, Any], value: Any) -> dict[str, Any]:
-        """The flags with this value; a default is left out, so that keys do not tell it apart."""
+        """The flags with this value; a default is omitted, so that keys do not depend on it."""
         rest = {name: held for name, held in flags.items() if name != self.name}
         return rest if value == self.default else rest | {self.name: value}
 
@@ -128,7 +128,7 @@ class Flag(Generic[T]):
 
     @contextmanager
     def __call__(self, new_val: Any = True) -> Generator[None]:
-        """Sets the flag inside a `with` block, for this thread; a switch is turned on."""
+        """Sets the flag inside a `with` block, for this thread; by default to True."""
         if new_val is True and not isinstance(self.default, bool):
             raise TypeError(f"{self.name}() takes the value to set, e.g. {self.name}(None)")
         wanted = self._checked(new_val)
@@ -141,12 +141,12 @@ class Flag(Generic[T]):
 
 @public("shardwise")
 class ThreadFlag(Flag[bool]):
-    """A switch that holds for all threads, and knows the one that turned it on, its `owner`."""
+    """A boolean flag for all threads that records the thread that turned it on, its `owner`."""
 
     owner: int | None = None
 
     def _own(self, value: bool) -> int | None:
-        """Makes this thread the owner, or nobody; gives who was before."""
+        """Makes this thread the owner, or clears the owner; returns the previous one."""
         before, me = self.owner, threading.get_ident()
         if before not in (None, me):
             raise RuntimeError(
@@ -162,7 +162,7 @@ class ThreadFlag(Flag[bool]):
 
     @contextmanager
     def __call__(self, new_val: Any = True) -> Generator[None]:
-        """Turns it on inside a `with` block, for this thread and against all others."""
+        """Turns it on inside a `with` block, with this thread as the owner."""
         before = self._own(self._checked(new_val))
         try:
             with super().__call__(new_val):
@@ -172,7 +172,7 @@ class ThreadFlag(Flag[bool]):
 
 
 def _tell_nobody(name: str, value: str) -> None:
-    """What a guard does until the runtime is there."""
+    """The default of `GuardFlag.tell` until the runtime is imported."""
 
 
 def _told_nobody(name: str, value: str) -> AbstractContextManager[None]:
@@ -181,11 +181,11 @@ def _told_nobody(name: str, value: str) -> AbstractContextManager[None]:
 
 @public("shardwise")
 class GuardFlag(Flag[str]):
-    """A flag that the runtime has to know of.
+    """A flag that is forwarded to the runtime.
 
-    tell, told: what tells it of a value for all threads, and of one for this thread inside a `with`
-      block; `runtime.guards` has them.
-    parts: the flags that it sets besides, for all of which it stands.
+    tell, told: forward a value for all threads, or for this thread inside a `with` block; set by
+      `runtime.guards`.
+    parts: the flags that it represents, and also sets.
     """
 
     tell: Callable[[str, str], None] = staticmethod(_tell_nobody)
@@ -214,7 +214,7 @@ def _name_of(thread: int | None) -> str:
 
 
 class UserContext(Generic[T]):
-    """A value of the user's that is a part of all keys of caches. Made by `make_user_context`."""
+    """A user-defined value that is part of all cache keys. Created by `make_user_context`."""
 
     def __init__(self, default_value: T):
         self.default = default_value
@@ -244,10 +244,10 @@ class UserContext(Generic[T]):
 
 
 def make_user_context(default_value: Any = None) -> UserContext[Any]:
-    """A context for what Python code that is traced reads, and that jit's caches must tell apart.
+    """A context for values that traced Python code reads, and that jit's cache keys must include.
 
         layout = make_user_context("rows")
-        with layout("columns"):     # functions are traced again, and find `layout.value` changed
+        with layout("columns"):     # functions are retraced, and see the new `layout.value`
             f(x)
     """
     return UserContext(default_value)

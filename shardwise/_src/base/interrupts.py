@@ -1,24 +1,25 @@
-"""Signal handlers wait while code runs that an exception from one of them would break.
+"""Defers signal handlers during code that an exception from a handler would break.
 
     with uninterrupted():
         client = xc.make_cpu_client(...)
 
-Python runs the handlers of signals in the main thread between any two of its instructions, and that
-of Ctrl-C raises KeyboardInterrupt there. Most code may be left at any point. Two kinds may not:
+Python runs signal handlers in the main thread between any two bytecode instructions, and the
+handler of Ctrl-C raises KeyboardInterrupt there. Most code can be interrupted at any point. Two
+kinds cannot:
 
-* The import of an extension module. What it has registered in C++ stays, Python forgets the module,
-  and the next import fails (`cannot load module more than once per process`) or ends the process.
-* A call of jaxlib's that calls Python functions: importing modules, asking how a call is
-  partitioned, visiting operations. The exception passes through C++ that is compiled without
-  support for exceptions, or out of a function that may raise none, and the process is aborted.
+* The import of an extension module. Its C++ registrations remain, Python drops the module, and the
+  next import fails (`cannot load module more than once per process`) or ends the process.
+* A jaxlib call that calls Python functions: to import modules, to partition custom calls, to visit
+  operations. The exception passes through C++ that is compiled without support for exceptions, or
+  out of a noexcept function, and the process is aborted.
 
-In such a block a handler is noted, and called at the end of the block. If the same signal arrives
-again meanwhile, its handler is called at once: a second Ctrl-C interrupts user code that runs in
-a block and takes long. A long call of C++ itself runs no handlers at all until it returns.
+In such a block a signal is recorded, and its handler is called at the end of the block. If the same
+signal arrives again in the block, its handler is called immediately: a second Ctrl-C interrupts
+user code that runs in a block and takes long. A long C++ call runs no handlers until it returns.
 
 Only the main thread runs handlers, so in other threads a block does nothing. A handler that is set
-in a block stays. Handlers that are not functions of Python (the default action, none) are left
-alone. A block takes some ten microseconds: dispatch of compiled programs has none.
+in a block remains set. Handlers that are not Python functions (the default action, none) are left
+alone. A block takes about ten microseconds: dispatch of compiled programs has none.
 """
 
 from __future__ import annotations
@@ -37,20 +38,20 @@ Handler = Callable[[int, FrameType | None], Any]
 
 
 class _State:
-    """Of the main thread."""
+    """The state of the main thread."""
 
     def __init__(self) -> None:
-        self.depth = 0  # of blocks
-        self.handlers: dict[int, Handler] = {}  # those that wait
-        self.noted: dict[int, FrameType | None] = {}  # the frames that signals came in
-        self.cancel: Callable[[], object] | None = None  # what the block does about Ctrl-C
+        self.depth = 0  # of nested blocks
+        self.handlers: dict[int, Handler] = {}  # deferred handlers
+        self.noted: dict[int, FrameType | None] = {}  # frames in which signals arrived
+        self.cancel: Callable[[], object] | None = None  # called on Ctrl-C
 
 
 _state = _State()
 
 
 def _note(number: int, frame: FrameType | None) -> None:
-    """The handler in a block; or after it, if code in the block has read it and set it again."""
+    """The handler in a block; also after it, if code in the block has saved and restored it."""
     if number in _state.noted or not _state.depth:
         _state.noted.pop(number, None)
         _state.handlers[number](number, frame)
@@ -61,10 +62,10 @@ def _note(number: int, frame: FrameType | None) -> None:
 
 
 class uninterrupted:
-    """A block in which signal handlers wait; see above.
+    """A block in which signal handlers are deferred; see above.
 
-    cancel: called when Ctrl-C comes, so that the block ends early: it takes long. Only Python's own
-        handler of Ctrl-C waits in such a block, and others go on.
+    cancel: called on Ctrl-C, so that a long block ends early. Only Python's own handler of Ctrl-C
+        is deferred in such a block; others run normally.
     """
 
     __slots__ = ("_cancel", "_is_main", "_more")
@@ -76,7 +77,7 @@ class uninterrupted:
         self._is_main = current_thread() is main_thread()
         if not self._is_main:
             return
-        self._more: list[int] = []  # signals that wait in this block, and go on around it
+        self._more: list[int] = []  # signals deferred in this block, but not around it
         if not _state.depth:
             _hold(self._cancel)
             return
@@ -84,7 +85,7 @@ class uninterrupted:
         if self._cancel is None and _state.cancel is not None:
             try:
                 _hold_handlers(self._more, is_all=True)
-            except BaseException:  # of a handler that did not wait yet
+            except BaseException:  # from a handler that was not deferred yet
                 _state.depth -= 1
                 _release_some(self._more)
                 raise
@@ -103,13 +104,13 @@ def _hold(cancel: Callable[[], object] | None) -> None:
     try:
         _state.depth, _state.cancel = 1, cancel
         _hold_handlers([], is_all=cancel is None)
-    except BaseException:  # a handler that does not wait yet
+    except BaseException:  # from a handler that was not deferred yet
         _release()
         raise
 
 
 def _hold_handlers(held: list[int], is_all: bool) -> None:
-    """Has handlers wait: of all signals, or Python's own of Ctrl-C. Adds their signals to `held`.
+    """Defers the handlers of all signals, or Python's own of Ctrl-C. Adds their signals to `held`.
     """
     for number in _NUMBERS:
         handler = signal.getsignal(number)
@@ -121,7 +122,7 @@ def _hold_handlers(held: list[int], is_all: bool) -> None:
 
 
 def _release_some(numbers: list[int]) -> None:
-    """`_release` of some signals, in a block in which the others go on waiting."""
+    """`_release` for some signals, in a block in which the others remain deferred."""
     try:
         while numbers:
             number = numbers[-1]
@@ -136,20 +137,20 @@ def _release_some(numbers: list[int]) -> None:
 
 
 def _release() -> None:
-    """Sets the handlers again, and calls those whose signals have come."""
+    """Restores the handlers, and calls those whose signals have arrived."""
     try:
         for number, handler in _state.handlers.items():
             if signal.getsignal(number) is _note:
                 signal.signal(number, handler)
         _state.depth, _state.cancel = 0, None
         _call_noted()
-    except BaseException:  # of a handler, which does not wait any more: the others come first
+    except BaseException:  # from a handler: finish the others first
         _release()
         raise
 
 
 def _call_noted() -> None:
-    """Calls the handlers of noted signals, each also if another one raises."""
+    """Calls the handlers of recorded signals, each even if another one raises."""
     while _state.noted:
         number, frame = _state.noted.popitem()
         handler = signal.getsignal(number)
@@ -163,6 +164,6 @@ def _call_noted() -> None:
 
 
 def import_module(name: str) -> ModuleType:
-    """`importlib.import_module` in a block: an interrupt is raised when the module is there."""
+    """`importlib.import_module` in a block: an interrupt is raised after the import."""
     with uninterrupted():
         return importlib.import_module(name)

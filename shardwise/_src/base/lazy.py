@@ -1,18 +1,18 @@
-"""Packages whose names are imported on first use.
+"""Packages whose names are imported lazily.
 
-A package states its names once, as explicit re-exports for people and type checkers:
+A package declares its names once, as explicit re-exports for readers and type checkers:
 
     if TYPE_CHECKING:
         from shardwise._src.numpy.binary import add as add
 
     lazy_names(__name__)
 
-At run time the same lines are read as a table, and a name's module is imported when the name is
-first asked for. `import shardwise` then does not pay for the functions that a program never uses;
-the first of them brings what all need: NumPy, jaxlib, and the machine that runs programs.
-Functions and classes say from then on that they are at home where their public name is: that is
-what pickles of them hold, and what `help` shows. Nobody sees a `__getattr__` in the source, so that
-type checkers know misspelt names.
+At run time the same lines are parsed to a table, and a name's module is imported when the name is
+first accessed. `import shardwise` then does not import functions that a program never uses; the
+first access imports the common dependencies: NumPy, jaxlib, and the modules that run programs. From
+then on, `__module__` and `__qualname__` of functions and classes are their public location, which
+pickles contain and `help` shows. The source has no `__getattr__`, so type checkers detect
+misspelled names.
 """
 
 from __future__ import annotations
@@ -29,21 +29,22 @@ from shardwise._src.base.interrupts import import_module, uninterrupted
 from shardwise._src.base.other_names import NAMESPACES, suggestion
 
 _EXPORT = re.compile(r"^(?:    )?from (\S+) import (?:\(\s+)?(\w+) as (\w+)", re.MULTILINE)
-# Python locks a module before its package: two threads that import them in either order, one of
-# them through a third module, would end in a deadlock, which it reports as an error.
+# Python locks a module before its package: two threads that import them in different orders, one of
+# them through a third module, would deadlock, which Python reports as an error.
 _IMPORTING = threading.RLock()
-_GROUND = "shardwise._src.running.eager"  # runs what is not traced, and is to be there first
+_GROUND = "shardwise._src.running.eager"  # eager execution, which must be imported first
 _homes: dict[Any, str] = {}
 _T = TypeVar("_T", bound=type)
 
 
 def home_of(x: Any) -> str:
-    """The module that a function or class is in, also where it has a public name."""
+    """The module that defines a function or class, even if it has a public name."""
     return _homes.get(x, str(x.__module__))
 
 
 def public(package: str) -> Callable[[_T], _T]:
-    """States the package of a class whose objects users get without asking for the class."""
+    """Declares the public package of a class whose objects users get without accessing the class.
+    """
 
     def published(x: _T) -> _T:
         _publish(x, package, x.__qualname__)
@@ -53,7 +54,7 @@ def public(package: str) -> Callable[[_T], _T]:
 
 
 def _publish(x: Any, package: str, name: str) -> None:
-    """Says of a function or class that it is at home where it has this name."""
+    """Sets the module and qualified name of a function or class to its public ones."""
     if x.__module__.startswith("shardwise._src."):
         _homes[x] = x.__module__
         overloads = get_overloads(x)  # Python finds them by these names
@@ -74,7 +75,7 @@ def _table(package: str) -> dict[str, tuple[str, str]]:
     """Public name → (module, name there), from the package's own source."""
     module = sys.modules[package]
     loader: Any = module.__loader__
-    # pytest loads files that are called test_*.py itself, also those of others.
+    # pytest has its own loader for files named test_*.py, including those of other packages.
     has_source = hasattr(loader, "get_source")
     source: str = loader.get_source(package) if has_source else _read(module)
     return {public: (home, name) for home, name, public in _EXPORT.findall(source)}
@@ -86,9 +87,9 @@ def _names_in(package: str) -> dict[str, tuple[str, str]]:
 
 
 def public_name(module: str, name: str) -> str:
-    """The full name of a function of one of the library's rooms: `shardwise.numpy.matmul`, or ''.
+    """The full name of a function of a public namespace: `shardwise.numpy.matmul`; '' if none.
 
-    module: where it is defined; or any module of the room, for what has the same name in public.
+    module: the defining module; or any module of that package, if the public name is the same.
     """
     for space in NAMESPACES:
         for public, place in _names_in(space).items():
@@ -99,14 +100,14 @@ def public_name(module: str, name: str) -> str:
 
 
 class CalledModule(ModuleType):
-    """A module that is called as its function of the same name is."""
+    """A module that can be called like its function of the same name."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return getattr(self, self.__name__.rpartition(".")[2])(*args, **kwargs)
 
 
 def _check_installed(package: str, needs: Sequence[str], extra: str) -> None:
-    """Raises ImportError if a package of others is missing. Imports none of them."""
+    """Raises ImportError if a third-party package is missing. Imports none of them."""
     find_spec = import_module("importlib.util").find_spec
     missing = [name for name in needs if find_spec(name) is None]
     if missing:
@@ -118,13 +119,14 @@ def _check_installed(package: str, needs: Sequence[str], extra: str) -> None:
 
 
 def lazy_names(package: str, needs: Sequence[str] = (), extra: str = "") -> None:
-    """Gives `__getattr__` and `__dir__` to a package that states its names under TYPE_CHECKING.
+    """Adds `__getattr__` and `__dir__` to a package that declares its names under TYPE_CHECKING.
 
-    One that states a function of its own name is called as that is. A name that a package takes
-    from a `callable_module` is its module of that name; type checkers see the class there.
+    A package that declares a function with its own name can be called like that function. A name
+    imported from a `callable_module` is the package's module of that name; type checkers see the
+    class there.
 
-    needs: packages of others that all of it needs; without one, importing the package fails.
-    extra: of this distribution, by which they are installed.
+    needs: third-party packages that it requires; if one is missing, importing the package fails.
+    extra: the extra of this distribution that installs them.
     """
     if needs:
         _check_installed(package, needs, extra)
@@ -135,17 +137,17 @@ def lazy_names(package: str, needs: Sequence[str] = (), extra: str = "") -> None
             return sorted(table)
         if name not in table:
             hint = suggestion(package, name, _names_in)
-            # Without `obj`, for which Python would add a suggestion of its own to this one.
+            # Without `obj`, so that Python does not add its own suggestion.
             raise AttributeError(f"module {package!r} has no attribute {name!r}.{hint}", name=name)
         home, inner = table[name]
         with uninterrupted(), _IMPORTING:
-            if home == package or home.endswith(".callable_module"):  # a module of the package
+            if home == package or home.endswith(".callable_module"):  # a submodule
                 return import_module(f"{package}.{inner}")
             import_module(_GROUND)
             value = getattr(import_module(home), inner)
             own = getattr(value, "__qualname__", None)
-            if own is not None:  # a function or class, and `name` maybe another for it
-                if _table("shardwise").get(own) == (home, own):  # at the top, whoever asks first
+            if own is not None:  # a function or class, of which `name` may be an alias
+                if _table("shardwise").get(own) == (home, own):  # prefer the top-level name
                     _publish(value, "shardwise", own)
                 else:
                     _publish(value, package, own if table.get(own) == (home, own) else name)
@@ -161,6 +163,6 @@ def lazy_names(package: str, needs: Sequence[str] = (), extra: str = "") -> None
     if package.rpartition(".")[2] in _table(package):
         module.__class__ = CalledModule
     for name in _table(package):
-        value = module.__dict__.get(name)  # one that is imported at once
+        value = module.__dict__.get(name)  # imported eagerly
         if hasattr(value, "__qualname__"):
             _publish(value, package, name)

@@ -1,9 +1,9 @@
-"""Events and how long things took, told to whoever listens; to nobody, it costs nothing.
+"""Events and durations, reported to registered listeners; without listeners, there is no overhead.
 
     register_event_duration_secs_listener(lambda event, secs, **more: print(event, secs))
 
-The library's own durations have JAX's names: of staging, lowering and compiling a function. Its
-events are the finds and misses of compiled programs on disk.
+The library's own durations have JAX's names: for staging, lowering and compiling a function. Its
+events are hits and misses of the on-disk cache of compiled programs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Listener = Callable[..., Any]
 
 
 class _Listeners:
-    """Those of one kind. The tuple is replaced whole: others may be going through it."""
+    """Listeners of one kind. The tuple is replaced, as other threads may be iterating over it."""
 
     def __init__(self, register: str):
         self.register = register
@@ -59,75 +59,75 @@ _scalars = _Listeners("register_scalar_listener")
 
 
 def record_event(event: str, **kwargs: str | int) -> None:
-    """Tells listeners of events that one happened. kwargs: what else is to be known of it."""
+    """Notifies event listeners of an event. kwargs: additional facts about it."""
     _events.tell(event, **kwargs)
 
 
 def record_event_duration_secs(event: str, duration: float, **kwargs: str | int) -> None:
-    """Tells listeners of durations how many seconds something took."""
+    """Notifies duration listeners of a duration in seconds."""
     _durations.tell(event, duration, **kwargs)
 
 
 def record_event_time_span(
     event: str, start_time: float, end_time: float, **kwargs: str | int
 ) -> None:
-    """Tells listeners of time spans when something began and ended, as `time.time` counts."""
+    """Notifies time span listeners of a start and an end time, as returned by `time.time`."""
     _spans.tell(event, start_time, end_time, **kwargs)
 
 
 def record_scalar(event: str, value: float | int, **kwargs: str | int) -> None:
-    """Tells listeners of scalars a number."""
+    """Notifies scalar listeners of a number."""
     _scalars.tell(event, value, **kwargs)
 
 
 def register_event_listener(callback: Listener) -> None:
-    """Calls `callback(event, **kwargs)` at each event from now on."""
+    """Calls `callback(event, **kwargs)` for each event from now on."""
     _events.add(callback)
 
 
 def register_event_duration_secs_listener(callback: Listener) -> None:
-    """Calls `callback(event, seconds, **kwargs)` at each duration from now on."""
+    """Calls `callback(event, seconds, **kwargs)` for each duration from now on."""
     _durations.add(callback)
 
 
 def register_event_time_span_listener(callback: Listener) -> None:
-    """Calls `callback(event, start, end, **kwargs)` at each time span from now on."""
+    """Calls `callback(event, start, end, **kwargs)` for each time span from now on."""
     _spans.add(callback)
 
 
 def register_scalar_listener(callback: Listener) -> None:
-    """Calls `callback(event, value, **kwargs)` at each scalar from now on."""
+    """Calls `callback(event, value, **kwargs)` for each scalar from now on."""
     _scalars.add(callback)
 
 
 def unregister_event_listener(callback: Listener) -> None:
-    """Ends `register_event_listener`. Raises ValueError for one that does not listen."""
+    """Undoes `register_event_listener`. Raises ValueError if the callback is not registered."""
     _events.remove(callback)
 
 
 def unregister_event_duration_listener(callback: Listener) -> None:
-    """Ends `register_event_duration_secs_listener`. Raises ValueError as the others do."""
+    """Undoes `register_event_duration_secs_listener`. Raises ValueError if it is not registered."""
     _durations.remove(callback)
 
 
 def unregister_event_time_span_listener(callback: Listener) -> None:
-    """Ends `register_event_time_span_listener`. Raises ValueError as the others do."""
+    """Undoes `register_event_time_span_listener`. Raises ValueError if it is not registered."""
     _spans.remove(callback)
 
 
 def unregister_scalar_listener(callback: Listener) -> None:
-    """Ends `register_scalar_listener`. Raises ValueError as the others do."""
+    """Undoes `register_scalar_listener`. Raises ValueError if it is not registered."""
     _scalars.remove(callback)
 
 
 def clear_event_listeners() -> None:
-    """Nobody listens to anything any more."""
+    """Removes all listeners."""
     for kind in (_events, _durations, _spans, _scalars):
         kind.all = ()
 
 
 def took(event: str, seconds: float, name: str) -> None:
-    """Something of the library's own ended just now: `name` is the function's."""
+    """Records a duration of the library's own that has just ended: `name` is the function's."""
     if _durations.all:
         _durations.tell(event, seconds, fun_name=name)
     if _spans.all:

@@ -1,4 +1,4 @@
-"""What is meant by names that NumPy, PyTorch, or JAX at one time, have and this library has not.
+"""Suggestions for names of NumPy, PyTorch, or earlier versions of JAX that this library lacks.
 
     jnp.cat      # … has no attribute 'cat'. Use `shardwise.numpy.concatenate`.
     jnp.softmax  # … has no attribute 'softmax'. Use `shardwise.nn.softmax`.
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from shardwise._src.base.errors import did_you_mean
 
-# Where the same name is looked for, in this order.
+# Namespaces that are searched for the same name, in this order.
 NAMESPACES = (
     "shardwise", "shardwise.numpy", "shardwise.lax", "shardwise.nn", "shardwise.random",
     "shardwise.numpy.linalg", "shardwise.nn.initializers", "shardwise.sharding",
@@ -45,11 +45,11 @@ _OTHER = {
     "norm": "numpy.linalg.norm", "xmap": "experimental.maps.xmap",
     "log_sum_exp": "nn.logsumexp", "swish": "nn.silu",
 }
-# What JAX has, and this library not yet.
+# Names of JAX that this library does not have yet.
 NOT_YET = frozenset((
     "pallas"
 ).split())
-# Name elsewhere → the full name here.
+# Foreign name → the full name here.
 OTHER_NAMES = {
     **{name: f"shardwise.numpy.{ours}" for name, ours in _NUMPY.items()},
     **{name: f"shardwise.random.{ours}" for name, ours in _RANDOM.items()},

@@ -1,11 +1,11 @@
-"""Pickles: all of them name one function, at a place that stays, and say in which form they are.
+"""Pickles: all of them reference one function at a stable location, and contain a format number.
 
-A class writes `__reduce__` with `reduced(kind, *fields)`, and names what reads the fields again:
+A class implements `__reduce__` with `reduced(kind, *fields)`, and registers a reader of the fields:
 
     read_by("Mesh", _mesh)
 
-Modules of the machine may move, and fields may change: then `FORM` goes up, and pickles in another
-form are refused by name.
+Internal modules may move. When fields change, `FORM` is incremented, and pickles in another format
+are rejected with an error that names it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shardwise._src.base.interrupts import import_module
 
 FORM = 1
 _readers: dict[str, Callable[..., Any]] = {}
-_LATER = {  # public names whose modules, which many programs do not load, state their readers
+_LATER = {  # public names of rarely imported modules that register their readers on import
     "PmapSharding": "shardwise.sharding", "PositionalSharding": "shardwise.sharding",
     "Ref": "shardwise", "jit": "shardwise", "thread_resources": "shardwise.experimental.maps",
 }
@@ -29,18 +29,18 @@ _ADVICE = (
 
 
 def read_by(kind: str, reader: Callable[..., Any]) -> None:
-    """States which function makes an object of the fields in its pickle."""
+    """Registers the function that creates an object from the fields in its pickle."""
     _readers[kind] = reader
 
 
 def reduced(kind: str, *fields: Any) -> tuple[Any, ...]:
-    """What `__reduce__` of an object of this kind returns."""
-    import_module(_PLACE)  # cloudpickle writes functions down whose module is not imported
+    """The return value of `__reduce__` for an object of this kind."""
+    import_module(_PLACE)  # cloudpickle pickles functions by value if their module is not imported
     return restored, (FORM, kind, *fields)
 
 
 def restored(form: int, kind: str, *fields: Any) -> Any:
-    """The object that a pickle holds.
+    """The object in a pickle.
 
     Raises pickle.UnpicklingError for forms and kinds of other versions of the library.
     """

@@ -1,10 +1,10 @@
-"""Arguments of a call by position: some of them are fixed, or taken out, and the rest is passed on.
+"""Positional arguments of a call: fixes or extracts some of them, and passes on the rest.
 
     fixed, rest = split(args, places)       # `static_argnums`, `nondiff_argnums`
     join(places, fixed, rest) == args
-    put(args, places, values)               # `argnums`: the call with other values there
+    put(args, places, values)               # `argnums`: replaces these arguments
 
-Places are numbers from 0. For `split` and `join` they ascend; those beyond the end have no
+Places are indices from 0. For `split` and `join` they are ascending; those beyond the end have no
 argument.
 """
 
@@ -15,13 +15,13 @@ from typing import Any
 
 
 def split(args: Sequence[Any], places: Sequence[int]) -> tuple[tuple[Any, ...], list[Any]]:
-    """The arguments at these places, and the others in their order."""
+    """The arguments at these places, and the others in order."""
     fixed = tuple([args[n] for n in places if n < len(args)])
     return fixed, [a for n, a in enumerate(args) if n not in places]
 
 
 def join(places: Sequence[int], fixed: Iterable[Any], rest: Iterable[Any]) -> list[Any]:
-    """All arguments in their order, from what `split` gave."""
+    """All arguments in order, from the results of `split`."""
     args = list(rest)
     for n, value in zip(places, fixed, strict=False):
         args.insert(n, value)
@@ -39,7 +39,7 @@ def put(args: Iterable[Any], places: Sequence[int], values: Iterable[Any]) -> li
 def taking_only(
     fun: Callable[..., Any], name: str, args: Sequence[Any], places: Sequence[int]
 ) -> Callable[..., Any]:
-    """`fun(*args)` as a function of the arguments at these places alone."""
+    """`fun(*args)` as a function of only the arguments at these places."""
 
     def of_picked(*picked: Any) -> Any:
         return fun(*put(args, places, picked))

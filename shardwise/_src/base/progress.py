@@ -1,16 +1,16 @@
-"""How far something is that takes a while: one line on a terminal, which vanishes at the end.
+"""Progress of long operations: one line on a terminal, which is erased at the end.
 
     with progress("compiling step"):                        # compiling step: 12 s
         ...
     with progress("saving", total=size, unit="B") as bar:   # saving: 1.2 GiB of 4.0 GiB (30 %),
         bar.add(n)                                          #   512.0 MiB/s, 6 s left
 
-Nothing is shown in the first two seconds, where standard error is no terminal, under pytest, and
-where the option `show_progress` is off. What is silent costs a look at that.
+Nothing is shown in the first two seconds, if standard error is not a terminal, under pytest, or if
+the option `show_progress` is off. A silent operation costs only these checks.
 
-One thread draws for all: it is there while something is, and sleeps in the first two seconds, so
-that many short operations share one. It ends by itself. Of several things at once the one that has
-taken longest is shown.
+One thread draws for all operations: it exists while there are any, and sleeps in the first two
+seconds, so that many short operations share one. It ends by itself. Of several concurrent
+operations, the one that has taken longest is shown.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from shardwise._src.base.config import show_progress
 
 PATIENCE = 2.0  # seconds before anything is shown
 TICK = 0.25  # seconds between drawings
-SAMPLES = 40  # drawings that a rate is of
+SAMPLES = 40  # drawings over which a rate is computed
 _ERASE = "\r\x1b[2K"
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
 def shown() -> bool:
-    """Whether there is anyone to see a line."""
+    """Whether progress should be shown."""
     stream = sys.stderr
     try:
         if stream is None or not stream.isatty() or not show_progress.value:
@@ -46,10 +46,10 @@ def shown() -> bool:
 
 
 class progress:
-    """Shows how far something is, once it has taken two seconds; see above.
+    """Shows the progress of an operation once it has taken two seconds; see above.
 
-    what: what is going on, without a full stop.
-    total: how much there is to do, if that is known.
+    what: a description of the operation, without a full stop.
+    total: the total amount of work, if known.
     unit: "B" for bytes, or a noun in the plural ("arrays").
     """
 
@@ -76,13 +76,13 @@ class progress:
             self.stream = None
 
     def add(self, n: int) -> None:
-        """So much more is done. Any thread may call it."""
+        """Adds completed work. Any thread may call it."""
         if self.stream is not None:
             with _SCREEN.lock:
                 self.done += n
 
     def text(self, now: float) -> str:
-        """The line as it is at a time, which is noted for the rate."""
+        """The line at a time, which is recorded for the rate."""
         took = now - self.start
         if not self.done and self.total is None:
             return f"{self.what}: {duration(took)}"
@@ -125,7 +125,7 @@ class _Screen:
         self.lock = threading.RLock()
         self.bars: list[progress] = []  # the oldest first
         self.thread: threading.Thread | None = None
-        self.drawn: Any = None  # the stream on which a line stands
+        self.drawn: Any = None  # the stream that currently shows a line
 
     def open(self, bar: progress) -> None:
         with self.lock:
@@ -133,13 +133,13 @@ class _Screen:
             if self.thread is None:
                 name = "shardwise-progress"
                 thread = threading.Thread(target=self._run, name=name, daemon=True)
-                with suppress(RuntimeError):  # Python ends: nothing is drawn
+                with suppress(RuntimeError):  # interpreter shutdown: nothing is drawn
                     thread.start()
                     self.thread = thread
 
     def close(self, bar: progress) -> None:
         with self.lock:
-            if bar in self.bars:  # else it is of the process that this one was forked from
+            if bar in self.bars:  # else it belongs to the process that forked this one
                 self.bars.remove(bar)
             if not self._due(time.monotonic()):
                 self._erase()
@@ -166,7 +166,7 @@ class _Screen:
         line = bar.text(now)
         with suppress(OSError, ValueError):
             width = os.get_terminal_size(bar.stream.fileno()).columns
-            if width:  # a terminal that does not say has none
+            if width:  # 0 if the terminal does not report it
                 line = line[: width - 1]
         self._write(bar.stream, _ERASE + line)
         self.drawn = bar.stream
@@ -178,7 +178,7 @@ class _Screen:
 
     @staticmethod
     def _write(stream: Any, text: str) -> None:
-        with suppress(OSError, ValueError):  # it is closed, or cannot write these letters
+        with suppress(OSError, ValueError):  # it is closed, or cannot encode these characters
             stream.write(text)
             stream.flush()
 
@@ -187,7 +187,7 @@ _SCREEN = _Screen()
 
 
 def _after_fork() -> None:
-    """A child has no thread, and the line is its parent's."""
+    """Resets a child, which has no thread; the line belongs to its parent."""
     _SCREEN.__init__()
 
 

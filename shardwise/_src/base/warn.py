@@ -1,4 +1,4 @@
-"""Warnings that point at the user's line, however many of the library's lie above it.
+"""Warnings that point at the user's line, regardless of the number of library frames.
 
     warn("... is narrowed to float32.")
 """
@@ -10,12 +10,12 @@ import sys
 import warnings
 
 PACKAGE = os.path.join(os.path.abspath(__file__).rpartition("_src")[0], "")
-_LOADING = "<frozen importlib"  # what loads a module, between it and the user's import
+_LOADING = "<frozen importlib"  # frames between a loading module and the user's import
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """`warnings.warn` at the innermost line that is not the library's."""
-    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] (the way to a caller)
+    """`warnings.warn` at the innermost line outside of the library."""
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] (the caller's frame)
     while frame.f_back is not None and frame.f_code.co_filename.startswith((PACKAGE, _LOADING)):
         frame = frame.f_back
     seen = frame.f_globals.setdefault("__warningregistry__", {})

@@ -1,1 +1,1 @@
-"""Errors as values: how programs are made to tell what went wrong (the transform `checkify`)."""
+"""Errors as values: makes programs report failures (the transform `checkify`)."""

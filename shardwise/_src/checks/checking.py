@@ -1,10 +1,10 @@
-"""Checks as values: a program is made to say which of its checks failed first.
+"""Checks as values: a program is rewritten to report which of its checks failed first.
 
 `check` is an op without results; `checked_program` runs a program equation by equation and adds, to
-each that can fail, a test of what it gave or got. What comes out beside the results is a *code*: 0,
-or the number of the first place that failed, and the values for every place's message. A place is a
-`Place`; their list is known when the program is staged, so codes are plain arrays, which pass
-through `jit`, `vmap` and loops.
+each that can fail, a test of its results or operands. The rewritten program additionally returns a
+*code*: 0, or the number of the first place that failed, and the values for every place's message. A
+place is a `Place`; their list is known when the program is staged, so codes are plain arrays, which
+pass through `jit`, `vmap` and loops.
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ USER, NAN, DIV, INDEX, ERROR = "user", "nan", "div", "index", "error"
 
 @dataclass(frozen=True)
 class Message:
-    """What a check says: `str.format` with its arguments, which are arrays but for `static` ones.
+    """The message of a check: `str.format` with its arguments, which are arrays except `static`
+    ones.
 
-    kind: of the check, one of `USER`, `NAN`, `DIV`, `INDEX`; or `ERROR`: what another error says.
-    tree: of the arguments; of an index, the shape of the array; of an error, its places.
-    optional: whether the check is left out of programs that are not checked.
+    kind: one of `USER`, `NAN`, `DIV`, `INDEX`; or `ERROR`: the message of another error.
+    tree: the pytree of the arguments; for an index, the array's shape; for an error, its places.
+    optional: whether the check is omitted from programs that are not checked.
     """
 
     kind: str
@@ -80,7 +81,7 @@ class Place:
 
 
 def text_of(places: Sequence[Place], code: int, slots: Sequence[Any]) -> str:
-    """What the place that failed says."""
+    """The message of the place that failed."""
     before = sum(len(p.types) for p in places[: code - 1])
     place = places[code - 1]
     return place.message.text(slots[before : before + len(place.types)])
@@ -143,11 +144,11 @@ check_op = Op(
 )
 
 
-# -- making programs say what failed --
+# -- making programs report failures --
 
 
 class Checked:
-    """The checks of a program that is being run equation by equation.
+    """The checks of a program that is run equation by equation.
 
     enabled: kinds of checks. code, slots: which place failed first, and each place's values.
     """
@@ -159,7 +160,7 @@ class Checked:
         self.code: Any = convert_element_type(np.int32(0), dtype=CODE.dtype, weak=False)
 
     def run(self, program: Program, args: Sequence[Any]) -> list[Any]:
-        """The results of a program, whose checks are added to these."""
+        """The results of a program, whose checks are added to this object's."""
         return eval_program(program, args, self.equation)
 
     def equation(self, eqn: Equation, values: list[Any]) -> list[Any]:
@@ -167,11 +168,11 @@ class Checked:
             self._user_check(eqn, values)
             return []
         op = eqn.op
-        if op.binds is not None and op.checked is not None:  # its axes are not in scope here
-            return op.checked(op, self, values, **eqn.params)
+        if op.binds is not None and op.checkify is not None:  # its axes are not in scope here
+            return op.checkify(op, self, values, **eqn.params)
         if op.programs and any(_places(p, self.enabled) for p in eqn.programs()):
-            if eqn.op.checked is not None:
-                return eqn.op.checked(eqn.op, self, values, **eqn.params)
+            if eqn.op.checkify is not None:
+                return eqn.op.checkify(eqn.op, self, values, **eqn.params)
             if any(_places(p, self.enabled & {USER}) for p in eqn.programs()):
                 raise NotImplementedError(
                     f"checkify cannot look into {eqn.op.name}, whose functions have checks, at "
@@ -187,11 +188,11 @@ class Checked:
     call = call
 
     def program(self, program: Program) -> tuple[Program, tuple[Place, ...]]:
-        """A program that an op holds, with the checks of this one in it, and their places."""
+        """A program that an op contains, with the checks of this one in it, and their places."""
         return checked_program(program, self.enabled)
 
     def fail(self, failed: Any, message: Message, values: Sequence[Any], site: Any) -> None:
-        """Adds a place, which failed where `failed` (bool[]) says so."""
+        """Adds a place that failed where `failed` (bool[]) is true."""
         values = [_strong(v) for v in values]
         types = tuple([type_of(v) for v in values])
         self.places.append(Place(message, types, site))
@@ -207,7 +208,7 @@ class Checked:
         self.slots += slots
 
     def state(self) -> list[Any]:
-        """The code and the values of all places, which places are told the types of."""
+        """The code and the values of all places; places record the types of these."""
         slots = [everywhere(x) for x in self.slots]
         rest = iter(map(type_of, slots))
         self.places = [replace(p, types=tuple([next(rest) for _ in p.types])) for p in self.places]
@@ -237,12 +238,12 @@ def _row(x: Any, levels: int, which: Any) -> Any:
     return reshape(x, shape=(count, *shape[levels:]))[which]
 
 
-# -- what ops are tested for --
+# -- tests for ops --
 
 
 def _test_nan(checks: Checked, eqn: Equation, values: list[Any], outs: list[Any]) -> None:
     op = eqn.op
-    if not (op.elements is Elements.COMPUTED or (op.programs and op.checked is None)):
+    if not (op.elements is Elements.COMPUTED or (op.programs and op.checkify is None)):
         return
     for x in outs:
         t = type_of(x)
@@ -276,7 +277,7 @@ def _test_bounds(
     shape, t = type_of(x).shape, type_of(indices)
     if not t.size:
         return
-    if t.dtype.itemsize < 4:  # which may not hold the sizes
+    if t.dtype.itemsize < 4:  # which may be too small for the sizes
         indices = convert_element_type(indices, dtype=CODE.dtype, weak=False)
         t = type_of(indices)
     count = len(numbers)
@@ -296,14 +297,14 @@ def _test_bounds(
 _TESTS: dict[str, Callable[..., None]] = {NAN: _test_nan, DIV: _test_div, INDEX: _test_index}
 
 
-# -- ops that hold programs --
+# -- ops that contain programs --
 
 
 @derived
 def checked_program(
     program: Program, enabled: frozenset[str]
 ) -> tuple[Program, tuple[Place, ...]]:
-    """The program that gives its results, then the code, then the values of its places."""
+    """The program that returns its results, then the code, then the values of its places."""
     made: list[Checked] = []
 
     def run(*args: Any) -> list[Any]:

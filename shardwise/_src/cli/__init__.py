@@ -1,12 +1,12 @@
-"""The `shardwise` command: one name, and what it can do as sub-commands (`COMMANDS`).
+"""The `shardwise` command and its sub-commands (`COMMANDS`).
 
     shardwise                      the commands, in groups, with examples
-    shardwise help launch          what one takes; so does `shardwise launch --help`
+    shardwise help launch          the options of a command; same as `shardwise launch --help`
     shardwise launch -n 4 train.py
 
-Each command is a module beside this one with `parser()`, from which help and completion come, and
-`run(arguments)`, which gives the exit status. It is imported when it is called, so that the list of
-commands comes without the runtime.
+Each command is a module of this package with `parser()`, used for help and completion, and
+`run(arguments)`, which returns the exit status. It is imported when it is called, so that listing
+the commands does not import the runtime.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shardwise._version import __version__
 
 
 class Command(NamedTuple):
-    """about: one line of help; group: where it stands there; others: words that may mean it."""
+    """about: one line of help; group: its section in the help; others: synonyms for suggestions."""
 
     name: str
     group: str
@@ -31,7 +31,7 @@ class Command(NamedTuple):
 
     @property
     def module(self) -> Any:
-        """What runs it."""
+        """The module that runs it."""
         return import_module(f"{__name__}.{self.name.replace('-', '_')}")
 
 
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; returns the exit status."""
     try:
         return _run(sys.argv[1:] if arguments is None else list(arguments))
-    except BrokenPipeError:  # as of `| head`: nobody reads on
+    except BrokenPipeError:  # as with `| head`: the reader is gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 141
 
@@ -95,12 +95,12 @@ def _run(words: list[str]) -> int:
         return 2
     try:
         return COMMANDS[first].module.run(words[1:])
-    except SystemExit as end:  # of argparse: after --help, or after what is wrong
+    except SystemExit as end:  # raised by argparse after --help or an error
         return int(end.code or 0) if end.code is None or isinstance(end.code, int) else _say(end)
 
 
 def _nearest(word: str) -> str:
-    """Which command may be meant, as a sentence after a space; "" if it is like none."""
+    """A suggestion of a similar command, as a sentence after a space; "" if there is none."""
     for command in COMMANDS.values():
         if word.lower() in command.others:
             return f" Did you mean {command.name!r}?"

@@ -1,4 +1,4 @@
-"""What `shardwise doctor` looks at without running a program of several devices."""
+"""The checks of `shardwise doctor` that run no multi-device program."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def devices(clock: Clock) -> Iterator[Line]:
 
 
 def machine() -> Iterator[Line]:
-    """Processors and memory of the host, and what limits them."""
+    """Processors and memory of the host, and their limits."""
     import psutil
 
     usable, quota = len(os.sched_getaffinity(0)), _quota()
@@ -122,7 +122,7 @@ def machine() -> Iterator[Line]:
 
 
 def _quota() -> float | None:
-    """Of processors, that a container has."""
+    """The container's CPU quota, in processors."""
     with suppress(OSError, ValueError, ZeroDivisionError):
         share, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
         return int(share) / int(period)
@@ -139,7 +139,7 @@ def _number(path: str) -> int | None:
 
 
 def caches() -> Iterator[Line]:
-    """The compiled programs on disk: where, how many, whether more can be kept and found."""
+    """The compiled programs on disk: location, number, and whether caching and lookup work."""
     name, cache = "compiled programs", disk_cache()
     if cache is None:
         yield Line(None, name, "are not kept on disk (`enable_compilation_cache`)",
@@ -169,7 +169,7 @@ def caches() -> Iterator[Line]:
 
 
 def _writable(folder: Path) -> bool:
-    """Whether a file can be made; a full disk and a read-only one say no, too."""
+    """Whether a file can be created; also False for a full or read-only disk."""
     try:
         with tempfile.NamedTemporaryFile(dir=folder) as file:
             file.write(b"x" * 4096)
@@ -183,7 +183,7 @@ def _writable(folder: Path) -> bool:
 
 
 def clusters() -> Iterator[Line]:
-    """Which clusters' signs are here, which of them counts, and who said what."""
+    """The detected clusters, which of them applies, and the source of each fact."""
     here = Surroundings()
     for detector in DETECTORS:
         unset = [sign for sign in detector.signs if sign not in here.env]
@@ -230,7 +230,7 @@ def _resolved(here: Surroundings) -> Iterator[Line]:
 
 
 def _override(name: str, source: str) -> str:
-    """What would count instead."""
+    """A message about the setting that would take precedence."""
     variable = f"SHARDWISE_{name.upper()}"
     return f"{name}= goes before" if source == variable else f"{variable} or {name}= go before"
 
@@ -255,7 +255,7 @@ def network() -> Iterator[Line]:
 
 
 def ports() -> Iterator[Line]:
-    """Whether this machine can listen and connect, at loopback and where others reach it."""
+    """Whether this machine can listen and connect, on loopback and on its external address."""
     yield _connects("loopback", "127.0.0.1")
     resolved = _known()
     address = resolved.place.address if resolved else None
@@ -281,11 +281,11 @@ def _known() -> Resolved | None:
     try:
         return resolve(None, None, None, None, None, Surroundings())
     except ValueError:
-        return None  # the section `cluster` says so
+        return None  # reported in the section `cluster`
 
 
 def address_towards(host: str, port: int) -> str:
-    """The address of this machine on the way to another."""
+    """The address of this machine on the route to another host."""
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind, protocol) as sock:
         sock.connect(address)
@@ -316,7 +316,7 @@ def _connects(name: str, host: str, end: str = "") -> Line:
 
 
 def _free(host: str, port: int) -> Line:
-    """Whether process 0 can have the coordinator's port."""
+    """Whether the coordinator's port is available to process 0."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.socket(family) as listener:

@@ -1,6 +1,6 @@
-"""`shardwise completion SHELL`: a script by which a shell completes commands, options and values.
+"""`shardwise completion SHELL`: a shell script that completes commands, options and values.
 
-It is made from the commands' own parsers, and asks nothing when Tab is pressed:
+It is generated from the commands' own parsers, and runs no program when Tab is pressed:
 
     eval "$(shardwise completion bash)"       in ~/.bashrc
     eval "$(shardwise completion zsh)"        in ~/.zshrc, after compinit
@@ -18,7 +18,7 @@ from typing import NamedTuple
 from shardwise._src.cli import COMMANDS
 from shardwise._src.cli.explain_error import about
 
-PATHS = {"DIR", "FILE", "PATH", "CHECKPOINT", "script.py"}  # what metavars of paths are
+PATHS = {"DIR", "FILE", "PATH", "CHECKPOINT", "script.py"}  # metavars of paths
 
 
 def parser() -> argparse.ArgumentParser:
@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Prints the script; gives the exit status."""
+    """Prints the script; returns the exit status."""
     shell = parser().parse_args(list(arguments)).shell
     commands = [words_of(c.name, c.about, c.module.parser()) for c in COMMANDS.values()]
     print(SHELLS[shell](commands), end="")
@@ -40,7 +40,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 class Option(NamedTuple):
-    """One that a command takes. value: "" if it has none, else "path", "words" or "any"."""
+    """An option of a command. value: "" if it takes none, else "path", "words" or "any"."""
 
     names: tuple[str, ...]
     help: str
@@ -49,7 +49,8 @@ class Option(NamedTuple):
 
 
 class Words(NamedTuple):
-    """What follows a command. rest: whether its words belong to a program from the first on."""
+    """The possible arguments of a command. rest: whether its positional arguments are a program
+    with its arguments."""
 
     name: str
     about: str
@@ -60,7 +61,7 @@ class Words(NamedTuple):
 
 
 def words_of(name: str, about_it: str, parser: argparse.ArgumentParser) -> Words:
-    """What a parser takes."""
+    """The arguments that a parser accepts."""
     options: list[Option] = []
     words: tuple[str, ...] = ()
     paths = rest = False

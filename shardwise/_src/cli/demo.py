@@ -1,7 +1,7 @@
-"""`shardwise demo`: runs `gpt.py`, which lies in the checkout's `examples/` or in the wheel.
+"""`shardwise demo`: runs `gpt.py`, from the checkout's `examples/` or from the wheel.
 
-The examples are programs for people to read and run by themselves; the wheel carries the same files
-as `shardwise/examples/`.
+The examples are standalone programs for users to read and run; the wheel contains the same files as
+`shardwise/examples/`.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Runs the demo as a program of its own; returns its exit status."""
+    """Runs the demo as a main program; returns its exit status."""
     folder = examples()
     before = sys.argv, sys.path[:]
-    sys.argv = [f"{_command()} demo", *arguments]  # what the demo tells people to type
+    sys.argv = [f"{_command()} demo", *arguments]  # the command shown in the demo's messages
     sys.path.insert(0, str(folder))
     try:
         runpy.run_module(PROGRAM, run_name="__main__")
@@ -58,7 +58,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _command() -> str:
-    """How this command was typed: by its name where the shell finds it under that."""
+    """The command as typed; its bare name if the shell finds it by that name."""
     typed = sys.argv[0]
     found = shutil.which(Path(typed).name)
     return Path(typed).name if found and Path(found).samefile(typed) else typed

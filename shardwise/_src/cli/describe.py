@@ -1,4 +1,4 @@
-"""`shardwise describe CHECKPOINT`: what a checkpoint holds, without reading its arrays."""
+"""`shardwise describe CHECKPOINT`: lists the contents of a checkpoint, without reading arrays."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Prints it; gives the exit status: 1 if there is no whole checkpoint."""
+    """Prints it; returns the exit status: 1 if there is no complete checkpoint."""
     asked = parser().parse_args(list(arguments))
     try:
         found = describe(asked.checkpoint)

@@ -1,12 +1,12 @@
-"""`shardwise doctor`: what this machine and this environment have, whether it works, what is slow.
+"""`shardwise doctor`: reports on this machine and environment, and on broken or slow components.
 
-It prints, a section each: versions, devices, processors and memory, the cache of compiled programs,
-the cluster that this process is in and who said what of it, the network; then it runs collectives
+It prints one section each on: versions, devices, processors and memory, the cache of compiled
+programs, the detected cluster and the source of each fact, the network; then it runs collectives
 over eight virtual devices and over two processes, checks their values and measures them. The exit
 status is 1 if something is broken.
 
-What could start devices or join others happens in processes of its own, and all of it has a time
-limit: a minute, or ten seconds with --quick.
+Checks that could start devices or join other processes run in separate processes, and everything
+has a time limit: a minute, or ten seconds with --quick.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from shardwise._src.cli.findings import Clock, Line, within
 from shardwise._src.runtime import cuda
 from shardwise._version import __version__
 
-SECONDS, QUICK = 53.0, 7.5  # that programs may take, all together
-_TEXTS_AT = 26  # the column of texts, beside names
-SPARE = 6.0  # beyond that, for those that hang to be ended
+SECONDS, QUICK = 53.0, 7.5  # total time for programs
+_TEXTS_AT = 26  # the column of texts, after the names
+SPARE = 6.0  # additional seconds to end programs that hang
 EPILOG = """examples:
   shardwise doctor            everything, in less than a minute
   shardwise doctor --quick    in less than ten seconds, without processes
@@ -57,7 +57,7 @@ class Found(NamedTuple):
 
 
 def sections(clock: Clock, quick: bool) -> dict[str, Section]:
-    """What is looked at, by its name, in order."""
+    """The sections, by name, in order."""
 
     def collectives() -> Iterator[Line]:
         yield from selftest.one_process(clock, quick)
@@ -75,7 +75,7 @@ def sections(clock: Clock, quick: bool) -> dict[str, Section]:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Prints all sections; gives the exit status."""
+    """Prints all sections; returns the exit status."""
     asked = parser().parse_args(list(arguments))
     clock, begin = Clock(QUICK if asked.quick else SECONDS), time.monotonic()
     found = []
@@ -95,7 +95,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def shown(part: Found, width: int | None = None) -> str:
-    """A section in lines. width: of the terminal, where there is one."""
+    """The text of a section. width: of the terminal, if there is one."""
     lines = [part.name]
     for line in part.lines:
         mark = {True: "ok", False: "!!", None: "  "}[line.ok]
@@ -107,7 +107,7 @@ def shown(part: Found, width: int | None = None) -> str:
 
 
 def _rows(text: str, width: int | None, indent: str = "") -> list[str]:
-    """A text in rows beside the names, between spaces only: paths and addresses stay whole."""
+    """Wraps a text to rows after the names, only at spaces: paths and addresses stay intact."""
     if width is None or _TEXTS_AT + len(text) <= width:
         return [text]
     return textwrap.wrap(
@@ -117,7 +117,7 @@ def _rows(text: str, width: int | None, indent: str = "") -> list[str]:
 
 
 def verdict(found: Sequence[Found]) -> str:
-    """The end: how many problems, and how much could be better."""
+    """The summary: the number of problems, and of possible improvements."""
     lines = [line for part in found for line in part.lines]
     problems = sum(line.ok is False for line in lines)
     advice = sum(bool(line.advice) and line.ok is not False for line in lines)
@@ -129,7 +129,7 @@ def verdict(found: Sequence[Found]) -> str:
 
 
 def record(found: Sequence[Found], seconds: float) -> dict[str, object]:
-    """All of it as data."""
+    """All sections as JSON data."""
     rows = {
         part.name: [{**line._asdict(), "name": line.name.strip()} for line in part.lines]
         for part in found

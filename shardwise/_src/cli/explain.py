@@ -1,7 +1,7 @@
 """`shardwise explain script.py`: runs a program and reports what its jitted functions do.
 
-The program runs as it would by itself. Each function that it compiles is compiled once more, when
-it has ended or failed, from a module whose instructions tell of the user's lines.
+The program runs normally. After it has ended or failed, each function that it compiled is compiled
+again, from a module whose instructions refer to the user's source lines.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Runs the program and prints the reports; returns its exit status, or 1 where one fails."""
+    """Runs the program and prints the reports; returns its exit status, or 1 if a report fails."""
     own = parser()
     asked, unknown = own.parse_known_args(list(arguments))
     if unknown:
@@ -70,7 +70,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _program(own: argparse.ArgumentParser, asked: Any) -> tuple[list[str], bool]:
-    """The words of the program, and whether the first is a module."""
+    """The command line of the program, and whether its first word is a module."""
     words = asked.script[1:] if asked.script[:1] == ["--"] else asked.script
     if asked.module is not None:
         if not asked.module:
@@ -84,7 +84,7 @@ def _program(own: argparse.ArgumentParser, asked: Any) -> tuple[list[str], bool]
 
 
 def _run(words: Sequence[str], is_module: bool) -> int:
-    """Runs a program as Python does; gives its exit status."""
+    """Runs a program as Python does; returns its exit status."""
     before = sys.argv, sys.path[:]
     sys.argv = list(words)
     sys.path.insert(0, os.getcwd() if is_module else str(Path(words[0]).resolve().parent))
@@ -109,7 +109,7 @@ def _run(words: Sequence[str], is_module: bool) -> int:
 
 
 def _print_own(error: Exception) -> None:
-    """The traceback of a program, without the frames that ran it."""
+    """Prints the traceback of a program, without the frames that ran it."""
     at = error.__traceback__
     while at is not None and at.tb_frame.f_code.co_filename in (__file__, *RUNNERS):
         at = at.tb_next
@@ -119,11 +119,11 @@ def _print_own(error: Exception) -> None:
 RUNNERS = (runpy.__file__, "<frozen runpy>")
 
 
-# ---- what is found -------------------------------------------------------------------------------
+# ---- reports -------------------------------------------------------------------------------------
 
 
 def _tell(found: list[Found], asked: Any, machine: Any) -> int:
-    """Prints and writes the reports; 1 where there is none, or something cannot be written."""
+    """Prints and writes the reports; returns 1 if there is none, or one cannot be written."""
     names = [one.function for one in found]
     missing = [name for name in asked.function if name not in names]
     if not found or missing:

@@ -1,6 +1,6 @@
-"""`shardwise explain-error NAME`: prints the page of an error class, or a list of them all.
+"""`shardwise explain-error NAME`: prints the page of an error class, or a list of all pages.
 
-The pages are those of the checkout's `docs/errors/`; the wheel carries the same files as
+The pages are in `docs/errors/` of a checkout; the wheel contains the same files as
 `shardwise/docs/errors/`.
 """
 
@@ -31,7 +31,7 @@ def pages() -> Path:
 
 
 def about() -> dict[str, str]:
-    """The line of each error class, by its name."""
+    """The summary line of each error class, by name."""
     return dict(_ROW.findall((pages() / "README.md").read_text(encoding="utf-8")))
 
 
@@ -45,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Prints a page, or the list where no name is given; returns the exit status."""
+    """Prints a page, or the list if no name is given; returns the exit status."""
     name, lines = parser().parse_args(list(arguments)).name, about()
     if name is None:
         width = max(map(len, lines))

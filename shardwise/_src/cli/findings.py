@@ -1,4 +1,4 @@
-"""What `shardwise doctor` finds, a line each, and how it runs programs, with a limit."""
+"""The findings of `shardwise doctor`, one line each, and running programs with a time limit."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from typing import Any, NamedTuple
 from shardwise._src.distributed.cluster import LAUNCHED
 from shardwise._src.testing.processes import without_transport
 
-LATE = "did not end within"  # so many seconds
+LATE = "did not end within"  # followed by seconds
 
 
 class Line(NamedTuple):
     """One finding.
 
-    ok:     None where it only tells; False is a problem.
-    advice: what to do, where something is wrong or slow.
-    facts:  numbers for machines.
+    ok:     None for plain information; False is a problem.
+    advice: what to do if something is wrong or slow.
+    facts:  machine-readable data.
     """
 
     ok: bool | None
@@ -34,7 +34,7 @@ class Line(NamedTuple):
 
 
 class Clock:
-    """The time that all of it may take, in seconds."""
+    """The total time limit, in seconds."""
 
     def __init__(self, seconds: float):
         self._end = time.monotonic() + seconds
@@ -44,13 +44,13 @@ class Clock:
 
 
 def within(seconds: float, section: Callable[[], Iterator[Line]], name: str) -> list[Line]:
-    """The lines of a section; what does not end in time is one of them."""
+    """The lines of a section; a timeout is reported as one of them."""
     found: list[Line] = []
 
     def collect() -> None:
         try:
             found.extend(section())
-        except Exception as error:  # a doctor that falls ill helps nobody
+        except Exception as error:  # the doctor itself must not crash
             found.append(Line(False, name, f"cannot be looked at: {type(error).__name__}: {error}"))
 
     thread = threading.Thread(target=collect, name="shardwise-doctor", daemon=True)
@@ -61,7 +61,7 @@ def within(seconds: float, section: Callable[[], Iterator[Line]], name: str) -> 
     return found
 
 
-# A program of this machine alone, whatever the environment says of TLS and transports.
+# Variables for a program on this machine alone, independent of the user's TLS and transports.
 PLAIN = {
     "SHARDWISE_PLATFORMS": "cpu", "SHARDWISE_CPU_COLLECTIVES_IMPLEMENTATION": "gloo",
     "SHARDWISE_MTLS_CERT_FILE": "", "SHARDWISE_MTLS_KEY_FILE": "", "SHARDWISE_MTLS_CA_FILE": "",
@@ -70,7 +70,7 @@ PLAIN = {
 
 
 class Ran(NamedTuple):
-    """How a program ended. text: what it printed, or why it failed."""
+    """The result of a program. text: its output, or why it failed."""
 
     ok: bool
     text: str
@@ -80,8 +80,9 @@ class Ran(NamedTuple):
 def run_program(
     source: str, before: Sequence[str], after: Sequence[str], seconds: float, **env: str
 ) -> Ran:
-    """Runs a program by itself, with a limit. before, after: its command line around its path."""
-    # Without the launcher's variables, by which it would join others.
+    """Runs a program in a separate process, with a time limit. before, after: the words of its
+    command line before and after its path."""
+    # Without the launcher's variables, which would make it join other processes.
     own = {k: v for k, v in os.environ.items() if k not in LAUNCHED} | env
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="shardwise-doctor-") as folder:
@@ -104,7 +105,7 @@ def run_program(
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """A launcher ends its processes, if it is told so."""
+    """Ends a program: first by SIGTERM, so that a launcher can end its processes."""
     for number, seconds in ((signal.SIGTERM, 4.0), (signal.SIGKILL, 2.0)):
         process.send_signal(number)
         try:

@@ -1,4 +1,4 @@
-"""What arguments of commands are: whole numbers, and seconds."""
+"""Types of command-line arguments: whole numbers, and seconds."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def _check_least(parser: argparse.ArgumentParser, asked: Any) -> None:
 
 
 def _command(parser: argparse.ArgumentParser, asked: Any) -> tuple[str, ...]:
-    """The arguments of Python: a file or a module, and what is for it."""
+    """The arguments of Python: a file or a module, and its arguments."""
     words = asked.script[1:] if asked.script[:1] == ["--"] else asked.script
     module = asked.module
     if module is None and words[:1] == ["-m"]:
@@ -159,7 +159,7 @@ def _command(parser: argparse.ArgumentParser, asked: Any) -> tuple[str, ...]:
 
 def _processes(text: str) -> int:
     least, colon, most = text.partition(":")
-    if colon and least.isdecimal() and most.isdecimal():  # as torchrun has it
+    if colon and least.isdecimal() and most.isdecimal():  # as in torchrun
         raise argparse.ArgumentTypeError(
             f"it must be a whole number; got {text!r}. Where {least} are enough after a failure, "
             f"say -n {most} --restarts N --min-processes {least}."

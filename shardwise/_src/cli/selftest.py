@@ -1,7 +1,7 @@
-"""Whether collectives give the right values, and how fast: over devices of one process and of two.
+"""Checks the results and the speed of collectives, over devices of one process and of two.
 
 Each of all-reduce, all-gather, all-to-all and permute runs over all devices, with little data for
-its latency and with more for its bandwidth: bytes of one device's operand, by the median time.
+its latency, and with more for its bandwidth: bytes of one device's operand over the median time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from shardwise._src.cli.findings import LATE, PLAIN, Clock, Line, Ran, run_progr
 
 SMALL, LARGE = 1 << 8, 1 << 20  # bytes on each device, about
 MARK = "measured: "
-SLOW = 5e-3  # seconds of a small collective: something is in the way
+SLOW = 5e-3  # seconds from which a small collective counts as slow
 
 COLLECTIVES = '''
 import json
@@ -73,13 +73,13 @@ if sw.process_index() == 0:
 
 
 def one_process(clock: Clock, quick: bool) -> Iterator[Line]:
-    """Over eight virtual CPU devices; or all of the GPUs, too, where there are several."""
+    """Collectives over eight virtual CPU devices."""
     sizes = [str(SMALL)] if quick else [str(SMALL), str(LARGE)]
     ran = run_program(
         COLLECTIVES, [sys.executable], sizes, clock.left(25.0), SHARDWISE_NUM_CPU_DEVICES="8",
         **PLAIN,
     )
-    if quick and ran.text.startswith(LATE):  # a busy machine is no broken one
+    if quick and ran.text.startswith(LATE):  # a busy machine is not broken
         yield Line(None, "one process", f"not tested: it takes more than {ran.seconds:.0f} s here",
                    "leave out --quick, which gives it more time")
         return
@@ -87,14 +87,14 @@ def one_process(clock: Clock, quick: bool) -> Iterator[Line]:
 
 
 def accelerators(clock: Clock, quick: bool) -> Iterator[Line]:
-    """Over the GPUs of this machine."""
+    """Collectives over the GPUs of this machine."""
     sizes = [str(SMALL)] if quick else [str(SMALL), str(64 * LARGE)]
     ran = run_program(COLLECTIVES, [sys.executable], sizes, clock.left(25.0))
     yield from _lines("GPUs", "the GPUs here", ran)
 
 
 def two_processes(clock: Clock) -> Iterator[Line]:
-    """Over two processes of two devices each, which an own launcher starts; connected by Gloo."""
+    """Collectives over two processes of two devices each, started by a launcher; uses Gloo."""
     seconds = clock.left(30.0)
     launch = [
         sys.executable, "-m", "shardwise", "launch", "-n", "2", "--devices-per-process", "2",
@@ -119,7 +119,7 @@ def _lines(name: str, where: str, ran: Ran) -> Iterator[Line]:
 def _measured(row: dict[str, object]) -> Line:
     seconds, size = float(str(row["seconds"])), int(str(row["bytes"]))
     text = f"{size:>9,} bytes of each device: {seconds * 1e6:>8,.0f} us"
-    if size > 2 * SMALL:  # of few bytes the time is that of any message
+    if size > 2 * SMALL:  # for few bytes, the time is pure latency
         text += f", {size / seconds / 1e9:>7.3f} GB/s"
     slow = seconds > SLOW and size <= 2 * SMALL
     advice = (

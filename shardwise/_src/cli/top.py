@@ -1,4 +1,4 @@
-"""`shardwise top`: what the processes of running launches do, as a table that is kept up to date.
+"""`shardwise top`: the status of the processes of running launches, as a live table.
 
 It shows the launches of this user that have a launcher on this machine
 (`distributed/status_view.py`), with their processes on all machines.
@@ -20,7 +20,7 @@ from shardwise._src.distributed.status_files import folder
 from shardwise._src.distributed.status_view import Launch, Process, look
 from shardwise._src.messages.words import pluralize
 
-ANSWER = 2.5  # seconds that processes have to show themselves once somebody looks
+ANSWER = 2.5  # seconds for processes to publish their status for a new viewer
 ENDS = "Ctrl-C ends this view, not the programs."
 EPILOG = """\
 A program says how far it is by one call for each step:
@@ -50,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Shows launches; gives the exit status: 1 if there is none."""
+    """Shows launches; returns the exit status: 1 if there is none."""
     asked = parser().parse_args(list(arguments))
     try:
         found = look(asked.pid, ANSWER)
@@ -80,7 +80,7 @@ def _none(pid: int | None) -> str:
 def _watch(pid: int | None, found: list[Launch], interval: float) -> int:
     from rich.live import Live
 
-    before = signal.signal(signal.SIGTERM, _end_view)  # else it would leave the terminal as it is
+    before = signal.signal(signal.SIGTERM, _end_view)  # else the terminal would not be restored
     try:
         with Live(screen=True, auto_refresh=False) as live:
             while True:
@@ -98,7 +98,7 @@ def _end_view(number: int, _: Any) -> NoReturn:
 
 
 def _screen(pid: int | None, found: Sequence[Launch], height: int) -> Any:
-    """What stands on a terminal of so many lines: what has no room in it is counted."""
+    """The contents of a terminal of `height` lines; lines that do not fit are counted."""
     from rich.text import Text
 
     if not found:
@@ -114,12 +114,12 @@ def _screen(pid: int | None, found: Sequence[Launch], height: int) -> Any:
 
 
 def page(found: Sequence[Launch]) -> str:
-    """The launches, a table each."""
+    """The launches, one table each."""
     return "\n\n".join([table(launch) for launch in found])
 
 
 def table(launch: Launch) -> str:
-    """One launch in lines: what it runs, and a row for each process."""
+    """The text of one launch: its command, and a row for each process."""
     facts = launch.facts
     command = " ".join(map(_word, facts.get("command", ())))
     lasts = _duration(time.time() - facts.get("started", time.time()))
@@ -161,7 +161,7 @@ def _row(process: Process) -> tuple[str, ...]:
 
 
 def _end(process: Process) -> str:
-    """What it waits for, or else the numbers that it reported."""
+    """The current wait of a process, or else the numbers that it reported."""
     if process.waits:
         return f"for {process.waits}, {_duration(process.waited)}"
     return "  ".join([f"{name} {value:.4g}" for name, value in process.facts.items()])
@@ -178,7 +178,7 @@ def _number(value: float | None) -> str:
 
 
 def _bytes(size: int | None) -> str:
-    """As people write it: 512 MiB, 1.5 GiB."""
+    """A human-readable size: 512 MiB, 1.5 GiB."""
     if size is None:
         return "-"
     for unit, scale in (("GiB", 2**30), ("MiB", 2**20)):

@@ -1,1 +1,1 @@
-"""Older spellings of what the library does in one way now, and classes that only these have."""
+"""Legacy spellings of current APIs, and classes that exist only for these."""

@@ -1,10 +1,10 @@
-"""`import jax` gives this library: for programs and libraries that are written for JAX.
+"""Makes `import jax` return this library, for programs and libraries written for JAX.
 
-While the alias is on, a finder at the head of `sys.meta_path` answers for `jax` and everything
-below it: with the library's own modules, and with stand-ins for some of JAX's private ones
-(`private_names.py`). What was imported from an installed jax before, and what was built on it, is
-set aside, and put back when the alias ends; so is, the other way, what was imported under the
-alias. Each of the two worlds of modules finds its own again.
+While the alias is active, a finder at the head of `sys.meta_path` resolves `jax` and its
+submodules to the library's own modules, and to stand-ins for some of JAX's private modules
+(`private_names.py`). Modules previously imported from an installed jax, and packages built on
+them, are set aside and restored when the alias ends; likewise, modules imported under the alias
+are set aside when it ends, and restored when it starts again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _WITH_STAND_INS = {name.rpartition(".")[0] for name in PLACES if not name.starts
 
 
 class _Package(ModuleType):
-    """One of the library's packages, with stand-ins among its modules."""
+    """One of the library's packages, with stand-ins among its submodules."""
 
     def __getattr__(self, name: str) -> Any:
         if (private := f"{self.__name__}.{name}") in PLACES:
@@ -43,7 +43,7 @@ class _Package(ModuleType):
 
 
 class _Root(_Package):
-    """What `import jax` gives: this library's names, and the version of JAX that they follow."""
+    """The result of `import jax`: this library's names, and the JAX version that it follows."""
 
     __version__ = JAXLIB_VERSION
     __version_info__ = tuple([int(part) for part in JAXLIB_VERSION.split(".")[:3]])
@@ -67,7 +67,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return _Package(spec.name) if spec.name in _WITH_STAND_INS else None
 
     def exec_module(self, module: ModuleType) -> None:
-        """A public module is not a new one: the library's own takes the place of that."""
+        """Replaces a public module by the library's own module instead of creating a new one."""
         name = module.__name__
         if isinstance(module, _Package):
             return
@@ -85,17 +85,17 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 class as_jax:
-    """Makes `import jax` give this library, from now on or in a `with` block.
+    """Makes `import jax` return this library, from now on or within a `with` block.
 
         with shardwise.compat.as_jax():
             import optax, flax.linen as nn
 
-    What is imported under the alias keeps working after it. An installed jax is not touched: it
-    is what `import jax` gives before and after, and both may be used in one program. Off by
-    default; `python -m shardwise.compat script.py` runs a whole program under it.
+    Modules imported under the alias keep working after it ends. An installed jax is unaffected:
+    `import jax` returns it before and after, and a program may use both. Off by default;
+    `python -m shardwise.compat script.py` runs an entire program under the alias.
 
-    Imports of all threads see the alias. Modules that are being imported, or whose functions are
-    running, stay as they are.
+    The alias applies to imports in all threads. Modules that are being imported, or whose
+    functions are running, are not swapped.
     """
 
     def __init__(self) -> None:
@@ -110,7 +110,7 @@ class as_jax:
             self._on = True
 
     def end(self) -> None:
-        """Ends the alias, unless another one that was begun before or after it still holds."""
+        """Ends the alias, unless another alias is still active."""
         with _lock:
             if not self._on:
                 return
@@ -130,20 +130,20 @@ class as_jax:
 
 class _State:
     depth = 0
-    jax: dict[str, ModuleType] = {}  # noqa: RUF012 (modules of each world, while the other is on)
+    jax: dict[str, ModuleType] = {}  # noqa: RUF012 (each side's modules while the other is active)
     ours: dict[str, ModuleType] = {}  # noqa: RUF012
 
 
 _FINDER = _Finder()
 _NAMESPACE = methods.namespace
-# Libraries for the array API know JAX's arrays by its classes, if it was imported, and by the name
-# of the module that the arrays give.
+# Array API libraries identify JAX's arrays by JAX's classes, if it was imported, and by the name
+# of the module in the arrays' type.
 _LOOKED_UP = ("jax.core", "jax.numpy")
 _JAX_NUMPY = _Package("jax.numpy")
 
 
 def _swap(away: dict[str, ModuleType], back: dict[str, ModuleType]) -> None:
-    """Sets modules aside that are built on what `jax` is now, and brings the others back."""
+    """Sets aside modules that are built on the current `jax`, and restores the other ones."""
     packages = _built_on_jax()
     for name in [n for n in sys.modules if n.partition(".")[0] in packages]:
         away[name] = sys.modules.pop(name)
@@ -152,11 +152,11 @@ def _swap(away: dict[str, ModuleType], back: dict[str, ModuleType]) -> None:
 
 
 def _built_on_jax() -> set[str]:
-    """The packages in use that hold something of `jax`, or of another such package."""
+    """The imported packages that reference objects of `jax`, or of another such package."""
     found, kept = {"jax"}, {_OURS, "__main__", *_running()}
     held = {package: _held_by(modules) for package, modules in _by_package().items()}
     held = {package: others for package, others in held.items() if package not in kept}
-    if _State.depth == 0:  # our own modules were called `jax` there
+    if _State.depth == 0:  # our own modules had the name `jax` there
         found = {"jax", *[p for p, others in held.items() if _OURS in others]}
     while new := {p for p, others in held.items() if p not in found and others & found}:
         found |= new
@@ -164,7 +164,7 @@ def _built_on_jax() -> set[str]:
 
 
 def _running() -> Iterator[str]:
-    """The packages of functions that are running in this thread."""
+    """The packages of functions on this thread's call stack."""
     frame = sys._getframe()  # pyright: ignore[reportPrivateUsage]
     while frame is not None:
         yield str(frame.f_globals.get("__name__", "")).partition(".")[0]
@@ -181,7 +181,7 @@ def _by_package() -> dict[str, list[ModuleType]]:
 
 
 def _held_by(modules: Iterable[ModuleType]) -> set[str]:
-    """The packages of the modules, functions and classes that some modules hold."""
+    """The packages of the modules, functions and classes that some modules reference."""
     found = set()
     for module in modules:
         for value in list(vars(module).values()):

@@ -1,13 +1,13 @@
-"""Stands for `jax.experimental.colocated_python`: Python that runs beside devices of other hosts.
+"""Stand-in for `jax.experimental.colocated_python`: Python that runs on the hosts of devices.
 
-Only Pathways has such devices. Libraries import this module all the same, and its functions raise.
+Only Pathways has such devices. Some libraries import this module anyway; its functions raise.
 """
 
 from __future__ import annotations
 
 from typing import Any, NoReturn
 
-DeviceList = tuple  # what a list of devices is, in annotations
+DeviceList = tuple  # the type of a list of devices, for annotations
 
 
 def _refuse(name: str) -> NoReturn:
@@ -18,15 +18,15 @@ def _refuse(name: str) -> NoReturn:
 
 
 def colocated_cpu_devices(devices: Any) -> NoReturn:
-    """Refuses: there are no such devices."""
+    """Raises: there are no such devices."""
     _refuse("colocated_cpu_devices")
 
 
 def colocated_python(fun: Any) -> Any:
-    """A function that refuses to be called."""
+    """A function that raises when called."""
     return lambda *args, **kwargs: _refuse("colocated_python")
 
 
 def colocated_python_class(cls: type) -> Any:
-    """A class that refuses to be instantiated."""
+    """A class that raises when instantiated."""
     return lambda *args, **kwargs: _refuse("colocated_python_class")

@@ -1,13 +1,13 @@
-"""`GlobalDeviceArray`: what arrays that span processes were, before there was one array type.
+"""`GlobalDeviceArray`: the former type of arrays that span processes.
 
     x = GlobalDeviceArray(global_shape, mesh, mesh_axes, buffers)
     x = GlobalDeviceArray.from_callback(global_shape, mesh, mesh_axes, data_callback)
 
 All of these return an `Array` with `NamedSharding(mesh, P(*mesh_axes))`; `isinstance(x,
-GlobalDeviceArray)` asks whether x is one. An array knows the older names of its attributes, too:
-`local_shards` is `addressable_shards`, `local_data(i)` is `addressable_data(i)`, `mesh_axes` is
-`sharding.spec`, `global_shards` is as it was. It is compared element by element and printed as
-arrays are.
+GlobalDeviceArray)` checks whether x is such an array. An array also has the former names of its
+attributes: `local_shards` is `addressable_shards`, `local_data(i)` is `addressable_data(i)`,
+`mesh_axes` is `sharding.spec`, `global_shards` is unchanged. It is compared elementwise and printed
+like any array.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class _Meta(type):
 
 
 class GlobalDeviceArray(metaclass=_Meta):
-    """An older spelling of `make_array_from_single_device_arrays`.
+    """Legacy spelling of `make_array_from_single_device_arrays`.
 
     Args:
-      global_shape: of the whole array.
+      global_shape: of the full array.
       global_mesh: the devices.
       mesh_axes: a `PartitionSpec` or a sequence of its entries.
       device_buffers: single-device arrays, one on each device of this process.
@@ -53,7 +53,7 @@ class GlobalDeviceArray(metaclass=_Meta):
         global_shape: Sequence[int], global_mesh: Mesh, mesh_axes: Any,
         data_callback: Callable[[Any], Any],
     ) -> Array:
-        """An older spelling of `make_array_from_callback`."""
+        """Legacy spelling of `make_array_from_callback`."""
         place = _place(global_mesh, mesh_axes)
         return array_creation.make_array_from_callback(global_shape, place, data_callback)
 
@@ -62,7 +62,7 @@ class GlobalDeviceArray(metaclass=_Meta):
         global_shape: Sequence[int], global_mesh: Mesh, mesh_axes: Any,
         data_callback: Callable[[Any], Sequence[Any]],
     ) -> Array:
-        """An older spelling of `make_array_from_batched_callback`."""
+        """Legacy spelling of `make_array_from_batched_callback`."""
         place = _place(global_mesh, mesh_axes)
         return array_creation.make_array_from_batched_callback(global_shape, place, data_callback)
 
@@ -71,7 +71,7 @@ class GlobalDeviceArray(metaclass=_Meta):
         global_shape: Sequence[int], global_mesh: Mesh, mesh_axes: Any,
         data_callback: Callable[[Any], Sequence[Any]],
     ) -> Array:
-        """An older spelling of `make_array_from_batched_callback_with_devices`."""
+        """Legacy spelling of `make_array_from_batched_callback_with_devices`."""
         make = array_creation.make_array_from_batched_callback_with_devices
         return make(global_shape, _place(global_mesh, mesh_axes), data_callback)
 
@@ -79,14 +79,14 @@ class GlobalDeviceArray(metaclass=_Meta):
 def get_shard_indices(
     global_shape: Sequence[int], global_mesh: Mesh, mesh_axes: Any
 ) -> Mapping[Any, tuple[slice, ...]]:
-    """What each device of a mesh has of an array: an older spelling of `devices_indices_map`."""
+    """The index of each device's shard: legacy spelling of `devices_indices_map`."""
     return _place(global_mesh, mesh_axes).devices_indices_map(tuple(global_shape))
 
 
 def get_shard_shape(
     global_shape: Sequence[int], global_mesh: Mesh, mesh_axes: Any
 ) -> tuple[int, ...]:
-    """The shape of a shard: an older spelling of `shard_shape`."""
+    """The shape of a shard: legacy spelling of `shard_shape`."""
     return _place(global_mesh, mesh_axes).shard_shape(tuple(global_shape))
 
 

@@ -1,7 +1,7 @@
-"""Stands for `jax.experimental.hijax`: types and operations of users that are lowered in steps.
+"""Stand-in for `jax.experimental.hijax`: user-defined types and primitives, lowered in steps.
 
-It is an experiment of JAX's that flax.nnx has an option for, off by default. The classes are there
-to be inherited from; to use an operation of this kind raises.
+This is an experiment in JAX for which flax.nnx has an option, off by default. The classes exist so
+that code can subclass them; using such a primitive raises.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["AbstractValue", "Zero", "instantiate_zeros", "is_undefined_primal"]
 
 
 class HiPrimitive:
-    """An operation on such types, which cannot be used."""
+    """A primitive on such types, which cannot be used."""
 
     multiple_results = False
 
@@ -30,7 +30,7 @@ class HiPrimitive:
 
 
 class HiPrim:
-    """The same as a class to inherit from, an instance for each call."""
+    """The same as a base class, with an instance for each call."""
 
     def __init__(self) -> NoReturn:
         raise NotImplementedError(
@@ -47,18 +47,18 @@ class HiType:
 
 
 class MutableHiType(HiType):
-    """A type of values that change."""
+    """A type of mutable values."""
 
 
 class AvalQDD:
-    """A type, and what is known of a value at a moment."""
+    """A type, and the quasi-dynamic data of a value at a point in time."""
 
     def __init__(self, aval: Any, qdd: Any):
         self.aval, self.qdd = aval, qdd
 
 
 class AvalMutableQDD(AvalQDD):
-    """The same, for what changes."""
+    """The same, for mutable values."""
 
 
 class aval_property:
@@ -77,11 +77,11 @@ class aval_method:
 
 class _Effects:
     def add_type(self, kind: type) -> None:
-        """Says that loops and branches may have effects of a kind."""
+        """Declares that loops and branches may have effects of a kind."""
 
 
 control_flow_allowed_effects = _Effects()
 
 
 def register_hitype(kind: type, to_type: Any) -> None:
-    """Says how the type of a value is found. No function asks for it."""
+    """Declares how to determine the type of a value. No function uses it."""

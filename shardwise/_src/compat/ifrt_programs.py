@@ -1,4 +1,4 @@
-"""Stands for `jax.extend.ifrt_programs`: programs of plugins, which Pathways has."""
+"""Stand-in for `jax.extend.ifrt_programs`: programs for plugins, available in Pathways."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pjit`, the older name of `jit`, with the older names of its shardings."""
+"""`pjit`, the former name of `jit`, with the former names of its sharding arguments."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def pjit(
     out_axis_resources: Any = None,
     **options: Any,
 ) -> Any:
-    """`jit`; `in_axis_resources` and `out_axis_resources` are its shardings by their older names.
+    """`jit`; `in_axis_resources` and `out_axis_resources` are former names of its shardings.
 
-    A bare spec needs a mesh in scope. None: arguments stay as they are, results as the partitioner
-    finds best.
+    A bare spec needs a mesh in scope. None leaves arguments unchanged, and lets the partitioner
+    choose the shardings of results.
 
     Raises:
-      ValueError: if a sharding is given by both of its names.
+      ValueError: a sharding is given under both names.
     """
     options["in_shardings"] = _one("in", in_shardings, in_axis_resources)
     options["out_shardings"] = _one("out", out_shardings, out_axis_resources)

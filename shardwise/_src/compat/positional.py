@@ -1,12 +1,12 @@
-"""`PositionalSharding`: a grid of devices that is laid over the dimensions of an array.
+"""`PositionalSharding`: a grid of devices that is mapped onto the dimensions of an array.
 
     sharding = PositionalSharding(devices()).reshape(4, 2)
     sharding                       # rows in 4, columns in 2 parts
     sharding.T                     # rows in 2, columns in 4
     sharding.replicate(1)          # rows in 4 parts, each on 2 devices
 
-It is written like the array of devices that it is: `reshape`, `transpose`, and `replicate` in place
-of a sum. `NamedSharding` says the same by the names of mesh axes and is to be preferred.
+It has the interface of an array of devices: `reshape`, `transpose`, and `replicate` in place of a
+sum. Prefer `NamedSharding`, which expresses the same with mesh axis names.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from shardwise._src.types.tiling import Tiling
 
 @final
 class PositionalSharding(TiledSharding):
-    """A grid of device sets, one for each part of an array of equal rank.
+    """A grid of device sets, one for each shard of an array of equal rank.
 
     PositionalSharding(devices, memory_kind=None)
-        devices: array or sequence of devices; its shape is that of the grid.
+        devices: array or sequence of devices; its shape is the shape of the grid.
     """
 
     instead = "make a new one with reshape, transpose or replicate"
@@ -47,7 +47,7 @@ class PositionalSharding(TiledSharding):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The parts that each dimension of an array is cut into."""
+        """The number of shards along each dimension of an array."""
         return self._tiling.dims
 
     @property
@@ -55,7 +55,7 @@ class PositionalSharding(TiledSharding):
         return len(self.shape)
 
     def reshape(self, *shape: Any) -> PositionalSharding:
-        """The same device sets, in the same order, in a grid of another shape; -1 is inferred."""
+        """The same device sets, in the same order, in a grid of a new shape; -1 is inferred."""
         wanted = _integers(shape)
         try:
             order = np.arange(math.prod(self.shape)).reshape(wanted)
@@ -79,7 +79,7 @@ class PositionalSharding(TiledSharding):
         return self.transpose()
 
     def replicate(self, axis: int | None = None, keepdims: bool = True) -> PositionalSharding:
-        """The grid with the device sets along an axis united: each holds what they held together.
+        """Merges the device sets along an axis: each device then holds all data of its merged set.
 
         axis: None for all axes. keepdims: whether the axis stays, with size 1.
         """
@@ -96,7 +96,7 @@ class PositionalSharding(TiledSharding):
         return _positional(self._devices, self._grid(), kind)
 
     def _grid(self) -> NDArray[np.intp]:
-        """The positions that hold each part, the holders of a part last."""
+        """The device positions of each shard; replicas are along the last axis."""
         return self._tiling.tile_assignment().reshape(*self.shape, self._tiling.replicas)
 
     def _with(self, grid: NDArray[np.intp]) -> PositionalSharding:
@@ -114,7 +114,7 @@ class PositionalSharding(TiledSharding):
 def _positional(
     devices: tuple[Device, ...], grid: NDArray[np.intp], memory_kind: str | None
 ) -> PositionalSharding:
-    """The one sharding by these positions, the holders of a part along the last axis."""
+    """The canonical sharding for these positions, with replicas along the last axis."""
     *shape, replicas = grid.shape
     flat = tuple(grid.ravel().tolist())
     assignment = None if flat == tuple(range(len(flat))) else flat
@@ -126,7 +126,7 @@ read_by("PositionalSharding", _positional)
 
 
 def _integers(given: tuple[Any, ...]) -> tuple[int, ...]:
-    """`f(2, 4)` and `f((2, 4))` alike."""
+    """Accepts `f(2, 4)` and `f((2, 4))`."""
     if len(given) == 1 and isinstance(given[0], Sequence):
         given = tuple(given[0])
     return tuple(map(operator.index, given))

@@ -1,7 +1,7 @@
-"""What stands in for names that libraries take from JAX's private modules.
+"""Stand-ins for names that libraries import from JAX's private modules.
 
-`PLACES` says where each is found here. What is not in it is refused by name, with the library that
-asks for it.
+`PLACES` maps each name to its location here. Any other name raises an error that includes the name
+and the importing library.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from shardwise._version import __version__
 _IMPORT_FROM = dis.opmap["IMPORT_FROM"]
 _FALLBACK = "*"  # the modules that have all other names
 
-# Private module of JAX's → its names, with the module that has each here (under that name, or
-# another one after a colon). With an empty table it can be imported, and has nothing.
+# JAX private module → its names, each with the module that has it here (under the same name, or
+# another one after a colon). A module with an empty table can be imported, but has no names.
 PLACES: dict[str, dict[str, str]] = {
     "jax._src": {},
     "jax._src.ad_util": {
@@ -79,12 +79,12 @@ PLACES: dict[str, dict[str, str]] = {
 
 
 def is_private(name: str) -> bool:
-    """Whether this is one of JAX's private modules, or one that has no place of its own here."""
+    """Whether this is one of JAX's private modules, or one without its own module here."""
     return name == "jax._src" or name.startswith("jax._src.") or name in PLACES
 
 
 class PrivateModule(ModuleType):
-    """Stands for one of JAX's private modules."""
+    """Stand-in for one of JAX's private modules."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -107,12 +107,12 @@ class PrivateModule(ModuleType):
 
 
 def _imports_from(frame: FrameType) -> bool:
-    """Whether a frame is at a `from ... import`, which would hide the text of AttributeErrors."""
+    """Whether a frame is at a `from ... import`, which hides the message of AttributeErrors."""
     return frame.f_code.co_code[frame.f_lasti] == _IMPORT_FROM
 
 
 def no_module(name: str) -> ModuleNotFoundError:
-    """The error where a module of JAX's that is not here is imported."""
+    """The error for importing a JAX module that is missing here."""
     frame: Any = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     own = ("importlib", "shardwise", "_frozen_importlib")
     while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith(own):
@@ -131,7 +131,7 @@ def _not_there(full: str, frame: FrameType) -> str:
 
 
 def _library(package: str) -> str:
-    """A package as it is installed, with its version: `haiku` is of `dm-haiku 0.0.17`."""
+    """The distribution of a package, with its version: `dm-haiku 0.0.17` for `haiku`."""
     try:
         return f"{package} {importlib.metadata.version(package)}"
     except importlib.metadata.PackageNotFoundError:

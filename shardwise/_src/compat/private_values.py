@@ -1,4 +1,4 @@
-"""Values that only stand in for private ones of JAX's."""
+"""Stand-ins for private values of JAX."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from shardwise._src.types.mesh import Mesh
 __all__ = ["stop_gradient_p"]
 
 F = TypeVar("F", bound=Callable[..., Any])
-_exclude_paths: list[str] = []  # of traceback_util: which frames of libraries are hidden
+_exclude_paths: list[str] = []  # of traceback_util: which library frames are hidden
 
 
 def register_exclusion(path: str) -> None:
-    """Says that a file's frames are of no interest in tracebacks."""
+    """Hides a file's frames in tracebacks."""
     _exclude_paths.append(path)
 
 
@@ -31,18 +31,18 @@ def include_frame(frame: Any) -> bool:
 
 
 def api_boundary(fun: F, **_: Any) -> F:
-    """The function: errors of the library hide its frames themselves."""
+    """Returns the function unchanged: the library's errors hide their own frames."""
     return fun
 
 
 class ExtendedDType:
-    """The base of dtypes that libraries define. Arrays cannot have these."""
+    """The base class of dtypes that libraries define. Arrays cannot have such dtypes."""
 
     type: Any = extended
 
 
 class _Registry:
-    """Of `jax._src.tree_util`: which classes are nodes of trees."""
+    """Of `jax._src.tree_util`: the classes that are pytree nodes."""
 
     def __contains__(self, kind: type) -> bool:
         return is_tree_node(kind)
@@ -64,7 +64,7 @@ class _GlobalState:
 
     @property
     def client(self) -> Any:
-        """XLA's client of the coordination service; None in a program of one process."""
+        """XLA's client of the coordination service; None in a single-process program."""
         link = processes.link()
         return None if link is None else link.client
 
@@ -77,7 +77,7 @@ class _Environment:
 
     @property
     def physical_mesh(self) -> Mesh:
-        """The mesh in scope; without devices where there is none."""
+        """The mesh in scope; an empty mesh if there is none."""
         mesh = current().mesh
         return mesh if isinstance(mesh, Mesh) else Mesh(np.empty((), object), ())
 
@@ -90,11 +90,11 @@ thread_resources = _ThreadResources()
 
 
 def __getattr__(name: str) -> Any:
-    if name == "_backends":  # of xla_bridge: those that are started
+    if name == "_backends":  # of xla_bridge: the initialized backends
         return backend.started()
     raise AttributeError(name)
 
 
 def trace_state_clean() -> bool:
-    """Whether no transform is at work."""
+    """Whether no transformation is active."""
     return current().interpreter.eager

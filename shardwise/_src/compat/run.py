@@ -13,7 +13,7 @@ USAGE = "usage: python -m shardwise.compat [-m MODULE | SCRIPT] [ARGUMENT ...]"
 
 
 def main() -> None:
-    """Runs a script, or a module by `-m`, where `import jax` gives this library."""
+    """Runs a script, or a module with `-m`, with `import jax` returning this library."""
     arguments = sys.argv[1:]
     as_module = arguments[:1] == ["-m"]
     if as_module:

@@ -1,4 +1,4 @@
-"""`experimental.shard_map.shard_map`, the older form of `shard_map`."""
+"""`experimental.shard_map.shard_map`, the former API of `shard_map`."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ def shard_map(
     f: Callable[P, T], mesh: Any, in_specs: Any, out_specs: Any, check_rep: bool | None = None,
     auto: Collection[AxisName] = frozenset(), *, check_vma: bool | None = None,
 ) -> Callable[P, T]:
-    """`shardwise.shard_map` with its arguments by position, and two by other names.
+    """`shardwise.shard_map` with positional arguments, two of them under other names.
 
     Args:
-      check_rep: now `check_vma`, which is taken as well; by default True.
-      auto: the axes of the mesh along which `f` is not manual; `axis_names` has the others.
+      check_rep: now `check_vma`, which is also accepted; True by default.
+      auto: the mesh axes along which `f` is not manual; `axis_names` gets the others.
 
     Raises:
-      TypeError: if check_rep and check_vma are both given.
-      ValueError: if `auto` has axes that the mesh has not, or all of its axes.
+      TypeError: both check_rep and check_vma are given.
+      ValueError: `auto` has axes that the mesh lacks, or all of its axes.
     """
     if check_rep is not None and check_vma is not None:
         raise TypeError(

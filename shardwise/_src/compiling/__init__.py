@@ -1,1 +1,1 @@
-"""Text becomes a loaded program: compiled once, and kept in memory and on disk."""
+"""Compilation: turns module text into a loaded program, cached in memory and on disk."""

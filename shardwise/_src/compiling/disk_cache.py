@@ -1,11 +1,11 @@
-"""Files of compiled programs, shared by all processes of a user.
+"""On-disk cache of compiled programs, shared by all processes of a user.
 
-A file is written beside its place and moved there, so that readers see all of it or nothing, and
-writers need no locks. It starts with a checksum: a damaged one is deleted, and its program compiled
-anew. What was used longest ago goes first when the files would take more than the limit. Nothing
-here raises: a folder that cannot be used is logged once, and then nothing is kept.
+A file is written under a temporary name and renamed, so that readers see all of it or nothing, and
+writers need no locks. It starts with a checksum: a damaged file is deleted, and its program
+compiled again. If the files would exceed the limit, the least recently used are deleted first.
+Nothing here raises: an unusable folder is logged once, and caching is then disabled.
 
-What a file is good for is the business of its key: see `runtime.fingerprint`.
+The key determines when a file is valid: see `runtime.fingerprint`.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from pathlib import Path
 from shardwise._src.base import config
 
 FORMAT = b"shardwise program 1\n"
-STALE = 3600  # seconds after which a file that was never finished belongs to nobody
+STALE = 3600  # seconds after which an unfinished file is abandoned
 _HEAD = len(FORMAT) + 32  # with a SHA-256
 _PROGRAM, _UNFINISHED = ".program", ".program.tmp"
 _log = logging.getLogger("shardwise.cache")
 
 
 def key_of(parts: Iterable[bytes]) -> str:
-    """A name for the program that is made of these parts."""
-    from hashlib import sha256  # OpenSSL takes a while to load
+    """A file name for the program that these parts determine."""
+    from hashlib import sha256  # OpenSSL is slow to load
 
     digest = sha256(FORMAT)
     for part in parts:
@@ -40,41 +40,41 @@ def key_of(parts: Iterable[bytes]) -> str:
 class DiskCache:
     """The files in one folder.
 
-    limit: bytes that all of them may take; -1 for any number.
-    level: of the log line that says that the folder cannot be used.
+    limit: maximum total bytes; -1 for no limit.
+    level: log level of the message that the folder cannot be used.
     """
 
     def __init__(self, folder: Path, limit: int, level: int = logging.WARNING):
         self.folder = folder
         self.limit = limit
         self._level = level
-        self._room = -1  # bytes to write before the files are counted again
+        self._room = -1  # bytes to write before the next count of the files
         self._usable = True
 
     def read(self, key: str) -> bytes | None:
-        """What was written under the key, or None."""
+        """The content stored under the key, or None."""
         path = self.folder / (key + _PROGRAM)
         try:
             with path.open("rb") as file:
                 head, content = file.read(_HEAD), file.read()
-        except OSError:  # most often: there is none
+        except OSError:  # usually: it does not exist
             return None
         if head != _head(content):
             self.drop(key, "is damaged")
             return None
-        with suppress(OSError):  # it may be somebody else's
+        with suppress(OSError):  # it may belong to another user
             os.utime(path)
         return content
 
     def drop(self, key: str, why: str) -> None:
-        """Deletes a file that is of no use."""
+        """Deletes a useless file."""
         path = self.folder / (key + _PROGRAM)
         _log.warning("%s %s; its program is compiled anew.", path, why)
         with suppress(OSError):
             path.unlink()
 
     def write(self, key: str, content: bytes) -> None:
-        """Keeps the content under the key, if that can be."""
+        """Stores the content under the key, if possible."""
         size = _HEAD + len(content)
         if not self._usable or 0 <= self.limit < size:
             return
@@ -94,10 +94,10 @@ class DiskCache:
             _log.log(self._level, "no compiled programs are kept in %s: %s", self.folder, error)
 
     def _make_room(self, size: int) -> None:
-        """Deletes what was used longest ago, until `size` more bytes are within the limit.
+        """Deletes the least recently used files, until `size` more bytes are within the limit.
 
-        Counting takes a while where there are many files. Nothing is counted as long as this
-        process wrote little of what there was room for, so that some processes may write at once.
+        Counting is slow if there are many files. It is skipped as long as this process wrote only
+        a small part of the free space, so that several processes may write at the same time.
         """
         self._room -= size
         if self._room >= 0 or self.limit < 0:
@@ -114,7 +114,7 @@ class DiskCache:
         self._room = max(self.limit - total, 0) // 16
 
     def _files(self) -> list[tuple[float, int, str]]:
-        """(last use, bytes, path) of each file; what a killed process left is deleted."""
+        """(last use, bytes, path) of each file; deletes the remains of killed processes."""
         found: list[tuple[float, int, str]] = []
         with os.scandir(self.folder) as entries:
             for entry in entries:
@@ -136,7 +136,7 @@ def _head(content: bytes) -> bytes:
 
 
 def disk_cache() -> DiskCache | None:
-    """The cache that the flags ask for; None where it is off."""
+    """The cache that the flags request; None if it is off."""
     if not config.enable_compilation_cache.value:
         return None
     asked = config.compilation_cache_dir.value
@@ -148,24 +148,24 @@ def _opened(asked: str | None, limit: int) -> DiskCache | None:
     if asked is not None:
         return DiskCache(Path(asked).expanduser().absolute(), limit)
     folder = default_folder()
-    # Nobody asked for it: that it cannot be written is no news.
+    # The user did not request it, so a failure to write is not worth a warning.
     return None if folder is None else DiskCache(folder, limit, logging.INFO)
 
 
 def set_cache_dir(path: str | os.PathLike[str]) -> None:
-    """Keeps compiled programs in this folder: sets the flag `compilation_cache_dir`."""
+    """Caches compiled programs in this folder: sets the flag `compilation_cache_dir`."""
     config.compilation_cache_dir.set(os.fspath(path))
 
 
 def reset_cache() -> None:
-    """Looks at the folder anew at the next compilation, as after it was changed by others."""
+    """Inspects the folder again at the next compilation, for example after external changes."""
     _opened.cache_clear()
 
 
 def default_folder() -> Path | None:
     """`shardwise` in the user's cache directory; None for a user without a home."""
     base = os.environ.get("XDG_CACHE_HOME", "")
-    if os.path.isabs(base):  # others are to be ignored, says the standard
+    if os.path.isabs(base):  # the standard says to ignore relative paths
         return Path(base) / "shardwise"
     with suppress(RuntimeError):
         return Path.home() / ".cache" / "shardwise"

@@ -1,7 +1,7 @@
-"""Loaded modules, kept by their text: equal programs are compiled once.
+"""Loaded modules, cached by their text: equal programs are compiled once.
 
-A function made again, or another function with the same program, finds what is there; another
-process finds it on disk, where the program took longer to compile than a moment.
+A function that is defined again, or another function with the same program, reuses the module;
+other processes find it on disk, if its compilation was slow enough to be worth storing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from shardwise._src.runtime.modules import LoadedModule, compile_options, compil
 from shardwise._src.runtime.partitioner_callbacks import without_names
 
 CACHE_SIZE = 2048
-# Devices wait for the one that calls a host function, which may take its time.
+# Devices wait for the one that calls a host function, which may be slow.
 _PATIENT = ("xla_cpu_collective_call_terminate_timeout_seconds", PATIENCE)
 
 _modules: OrderedDict[tuple, LoadedModule] = OrderedDict()
@@ -46,19 +46,19 @@ def loaded_for(
     """The module of a text, compiled for its devices.
 
     free_outputs: the results whose sharding the partitioner chooses.
-    quick, small: what allows a faster compilation (see `runtime.modules.compile_options`).
+    quick, small: enable faster compilation (see `runtime.modules.compile_options`).
     overrides:    XLA options as (name, value) pairs.
-    callbacks:    host functions that the module calls, by number. A program with any is kept
-                  nowhere: it would keep them, and they exist in this process only.
-    ordered:      whether they are called in the order of the programs.
-    check:        refuses a module that was compiled just now; it is kept nowhere then.
-    only_here:    whether the text is good in this process only, so that the module is not on disk.
+    callbacks:    host functions that the module calls, by number. A program with any is not
+                  cached: it would keep them alive, and they exist in this process only.
+    ordered:      whether they are called in program order.
+    check:        may reject a newly compiled module, which is then not cached.
+    only_here:    whether the text is valid in this process only, so it is not stored on disk.
     """
     begin = time.perf_counter()
     key = (text, devices, free_outputs, quick, small, repr(overrides))  # repr: 1 is not True
     found = None if callbacks else _modules.get(key)
     if found is not None:
-        with suppress(KeyError):  # another thread may have made room just now
+        with suppress(KeyError):  # another thread may have just evicted it
             _modules.move_to_end(key)
         _report("found %s in memory in %.1f ms", text, begin)
         return found
@@ -82,7 +82,7 @@ def loaded_for(
 
 
 def _identified(module: LoadedModule, text: str, overrides: tuple) -> LoadedModule:
-    """The module, with what other processes know it by if it is to run in them, too."""
+    """The module, with its cross-process fingerprint if it runs in other processes as well."""
     if module.span is not None:
         ids = [d.id for d in module.devices]
         text = without_names(text)
@@ -92,7 +92,7 @@ def _identified(module: LoadedModule, text: str, overrides: tuple) -> LoadedModu
 
 
 def forget() -> None:
-    """Forgets all loaded modules in memory."""
+    """Clears all loaded modules from memory."""
     _modules.clear()
 
 
@@ -112,7 +112,7 @@ def _kept(
     files: DiskCache | None, text: str, devices: tuple, options: Any,
     compiled: Callable[[], LoadedModule],
 ) -> LoadedModule:
-    """The program from its file; else compiled, and kept there if that took its time."""
+    """The program from its file; else compiled, and stored there if compilation was slow."""
     if files is None or dumps(options):
         return compiled()
     begin = time.perf_counter()
@@ -129,7 +129,7 @@ def _kept(
     begin = time.perf_counter()
     new = compiled()
     if time.perf_counter() - begin >= config.persistent_cache_min_compile_time_secs.value:
-        with suppress(backend.RuntimeFailure):  # a platform that cannot write its programs
+        with suppress(backend.RuntimeFailure):  # a platform that cannot serialize programs
             content = bytes([new.has_collectives]) + new.serialize()
             if len(content) >= config.persistent_cache_min_entry_size_bytes.value:
                 files.write(key, content)
@@ -151,5 +151,5 @@ def _report(what: str, text: str, begin: float) -> None:
 
 
 def _name_in(text: str) -> str:
-    """The name of the program that a module's text is of."""
+    """The name of the program in a module's text."""
     return text.removeprefix("module @jit_").partition(" ")[0]

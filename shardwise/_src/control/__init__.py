@@ -1,1 +1,1 @@
-"""Ops that hold programs, and the staging of users' functions for them: calls, loops, branches."""
+"""Ops that contain programs, and the staging of user functions for them: calls, loops, branches."""

@@ -1,13 +1,13 @@
-"""Functions of the user as bodies of control flow: staged, checked, and kept.
+"""User functions as bodies of control flow: staged, checked, and cached.
 
-What was staged is kept on the shelf of its function, by types and context, for as long as the
-function lives. Functions that are made anew from the same code share one shelf where it is cheap to
-know that they do the same (`core/fingerprints.py`), and nothing that they use can change in place.
+Staged bodies are cached in the `Shelf` of their function, by types and context, for the function's
+lifetime. Functions that are created repeatedly from the same code share one shelf if it is cheap to
+verify that they do the same (`core/fingerprints.py`) and that nothing they use can be mutated.
 
-    shelves[f].bodies[key]          # the quick way, in the public functions
-    shelf_of((f,), key)[0].bodies   # makes the shelf
+    shelves[f].bodies[key]          # the fast path, in the public functions
+    shelf_of((f,), key)[0].bodies   # creates the shelf
 
-`map` and `associative_scan` find what was staged by what their function does only, at each call.
+`map` and `associative_scan` look up staged bodies by fingerprint only, at each call.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from shardwise._src.types.promotion import lattice_join
 from shardwise._src.types.sharding import NamedSharding
 
 BODIES_PER_FUNCTION = 256
-RECIPES = 256  # functions that are made anew, and are known all the same
+RECIPES = 256  # recreated functions that share a shelf
 
-# -- what is kept --
+# -- the cache --
 
 
 class Shelf:
-    """Staged bodies of functions that do the same, by what they were staged for.
+    """Staged bodies of functions that do the same, by staging key.
 
-    recipe: of these functions (see `core.fingerprints`); None where it is of one function.
+    recipe: the fingerprint of these functions (see `core.fingerprints`); None if for one function.
     """
 
     __slots__ = ("bodies", "recipe")
@@ -68,8 +68,8 @@ _by_recipe: dict[Any, Shelf] = {}
 def shelf_of(funs: Sequence[Callable], key: tuple) -> tuple[Shelf, tuple]:
     """The shelf of the first of some functions, and the key there for all of them.
 
-    What was staged for them stays, though one of them may do something else by now. Where nothing
-    was, such a function leaves the shelf that it shared with others.
+    Bodies that were staged for them remain valid, though one of them may do something else by now.
+    If nothing was staged, such a function leaves the shelf that it shared with others.
     """
     try:
         first, *others = [shelves[f] for f in funs]
@@ -82,7 +82,7 @@ def shelf_of(funs: Sequence[Callable], key: tuple) -> tuple[Shelf, tuple]:
 
 
 def _shelf_now(fun: Callable) -> Shelf:
-    """The shelf of what a function does now; one of its own if it cannot be told from others."""
+    """The shelf for a function's current fingerprint; a separate one if it has none."""
     try:
         found = shelves.get(fun)
         recipe = fingerprint_of(fun, mutable=False)
@@ -91,21 +91,21 @@ def _shelf_now(fun: Callable) -> Shelf:
         elif found.recipe is not None and found.recipe != recipe:
             found = shelves[fun] = Shelf()
         note(fun, recipe)
-    except TypeError:  # no hash, no weak references
+    except TypeError:  # unhashable, or not weakly referenceable
         return Shelf()
     return found
 
 
 def shelf_by_recipe(fun: Callable) -> Shelf:
-    """What functions share that do what this one does now; nothing where that is not known.
+    """The shelf shared by functions with this one's current fingerprint; empty if it has none.
 
-    For what jax runs anew at each call, so that a function is read as it is then.
+    For functions that jax runs again at each call, so that the function is read at that time.
     """
     return _shelf_by(fingerprint_of(fun, mutable=False))
 
 
 def forget() -> None:
-    """Empties all shelves."""
+    """Clears all shelves."""
     shelves.clear()
     _by_recipe.clear()
 
@@ -126,10 +126,10 @@ def _shelf_by(recipe: Any) -> Shelf:
 class Body:
     """A staged function.
 
-    program: takes the values from outside, then leaves; it has no constants.
-    outside: these values: constants, and values of outer traces.
-    tree:    of its result.
-    refs:    from outside, that it touches: their values are its last arguments and results.
+    program: takes the captured values, then leaves; it has no constants.
+    outside: the captured values: constants, and values of outer traces.
+    tree:    the pytree of its result.
+    refs:    captured refs that it accesses: their values are its last arguments and results.
     """
 
     __slots__ = ("program", "outside", "tree", "captures", "refs")
@@ -141,12 +141,12 @@ class Body:
         self.program = program
         self.outside = outside
         self.tree = tree
-        self.captures = captures  # values of outer traces: may not be kept
+        self.captures = captures  # values of outer traces: must not be cached
         self.refs = refs
 
     @property
     def out_types(self) -> tuple[ArrayType, ...]:
-        """Of the results, without those of refs."""
+        """The types of the results, without those of refs."""
         types = self.program.out_types
         return types[: len(types) - len(self.refs)]
 
@@ -155,12 +155,12 @@ def staged(
     fun: Callable, types: Sequence[ArrayType], who: str, name: str = "", names: Sequence[str] = (),
     as_leaves: Callable | None = None, with_refs: bool = False,
 ) -> Body:
-    """Stages `fun(*leaves) → tree`.
+    """Stages `fun(*leaves) → pytree`.
 
-    with_refs: whether refs from outside may be touched.
+    with_refs: whether captured refs may be accessed.
 
-    names: of the leaves, for messages. as_leaves: the leaves and tree of a result; by default the
-    result may be any tree.
+    names: of the leaves, for messages. as_leaves: returns the leaves and pytree of a result; by
+    default the result may be any pytree.
     """
     trees: list[Any] = []
     name = name or name_of(fun)
@@ -185,7 +185,7 @@ def staged(
 
 
 def _check_refs(who: str, program: Program, refs: Sequence[Ref]) -> None:
-    """Raises where a turn of a loop lets a ref vary along axes along which its value does not."""
+    """Raises if a loop iteration makes a ref vary along axes along which its value does not."""
     count = len(refs)
     rows = zip(refs, program.in_types[-count:], program.out_types[-count:], strict=True)
     for ref, start, end in rows:
@@ -199,7 +199,7 @@ def _check_refs(who: str, program: Program, refs: Sequence[Ref]) -> None:
 
 
 def together(bodies: Sequence[Body]) -> tuple[list[Program], list[Any]]:
-    """Programs that all take the values from outside of all, and these values."""
+    """Programs that all take the captured values of all bodies, and these values."""
     outside = {id(x): x for body in bodies for x in body.outside}
     programs = []
     for body in bodies:
@@ -212,7 +212,7 @@ def together(bodies: Sequence[Body]) -> tuple[list[Program], list[Any]]:
 
 
 def threading(body: Body, refs: Sequence[Ref]) -> Body:
-    """The body as one that touches just these refs, its own among them."""
+    """The body with exactly these refs, which include its own."""
     if list(refs) == list(body.refs):
         return body
     p, count = body.program, len(body.refs)
@@ -229,8 +229,8 @@ def threading(body: Body, refs: Sequence[Ref]) -> Body:
 
 
 def widened(given: ArrayType, returned: ArrayType) -> ArrayType:
-    """The type of a carry: one that is weak, has no mesh, or varies along fewer axes, gives way to
-    what the body returns.
+    """The type of a carry: if the given one is weak, has no mesh, or varies along fewer axes, the
+    type that the body returns replaces it.
     """
     given = on_mesh_of(given, returned)
     if not given.weak_type or given.shape != returned.shape:
@@ -241,9 +241,9 @@ def widened(given: ArrayType, returned: ArrayType) -> ArrayType:
 
 
 def on_mesh_of(t: ArrayType, other: ArrayType) -> ArrayType:
-    """The type with the mesh of another one, and its names, too.
+    """The type with the mesh of another one, and its varying names, too.
 
-    A value without a mesh is whole on every device; one that does not vary may do so by its type.
+    A value without a mesh is replicated; a value that does not vary may have a type that does.
     """
     if not t.varying >= other.varying:
         t = t.update(varying=t.varying | other.varying)
@@ -255,11 +255,12 @@ def on_mesh_of(t: ArrayType, other: ArrayType) -> ArrayType:
 def widest(
     types: list[ArrayType], body_of: Callable[[list[ArrayType]], Body], first: int = 0
 ) -> tuple[Body, list[ArrayType]]:
-    """The body at the types of the carry that it keeps.
+    """The body at the types to which the carry converges.
 
-    Names spread through a carry turn by turn, and then the types are as wide as they get. A carry
-    that is only weak does not make the function run again, whose effects in Python come once.
-    first: how many results of the body come before those of the carry.
+    Varying names spread through a carry iteration by iteration, until the types no longer change. A
+    carry that is only weak does not cause the function, which may have Python side effects, to run
+    again.
+    first: how many results of the body precede those of the carry.
     """
     while True:
         body = body_of(types)
@@ -275,7 +276,7 @@ def widest(
 
 
 def _taking(program: Program, at: int, types: Sequence[ArrayType]) -> Program:
-    """The program with arguments, from number `at` on, that are strong where they were weak."""
+    """The program with arguments, from number `at` on, with strong types instead of weak ones."""
     inputs, casts = list(program.inputs), []
     for i, t in enumerate(types, at):
         old = inputs[i]
@@ -323,7 +324,7 @@ _REMEDIES = {
 
 
 def differing(*types: ArrayType) -> list[str]:
-    """In what types differ, for messages."""
+    """How types differ, for messages."""
     columns = {
         "shape": [t.shape for t in types], "dtype": [t.dtype for t in types],
         "sharding": [(t.mesh, t.spec) for t in types],
@@ -333,13 +334,13 @@ def differing(*types: ArrayType) -> list[str]:
 
 
 def remedy(kinds: Sequence[str]) -> str:
-    """`, for example with f`: what makes types agree that differ in that; the end of a sentence."""
+    """`, for example with f`: how to make such types agree; the end of a sentence."""
     names = [_REMEDIES[k] for k in dict.fromkeys(kinds) if k in _REMEDIES]
     return f", for example with {' and '.join(names)}" if names else ""
 
 
 def steps_per_turn(who: str, unroll: Any) -> int:
-    """How many steps one turn of a loop does; False and 0 ask for one."""
+    """How many steps one iteration of a loop does; False and 0 mean one."""
     try:
         count = operator.index(unroll) or 1
     except TypeError:
@@ -356,14 +357,14 @@ def check_carry_tree(who: str, name: str, wanted: Any, tree: Any) -> None:
 
 
 class Loop:
-    """A loop over a staged body, with all that a call needs.
+    """A loop over a staged body, with everything that a call needs.
 
     op:     with its parameters.
     consts: values of the first arguments of the op.
-    casts:  (position, type) of leaves that the body wants in another type.
-    tree:   of the results.
-    refs:   from outside, whose values are carried.
-    at:     how many leaves, and results, come before those values.
+    casts:  (position, type) of leaves that the body requires in another type.
+    tree:   the pytree of the results.
+    refs:   captured refs, whose values are carried.
+    at:     how many leaves, and results, precede those values.
     """
 
     __slots__ = ("op", "consts", "casts", "tree", "refs", "at")
@@ -380,10 +381,10 @@ class Loop:
         self.at = at
 
     def fit(self, leaves: list[Any]) -> None:
-        """Brings leaves to the types that the body wants them in."""
+        """Converts leaves to the types that the body requires."""
         for position, t in self.casts:
             x = fit(leaves[position], t)
-            if t.mesh is not None and type_of(x).mesh is None:  # it is on no mesh of devices yet
+            if t.mesh is not None and type_of(x).mesh is None:  # it is not on a mesh yet
                 x = _beside_others(x, t, [*self.consts, *leaves])
             leaves[position] = x
 
@@ -400,7 +401,7 @@ class Loop:
 
 
 def _beside_others(x: Any, t: ArrayType, others: Sequence[Any]) -> Any:
-    """An eager value on the devices of the first of the others that is over the mesh of `t`."""
+    """An eager value on the devices of the first other value that is over the mesh of `t`."""
     for other in others:
         held = getattr(other, "sharding", None)
         if isinstance(held, NamedSharding) and held.mesh.abstract_mesh is t.mesh:
@@ -409,12 +410,12 @@ def _beside_others(x: Any, t: ArrayType, others: Sequence[Any]) -> Any:
 
 
 def casts_of(old: Sequence[ArrayType], new: Sequence[ArrayType]) -> list[tuple[int, ArrayType]]:
-    """What to do with leaves that the body wants in another type."""
+    """The casts for leaves that the body requires in another type."""
     pairs = enumerate(zip(old, new, strict=True))
     return [(i, b) for i, (a, b) in pairs if a is not b]
 
 
-# -- leaves and functions of the user --
+# -- user leaves and functions --
 
 
 def leaf(x: Any, who: str, what: str, tree: Any, i: int) -> Any:

@@ -1,6 +1,6 @@
-"""The `jit` op: a call of a held program, as nested `jit` stages it.
+"""The `jit` op: a call of a nested program, as nested `jit` stages it.
 
-`calling` makes ops with its rules, which call their program in another way.
+`calling` creates ops that share its rules and call their program in another way.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _jvp(
 
 
 def split_call(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
-    """Partial evaluation: the known part runs now, the rest is recorded with residuals."""
+    """Partial evaluation: the known part runs now, the rest is staged with residuals."""
     unknown = tuple(interpreter.is_unknown(a) for a in args)
     parts = split_program(params["program"], unknown)
     known_args = [a for a, u in zip(args, unknown, strict=True) if not u]
@@ -91,7 +91,7 @@ def _batch(
 def calling(
     name: str, lower: Callable[..., Any], split: Callable[..., Any], **facts: Any
 ) -> Op:
-    """An op that calls its parameter `program`; other parameters are passed on as they are."""
+    """An op that calls its parameter `program`; other parameters are passed unchanged."""
     return Op(
         name,
         type_rule=_type,
@@ -99,10 +99,10 @@ def calling(
         jvp=_jvp,
         transpose=_transpose,
         batch=_batch,
-        split=split,
+        partial_eval=split,
         sequence=through_program,
-        checked=call_checked,
-        replay=replay_call,
+        checkify=call_checked,
+        eval=replay_call,
         multiple=True,
         programs=("program",),
         aliases={"jaxpr": "program", "call_jaxpr": "program", "name": lambda p: p["program"].name},
@@ -117,6 +117,6 @@ def _lower_marked(
 
 
 call = calling("jit", _lower, split_call, is_call=True)
-# Calls by an instruction with attributes, pairs of texts.
+# Calls by an instruction with attributes, pairs of strings.
 xla_metadata_call = calling("xla_metadata_call", _lower_marked, split_call)
 compute_on_op = calling("compute_on", _lower_marked, split_call)

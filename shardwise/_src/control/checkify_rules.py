@@ -1,15 +1,15 @@
-"""How checks go through calls, branches and loops: the `checked` rules of ops that hold programs.
+"""Checks in calls, branches and loops: the `checkify` rules of ops that contain programs.
 
-A rule gets `checks` (checks/checking.py), which makes the programs with the checks in them:
+A rule receives `checks` (checks/checking.py), which builds the programs with checks in them:
 
-    checks.program(p) → (new, places)     `new` gives the results of `p`, then a *code* (0, or the
+    checks.program(p) → (new, places)     `new` returns the results of `p`, then a *code* (0, or the
                                           number of the place that failed first), then the values
                                           for the messages of all places
-    checks.merge(places, code, values)    adds what a program's places found
+    checks.merge(places, code, values)    adds the findings of a program's places
     checks.call                           the op that calls a program
 
-A branch or turn of a loop hands code and values on; the first failure stays. Beside them are the
-`replay` rules, which run programs one by one to find what gave a NaN.
+A branch or iteration passes code and values on; the first failure persists. This module also has
+the `eval` rules, which run programs one by one to find the origin of a NaN.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ def state_types(places: Sequence[Any]) -> Types:
 
 
 def shifted(code: Any, count: int) -> Any:
-    """A code among places that come after `count` others."""
+    """A code among places that follow `count` others."""
     return select_n(eq(code, NONE), add(code, np.int32(count)), code)
 
 
 def _first(before: Sequence[Any], after: Sequence[Any]) -> list[Any]:
-    """The code and values of what failed first."""
+    """The code and values of the first failure."""
     failed = ne(before[0], NONE)
     return [select_n(failed, new, old) for old, new in zip(before, after, strict=True)]
 
@@ -118,9 +118,9 @@ def replay_scan(
 def _while_programs(
     new: Program, new_test: Program, state: Types, tests: int, num_test: int, num_body: int
 ) -> tuple[Program, Program]:
-    """Test and body that carry a code and values first; the body takes both's constants.
+    """Test and body that carry a code and values first; the body takes the constants of both.
 
-    tests: how many places the test has, which come before those of the body.
+    tests: how many places the test has, which precede those of the body.
     """
     count = len(new.in_types) - num_body
 
@@ -177,7 +177,7 @@ def replay_while(
 
 @derived
 def _branch(new: Program, before: Types, after: Types, count: int, offset: int) -> Program:
-    """A branch that gives a code and values of all branches; those of the others are zero."""
+    """A branch that returns a code, and values for all branches; zeros for other branches."""
 
     def run(*args: Any) -> list[Any]:
         outs = new(*args)

@@ -1,7 +1,7 @@
-"""The `composite` op: an operation with a name, which a held program computes.
+"""The `composite` op: a named operation, which a nested program computes.
 
-Its decomposition is a function of the module, and compilers may know something better by the name.
-Maps of it are maps of the decomposition, whose meaning a batch dimension would change.
+Its decomposition is a function in the module; compilers may know a better implementation by name.
+Maps of it are maps of the decomposition, because a batch dimension would change the op's meaning.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ composite_op = Op(
     jvp=_no_derivative,
     transpose=_no_derivative,
     batch=_batch,
-    checked=call_checked,
-    replay=replay_call,
+    checkify=call_checked,
+    eval=replay_call,
     multiple=True,
     programs=("program",),
 )

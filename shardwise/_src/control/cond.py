@@ -1,12 +1,12 @@
-"""The `cond` op: one of several held programs, chosen by a scalar.
+"""The `cond` op: one of several nested programs, chosen by a scalar.
 
     cond(which, *operands, branches=(f, g, …))
 
-`which` is an int32, clamped to the branches there are, or a boolean: then the first of two branches
-is the one for False. All branches take the same operands and give results of the same types.
+`which` is an int32, clamped to the number of branches, or a boolean: then the first of two branches
+is the one for False. All branches take the same operands and return results of the same types.
 
-Each transform makes a `cond` of transformed branches. Where a transform finds some results in one
-branch only (a tangent, a cotangent, a residual), the other branches give zeros.
+Each transform builds a `cond` of transformed branches. If a transform produces some results in one
+branch only (a tangent, a cotangent, a residual), the other branches return zeros.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _lower(
     index, types = e.ty(ins[0].update(dtype=INDEX)), ", ".join(map(e.ty, outs))
     if ins[0].dtype == BOOL:
         which = e.let(f"stablehlo.convert {which} : ({e.ty(ins[0])}) -> {index}")
-    else:  # what is too large already goes to the last branch
+    else:  # an index that is too large already selects the last branch
         which = e.let(f"stablehlo.maximum {which}, {e.scalar(0, INDEX)} : {index}")
 
     def write(branch: Program) -> None:
@@ -91,7 +91,7 @@ def _lower_together(
     e: Any, t: ArrayType, outs: Sequence[ArrayType], which: str, xs: Sequence[str],
     branches: Branches,
 ) -> list[str]:
-    """All branches, for devices that choose different ones, as all take part in the collectives."""
+    """Runs all branches, as devices choose different ones, but all take part in collectives."""
     found, *others = [e.inline(branch, *xs) for branch in branches]
     flag = e.ty(t.update(dtype=BOOL))
     for number, results in enumerate(others, 1):
@@ -132,14 +132,14 @@ def _jvp(op: Op, primals: Any, tangents: Any, *, branches: Branches) -> tuple[li
 
 
 class CondSplit:
-    """A cond whose predicate is known, in two: of what is known, and of the rest.
+    """A cond with a known predicate, split in two: the known part, and the rest.
 
     known:  branches over the known operands: the known results, then residuals.
     rest:   branches over residuals, and the unknown operands.
-    passed: positions of the known operands that are residuals themselves, the first of them.
+    passed: positions of the known operands that are also residuals; these come first.
     unknown_out: which results are unknown.
 
-    Residuals of one type that different branches have share a place.
+    Residuals of one type from different branches share a slot.
     """
 
     def __init__(self, first: Program, branches: Branches, unknown: Marks):
@@ -156,7 +156,7 @@ class CondSplit:
         self.rest = tuple([self._rest(p, places) for p, places in pairs])
 
     def _take(self, part: Split) -> list[int]:
-        """Places for the computed residuals of a branch."""
+        """Slots for the computed residuals of a branch."""
         taken: list[int] = []
         for var, i in zip(part.rest.arguments, part.forwarded, strict=False):
             if i is not None:
@@ -195,7 +195,7 @@ class CondSplit:
 
 
 def _with_unknown(part: Split, wanted: Marks) -> Split:
-    """A split with more results unknown: those become residuals that the rest hands on."""
+    """A split with more results unknown: these become residuals that the rest returns."""
     if part.unknown_out == wanted:
         return part
     known, rest = part.known, part.rest
@@ -229,7 +229,7 @@ split_branches = derived(CondSplit)
 
 
 def _split(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
-    """With a known predicate, what is known runs now; the rest is recorded, with residuals."""
+    """With a known predicate, the known part runs now; the rest is staged, with residuals."""
     which, *operands = args
     if interpreter.is_unknown(which):
         return interpreter.record(op, args, params)
@@ -253,7 +253,7 @@ def _split(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
 
 
 def _split_whole(interpreter: Any, args: Any, branches: Branches, unknown: Marks) -> list[Any]:
-    """The rest has the known operands, and computes residuals itself.
+    """The rest takes the known operands, and computes residuals itself.
 
     Under `vmap`, all rows may run all branches, and take part in their collectives: then a row
     needs the residuals of branches that it does not choose.
@@ -294,7 +294,7 @@ def _transposed_branches(
 
 @derived
 def _transposed_rest(program: Program, known: int, nonzero: Marks) -> tuple[Program, Marks]:
-    """The transpose of a branch that computes residuals itself: it does so first."""
+    """The transpose of a branch that first computes its residuals itself."""
     parts = split_program(program, tuple([i >= known for i in range(len(program.arguments))]))
     unknown = parts.unknown_out
     wanted = tuple(picked(nonzero, unknown))
@@ -314,9 +314,9 @@ def _transposed_rest(program: Program, known: int, nonzero: Marks) -> tuple[Prog
 def _summed(
     which: Any, args: Sequence[Any], cts: Sequence[Any], backward: Branches, axes: dict
 ) -> list[Any]:
-    """The transposes of all branches that anyone along the axes of their collectives chose.
+    """The transposes of all branches that any index along the axes of their collectives chose.
 
-    Under `vmap` a row may have a share in what others did in a branch that it did not choose. Its
+    Under `vmap` a row may contribute to collectives in a branch that it did not choose. Its
     own cotangents are zeros there.
     """
     total: list[Any] = []
@@ -357,7 +357,7 @@ def _transpose(op: Op, cts: Any, which: Any, *args: Any, branches: Branches) -> 
 def _batched_branches(
     first: Program, branches: Branches, axis: Axis, batched: Marks, every: bool
 ) -> tuple[Branches, Marks]:
-    """The branches over values with a hidden dimension. every: all results must have one."""
+    """The branches over values with a batch dimension. every: all results must have one."""
     wanted = (every,) * len(first.outputs)
     if not every:
         wanted = any_of([batch_program(b, axis, batched, wanted)[1] for b in branches])
@@ -382,7 +382,7 @@ def _batch(
 
 
 def chosen(which: Any, cases: Sequence[Any]) -> Any:
-    """For each row, that of one case. which: a vector, of booleans or int32."""
+    """Selects one case for each row. which: a vector, of booleans or int32."""
     t = type_of(cases[0])
     if t.ndim > 1:
         which = broadcast_in_dim(which, shape=t.shape, dims=(0,))
@@ -407,7 +407,7 @@ def _sequence(op: Op, params: dict, with_token: Any) -> tuple[dict, int, int]:
 def _divide(
     op: Op, inside: Callable[..., Any], eqn: Equation
 ) -> tuple[Equation, list[Var], Equation]:
-    """Each branch gives its own saved values, and zeros for those of the others."""
+    """Each branch returns its own saved values, and zeros for those of the others."""
     pairs = [inside(b) for b in eqn.params["branches"]]
     saved = [v for parts, _ in pairs for v in parts.saved]
     if not saved:
@@ -430,17 +430,17 @@ def _divide(
 
 cond = Op(
     "cond",
-    keys=lambda op, flow, args, *, branches: flow.either(branches, args[1:]),
+    key_reuse=lambda op, flow, args, *, branches: flow.either(branches, args[1:]),
     type_rule=_type,
     lower=_lower,
     jvp=_jvp,
     transpose=_transpose,
     batch=_batch,
-    split=_split,
+    partial_eval=_split,
     sequence=_sequence,
-    checked=cond_checked,
-    replay=replay_cond,
-    divide=_divide,
+    checkify=cond_checked,
+    eval=replay_cond,
+    remat=_divide,
     multiple=True,
     programs=("branches",),
 )

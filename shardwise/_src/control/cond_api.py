@@ -1,7 +1,7 @@
 """`lax.cond` and `lax.switch`: the public functions around the `cond` op.
 
 The branches are staged once for each set of functions and types (see `bodies`). Values of outer
-traces that they use become operands.
+traces that they capture become operands.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _NONE: Any = object()
 
 
 class Choice:
-    """Staged branches with all that a call needs. refs: from outside, that they touch."""
+    """Staged branches with everything that a call needs. refs: captured refs that they access."""
 
     __slots__ = ("op", "outside", "tree", "refs")
 
@@ -82,19 +82,19 @@ def cond(
         true_fun(*operands) if pred else false_fun(*operands)
 
     Only that one runs, except under `vmap` with a `pred` that differs from row to row: then both
-    do, and the result is selected. Both functions are staged, whatever `pred` is.
+    run, and the result is selected. Both functions are staged, whatever `pred` is.
 
     Args:
       pred: a boolean scalar; a number is compared with zero.
-      true_fun, false_fun: functions of the operands, with results of the same trees and types.
-      operands: pytrees of arrays. What the functions use from outside need not be among them.
+      true_fun, false_fun: functions of the operands, with results of the same structure and types.
+      operands: pytrees of arrays. Values that the functions capture need not be among them.
       operand: a single operand, by name.
 
     Returns:
       The result of the function that was chosen.
 
     Raises:
-      TypeError: if `pred` is no scalar, or the results differ in trees or types.
+      TypeError: if `pred` is not a scalar, or the results differ in structure or types.
     """
     if operand is not _NONE:
         if operands:
@@ -136,16 +136,16 @@ def switch(
     Only that one runs, except under `vmap` with an `index` that differs from row to row.
 
     Args:
-      index: an integer scalar; below 0 it counts as 0, above the last branch as that.
-      branches: functions of the operands, with results of the same trees and types.
-      operands: pytrees of arrays. What the functions use from outside need not be among them.
+      index: an integer scalar; clamped to the range of the branches.
+      branches: functions of the operands, with results of the same structure and types.
+      operands: pytrees of arrays. Values that the functions capture need not be among them.
       operand: a single operand, by name.
 
     Returns:
       The result of the function that was chosen.
 
     Raises:
-      TypeError: if `index` is no integer scalar, or the results differ in trees or types.
+      TypeError: if `index` is not an integer scalar, or the results differ in structure or types.
       ValueError: if there are no branches.
     """
     if operand is not _NONE:
@@ -179,7 +179,7 @@ def switch(
 def _refs_outside(
     funs: Sequence[Callable], leaves: list[Any], tree: Any
 ) -> tuple[list[Callable], list[Any]]:
-    """The functions with the refs among their operands as values from outside; the others."""
+    """The functions with the refs among their operands as captured values; the other operands."""
     def flat(f: Callable) -> Callable:
         inner = functools.wraps(f)(lambda *xs: f(*tree.unflatten(xs)))
         return with_refs_outside(inner, leaves)
@@ -246,7 +246,7 @@ class _Call:
         return choice(which, self.leaves)
 
     def staged(self, types: Sequence[ArrayType]) -> tuple[Choice, bool]:
-        """The staged branches, and whether they may be kept."""
+        """The staged branches, and whether they may be cached."""
         names = paths_in("operands", self.tree)
         bodies = [self._staged_branch(f, types, names) for f in self.funs]
         self._check_trees(bodies)
@@ -255,7 +255,7 @@ class _Call:
         programs, outside = together([threading(body, refs) for body in bodies])
         branches = tuple([shared(with_types(p, out_types)) for p in programs])
         if self.who == "cond":
-            branches = branches[::-1]  # that of False comes first
+            branches = branches[::-1]  # the one for False comes first
         may_keep = not any(body.captures for body in bodies)
         choose = BoundOp(cond_op, {"branches": branches})
         return Choice(choose, outside, bodies[0].tree, refs), may_keep
@@ -279,7 +279,7 @@ class _Call:
             )
 
     def _out_types(self, bodies: Sequence[Body]) -> list[ArrayType]:
-        """The types of the results: weak only where they are in all branches."""
+        """The types of the results: weak only if weak in all branches."""
         found: list[ArrayType] = []
         rows: list[str] = []
         kinds: list[str] = []

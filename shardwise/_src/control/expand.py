@@ -1,7 +1,7 @@
-"""Ops that are programs on some platform (`Op.expand`): calls of these, before all is lowered.
+"""Ops that expand to programs on some platform (`Op.expand`): replaced by calls before lowering.
 
-What a program does as a whole (its effects, functions of the host that it calls, its constants) is
-known once they are written out.
+Properties of an entire program (its effects, the host functions that it calls, its constants) are
+known only after expansion.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from shardwise._src.core.program_tools import derived, walk
 
 @derived
 def is_expandable(program: Program) -> bool:
-    """Whether an op in it, or in a program that it holds, may be a program."""
+    """Whether an op in it, or in a nested program, may expand to a program."""
     return any(eqn.op.expand is not None for eqn in walk(program))
 
 
 @derived
 def expanded(program: Program, platform: str) -> Program:
-    """The program with calls in the place of ops that are programs on this platform."""
+    """The program with calls in place of ops that expand on this platform."""
     if not is_expandable(program):
         return program
     equations = [_expanded(eqn, platform) for eqn in program.equations]

@@ -1,4 +1,4 @@
-"""What ops that hold programs share: results, and values, made to fit types."""
+"""Tools for ops that contain programs: fitting results, and values, to types."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shardwise._src.types.array_type import ArrayType, array_type
 
 
 class Extension(Rewriting):
-    """A program's equations with some more after them, which fit values to types."""
+    """A program's equations with additional ones after them, which fit values to types."""
 
     def zeros(self, aval: ArrayType) -> Atom:
         zero: Atom = Literal(np.zeros((), aval.dtype)[()], array_type((), aval.dtype))
@@ -27,8 +27,8 @@ class Extension(Rewriting):
         return self.fit(zero, aval)
 
     def fit(self, atom: Atom, aval: ArrayType) -> Atom:
-        """The atom as exactly `aval`, which differs at most in dtype, weakness, sharding, and in
-        names more along which it varies.
+        """The atom as exactly `aval`, which may only differ in dtype, weak type, sharding, and
+        additional varying names.
         """
         if (atom.aval.dtype, atom.aval.weak_type) != (aval.dtype, aval.weak_type):
             atom = self.bind(convert_element_type, atom, dtype=aval.dtype, weak=aval.weak_type)
@@ -40,9 +40,9 @@ class Extension(Rewriting):
 
 
 def fit(x: Any, t: ArrayType) -> Any:
-    """The value as exactly of type `t`, from which it differs at most as `Extension.fit` says.
+    """The value as exactly type `t`; it may differ at most as in `Extension.fit`.
 
-    Tangents and cotangents that users give may be weak; those of programs are not.
+    Tangents and cotangents from users may be weak; those of programs are not.
     """
     return reshard_like(cast(x, t.dtype, t.weak_type), t)
 
@@ -51,9 +51,9 @@ def with_results(
     program: Program, count: int, marks: Sequence[bool], wanted: Sequence[bool],
     types: Sequence[ArrayType],
 ) -> Program:
-    """The program with the results that are wanted, after its first `count`.
+    """The program with the requested results after its first `count`.
 
-    marks: which of these it has; of the others, zeros of the types.
+    marks: which of these it has; the others are zeros of their types.
     """
     new = Extension(program.equations)
     found = iter(program.outputs[count:])
@@ -71,6 +71,6 @@ def any_of(rows: Sequence[Sequence[bool]]) -> tuple[bool, ...]:
 
 
 def parts(values: Sequence[Any], first: int, second: int) -> tuple[Any, Any, Any]:
-    """The first of a sequence, the next, and the rest: of a loop constants, carry and xs."""
+    """Splits a sequence in three: the constants, carry and xs of a loop."""
     end = first + second
     return values[:first], values[first:end], values[end:]

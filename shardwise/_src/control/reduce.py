@@ -1,11 +1,11 @@
-"""`reduce` with a function of the user's, and its public form.
+"""`reduce` with a user function, and its public form.
 
-    reduce(x, 0.0, lax.add, (1,))                             # as reduce_sum
-    reduce((x, i), (-inf, 0), lambda a, b: ..., (0,))         # several operands at once
+    reduce(x, 0.0, lax.add, (1,))                             # same as reduce_sum
+    reduce((x, i), (-inf, 0), lambda a, b: ..., (0,))         # several operands together
 
 The function takes the accumulated scalars, then one element of each operand. It must be
-associative, with `init` as its identity. One that is a single known op becomes that reduction, and
-may start from anything.
+associative, with `init` as its identity. A function that is a single known op becomes that
+reduction, and may have any initial value.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from shardwise._src.types.array_type import ArrayType, array_type, in_row
 from shardwise._src.types.dims import Dims
 from shardwise._src.types.dtypes import max_value, min_value
 
-# -- the op: operands, then as many scalars to start from --
+# -- the op: operands, then as many initial scalars --
 
 
 def _type(op: Op, *types: ArrayType, body: Program, axes: tuple) -> tuple[ArrayType, ...]:
@@ -99,7 +99,7 @@ def _batch(
     shifted = tuple(a + 1 for a in axes)
     if all(d is None for d in ds[half:]):
         return reduce_op(*xs, *args[half:], body=body, axes=shifted), [0] * half
-    # Scalars that differ: each becomes one more element, and the fold starts without them.
+    # Scalars that differ: each becomes an additional element, and the fold starts without them.
     return list(folded(xs, args[half:], ds[half:], body, shifted)), [0] * half
 
 
@@ -165,7 +165,7 @@ reduce_op = Op(
 
 # -- the public function --
 
-# The reduction that is a fold by one op, and the identity with which it is.
+# The reduction that is a fold by one op, and the required identity.
 KNOWN: dict[Op, tuple[Op, Callable]] = {
     ew.add: (reduce_sum, lambda d: 0),
     ew.mul: (ops.reduce_prod, lambda d: 1),
@@ -195,14 +195,14 @@ def reduce(
     """Folds `dimensions` of one or several arrays with an associative function.
 
     Args:
-      operands: an array, or a tree of arrays of one shape.
-      init_values: a scalar, or a tree of scalars, of their dtypes: the identity of the function.
-      computation: `(accumulated, elements) → new`, on scalars in such trees.
-      dimensions: those that go away.
-      out_sharding: how the result, which must be one array, is split over explicit mesh axes.
+      operands: an array, or a pytree of arrays of one shape.
+      init_values: a scalar, or a pytree of scalars, of their dtypes: the identity of the function.
+      computation: `(accumulated, elements) → new`, on scalars in such pytrees.
+      dimensions: the dimensions to reduce.
+      out_sharding: the sharding of the result, which must be one array, over explicit mesh axes.
 
     Raises:
-      TypeError: if trees, shapes or dtypes do not fit.
+      TypeError: if pytrees, shapes or dtypes do not fit.
     """
     xs, tree = flatten(operands)
     inits, init_tree = flatten(init_values)
@@ -233,7 +233,7 @@ def reduce(
 def staged_fold(
     computation: Callable, tree: Any, scalars: Sequence[ArrayType], name: str
 ) -> Program:
-    """The function, of two trees of scalars, as a program that can run in any order."""
+    """The function, of two pytrees of scalars, as a program that can run in any order."""
 
     def flat(*values: Any) -> list:
         half = len(values) // 2
@@ -281,12 +281,12 @@ def start_of(value: Any, t: ArrayType, name: str) -> Any:
 
 
 def _host_calls(body: Program) -> list[str]:
-    """The names of the ops that call the host, of held programs too."""
+    """The names of the ops that call the host, including those of nested programs."""
     return list(dict.fromkeys(e.op.name for e in walk(body) if e.op.host is not None))
 
 
 def known_fold(body: Program) -> Op | None:
-    """The single op that the function is, where a reduction is known for it."""
+    """The single op that the function consists of, if there is a reduction for it."""
     if len(body.outputs) != 1 or len(body.equations) != 1:
         return None
     (eqn,) = body.equations
@@ -298,7 +298,7 @@ def known_fold(body: Program) -> Op | None:
 
 
 def _reduced_by(op: Op, x: Any, init: Any, start: Any, axes: tuple) -> Any:
-    """The reduction by a known op. What it starts from counts once, though it be no identity."""
+    """The reduction by a known op. The initial value counts once, even if not the identity."""
     reduction, identity = KNOWN[op]
     out = reduction(x, axes=axes)
     dtype = type_of(x).dtype

@@ -1,6 +1,6 @@
-"""`reduce_window` with a function of the user's: the op, whose windows slide over several operands.
+"""`reduce_window` with a user function: the op, whose windows slide over several operands.
 
-Its derivatives, and batches of values to start from, fold the elements of the windows by a tree.
+Its derivatives, and batches of initial values, fold the elements of the windows by a tree.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from shardwise._src.types.array_type import ArrayType, array_type, in_row
 from shardwise._src.types.dims import Dims
 from shardwise._src.types.dtypes import max_value, min_value
 
-# -- the op: operands, then as many scalars to start from --
+# -- the op: operands, then as many initial scalars --
 
 
 def _type(op: Op, *types: ArrayType, body: Program, window: Window) -> tuple[ArrayType, ...]:
@@ -122,11 +122,12 @@ def _jvp(
 
 
 reduce_window_op = Op(
-    "reduce_window", multiple=True, programs=("body",), long=True, type_rule=_type, dims=_dims,
+    "reduce_window", multiple=True, programs=("body",), is_expensive=True, type_rule=_type,
+    dims=_dims,
     lower=_lower, jvp=_jvp, batch=_batch,
 )
 
-# The fold that is one op, the identity with which it is, and of what.
+# The fold by one op, its required identity, and its operand types.
 _KNOWN = {
     add: (pooling.reduce_window_sum, lambda d: 0, NUMERIC),
     ew.max: (pooling.reduce_window_max, min_value, ORDERED),
@@ -135,7 +136,7 @@ _KNOWN = {
 
 
 def folded_windows(operands: Any, init_values: Any, computation: Any, window: Window) -> Any:
-    """`lax.reduce_window`: the fold that is known, or one by the function itself."""
+    """`lax.reduce_window`: a known fold, or a fold by the function itself."""
     xs, tree = flatten(operands)
     inits, init_tree = flatten(init_values)
     if tree != init_tree:

@@ -1,11 +1,11 @@
-"""The `scan` op: a held program applied along the leading dimension, with a carried state.
+"""The `scan` op: a nested program applied along the leading dimension, with a carried state.
 
     body:  (constants…, carry…, slices of xs…) → (carry…, ys…)
     scan:  (constants…, carry…, xs…)           → (carry…, stacked ys…)
 
-Each transform makes a scan of a transformed body. Where a transform marks values (which tangents
-are not zero, which values are unknown or batched), a mark on a carry that comes out is one on the
-carry that goes in, so these rules repeat until the marks agree.
+Each transform builds a scan of a transformed body. When a transform marks values (which tangents
+are nonzero, which values are unknown or batched), a mark on an output carry implies one on the
+input carry, so these rules iterate until the marks agree.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def _jvp(
 
 
 def _split(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
-    """What is known runs now, in a scan of its own; the rest is recorded, with residuals."""
+    """The known part runs now, in a separate scan; the rest is staged, with residuals."""
     unknown = tuple([interpreter.is_unknown(a) for a in args])
     plan = split_plan(params["body"], params["num_consts"], params["num_carry"], unknown)
     known, rest_args, rest = plan.run(interpreter.known, scan, args, params)
@@ -274,7 +274,7 @@ def _transpose_linear(
 
 
 def as_body_takes(body: Program, args: Sequence[Any], whole: int, length: int) -> list[Any]:
-    """Arguments of a scan split as its body takes them; the first `whole` are not sliced."""
+    """Arguments of a scan split like those of its body; the first `whole` are not sliced."""
     types = [*body.in_types[:whole], *[stacked_type(t, length) for t in body.in_types[whole:]]]
     return [fit(a, t) for a, t in zip(args, types, strict=True)]
 
@@ -286,7 +286,7 @@ def as_body_takes(body: Program, args: Sequence[Any], whole: int, length: int) -
 def batched_body(
     body: Program, axis: Axis, num_consts: int, num_carry: int, batched: Marks
 ) -> tuple[Program, Marks, Marks]:
-    """The body over values with a hidden dimension; which carries and which ys have one."""
+    """The body over values with a batch dimension; which carries and which ys have one."""
     consts, carry, xs = parts(batched, num_consts, num_carry)
     others = (False,) * (len(body.outputs) - num_carry)
     while True:
@@ -321,7 +321,7 @@ def _sequence(op: Op, params: dict, with_token: Any) -> tuple[dict, int, int]:
 def _divide(
     op: Op, inside: Callable[..., Any], eqn: Equation
 ) -> tuple[Equation, list[Var], Equation]:
-    """What is saved in the body is stacked."""
+    """The saved values of the body are stacked."""
     parts, body = inside(eqn.params["body"])
     if not parts.saved:
         return eqn, [], eqn
@@ -339,7 +339,7 @@ def _keys(
     op: Op, flow: Any, args: Any, *, body: Program, num_consts: int, num_carry: int, length: int,
     **p: Any,
 ) -> list[Any]:
-    """Two turns: what is used in both is used in others, too."""
+    """Two iterations: keys used in both are used in others, too."""
     consts, carry, xs = parts(args, num_consts, num_carry)
     ys: Any = ()
     for i in range(min(length, 2)):
@@ -352,17 +352,17 @@ def _keys(
 
 scan = Op(
     "scan",
-    keys=_keys,
+    key_reuse=_keys,
     type_rule=_type,
     lower=lower_scan,
     jvp=_jvp,
     transpose=_transpose,
     batch=_batch,
-    split=_split,
+    partial_eval=_split,
     sequence=_sequence,
-    checked=scan_checked,
-    replay=replay_scan,
-    divide=_divide,
+    checkify=scan_checked,
+    eval=replay_scan,
+    remat=_divide,
     multiple=True,
     programs=("body",),
     aliases={"jaxpr": "body"},

@@ -1,8 +1,8 @@
 """`lax.scan`: the public function around the `scan` op.
 
-The body is staged once for each function and types. Values of outer traces that it uses become
-constants of the scan. What was staged is kept (see `bodies`); a body that is staged again, because
-its function is made anew in each call, finds everything that was derived from an equal one.
+The body is staged once for each function and types. Values of outer traces that it captures become
+constants of the scan. Staged bodies are cached (see `bodies`); a body that is staged again, because
+its function is recreated in each call, finds everything that was derived from an equal one.
 """
 
 from __future__ import annotations
@@ -67,21 +67,21 @@ def scan(
     The function is staged once; the loop is one op, whatever its length.
 
     Args:
-      f: takes the carry and one slice of `xs`, gives the next carry and one `y`; all pytrees.
-      init: the first carry. Its types are those of every carry: they may not change.
+      f: takes the carry and one slice of `xs`, returns the next carry and one `y`; all pytrees.
+      init: the initial carry. Its types are the types of every carry: they may not change.
       xs: a pytree of arrays with equal sizes along dimension 0, or None.
-      length: the number of steps; needed where `xs` has no arrays.
-      reverse: whether to go from the last slice to the first; ys keep their places.
-      unroll: how many steps one turn of the compiled loop does; True for all of them, False or 0
-        for one.
-      _split_transpose: has no effect; derivatives compute once what is the same in every step.
+      length: the number of steps; required if `xs` has no arrays.
+      reverse: whether to go from the last slice to the first; ys keep their positions.
+      unroll: how many steps one iteration of the compiled loop does; True for all of them, False
+        or 0 for one.
+      _split_transpose: has no effect; derivatives hoist loop-invariant computation in any case.
 
     Returns:
       The last carry, and the ys stacked along a new dimension 0.
 
     Raises:
       ValueError: if sizes along dimension 0 differ from each other or from `length`.
-      TypeError: if `f` does not return a pair, or the carry changes its tree or types.
+      TypeError: if `f` does not return a pair, or the carry changes its structure or types.
     """
     leaves, tree = flatten((init, xs))
     try:
@@ -95,13 +95,13 @@ def scan(
 
 
 def _key(tree: Any, length: Any, reverse: Any, unroll: Any, types: list[ArrayType]) -> tuple:
-    """What a staged body is kept by; there is none under `disable_jit`, which is in the context."""
-    kinds = type(length), type(unroll)  # 3.0 equals 3, and is refused
+    """The cache key of a staged body; never used under `disable_jit`, which is in the context."""
+    kinds = type(length), type(unroll)  # 3.0 equals 3, and is rejected
     return CURRENT.get().key, tree, length, reverse, unroll, *kinds, *types
 
 
 class _Call:
-    """A call of `scan` whose body may not be staged yet. tree: of (init, xs)."""
+    """A call of `scan` whose body may not be staged yet. tree: the pytree of (init, xs)."""
 
     def __init__(
         self, f: Callable, init: Any, xs: Any, tree: Any, length: Any, reverse: bool,
@@ -176,7 +176,7 @@ class _Call:
     # -- staging --
 
     def staged(self, types: Sequence[ArrayType]) -> tuple[Loop, bool]:
-        """The staged body, and whether it may be kept: not if it uses values of outer traces."""
+        """The staged body, and whether it may be cached: not if it uses values of outer traces."""
         count = len(self.init)
         carry, slices = list(types[:count]), self._slices(types[count:])
         body, wider = widest(carry, lambda types: self._staged_once([*types, *slices]))
@@ -210,7 +210,7 @@ class _Call:
         return carry + ys, tree
 
     def apply(self, leaves: Sequence[Any]) -> tuple[list[Any], list[Any], Any]:
-        """One step on leaves: those of the carry, those of y, and the tree of both."""
+        """One step on leaves: those of the carry, those of y, and the pytree of both."""
         count = len(self.init)
         carry = self.init_tree.unflatten(leaves[:count])
         result = self.f(carry, self.xs_tree.unflatten(leaves[count:]))
@@ -241,14 +241,14 @@ class _Call:
             rows.reverse()
         columns = zip(*rows, strict=True)
         stacked = [concatenate(*map(_as_row, column), dimension=0) for column in columns]
-        # There was a step, so there is a tree.
+        # There was a step, so there is a pytree.
         return tree.unflatten(  # pyright: ignore[reportOptionalMemberAccess]
             [*map(_array, carry), *stacked]
         )
 
 
 def _carrying(program: Program, at: int, out: int, body: Body) -> Program:
-    """The program with the values of refs, which come last, after the carry."""
+    """The program with the values of refs, which were last, moved after the carry."""
     count = len(body.refs)
     if not count:
         return program

@@ -1,8 +1,8 @@
-"""How a scan is written: a `stablehlo.while` that slices xs and fills ys in place.
+"""The lowering of a scan: a `stablehlo.while` that slices xs and fills ys in place.
 
-The loop's state is a counter, the carry and the ys. Constants and xs are used from outside. With
-`unroll`, one turn of the loop does several steps; steps that are left over follow it, and a scan
-that is unrolled wholly has no loop.
+The loop's state is a counter, the carry and the ys. Constants and xs are captured. With
+`unroll`, one iteration of the loop does several steps; remaining steps follow it, and a
+fully unrolled scan has no loop.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def lower_scan(
 
 
 def physical(aval: ArrayType) -> ArrayType:
-    """The type of the numbers behind a value."""
+    """The physical type, of the numbers that represent a value."""
     dtype = aval.dtype
     if isinstance(dtype, ExtendedDType):
         return array_type(aval.shape + dtype.physical_shape, dtype.physical_dtype)
@@ -81,7 +81,7 @@ class _Writer:
         return found
 
     def write(self, buffers: Sequence[str], ys: Sequence[str], index: str) -> list[str]:
-        """The buffers with one more y each."""
+        """The buffers, each with one additional y."""
         e, found = self.e, []
         for buffer, y, t in zip(buffers, ys, self.ys, strict=True):
             part = t.update(shape=(1, *t.shape[1:]))
@@ -97,10 +97,10 @@ class _Writer:
     def _reshaped(self, x: str, t: ArrayType, shape: tuple) -> str:
         return self.e.plain_reshape(x, t, t.update(shape=shape))
 
-    # -- all of it --
+    # -- the whole loop --
 
     def unrolled(self, carry: list[str]) -> list[str]:
-        """Every step in place."""
+        """Every step inline."""
         steps = range(self.length)
         rows: list[list[str]] = []
         for i in reversed(steps) if self.reverse else steps:
@@ -159,7 +159,7 @@ class _Writer:
         e.lines.append(f"stablehlo.return {', '.join(state)} : {shown}")
 
     def _position(self, counter: str) -> str:
-        """Where the step of this number reads and writes."""
+        """The position at which the step of this number reads and writes."""
         if not self.reverse:
             return counter
         last = self.e.scalar(self.length - 1, INDEX)

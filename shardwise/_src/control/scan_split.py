@@ -1,8 +1,8 @@
-"""Partial evaluation of a scan: one scan of what is known, one of the rest, and residuals.
+"""Partial evaluation of a scan: one scan of the known part, one of the rest, and residuals.
 
-A residual is a value that the rest needs from the known part, in every step. What depends on known
-constants only is computed once, before the loop, and becomes a constant of the rest; slices of xs
-are passed on as xs; everything else is stacked by the known scan.
+A residual is a value that the rest needs from the known part, in every step. Values that depend
+only on known constants are computed once, before the loop, and become constants of the rest; slices
+of xs are passed on as xs; everything else is stacked by the known scan.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def unknown_carries(body: Program, num_consts: int, num_carry: int, unknown: Mar
 
 
 class SplitPlan:
-    """What to run for a scan whose arguments are partly known.
+    """The plan for a scan whose arguments are partly known.
 
     unknown_in, unknown_out: which of the scan's arguments and results are unknown.
-    before:   computes what does not change in the loop, from the known constants.
+    before:   computes the loop invariants, from the known constants.
     loop:     the body of the known scan.
     rest:     the body of the scan of the rest.
     rest_positions: of the unknown arguments, among those of the rest.
@@ -57,7 +57,7 @@ class SplitPlan:
         self._plan_rest()
 
     def _separate_invariants(self) -> None:
-        """Splits the known body again: by its constants, and what changes from step to step."""
+        """Splits the known body again: into invariants and values that change from step to step."""
         known = self.parts.known
         changing = len(known.arguments) - self.known_consts
         inner = split_program(known, (False,) * self.known_consts + (True,) * changing)
@@ -96,7 +96,7 @@ class SplitPlan:
             if i >= self.num_carry:
                 self.y_places.append(self._stack(in_loop(result)))
             elif self.unknown_out[i]:
-                self.known_later[i] = result  # unknown at first, known from the first step on
+                self.known_later[i] = result  # unknown at first, known after the first step
             else:
                 carried.append(in_loop(result))
         self.residuals = list(known_outs)
@@ -107,7 +107,7 @@ class SplitPlan:
         self.loop_consts = len(consts) + len(extra)
 
     def _stack(self, atom: Any) -> int:
-        """The place of an atom among the stacked results."""
+        """The position of an atom among the stacked results."""
         for i, held in enumerate(self.stacked):
             if held is atom:
                 return i
@@ -115,12 +115,12 @@ class SplitPlan:
         return len(self.stacked) - 1
 
     def _residual_results(self) -> list[Any]:
-        """For each residual: a result of the known body, or the argument that it simply is."""
+        """For each residual: a result of the known body, or the argument that it equals."""
         computed = iter(self.residuals)
         return [next(computed) if p is None else ("argument", p) for p in self.parts.forwarded]
 
     def _source(self, result: Any) -> tuple[str, int]:
-        """Where a residual's value comes from, outside of the loop."""
+        """The source of a residual's value, outside the loop."""
         if isinstance(result, int):
             return "before", result
         if isinstance(result, tuple):
@@ -134,7 +134,7 @@ class SplitPlan:
         return "stacked", self._stack(result)
 
     def _plan_rest(self) -> None:
-        """The rest: residuals go among the constants or the xs, by where they come from."""
+        """The rest: residuals become constants or xs, depending on their source."""
         rest = self.parts.rest
         count = len(self.parts.forwarded)
         residual_vars, unknown_vars = list(rest.arguments[:count]), rest.arguments[count:]
@@ -170,7 +170,7 @@ class SplitPlan:
     def run(
         self, bind: Callable, scan: Op, args: Sequence[Any], params: dict
     ) -> tuple[list[Any], list[Any], dict]:
-        """Runs the known part; gives its results, and arguments and parameters of the rest.
+        """Runs the known part; returns its results, and arguments and parameters of the rest.
 
         bind: `(op, args, params) → results`, for known values.
         """

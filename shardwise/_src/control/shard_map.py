@@ -1,15 +1,15 @@
-"""The `shard_map` op: a program that each device runs on its parts of the operands.
+"""The `shard_map` op: a program that each device runs on its shards of the operands.
 
-Axes of a mesh are manual in it: collectives name them, and along them the program sees sizes of
-parts. Its parameters:
+Axes of a mesh are manual in it: collectives name them, and along them the program sees the sizes of
+shards. Its parameters:
 
-program:   what a device runs, without constants.
-place:     a sharding that is whole everywhere, over the mesh.
-in_specs, out_specs: how operands and results are divided, over the manual axes only.
+program:   the program that each device runs, without constants.
+place:     a fully replicated sharding, over the mesh.
+in_specs, out_specs: the specs of operands and results, over the manual axes only.
 axes:      the axes that it makes manual.
-tracked:   whether types in it say which values vary along them. If so, a result that is whole along
-           an axis is the same on all devices by its type. Else the first device's is taken, and
-           along axes that a spec does not name all devices have a share in its cotangent.
+tracked:   whether types in it record which values vary along them. If so, a result that is
+           replicated along an axis is the same on all devices by its type. Else the first device's
+           result is used, and along axes that a spec does not name all devices share its cotangent.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def manual_mesh(mesh: Any, axes: Sequence[Any]) -> AbstractMesh:
 def part_type(
     t: ArrayType, place: NamedSharding, spec: PartitionSpec, axes: Any, tracked: bool
 ) -> ArrayType:
-    """The type of a device's part of a value of type `t`."""
+    """The type of a device's shard of a value of type `t`."""
     sizes = place.mesh.shape
     dims = [[a for a in names if a in axes] for names in spec.dims(t.ndim)]
     parts = [math.prod([sizes[a] for a in names]) for names in dims]
@@ -72,7 +72,7 @@ def part_type(
 
 
 def _rest(t: ArrayType, place: NamedSharding, axes: Any) -> dict[str, Any]:
-    """How a value is split over explicit axes that are not manual."""
+    """The sharding of a value over explicit axes that are not manual."""
     if t.mesh is None or t.spec is None:
         return {}
     mesh = manual_mesh(place.mesh, axes)
@@ -81,7 +81,7 @@ def _rest(t: ArrayType, place: NamedSharding, axes: Any) -> dict[str, Any]:
 
 
 def whole_type(t: ArrayType, place: NamedSharding, spec: PartitionSpec, axes: Any) -> ArrayType:
-    """The type of the value whose parts are of type `t`."""
+    """The type of the value whose shards are of type `t`."""
     sizes = place.mesh.shape
     dims = spec.dims(t.ndim)
     parts = [math.prod([sizes[a] for a in names]) for names in dims]
@@ -110,7 +110,7 @@ def in_types(program: Program, place: NamedSharding, in_specs: Specs, axes: Any)
 
 
 def result_specs(program: Program) -> list[tuple[Any, PartitionSpec] | None]:
-    """How results of a program are divided, where its `shard_map`s give them: mesh and spec."""
+    """The shardings of a program's results that its `shard_map`s determine: mesh and spec."""
     made: dict[Any, Any] = {v: (eqn, i) for eqn in program.equations if eqn.op is shard_map
             for i, v in enumerate(eqn.outputs)}
     rows = [made.get(v) for v in program.outputs]
@@ -118,7 +118,7 @@ def result_specs(program: Program) -> list[tuple[Any, PartitionSpec] | None]:
             for row in rows]
 
 
-# -- what is around the program --
+# -- the context of the program --
 
 
 @contextmanager
@@ -147,11 +147,11 @@ def _lower(
     return e.manually(program, xs, ins, outs, place.mesh, places, axes, tracked)
 
 
-# -- residuals, and other results that devices have each their own of --
+# -- residuals, and other per-device results --
 
 
 def _kept_spec(t: ArrayType, place: NamedSharding, axes: Any, tracked: bool) -> PartitionSpec:
-    """How a value of a device, with a dimension more in front, leaves the program."""
+    """The spec of a per-device value, with a new leading dimension, as it leaves the program."""
     names = tuple([a for a in place.mesh.axis_names
                    if a in axes and (not tracked or a in t.varying)])
     return PartitionSpec(names or None)
@@ -159,7 +159,7 @@ def _kept_spec(t: ArrayType, place: NamedSharding, axes: Any, tracked: bool) -> 
 
 @derived
 def _stacked(program: Program, count: int) -> Program:
-    """The program whose results, but for the first, have one more dimension of size 1, in front."""
+    """The program whose results after the first `count` have a new leading dimension of size 1."""
 
     def fun(*args: Any) -> list[Any]:
         outs = program(*args)
@@ -170,7 +170,7 @@ def _stacked(program: Program, count: int) -> Program:
 
 @derived
 def _unstacked(program: Program, marks: tuple[bool, ...]) -> Program:
-    """The program that takes some of its first arguments with one more dimension."""
+    """The program that takes some of its first arguments with a new leading dimension."""
     types = list(program.in_types)
     for i, stacked in enumerate(marks):
         if stacked:
@@ -220,8 +220,8 @@ def _picked(rows: Sequence[Any], marks: Sequence[bool]) -> tuple[Any, ...]:
 
 
 def _split(op: Op, interpreter: Any, args: Any, params: dict[str, Any]) -> list[Any]:
-    """Partial evaluation. Residuals leave with a dimension more, which is divided over the axes
-    along which they vary.
+    """Partial evaluation. Residuals leave with a new leading dimension, which is sharded over the
+    axes along which they vary.
     """
     unknown = tuple([interpreter.is_unknown(a) for a in args])
     program, p = params["program"], {k: params[k] for k in ("place", "axes", "tracked")}
@@ -280,8 +280,8 @@ def _transpose(
 
 @derived
 def _varied(program: Program, rows: tuple) -> Program:
-    """The program with results that vary, by their types, along the axes that divide them: so do
-    their cotangents, also where each device has the same result.
+    """The program whose results have types that vary along the axes that shard them, and so do
+    their cotangents, even if each device has the same result.
     """
     if all([t.varying.issuperset(n) for t, n in zip(program.out_types, rows, strict=True)]):
         return program
@@ -300,8 +300,8 @@ def _unnamed(specs: Specs, sizes: Sequence[tuple[Any, int]]) -> Iterator[tuple[A
 
 @derived
 def _shared(program: Program, first: int, ins: tuple, outs: tuple) -> Program:
-    """The transpose where types do not say what varies: cotangents, which follow the first
-    arguments, are shared among the devices along axes; results are summed along theirs.
+    """The transpose if types do not track varying axes: cotangents, which follow the first
+    arguments, are split among the devices along axes; results are summed along theirs.
     """
 
     def fun(*args: Any) -> list[Any]:
@@ -322,13 +322,13 @@ def _summed(x: Any, axes: tuple) -> Any:
     return psum(x, names=names, sizes=sizes, groups=None)
 
 
-# -- what is saved by a policy, what is checked --
+# -- values saved by a policy, checks --
 
 
 def _divide(
     op: Op, inside_of: Any, eqn: Equation
 ) -> tuple[Equation, list[Var], Equation]:
-    """What is saved in the program leaves it as residuals do."""
+    """Values saved in the program leave it like residuals."""
     params = eqn.params
     p = {k: params[k] for k in ("place", "axes", "tracked")}
     with _inside(params):
@@ -357,7 +357,7 @@ def _checked(
     op: Op, checks: Any, args: list[Any], *, program: Program, in_specs: Specs, out_specs: Specs,
     **p: Any,
 ) -> list[Any]:
-    """The first device that found something tells of it."""
+    """Reports the failure of the first device that has one."""
     count = len(out_specs)
     with _inside(p):
         new, places = checks.program(program)
@@ -382,7 +382,7 @@ def _replay(
     op: Op, run: Any, args: list[Any], *, program: Program, in_specs: Specs, out_specs: Specs,
     **p: Any,
 ) -> Equation | None:
-    """Each equation runs on all devices, one after another. Values leave as residuals do."""
+    """Each equation runs on all devices, one after another. Values leave like residuals."""
     program, constants = consts_to_args(inlined(program, lambda eqn: eqn.called))
     args, in_specs = [*constants, *args], (PartitionSpec(),) * len(constants) + in_specs
     own = [eqn for eqn in program.equations if eqn.op is not reshape]
@@ -418,8 +418,9 @@ def _replay_one(
     op: Op, run: Any, args: list[Any], eqn: Equation, program: Program, in_specs: Specs,
     p: dict[str, Any],
 ) -> Equation:
-    """The one equation that does more than reshape: on a device after the other, if it needs none
-    of the others."""
+    """The one equation that does more than reshape: on one device after the other, if it needs no
+    other device.
+    """
     taken = _taken(eqn)
     if axes_in(program) or not taken:
         return eqn
@@ -441,7 +442,7 @@ def _replay_one(
     return eqn
 
 
-# -- batching: the hidden dimension is first in the program --
+# -- batching: the batch dimension is first in the program --
 
 
 def _batch(
@@ -483,7 +484,7 @@ def _sequence(op: Op, p: Any, with_token: Any) -> NoReturn:
 
 shard_map = Op(
     "shard_map", type_rule=_type, lower=_lower, jvp=_jvp, transpose=_transpose, batch=_batch,
-    split=_split, sequence=_sequence, checked=_checked, divide=_divide, replay=_replay,
-    multiple=True, programs=("program",), shardings=("place",), binds="axes", long=True,
+    partial_eval=_split, sequence=_sequence, checkify=_checked, remat=_divide, eval=_replay,
+    multiple=True, programs=("program",), shardings=("place",), binds="axes", is_expensive=True,
     aliases={"jaxpr": "program"},
 )

@@ -1,6 +1,6 @@
 """`lax.while_loop` and `lax.fori_loop`: public functions around the ops `while_loop` and `scan`.
 
-A loop with known bounds is a scan, which reverse mode can go back over; any other is a
+A loop with known bounds is a scan, which supports reverse mode; any other is a
 `while_loop`. Bodies are staged once for each function and types (see `bodies`).
 """
 
@@ -56,26 +56,27 @@ from shardwise._src.types.dtypes import is_bool, is_integer
 
 @hides_frames
 def while_loop(cond_fun: Callable[[T], Any], body_fun: Callable[[T], T], init_val: T) -> T:
-    """Applies a function to a state again and again, as long as a condition holds.
+    """Applies a function to a state repeatedly, while a condition holds.
 
         state = init_val
         while cond_fun(state):
             state = body_fun(state)
         return state
 
-    The number of turns is not known before the loop runs, so that there is no reverse-mode
+    The number of iterations is not known before the loop runs, so there is no reverse-mode
     derivative: for that, use `fori_loop` with Python integers as bounds, or `scan`.
 
     Args:
-      cond_fun: takes the state, gives a boolean scalar.
-      body_fun: takes the state, gives the next one.
-      init_val: the first state, a pytree. Its types are those of every state: they may not change.
+      cond_fun: takes the state, returns a boolean scalar.
+      body_fun: takes the state, returns the next one.
+      init_val: the initial state, a pytree. Its types apply to every state: they may not change.
 
     Returns:
       The last state.
 
     Raises:
-      TypeError: if `cond_fun` gives no boolean scalar, or the state changes its tree or types.
+      TypeError: if `cond_fun` does not return a boolean scalar, or the state changes its structure
+        or types.
     """
     leaves, tree = flatten(init_val)
     try:
@@ -90,7 +91,7 @@ def while_loop(cond_fun: Callable[[T], Any], body_fun: Callable[[T], T], init_va
     if disable_jit.value:
         try:
             return _in_python(cond_fun, body_fun, init_val)
-        except ConcretizationTypeError:  # the condition is traced: no turn of it can be in Python
+        except ConcretizationTypeError:  # the condition is traced: no iteration can run in Python
             pass
     return _While(cond_fun, body_fun, leaves, tree).run()
 
@@ -102,7 +103,7 @@ def _in_python(cond_fun: Callable, body_fun: Callable, state: Any) -> Any:
 
 
 def _varying(types: list[ArrayType], names: frozenset[Any]) -> list[ArrayType]:
-    """Types of a state after numbers of turns that differ along named axes."""
+    """Types of a state after an iteration count that differs along named axes."""
     return [t.update(varying=t.varying | names) for t in types] if names else types
 
 
@@ -116,9 +117,9 @@ class _Carried:
         self.leaves = [leaf(x, self.who, "init_val", tree, i) for i, x in enumerate(leaves)]
 
     def staged_body(self, types: list[ArrayType], first: tuple = ()) -> tuple[Body, list]:
-        """The body in terms of what it takes, and the types of its carry.
+        """The body in terms of its inputs, and the types of its carry.
 
-        first: types of what comes before the state in the carry.
+        first: types of the values before the state in the carry.
         """
         count = len(first)
         body, wider = widest(types, lambda types: self._staged_once([*first, *types]), count)
@@ -132,7 +133,7 @@ class _Carried:
         return staged(self.turn, types, self.who, self.name, names, lambda found: found, True)
 
     def turn(self, *leaves: Any) -> tuple[list[Any], Any]:
-        """The carry after one turn, and its tree."""
+        """The carry after one iteration, and its pytree."""
         raise NotImplementedError
 
     def checked(self, result: Any) -> tuple[list[Any], Any]:
@@ -203,7 +204,7 @@ class _While(_Carried):
 
 
 class _Flagged(Loop):
-    """A loop whose test has effects: it is asked once before the loop, then in each turn."""
+    """A loop whose test has effects: it runs once before the loop, then in each iteration."""
 
     def __call__(self, leaves: list[Any]) -> Any:
         self.fit(leaves)
@@ -221,7 +222,7 @@ class _Flagged(Loop):
 
 
 def _asking(test: Body) -> Body:
-    """A test as one that gives no values of refs: it may only read them."""
+    """A test that returns no values of refs: it may only read them."""
     p, count = test.program, len(test.refs)
     if not count:
         return test
@@ -252,17 +253,17 @@ def fori_loop(
 
     Args:
       lower, upper: integer scalars of one dtype.
-      body_fun: takes the number and the state, gives the next state.
-      init_val: the first state, a pytree. Its types are those of every state: they may not change.
-      unroll: how many steps one turn of the compiled loop does; True for all of them. For known
-        bounds only.
+      body_fun: takes the number and the state, returns the next state.
+      init_val: the initial state, a pytree. Its types apply to every state: they may not change.
+      unroll: how many steps one iteration of the compiled loop does; True for all of them. For
+        known bounds only.
 
     Returns:
       The last state.
 
     Raises:
-      TypeError: if the bounds are not integer scalars of one dtype, or the state changes its tree
-        or types.
+      TypeError: if the bounds are not integer scalars of one dtype, or the state changes its
+        structure or types.
       ValueError: if `unroll` is given for bounds that are not known.
     """
     leaves, tree = flatten(init_val)
@@ -320,17 +321,17 @@ def _type_of_bounds(lower: Any, upper: Any) -> ArrayType:
 
 
 def _key_of_counted(length: int, unroll: Any, tree: Any, types: list[ArrayType]) -> tuple:
-    """What a loop is kept by; there is none under `disable_jit`, which is in the context."""
+    """The cache key of a loop; nothing is cached under `disable_jit`, which is in the context."""
     return "fori", length, unroll, type(unroll), CURRENT.get().key, tree, *types
 
 
 class _Fori(_Carried):
-    """The state of a loop whose carry is the number and the state of the user."""
+    """A loop whose carry is the number and the user's state."""
 
     who = "fori_loop"
 
     def counted(self, length: int, unroll: Any) -> Loop:
-        """The loop of so many turns; it takes the first number, and the leaves."""
+        """The loop with this many iterations; it takes the first number, and the leaves."""
         body, casts, shelf = self._body(type_of(0))
         turns = max(length, 1) if unroll is True else steps_per_turn("fori_loop", unroll or 1)
         params = {

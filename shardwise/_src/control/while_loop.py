@@ -1,12 +1,12 @@
-"""The `while_loop` op: a held program applied again and again, as long as another one says so.
+"""The `while_loop` op: a nested program applied repeatedly, while another one returns true.
 
     test:        (test constants…, carry…)  → bool[]
     body:        (body constants…, carry…)  → carry…
     while_loop:  (test constants…, body constants…, carry…) → carry…
 
-Forward mode carries tangents along. Reverse mode is refused: how many turns there will be is not
-known, and with it the size of what would have to be kept of them. Under `vmap`, where rows differ
-in whether to go on, all go on until the last one is done, and rows that are done keep their values.
+Forward mode carries tangents along. Reverse mode is rejected: the number of iterations is not
+known, nor the size of the residuals to be stored. Under `vmap`, if rows differ in whether to
+continue, all continue until the last one is done, and finished rows keep their values.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _type(
 
 
 def as_often(carry: Sequence[ArrayType], flag: ArrayType) -> tuple[ArrayType, ...]:
-    """The types of values that vary, too, along axes along which the number of turns does."""
+    """The types of values that also vary along the axes along which the iteration count does."""
     names = flag.varying
     return tuple([t.update(varying=t.varying | names) for t in carry] if names else carry)
 
@@ -112,7 +112,7 @@ def _lower_alike(
     pairs = ", ".join(f"{n} = {v}" for n, v in zip(names, carry, strict=True))
     condition = region(test, test_consts, e.ty(FLAG))
     turn = region(body, body_consts, types)
-    if not names:  # for which the short form cannot be parsed
+    if not names:  # the short form cannot be parsed then
         text = f'"stablehlo.while"() ({{\n{condition}\n}}, {{\n{turn}\n}}) : () -> ()'
         return e.lets(text, 0)
     text = f"stablehlo.while({pairs}) : {types}\ncond {{\n{condition}\n}} do {{\n{turn}\n}}"
@@ -123,8 +123,8 @@ def _lower_alike(
 def _together(
     body: Program, test: Program, num_test: int, num_body: int, axes: tuple
 ) -> tuple[Program, Program]:
-    """Test and body of a loop that goes on as long as some device does, along these axes: all take
-    part in the collectives, with the values that they keep once they are done.
+    """Test and body of a loop that continues while any device does, along these axes: all take
+    part in the collectives, and finished devices keep their values.
     """
     names, sizes = zip(*axes, strict=True)
     flag, carry = test.out_types[0], test.in_types[num_test:]
@@ -141,12 +141,12 @@ def _together(
     consts = [*test.in_types[:num_test], *body.in_types[:num_body]]
     together = (program_of(some, [flag, *carry], test.name),
                 program_of(turn, [*consts, flag, *carry], body.name))  # fmt: skip
-    kept = sites_in(test, body)  # what else is in them is of the loop's own line
+    kept = sites_in(test, body)  # everything else in them has the loop's own line
     return without_sites(together[0], kept), without_sites(together[1], kept)
 
 
 def _with_more(test: Program, types: Sequence[ArrayType]) -> Program:
-    """The test with arguments after its own that it does not look at."""
+    """The test with additional, unused arguments after its own."""
     return test.replace(inputs=[*test.inputs, *map(Var, types)])
 
 
@@ -189,7 +189,7 @@ def _jvp(
 
 
 def _split(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
-    """Carries that depend on nothing unknown are computed now; the rest repeats the whole loop."""
+    """Carries that depend on nothing unknown are computed now; the rest repeats the entire loop."""
     num_test, num_body = params["num_test"], params["num_body"]
     unknown = [interpreter.is_unknown(a) for a in args]
     test_marks, body_marks, carry_marks = parts(unknown, num_test, num_body)
@@ -213,7 +213,7 @@ def _split(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
 def _known_part(
     body: Program, test: Program, body_marks: Marks, test_marks: Marks, carry: Marks
 ) -> tuple[Program, ...]:
-    """Body and test over what is known; and both as a whole, for the rest, without the effects of
+    """Body and test over the known values; and both in full, for the rest, without the effects of
     known values.
     """
     known = split_program(body, (*body_marks, *carry)).known
@@ -278,7 +278,7 @@ def _batch(
 
 
 def _by_row(args: list, test: Program, body: Program, num_test: int, num_body: int) -> list:
-    """The loop over rows that each have a test of their own, whose results are carried too."""
+    """The loop over rows with separate tests, whose results are carried too."""
     test_consts, _, carry = parts(args, num_test, num_body)
     (go_on,) = call(*test_consts, *carry, program=test)
     any_test, turn = _row_programs(body, test, num_test, num_body)
@@ -310,7 +310,7 @@ def flag_programs(
 ) -> tuple[Program, Program]:
     """Test and body of a loop that carries the result of the test, which then has no effects.
 
-    Those of a test need not happen: the compiler finds out without it how often some loops run.
+    Effects of a test may be skipped: the compiler can derive some loops' trip counts without it.
     """
     types = [test.out_types[0], *test.in_types[num_test:]]
     asked = program_of(lambda go_on, *carry: [go_on], types, test.name)
@@ -348,7 +348,7 @@ def _sequence(op: Op, params: dict, with_token: Any) -> tuple[dict, int, int]:
 def _keys(
     op: Op, flow: Any, args: Any, *, test: Program, body: Program, num_test: int, num_body: int
 ) -> list[Any]:
-    """Two turns: what is used in both is used in others, too."""
+    """Two iterations: keys used in both are used in others, too."""
     test_consts, body_consts, carry = parts(args, num_test, num_body)
     for _ in range(2):
         flow.through(test, [*test_consts, *carry])
@@ -358,16 +358,16 @@ def _keys(
 
 while_loop = Op(
     "while_loop",
-    keys=_keys,
+    key_reuse=_keys,
     type_rule=_type,
     lower=_lower,
     jvp=_jvp,
     transpose=_transpose,
     batch=_batch,
-    split=_split,
+    partial_eval=_split,
     sequence=_sequence,
-    checked=while_checked,
-    replay=replay_while,
+    checkify=while_checked,
+    eval=replay_while,
     multiple=True,
     programs=("test", "body"),
     aliases={

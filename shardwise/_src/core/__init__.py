@@ -1,1 +1,1 @@
-"""`Op`, interpreters and the ground, inference of types, `Program` and its tools."""
+"""`Op`, interpreters and the eval context, type inference, `Program` and its tools."""

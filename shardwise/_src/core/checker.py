@@ -1,7 +1,7 @@
-"""Checks that a program is well formed: every pass must leave it so.
+"""Checks that a program is well formed: every pass must preserve this.
 
-Each variable is defined once and before its use; each equation's results have exactly the types
-that inference gives; held programs are checked too, and take what their equation passes.
+Each variable is defined once and before its use. The results of each equation have exactly the
+inferred types. Nested programs are checked too, and must accept the operands of their equation.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from shardwise._src.types.array_type import in_parens
 
 
 class ProgramError(AssertionError, JaxprTypeError):
-    """A program that is not well formed, with the equation and the program's text."""
+    """A program that is not well formed, with the equation and the printed program."""
 
     __module__ = "shardwise.testing"
 
 
 def check_program(jaxpr: Program) -> None:
-    """Raises `ProgramError` where the program, or one that it holds, is not well formed."""
+    """Raises `ProgramError` if the program, or a nested one, is not well formed."""
     for found in programs_in(jaxpr):
         _check(found)
 

@@ -1,12 +1,13 @@
-"""The ground: what the interpreter where all chains end does for the layers below it.
+"""The eval context: what the outermost interpreter does for the layers below it.
 
-Interpreters receive ops; the last of them, which has no parent, runs them on devices. Ops, the
-NumPy functions, refs and callbacks need a little more of it: arrays made of host values, put in
-places, and indexed. `EvalTrace` declares all of that. The eager interpreter (`running.eager`)
-implements it, and is installed in the root context when the first public name is used.
+Interpreters receive ops. The outermost one, which has no parent, runs them on devices. Ops, the
+NumPy functions, refs and callbacks need a little more from it: to create arrays from host values,
+to place them, and to index them. `EvalTrace` declares these methods. The eager interpreter
+(`running.eager`) implements them, and is installed in the root context at the first use of a public
+name.
 
     ground().new_array(np.ones(3))      # a host value as an array, whatever is being traced
-    with untraced(): ...                # ops run at once
+    with eval_context(): ...            # ops run immediately
 """
 
 from __future__ import annotations
@@ -22,62 +23,64 @@ from shardwise._src.base.context import ROOT, Context
 class EvalTrace(ABC):
     """What the eager interpreter offers besides `process` and `call`. "Array" is `arrays.Array`.
 
-    An array is committed where somebody chose its place; others go where they are needed.
+    An array is committed if the user chose its device or sharding; others move as needed.
     """
 
     __slots__ = ()
 
-    # -- arrays of values --
+    # -- arrays from values --
 
     @abstractmethod
     def new_array(self, x: Any) -> Any:
-        """A host value as an uncommitted array with memory of its own, to give to users."""
+        """A host value as an uncommitted array in its own memory, to return to users."""
 
     @abstractmethod
     def array(self, x: Any) -> Any:
-        """A value as an array, to compute with: a host value is put on the default device.
+        """A value as an array for computation: a host value is put on the default device.
 
-        Equal scalars share their memory: what users get, who may delete it, is a `new_array`.
+        Equal scalars share their memory. Use `new_array` for arrays that users receive, as they may
+        delete them.
 
         Raises:
-          TypeError: if `x` is no array and no number.
-          UnexpectedTracerError: if it is a traced value, which has escaped from its function.
+          TypeError: if `x` is neither an array nor a number.
+          UnexpectedTracerError: if it is a tracer that has escaped from its function.
         """
 
     @abstractmethod
     def arrays(self, args: Sequence[Any]) -> list[Any]:
-        """Operands as arrays: scalars go where the first array is, other values as by `array`."""
+        """Operands as arrays: scalars go to the device of the first array, others as in `array`."""
 
     @abstractmethod
     def beside(self, value: Any, near: Any) -> Any:
-        """A NumPy array where the array `near` is: of its dtype, and as weak and committed."""
+        """A NumPy array placed like the array `near`, with its dtype, weak type and commitment."""
 
     @abstractmethod
     def from_dlpack(self, x: Any, target: Any, copy: bool | None) -> Any:
-        """The array of another library that has `__dlpack__`, on its memory where possible.
+        """An array of another library that has `__dlpack__`, sharing its memory if possible.
 
-        target: a device or sharding, to which the result is committed; None for where `x` is.
-        copy:   True for memory of its own, False for an error where that is needed.
+        target: a device or sharding, to which the result is committed; None for the device of `x`.
+        copy:   True to always copy, False to raise an error if a copy is needed.
 
         Raises:
-          BufferError: if the data cannot be taken, or not without the copy that is forbidden.
+          BufferError: if the data cannot be imported, or not without the forbidden copy.
         """
 
-    # -- places --
+    # -- placement --
 
     @abstractmethod
     def place(self, x: Any, target: Any) -> Any:
         """A value committed to a device or sharding; a traced one is constrained to it.
 
         Raises:
-          TypeError: if `target` is no place. ValueError: if the value does not fit there.
+          TypeError: if `target` is not a device or sharding.
+          ValueError: if the value does not fit there.
         """
 
     @abstractmethod
     def made(self, fused: Any, args: tuple[Any, ...], target: Any) -> Any:
-        """The result of a fused function, computed where it is to be: committed to a sharding.
+        """The result of a fused function, computed on the target devices and committed there.
 
-        target: a device or sharding. Arguments that are arrays go to its devices.
+        target: a device or sharding. Array arguments are transferred to its devices.
         """
 
     @abstractmethod
@@ -86,44 +89,44 @@ class EvalTrace(ABC):
 
     @abstractmethod
     def readable(self, x: Any) -> Any:
-        """A value that decides about shapes, as every process can read it.
+        """A value that determines shapes, readable by every process.
 
-        An array that spans processes is put whole on all of its devices; others stay as they are.
+        An array that spans processes is replicated over all of its devices; others are unchanged.
         """
 
     # -- indexing --
 
     @abstractmethod
     def getitem(self, x: Any, idx: Any) -> Any:
-        """`x[idx]`, for every index that NumPy has (`numpy.indexing`).
+        """`x[idx]`, for every kind of NumPy index (`numpy.indexing`).
 
         Raises:
-          IndexError, TypeError: if `idx` is no index for `x`.
+          IndexError, TypeError: if `idx` is not a valid index for `x`.
         """
 
     @abstractmethod
     def index_operands(self, operands: list[Any], near: Any) -> list[Any]:
-        """The operands of an index, with integers replaced by arrays of them beside `near`.
+        """The operands of an index, with integers replaced by arrays placed like `near`.
 
-        The list is that of the index, changed in place. One program then serves all integers. The
-        arrays are kept, and are not to be given away.
+        The list is changed in place. One program then serves all integers. The arrays are cached,
+        and must not be donated.
         """
 
     # -- programs --
 
     @abstractmethod
     def run(self, program: Any, args: Sequence[Any]) -> list[Any]:
-        """The results of a `Program`, which is compiled once for arguments like these."""
+        """The results of a `Program`, which is compiled once for each signature of arguments."""
 
 
 def ground() -> EvalTrace:
-    """The ground, whichever interpreter is current."""
+    """The eval context, whichever interpreter is current."""
     return ROOT.interpreter
 
 
 def eval_context() -> AbstractContextManager[Context]:
-    """A block in which ops run at once, though something is traced around it.
+    """A block in which ops run immediately, even inside a trace.
 
-    All of the context is that of the root: no mesh in scope, no named axes, the global flags.
+    The entire context is the root one: no mesh in scope, no named axes, the global flags.
     """
     return ROOT.under(ROOT.interpreter).entered()

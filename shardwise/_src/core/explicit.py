@@ -1,10 +1,10 @@
-"""Shardings over explicit mesh axes: the specs of an op's results, from those of its operands.
+"""Shardings over explicit mesh axes: infers the specs of an op's results from its operands.
 
-What an op's `dims` rule says is enough: a dimension of a result is split as the operand dimensions
-of the same factor are. An operand without a mesh counts as whole on every device. Where operands
-disagree, or the op works along a split dimension, the program must say what it wants, by `reshard`
-of an operand or `out_sharding=`; nothing is communicated that the types do not show. The error says
-which: what it advises has been tried on the types (`core.remedies`).
+The op's `dims` rule is sufficient: a dimension of a result is sharded like the operand dimensions
+of the same factor. An operand without a mesh counts as replicated. If operands disagree, or the op
+works along a sharded dimension, the program must specify the sharding, by `reshard` of an operand
+or by `out_sharding=`; all communication is visible in the types. The error says which of the two
+to use: its advice has been tried on the types (`core.remedies`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Axes = tuple[Any, ...]
 def with_specs(
     op: Op, types: tuple[ArrayType, ...], outs: Sequence[ArrayType], params: dict[str, Any]
 ) -> list[ArrayType]:
-    """The types of the results with their specs, where an operand has one."""
+    """The types of the results with their specs, if any operand has one."""
     try:
         return _with_specs(op, types, outs, params)
     except ShardingTypeError as error:
@@ -42,7 +42,7 @@ def with_specs(
 
 
 def _wanted(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any]) -> list[list[Axes]]:
-    """For each operand the axes of its dimensions that go with those of the others."""
+    """For each operand, the axes of its dimensions that agree with the other operands."""
     whole = tuple([t.update(spec=None) for t in types])
     dims: Dims = cast("Any", op.dims)(op, *whole, **params)
     rows = [[_key(f, d, t.ndim, dims) for d, f in enumerate(factors)]
@@ -90,7 +90,7 @@ def _common_mesh(op: Op, types: tuple[ArrayType, ...]) -> AbstractMesh:
     return meshes.pop()
 
 
-# -- what splits the results' dimensions --
+# -- shardings of the results' dimensions --
 
 
 def _specs(
@@ -109,16 +109,16 @@ def _specs(
 
 
 def _key(factor: Any, d: int, ndim: int, dims: Dims) -> Any:
-    """What decides how a dimension is split: its factor, or where it is in the array."""
+    """What determines the sharding of a dimension: its factor, or its position in the array."""
     if isinstance(factor, tuple):
-        return cast("Any", factor)[0]  # a compound dimension is split along its major factor
+        return cast("Any", factor)[0]  # a compound dimension is sharded along its major factor
     return (d, ndim) if factor is None and dims.worked == "kept" else factor
 
 
 def _factor_axes(
     op: Op, types: tuple[ArrayType, ...], dims: Dims
 ) -> tuple[dict[Any, Axes], dict[Any, list[int]]]:
-    """Mesh axes of every factor, and the operands that are split; raises where two disagree."""
+    """Mesh axes of every factor, and which operands are sharded; raises if two disagree."""
     axes_of: dict[Any, Axes] = {}
     holders: dict[Any, list[int]] = {}
     for i, (t, factors) in enumerate(zip(types, dims.inputs, strict=True)):
@@ -167,7 +167,7 @@ def _refuse_contraction(op: Op, types: tuple[ArrayType, ...], twice: dict[Any, A
 def _check_distinct(
     op: Op, types: tuple[ArrayType, ...], spec: Sequence[Axes], unreduced: frozenset[Any]
 ) -> None:
-    """Two dimensions of a result may not be split over one mesh axis."""
+    """Checks that no two dimensions of a result are sharded over one mesh axis."""
     first: dict[Any, int] = {}
     for d, axes in enumerate(spec):
         for axis in axes:
@@ -183,13 +183,13 @@ def _check_distinct(
                 )
 
 
-# -- sums that are not taken yet --
+# -- unreduced values --
 
 
 def _sums(
     op: Op, types: tuple[ArrayType, ...], dims: Dims
 ) -> tuple[frozenset[Any], frozenset[Any]]:
-    """The axes along which the results are unreduced, and reduced."""
+    """The axes over which the results are unreduced, and reduced."""
     none = NO_AXES, NO_AXES
     marks = [(t.spec.unreduced, t.spec.reduced) if t.spec is not None else none for t in types]
     held = {i for i, (unreduced, _) in enumerate(marks) if unreduced}
@@ -204,7 +204,7 @@ def _sums(
     if not kinds or op.contraction:
         return unreduced, NO_AXES
     own = kinds.pop()
-    rows = zip(types, marks, strict=True)  # scalars go with everything
+    rows = zip(types, marks, strict=True)  # scalars are compatible with everything
     if any(t.mesh and t.ndim and sums | reduced != own for t, (sums, reduced) in rows):
         raise ShardingTypeError(
             f"[{op.name}] operands {in_row(types)} are not reduced along the same mesh axes, so "

@@ -1,16 +1,17 @@
-"""What a function does, as a key: equal for two functions, or for one at two times, only if staging
-them gives the same program.
+"""A key for what a function does. Two functions, or one function at two times, have equal keys only
+if staging them gives the same program.
 
-    recipe_of(fun)      # None where that cannot be known
+    fingerprint_of(fun)      # None if it cannot be determined
 
-A recipe holds the code, and the value of everything that the code reads from outside: defaults,
-cells, and those globals and attributes of modules that it names, looked at now. Functions among
-these count by their own recipes. What cannot be compared for sure (arrays, objects and classes of
-users, bound methods, code that imports or sets globals, functions that read clocks or files, two
-functions that do the same, which code may tell apart) has no recipe. Libraries count as fixed: the
-names of shardwise, NumPy and some of Python's modules keep what they stand for.
+A fingerprint contains the code, and the value of everything that the code reads from outside:
+defaults, closure cells, and the globals and module attributes that it names, read at the time of
+the call. Functions among these are represented by their own fingerprints. A function has no
+fingerprint if it uses something that cannot be compared reliably: arrays, objects and classes of
+users, bound methods, code that imports or sets globals, functions that read clocks or files, or two
+functions that do the same, which code may distinguish. Libraries count as fixed: names in
+shardwise, NumPy and some modules of Python are assumed never to be rebound.
 
-A recipe holds values and code, and functions of libraries; none of the user's functions.
+A fingerprint contains values, code and library functions, but none of the user's functions.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from shardwise._src.base.lazy import home_of
 from shardwise._src.core.op import Op
 from shardwise._src.runtime.backend import Device
 
-CODES = 4096  # whose facts are kept
-FUNCTIONS = 64  # looked at for one recipe
-ENTRIES = 1024  # of all lists, tuples and dicts in one recipe
-BYTES = 1024  # of one NumPy array
+CODES = 4096  # code objects whose facts are cached
+FUNCTIONS = 64  # inspected for one fingerprint
+ENTRIES = 1024  # of all lists, tuples and dicts in one fingerprint
+BYTES = 1024  # per NumPy array
 
 _FIXED = ("shardwise", "numpy", "math", "operator", "functools", "itertools", "builtins")
-# Names in them that do not: what they give changes, or is not only a value.
+# Names in them that are not fixed: their results change, or are not only values.
 _NOT_FIXED = frozenset(
     "random load loadtxt genfromtxt fromfile memmap open_memmap save savez savez_compressed savetxt"
     " datetime64 DataSource lib geterr seterr setbufsize getbufsize config live_arrays".split()
@@ -55,17 +56,17 @@ _FREE = ("LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_DEREF")
 _PLAIN = frozenset((bool, int, str, bytes, type(None), type(Ellipsis), type(NotImplemented)))
 _WRITES = ("IMPORT_", "STORE_GLOBAL", "STORE_NAME", "DELETE_GLOBAL", "DELETE_NAME")
 _ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD")
-_ANYWHERE = frozenset(("__globals__", "__builtins__", "__subclasses__"))  # lead to everything
+_ANYWHERE = frozenset(("__globals__", "__builtins__", "__subclasses__"))  # reach everything
 
 _notes: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 _MIXED = object()
 
 
 def fingerprint_of(fun: Any, mutable: bool = True) -> Any:
-    """The recipe of a function; None where there is none.
+    """The fingerprint of a function, or None if it has none.
 
-    mutable: whether lists, dicts and small NumPy arrays count, by what is in them now. To know
-      that a program is of a recipe, ask for it before and after staging.
+    mutable: whether lists, dicts and small NumPy arrays count, by their current contents. To be
+      sure that a program belongs to a fingerprint, compute it before and after staging.
     """
     try:
         look = _Look(mutable)
@@ -73,16 +74,16 @@ def fingerprint_of(fun: Any, mutable: bool = True) -> Any:
         hash(found)
         if len(look.functions) > 1 and look.has_twins():
             return None
-    except (_Unknown, TypeError, ValueError, RecursionError):  # no hash; a cell that is not set yet
+    except (_Unknown, TypeError, ValueError, RecursionError):  # no hash; an empty cell
         return None
     return found
 
 
 def note(fun: Any, recipe: Any) -> None:
-    """Notes the recipe that something was staged under which is found by the function itself.
+    """Records the fingerprint under which a function that is found by identity was staged.
 
-    Who calls that function gets what was staged, though it may do something else by now. So it has
-    a recipe only as long as that is the one noted.
+    Callers of that function get the cached program, though it may do something else by now. So the
+    function has a fingerprint only while it equals the recorded one.
     """
     if fun.__class__ is FunctionType:
         recipe = _MIXED if recipe is None else recipe
@@ -104,27 +105,27 @@ def is_plain(value: Any) -> bool:
 
 
 def is_library(fun: FunctionType) -> bool:
-    """Whether a function is code of a library, whatever it says of itself."""
+    """Whether a function is library code, whatever its attributes claim."""
     return _is_fixed(fun.__globals__.get("__name__"))
 
 
 class _Unknown(Exception):
-    """Something has no recipe."""
+    """A value has no fingerprint."""
 
 
 class _Look:
-    """One look at a function and all that it uses."""
+    """One inspection of a function and everything it uses."""
 
     __slots__ = ("mutable", "left", "functions")
 
     def __init__(self, mutable: bool):
         self.mutable = mutable
         self.left = ENTRIES
-        # By id, partial ones too: their recipes; as long as these are being made, their numbers.
+        # By id, partial ones too: fingerprints; while these are being computed, their numbers.
         self.functions: dict[int, Any] = {}
 
     def part(self, value: Any) -> Any:
-        """A value as part of a recipe."""
+        """A value as part of a fingerprint."""
         kind = value.__class__
         if kind in _PLAIN:
             return kind, value
@@ -188,7 +189,7 @@ class _Look:
     # -- functions --
 
     def has_twins(self) -> bool:
-        """Whether two functions have one recipe: as keys of a dict, say, they are two."""
+        """Whether two functions share a fingerprint; as keys of a dict, say, they differ."""
         by_code: dict[Any, list[Any]] = {}
         for recipe in self.functions.values():
             if recipe.__class__ is tuple:
@@ -235,13 +236,13 @@ class _Look:
         return tuple(parts)
 
     def read(self, value: Any, chains: tuple[tuple[str, ...], ...]) -> Any:
-        """What code reads of a global or a cell: of a module, the attributes that it names."""
+        """What code reads of a global or a cell: for a module, the attributes that it names."""
         if value.__class__ is not ModuleType:
             return self.part(value)
         return value, *[self.attribute(value, chain) for chain in chains]
 
     def attribute(self, module: ModuleType, chain: tuple[str, ...]) -> Any:
-        """What the attributes of a module, one after the other, lead to."""
+        """The value of a chain of attributes of a module."""
         value: Any = module
         for name in chain:
             if value.__class__ is not ModuleType:
@@ -254,7 +255,7 @@ class _Look:
             if name not in value.__dict__:
                 raise _Unknown
             value = value.__dict__[name]
-        if value.__class__ is ModuleType:  # it may go anywhere
+        if value.__class__ is ModuleType:  # code may read anything of it
             raise _Unknown
         return self.part(value)
 
@@ -272,25 +273,25 @@ _MAKERS: dict[type, Any] = {
 
 
 def _builtin(name: str) -> str:
-    """The part of a recipe for a name that is no global."""
+    """The part of a fingerprint for a name that is not a global."""
     if name in _BUILTINS:
         return name
     raise _Unknown
 
 
 def _is_fixed(module: str | None) -> bool:
-    """Whether a module is a library, whose names keep their values."""
+    """Whether a module is a library, whose names are never rebound."""
     first, _, rest = (module or "").partition(".")
     return first in _FIXED and not (rest and first == "numpy" and "random" in rest)
 
 
 def _is_type_of_ours(kind: type) -> bool:
-    """Whether it is a class of types, shardings and meshes, which are values."""
+    """Whether this is a class of types, shardings or meshes, which are values."""
     return _is_ours(kind) and home_of(kind).startswith("shardwise._src.types.")
 
 
 def _recipe_by(kind: type) -> Any:
-    """The method of a class of the library that gives recipes, if it has one."""
+    """The method of a library class that returns fingerprints, if it has one."""
     return getattr(kind, "recipe", None) if _is_ours(kind) else None
 
 
@@ -299,7 +300,7 @@ def _is_ours(kind: type) -> bool:
 
 
 def _is_permanent(value: Any) -> bool:
-    """Whether a library has it under its own name."""
+    """Whether a library has this value under its own name."""
     module, name = getattr(value, "__module__", None), getattr(value, "__name__", None)
     if isinstance(value, np.ufunc):
         module = "numpy"
@@ -316,10 +317,10 @@ def _is_permanent(value: Any) -> bool:
 
 
 class _Facts:
-    """Code, and what it reads from outside, in nested code too. Stands for the code in recipes.
+    """Code, and what it and its nested code read from outside. Represents code in fingerprints.
 
-    reads: (global name, attributes that are read of it ...); None where code does more than read.
-    cells: these attributes for each free variable.
+    reads: (global name, attributes read from it ...); None if code does more than read.
+    cells: the same attributes for each free variable.
     """
 
     __slots__ = ("code", "reads", "cells")
@@ -349,9 +350,9 @@ def _facts_of(code: CodeType) -> _Facts:
 
 
 def _reads(code: CodeType) -> list[tuple[tuple[bool, str], tuple[str, ...]]] | None:
-    """((free variable?, name), attributes) for each read of code, in its nested code too.
+    """((free variable?, name), attributes) for each read in the code and its nested code.
 
-    None where it imports something, or sets variables that others see.
+    None if it imports something, or sets variables that others see.
     """
     found: list[tuple[tuple[bool, str], tuple[str, ...]]] = []
     steps = _steps(code)
@@ -378,7 +379,7 @@ def _steps(code: CodeType) -> list[tuple[str, Any]]:
 
 
 def _attributes(steps: list[tuple[str, Any]], at: int) -> tuple[str, ...]:
-    """The names of the attributes that are loaded one after the other."""
+    """The names of the attributes that are loaded in a chain."""
     names: list[str] = []
     while at < len(steps) and steps[at][0] in _ATTRIBUTE:
         names.append(steps[at][1])

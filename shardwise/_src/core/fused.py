@@ -1,7 +1,7 @@
 """Fused functions: one cached program when eager, inlined when traced.
 
-`@fused` marks a function over ops (`var`, indexing, `where`, `.at[].set`). Called eagerly, the
-whole function is staged once per types and static arguments and runs as one compiled program; under
+`@fused` marks a function over ops (`var`, indexing, `where`, `.at[].set`). An eager call stages the
+entire function once per types and static arguments and runs it as one compiled program; under
 any other interpreter its body simply runs, so that a trace sees plain ops.
 
     @fused(arrays=1)
@@ -9,8 +9,8 @@ any other interpreter its body simply runs, so that a trace sees plain ops.
 
 The first `arrays` parameters take arrays; the others are static and must be hashable.
 
-`@one_program` marks a public function that is written with fused ones and prepares their arguments:
-an eager call of it, too, is one program, found by the arguments as users give them.
+`@eager_jit` marks a public function that calls fused functions and prepares their arguments: an
+eager call of it is also one program, which is looked up by the user's arguments.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 VARIADIC = 1 << 30
-FORMS = 8192  # kept
+FORMS = 8192  # cached
 
 
 class Composite:
-    """A function that dispatches as one program. `arrays`: how many leading parameters are."""
+    """A function that dispatches as one program. `arrays`: number of leading array parameters."""
 
     __slots__ = ("fun", "arrays", "name", "_array_names")
 
@@ -48,7 +48,7 @@ class Composite:
     def positional(
         self, args: tuple[Any, ...], static: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The same call with array parameters by position."""
+        """The same call with array parameters passed by position."""
         while len(args) < len(self._array_names) and self._array_names[len(args)] in static:
             static = dict(static)
             args = (*args, static.pop(self._array_names[len(args)]))
@@ -78,12 +78,12 @@ def fused(fun: Callable[..., Any] | None = None, *, arrays: int = 1) -> Any:
 
 
 def record_of(call: Callable[..., Any]) -> Composite:
-    """The record of a fused function, for `call` of an interpreter: one wrapper less on the way."""
-    return getattr(call, "fused")  # noqa: B009 (of a function, as type checkers see it)
+    """The record of a fused function, for `call` of an interpreter: saves one wrapper call."""
+    return getattr(call, "fused")  # noqa: B009 (an attribute of a function, for type checkers)
 
 
 def body_of(call: Callable[P, T]) -> Callable[P, T]:
-    """The function that was marked, for others that are fused themselves."""
+    """The decorated function, for use inside other fused functions."""
     return record_of(call).fun
 
 
@@ -92,11 +92,11 @@ def eager_jit(fun: Callable[P, T], *, arrays: int = 1) -> Callable[P, T]: ...
 @overload
 def eager_jit(*, arrays: int = 1) -> Callable[[Callable[P, T]], Callable[P, T]]: ...
 def eager_jit(fun: Callable[..., Any] | None = None, *, arrays: int = 1) -> Any:
-    """Marks a function whose results are arrays, and whose eager calls may be one program.
+    """Marks a function that returns arrays, and whose eager calls may be one program.
 
-    That is for arrays, and for static arguments for which `is_plain` holds. Else the function runs
-    as it is written: under transforms, for operands that are no arrays, and where staging it fails,
-    so that the error is the one that it raises itself.
+    This applies to arrays, and to static arguments for which `is_plain` holds. Otherwise the
+    function simply runs: under transforms, for operands that are not arrays, and if staging it
+    fails, so that the user sees its own error.
     """
     if fun is None:
         return functools.partial(eager_jit, arrays=arrays)
@@ -117,7 +117,7 @@ _PLAIN = {int, bool, type(None)}
 
 
 def is_plain(x: Any) -> bool:
-    """Whether a static argument is none that warns each time (dtypes do), or takes many values."""
+    """False for static arguments that warn on each call (dtypes do) or have many values."""
     if x.__class__ is str:
         with suppress(TypeError):
             return not np.dtype(x)
@@ -126,9 +126,9 @@ def is_plain(x: Any) -> bool:
 
 
 class StaticKey:
-    """Stands for a fused function with its static arguments. In a key it saves hashing these.
+    """Represents a fused function with its static arguments. In a key it avoids hashing these.
 
-    signed: whether a zero among them is a float, whose sign `==` does not tell.
+    signed: whether a zero among them is a float, because `==` ignores its sign.
     """
 
     __slots__ = ("signed",)
@@ -144,7 +144,7 @@ def equal_form(fused: Any, *static: Any, **named: Any) -> StaticKey:
 
 
 def form_of(fused: Any, rest: Sequence[Any], static: dict[str, Any]) -> StaticKey:
-    """`equal_form`, which also tells 0.0 from -0.0."""
+    """`equal_form`, which also distinguishes 0.0 from -0.0."""
     form = equal_form(fused, *rest, **static)
     if form.signed:
         return equal_form(fused, *rest, exact((*rest, *static.values())), **static)

@@ -1,8 +1,8 @@
-"""Types of results, from types of operands: one generic rule around each op's `type_rule`.
+"""Types of results from types of operands: one generic rule around each op's `type_rule`.
 
-The op's own rule gives shape and dtype. Here the rest is added, the same for every op: the varying
-names (union over the operands) and, over explicit mesh axes, the sharding (`core.explicit`).
-Results are cached per op, operand types and parameters.
+The op's own rule determines shape and dtype. This module adds the rest, the same for every op: the
+varying names (union over the operands) and, over explicit mesh axes, the sharding
+(`core.explicit`). Results are cached per op, operand types and parameters.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def type_of(x: Any) -> ArrayType:
             raise TypeError(f"{name}: {error}") from None
         raise
     found = array_type((), dtype, weak)
-    if isinstance(x, _SCALARS) and not isinstance(x, np.void):  # whose class is not all
+    if isinstance(x, _SCALARS) and not isinstance(x, np.void):  # its class is not sufficient
         make_room(_scalar_types, SCALAR_TYPES)
         _scalar_types[key] = found
     return found
@@ -61,12 +61,12 @@ _scalar_types: dict[tuple[Any, TraceKey], ArrayType] = {}  # by class, and flags
 typeof = type_of  # its public name
 
 
-# What ops take as it is, or refuse themselves (classes).
+# Classes that ops accept unchanged, or reject themselves.
 _AS_IS: tuple[type[Any], ...] = (bool, int, float, complex, np.generic, np.ndarray, type)
 
 
 def as_arraylike(x: Any) -> Any:
-    """An operand as ops take it: what another library's object converts itself to, else `x`."""
+    """An operand in a form that ops accept: another library's object is converted, else `x`."""
     if getattr(x, "aval", None).__class__ is ArrayType or isinstance(x, _AS_IS):
         return x
     if hasattr(x, "__jax_array__"):
@@ -75,10 +75,10 @@ def as_arraylike(x: Any) -> Any:
     if hasattr(x, "__array__"):
         try:
             return np.asarray(x)
-        except TypeError:  # torch's bfloat16, and what is on a GPU
+        except TypeError:  # torch's bfloat16, and tensors on a GPU
             if not exported:
                 raise
-    if exported:  # copied: an operand may be read after its owner has changed it
+    if exported:  # copied: its owner may change it before an operand is read
         return ground().from_dlpack(x, None, True)
     return x
 
@@ -89,13 +89,13 @@ def is_array(x: Any) -> TypeGuard[Array]:
 
 
 def check_alive(x: Any) -> Any:
-    """The value, for a function that has nothing to do with it. Deleted arrays raise."""
+    """The value, for a function that does not use it. Raises for deleted arrays."""
     held: Any = x
     return held._itself() if is_array(x) else x
 
 
 def is_operand(x: Any) -> bool:
-    """Whether ops take `x` as an array: a scalar, a NumPy array, or an array of any library's."""
+    """Whether ops accept `x` as an array: a scalar, a NumPy array, or an array of any library."""
     return hasattr(x, "aval") or isinstance(x, HOST)
 
 
@@ -103,7 +103,7 @@ HOST: tuple[type[Any], ...] = (bool, int, float, complex, np.generic, np.ndarray
 
 
 def infer(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any]) -> Any:
-    """The type of the result, or the tuple of types where the op has several."""
+    """The type of the result, or the tuple of types if the op has several."""
     kept = op.inferred
     if kept is None:
         return _infer(op, types, params)
@@ -112,7 +112,7 @@ def infer(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any]) -> Any:
         found = kept.get(key)
         if found is not None:
             return found
-    except TypeError:  # a parameter that cannot be hashed
+    except TypeError:  # an unhashable parameter
         return _infer(op, types, params)
     result = _infer(op, types, params)
     if len(kept) >= INFERENCE_CACHE_SIZE:
@@ -140,7 +140,7 @@ def _infer(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any]) -> Any:
 
 
 def _check_opaque(op: Op, types: tuple[ArrayType, ...], result: Any) -> None:
-    """Elements of an extended dtype (keys) can be moved and compared, but not computed with."""
+    """Rejects computing with elements of an extended dtype (keys); moving, comparing is allowed."""
     if op.elements in (Elements.KNOWN, Elements.EQUAL, Elements.UNEQUAL):
         return
     outs = result if op.multiple else (result,)

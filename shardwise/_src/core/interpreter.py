@@ -1,8 +1,8 @@
-"""Interpreters: who receives the ops that are bound.
+"""Interpreters: the receivers of the ops that are bound.
 
-There is always one current interpreter, in the context. `op(*args, **params)` gives it the op; its
+There is always one current interpreter, in the context. `op(*args, **params)` passes it the op. Its
 rules run with its *parent* current, so transforms nest without levels. The eager interpreter has no
-parent and runs things; what else the layers below use of it, `core.eval_context` declares.
+parent and executes ops; `core.eval_context` declares its other methods for the layers below.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from shardwise._src.messages.source import Site, describe, replay, user_site
 class Interpreter:
     """Base of all interpreters.
 
-    parent:    the interpreter that was current when this one was entered; the last has none.
+    parent:    the interpreter that was current when this one was entered; None for the outermost.
     transform: the public name of the transform (`jit`, `grad`, …), for messages.
     function:  the name of the transformed function.
-    alive:     false once the transformed function has ended; its tracers are invalid then.
-    thread:    the one that runs the function.
-    eager:     whether ops run at once: that of the ground does it.
-    is_apart:  whether it makes a program that knows nothing of what is around it.
+    alive:     false after the transformed function has ended; its tracers are then invalid.
+    thread:    the thread that runs the function.
+    eager:     whether ops run immediately: true for the eval context.
+    is_apart:  whether it makes a program that is independent of the surrounding context.
     """
 
     eager = is_apart = False
@@ -40,7 +40,7 @@ class Interpreter:
         self, parent: Interpreter | None = None, transform: str = "", function: str = "f",
         site: Site | None = None,
     ):
-        self.parent: Any = parent if transform else current().interpreter  # as written for JAX
+        self.parent: Any = parent if transform else current().interpreter  # written for JAX
         self.transform = transform or type(self).__name__
         self.function = function
         self.site: Site | None = site or user_site(2)
@@ -49,12 +49,12 @@ class Interpreter:
         self._seen: Context | None = None
         self._under_parent: Context | None = None
 
-    main = property(lambda self: self)  # JAX's name of what tells interpreters apart
+    main = property(lambda self: self)  # JAX's name for the identity of interpreters
 
     def process(self, op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
         """Applies the op: to tracers of this interpreter and to values of outer ones.
 
-        One that is written for JAX has `process_primitive(primitive, tracers, params)` for it.
+        An interpreter written for JAX has `process_primitive(primitive, tracers, params)` instead.
         """
         named = params if op.aliases is None else Params(params, op.aliases)
         return self.process_primitive(op.foreign or op, args, named)
@@ -63,17 +63,17 @@ class Interpreter:
         raise NotImplementedError
 
     def process_ready(self, ready: BoundOp, args: tuple[Any, ...]) -> Any:
-        """The same for an op that comes with its parameters."""
+        """The same for an op bundled with its parameters."""
         return self.process(ready.op, args, ready.params)
 
     def call(self, fused: Any, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
-        """Runs a fused function (see `core.fused`): inline, unless this is the eager one."""
+        """Runs a fused function (see `core.fused`): inline, unless this interpreter is eager."""
         n = fused.arrays
         operands = [as_arraylike(a) for a in args[:n]]
         return fused.fun(*operands, *args[n:], **static)
 
     def call_as_one(self, fused: Any, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
-        """Runs a function that is `eager_jit` when eager: as it is written, elsewhere."""
+        """Runs an `eager_jit` function: as one program when eager, else inline."""
         return fused.fun(*args, **static)
 
     def parent_context(self) -> Context:
@@ -86,11 +86,11 @@ class Interpreter:
         return under
 
     def entered(self) -> _Entered:
-        """Makes this the current interpreter; its tracers die at the end of the block."""
+        """Makes this the current interpreter; its tracers are invalid after the block."""
         return _Entered(self)
 
     def end(self) -> None:
-        """The transformed function has ended."""
+        """Marks the transformed function as ended."""
         self.alive = False
         self._seen = self._under_parent = None
 
@@ -102,7 +102,7 @@ class Interpreter:
 class _Entered:
     """The block in which an interpreter is current.
 
-    What has a program of its own starts without names in scope (see `messages.source`).
+    An interpreter with a separate program starts without names in scope (see `messages.source`).
     """
 
     __slots__ = ("interpreter", "token", "scope")

@@ -2,55 +2,55 @@
 
     sin = unary("sin", FLOATING, hlo="sine", jvp=lambda t, x, out: mul(t, cos(x)))
 
-Calling an op binds it: the current interpreter receives it. Arrays are positional, static metadata
-is keyword and hashable. A rule that is missing raises an error that names op, transform and field.
+Calling an op binds it: the current interpreter receives it. Arrays are positional; static metadata
+is keyword-only and hashable. A missing rule raises an error that names op, transform and field.
 
-Rules are functions that get the op first, as methods get their object, so that ops of a kind share
-theirs. How they are called (`**p` are the op's parameters):
+Rules are functions that receive the op as first argument, like methods, so that similar ops share
+their rules. They are called as follows (`**p` are the op's parameters):
 
     type_rule(op, *types, **p)            → ArrayType, or a tuple of them when `multiple`
-    dims(op, *types, **p)                 → Dims: how dimensions belong together (types/dims.py)
-    varies(op, names, **p)                → the named axes along which results vary, by those of the
-                                            operands; where it is not the same.
+    dims(op, *types, **p)                 → Dims: how dimensions correspond (types/dims.py)
+    varies(op, names, **p)                → the named axes along which results vary, from those of
+                                            the operands; only if they differ.
     lower(op, e, ins, outs, *xs, **p)     → SSA values. `e` is the emitter, `ins`, `outs` the types.
     jvp(op, primals, tangents, **p)       → (result, tangent). A tangent of None is a symbolic zero.
     transpose(op, ct, *args, **p)         → one cotangent (or None) per argument; linear arguments
-                                            arrive as `Linear(type)`, the others as values.
+                                            arrive as `Linear(type)`, other arguments as values.
     batch(op, mapped, args, dims, **p)    → (result, dim). `mapped` is the axis, of size
                                             `mapped.size`. A dim of None is an unbatched operand.
-    split(op, interpreter, args, p)       → results; for ops that hold programs: partial evaluation.
-    stage(op, interpreter, args, p)       → (args, p), with the functions it holds staged to
-                                            programs.
+    partial_eval(op, interpreter, args, p) → results; for ops that contain programs.
+    stage(op, interpreter, args, p)       → (args, p), with the functions that the op contains
+                                            staged to programs.
     eager(op, args, p)                    → results; for ops that run user functions when eager.
     sequence(op, p, with_token)           → (params, at, out): the op with a token of ordered
                                             effects (core/ordering.py) as operand `at` and result
                                             `out`.
-    checked(op, checks, args, **p)        → results; for ops that hold programs: the op with the
-                                            checks in them, which are added to `checks`.
-    replay(op, run, args, **p)            runs the programs that it holds as the op does, with
+    checkify(op, checks, args, **p)       → results; for ops that contain programs: the op with
+                                            the checks inside them, which are added to `checks`.
+    eval(op, run, args, **p)              runs the programs it contains as the op does, with
                                             `run(program, args) → results`; for `debug_nans`. It may
-                                            give an equation, which `run` cannot run by itself.
-    keys(op, flow, args, **p)             → which keys the results are, for ops that hold programs
-                                            with turns or branches; for `debug_key_reuse`
+                                            return an equation that `run` cannot run by itself.
+    key_reuse(op, flow, args, **p)        → which keys the results are, for ops that contain
+                                            programs with loops or branches; for `debug_key_reuse`
                                             (running/key_reuse.py).
     windows(op, args, **p)                → (x, indices, dims, sizes): for ops that read or write at
-                                            places in `x`: the starts of windows of these sizes, as
+                                            positions in `x`: the starts of windows of these sizes,
                                             vectors along the last dimension of `indices`, whose
                                             components are along `dims`. None for no places.
-    host(op, **p)                         → the function of the host that the compiled op calls.
-    expand(op, types, p, platform)        → the program that the op is on a platform, which is
-                                            lowered in its place (control/expand.py); or None.
-    divide(op, inside, eqn)               → (first, saved, again); for ops that hold programs: the
-                                            equation that also gives what is saved inside of them,
-                                            these values, and the equation that computes the results
-                                            with them. `inside(program)` says the same of a program
-                                            (remat/recompute.py).
+    host(op, **p)                         → the host function that the compiled op calls.
+    expand(op, types, p, platform)        → the program equivalent to the op on a platform, which is
+                                            lowered instead of it (control/expand.py); or None.
+    remat(op, inside, eqn)                → (first, saved, again); for ops that contain programs:
+                                            the equation that also returns the values saved inside
+                                            them, these values, and the equation that computes the
+                                            results from them. `inside(program)` returns the same
+                                            for a program (remat/recompute.py).
 
 With `multiple`, results, tangents, cotangents and dims are lists.
 
-The other fields are facts. Whoever has to know something of an op asks for one of them, and never
-for its name or for how parameters are called; so a new op is treated as it should be by code that
-has never heard of it. What is not said holds for plain arithmetic.
+The other fields are facts. Code that depends on a property of an op reads one of these fields,
+never the op's name or the names of its parameters; so code written earlier treats a new op
+correctly. The defaults hold for plain arithmetic.
 """
 
 from __future__ import annotations
@@ -74,42 +74,42 @@ Rule = Callable[..., Any]
 class Elements(enum.Enum):
     """What an op does with the elements of its operands: numbers, or keys (types/extended.py)."""
 
-    COMPUTED = enum.auto()  # numbers of numbers, NaN perhaps; keys are refused
-    CONVERTED = enum.auto()  # each in another form, NaN where it was NaN; keys are refused
-    MOVED = enum.auto()  # as they are, to other places; also keys, which it does not look into
-    EQUAL = enum.auto()  # compared: keys are equal where all of their integers are
-    UNEQUAL = enum.auto()  # compared: keys are unequal where one of their integers is
-    KNOWN = enum.auto()  # keys as keys: it looks into them, or hands them to its programs
+    COMPUTED = enum.auto()  # numbers from numbers, possibly NaN; keys are rejected
+    CONVERTED = enum.auto()  # each converted, NaN stays NaN; keys are rejected
+    MOVED = enum.auto()  # unchanged, to other positions; also keys, uninspected
+    EQUAL = enum.auto()  # compared: keys are equal if all of their integers are
+    UNEQUAL = enum.auto()  # compared: keys are unequal if one of their integers is
+    KNOWN = enum.auto()  # keys as keys: it reads them, or passes them to its programs
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Op:
-    """One primitive operation. See the module's text for the rules.
+    """One primitive operation. See the module docstring for the rules.
 
-    effects:     what it does besides giving results; it is kept where these are not used.
-    multiple:    whether it has a list of results.
-    programs:    the parameters that hold programs, or tuples of them, once it is staged.
-    is_call:     whether it only calls the one program that it holds, which may stand in its place.
-    shardings:   the parameters that are shardings; its type rule says how results are split.
+    effects:     its side effects; an op with effects is retained even if its results are unused.
+    multiple:    whether it returns a list of results.
+    programs:    the parameters that contain programs, or tuples of them, once it is staged.
+    is_call:     whether it only calls the one program it contains, which may replace it.
+    shardings:   the parameters that are shardings; its type rule determines the results' sharding.
     named_axes:  the parameters with the named axes it is over, and with their sizes; or None.
-    binds:       the parameter with the named axes that only its programs know; or None.
-    user_code:   whether parameters hold functions of the user, which rules run.
+    binds:       the parameter with the named axes that only its programs see; or None.
+    user_code:   whether parameters contain user functions, which rules run.
     elements:    what becomes of the operands' elements; see `Elements`.
-    pointwise:   whether an element of a result depends on the operands' elements in its place only;
-                 scalars go with every shape.
-    instruction: the one of StableHLO that it is, where operands and result are of one type.
+    pointwise:   whether an element of a result depends only on the operands' elements at the same
+                 position; scalars are compatible with every shape.
+    instruction: the equivalent StableHLO instruction, where operands and result are of one type.
     contraction: whether it sums products over dimensions that two operands share.
-    draws:       whether it uses keys up: they are not to be used again.
-    long:        whether it takes more work for an element, the more there are; or has loops, or
-                 waits for something: optimising it pays for small arrays, too.
+    consumes_key: whether it consumes keys, which must not be used again.
+    is_expensive: whether its work per element grows with their number, or it has loops, or waits
+                 for something: then optimization pays off for small arrays, too.
     divisor:     the number of the operand by which it divides; or None.
-    asks:        whether the compiler asks functions of the user about it: a text with it is good in
-                 this process only, and for its devices.
-    foreign:     the user's primitive that it stands for (extend/primitive.py); or None.
-    aliases:     JAX's names of its parameters → their names, where these differ; a function of them
-                 for what it does not have itself.
-    inferred:    the types of results, by those of operands and parameters. None for ops that hold
-                 programs or functions of the user, which it would keep alive.
+    has_partitioner_callback: whether the compiler calls user functions for it: its executable is
+                 valid in this process only, and for its devices.
+    foreign:     the user's primitive that it represents (extend/primitive.py); or None.
+    aliases:     JAX's names of its parameters → their names, where these differ; a function of the
+                 parameters for values that the op does not have itself.
+    inferred:    cached result types, by operand types and parameters. None for ops that contain
+                 programs or user functions, which the cache would keep alive.
     """
 
     name: str
@@ -121,18 +121,18 @@ class Op:
     jvp: Rule | None = None
     transpose: Rule | None = None
     batch: Rule | None = None
-    split: Rule | None = None
+    partial_eval: Rule | None = None
     stage: Rule | None = None
     eager: Rule | None = None
     sequence: Rule | None = None
-    checked: Rule | None = None
-    replay: Rule | None = None
-    keys: Rule | None = None
+    checkify: Rule | None = None
+    eval: Rule | None = None
+    key_reuse: Rule | None = None
     windows: Rule | None = None
     host: Rule | None = None
     expand: Rule | None = None
     prune: Rule | None = None
-    divide: Rule | None = None
+    remat: Rule | None = None
     effects: frozenset[Any] = frozenset()
     multiple: bool = False
     programs: tuple[str, ...] = ()
@@ -145,10 +145,10 @@ class Op:
     pointwise: bool = False
     instruction: str | None = None
     contraction: bool = False
-    draws: bool = False
-    long: bool = False
+    consumes_key: bool = False
+    is_expensive: bool = False
     divisor: int | None = None
-    asks: bool = False
+    has_partitioner_callback: bool = False
     foreign: Any = None
     aliases: dict[str, str | Callable[[Any], Any]] | None = None
     inferred: dict[tuple[Any, ...], Any] | None = field(default=None, init=False)
@@ -170,7 +170,7 @@ class Op:
             pass_on(error)
             raise
 
-    # JAX's names, for interpreters of programs. No op is called with functions before its operands.
+    # JAX's names, for interpreters of programs. No op takes functions before its operands.
 
     call_primitive: ClassVar[bool] = False
     map_primitive: ClassVar[bool] = False
@@ -179,7 +179,7 @@ class Op:
         return self(*args, **own_names(self, params))
 
     def bind_with_trace(self, trace: Any, args: Any, avals: Any, params: dict[str, Any]) -> Any:
-        """The same where another interpreter is current; types of operands are known."""
+        """The same with another interpreter current; the types of operands are known."""
         token = CURRENT.set(current().under(trace))
         try:
             return self.bind(*args, **params)
@@ -191,7 +191,7 @@ class Op:
         return self.multiple
 
     def get_bind_params(self, params: dict[str, Any]) -> dict[str, Any]:
-        """What `bind` takes as keywords: the parameters of an equation."""
+        """The keyword arguments of `bind`: the parameters of an equation."""
         return params
 
     def __repr__(self) -> str:
@@ -206,18 +206,18 @@ class Op:
         return reduced("op", self.name)
 
     def is_staged(self, params: dict[str, Any]) -> bool:
-        """Whether the functions that the op holds are programs already."""
+        """Whether the functions that the op contains are already programs."""
         return all([name in params for name in self.programs])
 
     def missing(self, field: str, transform: str) -> NotImplementedError:
-        """The error for a rule that this op does not have."""
+        """The error for a rule that this op does not define."""
         return NotImplementedError(
             f"[{self.name}] cannot be used under {transform}: its record has no `{field}` rule."
         )
 
 
 class Params(dict[str, Any]):
-    """Parameters that are also found under JAX's names."""
+    """Parameters that can also be looked up by JAX's names."""
 
     __slots__ = ("aliases",)
 
@@ -236,13 +236,13 @@ class Params(dict[str, Any]):
         return Params(self, self.aliases)
 
     def pop(self, name: str, *default: Any) -> Any:
-        """What there is under a name, which is not there any more under the op's own."""
+        """Removes and returns the value under a name, or under the op's own name for it."""
         own = name if name in self else self.aliases.get(name, name)
         return super().pop(own, *default) if isinstance(own, str) else own(self)
 
 
 def own_names(op: Op, params: dict[str, Any]) -> dict[str, Any]:
-    """Parameters by the op's own names; what came under a name of JAX's counts."""
+    """Parameters by the op's own names; values under JAX's names take precedence."""
     aliases = op.aliases
     if aliases is None or not any(name in aliases for name in params):
         return params
@@ -255,9 +255,9 @@ OPS: dict[str, Op] = {}
 
 
 class BoundOp:
-    """An op with its parameters, for calls again and again.
+    """An op with its parameters, for repeated calls.
 
-    runs: what runs it eagerly, by context and signatures.
+    runs: the functions that run it eagerly, by context and signatures.
     """
 
     __slots__ = ("op", "params", "runs")
@@ -293,7 +293,7 @@ read_by("op", _named)
 
 
 class Linear:
-    """Stands, in a transpose rule, for an argument that the result is linear in."""
+    """Represents, in a transpose rule, an argument that the result is linear in."""
 
     __slots__ = ("aval",)
 

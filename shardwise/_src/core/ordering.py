@@ -1,8 +1,8 @@
 """Ordered effects: a token passed through a program makes its host calls happen in order.
 
-A token is an integer that says nothing. Each ordered op takes one and gives one, so that it runs
-after what gave it; ops that hold programs pass it through them (`Op.sequence`). Tokens are added
-last, when a program is lowered: transforms do not see them.
+A token is an integer whose value is irrelevant. Each ordered op takes one and returns one, so that
+it runs after the op that returned its token; ops that contain programs pass it through them
+(`Op.sequence`). Tokens are added last, when a program is lowered: transforms do not see them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shardwise._src.core.program import Atom, Equation, Literal, Program, Var
 from shardwise._src.core.program_tools import derived
 from shardwise._src.types.array_type import array_type
 
-ORDERED = "ordered"  # the effect of what happens in the order of the program
+ORDERED = "ordered"  # the effect of ops that run in program order
 TOKEN = array_type((), np.dtype("int32"))
 
 
@@ -42,7 +42,7 @@ def with_token(program: Program, at: int, out: int) -> Program:
 
 @derived
 def ignoring_token(program: Program, at: int) -> Program:
-    """The program with a token as argument number `at`, which nothing is done with."""
+    """The program with a token as argument number `at`, which is unused."""
     at += len(program.constants)
     return program.replace(inputs=[*program.inputs[:at], Var(TOKEN), *program.inputs[at:]])
 
@@ -70,5 +70,5 @@ def _passing(eqn: Equation, token: Atom) -> tuple[Equation, Var]:
 def through_program(
     op: Op, params: dict[str, Any], add: Callable[..., Program]
 ) -> tuple[dict[str, Any], int, int]:
-    """The `sequence` rule of ops that call one held program, their parameter `program`."""
+    """The `sequence` rule of ops that call one nested program, their parameter `program`."""
     return params | {"program": add(params["program"], 0, 0)}, 0, 0

@@ -1,4 +1,4 @@
-"""Programs as text. Variables are named a, b, … z, aa, … in the order of their definition."""
+"""Prints programs. Variables are named a, b, … z, aa, … in the order of their definition."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Style(NamedTuple):
-    """What is printed besides names, ops and parameters."""
+    """What is printed in addition to names, ops and parameters."""
 
     types: bool = True
     lines: bool = False
@@ -24,7 +24,7 @@ class Style(NamedTuple):
 
 
 def text(program: Program, indent: str = "", style: Style = Style()) -> str:  # noqa: B008
-    """The program, one equation a line; held programs are printed inside, indented."""
+    """The program, one equation a line; nested programs are printed inside, indented."""
     rows = list(_Printer(style).program(program, indent))
     column = max([len(row) for row, comment in rows if comment], default=0) + 1
     shown = [f"{row:{column}}# {comment}" if comment else row for row, comment in rows]
@@ -32,7 +32,7 @@ def text(program: Program, indent: str = "", style: Style = Style()) -> str:  # 
 
 
 def equation_text(eqn: Equation) -> str:
-    """An equation by itself, with names of its own for its variables."""
+    """A single equation, with separate names for its variables."""
     return "\n".join([row for row, _ in _Printer(Style()).equation(eqn, "")])
 
 
@@ -49,7 +49,7 @@ def _names() -> Iterator[str]:
         number += 1
 
 
-Row = tuple[str, str]  # a line, and what is said of it at its end
+Row = tuple[str, str]  # a line, and the comment at its end
 
 
 class _Printer:
@@ -132,7 +132,7 @@ def _plain(value: Any) -> str:
 
 
 def _coloured(text: str) -> str:
-    """Words of the language in bold, types in cyan, what is said at the ends of lines in grey."""
+    """Keywords in bold, types in cyan, the comments at the ends of lines in grey."""
     text = re.sub(r"(?<=:)[a-z]\w*\[[^\]\s]*\](?:{[^}]*})?", "\033[36m\\g<0>\033[0m", text)
     text = re.sub(r"(?<=[{. ])(?:lambda|let|in)(?= |$)", "\033[1m\\g<0>\033[0m", text, flags=re.M)
     return re.sub(r"# .*$", "\033[90m\\g<0>\033[0m", text, flags=re.M)

@@ -5,9 +5,9 @@
         c:f32[8,4] = mul b 2.0
       in (c,) }
 
-A program carries its constants, the values of its first inputs; callers give the other inputs.
-Programs are immutable and compare by identity: `replace` makes others of them, and so do the tools
-of `core.program_tools`. To run one is to replay it under the current interpreter.
+A program carries its constants, the values of its first inputs; callers pass the other inputs.
+Programs are immutable and compare by identity: `replace` and the tools of `core.program_tools`
+return new ones. A program is run by replaying it under the current interpreter.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Var:
 
 
 class Literal:
-    """A scalar constant, written in place."""
+    """A scalar constant, written inline."""
 
     __slots__ = ("aval", "value")
 
@@ -53,9 +53,9 @@ Atom = Var | Literal
 
 
 class EquationContext(NamedTuple):
-    """What is around an equation when JAX's interpreters bind it again, by `eqn.ctx.manager`.
+    """The context of an equation when JAX's interpreters bind it again, by `eqn.ctx.manager`.
 
-    Here nothing is: an equation has all that it depends on in its parameters and its site.
+    It is empty: everything an equation depends on is in its parameters and its site.
     """
 
     compute_type: str | None = None
@@ -67,7 +67,7 @@ class EquationContext(NamedTuple):
 
 
 class Equation:
-    """`outputs = op inputs` with parameters, and the user's line that it came from."""
+    """`outputs = op inputs` with parameters, and the user's source line that it came from."""
 
     __slots__ = ("op", "inputs", "outputs", "params", "site")
 
@@ -92,12 +92,12 @@ class Equation:
         return equation_text(self)
 
     def programs(self) -> Iterator[Program]:
-        """The programs that this equation's parameters hold."""
+        """The programs that this equation's parameters contain."""
         return held_in(self.op, self.params)
 
     @property
     def called(self) -> Program | None:
-        """The program that may stand in the place of this equation, which only calls it."""
+        """The program that may replace this equation, if the equation only calls it."""
         return next(self.programs()) if self.op.is_call else None
 
     @property
@@ -107,7 +107,7 @@ class Equation:
         return self.op.effects.union(*[p.effects for p in self.programs()])
 
     def replace(self, **fields: Any) -> Equation:
-        """The equation with other values of some fields, which may have JAX's names."""
+        """The equation with some fields replaced; fields may have JAX's names."""
         merged = {n: getattr(self, n) for n in self.__slots__} | _renamed(fields)
         if merged["op"].__class__ is not Op:
             merged["op"] = merged["op"].op  # a user's primitive
@@ -116,7 +116,7 @@ class Equation:
 
 
 def held_in(op: Op, params: dict[str, Any]) -> Iterator[Program]:
-    """The programs that parameters of an op hold; those that are not staged yet have none."""
+    """The programs that an op's parameters contain; functions that are not staged yet have none."""
     for name in op.programs:
         held = params.get(name, ())
         yield from held if isinstance(held, tuple) else (held,)
@@ -129,7 +129,7 @@ _RENAMED = {
 
 
 def _renamed(fields: dict[str, Any]) -> dict[str, Any]:
-    """By the names of this library; effects and the like, which are found again, are left out."""
+    """By the names of this library; effects and similar fields, which are derived, are left out."""
     found = {_RENAMED.get(name, name): value for name, value in fields.items()}
     if isinstance(found.get("site"), SourceInfo):
         found["site"] = found["site"].traceback
@@ -137,7 +137,7 @@ def _renamed(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 class DebugInfo(NamedTuple):
-    """Of which function a program is: for messages."""
+    """Which function a program was staged from: for messages."""
 
     traced_for: str
     func_src_info: str
@@ -155,8 +155,8 @@ _MADE_OF = ("inputs", "outputs", "equations", "constants", "name")
 class Program:
     """A staged function.
 
-    constants: values of the first `len(constants)` of `inputs`; callers give the rest.
-    name:      of the Python function.
+    constants: values of the first `len(constants)` of `inputs`; callers pass the rest.
+    name:      the name of the Python function.
     """
 
     __slots__ = (
@@ -186,7 +186,7 @@ class Program:
 
     @property
     def arguments(self) -> tuple[Var, ...]:
-        """The inputs that callers give."""
+        """The inputs that callers pass."""
         return self.inputs[len(self.constants) :]
 
     @property
@@ -209,10 +209,10 @@ class Program:
     debug_info = property(lambda self: DebugInfo("jit", self.name))
 
     def replace(self, **fields: Any) -> Program:
-        """The program with other values of some of the fields that it is made of.
+        """The program with some of its fields replaced.
 
-        With JAX's names `invars` are the arguments only, and `jaxpr` is a program with no
-        constants of its own.
+        With JAX's names `invars` are the arguments only, and `jaxpr` is a program without
+        constants.
         """
         base = fields.pop("jaxpr", self)
         merged = {n: getattr(base, n) for n in _MADE_OF}
@@ -234,16 +234,16 @@ class Program:
         print_effects: bool = False, custom_pp_eqn_rules: bool = True, width: int | None = None,
         use_color: bool | None = None,
     ) -> str:
-        """The program as text.
+        """The program as a string.
 
         Args:
-          source_info: whether each equation says at which line of the user's it was staged.
+          source_info: whether each equation shows the user's source line where it was staged.
           print_shapes: whether variables have their types where they are defined.
-          name_stack: whether each equation says which names were in scope (`named_scope`).
-          print_effects: whether programs say what they do besides computing results.
-          custom_pp_eqn_rules: of no effect, as all operations are printed alike.
-          width: in letters, over which the parameters of an equation are on lines of their own.
-          use_color: whether the text has colours, for terminals; None is False.
+          name_stack: whether each equation shows the names in scope (`named_scope`).
+          print_effects: whether programs show their side effects.
+          custom_pp_eqn_rules: has no effect, as all operations are printed alike.
+          width: in characters, above which the parameters of an equation get separate lines.
+          use_color: whether the string has colours, for terminals; None means False.
         """
         style = Style(
             print_shapes, source_info, name_stack, print_effects, width, bool(use_color)
@@ -254,10 +254,10 @@ class Program:
 def eval_jaxpr(
     jaxpr: Program, consts: Sequence[Any], *args: Any, propagate_source_info: bool = True
 ) -> list[Any]:
-    """The results of a program with other constants.
+    """Evaluates a program with other constants.
 
-    propagate_source_info: whether equations that are staged thereby are at the user's lines where
-      the program has them, or at this call.
+    propagate_source_info: whether equations that are staged in the process keep the program's
+      source lines, instead of the line of this call.
     """
     return eval_program(jaxpr.replace(constants=consts), args, lines=propagate_source_info)
 
@@ -267,11 +267,11 @@ def eval_program(
     program: Program, args: Sequence[Any],
     bind: Callable[[Equation, list[Any]], Sequence[Any]] | None = None, lines: bool = True,
 ) -> list[Any]:
-    """The results of a program that runs again, equation by equation, at the lines of the user's.
+    """Evaluates a program equation by equation, at the user's source lines.
 
-    bind: gives the results of an equation for the values of its operands, as a list; by default
-      the current interpreter gets the op.
-    lines: whether these lines are those where the program has come from.
+    bind: returns the results of an equation for the values of its operands, as a list; by default
+      the current interpreter receives the op.
+    lines: whether these lines are the original ones of the program.
     """
     env: dict[Var, Any] = dict(zip(program.inputs, (*program.constants, *args), strict=True))
     outer = replay.site

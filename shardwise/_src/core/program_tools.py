@@ -1,16 +1,16 @@
-"""The tools for programs: what runs, walks through, rewrites and keeps them.
+"""Tools for programs: functions that run, traverse, rewrite and cache them.
 
-    program(*args)                      # runs it: `program.eval_program`, which takes what to do at
-                                        # each equation
-    program.replace(outputs=…)          # the same but for some fields
-    for eqn in walk(program): …         # all equations, those of held programs too
-    programs_in(program)                # the program and all that it holds
+    program(*args)                      # runs it: `program.eval_program`, which accepts a function
+                                        # for each equation
+    program.replace(outputs=…)          # the same with some fields replaced
+    for eqn in walk(program): …         # all equations, including those of nested programs
+    programs_in(program)                # the program and all nested programs
     without_dead_code, pruned           # what outputs need
-    Rewriting()                         # a program written anew: equations of others, and new ones
-    inlined(program, called)            # with held programs in the place of their calls
+    Rewriting()                         # builds a program from equations of others and new ones
+    inlined(program, called)            # with nested programs in place of their calls
     single(op, types, params)           # the program of one op
-    opened(program)                     # constants as arguments
-    @derived                            # keeps what is made of a program
+    consts_to_args(program)             # constants as arguments
+    @derived                            # caches values derived from a program
 
 To make a program of a function, see `transforms.stage`; for equal programs, `core.structure`.
 """
@@ -28,11 +28,11 @@ from shardwise._src.core.program import Atom, Equation, Program, Var
 from shardwise._src.messages.source import scope_of, under, user_site
 from shardwise._src.types.array_type import ArrayType
 
-# -- walking --
+# -- traversal --
 
 
 def walk(program: Program) -> Iterator[Equation]:
-    """All equations, each before those of the programs that it holds; these programs once each."""
+    """All equations, each before those of its nested programs; each program is visited once."""
     return _equations(program, {program})
 
 
@@ -47,14 +47,14 @@ def _equations(program: Program, seen: set[Program]) -> Iterator[Equation]:
 
 
 def programs_in(program: Program) -> list[Program]:
-    """The program, and those that its equations hold, each once and before what it holds."""
+    """The program and all nested programs, each once and before the programs it contains."""
     found = {program: None}
     found.update((p, None) for eqn in walk(program) if eqn.op.programs for p in eqn.programs())
     return [*found]
 
 
 def equation_count(program: Program) -> int:
-    """Equations, those of held programs included, as often as these are held."""
+    """The number of equations, counting each occurrence of a nested program."""
     inner = sum(equation_count(p) for eqn in program.equations for p in eqn.programs())
     return len(program.equations) + inner
 
@@ -88,16 +88,16 @@ def without_dead_code(
 
 
 def pruned(program: Program, outputs: Sequence[Atom]) -> Program:
-    """The program with these of its values as results, and what they need."""
+    """The program with these of its values as results, and the equations they need."""
     return program.replace(
         outputs=outputs, equations=without_dead_code(outputs, program.equations)
     )
 
 
 def without_sites(program: Program, kept: frozenset[int] = frozenset()) -> Program:
-    """The program as if it came from no line: what is kept for all that use it.
+    """The program without source lines, as it is cached for all its users.
 
-    kept: ids of sites that it has from elsewhere, as of programs that were run in it.
+    kept: ids of sites from elsewhere that it retains, such as those of programs that ran in it.
     """
 
     def bare(held: Program | tuple[Program, ...]) -> Program | tuple[Program, ...]:
@@ -132,11 +132,11 @@ def _same_type(var: Var) -> Var:
 
 
 class Rewriting:
-    """Equations of a program that is being made of others.
+    """Equations of a program that is being built from others.
 
-    equations: at first, those that are taken over as they are, with their variables.
-    constants: of the programs that were added, by the variables that stand for them here.
-    fresh:     makes the variables that stand for others here.
+    equations: initially, those that are taken over unchanged, with their variables.
+    constants: of the programs that were added, by the variables that represent them here.
+    fresh:     makes the variables that represent those of other programs here.
     """
 
     def __init__(
@@ -156,10 +156,10 @@ class Rewriting:
         self, program: Program, args: Sequence[Atom],
         called: Callable[[Equation], Program | None] | None = None, scope: str = "",
     ) -> list[Atom]:
-        """Adds a program's equations, with variables of their own; gives its results.
+        """Adds a program's equations, with new variables; returns its results.
 
-        called: the program that is added in the place of an equation, or None.
-        scope: names that are in scope around all of it.
+        called: the program that replaces an equation, or None.
+        scope: names that are in scope around all of its equations.
         """
         own = [self.fresh(v) for v in program.constant_vars]
         self.constants.update(zip(own, program.constants, strict=True))
@@ -185,9 +185,9 @@ def single(op: Op, types: tuple[ArrayType, ...], params: dict[str, Any]) -> Prog
 
 
 def inlined(program: Program, called: Callable[[Equation], Program | None]) -> Program:
-    """The program with some of its calls of held programs written in place.
+    """The program with some calls of nested programs inlined.
 
-    called: the program that takes the place of an equation, or None.
+    called: the program that replaces an equation, or None.
     """
     new = Rewriting()
     outputs = new.add(program, program.arguments, called)
@@ -197,15 +197,15 @@ def inlined(program: Program, called: Callable[[Equation], Program | None]) -> P
     )
 
 
-# -- keeping --
+# -- caching --
 
 
 def derived(make: Callable[..., Any]) -> Callable[..., Any]:
-    """Keeps what a function makes of a program, and of hashable parameters, with the program.
+    """Caches on the program what a function computes from it and from hashable parameters.
 
-    `@derived def jvp_program(program, nonzero)`: the result is found again as long as the program
-    lives, and goes with it. Rules of users may run meanwhile, and ask for what is in scope: what
-    they make is of the context that it was made in.
+    `@derived def jvp_program(program, nonzero)`: the result is cached for the program's lifetime.
+    User rules may run in the process and read the scope, so their results depend on the
+    context in which they were computed.
     """
 
     @functools.wraps(make)

@@ -1,10 +1,10 @@
-"""What to do about operands whose shardings do not go together: the end of a message.
+"""Suggestions for operands whose shardings are incompatible: the end of an error message.
 
     Use `shardwise.sharding.reshard(b, P())`, or say how the result is to be split:
     `shardwise.numpy.matmul(a, b, out_sharding=P(...))`.
 
-Nothing is advised that was not tried: other shardings of one operand after the other, from those
-that gather least, until the types go together.
+Every suggestion has been tried: other shardings of one operand after the other, starting with
+those that gather least, until the types are compatible.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ WHOLE = PartitionSpec()
 def remedy(
     op: Op, types: Types, wanted: Sequence[Any], check: Callable[[Types], object]
 ) -> str:
-    """What to write instead, for operands of `op`.
+    """Suggested code, for operands of `op`.
 
-    wanted: for each operand the axes of its dimensions that go with all other operands.
-    check: raises where types do not go together.
+    wanted: for each operand, the axes of its dimensions that agree with all other operands.
+    check: raises if types are incompatible.
     """
     call = called()
     found = _change(types, wanted, check)
@@ -40,7 +40,7 @@ def remedy(
 def _change(
     types: Types, wanted: Sequence[Any], check: Callable[[Types], object]
 ) -> tuple[int, PartitionSpec] | None:
-    """The number of an operand and a spec of it with which the types go together."""
+    """The number of an operand and a spec for it that makes the types compatible."""
     for i in reversed(range(len(types))):
         for spec in _others(types, i, wanted):
             new = types[i].update(spec=spec)
@@ -53,7 +53,7 @@ def _change(
 
 
 def _others(types: Types, i: int, wanted: Sequence[Any]) -> Iterator[PartitionSpec]:
-    """Other specs of an operand, from what changes little to all of it on every device."""
+    """Other specs of an operand, from small changes to full replication."""
     t = types[i]
     if t.spec is None:
         return
@@ -73,7 +73,7 @@ def _others(types: Types, i: int, wanted: Sequence[Any]) -> Iterator[PartitionSp
 def _reshard(
     op: Op, types: Types, found: tuple[int, PartitionSpec] | None, call: Called | None
 ) -> str:
-    """How to write the change: of an argument of the function that was called, if it is one."""
+    """The code for the change: names the argument of the called function, if it is one."""
     split = _split_arguments(call)
     if found is not None:
         i, spec = found
@@ -98,7 +98,7 @@ def _split_arguments(call: Called | None) -> dict[str, ArrayType]:
 
 
 def _argument(types: Types, i: int, split: dict[str, ArrayType]) -> str:
-    """The argument that operand `i` is; '' where operands are not the arguments themselves."""
+    """The argument corresponding to operand `i`; '' if operands are not the arguments."""
     forms = [(t.shape, t.spec) for t in types]
     if any((t.shape, t.spec) not in forms for t in split.values()):
         return ""
@@ -108,10 +108,10 @@ def _argument(types: Types, i: int, split: dict[str, ArrayType]) -> str:
 
 
 def gathered(name: str, t: ArrayType, d: int) -> str:
-    """How to write that a value of type `t` has all of dimension `d` on each device.
+    """Code that replicates dimension `d` of a value of type `t`.
 
-    name: of the value where the user's code calls who asks. A function of the library may, too:
-    then it is one of that function's arguments.
+    name: of the value in the user's code at the call. If a library function is the caller, this is
+    one of that function's arguments.
     """
     call = called()
     if call is not None:

@@ -1,7 +1,7 @@
-"""The structure of a program: equal for programs that do the same, whichever objects they are of.
+"""The structure of a program: equal for programs that do the same, whatever their objects.
 
-A program that is staged again from the same code is another object; what was made of the first can
-be found by its structure.
+A program that is staged again from the same code is another object; results derived from the first
+can be found by its structure.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from shardwise._src.messages import source
 
 
 def structure_of(program: Program, lines: bool = False) -> tuple[Any, ...] | None:
-    """A key that is equal for equal programs; None where a parameter cannot be hashed.
+    """A key that is equal for equal programs; None if a parameter is unhashable.
 
-    Programs in parameters, and constants, count by identity. lines: whether equations are equal
-    only if they are of the same place in the source.
+    Programs in parameters, and constants, compare by identity. lines: whether equations are equal
+    only if they are from the same source line.
     """
     number: dict[Any, int] = {v: i for i, v in enumerate(program.inputs)}
     key: list[Any] = [v.aval for v in program.inputs]
@@ -32,7 +32,7 @@ def structure_of(program: Program, lines: bool = False) -> tuple[Any, ...] | Non
         if lines:
             key.append(source.place_of(eqn.site))
         for name, value in eqn.params.items():
-            # A NaN equals no other.
+            # NaN is unequal to itself.
             key += (name, repr(value) if value.__class__ is float else value, exact(value))
         for atom in eqn.inputs:
             key.append(_form(atom, number))
@@ -53,12 +53,12 @@ _shared: weakref.WeakValueDictionary[tuple[Any, ...], Program] = weakref.WeakVal
 
 
 def shared(program: Program) -> Program:
-    """The one program that stands for all that have the same equations, in one context.
+    """The canonical program for all those with the same equations, in one context.
 
-    Caches compare programs by identity. A body that is staged anew, because its function is a new
-    closure each time, finds what was derived from an equal one. One that says the same on another
-    line does not: reports and errors would name the first's. Rules of users that equations hold
-    count as equal by function, though they may do something else in another context.
+    Caches compare programs by identity. A body that is staged again, because its function is a new
+    closure each time, finds what was derived from an equal one. Equal equations on different lines
+    are not shared: reports and errors would name the wrong line. User rules in equations compare by
+    function, though they may do something else in another context.
     """
     structure = structure_of(program, lines=True)
     if structure is None:

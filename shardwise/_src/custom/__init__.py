@@ -1,1 +1,1 @@
-"""Functions with rules of their own: derivatives, batching, implicit solutions."""
+"""Functions with custom rules: derivatives, batching, partitioning, implicit solutions."""

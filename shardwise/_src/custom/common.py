@@ -1,8 +1,8 @@
-"""What functions with rules of their own share: arguments, calls, zeros, messages.
+"""Common code of functions with custom rules: arguments, calls, zeros, messages.
 
-A call of such a function is one op, whose parameters hold a `Rule`: the user's functions between
-flat values. Run eagerly, the function runs; under a transform that the rule is for, the rule runs
-in its place; staged, the function becomes a program, and the rule waits for that transform.
+A call of such a function is one op, whose parameters contain a `Rule`: the user's functions between
+flat values. Eagerly, the function is called; under a transform that the rule is for, the rule is
+called instead; under tracing, the function becomes a program, and the rule waits for the transform.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ from shardwise._src.types.dtypes import float0, is_inexact
 def by_position(
     signature: inspect.Signature, called: str, rule: str, args: tuple, kwargs: dict
 ) -> tuple:
-    """The arguments of a call by position, with the defaults of those that are missing.
+    """The arguments of a call by position, with defaults for missing ones.
 
-    called: what is called, and rule: what takes the arguments by position, for messages.
+    called: the function being called; rule: the function that takes positional arguments.
     """
     try:
         bound = signature.bind(*args, **kwargs)
@@ -84,7 +84,7 @@ class SymbolicZero:
         return SymbolicZero(type_of(value).strong())
 
     def __getattr__(self, name: str) -> Any:
-        """`shape`, `dtype` and what else there is to know of a type."""
+        """`shape`, `dtype` and other attributes of the type."""
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self.aval, name)
@@ -96,12 +96,12 @@ class SymbolicZero:
 class CustomFunction(Generic[P, T]):
     """A function with a rule. Base of `custom_jvp`, `custom_vjp` and `custom_vmap`.
 
-    nondiff_argnums: positions of arguments that are handed to the rules as they are.
+    nondiff_argnums: positions of arguments that are passed to the rules unchanged.
 
     kind:  the name of the decorator.
-    lacks: what a message says of a function whose rule was not given yet.
-    op:    of calls.
-    ready: whether the rule was given.
+    lacks: the message for a function whose rule has not been set yet.
+    op:    the op for calls.
+    ready: whether the rule has been set.
     """
 
     kind = ""
@@ -159,13 +159,13 @@ class CustomFunction(Generic[P, T]):
                 result = fun(*args)
             if not is_array(result):
                 result = as_arrays(result)
-            return result  # pyright: ignore[reportReturnType] (what `fun` gave)
+            return result  # pyright: ignore[reportReturnType] (the result of `fun`)
         fixed, rest = self.separated(self.positional(args, kwargs))
         leaves, tree = flatten(tuple(rest))
         return self.called(fixed, leaves, tree)
 
     def _with_arrays(self, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-        """The arguments with arrays for NumPy's; those that are not differentiated as they are."""
+        """The arguments with NumPy arrays converted; non-differentiable ones unchanged."""
         if not self.nondiff:
             return without_numpy(args), without_numpy(kwargs)
         names = list(self.signature.parameters)
@@ -174,13 +174,13 @@ class CustomFunction(Generic[P, T]):
         return tuple(given), {k: x if k in fixed else without_numpy(x) for k, x in kwargs.items()}
 
     def called(self, fixed: tuple, leaves: Sequence[Any], tree: Any) -> Any:
-        """The result of a call that is traced, from its arguments."""
+        """The result of a traced call, from its arguments."""
         rule = self.rule(fixed, tree)
         outs = self.op(*self.checked_leaves(leaves, tree), rule=rule)
         return rule.tree.unflatten(outs)
 
     def rule(self, fixed: tuple, tree: Any) -> Rule:
-        """The rule of a call with these fixed arguments and this tree of the others."""
+        """The rule for a call with these fixed arguments and this pytree of the others."""
         raise NotImplementedError
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -190,7 +190,7 @@ class CustomFunction(Generic[P, T]):
         return f"<{self.kind} function {self.name}>"
 
     def positional(self, args: tuple, kwargs: dict) -> tuple:
-        """The arguments by position, with the defaults of those that are missing."""
+        """The arguments by position, with defaults for missing ones."""
         if not kwargs and self.plain:
             return args
         return by_position(
@@ -202,7 +202,7 @@ class CustomFunction(Generic[P, T]):
         return split(args, self.nondiff)
 
     def merged(self, fixed: tuple, rest: Sequence[Any]) -> list[Any]:
-        """All arguments in their order."""
+        """All arguments in order."""
         return join(self.nondiff, fixed, rest)
 
     def checked_leaves(self, leaves: Sequence[Any], tree: Any) -> list[Any]:
@@ -217,7 +217,7 @@ class CustomFunction(Generic[P, T]):
 
 
 def _takes_positions_only(fun: Callable) -> bool:
-    """Whether a call without named arguments needs no look at the signature."""
+    """Whether a call without keyword arguments does not need the signature."""
     code = getattr(fun, "__code__", None)
     if code is None:
         return False
@@ -225,10 +225,10 @@ def _takes_positions_only(fun: Callable) -> bool:
 
 
 class Rule:
-    """User functions of one call, on flat values. Equal for calls of equal functions and trees.
+    """User functions of one call, on flat values. Equal for calls with equal functions and trees.
 
-    key:    what makes two rules equal: the user's function object, trees, fixed arguments.
-    tree:   of the function's result, once the function or its rule has run.
+    key:    what determines equality: the user's function object, trees, fixed arguments.
+    tree:   the pytree of the function's result, once the function or its rule has run.
     kind:   the name of the decorator.
     """
 
@@ -255,7 +255,7 @@ class Rule:
 
 
 class CallRule(Rule):
-    """The rule of a call of a custom function."""
+    """The rule for a call of a custom function."""
 
     __slots__ = ("function", "fixed", "in_tree")
 
@@ -264,7 +264,7 @@ class CallRule(Rule):
         self.function, self.fixed, self.in_tree = function, fixed, in_tree
 
     def arguments(self, leaves: Sequence[Any]) -> list[Any]:
-        """What the user's function is called with."""
+        """The arguments for the user's function."""
         return self.function.merged(self.fixed, self.in_tree.unflatten(leaves))
 
     def fun(self, *values: Any) -> list[Any]:
@@ -274,7 +274,7 @@ class CallRule(Rule):
 
 
 class BatchedRule(Rule):
-    """A rule over values with hidden dimensions; all results have one, the first."""
+    """A rule over values with batch dimensions; all results have one, the first."""
 
     __slots__ = ("inner", "mapped", "dims")
 
@@ -287,21 +287,21 @@ class BatchedRule(Rule):
 
 
 def as_array(x: Any) -> Any:
-    """A number or a NumPy array as an array, for the functions of users; other values as is."""
+    """Converts numbers and NumPy arrays to arrays, for user functions; other values unchanged."""
     if not isinstance(x, HOST) or getattr(x, "dtype", None) == float0:
         return x
-    # An op, so that a number in a program that is staged does not become an argument of it.
+    # An op, so that a number in a program being traced does not become an argument of it.
     return copy(x) if np.ndim(x) == 0 else ground().new_array(x)
 
 
 def as_arrays(tree: Any) -> Any:
-    """A tree with arrays for numbers and for NumPy's arrays: what users get."""
+    """A pytree with numbers and NumPy arrays converted to arrays, as passed to users."""
     leaves, found = flatten(tree)
     return found.unflatten(list(map(as_array, leaves)))
 
 
 def without_numpy(tree: Any) -> Any:
-    """A tree with arrays for NumPy's."""
+    """A pytree with NumPy arrays converted to arrays."""
     leaves, found = flatten(tree)
     if not any(isinstance(x, np.ndarray | np.generic) for x in leaves):
         return tree
@@ -311,7 +311,7 @@ def without_numpy(tree: Any) -> Any:
 
 
 def pair_of(rule: str, result: Any, names: str) -> tuple[Any, Any]:
-    """What a user's rule returned, which must be a pair. names: of its parts."""
+    """The result of a user's rule, which must be a pair. names: names of its elements."""
     if not isinstance(result, tuple | list) or len(result) != 2:
         raise TypeError(f"{rule} must return a pair {names}; it returned {short_repr(result)}.")
     return result[0], result[1]
@@ -320,14 +320,14 @@ def pair_of(rule: str, result: Any, names: str) -> tuple[Any, Any]:
 def check_own_tree(
     rule: str, tree: Any, expected: Any, error: type[Exception] = TypeError
 ) -> None:
-    """Refuses a rule's result of another tree than the function's; None: that is not known yet."""
+    """Rejects a rule's result whose pytree differs from the function's; None: not known yet."""
     if expected is not None and tree != expected:
         where = tree_difference("that of the function", expected, "its own", tree, "out")
         raise error(f"{rule} must return a result of the function's own tree; {where}.")
 
 
 def filled(tangent: Any, aval: ArrayType, symbolic: bool) -> Any:
-    """A tangent as users see it: zeros written out, `float0` for integers."""
+    """A tangent as passed to users: explicit zeros, `float0` for integers."""
     if symbolic and tangent is None:
         return SymbolicZero(aval.strong())
     if not is_inexact(aval.dtype):
@@ -338,9 +338,9 @@ def filled(tangent: Any, aval: ArrayType, symbolic: bool) -> Any:
 def checked_tangent(
     tangent: Any, aval: ArrayType, wrong: Callable[[str], Exception]
 ) -> Any:
-    """A user's tangent for a value of type `aval`, checked; None where it is zero.
+    """A user's tangent for a value of type `aval`, checked; None if it is zero.
 
-    wrong: makes the error from the words for what came.
+    wrong: makes the error from a description of the value received.
     """
     if tangent is None or isinstance(tangent, SymbolicZero) or not is_inexact(aval.dtype):
         return None
@@ -359,7 +359,7 @@ def checked_tangent(
 def as_function_gives(
     values: list[Any], types: Sequence[ArrayType] | None, rule: Rule
 ) -> list[Any]:
-    """A rule's results in exactly the types of the staged function; None: it is not staged."""
+    """A rule's results in exactly the types of the traced function; None: it is not traced."""
     if types is None:
         return values
     pairs = enumerate(zip(values, types, strict=True))
@@ -384,7 +384,7 @@ def _as_type(x: Any, t: ArrayType, i: int, rule: Rule) -> Any:
 
 
 def stage_rule(op: Op, interpreter: Interpreter, args: tuple, params: dict) -> tuple:
-    """The function staged; what it takes from outside becomes leading arguments."""
+    """Traces the function; captured values become leading arguments."""
     if op.is_staged(params):
         return args, params
     rule = params["rule"]
@@ -428,7 +428,7 @@ def batch_rule(
     batched: type[BatchedRule], op: Op, mapped: MappedAxis, args: Any, dims: Any, *, rule: Rule,
     program: Program | None = None, num_consts: int = 0,
 ) -> tuple[list, list]:
-    """The call over a mapped axis, whose rule is `batched`."""
+    """The call over a mapped axis, with `batched` as its rule."""
     if program is None:
         outs = op(*args, rule=batched(rule, mapped, tuple(dims)))
         return outs, [0] * len(outs)
@@ -441,12 +441,12 @@ def batch_rule(
 
 
 def op_of_calls(name: str, jvp: Callable, batched: type[BatchedRule]) -> Op:
-    """The op of calls of functions with a derivative rule. batched: the class of its rules."""
+    """The op for calls of functions with a derivative rule. batched: the class of its rules."""
     return Op(
         name,
         user_code=True,
-        checked=call_checked,
-        replay=replay_call,
+        checkify=call_checked,
+        eval=replay_call,
         type_rule=type_rule,
         lower=lower_program,
         jvp=jvp,
@@ -463,7 +463,7 @@ def op_of_calls(name: str, jvp: Callable, batched: type[BatchedRule]) -> Op:
 
 @contextmanager
 def explained(rule: Rule, num_consts: int) -> Iterator[None]:
-    """Says what is wrong where the rule of a staged function uses a value that is gone by now."""
+    """Explains errors if the rule of a traced function uses a tracer that is no longer valid."""
     try:
         yield
     except UnexpectedTracerError as error:
@@ -478,7 +478,7 @@ def explained(rule: Rule, num_consts: int) -> Iterator[None]:
 
 
 def refuse_outside(rule: Rule, tangents: Sequence[Any]) -> None:
-    """Derivatives by values that the function took from outside do not exist."""
+    """Rejects derivatives with respect to captured values."""
     if any(t is not None for t in tangents):
         raise TypeError(
             f"{rule.kind} function {rule.name} uses a value from outside by which it is "
@@ -490,7 +490,7 @@ def refuse_outside(rule: Rule, tangents: Sequence[Any]) -> None:
 def map_flat(
     mapped: MappedAxis, fun: Callable, args: Sequence[Any], dims: Sequence[int | None]
 ) -> list[Any]:
-    """`fun(*args) → list` over a mapped axis; each result has its hidden dimension first."""
+    """`fun(*args) → list` over a mapped axis; each result has its batch dimension first."""
     outs, out_dims = run_batched(mapped.over_current(), fun, args, dims)
     rows = zip(outs, out_dims, strict=True)
     return [to_dim(o, d, 0, mapped.size, mapped.hidden) for o, d in rows]

@@ -1,9 +1,9 @@
-"""`custom_linear_solve` and `custom_root`: solutions differentiated by what they solve.
+"""`custom_linear_solve` and `custom_root`: implicit differentiation of solutions.
 
-How a solution was found does not matter for its derivative: that of the solution of `A x = b` is
-again that of a linear system with `A`, and that of a root of `f` is that of the linear system with
-the derivative of `f` there (the implicit function theorem). So the solver may iterate in whatever
-way; only these systems are differentiated.
+How a solution was found does not matter for its derivative: the derivative of the solution of
+`A x = b` solves another linear system with `A`, and the derivative of a root of `f` solves the
+linear system with the derivative of `f` there (the implicit function theorem). So the solver may
+iterate in any way; only these systems are differentiated.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Marks = tuple[bool, ...]
 # -- the op: (constants of each program…, b…) → (x…, more…) --
 #
 # programs: (matvec, solve), or (matvec, solve, vecmat, transpose_solve).
-# counts:   of the constants of each.
+# counts:   the number of constants of each.
 
 
 def _groups(values: Sequence[Any], counts: Sequence[int]) -> list[Any]:
@@ -128,8 +128,8 @@ def _transpose(op: Op, cts: Any, *args: Any, programs: tuple, counts: tuple) -> 
 def _batched(
     program: Program, axis: Axis, marks: Marks, known: int
 ) -> tuple[Program, Marks]:
-    """A program all of whose operands after the known ones have a hidden dimension, as have as
-    many of its results.
+    """A batched program: all operands after the `known` ones have a batch dimension, and so does
+    the same number of results.
     """
     operands = len(program.arguments) - known
     force = [i < operands for i in range(len(program.outputs))]
@@ -158,7 +158,7 @@ def _batch(
 
 
 def _sequence(op: Op, params: dict, with_token: Any) -> tuple[dict, int, int]:
-    """The token is the first constant of the solver, which is what runs."""
+    """The token becomes the first constant of the solver, the program that is executed."""
     (matvec, solve, *back), (first, count, *rest) = params["programs"], params["counts"]
     programs = (matvec, with_token(solve, 0, 0), *back)
     return {"programs": programs, "counts": (first, count + 1, *rest)}, first, 0
@@ -197,25 +197,25 @@ def custom_linear_solve(
     transpose_solve: Callable[..., Any] | None = None, symmetric: bool = False,
     has_aux: bool = False,
 ) -> Any:
-    """Solves `matvec(x) = b` with a solver of one's own, and differentiates implicitly.
+    """Solves `matvec(x) = b` with a custom solver, and differentiates implicitly.
 
     Args:
-      matvec: a linear function from trees like `b` to trees like `b`. Derivatives by the values
-        that it uses from outside are those of the solution.
+      matvec: a linear function from pytrees like `b` to pytrees like `b`. The solution is
+        differentiable with respect to the values that it captures.
       b: the right-hand side, a pytree of floating-point arrays.
-      solve: `solve(matvec, b)` gives the solution. It need not be differentiable.
+      solve: `solve(matvec, b)` returns the solution. It need not be differentiable.
       transpose_solve: `transpose_solve(vecmat, b)` solves with the transpose of `matvec`; needed
         for reverse mode.
-      symmetric: whether `matvec` is its own transpose; `solve` then serves for both.
-      has_aux: whether the solvers return pairs of a solution and something more, which is not
+      symmetric: whether `matvec` is its own transpose; `solve` is then used for both.
+      has_aux: whether the solvers return pairs of a solution and auxiliary data, which is not
         differentiated.
 
     Returns:
-      The solution, a tree like `b`; with `has_aux` a pair.
+      The solution, a pytree like `b`; with `has_aux` a pair.
 
     Raises:
-      TypeError: if `matvec` or a solver gives something of another tree or other types than `b`,
-        or where a transpose is needed and `transpose_solve` is not given.
+      TypeError: if `matvec` or a solver returns another pytree or other types than `b`, or if a
+        transpose is needed and `transpose_solve` is missing.
     """
     who = "custom_linear_solve"
     functions = {"matvec": matvec, "solve": solve}
@@ -258,24 +258,23 @@ def custom_root(
     f: Callable[..., Any], initial_guess: Any, solve: Callable[..., Any],
     tangent_solve: Callable[..., Any], has_aux: bool = False,
 ) -> Any:
-    """Finds a root of a function with a solver of one's own, and differentiates implicitly.
+    """Finds a root of a function with a custom solver, and differentiates implicitly.
 
     Args:
-      f: a function from trees like `initial_guess` to trees like it. Derivatives by the values
-        that it uses from outside are those of the root.
-      initial_guess: where to start, a pytree of floating-point arrays.
-      solve: `solve(f, initial_guess)` gives x with `f(x) = 0`. It need not be differentiable.
+      f: a function from pytrees like `initial_guess` to pytrees like it. The root is
+        differentiable with respect to the values that it captures.
+      initial_guess: the starting point, a pytree of floating-point arrays.
+      solve: `solve(f, initial_guess)` returns x with `f(x) = 0`. It need not be differentiable.
       tangent_solve: `tangent_solve(g, y)` solves `g(x) = y` for a linear function `g`, the
         derivative of `f`. For a scalar: `lambda g, y: y / g(1.0)`.
-      has_aux: whether `solve` returns a pair of a root and something more, which is not
+      has_aux: whether `solve` returns a pair of a root and auxiliary data, which is not
         differentiated.
 
     Returns:
-      The root, a tree like `initial_guess`; with `has_aux` a pair.
+      The root, a pytree like `initial_guess`; with `has_aux` a pair.
 
     Raises:
-      TypeError: if `f` or a solver gives something of another tree or other types than
-        `initial_guess`.
+      TypeError: if `f` or a solver returns another pytree or other types than `initial_guess`.
     """
     who = "custom_root"
     for what, fun in (("f", f), ("solve", solve), ("tangent_solve", tangent_solve)):
@@ -298,7 +297,7 @@ def custom_root(
 
 
 class _RootRule(Rule):
-    """Of the constants of f, of the solver and of the tangent solver, then the guess."""
+    """Values: the constants of f, of the solver and of the tangent solver, then the guess."""
 
     kind = "custom_jvp"
     __slots__ = ("programs", "counts")
@@ -314,7 +313,7 @@ class _RootRule(Rule):
     def jvp(self, primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[list, list]:
         """f(x; p) = 0, so (df/dx) dx = -(df/dp) dp."""
         f, _, tangent_solver = self.programs
-        outs = custom_jvp_call(*primals, rule=self)  # whose derivatives are not the solver's either
+        outs = custom_jvp_call(*primals, rule=self)  # its derivatives do not use the solver
         groups = _groups(primals, self.counts)
         x = outs[: len(groups[3])]
         none = [None] * len(outs)
@@ -331,9 +330,9 @@ class _RootRule(Rule):
 
 
 class _System:
-    """Functions between trees of one kind.
+    """Functions between pytrees of one structure, with the same types.
 
-    what: the argument whose tree and types that is, for messages.
+    what: the argument that defines structure and types, for messages.
     """
 
     def __init__(self, who: str, what: str, tree: Any, types: list[ArrayType], has_aux: bool):
@@ -341,7 +340,7 @@ class _System:
         self.has_aux = has_aux
 
     def staged(self, fun: Callable) -> Body:
-        """A function of one tree."""
+        """Traces a function of one pytree."""
         name = name_of(fun)
         body = staged(
             lambda *xs: flatten(self._tree_checked(name, fun(self.tree.unflatten(xs)))),
@@ -350,7 +349,7 @@ class _System:
         return self._typed(body, name)
 
     def staged_solver(self, solve: Callable, fun: Callable) -> Body:
-        """A solver of a function."""
+        """Traces a solver of a function."""
         name = name_of(solve)
         body = staged(
             lambda *xs: self.checked(name, solve(fun, self.tree.unflatten(xs))),
@@ -381,7 +380,7 @@ class _System:
         return self._typed(body, name)
 
     def eagerly(self, solve: Callable, fun: Callable, leaves: Sequence[Any]) -> Any:
-        """What a solver finds, run at once; the function is staged only to check its types."""
+        """Runs a solver eagerly; the function is traced only to check its types."""
         self.staged(fun)
         given = [fit(x, t) for x, t in zip(leaves, self.types, strict=True)]
         name = name_of(solve)
@@ -403,7 +402,7 @@ class _System:
         return Body(back, [*constants, *body.outside], self.tree, body.captures)
 
     def function(self, body: Body) -> Callable:
-        """A staged function of one tree, to be called."""
+        """A callable for a traced function of one pytree."""
         def vecmat(v: Any) -> Any:
             given = [strip_weak_type(x) for x in flatten(v)[0]]
             return self.tree.unflatten(call(*body.outside, *given, program=body.program))
@@ -411,7 +410,7 @@ class _System:
         return vecmat
 
     def checked(self, name: str, result: Any) -> Any:
-        """What a solver returned."""
+        """The checked result of a solver."""
         if not self.has_aux:
             return self._tree_checked(name, result)
         if not isinstance(result, tuple | list) or len(result) != 2:

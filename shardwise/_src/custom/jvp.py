@@ -1,4 +1,4 @@
-"""`custom_jvp`: a function with its own rule for tangents.
+"""`custom_jvp`: a function with a custom rule for tangents.
 
     @custom_jvp
     def f(x): ...
@@ -8,9 +8,9 @@
         (x,), (t,) = primals, tangents
         return f(x), t * cos(x)
 
-A call is one op, whose parameters hold the user's functions. Run eagerly, the function runs; under
-differentiation the rule runs in its place, in the parent interpreter; staged, the function becomes
-a program and the rule waits for the transform that needs it.
+A call is one op, whose parameters contain the user's functions. Eagerly, the function is called;
+under differentiation the rule is called instead, in the parent interpreter; under tracing, the
+function becomes a program and the rule waits for the transform that needs it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from shardwise._src.types.dtypes import is_inexact
 
 
 class CallJvp(CallRule):
-    """The rule of a call: `jvp(primals, tangents) → (results, tangents)`, None for zero."""
+    """The rule for a call: `jvp(primals, tangents) → (results, tangents)`, None for zero."""
 
     kind = "custom_jvp"
     __slots__ = ()
@@ -61,7 +61,7 @@ class CallJvp(CallRule):
 
 
 class BatchedJvp(BatchedRule):
-    """`jvp` over values with hidden dimensions."""
+    """`jvp` over values with batch dimensions."""
 
     kind = "custom_jvp"
     __slots__ = ()
@@ -97,21 +97,21 @@ custom_jvp_call = op_of_calls("custom_jvp_call", _jvp, BatchedJvp)
 
 
 class custom_jvp(CustomFunction[P, T]):
-    """A function whose derivative is given by a rule.
+    """A function whose derivative is defined by a rule.
 
     Args:
       fun: a function of arrays in pytrees.
-      nondiff_argnums, nondiff_argnames: arguments that are no arrays (functions, settings). The
+      nondiff_argnums, nondiff_argnames: arguments that are not arrays (functions, settings). The
         rule gets them first, before primals and tangents.
 
     Returns:
-      The function; give it a rule with `defjvp` or `defjvps` before it is called.
+      The function; set its rule with `defjvp` or `defjvps` before calling it.
     """
 
     kind = "custom_jvp"
     lacks = "derivative rule: define one with @{}.defjvp"
     op = custom_jvp_call
-    jvp: Any = None  # a function, once `defjvp` was called
+    jvp: Any = None  # a function, after `defjvp`
     symbolic_zeros = False
 
     def defjvp(
@@ -119,7 +119,7 @@ class custom_jvp(CustomFunction[P, T]):
     ) -> Callable[..., Any]:
         """Sets the rule: `jvp(*nondiff_args, primals, tangents) → (result, tangent)`.
 
-        symbolic_zeros: tangents that are zero arrive as `SymbolicZero` instead of arrays.
+        symbolic_zeros: zero tangents are passed as `SymbolicZero` instead of arrays.
         """
         self.jvp = jvp
         self.ready = jvp is not None

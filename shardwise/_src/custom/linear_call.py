@@ -1,9 +1,9 @@
-"""`linear_call`: a linear function with its transpose given.
+"""`linear_call`: a linear function with a user-defined transpose.
 
     linear_call(fun, fun_transpose, residuals, x)
 
 where `fun(residuals, x)` is linear in x, and `fun_transpose(residuals, ct)` is its transpose:
-reverse mode calls the one for the other.
+reverse mode replaces the first by the second.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ Programs = tuple[Program, Program]
 # -- the op: (constants of fun…, constants of its transpose…, residuals…, x…) → results --
 #
 # programs: fun and its transpose, each from its constants, the residuals, and x or cotangents.
-# counts:   of the constants of each, and of the residuals.
+# counts:   the number of constants of each, and of residuals.
 
 
 def _groups(values: Sequence[Any], counts: tuple[int, int, int]) -> list[Sequence[Any]]:
-    """What fun takes from outside, what its transpose does, residuals, x."""
+    """The captured values of fun and of its transpose, the residuals, x."""
     ends = counts[0], counts[0] + counts[1], sum(counts)
     return [values[: ends[0]], values[ends[0] : ends[1]], values[ends[1] : ends[2]],
             values[ends[2] :]]
@@ -57,7 +57,7 @@ def _lower(
 def _jvp(
     op: Op, primals: Any, tangents: Any, *, programs: Programs, counts: tuple
 ) -> tuple[list, list]:
-    """Linear in x; by the residuals, the derivative is that of what `fun` does."""
+    """Linear in x; with respect to the residuals, it differentiates `fun`."""
     outs = linear_call_op(*primals, programs=programs, counts=counts)
     known = primals[: sum(counts)]
     moved: list[Any] = [None] * len(outs)
@@ -94,7 +94,7 @@ def _transpose(op: Op, cts: Any, *args: Any, programs: Programs, counts: tuple) 
 def _batch(
     op: Op, mapped: MappedAxis, args: Any, dims: Any, *, programs: Programs, counts: tuple
 ) -> tuple[list, list]:
-    """Both programs over values that all have a hidden dimension, but for the residuals."""
+    """Both programs over values with batch dimensions, except for the residuals."""
     axis = mapped.of(args, dims)
     own, other, residuals, given = _groups([d is not None for d in dims], counts)
     new = []
@@ -136,16 +136,16 @@ def linear_call(
 
     Args:
       fun: linear in its second argument; from a pytree of arrays to one.
-      fun_transpose: `fun_transpose(residual_args, ct)` gives cotangents of `linear_args`, for
+      fun_transpose: `fun_transpose(residual_args, ct)` returns cotangents of `linear_args`, for
         cotangents of the result.
       residual_args: a pytree of arrays.
       linear_args: a pytree of arrays.
 
     Returns:
-      The result of `fun`. Derivatives by `linear_args` use the two functions as they are.
+      The result of `fun`. Derivatives with respect to `linear_args` use both functions directly.
 
     Raises:
-      TypeError: if `fun_transpose` does not give cotangents in the types of `linear_args`.
+      TypeError: if `fun_transpose` does not return cotangents in the types of `linear_args`.
     """
     check_function(WHO, "fun", fun)
     check_function(WHO, "fun_transpose", fun_transpose)

@@ -1,9 +1,9 @@
-"""`custom_partitioning`'s op: a function of which the user says what each device does.
+"""The op of `custom_partitioning`: a function with user-defined per-device code.
 
-The op holds the function's program, which is what it means: on one device that stands there. Its
-`rule` knows the user's functions: how dimensions belong together, and what is done with parts once
-it is known how operands and results are divided. Under `vmap` the rule has a dimension more, which
-the user's functions do not see; it is divided over axes that these leave alone.
+The op holds the function's program, which defines its meaning: on one device it is inlined. Its
+`rule` wraps the user's functions: how dimensions correspond, and what is done with shards once the
+shardings of operands and results are known. Under `vmap` the rule has one more dimension, which
+the user's functions do not see; it is sharded over axes that they do not use.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Placed = tuple[ArrayType, Any]  # a type and a sharding
 
 
 class Decision(NamedTuple):
-    """What each device does. program: of parts; mesh: whose axes its collectives name."""
+    """The code for each device. program: on shards; mesh: the mesh of its collectives' axes."""
 
     program: Program
     mesh: Any
@@ -46,11 +46,11 @@ class Decision(NamedTuple):
 
 
 class PartitioningRule:
-    """What the user says of the parts of a call. Equal for equal functions, trees and arguments.
+    """The user's partitioning of a call. Equal for equal functions, trees and arguments.
 
-    decode:    whether shardings are told as specs over the mesh, where these have one.
-    tells:     whether it says how results are divided; else the function's program does.
-    questions: what the partitioner was asked, by what that depends on.
+    decode:    whether shardings are passed as specs over the mesh, if these exist.
+    tells:     whether it determines result shardings; otherwise the function's program does.
+    questions: the questions for the partitioner callback, by everything they depend on.
     """
 
     __slots__ = ("name", "key", "decode", "tells", "questions", "__weakref__")
@@ -71,7 +71,7 @@ class PartitioningRule:
     def factors(
         self, mesh: Any, ins: Sequence[ArrayType], outs: Sequence[ArrayType]
     ) -> Factors | None:
-        """How dimensions belong together; None where nothing is said of it."""
+        """How dimensions correspond; None if unspecified."""
         raise NotImplementedError
 
     def dims(self, mesh: Any, ins: Sequence[ArrayType], outs: Sequence[ArrayType]) -> Dims:
@@ -79,12 +79,12 @@ class PartitioningRule:
         raise NotImplementedError
 
     def decide(self, mesh: Any, ins: Sequence[Placed], outs: Sequence[Placed]) -> Decision:
-        """What each device does, for operands and results that are divided like this."""
+        """The per-device code, for operands and results with these shardings."""
         raise NotImplementedError
 
 
 class MappedRule(PartitioningRule):
-    """A rule of operands, some of which have one dimension more, the first; all results have it."""
+    """A rule with a batch dimension, the first, in some of the operands and all results."""
 
     __slots__ = ("inner", "size", "marks", "depth")
 
@@ -133,7 +133,7 @@ class MappedRule(PartitioningRule):
     def _free_axes(
         self, given: Sequence[Placed], places: Sequence[Any], found: Decision
     ) -> tuple[Any, ...]:
-        """The axes that divide the dimension, without those that the user's function needs."""
+        """The axes that split the batch dimension, except those that the user's function needs."""
         held = [s.spec.dims(t.ndim)[0] for t, s in given if isinstance(s, NamedSharding)]
         wanted = next(filter(None, held), ())
         if not all(isinstance(s, NamedSharding) and s.mesh is found.mesh for s in places):
@@ -143,7 +143,7 @@ class MappedRule(PartitioningRule):
 
 
 def _without(sharding: Any, ndim: int) -> Any:
-    """A sharding of arrays without the first dimension."""
+    """A sharding for arrays without the first dimension."""
     if isinstance(sharding, NamedSharding):
         parts = [p or None for p in sharding.spec.dims(ndim)[1:]]
         return sharding.with_spec(sharding.spec.update(partitions=parts))
@@ -154,7 +154,7 @@ def _without(sharding: Any, ndim: int) -> Any:
 
 
 def _with(sharding: Any, axes: tuple[Any, ...], ndim: int) -> Any:
-    """A sharding of arrays with a dimension more, the first, over these axes."""
+    """A sharding for arrays with one more dimension, the first, over these axes."""
     if isinstance(sharding, NamedSharding):
         parts = [axes or None, *[p or None for p in sharding.spec.dims(ndim - 1)]]
         return sharding.with_spec(sharding.spec.update(partitions=parts))
@@ -221,10 +221,10 @@ custom_partitioning_call = Op(
     jvp=_no_derivative,
     transpose=_no_derivative,
     batch=_batch,
-    checked=call_checked,
-    replay=replay_call,
+    checkify=call_checked,
+    eval=replay_call,
     multiple=True,
     programs=("program",),
-    asks=True,
+    has_partitioner_callback=True,
     aliases={"call": "program"},
 )

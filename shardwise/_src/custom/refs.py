@@ -1,6 +1,6 @@
-"""Refs as arguments of `custom_vjp` functions: a function of the other arguments stands in.
+"""Refs as arguments of `custom_vjp` functions, converted to functions of the other arguments.
 
-The rules get the refs in their places; also among the residuals, so that `bwd` may write to one:
+The rules get the refs in their positions. Residuals may contain refs, so `bwd` can write to one:
 
     @custom_vjp
     def watch(ref, x): return x
@@ -18,9 +18,9 @@ from shardwise._src.runtime.pytree import flatten
 
 
 def without_refs(fun: Any, fixed: tuple, leaves: Sequence[Any], tree: Any) -> Any:
-    """The result of a custom_vjp function, some of whose arguments' leaves are refs."""
+    """The result of a custom_vjp function that has refs among the leaves of its arguments."""
     free, merged = _divided(leaves)
-    residual: list[Any] = []  # how residuals are made of values, once `fwd` has run
+    residual: list[Any] = []  # how values form residuals, once `fwd` has run
 
     @functools.wraps(fun.fun)
     def primal(*values: Any) -> Any:
@@ -30,7 +30,7 @@ def without_refs(fun: Any, fixed: tuple, leaves: Sequence[Any], tree: Any) -> An
     def fwd(*values: Any) -> Any:
         result = fun.fwd(*fun.merged(fixed, tree.unflatten(merged(values))))
         if not isinstance(result, tuple | list) or len(result) != 2:
-            return result  # is refused
+            return result  # is rejected later
         rows, row_tree = flatten(result[1])
         kept, whole = _divided(rows)
         residual[:] = [row_tree, whole]
@@ -48,7 +48,7 @@ def without_refs(fun: Any, fixed: tuple, leaves: Sequence[Any], tree: Any) -> An
 
 
 def _divided(leaves: Sequence[Any]) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
-    """The leaves that are no refs, and what puts the refs between values for these."""
+    """The leaves that are not refs, and a function that inserts the refs between new values."""
     def merged(values: Sequence[Any]) -> list[Any]:
         given = iter(values)
         return [x if is_ref(x) else next(given) for x in leaves]
@@ -57,10 +57,10 @@ def _divided(leaves: Sequence[Any]) -> tuple[list[Any], Callable[[Sequence[Any]]
 
 
 def _of_values(cts: Any, leaves: Sequence[Any], tree: Any) -> Any:
-    """The cotangents for leaves that are no refs."""
+    """The cotangents for leaves that are not refs."""
     places = tree.unflatten(range(len(leaves)))
     if not isinstance(cts, tuple | list) or len(cts) != len(places):
-        return cts  # is refused
+        return cts  # is rejected later
     found: list[Any] = []
     for ct, inside in zip(cts, places, strict=True):
         at, kind = flatten(inside)

@@ -1,12 +1,12 @@
-"""Sharding rules: how dimensions of operands and results of a function belong together.
+"""Sharding rules: how dimensions of operands and results of a function correspond.
 
     "b i, i o -> b o"       # reduction_factors=("i",)
     "... (h d) -> ... h d"  # h=4
 
-Each dimension has a factor, or several of them, major first, in parentheses. Dimensions of one
-factor are divided alike. A leading ellipsis stands for any number of dimensions; ellipses of
-different dimensions have numbers (`...1`). `SdyShardingRule` is a rule as an object; `Factors` is
-one that is fitted to the types of a call, with names for all dimensions and the size of each.
+Each dimension has a factor, or several of them, major first, in parentheses. Dimensions with the
+same factor are sharded alike. A leading ellipsis represents any number of dimensions; ellipses for
+different dimensions are numbered (`...1`). `SdyShardingRule` is a rule as an object; `Factors` is
+a rule fitted to the types of a call, with names for all dimensions and the size of each.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _check_factor(factor: Any, where: str) -> None:
 
 
 class CompoundFactor(tuple[str, ...]):
-    """The factors of one dimension that has several: `CompoundFactor("h", "d")`, major first."""
+    """The factors of a dimension with several: `CompoundFactor("h", "d")`, major first."""
 
     __slots__ = ()
 
@@ -63,8 +63,8 @@ class CompoundFactor(tuple[str, ...]):
 class ArrayMapping(tuple[Any, ...]):
     """The factors of an operand or result: `ArrayMapping(BATCHING, "i", CompoundFactor("h", "d"))`.
 
-    Each is a name or a `CompoundFactor`; the first may be `BATCHING`, with a number behind it where
-    there are several kinds of leading dimensions.
+    Each is a name or a `CompoundFactor`; the first may be `BATCHING`, followed by a number if there
+    are several kinds of leading dimensions.
     """
 
     __slots__ = ()
@@ -91,15 +91,15 @@ class SdyShardingRule:
 
     Args:
       operand_mappings, result_mappings: an `ArrayMapping` for each operand and each result.
-      reduction_factors: factors that are summed over, or reduced otherwise: if they are divided,
+      reduction_factors: factors that are summed over, or reduced otherwise: if they are sharded,
         the function has to communicate.
-      need_replication_factors: factors that are whole on each device.
-      permutation_factors: factors along which parts are exchanged, if they are divided.
-      **factor_sizes: the sizes of factors that are never a whole dimension.
+      need_replication_factors: factors that must be replicated.
+      permutation_factors: factors along which shards are exchanged, if they are sharded.
+      **factor_sizes: the sizes of factors that are never a full dimension.
 
     Raises:
-      ValueError: for factors that the mappings do not have, sizes that are missing or too many, and
-        factors of two kinds.
+      ValueError: for factors missing from the mappings, missing or superfluous sizes, and factors
+        of two kinds.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class SdyShardingRule:
         self._check_kinds()
 
     def _factors(self) -> tuple[set[str], set[str]]:
-        """Those that are a whole dimension, and those that are a part of one."""
+        """The factors that are a full dimension, and those that are a part of one."""
         entries = [f for m in (*self.operand_mappings, *self.result_mappings) for f in m]
         whole = {f for f in entries if isinstance(f, str)}
         return whole, {f for c in entries if not isinstance(c, str) for f in c}
@@ -173,7 +173,7 @@ class SdyShardingRule:
         return f"SdyShardingRule({self.notation()!r})"
 
     def notation(self) -> str:
-        """The rule as it is written in a string."""
+        """The rule in string notation."""
         sides = [", ".join(map(_mapping_text, m))
                  for m in (self.operand_mappings, self.result_mappings)]
         return " -> ".join(sides)
@@ -185,7 +185,7 @@ def _mapping_text(mapping: ArrayMapping) -> str:
 
 
 def rule_of(text: str, **rest: Any) -> SdyShardingRule:
-    """The rule that a string says. rest: as for `SdyShardingRule`."""
+    """Parses the string notation of a rule. rest: as for `SdyShardingRule`."""
     sides = text.split("->")
     if len(sides) != 2:
         raise ValueError(
@@ -198,7 +198,7 @@ def rule_of(text: str, **rest: Any) -> SdyShardingRule:
 def _mappings(side: str, rule: str) -> tuple[ArrayMapping, ...]:
     """One side of a rule."""
     found: list[list[Any]] = [[]]
-    inner: list[str] | None = None  # of open parentheses
+    inner: list[str] | None = None  # factors in open parentheses
     where = f"sharding_rule {rule!r}"
     for word in _WORD.findall(side):
         if word == "," and inner is None:
@@ -224,7 +224,7 @@ def _mappings(side: str, rule: str) -> tuple[ArrayMapping, ...]:
     return tuple([ArrayMapping(*m) for m in found])
 
 
-# -- rules that are fitted to types --
+# -- rules fitted to types --
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ class Factors:
     permutation: tuple[str, ...] = ()
 
     def attribute(self) -> str:
-        """Shardy's form: factors are letters, in the order in which they occur."""
+        """Shardy's form: factors are letters, in order of appearance."""
         letters = {name: _letter(i) for i, name in enumerate(self.sizes)}
 
         def side(rows: Sequence[Any]) -> str:
@@ -259,7 +259,7 @@ class Factors:
         )
 
     def dims(self) -> Dims:
-        """What types say of it: dimensions that must be whole have no factor."""
+        """The rule for types: dimensions that must be replicated have no factor."""
 
         def row(dims: Any) -> tuple[Any, ...]:
             return tuple([
@@ -269,7 +269,7 @@ class Factors:
         return Dims(tuple(map(row, self.operands)), tuple(map(row, self.results)))
 
     def batched(self, size: int, marks: Sequence[bool]) -> Factors:
-        """The rule with one factor more: the first of all results, and of operands as marked."""
+        """The rule with an additional factor: the first of all results, and of marked operands."""
         name = f"{BATCHING}mapped{len(self.sizes)}"
         pairs = zip(self.operands, marks, strict=True)
         operands = tuple([((name,), *row) if m else row for row, m in pairs])
@@ -291,7 +291,7 @@ def _order(letter: str) -> tuple[int, str]:
 def fitted(
     rule: SdyShardingRule, ins: Sequence[ArrayType], outs: Sequence[ArrayType], name: str
 ) -> Factors:
-    """The rule for operands and results of these types. name: of the function, for messages."""
+    """The rule for operands and results of these types. name: the function's, for messages."""
     who = f"custom_partitioning function {name}: sharding_rule {rule.notation()!r}"
     groups: dict[str, int] = {}  # dimensions of each ellipsis
     sizes: dict[str, int] = {}
@@ -351,7 +351,7 @@ def _fitted_row(
                     f"{held} elsewhere."
                 )
             known = [n for n in (held, size) if n]
-            sizes[factor] = min(known, default=0)  # 0: not known before another dimension
+            sizes[factor] = min(known, default=0)  # 0: unknown until another dimension
     return tuple(dims)
 
 
@@ -376,7 +376,7 @@ def probed(
     kept: Sequence[tuple[int, int, Sequence[tuple[int, int]]]], ins: Sequence[ArrayType],
     outs: Sequence[ArrayType],
 ) -> Factors:
-    """The rule of a function, by which dimensions of results follow which of operands.
+    """The rule of a function, from the result dimensions that follow operand dimensions.
 
     kept: (operand, dimension, [(result, dimension), …]).
     """
@@ -398,7 +398,7 @@ def probed(
 def _join(
     names: dict[tuple[int, int, int], str], old: str, new: str, ins: Sequence[ArrayType]
 ) -> None:
-    """Makes two factors one, unless an array would have it twice."""
+    """Merges two factors, unless an array would then have one twice."""
     merged = {k: new if name == old else name for k, name in names.items()}
     rows: dict[tuple[int, int], list[str]] = {}
     for (s, i, _), name in merged.items():

@@ -1,4 +1,4 @@
-"""`custom_vjp`: a function with its own rule for cotangents.
+"""`custom_vjp`: a function with a custom rule for cotangents.
 
     @custom_vjp
     def f(x, y): ...
@@ -13,8 +13,8 @@
     f.defvjp(f_fwd, f_bwd)
 
 A call is one op. Its jvp rule runs `fwd` in the parent and binds a second op, `custom_vjp_linear`,
-from tangents to tangents: this one has a transpose, which is `bwd`, and nothing else. Where it
-would have to be evaluated, forward-mode differentiation was asked for, which there is no rule for.
+from tangents to tangents, which only has a transpose: `bwd`. If it had to be evaluated,
+forward-mode differentiation was requested, for which there is no rule.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class CustomVJPPrimal:
 
 
 class CallVjp(CallRule):
-    """The rule of a call.
+    """The rule for a call.
 
     fwd: (values, marks of those with tangents) → (results, residuals, `Backward`).
     """
@@ -99,12 +99,12 @@ class CallVjp(CallRule):
 
 
 class Backward(Rule):
-    """The rule of the linear part of a call."""
+    """The rule for the linear part of a call."""
 
     __slots__ = ()
 
     def run(self, residuals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
-        """Cotangents of the inputs, from those of the results; None for zero."""
+        """Cotangents of the inputs, from cotangents of the results; None for zero."""
         raise NotImplementedError
 
 
@@ -115,8 +115,8 @@ class CallBackward(Backward):
     """The user's `bwd`, for one call.
 
     trees:   of the inputs, the results and the residuals. types: of the inputs and the results.
-    numbers: residuals that are numbers of Python, which `bwd` may branch on; places: where they are
-             among all.
+    numbers: residuals that are Python numbers, on which `bwd` may branch; places: their positions
+             among all residuals.
     """
 
     __slots__ = ("function", "fixed", "trees", "types", "places", "numbers")
@@ -148,9 +148,9 @@ class CallBackward(Backward):
 
 
 class BatchedVjp(BatchedRule):
-    """`fwd` over values with hidden dimensions.
+    """`fwd` over values with batch dimensions.
 
-    Residuals keep theirs where they are: those without one are not repeated.
+    Residuals keep their batch dimensions in place: those without one are not broadcast.
     """
 
     kind = "custom_vjp"
@@ -178,9 +178,9 @@ class BatchedVjp(BatchedRule):
 
 
 class BatchedBackward(Backward):
-    """`run` over a mapped axis; cotangents of inputs without a hidden dimension are summed over it.
+    """`run` over a mapped axis; cotangents of inputs without a batch dimension are summed over it.
 
-    residual_dims, dims: where residuals and inputs have theirs.
+    residual_dims, dims: the batch dimensions of residuals and inputs.
     """
 
     __slots__ = ("inner", "mapped", "residual_dims", "dims")
@@ -315,21 +315,21 @@ custom_vjp_linear = Op(
 
 
 class custom_vjp(CustomFunction[P, T]):
-    """A function whose reverse-mode derivative is given by a pair of functions.
+    """A function whose reverse-mode derivative is defined by a pair of functions.
 
     Args:
       fun: a function of arrays in pytrees.
-      nondiff_argnums, nondiff_argnames: arguments that are no arrays (functions, settings).
-        `fwd` gets them in their places, `bwd` gets them first.
+      nondiff_argnums, nondiff_argnames: arguments that are not arrays (functions, settings).
+        `fwd` gets them in their positions, `bwd` gets them first.
 
     Returns:
-      The function; give it its rule with `defvjp` before it is called.
+      The function; set its rule with `defvjp` before calling it.
     """
 
     kind = "custom_vjp"
     lacks = "derivative rule: define one with {}.defvjp(fwd, bwd)"
     op = custom_vjp_call
-    fwd: Any = None  # functions, once `defvjp` was called
+    fwd: Any = None  # functions, after `defvjp`
     bwd: Any = None
     symbolic_zeros = False
 
@@ -341,10 +341,10 @@ class custom_vjp(CustomFunction[P, T]):
 
         fwd: `fwd(*args) → (result, residuals)`, with any pytree of arrays as residuals.
         bwd: `bwd(*nondiff_args, residuals, ct) → cotangents`, a tuple with one for each
-          differentiable argument; None stands for zero.
+          differentiable argument; None means zero.
         symbolic_zeros: `fwd` gets leaves as `CustomVJPPrimal`, and `bwd` zero cotangents as
           `SymbolicZero`.
-        optimize_remat: accepted; what is not used is never computed.
+        optimize_remat: accepted; unused values are never computed.
         """
         self.fwd, self.bwd = fwd, bwd
         self.ready = fwd is not None and bwd is not None
@@ -389,7 +389,7 @@ def _checked_fwd(function: custom_vjp, result: Any, expected: Any) -> tuple[list
 def _checked_bwd(
     function: custom_vjp, result: Any, tree: Any, types: Sequence[ArrayType]
 ) -> list[Any]:
-    """Cotangents for the leaves of the arguments, from what the user's rule returned."""
+    """Cotangents for the leaves of the arguments, from the result of the user's rule."""
     rule = f"{name_of(function.bwd)}, the bwd rule of custom_vjp function {function.name},"
     skeleton = tree.unflatten(range(tree.num_leaves))
     if not isinstance(result, tuple | list) or len(result) != len(skeleton):
@@ -426,7 +426,7 @@ def _wrong(rule: str, tree: Any, i: int, t: ArrayType) -> Callable[[str], Except
 
 
 def _rounded(ct: Any, t: ArrayType) -> Any:
-    """A cotangent of another floating type, which a rule may compute with, in that of `t`."""
+    """A cotangent of another floating dtype, in which a rule may compute, cast to that of `t`."""
     if not (is_operand(ct) and is_inexact(t.dtype) and is_float(type_of(ct).dtype)):
         return ct
     return cast(ct, t.dtype)

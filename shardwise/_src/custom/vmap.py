@@ -1,4 +1,4 @@
-"""`custom_vmap`: a function with its own rule for batches.
+"""`custom_vmap`: a function with a custom rule for batches.
 
     @custom_vmap
     def f(x, y): ...
@@ -6,11 +6,11 @@
     @f.def_vmap
     def f_batched(axis_size, in_batched, x, y):     # batched leaves have a leading dimension
         x_batched, y_batched = in_batched
-        return result, True                         # with a mark for each leaf of the result
+        return result, True                         # with a flag for each leaf of the result
 
-A call is one op. Under `vmap` the rule runs in its place, in the parent interpreter. A derivative
-of the function keeps the rule in forward mode, where the derivative of the rule is its rule. What
-reverse mode makes of it is an ordinary linear function, which `vmap` batches op by op.
+A call is one op. Under `vmap` the rule is called instead, in the parent interpreter. In forward
+mode the derivative of the function has a rule as well: the derivative of the rule. Reverse mode
+turns it into an ordinary linear function, which `vmap` batches op by op.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Marks = tuple[bool, ...]
 class VmapRule(Rule):
     """batched: (size, marks, values) → (results, marks).
 
-    Marks say which values have a hidden dimension; it is the first.
+    Marks flag the values that have a batch dimension; it is the first.
     """
 
     kind = "custom_vmap"
@@ -67,18 +67,18 @@ class VmapRule(Rule):
 
 
 class custom_vmap(CustomFunction[P, T]):
-    """A function whose batched form is given by a rule.
+    """A function with a custom batching rule.
 
     Args:
       fun: a function of positional arguments, pytrees of arrays.
 
     Returns:
-      The function; give it its rule with `def_vmap` before it is called.
+      The function; set its rule with `def_vmap` before calling it.
     """
 
     kind = "custom_vmap"
     lacks = "rule for batches: define one with @{}.def_vmap"
-    vmap_rule: Any = None  # a function, once `def_vmap` was called
+    vmap_rule: Any = None  # a function, after `def_vmap`
 
     def __init__(self, fun: Callable[P, T]):
         super().__init__(fun)
@@ -86,8 +86,8 @@ class custom_vmap(CustomFunction[P, T]):
     def def_vmap(self, vmap_rule: Callable[..., Any]) -> Callable[..., Any]:
         """Sets the rule: `vmap_rule(axis_size, in_batched, *args) → (result, out_batched)`.
 
-        in_batched: has the trees of the arguments, with a bool for each leaf. Leaves that are
-          marked have the mapped axis as their first dimension.
+        in_batched: pytrees of the arguments, with a bool for each leaf. Leaves with True have the
+          mapped axis as their first dimension.
         out_batched: the same for the result.
         """
         self.vmap_rule = vmap_rule
@@ -118,7 +118,7 @@ class custom_vmap(CustomFunction[P, T]):
         return VmapRule(self.name, (self, tree, out_tree), batched)
 
     def _checked(self, size: int, result: Any, expected: Any) -> tuple[list, list[bool]]:
-        """Flat results and marks of the user's rule."""
+        """Flat results and flags of the user's rule."""
         rule = f"{name_of(self.vmap_rule)}, the vmap rule of custom_vmap function {self.name},"
         out, out_batched = pair_of(rule, result, "(result, out_batched)")
         outs, tree = flatten(out)
@@ -138,7 +138,7 @@ class custom_vmap(CustomFunction[P, T]):
 
 
 def sequential_vmap(f: Callable) -> custom_vmap:
-    """A function that `vmap` calls for one element after the other, in a loop."""
+    """A function that `vmap` calls for one element at a time, in a loop."""
     mapped = custom_vmap(f)
 
     def rule(axis_size: int, in_batched: Sequence[Any], *args: Any) -> tuple[Any, Any]:
@@ -159,7 +159,7 @@ def sequential_vmap(f: Callable) -> custom_vmap:
     return mapped
 
 
-# -- the op: (values from outside…, values…) → results --
+# -- the op: (captured values…, values…) → results --
 
 
 def _type(op: Op, *types: Any, program: Program, **p: Any) -> tuple:
@@ -175,7 +175,7 @@ def _batch(
     num_consts: int,
 ) -> tuple[list, list]:
     marks = [d is not None for d in dims]
-    if not any(marks):  # a collective is why it is mapped
+    if not any(marks):  # mapped only because of a collective
         batch: Any = call.batch
         return batch(call, mapped, args, dims, program=program)
     if any(marks[:num_consts]):
@@ -195,13 +195,13 @@ def _batch(
 def _jvp(
     op: Op, primals: Any, tangents: Any, *, rule: VmapRule, program: Program, num_consts: int
 ) -> tuple[list, list]:
-    """Two calls: of the function, and of its derivative, which has a rule made of the rule."""
+    """Two calls: the function, and its derivative, with a rule derived from the function's."""
     outs = custom_vmap_call(*primals, rule=rule, program=program, num_consts=num_consts)
     nonzero = tuple([t is not None for t in tangents])
     moving, smooth = derivative(program, nonzero)
     given = [t for t in tangents if t is not None]
     args = map(reshard_like, [*primals, *given], moving.in_types)
-    if any(nonzero[:num_consts]):  # by values that the rule does not know of
+    if any(nonzero[:num_consts]):  # w.r.t. captured values, unknown to the rule
         found = call(*args, program=moving)
     else:
         new = _moving_rule(rule, nonzero[num_consts:], smooth)
@@ -212,7 +212,7 @@ def _jvp(
 
 @derived
 def derivative(program: Program, nonzero: Marks) -> tuple[Program, Marks]:
-    """The program from arguments and tangents to tangents of the results that can have one."""
+    """The program from arguments and tangents to the tangents of differentiable results."""
     both, marks = jvp_program(program, nonzero)
     types, count = [t.strong() for t in program.out_types], len(program.outputs)
     smooth = tuple([is_inexact(t.dtype) for t in types])
@@ -257,8 +257,8 @@ def _widened(x: Any, has: bool, wanted: bool, size: int) -> Any:
 
 
 def _split(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
-    """What is left of a derivative is an ordinary linear function."""
-    split: Any = call.split
+    """The linear part of a derivative is an ordinary linear function."""
+    split: Any = call.partial_eval
     return split(call, interpreter, args, {"program": params["program"]})
 
 
@@ -270,14 +270,14 @@ def _transpose(op: Op, cts: Any, *args: Any, program: Program, **p: Any) -> list
 custom_vmap_call = Op(
     "custom_vmap_call",
     user_code=True,
-    checked=call_checked,
-    replay=replay_call,
+    checkify=call_checked,
+    eval=replay_call,
     type_rule=_type,
     lower=_lower,
     jvp=_jvp,
     transpose=_transpose,
     batch=_batch,
-    split=_split,
+    partial_eval=_split,
     sequence=through_program,
     multiple=True,
     programs=("program",),

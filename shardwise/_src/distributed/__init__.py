@@ -1,19 +1,20 @@
-"""Many processes that run one program: how they find each other, meet, and tell who fails.
+"""Multi-process programs: discovery, rendezvous, and failure detection.
 
-    cluster     where this process stands, as the cluster's environment says
+    cluster     the rank of this process and the process count, from the cluster's environment
     start       `initialize`, `shutdown`
-                (`settings`: options that count then; `tls`: the files for it)
+                (`settings`: options that are read then; `tls`: certificate files)
     channel     the connection to the coordinator
-    watch       launches, waits and beats; what happens when another process fails
+    watch       launches, waits and heartbeats; what happens when another process fails
     launcher    `shardwise launch`: generations of processes, restarts
-                (`lead`: of node 0, which decides; `follower`: of another; `here`: on its machine)
-    workers     the processes of a generation on this machine; `output`: what they write;
-                `reports`: which failed first; `guard`: that none of them stays behind;
-                `shares`: how many run on which machine
+                (`leader`: the launcher of node 0, which decides; `agent`: the launcher of any other
+                node; `local_agent`: what both do on their own machine)
+    workers     the processes of a generation on this machine; `output`: their output;
+                `reports`: which failed first; `process_reaper`: leaves no process behind;
+                `rank_assignment`: how many run on which machine
     nodes       the launchers of many machines
-    board       what launches show to `shardwise top`; `looking`: what it finds there;
-                `mirror`: what launchers of many machines tell each other of it
-    multihost   what programs of several processes do with host values: barriers, gathering
-    exchange    how bytes go from process to process; tiles: those of arrays
-    host_local  values of one process as parts of arrays, and back
+    status_files  status that launches publish for `shardwise top`; `status_view`: reads it;
+                `status_relay`: exchanges it between the launchers of many machines
+    multihost   operations on host values of several processes: barriers, gathering
+    exchange    sends bytes between processes; tiles: the shards of arrays as bytes
+    host_local  converts process-local values to global arrays, and back
 """

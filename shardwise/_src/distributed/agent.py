@@ -1,4 +1,4 @@
-"""The launcher of another node than 0: `Follower`."""
+"""The launcher of a node other than node 0: `Follower`."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ class Start(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """It is to be ended."""
+    """A generation is to be stopped."""
 
     generation: int
 
 
 def _order(message: Any, plan: Plan) -> Start | Stop | Verdict | str:
-    """What node 0 says is to be done; a text is why this launcher may not join.
+    """Parses an instruction from node 0; a string is the reason why this launcher may not join.
 
     Raises:
-      MALFORMED: it is not a message of a launcher.
+      MALFORMED: it is not a launcher message.
     """
     op = message["op"]
     if op == "refused":
@@ -57,7 +57,7 @@ def _order(message: Any, plan: Plan) -> Start | Stop | Verdict | str:
 
 
 class Follower:
-    """The launcher of another node, which does what that of node 0 says."""
+    """The launcher of a node other than 0, which follows the instructions of node 0's launcher."""
 
     def __init__(self, here: Here):
         self._here, self._plan, self._events = here, here.plan, here.events
@@ -65,7 +65,7 @@ class Follower:
         self._channel: Channel | None = None
         self._mirror = Mirror(here.notice, here.plan.node, self._pass_on)
         self._ranks: Sequence[int] = ()  # of the processes here
-        self._left: set[int] = set()  # ranks that have not ended well
+        self._left: set[int] = set()  # ranks that have not exited with status 0
 
     def run(self) -> int:
         threading.Thread(target=self._listen, name="shardwise-follower", daemon=True).start()
@@ -85,7 +85,7 @@ class Follower:
                 self._channel.close()
 
     def _listen(self) -> None:
-        """Joins, and passes on what the launcher of node 0 says; in a thread of its own."""
+        """Joins, and forwards the messages of node 0's launcher; runs in a separate thread."""
         try:
             self._hear_all()
         finally:
@@ -112,7 +112,7 @@ class Follower:
             return
         channel.keep_alive(self._plan.heartbeat)
         channel.send(joining(self._plan))
-        with suppress(*MALFORMED, OSError):  # it is no launcher; or this one has ended
+        with suppress(*MALFORMED, OSError):  # the peer is not a launcher, or this one has ended
             while (messages := channel.read(60.0)) is not None:
                 for message in messages:
                     if message["op"] in OPS:
@@ -132,7 +132,7 @@ class Follower:
             self._channel.send(message)
 
     def _follow(self, message: Any) -> int | None:
-        """Does what node 0 says; gives the exit status at the end."""
+        """Carries out an instruction of node 0; returns the exit status at the end."""
         if message is None:
             raise Problem("the launcher of node 0 is gone: it ended, or its machine went down.")
         try:

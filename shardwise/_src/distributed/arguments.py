@@ -1,8 +1,8 @@
-"""What `initialize` is to go by: its arguments, variables of the environment, the cluster.
+"""The inputs of `initialize`: its arguments, environment variables, the cluster.
 
-An argument goes before a variable, `SHARDWISE_NUM_PROCESSES` before `JAX_NUM_PROCESSES`, and each
-of these before what the cluster says. All three variables that `shardwise launch` sets are the
-launcher's word, and not heard where a program asks for another cluster by its name.
+An argument takes precedence over a variable, `SHARDWISE_NUM_PROCESSES` over `JAX_NUM_PROCESSES`,
+and each of these over the cluster. If all three variables that `shardwise launch` sets are present,
+they come from the launcher, and are ignored if the program requests another cluster by name.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ PREFIXES = ("SHARDWISE_", "JAX_")
 
 @dataclass(frozen=True)
 class Resolved:
-    """Where this process stands, and who said so.
+    """The place of this process in the program, and the source of each fact.
 
-    cluster: the one that was asked; "" of none.
-    sources: for each field of the place that is known, an argument, a variable, or the cluster.
+    cluster: the one that was queried; "" if none.
+    sources: the source of each known field of `place`: an argument, a variable, or the cluster.
     """
 
     cluster: str
@@ -50,7 +50,7 @@ class Resolved:
 
 
 def variable(env: Env, name: str, prefixes: Sequence[str] = PREFIXES) -> str:
-    """The variable that gives an argument: with either prefix, and not empty; or ""."""
+    """The name of the non-empty variable for an argument, with either prefix; "" if none is set."""
     return next((prefix + name for prefix in prefixes if env.get(prefix + name)), "")
 
 
@@ -58,10 +58,10 @@ def resolve(
     address: Any, count: Any, index: Any, devices: Any, method: str | None,
     here: Surroundings | None = None,
 ) -> Resolved:
-    """What is known of this process; not all need be.
+    """Collects the known facts about this process; some may be missing.
 
     Raises:
-      ValueError, TypeError: an argument or a variable is none that can be.
+      ValueError, TypeError: an argument or a variable is invalid.
     """
     here = Surroundings() if here is None else here
     given = {
@@ -111,23 +111,23 @@ def _from_variables(env: Env, prefixes: Sequence[str]) -> list[tuple[str, Any, s
 def _of_cluster(
     method: str | None, here: Surroundings, given: dict[str, Any]
 ) -> tuple[str, Place]:
-    """What the cluster says. Where nothing but devices is left to say, it need not say anything."""
+    """Queries the cluster, which is optional if only the local devices are still unknown."""
     if method is not None or None in (given["address"], given["count"], given["index"]):
         return detected(method, here)
     try:
         cluster, found = detected(None, here)
     except ValueError:
         return "", Place()
-    # Another count or number: these processes are not those that the cluster has started.
+    # Another count or index: these are not the processes that the cluster has started.
     same = (found.count, found.index) == (given["count"], given["index"])
     return (cluster, found) if same else ("", Place())
 
 
 def complete(found: Resolved) -> Place:
-    """The place, if all is known and nothing contradicts.
+    """The place, if it is complete and consistent.
 
     Raises:
-      ValueError: says what is missing, and what helps.
+      ValueError: names the missing or inconsistent fields, and a remedy.
     """
     place, cluster = found.place, found.cluster
     if found.missing:
@@ -191,7 +191,7 @@ def _distinct(ids: list[int]) -> tuple[int, ...]:
 
 
 def partition(index: int | None, slice_index: int | None, env: Env) -> int | None:
-    """partition_index, by either name or by a variable."""
+    """partition_index, from either argument or from a variable."""
     old = "slice_index"
     value = slice_index if index is None else index
     if value is None and (source := variable(env, "PARTITION_INDEX")):

@@ -19,9 +19,9 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.2  # seconds between attempts to connect
 
 
 class Refused(Exception):
-    """The coordinator does not let this process join; the text says why.
+    """The coordinator does not let this process join; the message says why.
 
-    ranks: of the processes that it is because of, if any.
+    ranks: the processes that caused it, if any.
     """
 
     def __init__(self, text: str, ranks: Sequence[int] = ()):
@@ -30,18 +30,18 @@ class Refused(Exception):
 
 
 class Channel:
-    """One connection. A thread of its own reads from it; any may send.
+    """One connection. A dedicated thread reads from it; any thread may send.
 
-    The lock is for a single use at a time, which TLS needs of reading and sending together.
+    The lock serializes all use, since TLS does not allow a read and a send at the same time.
     """
 
     def __init__(self, sock: Any, longest: float = math.inf):
-        """longest: bytes of a message that arrives; more is a ValueError of `read`."""
+        """longest: maximum bytes of an incoming message; if exceeded, `read` raises ValueError."""
         sock.settimeout(None)
         self._longest = longest
         self._sock = sock
         self._lock = threading.Lock()
-        # Numbers of files may be large: `select` does not know those.
+        # File descriptors may be large; `select` does not support those.
         self._selector = getattr(selectors, "PollSelector", selectors.SelectSelector)()
         self._selector.register(sock, selectors.EVENT_READ)
         self._left = b""
@@ -59,7 +59,7 @@ class Channel:
                     self.closed = True
 
     def read(self, seconds: float) -> list[dict[str, Any]] | None:
-        """The messages that arrive within some seconds; None once the connection is closed."""
+        """The messages that arrive within `seconds`; None once the connection is closed."""
         if self._unread:
             found, self._unread = self._unread, []
             return found
@@ -82,15 +82,15 @@ class Channel:
         return [json.loads(line) for line in lines]
 
     def unread(self, messages: list[dict[str, Any]]) -> None:
-        """Has the next `read` give these."""
+        """Makes the next `read` return these."""
         self._unread = messages
 
     def limit(self, seconds: float) -> None:
-        """Has it count as closed once the other end has taken nothing for so long."""
+        """Treats the connection as closed once the peer has accepted no data for so long."""
         self._sock.settimeout(seconds)
 
     def keep_alive(self, seconds: float) -> None:
-        """Has the connection break once the other machine has not answered for so long."""
+        """Makes the connection fail once the other machine has not responded for so long."""
         self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         pause = max(1, int(seconds / 5))
@@ -102,7 +102,7 @@ class Channel:
                 self._sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
     def drop(self) -> None:
-        """Lets go of the connection, which stays that of the parent: for a child by `os.fork`."""
+        """Releases the connection in a child of `os.fork`; the parent continues to use it."""
         self.closed = True
         os.close(self._sock.detach())
 
@@ -116,16 +116,16 @@ def connect(
     host: str, port: int, deadline: float, tls: ssl.SSLContext | None, uri_prefix: str | None,
     longest: float = math.inf,
 ) -> Channel:
-    """Connects as soon as somebody listens at the address.
+    """Connects as soon as a server listens at the address.
 
-    deadline: by `time.monotonic`.
-    uri_prefix: what a name in the certificate at the other end must begin with, if not None; else
-      it must be for the host.
-    longest: bytes of a message that arrives.
+    deadline: a time of `time.monotonic`.
+    uri_prefix: the prefix that a URI in the peer's certificate must have; if None, the certificate
+      must be for the host.
+    longest: maximum bytes of an incoming message.
 
     Raises:
-      TimeoutError: nobody does until then; it says what went wrong last.
-      Refused: who listens there has no such certificate.
+      TimeoutError: no connection until the deadline; the message has the last error.
+      Refused: the server does not have such a certificate.
     """
     begin = time.monotonic()
     while True:
@@ -157,7 +157,7 @@ def _secured(
 
 
 def said(error: OSError) -> str:
-    """What a failure of a connection was, in short."""
+    """A short description of a connection error."""
     if isinstance(error, ssl.SSLError):
         text = getattr(error, "verify_message", "") or error.reason or str(error)
         return f"TLS: {text.replace('_', ' ').lower() if text.isupper() else text}"
@@ -178,13 +178,13 @@ def _answers(channel: Channel) -> list[dict[str, Any]]:
 def joined(
     channel: Channel, about: dict[str, Any], deadline: float, warn: Callable[[float], None]
 ) -> dict[str, Any]:
-    """Says who this process is, and waits until all are there; gives what the coordinator says.
+    """Identifies this process, and waits until all have joined; returns the coordinator's answer.
 
-    warn: called with the seconds that it has taken, each time a while has passed.
+    warn: called from time to time with the seconds waited so far.
 
     Raises:
-      Refused: with the coordinator's reason; or what answers is no coordinator.
-      TimeoutError: there is no answer until the deadline.
+      Refused: with the coordinator's reason; or the peer is not a coordinator.
+      TimeoutError: no answer until the deadline.
     """
     channel.send({"op": "join", **about})
     begin = time.monotonic()

@@ -1,12 +1,13 @@
-"""Where this process stands among others, as the environment says that a cluster has set up.
+"""Cluster detection: the rank of this process and the process count, from the environment.
 
-Each `Detector` knows one kind of cluster by the variables of its processes. `detected` asks them
-in turn. Several may be there: `mpirun` in an allocation of Slurm, `torchrun` in a step of it. Then
-that counts which started this process most directly: what `shardwise launch` and `torchrun` set is
-hardly seen below another starter; of MPI and Slurm, it is the nearest of their processes above this
-one; and where none of those is seen, as in a container, it is the first in the list.
+Each `Detector` recognizes one kind of cluster by the variables of its processes. `detected` tries
+them in order. Several may match: `mpirun` in a Slurm allocation, `torchrun` in a Slurm step. Then
+the one that started this process most directly wins: the variables of `shardwise launch` and
+`torchrun` are rarely seen below another launcher; between MPI and Slurm, it is the nearest of their
+processes above this one; if none of those is visible, as in a container, it is the first in the
+list.
 
-What a program passes to `initialize`, and variables for it, go before: see `arguments`.
+Arguments of `initialize` and its environment variables take precedence: see `arguments`.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ Env = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Place:
-    """What a cluster says of this process; None where it does not.
+    """The facts that a cluster provides about this process; None for unknown ones.
 
     address:       of the coordinator, host:port.
-    count, index:  of the processes, and of this one among them.
+    count, index:  the number of processes, and the index of this one.
     local_count, local_index: the same on its machine.
-    local_devices: ids of the devices that this process is to use; None for all.
-    started:       whether the coordinator was started by whoever started this process.
+    local_devices: ids of the devices that this process uses; None for all.
+    started:       whether the launcher of this process has also started the coordinator.
     """
 
     address: str | None = None
@@ -51,14 +52,14 @@ def _ancestors() -> Sequence[tuple[int, str]]:
     try:
         return [(p.pid, p.name()) for p in psutil.Process().parents()]
     except psutil.Error:
-        return ()  # they are not to be seen from here
+        return ()  # they are not visible from here
 
 
 class Surroundings(NamedTuple):
-    """What detectors look at.
+    """The inputs of detectors.
 
-    ancestors: pid and name of the processes above this one, the nearest first.
-    full_name: of this machine, with its domain where it has one.
+    ancestors: pid and name of the ancestor processes of this one, the nearest first.
+    full_name: the name of this machine, with its domain if it has one.
     """
 
     env: Env = os.environ
@@ -69,12 +70,12 @@ class Surroundings(NamedTuple):
 class Detector(NamedTuple):
     """One kind of cluster.
 
-    name:     as `cluster_detection_method` takes it.
-    signs:    the variables that it is known by.
-    place:    what it says; called where it is here.
-    starters: how names of processes begin that start its processes.
-    is_other: whether signs that are there are those of another.
-    hint:     what helps where it does not say all.
+    name:     its value of `cluster_detection_method`.
+    signs:    the environment variables that identify it.
+    place:    returns its facts; called only if it is present.
+    starters: prefixes of the names of processes that start its processes.
+    is_other: whether the signs that are present belong to another cluster.
+    hint:     a remedy if it does not provide all facts.
     """
 
     name: str
@@ -85,7 +86,7 @@ class Detector(NamedTuple):
     hint: str = ""
 
     def is_here(self, env: Env) -> bool:
-        if not self.signs:  # it is asked for by its name
+        if not self.signs:  # it is requested by name
             return importlib.util.find_spec(self.name) is not None
         return all(sign in env for sign in self.signs) and not self.is_other(env)
 
@@ -94,7 +95,7 @@ PORTS = 4000  # from 61,000 on: above the ephemeral ones of Linux
 
 
 def port_of(job: int | str) -> int:
-    """A port that all processes of a job work out alike, and other jobs hardly."""
+    """A port that is the same in all processes of a job, and unlikely to be that of another job."""
     return 61_000 + (zlib.crc32(job.encode()) if isinstance(job, str) else job) % PORTS
 
 
@@ -103,7 +104,7 @@ def at(host: str, port: int) -> str:
 
 
 def number(env: Env, *names: str) -> int:
-    """The value of the first of some variables that is set."""
+    """The value of the first variable that is set."""
     for name in names:
         if name in env:
             try:
@@ -124,7 +125,7 @@ def _maybe(env: Env, name: str) -> int | None:
 
 
 def _own_device(env: Env, local_index: int | None) -> tuple[int, ...] | None:
-    """One GPU for each process, unless the cluster shows each its own only."""
+    """One GPU for each process, unless the cluster makes only its own GPU visible to each."""
     shown = env.get("CUDA_VISIBLE_DEVICES")
     listed = None if shown is None else len([d for d in shown.split(",") if d])
     if local_index is None or (listed is not None and (listed == 1 or local_index >= listed)):
@@ -154,9 +155,9 @@ def _launched(here: Surroundings) -> Place:
 
 
 def _slurm(here: Surroundings) -> Place:
-    """A step: what `srun` started. A batch script itself is none."""
+    """A step, started by `srun`. A batch script itself is not a step."""
     env = here.env
-    # Steps of one job may run side by side.
+    # Steps of one job may run concurrently.
     step = re.sub(r"\D", "", env.get("SLURM_STEP_ID", "")) or "0"
     port = port_of(number(env, "SLURM_JOB_ID") + 61 * int(step))
     local_index = number(env, "SLURM_LOCALID")
@@ -171,7 +172,7 @@ def _slurm(here: Surroundings) -> Place:
 
 
 def _slurm_local_count(env: Env) -> int | None:
-    """Of `2(x3),1`, the tasks of each node, the number for this one."""
+    """The task count of this node, from a list of all nodes such as `2(x3),1`."""
     text, node = env.get("SLURM_STEP_TASKS_PER_NODE"), _maybe(env, "SLURM_NODEID")
     counts: list[int] = []
     for part in (text or "").split(","):
@@ -183,7 +184,7 @@ def _slurm_local_count(env: Env) -> int | None:
 
 
 def first_host(nodes: str) -> str:
-    """The first of the hosts that Slurm writes in short: `a[1-2]-ib[3,5]` begins with a1-ib3."""
+    """The first host in Slurm's compact notation: `a[1-2]-ib[3,5]` begins with a1-ib3."""
     end, depth = len(nodes), 0
     for i, char in enumerate(nodes):
         depth += (char == "[") - (char == "]")
@@ -218,7 +219,7 @@ def _open_mpi(here: Surroundings) -> Place:
 
 
 def _open_mpi_host(env: Env) -> str | None:
-    """Where `mpirun` runs, and with it, unless told otherwise, process 0."""
+    """The host of `mpirun`, on which process 0 runs by default."""
     if env.get("OMPI_COMM_WORLD_LOCAL_SIZE") == env.get("OMPI_COMM_WORLD_SIZE"):
         return "localhost"
     # Open MPI 4: 1531576320.0;tcp://10.0.0.1,10.1.0.1:34911;tcp6://[fe80::1,2620::2]:43370
@@ -230,7 +231,7 @@ def _open_mpi_host(env: Env) -> str | None:
 
 
 def _pmi(here: Surroundings) -> Place:
-    """MPICH, Intel MPI and others whose processes are told of by PMI."""
+    """MPICH, Intel MPI and others that describe their processes through PMI."""
     env = here.env
     count, local_count = number(env, "PMI_SIZE"), _maybe(env, "MPI_LOCALNRANKS")
     local_index = _maybe(env, "MPI_LOCALRANKID")
@@ -248,13 +249,13 @@ def _pmi(here: Surroundings) -> Place:
 
 
 def _is_pmi_of_slurm(env: Env) -> bool:
-    """`srun --mpi=pmi2` speaks PMI, too, and knows more as what it is."""
+    """Whether PMI is that of `srun --mpi=pmi2`; the Slurm detector provides more facts."""
     step = f"{env.get('SLURM_JOB_ID')}.{env.get('SLURM_STEP_ID')}"
     return env.get("PMI_JOBID") == step and "MPI_LOCALRANKID" not in env
 
 
 def _mpi4py(here: Surroundings) -> Place:
-    """By communication over MPI itself, wherever mpi4py works."""
+    """Communicates over MPI itself, wherever mpi4py works."""
     from mpi4py import MPI  # pyright: ignore[reportMissingImports]
 
     world: Any = MPI.COMM_WORLD
@@ -277,13 +278,13 @@ def _free_port() -> int:
 
 # -------------------------------------------------------------------------- Kubernetes, torchrun
 
-KUBERNETES_PORT = 8476  # a pod has an address of its own
+KUBERNETES_PORT = 8476  # each pod has its own address
 
 
 def _kubernetes(here: Surroundings) -> Place:
     """An Indexed Job, alone or in a JobSet: its pods are JOB-INDEX.SERVICE, a headless service.
 
-    A pod is not told how many there are.
+    A pod does not know how many pods there are.
     """
     index = number(here.env, "JOB_COMPLETION_INDEX")
     host, _, domain = here.full_name().partition(".")
@@ -344,13 +345,13 @@ NAMES = {d.name: d for d in DETECTORS}
 
 
 def present(here: Surroundings) -> list[Detector]:
-    """Those whose signs are in the environment; that which counts comes first."""
+    """The detectors whose signs are in the environment; the one that applies comes first."""
     found = [d for d in DETECTORS if d.signs and d.is_here(here.env)]
     with_starters = [d for d in found if d.starters]
     if len(with_starters) < 2 or any(not d.starters for d in found[:1]):
         return found
     for _, name in here.ancestors():
-        # Names of Hydra begin as those of Open MPI do, too: the longest beginning tells.
+        # Process names of Hydra and Open MPI share prefixes: the longest matching prefix wins.
         fits = [(len(s), d) for d in with_starters for s in d.starters if name.startswith(s)]
         if fits:
             nearest = max(fits, key=lambda fit: fit[0])[1]
@@ -359,9 +360,9 @@ def present(here: Surroundings) -> list[Detector]:
 
 
 def detected(method: str | None, here: Surroundings) -> tuple[str, Place]:
-    """The name of the cluster that this process is in, and what it says; ("", Place()) of none.
+    """The name of this process's cluster, and the facts it provides; ("", Place()) if none.
 
-    method: the one detector to ask; "deactivate" for none.
+    method: the only detector to use; "deactivate" for none.
     """
     if method == "deactivate":
         return "", Place()

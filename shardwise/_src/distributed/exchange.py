@@ -1,8 +1,8 @@
-"""Bytes between processes: host values that each has for all, or that one has for the others.
+"""Byte exchange between processes: all-gather and broadcast of host values.
 
-Little goes along with a meeting at the coordinator, in one trip there and back. What is larger goes
-through XLA, over one device of each process: the first. Bytes arrive as they were, so a NaN keeps
-its payload and a zero its sign.
+Small values are sent with a meeting at the coordinator, in one round trip. Larger ones go through
+XLA, over the first device of each process. Bytes arrive unchanged, so a NaN keeps its payload and a
+zero its sign.
 
     Site.of("process_allgather", "tree", tree).gathered([...])
 """
@@ -36,15 +36,15 @@ from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.partition_spec import PartitionSpec
 from shardwise._src.types.sharding import NamedSharding, SingleDeviceSharding
 
-LITTLE = 1 << 16  # bytes, of all processes together, that go by way of the coordinator
+LITTLE = 1 << 16  # bytes, of all processes together, that are sent through the coordinator
 WORD = 4  # bytes of the integers that are added up
 
 
 class Leaf(NamedTuple):
-    """One value of a tree.
+    """One leaf of a pytree.
 
-    name: with its path; value: on the host, its elements in order; dtype: its own, also of keys,
-    whose `value` has the integers behind them.
+    name: with its path; value: C-contiguous, on the host; dtype: that of the leaf, also for typed
+    keys, whose `value` has the underlying integers.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Leaf(NamedTuple):
 
 
 def named_leaves(what: str, root: str, tree: Any) -> tuple[list[tuple[str, Any]], Any]:
-    """The values of a tree with their names, which must not be traced; and the tree without."""
+    """The leaves of a pytree with their names, and its treedef. Leaves must not be traced."""
     leaves, treedef = flatten(tree)
     named = list(zip([root + path for path in leaf_paths(tree)], leaves, strict=True))
     for name, x in named:
@@ -72,7 +72,7 @@ def named_leaves(what: str, root: str, tree: Any) -> tuple[list[tuple[str, Any]]
 
 
 def on_host(what: str, name: str, x: Any) -> Leaf:
-    """A value of this process alone, or the same in all, on the host."""
+    """The host value of a process-local or fully replicated leaf."""
     dtype = x.dtype if isinstance(x, Array) else None
     with eval_context():
         value = np.asarray(key_data(x) if isinstance(dtype, ExtendedDType) else x)
@@ -86,7 +86,7 @@ def on_host(what: str, name: str, x: Any) -> Leaf:
 
 
 def result(leaf: Leaf, value: np.ndarray) -> Any:
-    """What users get of a value that has arrived: of keys an array, of all else NumPy's."""
+    """The user-visible value of received data: a key array for keys, else a NumPy array."""
     if not isinstance(leaf.dtype, KeyDType):
         return value
     with eval_context():
@@ -97,7 +97,7 @@ def result(leaf: Leaf, value: np.ndarray) -> Any:
 
 
 def here() -> start.Here | None:
-    """This process among others, once devices are started: a launched program joins then."""
+    """The membership of this process; starts devices first, as a launched program joins then."""
     backend.client()
     return start.here()
 
@@ -105,12 +105,12 @@ def here() -> start.Here | None:
 def told(
     what: str, treedef: Any, types: Sequence[tuple[str, str]], note: Any = None
 ) -> list[Any]:
-    """What each process says, by rank, once all say that they have such a tree.
+    """The notes of all processes, by rank, after checking that all have the same tree structure.
 
-    types: name and type of each leaf. note: what this process says besides, which JSON can hold.
+    types: name and type of each leaf. note: a JSON-serializable value of this process.
 
     Raises:
-      ValueError: trees or types differ; in all processes.
+      ValueError: trees or types differ; raised in all processes.
     """
     about = [tree_text(treedef), [list(row) for row in types]]
     digest = hashlib.sha256(json.dumps(about).encode()).hexdigest()[:32]
@@ -121,7 +121,7 @@ def told(
 
 
 def meeting(what: str, message: dict[str, Any], timeout: float | None = None) -> list[Any]:
-    """Comes to a meeting of all processes, and gives the messages of all."""
+    """Joins a meeting of all processes, and returns the messages of all."""
     at = here()
     assert at is not None
     said = at.watch.meet(what, payload=json.dumps(message), timeout=timeout)
@@ -129,7 +129,7 @@ def meeting(what: str, message: dict[str, Any], timeout: float | None = None) ->
 
 
 def _difference(said: Sequence[dict[str, Any]]) -> str:
-    """How the trees of processes differ from that of the first."""
+    """Describes how the pytrees of other processes differ from that of process 0."""
     tree, types = said[0]["about"]
     for rank, one in enumerate(said):
         other, theirs = one["about"]
@@ -169,9 +169,9 @@ def _processes(devices: tuple[Any, ...]) -> Mesh:
 
 
 def _over_processes(own: np.ndarray) -> tuple[Array, Any]:
-    """The array whose row i is that of process i, on its device; and where all have all rows.
+    """The array whose row i is on the device of process i, and a fully replicated sharding.
 
-    `own` must stay as it is until the array is gone: it may be its memory.
+    `own` must not change during the array's lifetime: the array may alias its memory.
     """
     mesh = _processes(tuple(backend.devices()))
     (device,) = mesh.local_devices
@@ -182,7 +182,7 @@ def _over_processes(own: np.ndarray) -> tuple[Array, Any]:
 
 
 def all_rows(own: np.ndarray) -> np.ndarray:
-    """Bytes of all processes, u8[processes, n], from this one's u8[n]; n is the same in all."""
+    """The bytes of all processes, u8[processes, n], from u8[n] in each; n is the same in all."""
     if own.size % WORD == 0:
         whole, everywhere = _over_processes(own.view(np.uint32))
     else:
@@ -192,9 +192,9 @@ def all_rows(own: np.ndarray) -> np.ndarray:
 
 
 def from_one(own: np.ndarray | None, size: int) -> np.ndarray:
-    """The bytes u8[size] of the one process that has some, in all.
+    """Broadcasts the bytes u8[size] of the one process that passes `own`.
 
-    They are added up as integers with zeros of the others, which changes no bit.
+    They are summed as integers with the zeros of the other processes, which changes no bit.
     """
     padded = -size % WORD
     if own is None:

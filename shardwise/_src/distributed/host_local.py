@@ -1,13 +1,13 @@
-"""Values that each process has for itself as parts of one array, and back: type casts.
+"""Type casts between process-local values and global arrays.
 
     x = host_local_array_to_global_array(batch, mesh, P("data"))      # the batches of all processes
-    y = global_array_to_host_local_array(x, mesh, P("data"))          # what this process has of it
+    y = global_array_to_host_local_array(x, mesh, P("data"))          # this process's part of it
 
-No element moves between processes, and a shard that is on its device already stays there. A
-dimension grows by as many times as the mesh axes that split it are longer than in the part of the
-mesh that is this process's own, `mesh.local_mesh`. Both are ops: they can be staged, differentiated
-(each is the other's transpose) and mapped. A compiled program is the same in all processes, so only
-the types of its values are cast there: where a shape would change, it cannot be compiled.
+No element moves between processes, and a shard that is already on its device stays there. A
+dimension grows by the ratio of the sizes of the mesh axes that split it, in the global mesh and in
+this process's part of it, `mesh.local_mesh`. Both are ops: they can be staged, differentiated (each
+is the other's transpose) and mapped. A compiled program is the same in all processes, so it can
+only cast the types of its values: if a shape would change, the op cannot be compiled.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ Shape = tuple[int, ...]
 
 @functools.lru_cache(256)
 def _of_process(sharding: NamedSharding) -> NamedSharding:
-    """The same split over this process's part of the mesh."""
+    """The same spec over this process's part of the mesh."""
     mesh: Any = sharding.mesh
     return NamedSharding(mesh.process_mesh(backend.process_index()), sharding.spec)
 
 
 def _resized(shape: Shape, before: Any, after: Any) -> Shape:
-    """The shape under another sharding that has shards of the same size.
+    """The global shape under another sharding that has shards of the same size.
 
     Raises:
       ValueError: the shards would not be even.
@@ -89,7 +89,7 @@ def _jvp(op: Op, primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
 
 
 def _batch(op: Op, mapped: Any, args: Any, dims: Any, *, sharding: Any) -> tuple[Any, int]:
-    """Each device has all of the hidden dimension."""
+    """The batch dimension is not sharded."""
     (x,), (d,) = args, dims
     entries = [*sharding.spec, *[None] * (type_of(x).ndim - 1 - len(sharding.spec))]
     entries.insert(d, None)
@@ -111,7 +111,7 @@ def _to_local(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Array:
 
 
 def _relabelled(x: Array, t: ArrayType, sharding: Any) -> Array:
-    """The shards of this process as those of another array."""
+    """Another array from the shards of this process."""
     if sharding is x.sharding:
         return x
     sig = signature(t, sharding, True)
@@ -147,24 +147,24 @@ to_local = Op(
 
 @hides_frames
 def host_local_array_to_global_array(local_inputs: Any, global_mesh: Mesh, pspecs: Any) -> Any:
-    """Arrays over the devices of all processes, of what each process has.
+    """Global arrays over the devices of all processes, from process-local values.
 
     A type cast: nothing is sent. See also `make_array_from_process_local_data`, which takes uneven
-    shapes, and meshes in which the devices of a process are not next to each other.
+    shapes, and meshes in which the devices of a process are not contiguous.
 
     Args:
-      local_inputs: a tree of arrays, NumPy arrays or numbers, of the same shapes in all processes;
-        along axes that a spec does not name, of the same values, too. Arrays that are over several
-        processes already are returned as they are.
-      global_mesh: the devices; those of each process are a block of it.
-      pspecs: a PartitionSpec, or a tree of them that is a prefix of local_inputs.
+      local_inputs: a pytree of arrays, NumPy arrays or numbers, with the same shapes in all
+        processes; along mesh axes that a spec does not name, the values must also be the same.
+        Arrays that already span several processes are returned unchanged.
+      global_mesh: the devices; those of each process form a block of it.
+      pspecs: a PartitionSpec, or a pytree of them that is a prefix of local_inputs.
 
     Returns:
-      The tree with arrays under NamedSharding(global_mesh, spec): of f32[4] in each of two
-      processes f32[8], if the spec splits it over both, and f32[4] under PartitionSpec().
+      The pytree with arrays of sharding NamedSharding(global_mesh, spec): f32[4] in each of two
+      processes becomes f32[8] if the spec splits it over both, and f32[4] under PartitionSpec().
 
     Raises:
-      ValueError: a dimension is not divided by its number of devices; the mesh has no devices of
+      ValueError: a dimension is not divisible by its number of devices; the mesh has no devices of
         this process, or not in one block; a spec is None, or does not fit.
     """
     what = "host_local_array_to_global_array"
@@ -173,20 +173,20 @@ def host_local_array_to_global_array(local_inputs: Any, global_mesh: Mesh, pspec
 
 @hides_frames
 def global_array_to_host_local_array(global_inputs: Any, global_mesh: Mesh, pspecs: Any) -> Any:
-    """What this process has of arrays that are over several: arrays on its devices.
+    """Process-local arrays, from this process's shards of global arrays.
 
-    A type cast, if the arrays are split as the specs say; others are resharded before.
+    A type cast if the arrays are sharded as the specs say; other arrays are resharded first.
 
     Args:
-      global_inputs: a tree of arrays. Those on devices of this process alone are returned as they
-        are.
+      global_inputs: a pytree of arrays. Those on devices of this process alone are returned
+        unchanged.
       global_mesh, pspecs: as for `host_local_array_to_global_array`.
 
     Returns:
-      The tree with arrays under NamedSharding(global_mesh.local_mesh, spec).
+      The pytree with arrays of sharding NamedSharding(global_mesh.local_mesh, spec).
 
     Raises:
-      ValueError: as `host_local_array_to_global_array`.
+      ValueError: as for `host_local_array_to_global_array`.
     """
     what = "global_array_to_host_local_array"
     return _cast(what, "global_inputs", global_inputs, global_mesh, pspecs, to_local)
@@ -206,7 +206,7 @@ def _cast(what: str, root: str, tree: Any, mesh: Any, pspecs: Any, op: Op) -> An
                 "PartitionSpec; PartitionSpec() is for a value that is the same in all processes."
             )
         if x.__class__ is Array and x.is_fully_addressable == (op is to_local):
-            out.append(x)  # it is what it is to become
+            out.append(x)  # it is converted already
             continue
         if getattr(x, "dtype", None) == float0:
             x = np.zeros(np.shape(x), np.bool_)

@@ -1,11 +1,11 @@
-"""Starts the processes of a program on this machine, and as one of many machines: `launch`.
+"""Starts the processes of a program on this machine, which may be one of many: `launch`.
 
     status = launch(Plan(("train.py", "--steps", "9"), count=4, restarts=3))
 
-What is started at once is a *generation*: a coordinator, and all processes. If one fails, the rest
-is stopped, and with it the generation; another one may follow. The launcher of node 0 decides; on
-one machine it is the only one. Everything that happens (a process ends, a signal arrives, another
-launcher says something) comes as an event to the main thread, which sleeps otherwise.
+A coordinator and all processes that are started together are a *generation*. If one process fails,
+the others are stopped, which ends the generation; another one may follow. The launcher of node 0
+decides; on one machine it is the only one. Everything that happens (a process ends, a signal
+arrives, another launcher sends a message) is an event for the main thread, which sleeps otherwise.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from shardwise._src.distributed.workers import Plan, adopt_orphans, descendants
 
 
 def launch(plan: Plan) -> int:
-    """Runs a program to its end; gives the exit status: that of the process that failed first."""
+    """Runs a program to its end; returns the exit status of the process that failed first."""
     events = Events()
     before = [p.pid for p in descendants(os.getpid())]
     adopt_orphans()
@@ -46,5 +46,5 @@ def launch(plan: Plan) -> int:
             status = 1
         finally:
             notice.remove()
-        guard.dismiss()  # after any other exception it looks after what is left
+        guard.dismiss()  # after any other exception the guard kills what is left
         return status

@@ -20,11 +20,11 @@ from shardwise._src.distributed.status_relay import Mirror
 from shardwise._src.distributed.workers import Crew
 from shardwise._src.runtime import coordinator, processes
 
-SETTLING = 1.0  # seconds to look for the first of several failures
-LOSSES = 0.3  # seconds to look for others that were killed with one
-LATE = 0.05  # seconds between looks at whether all who have ended were heard of
+SETTLING = 1.0  # seconds to wait for the first of several failures
+LOSSES = 0.3  # seconds to wait for other processes that were killed together with one
+LATE = 0.05  # seconds between checks whether the end of each ended process was reported
 PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds before a restart: doubled with each
-REPLY = 10.0  # seconds beyond their grace for other nodes to stop
+REPLY = 10.0  # seconds beyond the grace period for other nodes to stop
 
 
 class Lead:
@@ -35,9 +35,9 @@ class Lead:
         self._nodes: Nodes | None = None
         self._mirror: Mirror | None = None
         self._tls = tls_of_flags()
-        self._done: set[int] = set()  # ranks here, and -k for node k, that have ended well
+        self._done: set[int] = set()  # local ranks, and -k for node k, that succeeded
         self._coordinator: processes.Coordinator | None = None  # of this generation
-        self._others: dict[Channel, int] = {}  # the launchers that this generation runs at
+        self._others: dict[Channel, int] = {}  # the launchers of this generation
         self._shares = Shares(here.plan.count, here.plan.nodes, here.plan.least)
 
     def run(self) -> int:
@@ -108,12 +108,12 @@ class Lead:
         raise AssertionError
 
     def _shrink(self, reports: Sequence[Report]) -> None:
-        """Has the next generation do without what was lost, if it may."""
+        """Excludes lost processes from the next generation, if allowed."""
         self._shares.lose([report.rank for report in reports if report.lost])
         self._missing()
 
     def _await_nodes(self, generation: int) -> None:
-        """Until all have come, or, at a restart, those that it does not do without."""
+        """Waits until all nodes have joined, or, at a restart, those that it cannot do without."""
         deadline, total = time.monotonic() + self._plan.arrival, self._shares.total
         while missing := self._missing() if generation else self._absent():
             left = deadline - time.monotonic()
@@ -124,7 +124,7 @@ class Lead:
                     f"within {self._plan.arrival:.0f} s (--initialization-timeout). The same "
                     "command must be started there, with its --node-rank."
                 )
-            self._events.next(left)  # one has come or gone, or the time is over
+            self._events.next(left)  # a node has joined or left, or the time is over
         if total != self._shares.total:
             words = with_processes(self._shares.total, 0)
             say(f"generation {generation} starts{words}: nodes have come or gone meanwhile")
@@ -133,9 +133,9 @@ class Lead:
         return [] if self._nodes is None else self._nodes.missing()
 
     def _missing(self) -> list[int]:
-        """The nodes that are to come, after going on without others as far as that may be."""
+        """The nodes to wait for, after excluding absent ones as far as allowed."""
         absent = self._absent()
-        self._shares.take_back(absent)  # with them, more others are dispensable
+        self._shares.take_back(absent)  # with them, more other nodes can be excluded
         self._shares.lose_nodes(absent)
         return [node for node in absent if node not in self._shares.left_out]
 
@@ -145,7 +145,7 @@ class Lead:
             self._events.next(left)
 
     def _generation(self, generation: int) -> list[Report]:
-        """Runs one; gives what failed in it."""
+        """Runs one generation; returns its failures."""
         started = self._coordinator = self._start_coordinator()
         host = self._plan.address[0] if self._plan.address else "127.0.0.1"
         self._done = set()
@@ -156,7 +156,7 @@ class Lead:
                 )
             told = {0, *self._others.values()}
             for node, count in enumerate(self._shares.counts):
-                if count and node not in told:  # it has gone a moment ago
+                if count and node not in told:  # it left a moment ago
                     return [_gone(node)]
             crew = self._here.start(generation, self._shares.of(0), at(host, started.port))
             return self._watch(crew)
@@ -178,9 +178,9 @@ class Lead:
             raise Problem(str(error).removeprefix("initialize: ")) from None
 
     def _watch(self, crew: Crew) -> list[Report]:
-        """Waits until all have ended, or one has failed; gives what failed, in its order."""
+        """Waits until all have ended, or one has failed; returns the failures in order."""
         reports: list[Report] = []
-        heard: set[int] = set()  # ranks here whose end is an event that was read
+        heard: set[int] = set()  # local ranks whose "ended" event was read
         deadline = None
         counts = self._shares.counts
         wanted = {*crew.share.ranks, *[-k for k in range(1, len(counts)) if counts[k]]}
@@ -189,7 +189,7 @@ class Lead:
             event = self._events.next(left)
             if event is None and not crew.dead() - heard:
                 break
-            if event is None:  # one has ended, of which the event is still to come
+            if event is None:  # one has ended, but its event is still pending
                 deadline = time.monotonic() + LATE
                 continue
             if event.kind == "ended" and event.facts[0] == crew.generation:
@@ -205,7 +205,7 @@ class Lead:
         return reports
 
     def _look(self, crew: Crew, event: Event) -> Report | None:
-        """What an event says of a failure."""
+        """The failure that an event reports, if any."""
         if event.kind == "ended":
             generation, rank = event.facts
             if generation != crew.generation:
@@ -233,7 +233,7 @@ class Lead:
         return said.report
 
     def _exited(self, rank: int, name: str) -> None:
-        """The others must not wait for a process that ended well before it joined them."""
+        """Other processes must not wait for one that exited with status 0 before it joined."""
         if self._coordinator is not None:
             self._coordinator.exited(rank, name)
 

@@ -1,7 +1,7 @@
-"""What a launcher has on its own machine, whether it decides or not: processes, and what happens.
+"""The local side of any launcher: the processes on its machine, and their events.
 
     here.start(0, share, "10.0.0.1:4711")     # a generation
-    event = here.events.next()                # a process has ended, another launcher says something
+    event = here.events.next()                # a process has ended, another launcher sent a message
     here.stop()
 """
 
@@ -21,22 +21,22 @@ from shardwise._src.distributed.workers import Crew, Plan
 
 
 class Stopped(Exception):
-    """The launcher was told to stop."""
+    """The launcher has received a signal to stop."""
 
     def __init__(self, number: int):
         self.number = number
 
 
 class Event(NamedTuple):
-    """kind: "signal" with its number, "ended" with generation and rank, "said" with what another
-    launcher says: a `Said` at node 0, elsewhere its message, or None if it is gone."""
+    """kind: "signal" with its number, "ended" with generation and rank, "said" with a message of
+    another launcher: a `Said` at node 0, elsewhere the raw message, or None if it is gone."""
 
     kind: str
     facts: tuple[Any, ...]
 
 
 class Events:
-    """What happens, in its order."""
+    """A queue of events, in order."""
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Event] = queue.SimpleQueue()
@@ -44,7 +44,7 @@ class Events:
 
     @contextmanager
     def signals(self) -> Iterator[None]:
-        """Signals that end a program are events. What was ignored before, as by nohup, stays so."""
+        """Turns termination signals into events. Signals ignored before (nohup) stay ignored."""
         numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         before = {n: signal.getsignal(n) for n in numbers if signal.getsignal(n) != signal.SIG_IGN}
         for number in before:
@@ -67,7 +67,7 @@ class Events:
             raise Stopped(self.stops[0])
 
     def next(self, seconds: float | None = None) -> Event | None:
-        """The next event; None if there is none within some seconds.
+        """The next event; None if there is none within `seconds`.
 
         Raises:
           Stopped: it is a signal.
@@ -82,7 +82,7 @@ class Events:
 
 
 class Here:
-    """The processes on this machine, of one generation after the other."""
+    """The processes on this machine, over successive generations."""
 
     def __init__(
         self, plan: Plan, events: Events, mark: str, keep: tuple[int, ...], notice: Notice
@@ -121,7 +121,7 @@ class Here:
             )
 
     def stop(self, *keep: int) -> None:
-        """Ends what runs here. A signal that arrives once it is being stopped makes it quick."""
+        """Stops the processes here. A signal that arrives meanwhile skips the grace period."""
         stops = self.events.stops
         known = max(1, len(stops))
         number = signal.SIGINT if stops[:1] == [signal.SIGINT] else signal.SIGTERM
@@ -131,7 +131,7 @@ class Here:
 
 
 def tls_of_flags() -> Tls | None:
-    """By flags, as the processes themselves find them."""
+    """The TLS files from flags, as the processes themselves find them."""
     try:
         return tls_files()
     except (ValueError, RuntimeError) as error:

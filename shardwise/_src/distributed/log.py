@@ -1,6 +1,6 @@
-"""What this process says to people of failures, on its standard error.
+"""Failure messages for the user, on this process's standard error.
 
-Whoever says it goes on where nobody can read it any more, or nobody does.
+The caller continues even if standard error is closed or its reader does not read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SAID_WITHIN = 5.0  # seconds
 
 
 def say(text: str) -> None:
-    """Prints in one piece."""
+    """Prints a message in one write."""
 
     def write() -> None:
         sys.stderr.write(f"\nshardwise: {text}\n")
@@ -25,13 +25,13 @@ def say(text: str) -> None:
 
 
 def flush() -> None:
-    """Lets go of what the program has printed, before this process is ended."""
+    """Flushes the program's standard output before this process is ended."""
     _attempt(lambda: sys.stdout.flush())
 
 
 def _attempt(run: Callable[[], None]) -> None:
     def attempt() -> None:
-        with suppress(Exception):  # a closed pipe, or whatever stands in its place
+        with suppress(Exception):  # a closed pipe, or any error of a replacement stream
             run()
 
     threads.start(attempt, "speech").join(SAID_WITHIN)

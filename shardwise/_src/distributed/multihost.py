@@ -1,12 +1,12 @@
-"""What programs of many processes do with host values: meeting, gathering, comparing.
+"""Operations of multi-process programs on host values: barriers, gathering, comparing.
 
     sync_global_devices("data is there")            # all wait for all
     process_allgather({"loss": 0.5})                # {"loss": array([0.5, 0.7])} in two processes
-    broadcast_one_to_all(np.random.rand(3))         # what process 0 has
-    assert_equal(params, "params")                  # or say which leaf differs, and where
+    broadcast_one_to_all(np.random.rand(3))         # the value of process 0
+    assert_equal(params, "params")                  # or report which leaf differs, and where
 
-Each is called by all processes, in the same order. What does not fit together is an error in all of
-them, which names the argument, before anything is sent. In a program of one process they work too.
+Each is called by all processes, in the same order. Inconsistent arguments raise an error in all of
+them, which names the argument, before anything is sent. They also work in a single-process program.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _count() -> int:
 
 
 def _is_elsewhere(x: Any) -> bool:
-    """Whether it is an array of which parts are in other processes."""
+    """Whether it is an array with shards in other processes."""
     return isinstance(x, Array) and not x.is_fully_addressable
 
 
@@ -45,19 +45,19 @@ def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
     """The values of all processes, in all processes, as NumPy arrays.
 
     Args:
-      in_tree: a tree of values that each process has for itself, NumPy arrays, numbers or arrays on
-        its own devices, of the same shapes and dtypes in all; or of arrays over the devices of
-        several processes, which come out whole.
-      tiled: whether the values are joined along their first dimension. If not, they are stacked
-        along a new one, of the size of the processes. Numbers are stacked in both cases.
+      in_tree: a pytree of process-local values (NumPy arrays, numbers or arrays on this process's
+        devices), with the same shapes and dtypes in all processes; or of arrays over the devices of
+        several processes, which are returned in full.
+      tiled: whether the values are concatenated along their first dimension. If not, they are
+        stacked along a new one, with one entry per process. Numbers are stacked in both cases.
 
     Returns:
-      The tree with NumPy arrays: of shape (processes, *shape), or (processes * n, ...) for values
-      of shape (n, ...) if tiled. Bits are as they were. Typed keys come out as an array of keys.
+      The pytree with NumPy arrays: of shape (processes, *shape), or (processes * n, ...) for values
+      of shape (n, ...) if tiled. Bits are unchanged. Typed keys are returned as an array of keys.
 
     Raises:
       ValueError: shapes, dtypes or structures differ between processes; or an array over several
-        processes is given without tiled=True.
+        processes is passed without tiled=True.
       TypeError: a value is neither an array nor a number.
       UnexpectedTracerError: a value is traced.
     """
@@ -87,7 +87,7 @@ def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
 
 
 def _gathered(what: str, tree: Any, leaves: Sequence[Leaf]) -> list[np.ndarray]:
-    """The values of all processes stacked along a new first dimension, by leaf."""
+    """The values of all processes, stacked along a new first dimension, for each leaf."""
     count = _count()
     little = _those_that_fit(leaves, exchange.LITTLE // count)
     sent = b"".join([leaves[i].value.tobytes() for i in little])
@@ -108,7 +108,7 @@ def _gathered(what: str, tree: Any, leaves: Sequence[Leaf]) -> list[np.ndarray]:
 
 
 def _those_that_fit(leaves: Sequence[Leaf], room: int) -> list[int]:
-    """The smallest of the leaves, as many as there is room for; in their order."""
+    """The indices of the smallest leaves that fit into `room` bytes, in order."""
     found: list[int] = []
     for i in sorted(range(len(leaves)), key=lambda i: leaves[i].value.nbytes):
         room -= leaves[i].value.nbytes
@@ -127,17 +127,18 @@ def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
     """The values of one process, in all processes, as NumPy arrays.
 
     Args:
-      in_tree: a tree of NumPy arrays, numbers, or arrays on the devices of this process, of the
+      in_tree: a pytree of NumPy arrays, numbers, or arrays on the devices of this process, with the
         same shapes and dtypes in all processes. Only the values of the source matter.
-      is_source: whether this process is the source, which one of them must be. By default process 0
-        is.
+      is_source: whether this process is the source; exactly one must be. By default it is process
+        0.
 
     Returns:
-      The tree with NumPy arrays of the same shapes and dtypes. Bits are as they were. Typed keys
-      come out as an array of keys.
+      The pytree with NumPy arrays of the same shapes and dtypes. Bits are unchanged. Typed keys are
+      returned as an array of keys.
 
     Raises:
-      ValueError: shapes, dtypes or structures differ between processes; or not one is the source.
+      ValueError: shapes, dtypes or structures differ between processes; or there is not exactly one
+        source.
       TypeError: a value is neither an array nor a number.
       UnexpectedTracerError: a value is traced.
     """
@@ -183,16 +184,16 @@ def _check_sources(what: str, sources: Sequence[int]) -> None:
 
 @hides_frames
 def sync_global_devices(name: str, timeout: float | None = None) -> None:
-    """Waits until all processes are here, and programs in flight on the devices have ended.
+    """A barrier: waits for all processes, and for the programs in flight on the devices.
 
     Args:
-      name: of the place in the program, the same in all processes.
-      timeout: seconds; None for as long as `wait_timeout_secs` says.
+      name: identifies the barrier; the same in all processes.
+      timeout: seconds; None for the limit `wait_timeout_secs`.
 
     Raises:
-      TimeoutError: some process did not come within `timeout`; it says which, and where it was.
-        They may still meet: call it again.
-      ProcessFailureError: another process is lost, or comes to another place.
+      TimeoutError: some process did not arrive within `timeout`; the message says which, and where
+        it was. The processes may still meet: call it again.
+      ProcessFailureError: another process is lost, or arrived at a different barrier.
     """
     at = here()
     buffers.finish_launches()
@@ -208,12 +209,12 @@ def sync_global_devices(name: str, timeout: float | None = None) -> None:
 def assert_equal(in_tree: Any, fail_message: str = "") -> None:
     """Raises, in all processes, if they do not have the same values.
 
-    Values are equal as numbers: 0.0 and -0.0 are, and so are two NaN. Of arrays over the devices of
-    several processes, the parts that more than one process has are compared.
+    Values are compared as numbers: 0.0 equals -0.0, and NaN equals NaN. For arrays over the devices
+    of several processes, the shards that more than one process has are compared.
 
     Args:
-      in_tree: a tree of NumPy arrays, numbers or arrays.
-      fail_message: begins the message.
+      in_tree: a pytree of NumPy arrays, numbers or arrays.
+      fail_message: a prefix of the error message.
 
     Raises:
       AssertionError: trees, shapes, dtypes or values differ; it names the leaf and the processes.
@@ -242,26 +243,26 @@ def assert_equal(in_tree: Any, fail_message: str = "") -> None:
         )
 
 
-# ----------------------------------------------------------------------------- who is there
+# ----------------------------------------------------------------------------- live processes
 
 
 @contextlib.contextmanager
 def live_devices(devices: Sequence[Any]) -> Iterator[list[Any]]:
-    """The devices whose processes are alive, which the processes of these agree on.
+    """The devices whose processes are alive, as agreed on by these processes.
 
-    All processes of `devices` that are alive must come to the `with` statement, and leave it; they
-    wait for each other at both ends.
+    All live processes of `devices` must enter and leave the `with` statement; they wait for each
+    other at both ends.
 
     Args:
-      devices: some of this process among them.
+      devices: must include some of this process.
 
     Yields:
-      Those of them that belong to processes that are alive, in the order of their ids.
+      The devices that belong to live processes, in the order of their ids.
 
     Raises:
-      ValueError: no device, or none of this process, is given.
-      ProcessFailureError: when it is left, if a process of these devices was lost inside;
-        `failed_devices` has its devices.
+      ValueError: no device, or none of this process, is passed.
+      ProcessFailureError: on exit, if a process of these devices was lost inside; `failed_devices`
+        has its devices.
     """
     chosen = sorted(devices, key=lambda d: d.id)
     if all(d.process_index != backend.process_index() for d in chosen):
@@ -298,17 +299,17 @@ def _living(devices: Sequence[Any]) -> list[Any]:
 
 @hides_frames
 def reached_preemption_sync_point(step_id: int) -> bool:
-    """Whether this is the step at which all processes are to save, as one is about to be ended.
+    """Whether this is the step at which all processes should save, before one is preempted.
 
     Call it in every process at every step, with the step's number. From the first call on, SIGTERM
-    does not end a process: it is the notice that one will be ended soon. The processes then agree
-    on the next step that none has reached; in that step it is true.
+    does not end a process: it is the notice that the process will be ended soon. The processes then
+    agree on the next step that none has reached; in that step the result is true.
 
-    In a program of one process it is the first step after the signal; there, and only in a main
-    thread that has set no handler of its own.
+    In a single-process program it is the first step after the signal, and only in a main thread
+    that has not set its own handler.
 
     Raises:
-      TypeError: step_id is no integer.
+      TypeError: step_id is not an integer.
     """
     if isinstance(step_id, bool) or not isinstance(step_id, int | np.integer):
         raise TypeError(

@@ -1,14 +1,14 @@
-"""The launchers of many machines: they meet at that of node 0, which says what is done.
+"""The launchers of many machines: they connect to the launcher of node 0, which coordinates them.
 
 Each has one connection to it; messages are lines of JSON:
 
-    join, refused       a launcher says which node it is
+    join, refused       a launcher sends its node rank
     start               a generation begins: its coordinator's port, processes of each node
     exited              a process of a node has ended with status 0
-    failed, finished    one has failed; all have ended well
-    stop, stopped       they are to be ended; none is left
-    look, shown         somebody wants to see the processes of all nodes (`mirror`)
-    end                 nothing is started any more, and what the launch ends with
+    failed, finished    one has failed; all have exited with status 0
+    stop, stopped       the processes must be ended; none is left
+    look, shown         a user views the processes of all nodes (`status_relay`)
+    end                 no further generation; the result of the launch
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from shardwise._src.distributed.workers import Plan
 from shardwise._src.runtime.failure_detector import MALFORMED
 from shardwise._version import __version__
 
-JOIN_WITHIN = 10.0  # seconds that a connection may take to say who it is
+JOIN_WITHIN = 10.0  # seconds that a connection may take to identify itself
 LEAVE_WITHIN = 2.0  # seconds
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0  # seconds between attempts to accept a connection
-LONGEST = 1 << 22  # bytes of a message: the last lines of a process are in it
+LONGEST = 1 << 22  # bytes of a message, which may contain the last lines of a process
 
 
 class Problem(Exception):
-    """Why a launch cannot go on; the text is for people."""
+    """A launch cannot continue; the message is for the user."""
 
 
 def joining(plan: Plan) -> dict[str, Any]:
@@ -47,10 +47,10 @@ def joining(plan: Plan) -> dict[str, Any]:
 
 
 class Said(NamedTuple):
-    """What a launcher says: "exited", "failed", "finished" or "stopped"; or "came" and "gone", of
-    itself.
+    """A message of a launcher: "exited", "failed", "finished" or "stopped"; or "came" and "gone"
+    for the launcher itself.
 
-    channel: the connection that it is of. report: of a process that has ended.
+    channel: its connection. report: describes a process that has ended.
     """
 
     node: int
@@ -61,11 +61,11 @@ class Said(NamedTuple):
 
 
 class Nodes:
-    """The other launchers, as that of node 0 sees them.
+    """The other launchers, as seen by the launcher of node 0.
 
-    tls:  what their connections are secured by, if they are.
-    post: called with what they say, from other threads.
-    hear: likewise, with the node and its message, of what goes between mirrors.
+    tls:  the TLS context of their connections, if they are secured.
+    post: called with their messages, from other threads.
+    hear: likewise, with the node and its message, for messages between mirrors.
     """
 
     def __init__(
@@ -90,8 +90,8 @@ class Nodes:
                 pause = FIRST_PAUSE
                 continue
             except ConnectionAbortedError:
-                continue  # whoever came has gone
-            except (OSError, RuntimeError) as error:  # as of too many open files, or threads
+                continue  # the peer has disconnected
+            except (OSError, RuntimeError) as error:  # too many open files or threads
                 why = error.strerror if isinstance(error, OSError) else str(error)
             if not (is_known or self._closed.wait(pause)):
                 is_known = True
@@ -116,12 +116,12 @@ class Nodes:
             secured = self._tls.wrap_socket(sock, server_side=True) if self._tls else sock
             secured.settimeout(None)
             channel = Channel(secured, LONGEST)
-        except OSError:  # it is none of ours, or gone
+        except OSError:  # not one of our launchers, or gone
             sock.close()
             return
         node = -1
         try:
-            with suppress(*MALFORMED, OSError):  # strangers send anything, and go at any time
+            with suppress(*MALFORMED, OSError):  # strangers send anything, or disconnect
                 channel.keep_alive(self._plan.heartbeat)
                 node = self._admit(channel)
                 while node >= 0 and (messages := channel.read(60.0)) is not None:
@@ -134,16 +134,16 @@ class Nodes:
             self._leave(node, channel)
 
     def _leave(self, node: int, channel: Channel) -> None:
-        """Forgets a connection, and says so if it was that of a node."""
+        """Closes a connection, and posts "gone" if it belonged to a node."""
         if node >= 0:
             with self._lock:
-                del self._channels[node]  # before the other end sees it, which may come again
+                del self._channels[node]  # before the peer notices, which may reconnect
         channel.close()
         if node >= 0:
             self._post(Said(node, "gone", channel))
 
     def _said(self, node: int, channel: Channel, message: dict[str, Any]) -> Said:
-        """A message of a launcher. Whoever sends something else is none."""
+        """Parses a message of a launcher; anything else raises an error."""
         op, report = message["op"], None
         if op not in ("exited", "failed", "finished", "stopped"):
             raise ValueError(op)
@@ -152,7 +152,7 @@ class Nodes:
         return Said(node, op, channel, int(message["generation"]), report)
 
     def _admit(self, channel: Channel) -> int:
-        """The node that a connection is of; -1 if it is not let in."""
+        """The node of a connection; -1 if it is not admitted."""
         deadline, messages = time.monotonic() + JOIN_WITHIN, []
         while not messages:
             found = channel.read(max(0.0, deadline - time.monotonic()))
@@ -195,11 +195,11 @@ class Nodes:
         return [k for k in range(1, self._plan.nodes) if k not in self._channels]
 
     def tell(self, op: str, **facts: Any) -> dict[Channel, int]:
-        """Sends a message to all; gives the connections by which it is sent, and their nodes."""
+        """Sends a message to all nodes; returns the connections used, and their nodes."""
         return self.pass_on({"op": op, **facts}, None)
 
     def pass_on(self, message: dict[str, Any], nodes: set[int] | None) -> dict[Channel, int]:
-        """Sends a message to some nodes, or to all if None; gives connections and nodes."""
+        """Sends a message to some nodes, or to all if None; returns connections and nodes."""
         rows = tuple(self._channels.items())
         channels = {channel: node for node, channel in rows if nodes is None or node in nodes}
         for channel in channels:
@@ -207,7 +207,7 @@ class Nodes:
         return channels
 
     def close(self) -> None:
-        """Waits a moment until the others, who were told that this is the end, have left."""
+        """Waits briefly until the other launchers, which were sent "end", have disconnected."""
         self._closed.set()
         self._listener.close()
         deadline = time.monotonic() + LEAVE_WITHIN

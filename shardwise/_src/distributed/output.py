@@ -1,7 +1,7 @@
-"""What the processes of a launch write, line by line: with their numbers before it, and in files.
+"""The output of the processes of a launch, line by line: prefixed with their ranks, and in files.
 
-A thread reads all pipes and writes whole lines only, so that no two are mixed. Lines are bytes, and
-are passed on as they are.
+A thread reads all pipes and writes only whole lines, so that no two are mixed. Lines are bytes, and
+are passed on unchanged.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from contextlib import suppress
 from typing import Any, BinaryIO
 
 CHUNK = 1 << 16
-LONGEST = 1 << 20  # bytes of a line that are waited for
-TAIL = 200  # lines of the errors of each that are kept
-QUIET = 0.5  # seconds without output after which a pipe that stays open is left
+LONGEST = 1 << 20  # bytes of a line that are buffered
+TAIL = 200  # lines of standard error that are kept for each process
+QUIET = 0.5  # seconds without output after which an open pipe is abandoned
 _BEGIN, _END = b"[Gloo] Rank", b"Expected number of connected peer ranks is :"
 _PIECES = re.compile(rb"(\[Gloo\] Rank|is connected to|peer ranks\.|" + _END + rb"|[\d\s])+")
 
 
 class Transport:
-    """Knows the lines that Gloo prints when it connects, among those of a process in their order.
+    """Recognizes the lines that Gloo prints when it connects, in the output of a process.
 
-    Its threads print in pieces, which may be mixed, also with the ends of their lines. What the
-    program has written of a line until then goes on in the next one.
+    Gloo's threads print in pieces, which may be interleaved, including their newlines. A line of
+    the program that they interrupt continues in the next line.
     """
 
     def __init__(self) -> None:
-        self._owed = 0  # ends of lines of which the beginning has come
+        self._owed = 0  # line ends still to come for lines that have begun
         self._begun = b""  # of a line of the program
 
     def without(self, lines: Iterable[bytes], last: bool) -> list[bytes]:
-        """Those of the program. last: whether no more lines come."""
+        """The program's own lines. last: whether no more lines follow."""
         found: list[bytes] = []
         for line in lines:
             own = self._own(line)
@@ -50,9 +50,9 @@ class Transport:
 
     def _own(self, line: bytes) -> bytes | None:
         at = max(line.find(_BEGIN), 0)
-        if self._owed > 0 and _PIECES.fullmatch(line, 0, at):  # it ends what was begun before
+        if self._owed > 0 and _PIECES.fullmatch(line, 0, at):  # it completes an earlier line
             at = 0
-        if at and _END not in line:  # somebody tells of it
+        if at and _END not in line:  # the program itself prints such text
             return line
         begun = line.count(_BEGIN)
         if not (begun or self._owed > 0) or _PIECES.fullmatch(line, at) is None:
@@ -63,7 +63,7 @@ class Transport:
 
 
 def is_coloured(fd: int, env: Mapping[str, str]) -> bool:
-    """Whether people look at a file who want colours."""
+    """Whether a file descriptor is a terminal whose user wants colours."""
     return os.isatty(fd) and not env.get("NO_COLOR") and env.get("TERM") != "dumb"
 
 
@@ -72,12 +72,13 @@ def prefix(rank: int, coloured: bool) -> bytes:
 
 
 class Stream:
-    """One of two that a process writes to.
+    """The standard output or error of a process.
 
-    target: the file descriptor that its lines go to, with a prefix; log: a file for them without.
+    target: the file descriptor that its lines go to, with a prefix; log: a file for the lines
+            without it.
     tail:   its last lines, if they are kept.
-    closed: set once its end has come, and all before was passed on.
-    quiet:  set whenever a look at it finds nothing to read.
+    closed: set once its end was reached, and everything before was passed on.
+    quiet:  set whenever a poll finds nothing to read.
     """
 
     def __init__(self, pipe: Any, target: int, rank: int, log: BinaryIO | None, keep: bool):
@@ -89,7 +90,7 @@ class Stream:
         self._transport = Transport()
 
     def read(self) -> tuple[bytes, bool]:
-        """What is to be written of what has come, and whether more may come."""
+        """The bytes to write from newly read data, and whether more may follow."""
         try:
             data = os.read(self.pipe.fileno(), CHUNK)
         except OSError:
@@ -106,9 +107,9 @@ class Stream:
         self.quiet.set()
 
     def drain(self, seconds: float) -> None:
-        """Waits until all that was written before this call is in `tail`, or some seconds."""
+        """Waits until everything written before this call is in `tail`, for at most `seconds`."""
         end = time.monotonic() + seconds
-        for _ in range(2):  # the look that ends first may have begun before this call
+        for _ in range(2):  # the first poll to end may have begun before this call
             self.quiet.clear()
             if self.closed.is_set() or not self.quiet.wait(max(0.0, end - time.monotonic())):
                 return
@@ -118,7 +119,7 @@ class Stream:
         if self.log is not None:
             try:
                 self.log.write(b"".join(shown))
-            except OSError as error:  # a full disk is no reason to stop
+            except OSError as error:  # a full disk does not stop the launch
                 os.write(2, f"shardwise launch: {self.log.name}: {error.strerror}\n".encode())
                 self.log = None
         whole = [line if line.endswith(b"\n") else line + b"\n" for line in shown]
@@ -128,18 +129,18 @@ class Stream:
 class Output:
     """Passes streams on until all of them have ended.
 
-    broken: called once if nobody reads what is written to standard output any more.
+    broken: called once if the reader of standard output is gone.
     """
 
     def __init__(self, streams: list[Stream], broken: Callable[[], None]):
         self._streams, self._broken = streams, broken
-        self._lost: set[int] = set()  # targets that nobody reads
+        self._lost: set[int] = set()  # targets without a reader
         self._last = threading.Event()
         self._thread = threading.Thread(target=self._run, name="shardwise-output", daemon=True)
         self._thread.start()
 
     def finish(self, give_up: Callable[[], bool]) -> None:
-        """Waits until all is passed on; no more of it comes. Whoever reads it may take time."""
+        """Waits until all output is passed on; no more will come. The reader may be slow."""
         self._last.set()
         while self._thread.is_alive() and not give_up():
             self._thread.join(0.1)
@@ -181,7 +182,7 @@ class Output:
 
 
 def write(target: int, data: bytes) -> None:
-    """Writes all of it, to a file that may not block, too."""
+    """Writes all of the data, even to a non-blocking file."""
     rest = memoryview(data)
     while rest:
         try:
@@ -196,4 +197,4 @@ def say(text: str) -> None:
     try:
         write(2, f"shardwise launch: {text}\n".encode(errors="replace"))
     except OSError:
-        return  # nobody reads it
+        return  # no reader

@@ -1,9 +1,9 @@
-"""The processes that a launch has started, and all that they started: found by a mark, and killed.
+"""Finds the processes of a launch, and all their descendants, by a mark, and kills them.
 
-Each process of a launch has a mark in its environment, which its children inherit whatever
-sessions they open. As a script, this is the guard of a launcher: a process that waits for the end
-of its standard input. If that comes without a word, the launcher was killed, and what bears its
-mark is killed, too.
+Each process of a launch has a mark in its environment, which its children inherit in whatever
+session they run. As a script, this is the guard of a launcher: a process that waits for the end of
+its standard input. If that comes without the "done" message, the launcher was killed, and the guard
+kills all processes with its mark.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DONE = b"done\n"
 
 
 def marked(mark: str) -> list[Any]:
-    """The processes with a mark, as psutil has them."""
+    """The processes with a mark, as psutil objects."""
     import psutil
 
     found = []
@@ -44,7 +44,7 @@ def kill(processes: list[Any]) -> None:
 
 
 def kill_marked(mark: str, looks: int = 3) -> None:
-    """Kills all with a mark, until some looks have found none: one may be starting another."""
+    """Kills all processes with a mark, until several scans find none: one may start another."""
     deadline, quiet = time.monotonic() + LONGEST, 0
     while quiet < looks and time.monotonic() < deadline:
         found = marked(mark)

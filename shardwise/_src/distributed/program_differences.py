@@ -1,4 +1,4 @@
-"""What a program is, in words and as a file: where processes do not run the same one."""
+"""Describes a program, for messages and as a file, when processes do not run the same one."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _NAMES = {"i1": "bool", "complex<f32>": "c64", "complex<f64>": "c128"}
 def program_types(text: str) -> str:
     """The types of a module's parameters and results: `f32[8@x,4], i32[] -> f32[]`.
 
-    Axes are shown where the program says what splits a dimension; the size of one that is split
-    unevenly is that with its padding.
+    Axes are shown if the program says which ones split a dimension; the size of an unevenly split
+    dimension includes its padding.
     """
     found = _MAIN.search(text)
     if found is None:
@@ -45,6 +45,6 @@ def _type(tensor: str, attributes: str) -> str:
 
 
 def program_text(module: Any) -> str:
-    """A program over several processes, to be compared line by line."""
+    """The text of a program over several processes, for a line-by-line comparison."""
     ids = ", ".join([str(d.id) for d in module.devices])
     return f"// {module.name} over devices {ids}\n{module.text}"

@@ -1,9 +1,9 @@
-"""The values of the host that this process has put on devices of several processes, a while back.
+"""The host values that this process has recently put on the devices of several processes.
 
-Their checksums go along with launches. Where these differ, the coordinator asks for more
-(`runtime.differing`): first for checksums of blocks, then for the elements of the first block that
-differs. For that, the last values are cached here, as far as their checksums count: of a large
-value, blocks all over it. Of more values than fit, the first are cached.
+Their checksums are sent with launches. If these differ, the coordinator requests more
+(`runtime.value_differences`): first the checksums of blocks, then the elements of the first block
+that differs. For that, the checksummed parts of the last values are cached here: for a large value,
+blocks spread over it. If the values do not all fit, the first are cached.
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ import numpy as np
 from shardwise._src.messages.source import Site, describe
 from shardwise._src.types.dtypes import short_name
 
-WHOLE = 1 << 20  # bytes of a value up to which all count
-BLOCK, BLOCKS = 1 << 12, 256  # of a larger one, so many parts of so many bytes
+WHOLE = 1 << 20  # bytes of a value up to which it is checksummed in full
+BLOCK, BLOCKS = 1 << 12, 256  # for a larger value: bytes of a block, number of blocks
 CACHED = 8 << 20  # bytes of values
-SUMS, COUNT = 1 << 16, 1 << 12  # checksums and values between two launches: a message has them
+SUMS, COUNT = 1 << 16, 1 << 12  # checksums and values between two launches: limits of a message
 
 
 class Value(NamedTuple):
-    """One that was put.
+    """A value that was put on devices.
 
-    sums: checksums of the blocks that count; blocks: these, and where they begin, in bytes, if
-    they are cached.
+    sums: checksums of the sampled blocks; blocks: their byte offsets and contents, if cached.
     """
 
     site: Site | None
@@ -47,7 +46,7 @@ class Value(NamedTuple):
         return [at, short_name(self.dtype), list(self.shape), self.sums.tolist()]
 
     def elements(self, block: int) -> dict[str, Any]:
-        """Of a block: the index of its first element, and of each a text and the bytes."""
+        """For a block: the index of its first element, each element as a string, and the bytes."""
         if not self.blocks:
             return NOT_CACHED
         start, data = self.blocks[block]
@@ -106,7 +105,10 @@ class Values:
             self._nbytes -= oldest.nbytes
 
     def answer(self, key: str, number: int, place: Sequence[int] | None) -> dict[str, Any]:
-        """What the coordinator asks: of all values, or of the elements at value and block."""
+        """Answers the coordinator's query about all values, or the elements of one block.
+
+        place: the index of the value, and of its block; None for all values.
+        """
         found = [put.values for at, n, put in tuple(self._rows) if (at, n) == (key, number)]
         values = found[-1] if found else []
         if place is None:

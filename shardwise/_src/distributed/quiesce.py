@@ -1,4 +1,4 @@
-"""When this process needs no other any more that wants to end."""
+"""Determines when this process no longer needs another one that wants to exit."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ PAUSE = 0.01  # seconds between looks
 
 
 def quiesce(watch: Watch, sets: dict[str, int]) -> None:
-    """Waits until this process has launched what others have, and has the results.
+    """Waits until this process has launched the programs that others have, and has the results.
 
-    sets: how many launches over a set of processes others have, by the set.
+    sets: the number of launches of other processes, by set of processes.
     """
 
     def is_behind() -> bool:

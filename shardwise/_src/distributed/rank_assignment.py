@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Share:
-    """What runs on one machine: so many processes from a rank on, of all."""
+    """The processes of one machine: `count` of them from rank `first` on, out of `total`."""
 
     first: int
     count: int
@@ -25,15 +25,15 @@ class Share:
 
 
 def share_of(counts: Sequence[int], node: int) -> Share:
-    """That of a machine, by the processes of each."""
+    """The share of a machine, given the process count of each."""
     return Share(sum(counts[:node]), counts[node], sum(counts))
 
 
 class Shares:
-    """The processes of each machine, of one generation after the other.
+    """The process count of each machine, over successive generations.
 
-    full:  of each machine at the beginning.
-    least: that are left in all; None for as many as there are at the beginning.
+    full:  processes of each machine at the beginning.
+    least: minimum total; None for the total at the beginning.
     """
 
     def __init__(self, full: int, nodes: int, least: int | None):
@@ -52,22 +52,22 @@ class Shares:
 
     @property
     def words(self) -> str:
-        """What is to be said of the next generation, if it is not one of all."""
+        """A phrase for messages about the next generation, if it is not a full one."""
         return with_processes(self.total, self._full * len(self.counts))
 
     def of(self, node: int) -> Share:
         return share_of(self.counts, node)
 
     def lose(self, ranks: Iterable[int]) -> None:
-        """Goes on without processes, as far as enough are left."""
+        """Continues without some processes, as long as enough remain."""
         nodes = [k for rank in ranks for k in range(len(self.counts)) if rank in self.of(k).ranks]
         for node in nodes[: self.total - self._least]:
             self.counts[node] -= 1
 
     def lose_nodes(self, nodes: Iterable[int]) -> None:
-        """Goes on without machines, as far as enough processes are left; else they are awaited.
+        """Continues without machines if enough processes remain; else they are awaited.
 
-        One of which no process was left is never awaited.
+        A machine with no processes left is never awaited.
         """
         for node in nodes:
             if self.total - self.counts[node] >= self._least:
@@ -75,14 +75,14 @@ class Shares:
                 self.left_out.add(node)
 
     def take_back(self, missing: Collection[int]) -> None:
-        """Machines that were lost and are there again take part again, with all they had."""
+        """Readmits machines that were lost and have returned, with all their processes."""
         for node in self.left_out.difference(missing):
             self.counts[node] = self._full
         self.left_out.intersection_update(missing)
 
 
 def with_processes(total: int, full: int) -> str:
-    """`" with 3 processes"`; nothing if these are all."""
+    """`" with 3 processes"`; empty if these are all."""
     if total == full:
         return ""
     return f" with {total} {'process' if total == 1 else 'processes'}"

@@ -1,8 +1,8 @@
-"""The flight recorder: what this process did last with the others, in short.
+"""The flight recorder: a short log of this process's last interactions with other processes.
 
-It keeps the last launches, meetings, waits and failures, with their times and the user's lines, in
-a ring, at less than a microsecond for each. `text` makes a readable record of it; when a process
-fails, each of the others writes its own to a file.
+It stores the last launches, meetings, waits and failures, with their times and the user's source
+lines, in a ring buffer, at less than a microsecond for each. `text` formats a readable record; when
+a process fails, each of the others writes its own record to a file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from shardwise._src.base import config
 from shardwise._src.messages.source import Site, describe
 
-# When it was, what ("launch", …), of which name, number and processes, at which line, how long.
+# Time, kind ("launch", …), name, number, processes, source line, duration.
 Entry = tuple[float, str, str, int, tuple[int, ...], Site | None, float]
 
 
@@ -33,7 +33,7 @@ class Recorder:
         self.add((time.monotonic(), kind, what, 0, (), None, 0.0))
 
     def text(self, waits: Iterable[str] = ()) -> str:
-        """The record, a line for each entry. waits: what the process waits for now."""
+        """The record, one line for each entry. waits: current waits of the process."""
         ahead = time.time() - time.monotonic()
         head = (
             f"Flight record of process {self.index} of {self.count} (host {self.host}, pid "
@@ -43,7 +43,7 @@ class Recorder:
         return head + "".join([*lines, *(f"now           waiting {wait}\n" for wait in waits)])
 
     def write(self, text: str, kind: str = "flight") -> str:
-        """Writes a record to a file; gives its path, or why it could not be written."""
+        """Writes a record to a file; returns its path, or why it could not be written."""
         folder = config.flight_recorder_dir.value or tempfile.gettempdir()
         path = os.path.join(folder, f"shardwise-{kind}-{self.index}-{os.getpid()}.txt")
         try:
@@ -70,7 +70,7 @@ def _line(entry: Entry, ahead: float) -> str:
 
 
 def record_of(watch: Any) -> str:
-    """The record of a `Watch`, with what its threads wait for."""
+    """The record of a `Watch`, with the current waits of its threads."""
     now = time.monotonic()
     waits = [
         f"for {now - since:.3f} s: {doing or kind}" for since, kind, doing in watch.waiting()

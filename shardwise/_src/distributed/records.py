@@ -1,4 +1,4 @@
-"""What a process knows of others: failures, meetings, and launches over sets of processes."""
+"""A process's records about others: failures, meetings, and launches over sets of processes."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from typing import Any, NamedTuple
 
 from shardwise._src.distributed.put_values import Put
 
-RECENT = 40  # launches that a beat tells of: more than may be in flight
+RECENT = 40  # launches that a heartbeat reports: more than may be in flight
 
 
-Wait = tuple[float, str, str]  # since when, of which kind, for what
+Wait = tuple[float, str, str]  # start time, kind, description
 
 
 class Failure(NamedTuple):
-    """What the coordinator says of a failure.
+    """A failure, as reported by the coordinator.
 
-    kind: lost, followed (by what failed before), differ, absent, timeout, broken, or coordinator.
+    kind: lost, followed (caused by an earlier failure), differ, absent, timeout, broken, or
+      coordinator.
     """
 
     kind: str
@@ -28,14 +29,14 @@ class Failure(NamedTuple):
 
 
 class Meeting:
-    """A wait of this process for others of a set."""
+    """A wait of this process for the others of a set."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.lock.acquire()
         self.met = False
-        self.payloads: list[Any] = []  # what all came with, by rank
-        self.withdrawn = ""  # who did not come in time, in words
+        self.payloads: list[Any] = []  # of all processes, by rank
+        self.withdrawn = ""  # a message that names the processes that did not arrive in time
 
 
 class Launches:
@@ -45,8 +46,8 @@ class Launches:
         self.ranks = frozenset(ranks)
         self.count = 0  # of launches
         self.meetings = 0
-        self.known: dict[str, int] = {}  # programs that all have launched, by digest; a number each
-        self.order = 0  # of all launches, as one number
+        self.known: dict[str, int] = {}  # numbers of programs that all have launched, by digest
+        self.order = 0  # a hash of the order of all launches
         # number, digest, name, turn among the launches of all sets
         self.recent: deque[tuple[int, str, str, int]] = deque(maxlen=RECENT)
         self.sent = 0

@@ -1,4 +1,4 @@
-"""How processes of a launch ended, and which of them the others ended because of."""
+"""How the processes of a launch ended, and which of them caused the others to end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from shardwise._src.distributed.watch import EXIT_STATUS
 
-_CRASHES = (  # signals that a process gives itself
+_CRASHES = (  # signals that a process causes itself
     signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGTRAP,
 )
 SHOWN = 20  # last lines of a process that wrote no traceback
@@ -27,11 +27,11 @@ _NAMED = re.compile(r"process (\d+) \(host ")
 class Report:
     """A process that failed.
 
-    rank:   -1 for a launcher that is gone. status: what the launcher ends with because of it.
-    named:  the processes that it says are lost, or why it cannot go on.
-    second: whether it failed because of another one, or at least after it.
-    lost:   whether it was killed from outside, and did not crash by itself, or end after another.
-    tail:   the last lines of its errors.
+    rank:   -1 for a launcher that is gone. status: the exit status of the launcher in that case.
+    named:  the processes that it reports as lost, or as the cause of its failure.
+    second: whether it failed because of another process, or at least after it.
+    lost:   whether it was killed externally, and did not crash by itself or end after another one.
+    tail:   the last lines of its standard error.
     """
 
     rank: int
@@ -56,9 +56,9 @@ class Report:
 
 
 def report(rank: int, about: str, returncode: int, errors: Sequence[bytes]) -> Report:
-    """What is to be said of a process that ended with a status other than 0.
+    """The report on a process that ended with a status other than 0.
 
-    returncode: as `subprocess` gives it. errors: the last lines of its standard error.
+    returncode: that of `subprocess`. errors: the last lines of its standard error.
     """
     lines = [line.decode(errors="replace").rstrip("\n")[:2000] for line in errors]
     said = [line for line in lines if _FAILURE in line or line.startswith("shardwise: ")]
@@ -67,7 +67,7 @@ def report(rank: int, about: str, returncode: int, errors: Sequence[bytes]) -> R
     second = bool(named) or returncode == EXIT_STATUS
     second = second or any(_FAILURE in line for line in lines[-3:])
     status = returncode if returncode >= 0 else 128 - returncode
-    is_killed = -returncode == signal.SIGKILL  # maybe after it noticed that another one is lost
+    is_killed = -returncode == signal.SIGKILL  # maybe after it noticed the loss of another one
     return Report(
         rank, about, ending(returncode), status, second, tuple(sorted(named)),
         tuple(last_words(lines)), _is_from_outside(returncode) and (not second or is_killed),
@@ -75,7 +75,7 @@ def report(rank: int, about: str, returncode: int, errors: Sequence[bytes]) -> R
 
 
 def _is_from_outside(returncode: int) -> bool:
-    """Whether a process was killed by a signal, other than those of its own crashes."""
+    """Whether a process was killed by a signal other than those of its own crashes."""
     return returncode < 0 and -returncode not in _CRASHES
 
 
@@ -95,7 +95,7 @@ def signal_name(number: int) -> str:
 
 
 def last_words(lines: Sequence[str]) -> list[str]:
-    """The last traceback with those that led to it, and what follows; or the last lines."""
+    """The last traceback with its causes, and the lines after it; without one, the last lines."""
     begins = [i for i, line in enumerate(lines) if _TRACEBACK in line]
     if not begins:
         return list(lines[-SHOWN:])
@@ -106,7 +106,7 @@ def last_words(lines: Sequence[str]) -> list[str]:
 
 
 def without_messages(lines: Sequence[str]) -> list[str]:
-    """Last words without what follows the first line of a long message of an exception."""
+    """The last lines, with each long exception message reduced to its first line."""
     found: list[str] = []
     more: list[str] = []  # of the message
     part = ""  # of a traceback: "frames", then "message"
@@ -133,9 +133,9 @@ def without_messages(lines: Sequence[str]) -> list[str]:
 
 
 def first(reports: Sequence[Report]) -> Report:
-    """The one that failed by itself, of those in the order in which they ended.
+    """The first process that failed by itself; reports are in the order in which they ended.
 
-    If all say that it is because of another, it is one that they name, or the first of them.
+    If all failed because of another one, it is one that they name, or else the first of them.
     """
     own = [r for r in reports if not r.second]
     named = [r for r in reports if any(r.rank in other.named for other in reports)]
@@ -143,9 +143,9 @@ def first(reports: Sequence[Report]) -> Report:
 
 
 class Verdict(NamedTuple):
-    """What a launch ends with.
+    """The result of a launch.
 
-    text: what it says last. brief: the same for where all that the process wrote has been shown.
+    text: its last message. brief: the same, for when the process's output has already been shown.
     """
 
     status: int
@@ -154,7 +154,7 @@ class Verdict(NamedTuple):
     rank: int = -1
 
     def shown(self, ranks: Collection[int]) -> str:
-        """What the launcher of some processes says last."""
+        """The last message of the launcher of some ranks."""
         return self.brief if self.rank in ranks else self.text
 
     def to_dict(self) -> dict[str, Any]:
@@ -168,7 +168,7 @@ class Verdict(NamedTuple):
 
 
 def verdict(reports: Sequence[Report]) -> Verdict:
-    """What a launch ends with, and what it says last."""
+    """The result of a launch, with its last message."""
     worst = first(reports)
     failed = {r.rank for r in reports}
     because = [n for n in worst.named if n not in failed]

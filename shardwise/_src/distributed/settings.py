@@ -1,4 +1,4 @@
-"""Options that are read when this process joins others: set later, they would not count."""
+"""Options that are read when this process joins others, and have no effect if set later."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from shardwise._src.base import config
 from shardwise._src.base.warn import warn
 
-OF_ALL = (config.wait_report_secs, config.wait_timeout_secs)  # the coordinator goes by them
+OF_ALL = (config.wait_report_secs, config.wait_timeout_secs)  # read by the coordinator
 OF_EACH = (
     config.compare_programs, config.cpu_collectives_implementation, config.flight_recorder_size,
 )
@@ -35,6 +35,6 @@ def _guard(flag: Any, is_late: Callable[[], bool]) -> Any:
 
 
 def guard_all(is_late: Callable[[], bool]) -> None:
-    """Has changes refused that would not count. is_late: whether this process has joined others."""
+    """Rejects changes without effect. is_late: whether this process has joined others."""
     for flag in (*OF_ALL, *OF_EACH):
         flag.guard = _guard(flag, is_late)

@@ -1,4 +1,4 @@
-"""The parts of arrays over processes, some of which are lost: who has them, and who needs them."""
+"""Shards of multi-process arrays after a loss: which processes have them, and which need them."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.sharding import NamedSharding, PartitionSpec
 
-Span = tuple[tuple[int, int], ...]  # of a part: begin and end in each dimension
+Span = tuple[tuple[int, int], ...]  # of a shard: begin and end in each dimension
 
 
 def is_spread(x: Any) -> bool:
-    """Whether a value is an array of which other processes have parts, too."""
+    """Whether a value is an array with shards in other processes."""
     return isinstance(x, Array) and not x.is_fully_addressable
 
 
 def what_is_wrong(x: Any) -> str:
-    """Why an array cannot be taken over by who has parts of it; "" if it can."""
+    """Why an array cannot be recovered from its remaining shards; "" if it can."""
     if not is_spread(x):
         return ""
     if x.is_deleted():
@@ -42,7 +42,7 @@ def what_is_wrong(x: Any) -> str:
 
 
 def spans_of(sharding: Any, shape: tuple[int, ...]) -> list[tuple[Any, Span]]:
-    """Of each device, the part that it has."""
+    """The span of the shard on each device."""
     indices = sharding.devices_indices_map(shape)
     return [(device, _span(index, shape)) for device, index in indices.items()]
 
@@ -64,10 +64,10 @@ def words(span: Span, shape: tuple[int, ...]) -> str:
 def parts_for(
     x: Array, target: NamedSharding, left: Sequence[int], turned: Callable[[Any], Any]
 ) -> Callable[[Span], np.ndarray]:
-    """What gives the parts that this process needs for another sharding.
+    """A function that returns the shards that this process needs for another sharding.
 
-    They are sent where a process needs what it has not. left: the processes that go on, which all
-    call this; turned: puts devices in an order in which they can be connected.
+    Shards are sent if a process needs any that it does not have. left: the surviving processes,
+    which all call this; turned: puts devices in an order in which they can be connected.
     """
     shape, me = x.shape, backend.process_index()
     mine = {_span(s.index, shape): np.asarray(s.data) for s in x.addressable_shards}
@@ -100,7 +100,7 @@ def _size(spans: Sequence[Span], x: Array) -> int:
 def _all_rows(
     own: bytes, size: int, left: Sequence[int], turned: Callable[[Any], Any]
 ) -> np.ndarray:
-    """The bytes of each process, u8[processes, size], from this one's."""
+    """Gathers the bytes of each process: u8[processes, size]."""
     first = {d.process_index: d for d in reversed(backend.devices())}
     devices = turned(np.array([first[p] for p in left]))
     mesh = Mesh(devices, ("process",))

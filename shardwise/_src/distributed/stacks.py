@@ -1,6 +1,6 @@
-"""Where the threads of this process are, in the lines of the user's program.
+"""Locates the threads of this process in the lines of the user's program.
 
-A line is named as `file:12 (name)`. Frames of libraries are left out, or told of by their number.
+A line is shown as `file:12 (name)`. Library frames are left out, or only counted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from shardwise._src.base.config import traceback_filtering
 from shardwise._src.messages.source import is_own
 
-THREAD = "shardwise-watch"  # the one of this library, which is left out
+THREAD = "shardwise-watch"  # the thread of this library, which is left out
 _STDLIB = sysconfig.get_path("stdlib")
 _PACKAGES = ("site-packages", "dist-packages")
 
@@ -25,7 +25,7 @@ _PACKAGES = ("site-packages", "dist-packages")
 def _is_library(frame: FrameType) -> bool:
     """Whether a frame is of this library, of Python, or of an installed package."""
     file = frame.f_code.co_filename
-    if file.startswith("<"):  # made by `exec`, as parts of Python are
+    if file.startswith("<"):  # made by `exec`, as are parts of Python
         return frame.f_globals.get("__name__") != "__main__"
     return is_own(file) or file.startswith(_STDLIB) or _is_package(file)
 
@@ -47,9 +47,9 @@ def _place(file: str, line: int | None, name: str) -> str:
 
 
 def user_line(thread: int | None) -> str:
-    """The line of the user's program that a thread is at; "" before and after it.
+    """The line of the user's program that a thread executes; "" before and after the program.
 
-    That of an installed package where no other frame is the user's.
+    If there is no frame of the user's code, the line of an installed package.
     """
     package = ""
     for frame in _frames(thread):
@@ -71,7 +71,7 @@ def line_raised(trace: Any) -> str:
 
 
 def users_frames(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback without the frames of libraries; the whole, if nothing would be left."""
+    """A traceback without library frames; the full traceback if nothing would be left."""
     if traceback_filtering.value == "off":
         return trace
     entries, entry = [], trace
@@ -86,9 +86,9 @@ def users_frames(trace: TracebackType | None) -> TracebackType | None:
 
 
 def stacks(main: int | None) -> str:
-    """The stacks of the threads of this process in which there is a line of the user's.
+    """The stacks of the threads of this process that contain a line of the user's program.
 
-    The outermost frame is the first; those of libraries are counted, and the last of them named.
+    The outermost frame is the first; library frames are counted, and the last of them is named.
     """
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     found = sys._current_frames()  # pyright: ignore[reportPrivateUsage]
@@ -101,7 +101,7 @@ def stacks(main: int | None) -> str:
 
 
 def _told(frames: list[FrameType]) -> list[str]:
-    """A line for each frame of the user's, and for those of libraries in between; [] of none."""
+    """A line for each user frame, and for each run of library frames in between; [] if none."""
     lines: list[str] = []
     folded: list[FrameType] = []
     for frame in frames:
@@ -127,7 +127,7 @@ def _folded(frames: list[FrameType]) -> str:
 
 
 def in_a_line(text: str) -> str:
-    """The first line of a text, and how many follow."""
+    """The first line of a string, and the number of lines that follow."""
     first, *others = text.splitlines() or [""]
     if not others:
         return first

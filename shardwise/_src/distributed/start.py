@@ -31,14 +31,14 @@ from shardwise._version import __version__
 
 _log = logging.getLogger("shardwise.distributed")
 HEARTBEAT = 20  # seconds, by default
-SETTLED_WITHIN = 60.0  # seconds, at the end of a process that has hardly begun
+SETTLED_WITHIN = 60.0  # seconds, at the end of a process that has only just started
 
 
 @dataclass(frozen=True)
 class Here:
     """This process, once it has joined.
 
-    members: of each process, its host and pid.
+    members: the host and pid of each process.
     """
 
     index: int
@@ -58,7 +58,7 @@ class _State:
 
 
 def _forget() -> None:
-    """In a child by `os.fork`, which is none of the processes and says nothing for its parent."""
+    """For a child of `os.fork`, which is not a member and sends nothing for its parent."""
     state, _State.here = _State.here, None
     if state is not None:
         state.channel.drop()
@@ -76,7 +76,7 @@ def is_initialized() -> bool:
 
 
 def here() -> Here | None:
-    """What is known of this process, once it has joined others."""
+    """The membership of this process, once it has joined others; else None."""
     return _State.here
 
 
@@ -99,42 +99,44 @@ def initialize(
     mtls_peer_uri_prefix: str | None = None,
     verify_secure_credentials: bool | None = None,
 ) -> None:
-    """Joins the other processes of this program; returns when all are there.
+    """Joins the other processes of this program; returns when all have joined.
 
-    What is not given is found out from the cluster that started the process: `shardwise launch`,
-    Slurm, Open MPI, MPICH and what else speaks PMI, Kubernetes, torchrun. Afterwards `devices()`
-    are those of all processes, and arrays may be on any. Must come before the first use of a
-    device.
+    Missing arguments are detected from the cluster that started the process: `shardwise launch`,
+    Slurm, Open MPI, MPICH and other implementations of PMI, Kubernetes, torchrun. Afterwards,
+    `devices()` are those of all processes, and arrays may be on any of them. Must be called before
+    the first use of a device.
 
     Args:
       coordinator_address: host:port at which process 0 starts the coordinator.
-      num_processes, process_id: how many there are, and the number of this one, from 0.
-      local_device_ids: the GPUs that this process is to use, by number; None for all, or what the
-        cluster says. CPU devices are not chosen so: see `num_cpu_devices`.
-        Arguments up to here may also be variables of the environment: SHARDWISE_NUM_PROCESSES, or
-        JAX_NUM_PROCESSES, and so on; an argument goes before a variable, and that before a cluster.
-      cluster_detection_method: the one cluster to ask: shardwise, slurm, ompi, pmi, k8s, torchrun
-        or mpi4py; "deactivate" for none.
+      num_processes, process_id: the number of processes, and the index of this one, from 0.
+      local_device_ids: the indices of the GPUs that this process uses; None for all, or for the
+        choice of the cluster. CPU devices are not chosen this way: see `num_cpu_devices`.
+        Arguments up to here may also be environment variables: SHARDWISE_NUM_PROCESSES, or
+        JAX_NUM_PROCESSES, and so on; an argument takes precedence over a variable, and a variable
+        over the cluster.
+      cluster_detection_method: the only cluster to detect: shardwise, slurm, ompi, pmi, k8s,
+        torchrun or mpi4py; "deactivate" for none.
       initialization_timeout: seconds to wait for the coordinator and for all processes.
-      heartbeat_timeout_seconds: a process that gives no sign of life for so long counts as lost.
-        What the coordinator was started with counts, by process 0 or by `shardwise launch`.
+      heartbeat_timeout_seconds: a process that sends no heartbeat for so long counts as lost. Only
+        the value with which process 0 or `shardwise launch` started the coordinator has an effect.
       shutdown_timeout_seconds: how long to wait for programs in flight at the end.
-      coordinator_bind_address: host:port where the coordinator listens; by default at loopback if
-        coordinator_address is there, and else at that port of all addresses. Also
+      coordinator_bind_address: host:port where the coordinator listens; by default on loopback if
+        coordinator_address is a loopback address, else on that port of all addresses. Also
         SHARDWISE_COORDINATOR_BIND_ADDRESS.
-      partition_index: of this process's devices; slice_index is its old name.
+      partition_index: the partition of this process's devices; slice_index is its old name.
       mtls_cert_file, mtls_key_file, mtls_ca_file: PEM files; with them all connections to the
-        coordinator are by mutual TLS. jaxlib has it from 0.11 on. These and the next two are
-        options, too: see `config`.
-      mtls_peer_uri_prefix: of the names in peers' certificates, in place of the host's name.
-      verify_secure_credentials: whether to refuse to start without TLS; the option is
+        coordinator use mutual TLS. Requires jaxlib 0.11 or later. These and the next two are also
+        options: see `config`.
+      mtls_peer_uri_prefix: prefix of the URI names in peers' certificates, instead of the host
+        name.
+      verify_secure_credentials: whether to fail without TLS; the option is
         distributed_verify_secure_credentials.
 
     Raises:
-      RuntimeError: called twice, or after devices were started; or other processes do not come.
-      ValueError: what is needed is neither given nor found, or contradicts itself.
-      TimeoutError: the coordinator, or some process, is not there in time.
-      ProcessFailureError: some process has ended before it joined.
+      RuntimeError: called twice, or after devices were started; or other processes do not join.
+      ValueError: a required value is missing, or values are inconsistent.
+      TimeoutError: the coordinator or some process is not available in time.
+      ProcessFailureError: some process ended before it joined.
     """
     _refuse_late()
     tls = tls_files(
@@ -218,7 +220,7 @@ def is_loopback(host: str) -> bool:
 
 
 def listen_host(host: str) -> str:
-    """Where to listen so that others reach this machine by a name of it."""
+    """The address to listen on so that others can reach this machine by the name `host`."""
     if host == "localhost":
         return "127.0.0.1"
     if is_loopback(host):
@@ -227,7 +229,7 @@ def listen_host(host: str) -> str:
 
 
 def warn_of_strangers(who: str, host: str, port: int) -> None:
-    """Says it if anybody may connect."""
+    """Warns if any machine can connect."""
     if not is_loopback(host):
         warn(
             f"{who} listens at {at(host, port)}, beyond this machine, without TLS: whoever "
@@ -244,7 +246,7 @@ def start_coordinator(
     """Starts the coordinator on this machine.
 
     Raises:
-      RuntimeError: its address cannot be listened at.
+      RuntimeError: it cannot listen on its address.
     """
     listen_at, listen_port = listen_host(host), port
     source = variable(os.environ, "COORDINATOR_BIND_ADDRESS")
@@ -271,7 +273,7 @@ def start_coordinator(
 def _joined(
     host: str, port: int, place: Place, seconds: float, deadline: float, tls: Tls | None
 ) -> tuple[Channel, dict[str, Any]]:
-    """The connection to the coordinator, and what it says once all are there."""
+    """The connection to the coordinator, and its answer once all processes have joined."""
     where = f"the coordinator at {at(host, port)}"
     try:
         channel = connect(host, port, deadline, tls_context(tls), tls and tls.uri_prefix)
@@ -359,17 +361,17 @@ def _enter(
 
 
 def _address_here(host: str, port: int, members: list[dict[str, Any]]) -> str:
-    """The address of this machine under which all processes find it."""
+    """The address of this machine at which all processes can reach it."""
     mine = "127.0.0.1" if host == "localhost" else _address_towards(host, port)
     if is_loopback(mine):
-        # The name of this machine may stand for loopback on it: look at a process elsewhere.
+        # The name of this machine may resolve to loopback locally: use a process elsewhere.
         others = [m["address"] for m in members if not is_loopback(m["address"])]
         return _address_towards(others[0], port) if others else mine
     return mine
 
 
 def _address_towards(host: str, port: int) -> str:
-    """The address of this machine on the way to another, under which that one finds it."""
+    """The address of this machine on the route to another host, at which that host reaches it."""
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind, protocol) as sock:
         sock.connect(address)
@@ -380,7 +382,7 @@ def _address_towards(host: str, port: int) -> str:
 
 
 def shutdown() -> None:
-    """Leaves the other processes, when programs in flight, of which they need a part, have ended.
+    """Leaves the other processes, after programs in flight that they depend on have ended.
 
     Does nothing in a process that has not joined others.
 
@@ -394,9 +396,9 @@ def shutdown() -> None:
 
 
 def _leave(state: Here, failed: bool, for_good: bool = False) -> ProcessFailureError | None:
-    """Leaves the others; gives the error of a program that nobody has waited for.
+    """Leaves the other processes; returns the error of a program that was not waited for.
 
-    for_good: this process ends, and says so by its status if there is such an error.
+    for_good: this process ends, with an exit status that reflects such an error.
     """
     error, patience, ended = None, 0.0, False
     if not failed:
@@ -413,14 +415,14 @@ def _leave(state: Here, failed: bool, for_good: bool = False) -> ProcessFailureE
 
 
 def _settle(state: Here) -> None:
-    """Waits until XLA's service has this process: others wait for it there."""
+    """Waits until XLA's service has registered this process, as others wait for it there."""
     end = time.monotonic() + SETTLED_WITHIN
     while not (state.watch.failures or processes.is_connected(0.1)) and time.monotonic() < end:
         pass
 
 
 def _at_exit() -> None:
-    """Says good-bye when the program ends, and says of what if it fails."""
+    """Installs hooks that notify the others when the program ends, with the error if it fails."""
     if _State.hooked:
         return
     _State.hooked = True
@@ -437,7 +439,7 @@ def _at_exit() -> None:
             of = of.__cause__ or of.__context__
         before(kind, error, trace)
         if sys.flags.interactive or hasattr(sys, "ps1"):
-            return  # of a line that somebody has typed, who may type another
+            return  # an interactive session continues after an error
         failure.append(in_a_line(f"{kind.__name__}: {error}".removesuffix(": ")))
         _announce(failure[0], trace, _is_consequence(error))
 
@@ -456,17 +458,17 @@ def _at_exit() -> None:
 
 
 def _is_consequence(error: BaseException | None) -> bool:
-    """Whether it is raised because of another process: of what failed there all know."""
+    """Whether it was raised because of another process, whose failure all know already."""
     while error is not None and not isinstance(error, ProcessFailureError):
         error = error.__cause__ or error.__context__
     return error is not None
 
 
 def _finish_launches(seconds: float) -> tuple[bool, ProcessFailureError | None]:
-    """Waits for programs in flight: other processes need this one's part of them.
+    """Waits for programs in flight, since other processes depend on this one's part of them.
 
-    Gives whether they have ended, and the error of one that nobody waited for, if it failed because
-    of another process.
+    Returns whether they have ended, and the error of one that was not waited for, if it failed
+    because of another process.
     """
     found: list[BaseException | None] = []
     threads.start(lambda: found.append(CPU_WINDOW.drain()), "drain").join(seconds)
@@ -475,9 +477,9 @@ def _finish_launches(seconds: float) -> tuple[bool, ProcessFailureError | None]:
 
 
 def _announce(failure: str, trace: Any, consequence: bool) -> None:
-    """Tells the others at once why this process is about to end.
+    """Immediately notifies the others why this process is about to end.
 
-    consequence: whether it is because of another process, which all know of.
+    consequence: whether it was caused by another process, whose failure all know already.
     """
     state = _State.here
     if state is not None:

@@ -1,13 +1,13 @@
-"""What launches and their processes show to `shardwise top`, in files that only their user reads.
+"""Status of launches and their processes for `shardwise top`, in files private to the user.
 
-    FOLDER/1234/launch      by launcher 1234: what it runs, the processes, restarts
-    FOLDER/1234/looked      touched by whoever looks
-    FOLDER/1234/rank-2      by process 2: step, rates, bytes on devices, what it waits for
-    FOLDER/1234/node-1      by launcher 1234: what that of node 1 says of its processes
+    FOLDER/1234/launch      by launcher 1234: command, processes, restarts
+    FOLDER/1234/looked      touched by any viewer
+    FOLDER/1234/rank-2      by process 2: step, rates, bytes on devices, current wait
+    FOLDER/1234/node-1      by launcher 1234: processes of node 1, as sent by its launcher
 
-A process writes its file while somebody looks, and else asks with each beat (a `stat`) whether
-somebody does. Files are JSON behind its length and checksum, written in one go: a reader sees one
-state whole, or looks again. Nothing in them is executed.
+A process writes its file only while there is a viewer; with each heartbeat it checks (with a
+`stat`) whether there is one. A file is JSON after its length and checksum, written in one call: a
+reader sees a complete state, or reads again. Nothing in them is executed.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from shardwise._src.runtime import backend, buffers
 
 VARIABLE = "SHARDWISE_BOARD"  # the path that a process writes to
 LOOKED, LAUNCH = "looked", "launch"
-LOOKING = 5.0  # seconds that a look lasts
-WINDOW = 10.0  # seconds that rates are over
+LOOKING = 5.0  # seconds for which a touch by a viewer counts
+WINDOW = 10.0  # seconds over which rates are computed
 APART = 0.25  # seconds between reports that count for rates
 _HEAD = 18  # bytes before the JSON
 
 
 def folder() -> Path:
-    """Where the launches of this user are."""
+    """The folder of this user's launches."""
     own = os.environ.get("XDG_RUNTIME_DIR")
     if own and Path(own).is_dir():
         return Path(own, "shardwise")
@@ -43,7 +43,7 @@ def folder() -> Path:
 
 
 def node_card(node: int) -> str:
-    """The name of the file with what another machine tells of its processes."""
+    """The name of the file about the processes of another machine."""
     return f"node-{node}"
 
 
@@ -51,7 +51,7 @@ def make_private(path: Path) -> None:
     """Makes a folder that only this user can read or write.
 
     Raises:
-      OSError: it cannot be made, or is there and somebody else's.
+      OSError: it cannot be made, or exists and is accessible to another user.
     """
     path.mkdir(mode=0o700, exist_ok=True)
     found = path.lstat()
@@ -75,7 +75,7 @@ class Card:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What a card says; nothing if there is none, or no card."""
+    """The contents of a card; {} if the file is missing or not a card."""
     for _ in range(5):  # it may be being written
         try:
             data = path.read_bytes()
@@ -94,7 +94,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 class Progress:
-    """What a program says of itself, and how fast it goes."""
+    """The progress that a program has reported, and its rates."""
 
     def __init__(self) -> None:
         self.step: int | None = None
@@ -114,14 +114,14 @@ class Progress:
             past.popleft()
 
     def record(self, now: float) -> dict[str, Any]:
-        """step, and seconds since it was reported; steps and tokens a second."""
+        """The step, seconds since it was reported, and steps and tokens per second."""
         if self.step is None:
             return {}
         past = tuple(self._past)
         found: dict[str, Any] = {"step": self.step, "facts": self.facts, "ago": now - past[-1][0]}
         if len(past) > 1:
             (begin, first, had), (end, last, have) = past[0], past[-1]
-            late = now - end > WINDOW  # no step for long: it goes slower than it did
+            late = now - end > WINDOW  # no step for a long time: the rate decreases
             seconds = max((now if late else end) - begin, 1e-9)
             found["steps_per_second"] = (last - first) / seconds
             if have:
@@ -130,7 +130,7 @@ class Progress:
 
 
 class Board:
-    """What this process shows. path: of its card; None if nobody can look."""
+    """The status that this process publishes. path: of its card; None if it has no card."""
 
     def __init__(self, path: str | None):
         self._path = Path(path) if path else None
@@ -148,7 +148,7 @@ class Board:
             self.show({})
 
     def show(self, wait: dict[str, Any]) -> None:
-        """Writes the card if somebody looks. wait: what this process does now, as in a beat."""
+        """Writes the card if there is a viewer. wait: the current activity, as in a heartbeat."""
         if self._path is None:
             return
         self._shown = time.monotonic()
@@ -165,21 +165,21 @@ class Board:
                 "at": now, "pid": os.getpid(), **wait, **progress, "device_bytes": _device_bytes(),
             })
         except FileNotFoundError:
-            return  # nobody has looked yet, or the launcher is gone
+            return  # no viewer yet, or the launcher is gone
         except OSError:
-            self._path = None  # a full disk is no reason to stop
+            self._path = None  # a full disk must not stop the program
 
 
 def _device_bytes() -> int | None:
-    """What arrays of this process take on its devices; None before these are started."""
+    """The bytes of this process's arrays on its devices; None before devices are started."""
     try:
         return buffers.bytes_in_use() if backend.is_started() else None
-    except Exception:  # an array was deleted meanwhile; to be looked at never ends a program
+    except Exception:  # an array was deleted concurrently; a viewer must never end a program
         return None
 
 
 def _path() -> str | None:
-    """Of this process's card, if the launcher itself has started it."""
+    """The path of this process's card, if its parent is the launcher."""
     path = os.environ.get("SHARDWISE_BOARD")
     return path if path and Path(path).parent.name == str(os.getppid()) else None
 
@@ -188,7 +188,7 @@ board = Board(_path())
 
 
 def _forget() -> None:
-    """A child by `os.fork` shows nothing in its parent's place."""
+    """A child of `os.fork` publishes nothing in place of its parent."""
     board.__init__(None)
 
 
@@ -199,7 +199,7 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 def report_progress(
     step: SupportsIndex, *, tokens: SupportsIndex = 0, **facts: SupportsFloat
 ) -> None:
-    """Says how far this process is, for `shardwise top`.
+    """Reports the progress of this process to `shardwise top`.
 
     Costs about a microsecond; without `shardwise launch` it does nothing else. Rates of
     steps and tokens are over the last ten seconds.
@@ -210,12 +210,12 @@ def report_progress(
 
     Args:
       step: the number of the step that has ended.
-      tokens: that it has processed, or samples, or whatever is counted.
-      facts: numbers to be shown, as `loss=0.31`.
+      tokens: the number of tokens, samples or other units that it processed.
+      facts: numbers to show, such as `loss=0.31`.
 
     Raises:
-      TypeError: one of them is no number of Python's or NumPy's. Arrays are refused, for which one
-        would have to wait: `float(loss)` does.
+      TypeError: one of them is not a Python or NumPy number. Arrays are rejected, since the call
+        would have to wait for them: `float(loss)` does.
     """
     for name, value in {"step": step, "tokens": tokens}.items():
         if not (hasattr(value, "__index__") and _is_plain(value)):
@@ -227,7 +227,7 @@ def report_progress(
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether it is a number in host memory, for which nobody has to wait."""
+    """Whether it is a number in host memory, available without waiting."""
     return isinstance(value, int | float) or type(value).__module__ == "numpy"
 
 
@@ -243,9 +243,9 @@ def _refusal(name: str, wanted: str, value: Any, remedy: str) -> str:
 
 
 class Notice:
-    """What a launcher shows. Where it cannot, `why` says why not, and launching goes on.
+    """The status that a launcher publishes. If it cannot, `why` has the reason, and it continues.
 
-    facts: that do not change.
+    facts: facts that do not change.
     """
 
     def __init__(self, facts: dict[str, Any]):
@@ -262,11 +262,11 @@ class Notice:
             self.why = f"`shardwise top` will not show this launch: {error}"
 
     def card_of(self, rank: int) -> str:
-        """The path for a process; "" if there is none."""
+        """The path of a process's card; "" if none."""
         return "" if self.folder is None else str(self.folder / f"rank-{rank}")
 
     def show(self, **facts: Any) -> None:
-        """Says how things are."""
+        """Updates the status."""
         with self._lock:
             self._facts |= facts
             if self._card is not None:
@@ -274,7 +274,7 @@ class Notice:
                     self._card.write(self._facts)
 
     def show_node(self, node: int, record: dict[str, Any]) -> None:
-        """Says how things are on another machine."""
+        """Updates the status of another machine."""
         with self._lock:
             if self._card is not None and self.folder is not None:
                 with suppress(OSError):
@@ -283,12 +283,12 @@ class Notice:
                     self._nodes[node].write(record)
 
     def clear(self) -> None:
-        """Takes away the cards of processes that are to be started again."""
+        """Deletes the cards of processes that are about to be restarted."""
         if self.folder is not None:
             remove(self.folder, "rank-*")
 
     def remove(self) -> None:
-        """At the end of the launch."""
+        """Deletes all files at the end of the launch."""
         if self._card is not None and self.folder is not None:
             with self._lock:
                 for card in (self._card, *self._nodes.values()):
@@ -316,7 +316,7 @@ def _own_folder() -> Path:
 
 
 def remove(path: Path, pattern: str = "*") -> None:
-    """Deletes files of a launch; all, and its folder, by default."""
+    """Deletes files of a launch; by default all, with its folder."""
     with suppress(OSError):
         for file in path.glob(pattern):
             file.unlink(missing_ok=True)
@@ -325,7 +325,7 @@ def remove(path: Path, pattern: str = "*") -> None:
 
 
 def sweep(root: Path) -> None:
-    """Deletes what launchers that were killed have left."""
+    """Deletes the files left by launchers that were killed."""
     for path in launches(root, alive=False):
         remove(path)
 

@@ -1,9 +1,10 @@
-"""Launchers of many machines tell each other of their processes while somebody looks: `Mirror`.
+"""Exchanges process status between launchers of many machines while there is a viewer: `Mirror`.
 
-`shardwise top` touches a file of the launcher on its machine (`board`). This one says "look" to the
-launcher of node 0, and that one to all. They have their own processes show themselves, and send
-rows of numbers and texts to node 0, which passes them on to those that look. Each launcher keeps
-them in its own folder, where `top` finds them. If nobody looks, nothing is sent.
+`shardwise top` touches a file of the launcher on its machine (`status_files`). That launcher sends
+"look" to the launcher of node 0, which sends it to all. They have their own processes publish their
+status, and send rows of numbers and strings to node 0, which forwards them to the nodes with
+viewers. Each launcher stores them in its own folder, where `top` finds them. Without a viewer,
+nothing is sent.
 """
 
 from __future__ import annotations
@@ -18,25 +19,25 @@ from typing import Any
 from shardwise._src.distributed.status_files import LOOKED, LOOKING, Notice
 from shardwise._src.distributed.status_view import Process, shown
 
-PERIOD = 0.25  # seconds between two looks at whether somebody looks
+PERIOD = 0.25  # seconds between checks for a viewer
 OPS = ("look", "shown")  # of its messages
 
 
 class Mirror:
-    """What a launcher does for those who look at the launch from any machine.
+    """The part of a launcher that serves viewers of the launch on any machine.
 
-    notice: its own; node: its number.
-    tell: sends a message to launchers of some nodes that it is connected to, or to all if None.
+    notice: that of this launcher; node: its node rank.
+    tell: sends a message to the connected launchers of some nodes, or to all if None.
     """
 
     def __init__(
         self, notice: Notice, node: int, tell: Callable[[dict[str, Any], set[int] | None], None]
     ):
         self._notice, self._node, self._tell = notice, node, tell
-        self._looks: dict[int, float] = {}  # when each other launcher has said "look"
+        self._looks: dict[int, float] = {}  # when each other launcher sent "look"
         self._since = 0.0  # when the first of them did
-        self._others: dict[int, dict[str, Any]] = {}  # what is to be passed on, by node
-        self._touched = 0  # when this launcher has touched its own file
+        self._others: dict[int, dict[str, Any]] = {}  # records to forward, by node
+        self._touched = 0  # when this launcher touched its own file
         self._lock = threading.Lock()
         self._ended = threading.Event()
         if notice.folder is not None:
@@ -48,10 +49,10 @@ class Mirror:
         self._ended.set()
 
     def hear(self, node: int, message: dict[str, Any]) -> None:
-        """Takes a message of another launcher.
+        """Handles a message of another launcher.
 
         Raises:
-          ValueError, TypeError, LookupError, OverflowError: it is none.
+          ValueError, TypeError, LookupError, OverflowError: it is malformed.
         """
         if message["op"] == "look":
             with self._lock:
@@ -91,7 +92,7 @@ class Mirror:
             self._tell({"op": "shown", "node": node, **record}, lookers - {node})
 
     def _is_looked_at(self, path: Path) -> bool:
-        """Whether somebody looks on this machine."""
+        """Whether there is a viewer on this machine."""
         try:
             found = os.stat(path)
         except OSError:
@@ -99,7 +100,7 @@ class Mirror:
         return found.st_mtime_ns != self._touched and abs(time.time() - found.st_mtime) < LOOKING
 
     def _touch(self, path: Path) -> None:
-        """Has the processes here show themselves."""
+        """Makes the processes on this machine publish their status."""
         try:
             path.touch(mode=0o600)
             self._touched = os.stat(path).st_mtime_ns

@@ -1,7 +1,7 @@
-"""What `shardwise top` finds of running launches: `look`.
+"""Collects the status of running launches for `shardwise top`: `look`.
 
-It reads what launchers and processes show (`board`), and asks the system about processes of this
-machine. Those of other machines are in what their launchers tell each other (`mirror`).
+It reads the status files of launchers and processes (`status_files`), and queries the system about
+processes of this machine. Launchers exchange the status of other machines (`status_relay`).
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from shardwise._src.distributed.status_files import (
 )
 from shardwise._src.messages.words import as_json, plain_text
 
-WAITS = 1.0  # seconds after which a process is said to wait
-_LONGEST = 500  # characters of a text of another machine
+WAITS = 1.0  # seconds after which a process is shown as waiting
+_LONGEST = 500  # characters of a string from another machine
 
 
 class Process(NamedTuple):
-    """One of a launch. waits: what for, and how many seconds; line: where the program is.
+    """A process of a launch. waits, waited: what it waits for, and for how many seconds; line: the
+    current line of its program.
 
-    Numbers are None that are not known.
+    Unknown numbers are None.
     """
 
     rank: int
@@ -50,11 +51,11 @@ class Process(NamedTuple):
 
     @classmethod
     def of_another(cls, row: Mapping[str, Any]) -> Process:
-        """One that another machine tells of.
+        """A process described by another machine.
 
         Raises:
-          ValueError, TypeError, LookupError, OverflowError: it is no such row. Facts may be
-            infinite or NaN, as a loss is; other numbers may not.
+          ValueError, TypeError, LookupError, OverflowError: the row is malformed. Facts may be
+            infinite or NaN, as a loss may be; other numbers may not.
         """
         def number(name: str, kind: Any = float) -> Any:
             return None if row[name] is None else _finite(row[name], kind)
@@ -69,27 +70,27 @@ class Process(NamedTuple):
 
 
 def _finite(value: Any, kind: Any) -> Any:
-    """A number that a table can show: neither NaN nor beyond what floats are."""
+    """A number that a table can show: finite, and in the range of floats."""
     if not math.isfinite(float(value)):
         raise ValueError(f"a number that is not finite: {value}")
     return kind(value)
 
 
 def _plain(text: Any) -> str:
-    """A text of another process, not too long."""
+    """A string of another process, truncated."""
     return plain_text(str(text)[:_LONGEST])
 
 
 class Launch(NamedTuple):
-    """facts: what the launcher says; silent: machines of which nothing is known."""
+    """facts: published by the launcher; silent: machines without a recent status."""
 
     facts: dict[str, Any]
     processes: list[Process]
     silent: tuple[int, ...] = ()
-    complete: bool = True  # whether all have shown how they are now
+    complete: bool = True  # whether all have published their current status
 
     def record(self) -> dict[str, Any]:
-        """As data."""
+        """The launch as JSON data."""
         own = {k: v for k, v in self.facts.items() if k != "workers"}
         workers = [
             {**p._asdict(), "facts": {name: as_json(value) for name, value in p.facts.items()}}
@@ -99,12 +100,12 @@ class Launch(NamedTuple):
 
 
 def look(pid: int | None, seconds: float) -> list[Launch]:
-    """The launches now: all, or that of a launcher.
+    """The current launches: all, or the one of the launcher `pid`.
 
-    seconds: that processes have at most to show themselves.
+    seconds: maximum time to wait for processes to publish their status.
 
     Raises:
-      OSError: the folder with what they show is somebody else's.
+      OSError: the folder with the status files belongs to another user.
     """
     root, now = folder(), time.time()
     make_private(root)
@@ -123,7 +124,7 @@ def look(pid: int | None, seconds: float) -> list[Launch]:
 
 
 def _with_others(path: Path, launch: Launch, since: float, seconds: float) -> Launch:
-    """With the processes of other machines."""
+    """Adds the processes of other machines to a launch."""
     facts, processes = launch.facts, launch.processes
     others = set(range(facts.get("nodes", 1))) - {facts.get("node", 0)}
     cards = {node: read(path / node_card(node)) for node in others}
@@ -139,9 +140,9 @@ def _with_others(path: Path, launch: Launch, since: float, seconds: float) -> La
 
 
 def shown(path: Path, since: float) -> Launch | None:
-    """What a launcher and its processes on this machine show; None if it has not started any.
+    """The status of a launcher and its processes on this machine; None if none has started.
 
-    since: what they have shown before is not complete.
+    since: a status published before this time does not count as complete.
     """
     facts = read(path / LAUNCH)
     workers = facts.get("workers")

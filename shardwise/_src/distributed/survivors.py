@@ -1,15 +1,15 @@
-"""Going on after processes were lost: who is left, on which mesh, with which arrays.
+"""Continuing after processes were lost: the surviving processes, their mesh, and their arrays.
 
     try:
         state = step(state, batch)
     except ProcessFailureError:
-        left = survivors()              # all that are left come here
-        mesh = left.mesh(mesh)          # smaller, without the devices of the lost ones
+        left = survivors()              # called by all survivors
+        mesh = left.mesh(mesh)          # smaller, without the devices of lost processes
         step = left.least(step)         # the last that all have finished
         state = left.arrays(states[step], mesh)
 
-A mesh of survivors has its devices in another order than before: XLA keeps the broken connections
-of each group of devices, and finds them by the order of these.
+A mesh of survivors has its devices in a different order than before: XLA caches the broken
+connections of each group of devices, keyed by the order of the devices.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ from shardwise._src.tree.registration import keystr
 from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.sharding import NamedSharding
 
-DRAIN = 2.0  # seconds that programs in flight have to end by themselves, and after that by force
+DRAIN = 2.0  # seconds for programs in flight to end by themselves, and then again by force
 
 
 def survivors() -> Survivors:
-    """Meets all processes that are left after others failed, and lets these go on.
+    """Waits for all processes that survived a failure, and lets them continue.
 
-    To be called in every process that is left, at one point of the program, as after catching a
-    `ProcessFailureError`. What was computed before and has not failed is still there; programs over
-    devices of lost processes are refused from now on.
+    Call it in every surviving process, at the same point of the program, for example after catching
+    a `ProcessFailureError`. Results computed before the failure are still available; from now on,
+    programs over the devices of lost processes are rejected.
 
     Raises:
-      RuntimeError: this process has joined no others; or programs in flight do not end.
-      ProcessFailureError: a process that is alive does not come within `wait_timeout_secs`.
+      RuntimeError: this process has not joined others; or programs in flight do not end.
+      ProcessFailureError: a live process does not arrive within `wait_timeout_secs`.
     """
     state = here()
     if state is None:
@@ -72,10 +72,10 @@ def survivors() -> Survivors:
 
 
 def flight_record() -> str:
-    """What this process did last with the others, in readable lines: launches, meetings, waits.
+    """A readable log of this process's last launches, meetings and waits with other processes.
 
     Raises:
-      RuntimeError: this process has joined no others.
+      RuntimeError: this process has not joined others.
     """
     state = here()
     if state is None:
@@ -92,7 +92,7 @@ _lost = _Lost()
 
 
 def _end_programs() -> None:
-    """Waits for programs in flight, of which some can only fail."""
+    """Waits for programs in flight, some of which can only fail."""
     for _ in range(2):
         if threads.start(CPU_WINDOW.drain, "drain").join(DRAIN):
             return
@@ -103,11 +103,11 @@ def _end_programs() -> None:
 @public("shardwise.distributed")
 @dataclass(frozen=True)
 class Survivors:
-    """Who is left after others failed (`survivors`).
+    """The processes that survived a failure of others (`survivors`).
 
-    processes: the indices of those that go on; lost: of those that do not.
-    devices:   of those that go on.
-    times:     how often the program has gone on so.
+    processes: the indices of the surviving processes; lost: of the others.
+    devices:   the devices of the surviving processes.
+    times:     how many times the program has continued after a failure.
     """
 
     processes: tuple[int, ...]
@@ -116,9 +116,9 @@ class Survivors:
     times: int
 
     def mesh(self, mesh: Mesh, axes: Sequence[str] | None = None) -> Mesh:
-        """The largest mesh of the same axes without devices of the lost processes.
+        """The largest mesh with the same axes, without devices of lost processes.
 
-        axes: those that may become shorter; None for any. Take the axes over which data is
+        axes: the axes that may become shorter; None for any. Pass the axes over which data is
           sharded and parameters are replicated.
 
         Raises:
@@ -136,10 +136,10 @@ class Survivors:
         return Mesh(self._turned(left), mesh.axis_names, axis_types=mesh.axis_types)
 
     def least(self, number: int) -> int:
-        """The smallest of a number of each process: of steps, the last that all have finished.
+        """The minimum of a number over the processes: for steps, the last that all have finished.
 
-        One may have finished a step in which another one failed. To be called in every process
-        that is left.
+        A process may have finished a step in which another one failed. Call it in every surviving
+        process.
         """
         state = here()
         assert state is not None
@@ -147,18 +147,18 @@ class Survivors:
         return min(map(int, told))
 
     def arrays(self, tree: Any, mesh: Mesh) -> Any:
-        """The arrays of a tree as they are on the survivors, on a mesh of these.
+        """Moves the arrays of a pytree to a mesh of survivors.
 
-        Arrays on devices of this process alone stay where they are, and so does what is no array.
-        To be called in every process that is left, with the same tree.
+        Arrays on devices of this process alone, and leaves that are not arrays, are returned
+        unchanged. Call it in every surviving process, with the same pytree.
 
         Args:
-          tree: of arrays with a `NamedSharding`, whose parts are each held by a survivor.
+          tree: a pytree of arrays with a `NamedSharding`; a survivor must have each shard.
           mesh: from `Survivors.mesh`.
 
         Raises:
-          ProcessFailureError: naming those of which no survivor has all parts, or that the program
-            that failed was to compute, or whose memory it took.
+          ProcessFailureError: names the arrays that have a shard on no survivor, or that are
+            results of a failed program, or whose memory was deleted or donated.
         """
         leaves, tree_of = flatten_with_path(tree)
         state = here()
@@ -182,7 +182,7 @@ class Survivors:
         return tree_of.unflatten([self._moved(leaf, mesh) for _, leaf in leaves])
 
     def _gap(self, leaf: Any) -> str:
-        """What no survivor has of an array, in words; "" if nothing."""
+        """A message about a shard of an array that no survivor has; "" if none."""
         if not is_spread(leaf):
             return ""
         spans = spans_of(leaf.sharding, leaf.shape)
@@ -207,7 +207,7 @@ class Survivors:
         )
 
     def _turned(self, devices: Any) -> Any:
-        """Devices in an order that no failure has made useless."""
+        """Reorders devices so that no earlier broken connection is reused."""
         for axis, size in enumerate(devices.shape):
             turn = self.times % size
             devices = (
@@ -217,10 +217,11 @@ class Survivors:
 
 
 def _largest(lost: np.ndarray, axes: tuple[int, ...]) -> list[list[int]]:
-    """The indices, of each axis, of the largest part of a grid with nothing lost in it.
+    """The indices, along each axis, of the largest subgrid without lost devices.
 
-    lost: bool, one for each device. axes: those that may become shorter. Each lost device goes with
-    all that share its place along one axis; which one is tried out as long as there are few.
+    lost: bool, one for each device. axes: the axes that may become shorter. Removing a lost device
+    removes all devices with its index along one axis; all choices of axes are tried if there are
+    few lost devices.
     """
     everything = [list(range(n)) for n in lost.shape]
     places = [tuple(map(int, p)) for p in np.argwhere(lost)]

@@ -1,7 +1,7 @@
-"""The parts of an array over the devices of several processes, as bytes that each can send.
+"""The shards of an array over the devices of several processes, as bytes that each can send.
 
-Each distinct tile is sent by one process: the first that holds it. All send as many, so that a
-collective can do it; those that have fewer send zeros.
+Each distinct tile is sent by one process: the first that holds it. All processes send the same
+number, as a collective requires; those with fewer tiles pad with zeros.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from shardwise._src.transfers import transfer
 
 
 class Tiles:
-    """leaf: what this process sends, of shape (tiles, *tile), with the type of the whole array."""
+    """leaf: the tiles that this process sends, of shape (tiles, *tile), with the array's type."""
 
     def __init__(self, name: str, x: Array):
         self._dtype = None
         with eval_context():
-            if x.sharding.partial_axes[0]:  # addends: what is sent is their sum
+            if x.sharding.partial_axes[0]:  # unreduced: send the reduced value
                 spec = x.sharding.spec.update(unreduced=frozenset())
                 x = transfer.move(x, x.sharding.with_spec(spec))
             if is_narrow(x):
@@ -55,7 +55,7 @@ class Tiles:
         self._owned = [by_process.get(i, []) for i in range(max(by_process) + 1)]
 
     def _block(self) -> np.ndarray:
-        """The tiles of this process, one after the other."""
+        """The tiles of this process, stacked."""
         rank = backend.process_index()
         mine = self._owned[rank] if rank < len(self._owned) else []
         count = max(map(len, self._owned))
@@ -77,7 +77,7 @@ class Tiles:
         return block
 
     def joined(self, rows: np.ndarray) -> np.ndarray:
-        """The whole array, as stored, from what all processes have sent: (processes, *block)."""
+        """The full array, as stored, from the blocks of all processes: (processes, *block)."""
         if not self._owned:
             value = on_host("process_allgather", self.leaf.name, self._array).value
         elif self._is_in_order(rows):
@@ -93,14 +93,14 @@ class Tiles:
         return value if self._dtype is None else value.astype(self._dtype)
 
     def _is_in_order(self, rows: np.ndarray) -> bool:
-        """Whether the tiles lie in memory as the whole array does."""
+        """Whether the concatenated tiles have the memory layout of the full array."""
         if rows.size != self._stored.size or self._full[1:] != self._stored.shape[1:]:
             return False
         starts = [_starts(index) for tiles in self._owned for index, _ in tiles]
         return starts == sorted(starts)
 
     def held(self) -> dict[str, tuple[tuple[int, ...], np.ndarray]]:
-        """What this process has, by a text of its index, after the ranks of all that have it."""
+        """The shards of this process, by index string: the ranks that have it, and the value."""
         x, shape = self._array, self._stored.shape
         positions: dict[tuple[Any, ...], list[int]] = {}
         for position, index in enumerate(x.sharding.indices(shape)):

@@ -1,4 +1,4 @@
-"""TLS between processes: the files that are asked for, and what connects by them."""
+"""TLS between processes: certificate files, and the context that uses them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shardwise._src.runtime import backend, processes
 
 
 class Tls(NamedTuple):
-    """The files for TLS between processes, and what the URI names of peers must begin with."""
+    """The files for TLS between processes, and the required prefix of peers' URI names."""
 
     cert: str
     key: str
@@ -23,7 +23,7 @@ def tls_files(
     cert: Any = None, key: Any = None, ca: Any = None, prefix: Any = None,
     demanded: bool | None = None,
 ) -> Tls | None:
-    """The files for TLS, as given or by flags; None for none."""
+    """The TLS files, from the arguments or flags; None without TLS."""
     given = {
         "mtls_cert_file": cert or config.mtls_cert_file.value,
         "mtls_key_file": key or config.mtls_key_file.value,

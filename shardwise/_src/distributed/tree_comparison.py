@@ -1,7 +1,7 @@
-"""Which leaf of a tree is not the same in all processes: few bytes are sent, also of large trees.
+"""Finds the leaf of a pytree that differs between processes; sends few bytes even if it is large.
 
-All say one digest for each of a few ranges of leaves, then for parts of the first range that
-differs, down to one leaf, of which all say what they have.
+All processes send one digest for each of a few ranges of leaves, then for parts of the first range
+that differs, down to a single leaf, for which all send the digests of its shards.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from shardwise._src.distributed import exchange
 from shardwise._src.messages.words import brief
 from shardwise._src.types.dtypes import is_inexact
 
-FEW = 8  # elements of values that messages show
+FEW = 8  # elements of a value up to which messages show it
 RANGES = 32  # of leaves, in one message
 
 
 @dataclass(frozen=True, slots=True)
 class Unequal:
-    """leaf: its number. text: which processes have what, in words."""
+    """leaf: its index. text: a human-readable description of the processes' values."""
 
     leaf: int
     text: str
@@ -31,21 +31,21 @@ class Unequal:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a process has of a leaf.
+    """A shard of a leaf.
 
     holders: the ranks of the processes that have it; () for all.
-    digest: what equal values have in common; with the value itself, if it is small.
+    digest: equal for equal values; followed by the value itself, if it is small.
     """
 
     holders: tuple[int, ...]
     digest: str
 
 
-Parts = Mapping[str, Part]  # by a text of their index in the whole array; '' for values of the host
+Parts = Mapping[str, Part]  # by a string of their index in the full array; '' for host values
 
 
 def digests(held: Mapping[str, tuple[tuple[int, ...], np.ndarray]]) -> Parts:
-    """Of what a process has, the parts that others have too."""
+    """The digests of the shards of a process that other processes have too."""
     return {
         index: Part(holders, _digest(value))
         for index, (holders, value) in held.items() if len(holders) != 1
@@ -55,7 +55,7 @@ def digests(held: Mapping[str, tuple[tuple[int, ...], np.ndarray]]) -> Parts:
 def first_unequal(
     what: str, treedef: Any, types: Sequence[tuple[str, str]], rows: Sequence[Parts]
 ) -> Unequal | None:
-    """The first leaf that is not the same in all processes, all of which must call this.
+    """The first leaf that differs between processes, all of which must call this.
 
     Raises:
       ValueError: trees or types differ.
@@ -79,7 +79,7 @@ def first_unequal(
 
 
 def _summaries(rows: Sequence[Parts], low: int, high: int, step: int) -> list[dict[str, str]]:
-    """For each range of leaves, a digest of what the same processes have, by a name of these."""
+    """For each range of leaves, the digests of its shards, grouped by a hash of their holders."""
     found = []
     for start in range(low, high, step):
         texts: dict[tuple[int, ...], list[str]] = {}
@@ -93,7 +93,7 @@ def _summaries(rows: Sequence[Parts], low: int, high: int, step: int) -> list[di
 
 
 def _first_range(said: Sequence[Sequence[Mapping[str, str]]]) -> int | None:
-    """The first range in which a process has something else than another."""
+    """The first range in which two processes differ."""
     for i, summaries in enumerate(zip(*said, strict=True)):
         seen: dict[str, str] = {}
         for one in summaries:
@@ -107,7 +107,7 @@ def _hashed(text: str) -> str:
 
 
 def _digest(value: np.ndarray) -> str:
-    """What equal values have in common; with the value itself, if it is small."""
+    """A digest that equal values share; followed by the value itself, if it is small."""
     plain = value
     if is_inexact(value.dtype):
         plain = np.where(np.isnan(value), np.asarray(np.nan, value.dtype), value + 0)
@@ -116,7 +116,7 @@ def _digest(value: np.ndarray) -> str:
 
 
 def _unequal(digests: Sequence[Mapping[str, str]]) -> str:
-    """Which processes have something else than others, in words; '' if none."""
+    """A message that describes which processes differ; '' if none."""
     for index in sorted({index for one in digests for index in one}):
         groups: dict[str, list[int]] = {}
         texts: dict[str, str] = {}

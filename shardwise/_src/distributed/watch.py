@@ -1,11 +1,12 @@
-"""What this process tells the coordinator, and what it does when another one fails.
+"""Reports the state of this process to the coordinator, and handles failures of other processes.
 
-Each launch of a program over several processes, and each wait for a result, passes a `Watch`. The
-first launch of a program is a *meeting*: all processes of its devices come to it with what they are
-about to run, and go on if that is the same. A thread sends where this process is, in beats.
+Each launch of a program over several processes, and each wait for a result, goes through a `Watch`.
+The first launch of a program is a *meeting*: all processes of its devices join it with the program
+that they are about to run, and continue if all are the same. A thread sends heartbeats with the
+current location of this process.
 
-When a process has failed, the thread prints what is known of it. Whoever waits for something that
-cannot come any more gets a `ProcessFailureError`: in a meeting at once, in XLA by breaking the
+When a process has failed, the thread prints the known facts about it. Waits that can no longer
+complete raise a `ProcessFailureError`: immediately in a meeting; in XLA, by breaking the
 connections of its transport. If that does not help either, the thread ends the process.
 """
 
@@ -38,22 +39,22 @@ from shardwise._src.runtime.processes import RuntimeFailure, break_connections, 
 
 BEAT = 0.25  # seconds
 OWN_FRAMES = 3  # at least, between the user's line and `Watch.launch`
-WORTH_TELLING = 1e-3  # seconds of a wait for a result
-CROWD = 64  # processes; where there are more, they beat once a second
-MARK = 64  # launches after which their order is told of as one number
-PAUSED = 2.0  # seconds after which this process was not just busy
-GRACE = 1.0  # seconds that a wait has to end by itself after a failure
+WORTH_TELLING = 1e-3  # seconds of a wait for a result from which it is recorded
+CROWD = 64  # processes; if there are more, heartbeats are sent once a second
+MARK = 64  # launches after which their order is reported as one number
+PAUSED = 2.0  # seconds after which this process is assumed to have been suspended
+GRACE = 1.0  # seconds for a wait to end by itself after a failure
 LAST_RESORT = 20.0  # seconds after which the process is ended
-EXIT_STATUS = 75  # of a process that was ended so: what sysexits.h calls a temporary failure
+EXIT_STATUS = 75  # of a process ended that way: a temporary failure (EX_TEMPFAIL of sysexits.h)
 EXPLAINED_WITHIN = 8.0  # seconds to learn why a program failed
-DISMISSED_WITHIN = 2.0  # seconds that the coordinator has to answer a good-bye
+DISMISSED_WITHIN = 2.0  # seconds for the coordinator to answer a "leave" message
 
 
 class Watch:
-    """The gate (`runtime.processes.Gate`) of a process, and its voice.
+    """The gate (`runtime.processes.Gate`) of a process, and its link to the coordinator.
 
-    compare: whether programs are compared before their first launch, and values of hosts.
-    silence: seconds without a word of the coordinator after which it counts as lost.
+    compare: whether programs are compared before their first launch, and host values.
+    silence: seconds without a message of the coordinator after which it counts as lost.
     """
 
     def __init__(
@@ -63,30 +64,30 @@ class Watch:
         self.compare = compare
         self.failures: list[Failure] = []
         self.recorder = Recorder(index, count, host)
-        self._raised = 0  # how many of them the user's code has seen
-        self._past: list[Failure] = []  # those that the program has gone on after
-        self._eras, self._era = 0, ""  # how often it has; what keys of sets end with then
+        self._raised = 0  # how many of them were raised in the user's code
+        self._past: list[Failure] = []  # failures after which the program has continued
+        self._eras, self._era = 0, ""  # their number; the suffix of set keys
         self._silence = silence
         self._heard = time.monotonic()
         self._beat_every = BEAT if count <= CROWD else 1.0
-        self.service: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()  # XLA's, when there
+        self.service: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()  # of XLA
         self._channel = channel
         self._sets: dict[tuple[int, ...], Launches] = {}
         self._order = threading.RLock()  # of launches
         self._turn = 0  # launches of all sets
-        self._values = Values()  # that this process has put
+        self._values = Values()  # put by this process
         self._waits: dict[int, Wait] = {}  # by thread
         self._meetings: dict[tuple[str, int], Meeting] = {}
-        self._censuses: dict[str, int] = {}  # how many there were, by set
+        self._censuses: dict[str, int] = {}  # number of censuses, by set
         self._lock = threading.Lock()
         self._main = threading.main_thread().ident
         self._site: Site | None = None  # of the last launch
-        self._compared: Any = None  # the module that this process meets the others for
+        self._compared: Any = None  # the module being compared in a meeting
         self._ended = False
         self._leaving = False
-        self._dismissed = threading.Event()  # the coordinator knows that this process ends
+        self._dismissed = threading.Event()  # the coordinator has confirmed the end of this process
         self._known = threading.Condition()
-        self._broken = 0.0  # when connections were
+        self._broken = 0.0  # when connections were broken
         board.beats = True
         self._thread = threading.Thread(target=self._run, name=THREAD, daemon=True)
         self._thread.start()
@@ -94,7 +95,7 @@ class Watch:
     # ------------------------------------------------------------------ launches and waits
 
     def launch(self, module: Any, buffers: Sequence[Any], handlers: Sequence[Any]) -> Any:
-        """Launches a module over several processes in its turn."""
+        """Launches a module over several processes, in order with other launches."""
         if thread_guard.owner not in (None, threading.get_ident()):
             self._refuse_thread(module.name)
         with self._order:
@@ -117,7 +118,7 @@ class Watch:
             site = self._site = user_site(OWN_FRAMES)
             now = time.monotonic()
             self.recorder.add((now, "launch", module.name, count, span, site, 0.0))
-            # With one device of its own, a process runs the program here, and waits for others.
+            # A process with a single device runs the program here, and waits for other processes.
             waits, thread = self._waits, threading.get_ident()
             waits[thread] = (now, "launch", "")
             try:
@@ -126,9 +127,9 @@ class Watch:
                 waits.pop(thread, None)
 
     def note(self, span: tuple[int, ...], value: Any) -> None:
-        """Compares a host's value, a NumPy array, that all processes of a set put on devices.
+        """Compares a host value, a NumPy array, that all processes of a set put on devices.
 
-        It goes along with their next launch, of which the next beat tells.
+        Its checksum is sent with their next launch, which the next heartbeat reports.
         """
         if self.compare:
             with self._order:
@@ -136,7 +137,7 @@ class Watch:
                 here.put.add(value_of(value, user_site(OWN_FRAMES)))
 
     def _first_launch(self, span: tuple[int, ...], here: Launches, module: Any) -> int:
-        """Compares a program with what the other processes launch; gives its number."""
+        """Compares a program with those of the other processes; returns its number."""
         if self.compare:
             self._compared, about = module, program_types(module.text)
             try:
@@ -175,14 +176,14 @@ class Watch:
         self, name: str, value: str = "", span: Sequence[int] | None = None, *,
         payload: str = "", timeout: float | None = None,
     ) -> list[str]:
-        """Waits until all processes of a set are here, with the same name and value, too.
+        """Waits until all processes of a set have arrived, with the same name and value.
 
-        Gives the payloads that they came with, which may differ, in the order of the ranks; an
-        empty list if nobody has any.
+        Returns their payloads, which may differ, in the order of the ranks; an empty list if no
+        process has any.
 
         Raises:
-          ProcessFailureError: another process comes to something else, or not at all.
-          TimeoutError: some are not here within `timeout` seconds; it names them. They and this
+          ProcessFailureError: another process arrives at a different meeting, or not at all.
+          TimeoutError: some do not arrive within `timeout` seconds; it names them. They and this
             process may meet again.
         """
         ranks = tuple(range(self.count)) if span is None else tuple(sorted(span))
@@ -204,7 +205,7 @@ class Watch:
         refuse = functools.partial(self._refuse_failed, here.ranks)
         meeting = self._come(key, number, message, doing, refuse, timeout)
         if meeting.withdrawn:
-            here.meetings -= 1  # it is still to be met
+            here.meetings -= 1  # this meeting is still pending
             raise TimeoutError(meeting.withdrawn)
         if not meeting.met:
             self._refuse_failed(here.ranks)
@@ -213,14 +214,14 @@ class Watch:
     def gather(
         self, name: str, payload: str, timeout: float, span: Sequence[int] | None = None
     ) -> list[str]:
-        """Waits until all processes of a set have come to a name, which is used once; gives what
-        they came with, in the order of the ranks.
+        """Waits until all processes of a set have arrived at a name, which is used only once;
+        returns their payloads, in the order of the ranks.
 
-        Any thread may, in any order with launches and meetings.
+        Any thread may call it, in any order relative to launches and meetings.
 
         Raises:
-          ProcessFailureError: one will not come.
-          TimeoutError: some are not here within `timeout` seconds; it names them.
+          ProcessFailureError: one will not arrive.
+          TimeoutError: some do not arrive within `timeout` seconds; it names them.
         """
         ranks = tuple(range(self.count)) if span is None else tuple(sorted(span))
         refuse = functools.partial(self._refuse_failed, frozenset(ranks))
@@ -233,14 +234,14 @@ class Watch:
         return meeting.payloads or [""] * len(ranks)
 
     def census(self, span: Sequence[int], doing: str) -> list[int]:
-        """Waits until all processes of a set that are alive are here, and gives these."""
+        """Waits until all live processes of a set have arrived, and returns them."""
         ranks = tuple(sorted(span))
         key = ",".join(map(str, ranks))
         with self._order:
             number = self._censuses[key] = self._censuses.get(key, 0) + 1
             begin, everyone = time.monotonic(), frozenset(ranks)
 
-            def refuse() -> None:  # for somebody who is alive and does not come
+            def refuse() -> None:  # if a live process does not arrive
                 late = [f for f in self.failures if f.kind == "timeout" and f.at > begin]
                 self._refuse_failed(everyone, late)
 
@@ -251,7 +252,7 @@ class Watch:
         self, key: str, number: int, message: dict[str, Any], doing: str,
         refuse: Callable[[], None], timeout: float | None,
     ) -> Meeting:
-        """Waits in a meeting. refuse: raises when there is nobody to wait for any more."""
+        """Waits in a meeting. refuse: raises if the meeting can no longer complete."""
         meeting = self._meetings[key, number] = Meeting()
         line = user_line(threading.get_ident())  # "" in a thread of the library
         doing += f" at {line}" if line else ""
@@ -267,7 +268,7 @@ class Watch:
                     return meeting
                 refuse()
                 if end is not None and time.monotonic() >= end:
-                    end = None  # the coordinator has the last word: all may be there by now
+                    end = None  # the coordinator decides: all may have arrived by now
                     self._channel.send({"op": "withdraw", "set": key, "k": number})
         finally:
             self._end_wait(before)
@@ -289,7 +290,7 @@ class Watch:
                 self.recorder.add((begin, "wait", "for a result", 0, (), user_site(), lasted))
 
     def _begin_wait(self, kind: str, doing: str) -> tuple[Wait | None, float]:
-        """Gives the wait that this one is part of, and the time."""
+        """Returns the enclosing wait, if any, and the time."""
         now, thread = time.monotonic(), threading.get_ident()
         before, self._waits[thread] = self._waits.get(thread), (now, kind, doing)
         return before, now
@@ -301,11 +302,11 @@ class Watch:
             self._waits[threading.get_ident()] = before
 
     def waiting(self) -> list[Wait]:
-        """Of each thread that waits."""
+        """The current wait of each waiting thread."""
         return list(self._waits.values())
 
     def explain(self, error: BaseException) -> BaseException:
-        """What a failure of the runtime was about: another process, or the error itself."""
+        """The cause of a runtime failure: the failure of another process, or the error itself."""
         own = not isinstance(error, RuntimeFailure) or isinstance(error, CallbackError)
         if own or not is_about_peers(error):
             return error
@@ -321,9 +322,9 @@ class Watch:
         return ProcessFailureError(first.text, first.ranks)
 
     def go_on_without(self, lost: Sequence[int]) -> None:
-        """What has failed is in the past: only launches over lost processes are refused.
+        """Marks failures as past: only launches over lost processes are rejected from now on.
 
-        All that go on do so at one point of their programs.
+        All surviving processes call it at the same point of their programs.
         """
         with self._order:
             told = {r for failure in (*self.failures, *self._past) for r in failure.ranks}
@@ -343,7 +344,7 @@ class Watch:
     def _run(self) -> None:
         try:
             self._watch()
-        except Exception as error:  # nobody would hear of failures any more
+        except Exception as error:  # failures would no longer be reported
             self.end_process(f"what watches over it failed: {type(error).__name__}: {error}")
 
     def _watch(self) -> None:
@@ -358,7 +359,7 @@ class Watch:
                 self._heard = now
             for message in messages:
                 getattr(self, f"_on_{message['op']}")(message)
-            if now - looked > PAUSED:  # as the coordinator may have been: it is given its time
+            if now - looked > PAUSED:  # maybe the coordinator, too: allow it the same time
                 self._heard = min(now, self._heard + now - looked)
             looked = now
             if now >= beat:
@@ -407,14 +408,14 @@ class Watch:
         threads.start(functools.partial(answer, self, message), "watch")  # as `THREAD`
 
     def launched(self) -> dict[str, int]:
-        """How many launches there were, by set."""
+        """The number of launches, by set."""
         return {self._key(span): here.count for span, here in tuple(self._sets.items())}
 
     def goes_on(self) -> bool:
         return not (self._ended or self.failures)
 
     def settled(self, number: int) -> None:
-        """Lets others end, up to this leave."""
+        """Confirms that the leave with this number may proceed."""
         if not self._ended:
             self._beat(time.monotonic())  # with the last launches
             self._channel.send({"op": "settled", "number": number})
@@ -427,7 +428,7 @@ class Watch:
 
     def _failed(self, kind: str, ranks: tuple[int, ...], text: str) -> None:
         self.recorder.note("failure", text)
-        if kind != "followed" or not self.failures:  # else it was told what that follows from
+        if kind != "followed" or not self.failures:  # else its cause was already reported
             record = f"\nThe last launches and waits of this process: {self.write_record()}"
             module = self._compared if kind == "differ" else None
             if module is not None:
@@ -439,14 +440,14 @@ class Watch:
             self._known.notify_all()
 
     def write_record(self) -> str:
-        """Writes the flight record; gives its path."""
+        """Writes the flight record; returns its path."""
         return self.recorder.write(record_of(self))
 
     def _on_service(self, message: dict[str, Any]) -> None:
         self.service.put(message)
 
     def service_port(self, seconds: float) -> int:
-        """The port of XLA's coordination service, once it is there."""
+        """The port of XLA's coordination service, once it is available."""
         try:
             message = self.service.get(timeout=seconds)
         except queue.Empty:
@@ -483,7 +484,7 @@ class Watch:
             )
 
     def _mind_failures(self, now: float) -> None:
-        """Ends waits for what cannot come any more."""
+        """Ends waits that can no longer complete."""
         if now - self._heard > self._silence and not self.failures:
             self._failed(
                 "coordinator", tuple(range(self.count)),
@@ -502,7 +503,7 @@ class Watch:
             self._broken = time.monotonic()
 
     def end_process(self, why: str) -> None:
-        """Ends it at once, with EXIT_STATUS."""
+        """Ends the process immediately, with EXIT_STATUS."""
         if self._ended:
             return
         self.recorder.note("failure", why)
@@ -516,24 +517,24 @@ class Watch:
     # ------------------------------------------------------------------ the end
 
     def announce(self, failed: str, line: str, consequence: bool) -> None:
-        """Tells the others that this process is failing, before its end."""
+        """Notifies the others that this process is failing, before it ends."""
         how = "followed" if consequence else "failed"
         self._beat(time.monotonic())  # with the last launches
         self._channel.send({"op": "leave", "how": how, "text": failed, "line": line})
-        with self._known:  # for handlers at exit, to which nobody comes any more
+        with self._known:  # for exit handlers, whose meetings can no longer complete
             text = f"this process failed with {failed}, and the others end without it."
             everyone = tuple(range(self.count))
             self.failures.append(Failure("lost", everyone, text, time.monotonic()))
             self._known.notify_all()
 
     def leave(self, failed: bool, unfinished: bool = False, patience: float = 0.0) -> None:
-        """Says good-bye, if it did not say already that it fails.
+        """Leaves the other processes, unless `announce` has already reported a failure.
 
-        Waits until the others have what they launched with this process, for at most `patience`
-        seconds. What takes long is reported by the coordinator.
+        Waits until the others have the results of programs launched with this process, for at most
+        `patience` seconds. The coordinator reports long waits.
 
-        Ends the process if its last launches were not those of the others, or, `unfinished`, if one
-        that nobody waited for has failed.
+        Ends the process if its last launches differ from those of the others, or, if `unfinished`,
+        because a program that was not waited for has failed.
         """
         if not failed:
             before = len(self.failures)

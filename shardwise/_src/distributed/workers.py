@@ -1,4 +1,4 @@
-"""The processes of a launch on this machine, and the end of all that they started."""
+"""The processes of a launch on this machine, and the termination of all their descendants."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from shardwise._src.distributed.rank_assignment import Share
 from shardwise._src.distributed.reports import Report, report
 from shardwise._src.distributed.status_files import VARIABLE
 
-LAST_WORDS = 5.0  # seconds for the output of a process that has ended, if others go on with it
-DEATH = 2.0  # seconds that the end of a killed process may take
+LAST_WORDS = 5.0  # seconds for the output of an ended process, if its descendants still write
+DEATH = 2.0  # seconds for a killed process to end
 RECORDS = "SHARDWISE_FLIGHT_RECORDER_DIR"
 _SUBREAPER = 36  # of Linux's prctl
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is launched.
+    """The parameters of a launch.
 
     command:  the arguments of Python.
-    count:    of processes on this machine, with `devices` each; None leaves that open.
-    restarts: how often all are started again after a failure.
-    least:    processes of all machines that are enough for a restart; None for all.
-    address:  host and port that the launchers of all nodes meet at; None on one machine.
-    grace:    seconds that processes have to end by themselves when they are told to.
+    count:    number of processes on this machine, with `devices` each; None for the default.
+    restarts: how many times all processes are restarted after a failure.
+    least:    minimum number of processes on all machines for a restart; None for all.
+    address:  host and port where the launchers of all nodes meet; None on one machine.
+    grace:    seconds for processes to end by themselves after they are signalled to.
     heartbeat, arrival: seconds, as `initialize` has them.
     """
 
@@ -55,7 +55,7 @@ class Plan:
     least: int | None = None
 
     def facts(self) -> dict[str, Any]:
-        """What people want to know of it, for `shardwise top`."""
+        """Facts about the launch for `shardwise top`."""
         return {
             "command": list(self.command), "processes": self.count, "restarts": self.restarts,
             "nodes": self.nodes, "node": self.node, "host": socket.gethostname(),
@@ -66,7 +66,7 @@ class Plan:
 def variables(
     address: str, count: int, rank: int, local: int, devices: int | None
 ) -> dict[str, str]:
-    """What tells a process of its place among others (`cluster`)."""
+    """The environment variables that define a process's rank and its peers (`cluster`)."""
     found = {
         "SHARDWISE_COORDINATOR_ADDRESS": address,
         "SHARDWISE_COORDINATOR_STARTED": "1",
@@ -110,7 +110,7 @@ class Worker:
 
 
 class Crew:
-    """The processes of one generation on this machine. card: where a rank shows itself."""
+    """The processes of one generation on this machine. card: the path of a rank's status file."""
 
     def __init__(
         self, plan: Plan, generation: int, share: Share, mark: str,
@@ -125,10 +125,10 @@ class Crew:
     def start(
         self, address: str, ended: Callable[[int], None], broken: Callable[[], None]
     ) -> None:
-        """Starts them; even if one cannot be, `stop` is to be called.
+        """Starts the processes; `stop` must be called even if one cannot be started.
 
-        ended: called with the rank of each that has ended, from another thread.
-        broken: likewise, if nobody reads the standard output any more.
+        ended: called with the rank of each process that has ended, from another thread.
+        broken: likewise, if the reader of standard output is gone.
         """
         try:
             for local, rank in enumerate(self.share.ranks):
@@ -171,11 +171,11 @@ class Crew:
         return [w for w in self.workers.values() if not w.ended.is_set()]
 
     def dead(self) -> set[int]:
-        """Ranks that have ended, also if the threads that wait for them have not seen it yet."""
+        """Ranks that have ended, even if the threads that wait for them have not noticed yet."""
         return {rank for rank, worker in self.workers.items() if worker.is_dead()}
 
     def report(self, rank: int) -> Report | None:
-        """Of a process that has ended; None if nothing is wrong."""
+        """The report on a process that has ended; None if it succeeded."""
         worker = self.workers[rank]
         if worker.process.returncode == 0:
             return None
@@ -186,13 +186,13 @@ class Crew:
         return f"process {rank} (host {socket.gethostname()}, pid {self.workers[rank].process.pid})"
 
     def stop(self, number: int, urgent: Callable[[], bool], keep: Sequence[int] = ()) -> None:
-        """Ends what runs: by a signal first; after the plan's grace, or if urgent, by force.
+        """Ends the processes: first by a signal; after the grace period, or if urgent, by force.
 
-        keep: pids of children of this process that are no part of it.
+        keep: pids of children of this process that do not belong to the crew.
         """
         for worker in self.running():
             worker.signal(number)
-            worker.signal(signal.SIGCONT)  # one that is stopped would not take notice
+            worker.signal(signal.SIGCONT)  # a stopped process would not handle the signal
         self._await(self.plan.grace, urgent)
         for worker in self.running():
             kill(descendants(worker.process.pid))
@@ -212,7 +212,7 @@ class Crew:
                     return
 
     def _sweep(self, keep: Sequence[int]) -> None:
-        """Kills what processes have left behind."""
+        """Kills descendants that the processes have left behind."""
         import psutil
 
         known = {*keep, *[w.process.pid for w in self.workers.values()]}
@@ -232,6 +232,6 @@ def descendants(pid: int) -> list[Any]:
 
 
 def adopt_orphans() -> None:
-    """Has orphans of this process's descendants become its own children, where the system can."""
+    """Makes orphaned descendants children of this process, if the system supports it."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)

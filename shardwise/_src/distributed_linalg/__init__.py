@@ -1,1 +1,1 @@
-"""Programs of one matrix or array that is divided over devices; see `columns`, `fourier`."""
+"""Per-device programs for one sharded matrix or array; see `columns`, `fourier`."""

@@ -1,10 +1,10 @@
-"""A matrix of which each device has some columns, with all of their rows.
+"""A matrix sharded by columns: each device has some columns, with all of their rows.
 
-A matrix that comes divided into R × C tiles is brought into this form by one exchange among the R
-devices of each column of tiles, and back by another. Each of p = R·C devices holds about n / p
-columns that are next to each other; device q has those before device q + 1. Factors are computed in
-p steps: the columns of one device, the panel, are sent to all, each of which factors it, and
-changes its own columns by it. So a device holds a few arrays of n²/p elements, never the matrix.
+A matrix in R × C tiles is converted to this form by one all-to-all among the R devices of each
+column of tiles, and back by another. Each of p = R·C devices has about n / p adjacent columns;
+device q has the columns before those of device q + 1. Factors are computed in p steps: the columns
+of one device, the panel, are sent to all devices; each of them factors it, and updates its own
+columns with it. So a device holds a few arrays of n²/p elements, never the full matrix.
 
     a = Columns((37, 37), (4, 2), 0)      # over the named axes (0, 0), of 4, and (1, 0), of 2
     x = a.enter(tile)                      # [10, 19] → [37, 5]
@@ -37,7 +37,7 @@ def parts_of(size: int, count: int) -> int:
 
 
 def padded(x: Any, rows: int, columns: int) -> Any:
-    """With zeros below and on the right, up to these sizes."""
+    """Padded with zeros at the bottom and on the right, to these sizes."""
     shape = type_of(x).shape
     config = tuple([(0, n - m, 0) for n, m in zip((rows, columns), shape, strict=True)])
     return x if shape == (rows, columns) else pad(x, lit(0, x), padding_config=config)
@@ -52,16 +52,16 @@ def first_columns(x: Any, count: int) -> Any:
 
 
 def below(*parts: Any) -> Any:
-    """Matrices below each other."""
+    """Matrices stacked vertically."""
     parts = tuple([x for x in parts if type_of(x).shape[0]])
     return parts[0] if len(parts) == 1 else concatenate(*parts, dimension=0)
 
 
 @dataclass(frozen=True)
 class Columns:
-    """How a matrix is divided.
+    """How a matrix is sharded.
 
-    operand: the number of its named axes; turned: whether this is about its transpose.
+    operand: the operand number in its axis names; turned: whether this describes its transpose.
     """
 
     shape: tuple[int, int]
@@ -84,7 +84,7 @@ class Columns:
 
     @property
     def width(self) -> int:
-        """The columns of a device, of which the last ones may be none of the matrix."""
+        """The number of columns per device; the last ones may lie outside of the matrix."""
         return parts_of(self.tile[1], self.tiles[0])
 
     def start(self, q: int) -> int:
@@ -93,7 +93,7 @@ class Columns:
         return place * self.tile[1] + part * self.width
 
     def count(self, q: int) -> int:
-        """How many columns it has."""
+        """The number of columns of device q."""
         place, part = divmod(q, self.tiles[0])
         own = min(self.tile[1], self.shape[1] - place * self.tile[1])
         return max(0, min(own - part * self.width, self.width))
@@ -105,12 +105,12 @@ class Columns:
                 "sizes": tuple([sizes[x] for x in letters])}
 
     def _exchanged(self, x: Any, split: int, concat: int, letters: str) -> Any:
-        """XLA would exchange parts that x is put together of, of several layouts, and fail."""
+        """All-to-all behind a barrier: XLA would split up x, with several layouts, and fail."""
         (x,) = optimization_barrier(x)
         return all_to_all(x, split=split, concat=concat, groups=None, **self._over(letters))
 
     def enter(self, tile: Any) -> Any:
-        """The columns of a device, of its tile and those of others."""
+        """The columns of the device, from its tile and those of other devices."""
         tile = padded(tile, self.tile[0], self.width * self.tiles[0])
         if self.tiles[0] > 1:
             tile = self._exchanged(tile, 1, 0, "r")
@@ -132,7 +132,7 @@ class Columns:
         return self.start_and_count(self.own())[0]
 
     def start_and_count(self, q: Any) -> tuple[Any, Any]:
-        """The same as `start` and `count`, of a device whose number the program computes."""
+        """`start` and `count` for a device whose number is computed by the program."""
         if self.devices == 1:
             return np.int32(0), np.int32(self.shape[1])
         width, tile = np.int32(self.width), np.int32(self.tile[1])
@@ -142,7 +142,7 @@ class Columns:
         return ew.add(before, skipped), ew.max(np.int32(0), ew.min(own, width))
 
     def panel(self, x: Any, q: int, start: int = 0, end: int | None = None) -> Any:
-        """Rows of the columns of device q, for all."""
+        """Rows of the columns of device q, sent to all devices."""
         part = rows_between(x, start, self.shape[0] if end is None else end)
         part = first_columns(part, self.count(q))
         if self.devices == 1:
@@ -151,7 +151,7 @@ class Columns:
         return psum(where(mine, part, lit(0, part)), groups=None, **self._over("cr"))
 
     def adjoint(self, x: Any) -> Any:
-        """The columns of the adjoint of a square matrix: each device sends each its rows."""
+        """The columns of the adjoint of a square matrix: each device sends its rows to each."""
         n = self.shape[0]
         if self.devices > 1:
             x = padded(x, max(self.start(q) for q in range(self.devices)) + self.width, self.width)
@@ -167,16 +167,16 @@ class Columns:
         return x if self.devices == 1 else psum(x, groups=None, **self._over("cr"))
 
     def largest(self, x: Any) -> Any:
-        """The largest of numbers on all devices."""
+        """The maximum over all devices."""
         return x if self.devices == 1 else pmax(x, groups=None, **self._over("cr"))
 
     def moved(self, x: Any, pairs: list[tuple[int, int]]) -> Any:
-        """What other devices have; pairs: of numbers, from and to."""
+        """Values received from other devices; pairs: device numbers, source and target."""
         return ppermute(x, perm=tuple(pairs), **self._over("cr"))
 
     def chosen(self, q: int, panel: Any, after: Any, before: Any) -> Any:
-        """The panel on device q, with as many columns as others have; others as they are after
-        and before it.
+        """The panel on device q, padded to the width of the others; `after` on later devices, and
+        `before` on earlier ones.
         """
         t = type_of(before)
         own, here = self.own(), np.int32(q)
@@ -185,7 +185,7 @@ class Columns:
         return where(spread(ew.eq(own, here), t.shape), panel, found)
 
     def rows_of_own(self, x: Any, first: int) -> Any:
-        """The rows of x whose numbers are those of the device's columns; x begins with `first`."""
+        """The rows of x whose indices are the device's columns; x begins with row `first`."""
         n = type_of(x).shape[1]
         x = padded(x, type_of(x).shape[0] + self.width, n)
         place = ew.max(ew.sub(self.own_start(), np.int32(first)), np.int32(0))

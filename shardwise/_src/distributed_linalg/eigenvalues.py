@@ -1,8 +1,8 @@
-"""Eigenvalues of a divided Hermitian matrix: it is made tridiagonal by reflections.
+"""Eigenvalues of a sharded Hermitian matrix, by Householder reduction to tridiagonal form.
 
-A column is reflected at a time, as in LAPACK's `sytrd`: the product of the matrix and a vector is
-made of what each device has; after WIDTH columns all others are changed at once. Eigenvectors of
-the tridiagonal matrix (see `tridiagonal`) are then reflected, panel by panel.
+Columns are reflected one at a time, as in LAPACK's `sytrd`: the product of the matrix and a vector
+is assembled from all devices; after WIDTH columns all others are updated together. Eigenvectors of
+the tridiagonal matrix (see `tridiagonal`) are then transformed back, panel by panel.
 
 Source: Dongarra, Sorensen, Hammarling, "Block reduction of matrices to condensed forms for
 eigenvalue computations" (1989).
@@ -35,12 +35,12 @@ from shardwise._src.ops.logical import where
 from shardwise._src.ops.triangular import INT32, adjoint, conjugate, product
 from shardwise._src.types.dtypes import is_complex
 
-STAGES = 2  # in which rows are left out; the program grows with them
-WIDTH = 32  # columns that are reflected before the others are changed by them
+STAGES = 2  # stages, which skip finished rows; they increase program size
+WIDTH = 32  # columns reflected before the others are updated
 
 
 def syevd(tile: Any, a: Columns, mode: str, uplo: str) -> list[Any]:
-    """Vectors (with mode "V") and ascending values; the matrix is scaled to elements of size 1."""
+    """Vectors (if mode is "V") and ascending values; the matrix is scaled to elements of size 1."""
     x = _hermitian(a.enter(tile), a, uplo == "L")
     size = scale_of(a.largest(abs(x).max()))
     x, d, e, scales = _reduced(x * as_dtype(1 / size, type_of(x).dtype), a)
@@ -51,7 +51,7 @@ def syevd(tile: Any, a: Columns, mode: str, uplo: str) -> list[Any]:
 
 
 def _hermitian(x: Any, a: Columns, lower: bool) -> Any:
-    """The matrix of which one triangle is read, and zeros in columns that are none of it."""
+    """The full matrix from one triangle, with zeros in columns outside of the matrix."""
     shape = type_of(x).shape
     row, own = [iota(dtype=INT32, shape=shape, dimension=d) for d in (0, 1)]
     column = own + a.own_start()
@@ -63,7 +63,7 @@ def _hermitian(x: Any, a: Columns, lower: bool) -> Any:
 
 
 def _reduced(x: Any, a: Columns) -> tuple[Any, Any, Any, Any]:
-    """Reflections in the columns of the matrix, and diagonal, other diagonal and their scales."""
+    """Reflections in the columns of the matrix; the diagonal; the off-diagonal; their scales."""
     n, width = a.shape[0], min(WIDTH, a.width)
     wide = parts_of(a.width, width) * width
     x = padded(x, n, wide)
@@ -88,7 +88,7 @@ def _with_column(x: Any, y: Any, j: Any) -> Any:
 
 
 class _Stage:
-    """The columns of some devices, one after another, and the rows from their first one on."""
+    """The columns of some devices, in order, and the rows from their first column on."""
 
     def __init__(self, a: Columns, devices: Sequence[int], start: int, width: int):
         self.a, self.width, self.devices = a, width, devices
@@ -120,7 +120,7 @@ class _Panel:
         self.columns = stage.columns
 
     def reduced(self, k: Any, x: Any, held: tuple) -> tuple[Any, tuple]:
-        """With `width` of its columns."""
+        """Reduces the k-th group of `width` columns."""
         (m, wide), width = type_of(x).shape, self.width
         first = k * np.int32(width)
         part = dynamic_slice(x, np.int32(0), first, slice_sizes=(m, width))
@@ -135,7 +135,7 @@ class _Panel:
         return _with_column(x, where(self.here, v, own), first), tuple(rest)
 
     def _own(self, y: Any, wide: int) -> Any:
-        """The rows with the numbers of the columns that the device has to change."""
+        """The rows whose indices are the columns that the device has to update."""
         m, width = type_of(y).shape
         y = dynamic_slice(padded(y, m + wide, width), self.place, np.int32(0),
                           slice_sizes=(wide, width))
@@ -145,7 +145,7 @@ class _Panel:
     def _reflected(
         self, x: Any, part: Any, first: Any, j: Any, v: Any, w: Any, d: Any, e: Any, scales: Any
     ) -> tuple:
-        """With the vectors of column j of the part: v, and w so that vwᴴ + wvᴴ is the change."""
+        """Appends the vectors for column j: to v, and to w, such that vwᴴ + wvᴴ is the update."""
         (m, wide), c = type_of(x).shape, self.first + first + j
         row = iota(dtype=INT32, shape=(m, 1), dimension=0)
         sizes = {"slice_sizes": (1, self.width)}
@@ -168,7 +168,7 @@ class _Panel:
 
 
 def _reflection(y: Any, row: Any, c: Any, there: Any) -> tuple[Any, Any, Any]:
-    """I - tau u uᴴ makes what is below row c + 1 zero, and that row beta, which is real."""
+    """I - tau u uᴴ zeroes the elements below row c + 1, and makes that one beta, which is real."""
     alpha = where(row == c + 1, y, y * 0).sum()
     tail = where(row > c + 1, y, y * 0)
     rest = (abs(tail) * abs(tail)).sum()

@@ -1,6 +1,6 @@
-"""Cholesky's and triangular factors of a divided matrix, and systems with them, panel by panel.
+"""Cholesky, LU and triangular solves of a sharded matrix, panel by panel.
 
-Functions over the tiles of one device; results are those of LAPACK's functions of their names.
+The functions operate on the tiles of one device; results are as in the LAPACK functions they name.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def hermitian(tile: Any, a: Columns) -> list[Any]:
 
 
 def potrf(tile: Any, a: Columns, uplo: str) -> list[Any]:
-    """Of the lower triangle; right-looking. The second result is not 0 where there is no factor."""
+    """Right-looking, on the lower triangle. The second result is nonzero if there is no factor."""
     x, bad = a.enter(tile), np.bool_(False)
     for q in range(a.devices):
         start, count = a.start(q), a.count(q)
@@ -46,7 +46,7 @@ def potrf(tile: Any, a: Columns, uplo: str) -> list[Any]:
         panel_corner = rows_between(panel, 0, count)
         corner = cholesky(panel_corner)
         made, given = [rows_between(diagonal(y), 0, 1) for y in (corner, panel_corner)]
-        failed = ew.bitwise_and(ew.ne(made, made), ew.eq(given, given))  # LAPACK lets NaN through
+        failed = ew.bitwise_and(ew.ne(made, made), ew.eq(given, given))  # LAPACK propagates NaN
         bad = ew.bitwise_or(bad, reduce_or(failed, axes=(0,)))
         rest = _solved(corner, rows_between(panel, count, a.shape[0] - start), False, True, "C")
         if end < a.shape[0]:
@@ -67,7 +67,7 @@ def _solved(a: Any, b: Any, left: bool, lower: bool, form: str, unit: bool = Fal
 
 
 def getrf(tile: Any, a: Columns) -> list[Any]:
-    """Right-looking, with pivots of the whole columns, as LAPACK chooses them."""
+    """Right-looking, with pivots from full columns, as in LAPACK."""
     x, m = a.enter(tile), a.shape[0]
     pivots: list[Any] = []
     for q in range(a.devices):
@@ -93,7 +93,7 @@ def getrf(tile: Any, a: Columns) -> list[Any]:
 
 
 def getrs(factors: Any, order: Any, b_tile: Any, a: Columns, b: Columns, form: str) -> list[Any]:
-    """The system of a matrix with these factors; order: of its rows."""
+    """Solves the system of a matrix with these factors; order: the permutation of its rows."""
     f, x = a.enter(factors), b.enter(b_tile)
     if form == "N":
         x = swept(f, take_rows(x, order), a, True, form, True)
@@ -117,7 +117,7 @@ def trsm(
 
 
 def swept(a: Any, x: Any, own: Columns, lower: bool, form: str, unit: bool) -> Any:
-    """The solution for columns x of which a device has all rows."""
+    """The solution for columns x, of which a device has all rows."""
     n = own.shape[0]
     order = range(own.devices) if lower == (form == "N") else reversed(range(own.devices))
     for q in order:

@@ -1,10 +1,10 @@
-"""Fourier transforms of divided arrays, one dimension after another.
+"""Fourier transforms of sharded arrays, one dimension after another.
 
-Along a divided dimension a device has parts of lines. One exchange among the devices of a line
-gives each of them whole ones, another brings their transforms back. Fewer lines than devices, as of
-an array that has no other dimensions, are transformed in four steps if their length is divisible by
-the square of the number of devices: transforms over the devices, factors, transforms of what each
-has then, and an exchange that sorts the terms.
+Along a sharded dimension a device has parts of lines. One all-to-all among the devices of a line
+gives each of them full lines, another sends their transforms back. If there are fewer lines than
+devices, as in a one-dimensional array, they are transformed in four steps, provided that their
+length is divisible by the square of the number of devices: transforms over the devices, twiddle
+factors, local transforms, and an all-to-all that sorts the terms.
 
 Source of the four steps: Bailey, "FFTs in external or hierarchical memory" (1990).
 """
@@ -31,7 +31,7 @@ from shardwise._src.ops.shape import slice_in_dim
 
 @dataclass(frozen=True)
 class Tiles:
-    """How an array is divided; operand: the number of its named axes."""
+    """How an array is sharded; operand: the operand number in its axis names."""
 
     shape: tuple[int, ...]
     tiles: tuple[int, ...]
@@ -43,7 +43,7 @@ class Tiles:
 
 
 def transformed(tile: Any, a: Tiles, kind: int, lengths: tuple[int, ...]) -> list[Any]:
-    """`fft` of the whole array."""
+    """`fft` of the full array."""
     last, first, kind = len(a.shape) - 1, len(a.shape) - len(lengths), FftType(kind)
     if set(a.tiles[first:]) == {1}:
         return [fft(tile, kind=kind, lengths=lengths)]
@@ -71,7 +71,7 @@ def _along(x: Any, a: Tiles, d: int, kind: FftType, n: int) -> Any:
 
 
 def _exchange(x: Any, over: dict[str, Any], split: int, concat: int) -> Any:
-    """XLA would exchange parts that x is put together of, of several layouts, and fail."""
+    """All-to-all behind a barrier: XLA would split up x, with several layouts, and fail."""
     (x,) = optimization_barrier(x)
     return all_to_all(x, split=split, concat=concat, groups=None, **over)
 
@@ -87,8 +87,8 @@ def _exchanged_lines(x: Any, over: dict[str, Any], p: int, kind: FftType, n: int
 
 
 def _in_steps(x: Any, over: dict[str, Any], p: int, kind: FftType) -> Any:
-    """Of m elements on each device: with j = j₁ m + j₂, sums over j₁, then over j₂, are terms
-    k = k₁ + p k₂.
+    """For m elements on each device: with j = j₁ m + j₂, sums over j₁, then over j₂, give the
+    terms k = k₁ + p k₂.
     """
     lines, m = type_of(x).shape
     part = m // p
@@ -102,7 +102,7 @@ def _in_steps(x: Any, over: dict[str, Any], p: int, kind: FftType) -> Any:
 
 
 def _factors(dtype: Any, over: dict[str, Any], part: int, p: int, kind: FftType) -> Any:
-    """Of terms k₁ and those elements j₂ of a line that the device has: roots of unity."""
+    """The twiddle factors (roots of unity) for terms k₁ and the device's elements j₂ of a line."""
     n, long = part * p * p, np.dtype(np.int64)
     first = as_dtype(axis_index(**over, varies=False), long) * np.int64(part)
     place, term = [iota(dtype=long, shape=(part, p), dimension=d) for d in (0, 1)]

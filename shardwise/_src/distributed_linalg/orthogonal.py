@@ -1,4 +1,4 @@
-"""Householder's reflections of a divided matrix, panel by panel; see `columns`."""
+"""Householder reflections of a sharded matrix, panel by panel; see `columns`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from shardwise._src.ops.triangular import INT32
 
 
 def geqrf(tile: Any, a: Columns) -> list[Any]:
-    """Each device reflects its own columns by those of the panel."""
+    """Each device applies the reflections of the panel to its own columns."""
     x, m = a.enter(tile), a.shape[0]
     scales: list[Any] = []
     for q in range(a.devices):
@@ -34,22 +34,22 @@ def geqrf(tile: Any, a: Columns) -> list[Any]:
 
 
 def identity(a: Columns, dtype: Any) -> Any:
-    """The columns of the device of a matrix of ones on the diagonal."""
+    """The device's columns of an identity matrix."""
     shape = (a.shape[0], a.width)
     row, column = [iota(dtype=INT32, shape=shape, dimension=d) for d in (0, 1)]
     return as_dtype(ew.eq(row, ew.add(column, a.own_start())), dtype)
 
 
 def orgqr(tile: Any, scales: Any, a: Columns) -> list[Any]:
-    """The reflections of the panels, from the last one on, of columns of the identity."""
+    """Applies the reflections of the panels, last panel first, to columns of the identity."""
     x = a.enter(tile)
     return [a.leave(reflected(x, scales, identity(a, type_of(x).dtype), a))]
 
 
 def reflected(x: Any, scales: Any, c: Any, a: Columns, under: int = 0) -> Any:
-    """The product of the reflections in x, times columns c of which a device has all rows.
+    """The product of the reflections in x, times columns c, of which a device has all rows.
 
-    under: how many rows the first element of a reflection is below the diagonal.
+    under: the number of rows between the diagonal and the first element of a reflection.
     """
     m, k = a.shape[0], min(type_of(scales).shape[0], a.shape[0] - under)
     for q in reversed(range(a.devices)):

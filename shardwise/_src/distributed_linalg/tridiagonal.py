@@ -1,14 +1,15 @@
-"""Eigenvalues and vectors of a symmetric tridiagonal matrix: parts are solved, and joined in pairs.
+"""Eigenvalues and eigenvectors of a symmetric tridiagonal matrix, by divide and conquer.
 
-Each of p devices solves a part by LAPACK. Two halves with vectors V and values d make a matrix
-V (diag(d) + rho z zᵀ) Vᵀ, whose values are the roots of 1 + rho sum(z² / (d - x)), one behind each
-of d. A device finds some of them, and the vectors of these, so that it holds n² / p elements.
+Each of p devices solves a part with LAPACK; parts are then merged in pairs. Two halves with vectors
+V and values d form a matrix V (diag(d) + rho z zᵀ) Vᵀ, whose eigenvalues are the roots of
+1 + rho sum(z² / (d - x)), one after each element of d. A device computes some of them with their
+vectors, so it holds n² / p elements.
 
-Nothing is deflated, for which sizes would have to be known only as the program runs: instead, equal
-poles d are told apart by steps far below rounding, which are carried beside them; elements of z are
-not less than a number far below rounding; roots are found by bisection of the logarithm of their
-distance from the nearest pole; and vectors are made with that z of which these roots are exactly
-the right ones, so that they are orthogonal however close the roots are.
+There is no deflation, whose sizes would be known only at run time. Instead, equal poles d are
+separated by steps far below rounding, which are stored separately; elements of z are bounded from
+below by a number far below rounding; roots are found by bisection on the logarithm of their
+distance from the nearest pole; and vectors are computed from the z for which these roots are exact,
+so that they are orthogonal however close the roots are.
 
 Sources: Cuppen, "A divide and conquer method for the symmetric tridiagonal eigenproblem" (1981);
 Gu, Eisenstat, "A stable and efficient algorithm for the rank-one modification of the symmetric
@@ -36,9 +37,9 @@ from shardwise._src.ops.spectral import eigh
 from shardwise._src.ops.triangular import INT32, product
 from shardwise._src.types.dtypes import finfo
 
-HOLE = 16.0  # instead of a value where there is none; values are less than 8
+HOLE = 16.0  # marks a missing value; values are less than 8
 STEPS = {"float32": 1e-12, "float64": 1e-25}  # between equal poles
-LEAST = {"float32": 1e-10, "float64": 1e-40}  # of z; both for values of about 1
+LEAST = {"float32": 1e-10, "float64": 1e-40}  # lower bound of z; both for values of about 1
 
 
 def scale_of(largest: Any) -> Any:
@@ -46,9 +47,9 @@ def scale_of(largest: Any) -> Any:
 
 
 def eigenpairs(d: Any, e: Any, a: Columns) -> tuple[Any, Any]:
-    """Ascending values, and those vectors that a device has columns for.
+    """Ascending values, and the vectors for which the device has columns.
 
-    d, e: the diagonal and the other one, which ends with a zero.
+    d, e: the diagonal and the off-diagonal, which ends with a zero.
     """
     n, p = a.shape[0], a.devices
     part = parts_of(n, p)
@@ -70,7 +71,7 @@ def eigenpairs(d: Any, e: Any, a: Columns) -> tuple[Any, Any]:
 
 
 def _longer(x: Any, size: int, fill: float, before: bool = False) -> Any:
-    """Up to a size, or by one element before it."""
+    """Extended at the end to a size, or at the front by one element."""
     t = type_of(x)
     count = size if before else size - t.shape[0]
     if not count:
@@ -89,10 +90,10 @@ def _matrix(d: Any, e: Any) -> Any:
 
 
 class _Joint:
-    """Pairs of groups of devices, whose matrices are joined; the last groups may be smaller.
+    """Pairs of groups of devices, whose matrices are merged; the last groups may be smaller.
 
-    Of a pair, vectors and values are numbered through. A place without an element of the matrix has
-    the value HOLE, and comes behind all others when they are sorted.
+    Vectors and values are numbered across a pair. A position without a matrix element has the
+    value HOLE, and sorts after all others.
     """
 
     def __init__(self, a: Columns, part: int, half: int, e: Any):
@@ -103,7 +104,7 @@ class _Joint:
         self.pos = own % np.int32(self.devices)
         self.base = own - self.pos
         self.start = self.base * np.int32(part)
-        self.left = np.int32(a.shape[0]) - self.start  # elements in this pair and behind it
+        self.left = np.int32(a.shape[0]) - self.start  # elements in this pair and after it
         self.beta = dynamic_slice(e, self.start + np.int32(self.size // 2 - 1), slice_sizes=(1,))[0]
         self.place = iota(dtype=INT32, shape=(self.size,), dimension=0)
         self.step = self._number(STEPS[self.dtype.name])
@@ -112,8 +113,8 @@ class _Joint:
         return np.asarray(x).astype(self.dtype)[()]
 
     def solved(self, values: Any, v: Any, last: bool) -> tuple[Any, Any]:
-        """values: those of the device, or in the last step of all; v: the upper or lower rows of
-        its vectors before, and then all rows.
+        """values: of the device, or in the last step, of all; v: the upper or lower rows of its
+        vectors on input, and all rows on output.
         """
         upper = self.pos < np.int32(self.half)
         z = where(upper, v[-1], where(self.beta < 0, -v[0], v[0]))
@@ -137,7 +138,7 @@ class _Joint:
         return pole + (number * self.step + offset), self._joined(v, u)
 
     def _of_pair(self, *own: Any) -> tuple[Any, ...]:
-        """What all devices of the pair have, one after another."""
+        """The values of all devices of the pair, concatenated."""
         total = 2 ** (self.a.devices - 1).bit_length() * self.part
         rows = below(*[x[None, :] for x in own])
         every = full(0, (len(own), total), self.dtype)
@@ -151,20 +152,20 @@ class _Joint:
         return self.pos * np.int32(self.part)
 
     def _from(self, pole: Any, number: Any, offset: Any) -> Any:
-        """All poles less numbers close to poles: f64[numbers, poles], each exact to rounding.
+        """All poles minus numbers close to poles: f64[numbers, poles], each accurate to rounding.
 
-        Steps are subtracted as whole numbers: products would be rounded, or not, as XLA fuses them.
+        Steps are subtracted as integers: the rounding of products depends on fusion in XLA.
         """
         steps = as_dtype(self.rank, self.dtype)[None, :] - number[:, None]
         return (self.d[None, :] - pole[:, None]) + steps * self.step - offset[:, None]
 
     def _numbers(self, first: Any, count: int) -> tuple[Any, Any]:
-        """Numbers of roots, and which of them are those of elements."""
+        """Numbers of roots, and which of them belong to matrix elements."""
         found = iota(dtype=INT32, shape=(count,), dimension=0) + first
         return found, found < self.left
 
     def _roots(self, poles: Any) -> tuple[Any, Any, Any]:
-        """Of the device's roots the nearest poles, their numbers, and the distances from them."""
+        """For the device's roots: the nearest poles, their numbers, and the distances from them."""
         limits = finfo(self.dtype)
         eps, tiny = [self._number(float(x)) for x in (limits.eps, limits.tiny)]
         weight = self.z * self.z * ew.max(abs(self.beta), self.beta * 0 + eps * eps)
@@ -188,13 +189,13 @@ class _Joint:
             more = where(right, found > 0, found < 0)
             return where(more, middle, low), where(more, high, middle)
 
-        turns = limits.nmant + 14  # the logarithm of what is between is less than 2¹⁰
+        turns = limits.nmant + 14  # the interval of logarithms is shorter than 2¹⁰
         high = where(end, gap, gap * 0.5)
         _, offset = fori_loop(0, turns, halved, (high * 0 + tiny, high), unroll=1)
         return pole, place, where(right, -offset, offset)
 
     def _exact(self, roots: tuple, poles: Any) -> Any:
-        """That z which has these roots: each device multiplies by what is of its own."""
+        """The z that has exactly these roots: each device multiplies its own factors."""
         number, there = self._numbers(self._first(), self.part)
         own = dynamic_slice(poles, self._first(), slice_sizes=(self.part,))
         between = self._from(own, as_dtype(number, self.dtype), own * 0)
@@ -214,7 +215,7 @@ class _Joint:
         return where(self.z < 0, -z, z)
 
     def _vectors(self, z: Any, every: tuple, first: Any, count: int) -> Any:
-        """Those of `count` roots, as columns of length 1; zeros where there are none."""
+        """The vectors of `count` roots, as columns of length 1; zeros for missing ones."""
         _, there = self._numbers(first, count)
         own = [dynamic_slice(_longer(x, self.size + count, 0), first, slice_sizes=(count,))
                for x in every]
@@ -224,7 +225,7 @@ class _Joint:
         return where(there[:, None], u / ew.sqrt((u * u).sum(1))[:, None], u * 0).T
 
     def _joined(self, v: Any, u: Any) -> Any:
-        """The vectors v of all devices of the pair times u: they go from each to the next."""
+        """The vectors v of all devices of the pair times u: v is sent from each to the next."""
         p, rows, (_, count) = self.a.devices, self.size // 2, type_of(u).shape
         groups = [range(i, min(i + self.devices, p)) for i in range(0, p, self.devices)]
         round_ = [(i, group[(k + 1) % len(group)]) for group in groups for k, i in enumerate(group)]

@@ -1,1 +1,1 @@
-"""What reaches out of a program: calls of host functions."""
+"""Effects of programs on the outside: calls of host functions."""

@@ -1,14 +1,14 @@
-"""Ops that call functions of the host: `pure_callback`, `io_callback` and `debug_callback`.
+"""Ops that call host functions: `pure_callback`, `io_callback` and `debug_callback`.
 
-A program holds a `Callback`: the user's function with all that a call needs. The op's operands are
-its arrays, flattened; its results are of the types in `results`. Compiled, the op is a custom call
-of a `HostFunction`, see `Emitter.host_call`; run eagerly, the function is simply called.
+A program holds a `Callback`: the user's function with everything a call needs. The op's operands
+are the flattened arrays of its arguments; `results` has its result types. Compiled, the op is a
+custom call of a `HostFunction`, see `Emitter.host_call`; eagerly, the function is simply called.
 
-What makes the kinds differ is what transforms and passes may do with them:
+The kinds differ in what transforms and passes may do with them:
 
-    pure_callback    no effect: removed when its results are not used. Batched as its method says.
+    pure_callback    no effect: removed if its results are unused. Batched as its method says.
     io_callback      never removed. Batched by a loop on the host.
-    debug_callback   the same, and without results: derivatives pass it by.
+    debug_callback   the same, and without results: derivatives ignore it.
 
 The ordered ones also have the effect `ORDERED`: see `core.ordering`.
 """
@@ -45,18 +45,18 @@ Types = Sequence[ArrayType]
 
 
 class Callback:
-    """A function of the user, with all that it takes to call it with flat arrays.
+    """A user function, with everything needed to call it with flat arrays.
 
-    fun:      called with the tree of its arguments.
-    kind:     the public function that it was given to, for messages.
-    in_tree, static: how arguments are made of arrays, and of the values that are no arrays, by
-              position among the leaves.
-    out_tree: of its results; None for a function whose results are ignored.
+    fun:      called with the pytree of its arguments.
+    kind:     the public function that it was passed to, for messages.
+    in_tree, static: how arguments are made from arrays, and from the values that are not arrays,
+              by position among the leaves.
+    out_tree: pytree of its results; None for a function whose results are ignored.
     method:   `vmap_method` of a pure callback.
-    local:    whether each device calls it with its own part of the values.
-    device:   the one that calls it; None for the first of the program.
+    local:    whether each device calls it with its own shards.
+    device:   the device that calls it; None for the first device of the program.
 
-    Callbacks that do the same are equal, so that programs that hold them are found again.
+    Equivalent callbacks are equal, so that programs that contain them are found in caches.
     """
 
     __slots__ = (
@@ -93,7 +93,7 @@ class Callback:
         return f"{self.kind} of {self}, called at {describe(self.site)}"
 
     def __call__(self, values: Values, results: Types) -> list[np.ndarray]:
-        """Calls the function with arrays, on the host or not; gives host arrays."""
+        """Calls the function with arrays, on the host or not; returns host arrays."""
         with self.context.entered():
             new_array = ground().new_array
             given = iter([new_array(v) if isinstance(v, np.ndarray) else v for v in values])
@@ -114,7 +114,7 @@ class Callback:
                 enumerate(zip(leaves, results, strict=True))]
 
     def _host(self, x: Any, t: ArrayType, found: Any, i: int) -> np.ndarray:
-        """One result as a host array of exactly its type."""
+        """One result as a host array of exactly the expected type."""
         if isinstance(x, _PLAIN) and not isinstance(x, np.generic) and not t.shape and _fits(x, t):
             return np.asarray(x, t.dtype)
         value = np.asarray(x)
@@ -141,13 +141,13 @@ def _tree_text(tree: Any) -> str:
 
 
 class Quoted:
-    """Base of functions that are equal where what they were made of is."""
+    """Base of functions that are equal if they were made from equal ones."""
 
 
 def host_context() -> Context:
-    """What holds when a function of the host runs: the flags of here, and no transform.
+    """The context in which a host function runs: the current flags, and no transforms.
 
-    Its arrays are on the CPU, whichever device waits for it.
+    Its arrays are on the CPU, regardless of the device that waits for it.
     """
     flags = current().flags | {"default_device": "cpu"}
     return Context(ground(), None, (), flags)
@@ -157,7 +157,7 @@ def host_context() -> Context:
 class Looped:
     """A callback over batched values: called for each element, in order.
 
-    size, marks: of the leading dimension, and which values have it.
+    size, marks: the size of the batch dimension, and which values have it.
     """
 
     inner: Any
@@ -187,7 +187,7 @@ class Looped:
 
 @dataclass(frozen=True, slots=True)
 class HostFunction:
-    """What a compiled program calls: a callback with the types of its results.
+    """The target of a compiled program's call: a callback with the types of its results.
 
     token: whether the first operand and result is a token of ordered effects.
     """
@@ -203,7 +203,7 @@ class HostFunction:
         return (values[0] + np.int32(1), *outs) if self.token else tuple(outs)
 
     def blank(self, turn: int) -> tuple[np.ndarray, ...]:
-        """Results of a call that failed: in turn 0, 1, and the ends of the range of numbers."""
+        """Results of a failed call: 0, 1, and the limits of the dtype, depending on `turn`."""
         outs = tuple([np.full(t.shape, _blanks(t.dtype)[turn % 4], t.dtype) for t in self.results])
         return (np.zeros((), np.int32), *outs) if self.token else outs
 
@@ -217,7 +217,7 @@ def _blanks(dtype: np.dtype[Any]) -> tuple[Any, ...]:
 
 
 def host_functions(program: Program) -> dict[HostFunction, int]:
-    """The functions that a program calls, those of held programs included, with their numbers."""
+    """The functions that a program calls, including nested programs, with their numbers."""
     found: dict[HostFunction, int] = {}
     for eqn in walk(program):
         if eqn.op.host is not None:
@@ -235,7 +235,7 @@ def _type(
 
 
 def _dims(op: Op, *types: ArrayType, callback: Any, results: Any, token: bool) -> Dims:
-    """No dimension of a result is related to anything: results are whole."""
+    """No dimension of a result corresponds to any other: results are replicated."""
     outs = _type(op, callback=callback, results=results, token=token)
     sizes = [t.ndim for t in (*types, *outs)]
     names = iter(letters(sum(sizes)))
@@ -257,7 +257,7 @@ def _eager(op: Op, args: Values, params: dict[str, Any]) -> list[Any]:
 
 
 def _across_processes(op: Op, args: Values, params: dict[str, Any]) -> list[Any]:
-    """The call by a program, as under `jit`: in one of the processes that hold the arguments."""
+    """Calls through a program, as under `jit`: in one of the processes that hold the arguments."""
     ins, outs = [Var(type_of(a)) for a in args], [Var(t) for t in _type(op, **params)]
     called = Equation(op, ins, outs, params, user_site(3))
     return ground().run(Program(ins, outs, [called], name=op.name), args)
@@ -338,7 +338,7 @@ def _batch_pure(
 
 
 def _arranged(x: Any, dim: int | None, method: str, size: int) -> Any:
-    """An operand as a function that takes batches gets it: the hidden dimension first."""
+    """An operand for a function that takes batches: the batch dimension first."""
     if dim is not None or method == "broadcast_all":
         return to_dim(x, dim, 0, size)
     return to_dim(x, None, 0, 1) if method == "expand_dims" else x
@@ -346,7 +346,7 @@ def _arranged(x: Any, dim: int | None, method: str, size: int) -> Any:
 
 @public("shardwise.debug")
 class DebugEffect:
-    """The effect of `debug.print` and the like, among those of a program. All are equal."""
+    """The effect of `debug.print` and similar functions on a program. All are equal."""
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self)
@@ -360,17 +360,17 @@ class DebugEffect:
 
 @public("shardwise.debug")
 class OrderedDebugEffect(DebugEffect):
-    """The same where `ordered=True` was asked for."""
+    """The same effect, with `ordered=True`."""
 
 
 def _record(name: str, effects: tuple[Any, ...], jvp: Callable, batch: Callable) -> Op:
-    """One of the ops."""
+    """Makes one of the ops."""
     return Op(
         name,
         host=_host,
         user_code=True,
         elements=Elements.MOVED,
-        long=True,
+        is_expensive=True,
         type_rule=_type,
         dims=_dims,
         lower=_lower,
@@ -394,7 +394,7 @@ ordered_debug_callback = _record(
 
 
 def bind(op: Op, values: Values, callback: Callback, results: Types = ()) -> list[Any]:
-    """Calls an op of this file."""
+    """Binds an op of this module."""
     for x in values:
         type_of(x)  # raises
     return op(*values, callback=callback, results=tuple(results), token=False)

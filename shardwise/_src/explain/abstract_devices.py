@@ -1,11 +1,11 @@
-"""Programs for meshes that are not there: what is over an `AbstractMesh` is put over devices that
-are only described, so that the program can be lowered.
+"""Lowers programs for absent devices: replaces each `AbstractMesh` by a mesh of described devices,
+which have no hardware behind them.
 
     args = described(args)
     lowered = lowered_there(jit(f).trace(*args))
 
-Shardings of arguments are replaced before the function is traced, those that `jit` and the program
-itself ask for, after it.
+Shardings of arguments are replaced before the function is traced; shardings requested by `jit` and
+by the program itself, after tracing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from shardwise._src.types.sharding import NamedSharding
 
 
 def described_mesh(mesh: AbstractMesh) -> Mesh:
-    """A mesh of devices that are not there."""
+    """A mesh of described devices."""
     kind = mesh.abstract_device.device_kind if mesh.abstract_device is not None else "cpu"
     devices = [DescribedDevice(i, "cpu", kind) for i in range(mesh.size)]
     grid = np.array(devices, dtype=object).reshape(mesh.axis_sizes)
@@ -38,7 +38,7 @@ def described_mesh(mesh: AbstractMesh) -> Mesh:
 
 
 def described(tree: Any) -> Any:
-    """The same with `ShapeDtypeStruct`s over such meshes in place of those over no devices."""
+    """The pytree with `ShapeDtypeStruct`s over abstract meshes moved to such described meshes."""
     there = _There()
 
     def one(x: Any) -> Any:
@@ -50,9 +50,9 @@ def described(tree: Any) -> Any:
 
 
 def lowered_there(traced: Traced) -> Lowered:
-    """The program lowered: for devices that are not there, if all that it asks for has none.
+    """Lowers the program; for described devices if all of its shardings are abstract.
 
-    Where it has devices, abstract shardings are what they are in a call: those of its mesh.
+    If the program has real devices, abstract shardings refer to their mesh, as in a call.
     """
     asked = [*(traced.in_shardings or ()), *(traced.out_shardings or ())]
     within = constraint_shardings(traced.program)
@@ -72,7 +72,7 @@ def lowered_there(traced: Traced) -> Lowered:
 
 
 def _real(traced: Traced, asked: Sequence[Any]) -> Iterator[bool]:
-    """Whether there are devices of each thing that says where the program runs."""
+    """For each argument, constant and sharding: whether it determines real devices."""
     held = [c._sig for c in traced.program.constants if c.__class__ is Array]
     for sig in (*traced.sigs, *held):
         yield sig.committed and not is_described(sig.devices)
@@ -83,7 +83,7 @@ def _real(traced: Traced, asked: Sequence[Any]) -> Iterator[bool]:
 
 
 class _There:
-    """Meshes of devices that are not there, one for each that has none."""
+    """Caches a mesh of described devices for each abstract mesh."""
 
     def __init__(self) -> None:
         self.meshes: dict[AbstractMesh, Mesh] = {}
@@ -94,7 +94,7 @@ class _There:
         return self.meshes[mesh]
 
     def asked(self, place: Any) -> Any:
-        """A sharding or format that is asked for, over such a mesh."""
+        """A requested sharding or format, moved to a described mesh if it is abstract."""
         sharding = bare(place)
         if not is_abstract(sharding):
             return place

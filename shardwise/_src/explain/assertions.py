@@ -1,4 +1,4 @@
-"""Assertions about what a program communicates, for tests: `assert_comm`."""
+"""Assertions about a program's communication, for tests: `assert_comm`."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ def assert_comm(
     f: Callable[..., Any], *, machine: str | Machine | None = None, timeout: float = TIMEOUT,
     **limits: Limit,
 ) -> Callable[..., Report]:
-    """A function that checks what `f` communicates for given arguments, without running it.
+    """A function that checks the communication of `f` for given arguments, without running it.
 
         assert_comm(step, all_gather=0, all_reduce_bytes="<4MiB")(state, batch)
 
     Args:
-      f: a function, as of `explain`.
-      machine, timeout: as of `explain`. CPU sends bf16 as f32; for "h200" its bytes are bf16's.
-      limits: by the kind of a collective, as `all_gather`, how many one execution runs; by that
-        and `_bytes`, the bytes per device; `collectives` and `bytes` of all kinds together. A
-        number, or a text with a comparison and a unit: "<=3", "<4MiB", ">0". Branches of `cond`
-        and `switch` count as if all ran.
+      f: a function, as in `explain`.
+      machine, timeout: as in `explain`. CPU sends bf16 as f32; "h200" counts its bytes as bf16.
+      limits: by collective kind, such as `all_gather`, how many one execution runs; by that name
+        with `_bytes`, the bytes per device; `collectives` and `bytes` for all kinds together. A
+        number, or a string with a comparison and a unit: "<=3", "<4MiB", ">0". Branches of `cond`
+        and `switch` count as if all of them ran.
 
     Returns:
-      `(*args, **kwargs) → Report`, as of `explain`.
+      `(*args, **kwargs) → Report`, as in `explain`.
 
     Raises:
-      AssertionError: with every limit that is not kept, and the lines that communicate.
-      TypeError: for an unknown kind; ValueError: for a limit that cannot be read, and for a number
-        of collectives that has a unit.
+      AssertionError: lists every violated limit and the lines that communicate.
+      TypeError: for an unknown kind; ValueError: for a malformed limit, or a collective count with
+        a unit.
     """
     explained = explain(f, machine=machine, timeout=timeout)
     for name, limit in limits.items():
@@ -98,7 +98,7 @@ def _read(name: str, limit: Limit) -> tuple[str, float]:
 
 
 def _broken(report: Report, name: str, limit: Limit) -> str:
-    """What is wrong; '' if the limit is kept."""
+    """Describes the violation; '' if the limit holds."""
     compare, wanted = _read(name, limit)
     kind = name.removesuffix("_bytes")
     if name == "bytes":

@@ -1,9 +1,9 @@
-"""Why a program communicates: what propagation says of the operands of the equation in question.
+"""Explains why a program communicates, from the propagated shardings of an equation's operands.
 
     cause(equation, flow, ("x",))   # "adds over dimension 1 of operand 0, which 'x' splits"
 
-Nothing is guessed: where neither the op nor the shardings of its operands explain a collective, the
-cause is what they are.
+Nothing is guessed: if neither the op nor its operands' shardings explain a collective, the stated
+cause is that the partitioner moves data.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from shardwise._src.types.dims import Dims
 from shardwise._src.types.dtypes import short_name
 
 Axes = tuple[Any, ...]
-Spec = tuple[Axes, ...]  # of each dimension, the mesh axes that split it
+Spec = tuple[Axes, ...]  # for each dimension, the mesh axes that shard it
 _ASKED = {
     collective.psum, collective.pmax, collective.pmin, collective.all_gather,
     collective.reduce_scatter, collective.all_to_all, collective.ppermute, collective.pbroadcast,
@@ -35,10 +35,10 @@ _WORDS = {"add": "adds", "mul": "multiplies", "max": "takes the largest", "min":
 
 
 def operand_specs(eqn: Equation, flow: Flow | None) -> list[Spec | None]:
-    """How each operand is split, in the order of the equation's; None where that is not known."""
+    """The sharding of each operand, in the order of the equation; None if unknown."""
     left = list(flow.operands) if flow is not None else []
     found: list[Spec | None] = []
-    known: dict[Any, Spec | None] = {}  # of a value that is taken twice, there is one operand
+    known: dict[Any, Spec | None] = {}  # an input used twice is one operand in the module
     for atom in eqn.inputs:
         if not hasattr(atom, "value") and atom in known:
             found.append(known[atom])
@@ -51,21 +51,21 @@ def operand_specs(eqn: Equation, flow: Flow | None) -> list[Spec | None]:
 
 
 def _may_hold(shape: Sequence[int], logical: Sequence[int]) -> bool:
-    """Whether a value of the module may be one of the program's, padded."""
+    """Whether a module value may be a (possibly padded) value of the program."""
     if len(shape) != len(logical):
         return False
     return all([n >= m for n, m in zip(shape, logical, strict=True)])
 
 
 def result_specs(eqn: Equation, flow: Flow | None) -> list[Spec | None]:
-    """How each result is split; None where that is not known."""
+    """The sharding of each result; None if unknown."""
     if flow is None or len(flow.results) != len(eqn.outputs):
         return [None] * len(eqn.outputs)
     return [None if place is None else place[1] for _, place in flow.results]
 
 
 def call_text(eqn: Equation, flow: Flow | None) -> str:
-    """`dot_general(f32[64@x,8], f32[8,4]) → f32[64@x,4]`; of loops and branches the name alone."""
+    """`dot_general(f32[64@x,8], f32[8,4]) → f32[64@x,4]`; only the name for loops and branches."""
     if eqn.op.programs:
         return eqn.op.name
     operands = zip(eqn.inputs, operand_specs(eqn, flow), strict=True)
@@ -88,10 +88,10 @@ def cause(
     eqn: Equation, flow: Flow | None, axes: Axes | None, kind: str = "all-reduce",
     given: Sequence[Spec | None] = (),
 ) -> str:
-    """Why the equation communicates along mesh axes; None: along what are no axes.
+    """Why the equation communicates along mesh axes; axes is None if it is not along axes.
 
-    kind: of the collective. given: how its results are split where the program gives them, each
-    None where it does not, or where the partitioner chooses.
+    kind: of the collective. given: the shardings of results that the program returns, each None if
+    the equation's result is not returned, or if the partitioner chooses the sharding.
     """
     if eqn.op in _ASKED:
         return f"{eqn.op.name} asks for it"
@@ -113,7 +113,7 @@ def cause(
     dims = _dims(eqn)
     combined = _combined(eqn, dims, ins, here)
     disagreement = _disagreement(dims, ins, outs, here)
-    # What adds needs a reduction; what only moves data is there as shardings differ.
+    # Collectives that add come from reductions; others from disagreeing shardings.
     first, second = combined, disagreement
     if kind not in _REDUCE:
         first, second = disagreement, combined
@@ -137,7 +137,7 @@ def _dims(eqn: Equation) -> Dims | None:
 def _combined(
     eqn: Equation, dims: Dims | None, ins: Sequence[Spec | None], here: set[Any]
 ) -> str:
-    """A split dimension that the results lack."""
+    """A sharded dimension that is contracted or reduced."""
     if dims is None or not (dims.combine or eqn.op.contraction):
         return ""
     gone = dims.contracted()
@@ -153,7 +153,7 @@ def _combined(
 def _disagreement(
     dims: Dims | None, ins: Sequence[Spec | None], outs: Sequence[Spec | None], here: set[Any]
 ) -> str:
-    """Operands and results of which one is split where another is not."""
+    """An operand or result that is sharded along a factor while another one is not."""
     if dims is None:
         return ""
     rows = [(f"operand {i}", *row) for i, row in enumerate(zip(dims.inputs, ins, strict=False))]
@@ -177,7 +177,7 @@ def _disagreement(
 
 
 def _place(factors: Sequence[Any], spec: Spec, axis: Any) -> tuple[int | None, Any]:
-    """The dimension that an axis splits, and its factor."""
+    """The dimension that an axis shards, and its factor."""
     for d, (factor, split) in enumerate(zip(factors, spec, strict=False)):
         if axis in split:
             return d, factor
@@ -188,7 +188,7 @@ def _worked(
     eqn: Equation, dims: Dims | None, ins: Sequence[Spec | None], outs: Sequence[Spec | None],
     here: set[Any],
 ) -> str:
-    """A split dimension along which the op needs more than one part."""
+    """A sharded dimension along which the op needs data from several shards."""
     shared = set() if dims is None else _shared(dims)
     rows = (("operand", ins, dims and dims.inputs), ("result", outs, dims and dims.outputs))
     for who, specs, factors in rows:
@@ -199,7 +199,7 @@ def _worked(
 
 
 def _along_steps(eqn: Equation, flow: Flow, parts: Refined, here: set[Any]) -> str:
-    """A scan along a split dimension; all values of the shape of one that it reads are so split."""
+    """A scan along a sharded dimension; requires that all values of the shape of an x agree."""
     p = eqn.params
     xs = eqn.inputs[p["num_consts"] + p["num_carry"] :] if eqn.op is scan else ()
     for x in xs:
@@ -213,7 +213,7 @@ def _along_steps(eqn: Equation, flow: Flow, parts: Refined, here: set[Any]) -> s
 
 
 def _moved(ins: Sequence[Spec | None], outs: Sequence[Spec | None], here: set[Any]) -> str:
-    """Only which dimension is split."""
+    """The fallback: only names the sharded dimension."""
     for who, specs in (("operand", ins), ("result", outs)):
         for i, d, split in _along(specs, here):
             return f"the partitioner moves parts of it: {split} dimension {d} of {who} {i}"
@@ -223,7 +223,7 @@ def _moved(ins: Sequence[Spec | None], outs: Sequence[Spec | None], here: set[An
 def _along(
     specs: Sequence[Spec | None], here: set[Any]
 ) -> Iterator[tuple[int, int, str]]:
-    """Dimensions that these axes split: of which value, which one, and "'x' splits"."""
+    """Dimensions sharded by these axes: the index of the value, the dimension, and "'x' splits"."""
     for i, spec in enumerate(specs):
         for d, split in enumerate(spec or ()):
             if here & set(split):
@@ -231,13 +231,13 @@ def _along(
 
 
 def _shared(dims: Dims) -> set[Any]:
-    """Factors of operands that results have, too: along them the op works part by part."""
+    """Factors that operands share with results: along them the op works shard by shard."""
     ins = {factor for row in dims.inputs for factor in row}
     return {factor for row in dims.outputs for factor in row if factor in ins} - {None}
 
 
 def _given(outs: Sequence[Spec | None], given: Sequence[Spec | None], here: set[Any]) -> str:
-    """A result that the program gives with another sharding than the op makes it with."""
+    """A result that the program returns with another sharding than the op produces."""
     for made, wanted in zip(outs, given, strict=False):
         if made is None or wanted is None:
             continue

@@ -1,12 +1,12 @@
-"""Which shardings of the arguments make a program fast: `suggest`.
+"""Searches for argument shardings that make a program fast: `suggest`.
 
-Arguments that play the same part get the same sharding: those with the same last name in their path
-and the same type, as a weight in each of several layers, and its moments in an optimizer's state.
-Each group alone is tried along each axis. Then one group after the other, what helps most first,
-takes each of what was likely, and the few choices go on whose estimates of the program's time are
-least; at last each group of the best choice is tried once more. Nothing is run: each try is a
-compilation. Large groups are tried first; those that are not reached in half of the time stay
-whole.
+Arguments with the same role share a sharding: those with the same last name in their path and the
+same type, such as a weight in each of several layers, and its moments in an optimizer state. First,
+each group is tried alone along each axis. Then a beam search goes through the groups, the most
+beneficial first: it tries each group's most promising specs, and keeps the choices with the lowest
+estimated time. Finally, each group of the best choice is tried once more. Nothing is executed: each
+trial is a compilation. Large groups are tried first; groups not reached within half of the time
+budget stay replicated.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from shardwise._src.types.mesh import AbstractMesh, Mesh
 from shardwise._src.types.partition_spec import PartitionSpec
 from shardwise._src.types.sharding import NamedSharding
 
-# Kernels need not be good ones: only what the partitioner and the scheduler decide is read.
+# Kernels do not need to be good: only decisions of the partitioner and scheduler are read.
 _QUICK = (("xla_backend_optimization_level", 0), ("xla_llvm_disable_expensive_passes", True))
-_LIKELY = 3  # specs of a group that are tried again, together with those of others
-_BEAM = 3  # how many choices go on from group to group
-_FULL = 0.9  # of a machine's memory
+_LIKELY = 3  # specs of a group that are tried again in combination with other groups
+_BEAM = 3  # number of choices in the beam
+_FULL = 0.9  # usable fraction of a machine's memory
 
 
 @public("shardwise.explain")
 @dataclass(frozen=True)
 class Group:
-    """Arguments that get the same sharding: their paths, and the type that they share."""
+    """Arguments that share a sharding: their paths, and their common type."""
 
     paths: tuple[str, ...]
     type: str
@@ -58,9 +58,9 @@ class Group:
 @public("shardwise.explain")
 @dataclass(frozen=True)
 class Suggestion:
-    """Shardings of the arguments, and what the program does with them.
+    """Shardings of the arguments, and a report of the program under them.
 
-    shardings: `NamedSharding`s in the tree of the arguments, as `(args, kwargs)`.
+    shardings: a pytree of `NamedSharding`s for the arguments, as `(args, kwargs)`.
     specs:     by group.
     """
 
@@ -81,7 +81,7 @@ class Suggestion:
 
 @public("shardwise.explain")
 class Suggestions(list[Suggestion]):
-    """The best first. tried: how many programs were compiled; seconds: that it took."""
+    """Sorted, best first. tried: number of programs compiled; seconds: duration of the search."""
 
     def __init__(self, found: Sequence[Suggestion], tried: int, seconds: float):
         super().__init__(found)
@@ -97,23 +97,22 @@ def suggest(
     kwargs: dict[str, Any] | None = None, machine: str | Machine | None = None, keep: int = 3,
     budget: float = 300.0,
 ) -> Suggestions:
-    """Shardings of the arguments of `f` over a mesh that make it fast, by estimates.
+    """Shardings of the arguments of `f` over a mesh that make it fast, according to estimates.
 
     Args:
-      f: a function, as of `explain`, without shardings of its own for its arguments.
-      args, kwargs: arrays, or `ShapeDtypeStruct`s; their shardings do not count.
-      mesh: with axes that the compiler uses as it likes (Auto); it may have no devices.
-      machine: of the estimates, as of `explain`.
-      keep: how many are given, each with its report.
-      budget: seconds; the search ends after them with what it has found.
+      f: a function, as in `explain`, without argument shardings of its own.
+      args, kwargs: arrays, or `ShapeDtypeStruct`s; their shardings are ignored.
+      mesh: with Auto axes only; it may be abstract.
+      machine: for the estimates, as in `explain`.
+      keep: number of suggestions to return, each with its report.
+      budget: seconds; the search then ends with the results so far.
 
     Returns:
-      The best few, of which no two are alike. Those that need more memory than the machine has come
-      last.
+      The best few, all different. Suggestions that need more memory than the machine has are last.
 
     Raises:
-      TypeError: if the arguments are no sequence, or the mesh is none; ValueError: if the mesh has
-        axes that are not Auto.
+      TypeError: the arguments are not a sequence, or the mesh is not a mesh; ValueError: the mesh
+        has axes that are not Auto.
     """
     if not isinstance(args, list | tuple):
         raise TypeError(
@@ -131,7 +130,7 @@ def suggest(
     return search.best(keep)
 
 
-Choice = tuple[PartitionSpec, ...]  # of each group
+Choice = tuple[PartitionSpec, ...]  # for each group
 
 
 class _Search:
@@ -141,7 +140,7 @@ class _Search:
     ):
         self.f = f if isinstance(f, Wrapped) else jit(f)
         self.mesh = mesh if isinstance(mesh, Mesh) else described_mesh(mesh)
-        self.named = mesh  # as results name it
+        self.named = mesh  # as named in results
         leaves, self.tree = flatten_with_path(given)
         self.types = [type_of(leaf) for _, leaf in leaves]
         halves = ("args", "kwargs")
@@ -169,14 +168,14 @@ class _Search:
         return Suggestions(found, len(self.costs), time.monotonic() - self.begin)
 
     def _descend(self, choice: Choice) -> Iterator[None]:
-        """Tries; gives control back before each."""
+        """Runs the trials; yields before each one."""
         alone = [
             [(*choice[:g], spec, *choice[g + 1 :]) for spec in self._specs(g)]
             for g in range(len(self.groups))
         ]
         half = (self.begin + self.end) / 2
         for g in sorted(range(len(self.groups)), key=self._bytes, reverse=True):
-            if time.monotonic() > half:  # the others stay whole
+            if time.monotonic() > half:  # the other groups stay replicated
                 alone[g] = [choice]
             for other in alone[g]:
                 yield
@@ -206,14 +205,14 @@ class _Search:
         return t.size * t.dtype.itemsize * len(self.groups[g])
 
     def _specs(self, g: int) -> list[PartitionSpec]:
-        """Whole, and by each axis along each dimension that it divides."""
+        """Replicated, and sharded by each axis along each dimension that it divides."""
         shape = self.types[self.groups[g][0]].shape
         places = itertools.product(self.mesh.shape, range(len(shape)))
         found = [self._spec(shape, [place]) for place in places]
         return [PartitionSpec(), *[spec for spec in found if spec is not None]]
 
     def _with_pairs(self, g: int, likely: list[PartitionSpec]) -> list[PartitionSpec]:
-        """These, and what any two of them make together."""
+        """These specs, and pairwise combinations of their axes."""
         shape = self.types[self.groups[g][0]].shape
         places = [
             (name, d) for spec in likely for d, names in enumerate(spec.dims(len(shape)))
@@ -228,7 +227,7 @@ class _Search:
     def _spec(
         self, shape: Sequence[int], places: Sequence[tuple[Any, int]]
     ) -> PartitionSpec | None:
-        """By axes along dimensions; None where they do not divide these."""
+        """Shards dimensions by axes; None if the sizes are not divisible."""
         split: list[list[Any]] = [[] for _ in shape]
         for axis, d in places:
             split[d].append(axis)
@@ -241,7 +240,7 @@ class _Search:
         ])  # fmt: skip
 
     def _cost(self, choice: Choice) -> tuple[float, int]:
-        """The estimate in seconds, much more where memory is short; then memory."""
+        """Estimated seconds, with a large penalty for exceeding memory; then peak memory."""
         if choice not in self.costs:
             seconds, memory = estimate_of(self._lowered(choice), self.machine, TIMEOUT, _QUICK)
             limit = _FULL * self.machine.memory_bytes
@@ -274,7 +273,7 @@ class _Search:
 
 
 def _plain(key: Any) -> Any:
-    """What an entry of a path says: a name or a number."""
+    """The name or index of a path entry."""
     return getattr(key, "key", getattr(key, "name", getattr(key, "idx", None)))
 
 

@@ -1,9 +1,9 @@
-"""Along which axes of a mesh a collective goes: whole ones, and parts of them.
+"""The mesh axes along which a collective communicates: full axes and sub-axes.
 
     axes_of(groups, (), mesh)   # ("x",), ("x", "y"), (SubAxis("x", before=2, size=4, whole=8),)
 
-Positions are those of `mesh.devices.flat`. What is along no axes has none: the parts that are found
-are counted out again, and must give the same groups.
+Positions are indices into `mesh.devices.flat`. Groups that are not along axes have no result: the
+groups are reconstructed from the axes found, and must match.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _TEXT = re.compile(r"(.+):\((\d+)\)(\d+)", re.DOTALL)
 @public("shardwise.explain")
 @dataclass(frozen=True, repr=False)
 class SubAxis:
-    """A part of a mesh axis of `whole` = before · size · after devices: those that differ in the
-    middle number only.
+    """A sub-axis: of an axis of `whole` = before · size · after devices, its groups have devices
+    that differ only in the middle index.
 
-    It is written as Shardy does, `x:(2)4`: of an axis of 8, two groups of four neighbours; `x:(1)4`
-    is four devices of which each is two from the next.
+    It is written as in Shardy, `x:(2)4`: for an axis of size 8, two groups of four neighbours; with
+    `x:(1)4`, the four devices of a group are two apart.
     """
 
     name: Any
@@ -38,7 +38,7 @@ class SubAxis:
 
     @property
     def apart(self) -> int:
-        """How far the devices of a group are from each other, along the axis."""
+        """Distance between neighbouring devices of a group, along the axis."""
         return self.whole // (self.before * self.size)
 
     def __str__(self) -> str:
@@ -54,13 +54,13 @@ class SubAxis:
         return f"groups of {self.size} of the {self.whole} devices along {self.name}, {where}"
 
 
-Axis = Any  # the name of one, or a `SubAxis`
+Axis = Any  # the name of an axis, or a `SubAxis`
 
 
 def over_text(axes: Iterable[Axis] | None, count: int, kind: str) -> str:
-    """`x, y`; of groups of devices that are not along axes, `groups of 2 devices`.
+    """`x, y`; for groups of devices that are not along axes, `groups of 2 devices`.
 
-    count: of a group; of a collective-permute, which has no groups, how many devices take part.
+    count: group size; for a collective-permute, which has no groups, the number of participants.
     """
     if axes is None:
         return f"{'' if kind == 'collective-permute' else 'groups of '}{count} devices"
@@ -68,21 +68,21 @@ def over_text(axes: Iterable[Axis] | None, count: int, kind: str) -> str:
 
 
 def as_text(axis: Axis) -> Any:
-    """The name of an axis; of a part of one, how it is written."""
+    """The name of an axis; for a sub-axis, its text form."""
     return str(axis) if isinstance(axis, SubAxis) else axis
 
 
 def is_part(text: Any, names: Iterable[Any]) -> bool:
-    """Whether a text is written as parts of these axes are."""
+    """Whether a text has the form of a sub-axis of these axes."""
     found = _TEXT.fullmatch(text) if isinstance(text, str) else None
     return found is not None and found[1] in [str(name) for name in names]
 
 
 def axes_of(groups: Groups, pairs: Groups, mesh: Any) -> tuple[Axis, ...] | None:
-    """The axes of `mesh` along which groups of positions lie; None if they do not.
+    """The axes of `mesh` along which groups of positions lie; None if they are not along axes.
 
-    groups: () is all devices together. pairs: of sources and targets, in place of groups; they
-    belong to the axes, as a whole, in which the two differ.
+    groups: () is one group of all devices. pairs: of sources and targets, in place of groups; the
+    result then has the full axes along which any source and its target differ.
     """
     names, sizes = tuple(mesh.shape), tuple(mesh.shape.values())
     everyone = math.prod(sizes)
@@ -115,13 +115,13 @@ def _coordinates(position: int, sizes: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(place))
 
 
-Parts = list[tuple[int, int]]  # of an axis: how far apart, how many
+Parts = list[tuple[int, int]]  # for one axis: stride and size of each sub-axis
 
 
 def _parts(numbers: Sequence[int], whole: int) -> Parts | None:
-    """The parts of an axis in which these numbers along it differ, the nearest devices first.
+    """The sub-axes in which these coordinates along an axis differ, smallest stride first.
 
-    numbers: sorted, the first is 0. None: they cannot be those of parts.
+    numbers: sorted, starting at 0. Returns None if they do not form sub-axes.
     """
     if not numbers:
         return None
@@ -137,7 +137,7 @@ def _parts(numbers: Sequence[int], whole: int) -> Parts | None:
 
 
 def _counted_out(split: Sequence[Parts], sizes: Sequence[int]) -> list[list[int]]:
-    """The groups of devices that differ along parts of axes, as positions."""
+    """The groups of positions that differ along the given sub-axes."""
     strides = [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
     group, starts = [0], [0]
     for parts, size, stride in zip(split, sizes, strides, strict=True):
@@ -157,11 +157,11 @@ def _same_groups(some: Iterable[Sequence[int]], others: Iterable[Sequence[int]])
     return {frozenset(group) for group in some} == {frozenset(group) for group in others}
 
 
-# ---- shardings that split dimensions by parts ----------------------------------------------------
+# ---- shardings that use sub-axes -----------------------------------------------------------------
 
 
 def part_of(names: Sequence[Any], mesh: Any, before: int, size: int) -> list[Axis] | None:
-    """A part of several axes that count as one, as parts of each; None if it is not of these."""
+    """A sub-axis of several merged axes, as sub-axes of each; None if not possible."""
     found: list[Axis] = []
     start, end = before, before * size
     outside = 1
@@ -181,7 +181,7 @@ Dims = tuple[tuple[Axis, ...], ...]
 
 
 class Refined:
-    """Axes by the smallest parts that occur, so that two of them are equal or apart."""
+    """Splits axes into the smallest sub-axes present, so that any two are equal or disjoint."""
 
     def __init__(self, met: Iterable[Axis]):
         self.cuts: dict[Any, tuple[int, list[int]]] = {}

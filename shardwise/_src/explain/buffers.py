@@ -1,8 +1,8 @@
-"""Where the memory of a compiled program goes, by XLA's own assignment of buffers.
+"""Memory usage of a compiled program, according to XLA's buffer assignment.
 
-XLA gives each value of a program a place in one of several allocations: those of arguments, of
-results, of constants, and one for all that is temporary, in which values that do not live at the
-same time share places.
+XLA assigns each value of a program a range in one of several allocations: for arguments, results
+and constants, and one for all temporaries, in which values that are not live at the same time share
+memory.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-# Numbers of fields: xla/service/hlo.proto.
+# Field numbers: xla/service/hlo.proto.
 _LOGICAL, _ALLOCATION = 1, 3  # BufferAssignmentProto
 _ID, _SIZE, _DEFINED = 1, 2, 3  # LogicalBufferProto
 _INDEX, _INSTRUCTION = 3, 4  # LogicalBufferProto.Location
 _THREAD, _PARAMETER, _NUMBER, _LIVE_OUT, _ASSIGNED, _TUPLE, _CONSTANT = 3, 5, 6, 7, 9, 11, 12
 _BUFFER, _OFFSET, _BYTES = 1, 2, 3  # BufferAllocationProto.Assigned
-_COMPUTATION, _INSTRUCTIONS, _NAME, _UNIQUE = 3, 2, 1, 35  # HloModuleProto and what it holds
+_COMPUTATION, _INSTRUCTIONS, _NAME, _UNIQUE = 3, 2, 1, 35  # HloModuleProto and its messages
 
 NONE = ("", ())
 Kind = str  # "argument", "result", "donated", "temporary", "constant"
 
 
 class Place(NamedTuple):
-    """A range of memory: of which kind, and which instruction's value it holds, or the largest.
+    """A memory range: its kind, and the instruction that defines its value, or its largest value.
 
-    parameter: of an argument, its number; -1 of others. part: of an instruction that gives
-    several arrays, which of them, outermost first.
+    parameter: the parameter number of an argument; -1 for other kinds. part: for an instruction
+    with a tuple result, the tuple index, outermost first.
     """
 
     bytes: int
@@ -36,13 +36,13 @@ class Place(NamedTuple):
     part: tuple[int, ...] = ()
 
 
-Maker = tuple[str, tuple[int, ...]]  # an instruction, and which of its arrays
+Maker = tuple[str, tuple[int, ...]]  # an instruction, and the index into its tuple result
 
 
 def places(assignment: bytes, module: bytes) -> list[Place]:
-    """All allocations of one device, the largest first; that of temporaries by its parts.
+    """All allocations of one device, largest first; the one for temporaries is split into ranges.
 
-    Parts are disjoint: of values that share a place, the largest stands for it.
+    Ranges are disjoint: the largest of the values that share memory represents them.
     """
     names = _instruction_names(module)
     makers: dict[int, Maker] = {}
@@ -98,7 +98,7 @@ def _instruction_names(module: bytes) -> dict[int, str]:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    """The fields of a message in protobuf's format: numbers, and bytes of what has a length."""
+    """The fields of a protobuf message: numbers; length-delimited fields as bytes."""
     at, end = 0, len(message)
     while at < end:
         key, at = _number(message, at)
@@ -115,7 +115,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
 
 
 def _numbers(packed: bytes | int) -> tuple[int, ...]:
-    """A repeated number, or the only one."""
+    """A repeated number; also accepts a single one."""
     if isinstance(packed, int):
         return (packed,)
     found, at = [], 0

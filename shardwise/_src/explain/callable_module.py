@@ -1,8 +1,8 @@
-"""What type checkers see of `shardwise.explain`, a module that is called as its function is.
+"""Type-checker view of `shardwise.explain`, a module that can be called like its function.
 
-They do not believe that modules can be called. To them it is a class, so that its names are types
-too: `explain(f)` is one of its objects, which is called with what `f` takes. Nothing runs this; see
-`base.lazy`.
+Type checkers do not support callable modules. They see a class instead, so that its names are
+also types: `explain(f)` is an instance, which is called with the arguments of `f`. Nothing executes
+this module; see `base.lazy`.
 """
 
 from __future__ import annotations

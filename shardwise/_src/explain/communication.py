@@ -1,14 +1,14 @@
-"""Which collectives a compiled program runs, read from its optimised HLO text.
+"""The collectives that a compiled program runs, read from its optimised HLO text.
 
     found = collectives(jit(step).lower(state, batch).compile().as_text())
     console.print(table(summarize(found, mesh)))
 
 Each collective instruction becomes one `Collective`; `summarize` groups them by kind and mesh axes.
-An asynchronous pair (`-start`, `-done`) is one collective, and one that carries several arrays at
-once is one collective with the sum of their bytes. A collective inside a loop runs as often as the
-loop does where the compiler knows the trip count; otherwise it is counted once and marked.
+An asynchronous pair (`-start`, `-done`) is one collective; a collective that carries several arrays
+is also one, with the sum of their bytes. A collective inside a loop counts once per iteration if
+the compiler knows the trip count; otherwise it is counted once and marked.
 
-This module works on text alone: no devices, no compiler. It does not estimate time.
+This module only parses text: it needs no devices and no compiler. It does not estimate time.
 """
 
 from __future__ import annotations
@@ -42,12 +42,11 @@ KINDS = (
 class Collective:
     """One collective instruction, seen from one device.
 
-    `arrays` is the payload: what the device holds after the collective; for a reduce-scatter it is
-    what the device puts in (the larger side). `runs` is how often one execution of the
-    program runs it; `runs_known` is false inside a loop without a known trip count.
-    `groups` holds positions in the program's device order, which for a mesh is
-    `mesh.devices.flat`; it is empty when all devices form one group. A collective-permute has
-    `pairs` (source, target) in place of groups.
+    `arrays` is the payload: what the device holds after the collective; for a reduce-scatter, its
+    input (the larger side). `runs` is the number of times that one execution of the program runs
+    it; `runs_known` is false inside a loop with an unknown trip count. `groups` holds positions in
+    the program's device order, which for a mesh is `mesh.devices.flat`; it is empty if all devices
+    form one group. A collective-permute has `pairs` (source, target) in place of groups.
     """
 
     kind: str
@@ -78,7 +77,7 @@ class Collective:
 class Summary:
     """All collectives of one kind over the same mesh axes.
 
-    `axes` is None where the groups are not those of mesh axes, or where no mesh was given.
+    `axes` is None if the groups are not along mesh axes, or if no mesh was given.
     `count` and `bytes` (per device) are for one execution of the program.
     """
 
@@ -97,10 +96,10 @@ def collectives(hlo_text: Any) -> list[Collective]:
     """Every collective instruction of an optimised HLO module, in the order of the text.
 
     Args:
-        hlo_text: what `compiled.as_text()` returns; or the compiled function, or a `hlo.Module`.
+        hlo_text: the result of `compiled.as_text()`; or the compiled function, or a `hlo.Module`.
 
     Raises:
-        ValueError: if the text is no optimised HLO, such as that of a function only lowered.
+        ValueError: the text is not optimised HLO, for instance the text of a lowered function.
     """
     module = hlo_text if isinstance(hlo_text, Module) else read(hlo_text)
     found = [(name, _collective(i, module)) for name, i in module if _kind(i) in KINDS]
@@ -139,7 +138,7 @@ def _with_runs(collective: Collective, runs: tuple[int, bool]) -> Collective:
 
 
 def _payload(shape: str, kind: str, started: bool) -> tuple[ArrayShape, ...]:
-    """The arrays of a result. A `-start` form also returns its operands, which are left out."""
+    """The arrays of a result. A `-start` form also returns its operands, which are omitted."""
     parts = top_level(shape)
     if started and kind != "all-reduce" and len(parts) > 1:
         # (operands, results, contexts…); several operands are tuples inside the tuple.
@@ -148,7 +147,7 @@ def _payload(shape: str, kind: str, started: bool) -> tuple[ArrayShape, ...]:
 
 
 def _scattered(array: ArrayShape, line: str, size: int) -> ArrayShape:
-    """What a device puts into a reduce-scatter, from what it gets."""
+    """The input of a reduce-scatter on one device, from its output."""
     dimension = re.search(r"\bdimensions=\{(\d+)\}", line)
     axis = int(dimension[1]) if dimension else 0
     sizes = list(array.dimensions)
@@ -165,7 +164,7 @@ _MESH_GROUPS = re.compile(
 
 
 def _groups(line: str, attribute: str) -> Groups:
-    """The groups in any of the spellings of HLO text; empty for `{}`: all devices together."""
+    """The groups, in any HLO syntax; empty for `{}`: one group of all devices."""
     _, found, text = line.partition(f" {attribute}=")
     if not found:
         return ()
@@ -184,7 +183,7 @@ def _groups(line: str, attribute: str) -> Groups:
 
 
 def _iota_groups(text: str) -> Groups:
-    """`[4,2]<=[2,4]T(1,0)`: count up, shape (2, 4), transpose, reshape to 4 groups of 2."""
+    """`[4,2]<=[2,4]T(1,0)`: an iota of shape (2, 4), transposed, reshaped to 4 groups of 2."""
     matched = re.match(r"\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", text)
     if matched is None:
         raise ValueError(f"cannot read the device list {text[:60]!r}")
@@ -194,7 +193,7 @@ def _iota_groups(text: str) -> Groups:
 
 
 def _mesh_groups(matched: re.Match) -> Groups:
-    """`mesh['x'=4,'y'=2] {'y'}`: devices that differ in `y` only. `'x':(2)2` is a part of `x`."""
+    """`mesh['x'=4,'y'=2] {'y'}`: devices that differ in `y` only. `'x':(2)2` is a sub-axis."""
     names, sizes = [], []
     for name, size in re.findall(r"'?([^',=]+)'?=(\d+)", matched["mesh"]):
         names.append(name)
@@ -229,7 +228,7 @@ def _device_order(ids: str | None, count: int) -> Sequence[int]:
 
 
 def _iota(sizes: Sequence[int], order: Sequence[int]) -> list[int]:
-    """0, 1, 2… laid out with these sizes, then transposed and read in order."""
+    """0, 1, 2… with these sizes, then transposed and read in row-major order."""
     strides = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
     flat = [0]
     for axis in order or range(len(sizes)):
@@ -245,21 +244,21 @@ def _integers(text: str) -> list[int]:
 
 
 def mesh_axes(collective: Collective, mesh: Any) -> tuple[Axis, ...] | None:
-    """The axes of `mesh` over which a collective communicates, or None if it is not along axes.
+    """The axes of `mesh` along which a collective communicates, or None if it is not along axes.
 
-    Of a part of an axis, as Shardy splits them, a `SubAxis`. A collective-permute belongs to the
-    axes in which its sources and targets differ.
+    For a sub-axis, as Shardy splits axes, a `SubAxis`. For a collective-permute, the axes along
+    which its sources and targets differ.
     """
     return axes_of(collective.groups, collective.pairs, mesh)
 
 
 def summarize(found: Iterable[Collective], mesh: Any = None) -> list[Summary]:
-    """Groups collectives by kind and mesh axes, the most bytes first.
+    """Groups collectives by kind and mesh axes, most bytes first.
 
     Args:
-        found: what `collectives` returns.
-        mesh: anything with `mesh.shape`, an ordered mapping from axis name to size, whose devices
-            are in the program's order. Without one, the groups are told apart by their size.
+        found: the result of `collectives`.
+        mesh: anything with `mesh.shape`, an ordered mapping from axis names to sizes, with devices
+            in the program's order. Without a mesh, groups are distinguished by their size.
     """
     grouped: dict[tuple, list[Collective]] = defaultdict(list)
     for collective in found:
@@ -281,7 +280,7 @@ def summarize(found: Iterable[Collective], mesh: Any = None) -> list[Summary]:
 
 
 def table(summary: Sequence[Summary], title: str | None = None) -> Table:
-    """A rich table of a summary: a row for each kind and set of axes, and their total."""
+    """A rich table of a summary: a row for each kind and set of axes, and a total."""
     from rich import box
     from rich.table import Table
 

@@ -1,5 +1,5 @@
-"""Modules compiled for devices that are not there: virtual ones of another process, which lasts as
-long as the compilation. `python -m shardwise._src.explain.compile_only FOLDER` is that process.
+"""Compiles modules for absent devices: virtual ones of another process, which exits after the
+compilation. That process runs `python -m shardwise._src.explain.compile_only FOLDER`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def inspected_elsewhere(
     text: str, count: int, free_outputs: Sequence[bool], timeout: float,
     overrides: Sequence[tuple[str, Any]] = (),
 ) -> Inspection:
-    """Compiles a module for `count` virtual devices of another process.
+    """Compiles a module for `count` virtual devices in another process.
 
     Raises:
-      TimeoutError: if that takes more seconds.
-      RuntimeError: with what XLA says, if it cannot be compiled.
-      NotImplementedError: if that would need functions of this process.
+      TimeoutError: the compilation exceeds the timeout.
+      RuntimeError: the compilation fails; has XLA's message.
+      NotImplementedError: the compilation would need functions of this process.
     """
     if QUESTIONS in text:
         raise NotImplementedError(
@@ -82,7 +82,7 @@ def _main(folder: Path) -> None:
     folder.joinpath("sizes").write_text(json.dumps(found.sizes))
     folder.joinpath("buffers").write_bytes(found.buffers)
     folder.joinpath("compiled").write_bytes(found.module)
-    os._exit(0)  # clients of one process that play several do not leave in order
+    os._exit(0)  # clients that simulate several processes do not exit cleanly
 
 
 if __name__ == "__main__":

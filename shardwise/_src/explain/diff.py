@@ -1,4 +1,4 @@
-"""What changes from one program to another: `explain.diff(a, b)`."""
+"""Differences between two programs: `explain.diff(a, b)`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from shardwise._src.messages.words import in_bytes
 class Change:
     """One kind of collective, along the same axes, caused by one line: before and after.
 
-    groups: how many devices each has, of those that are along no axes; None of others. count,
-    bytes, seconds: of each of the two; 0 where there are none.
+    groups: the group size, for collectives that are not along axes; None for others. count, bytes,
+    seconds: a pair with the value in each program; 0 if absent.
     """
 
     kind: str
@@ -34,9 +34,9 @@ class Change:
 @public("shardwise.explain")
 @dataclass(frozen=True)
 class Difference:
-    """From report `a` to report `b`.
+    """The difference from report `a` to report `b`.
 
-    communication: what differs, the largest difference in bytes first.
+    communication: the changes, largest difference in bytes first.
     """
 
     a: Report
@@ -45,21 +45,21 @@ class Difference:
 
     @property
     def bytes(self) -> tuple[int, int]:
-        """Of all collectives, per device."""
+        """Bytes of all collectives, per device."""
         return self.a.bytes(), self.b.bytes()
 
     @property
     def peak(self) -> tuple[int, int]:
-        """Memory of a device."""
+        """Peak memory of a device."""
         return self.a.memory.peak, self.b.memory.peak
 
     @property
     def seconds(self) -> tuple[float, float]:
-        """The estimates."""
+        """The estimated times."""
         return self.a.seconds.total, self.b.seconds.total
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """Converts to plain data."""
         rows = [
             {"kind": c.kind, "axes": None if c.axes is None else [str(a) for a in c.axes],
              "groups": c.groups, "op": c.op, "line": c.line, "count": list(c.count),
@@ -90,13 +90,13 @@ class Difference:
 
 
 def diff(a: Report, b: Report) -> Difference:
-    """What changes from one report to another: of two shardings, or two versions, of a function.
+    """Compares two reports: of two shardings, or of two versions, of a function.
 
-    Lines are taken for the same if they are at the same place; collectives, if they are also of the
-    same kind, along axes of the same names, caused by the same operation.
+    Lines match if they have the same location; collectives match if they also have the same kind,
+    the same axis names, and the same causing operation.
 
     Raises:
-      TypeError: for what is no `Report`.
+      TypeError: an argument is not a `Report`.
     """
     for report in (a, b):
         if not isinstance(report, Report):

@@ -1,8 +1,8 @@
-"""Values that XLA for CPU widens: what they are on a machine that computes with them as they are.
+"""Corrects for dtypes that XLA's CPU backend widens, but the target machine supports natively.
 
-CPU has no arithmetic of bf16 or f8: programs that are compiled for it multiply, add and send them
-as f32 or f16. A machine in whose table a dtype stands does not; for one of these, collectives and
-products count with the dtype that the user's equation has.
+CPU has no arithmetic in bf16 or f8: programs compiled for it multiply, add and send such values as
+f32 or f16. A machine that lists a dtype in its table supports it natively; for such a machine,
+collectives and matrix products are counted with the dtype in the user's equation.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from shardwise._src.types.dtypes import is_float, short_name
 
 
 def as_sent(c: Collective, equations: Sequence[Equation], machine: Machine) -> Collective:
-    """A collective with the dtypes that it has on the machine.
+    """A collective with the dtypes that it would have on the machine.
 
-    equations: that it is for; where they are as many as its arrays, one of each.
+    equations: the equations that it implements; if there are as many as arrays, one per array.
     """
     own = [_only([a.aval for a in (*e.inputs, *e.outputs)], machine) for e in equations]
     if not equations or not any(own):
@@ -33,26 +33,26 @@ def as_sent(c: Collective, equations: Sequence[Equation], machine: Machine) -> C
 
 
 def product_dtype(dtype: str, equation: Equation, machine: Machine) -> str:
-    """The dtype in which a machine multiplies what CPU multiplies in a wider one."""
+    """The dtype in which a machine computes a product that CPU computes in a wider one."""
     own = _only([a.aval for a in equation.inputs], machine)
     return _narrowed(ArrayShape(dtype, (8,)), own).dtype
 
 
 def hlo_name(dtype: Any) -> str:
-    """A dtype as HLO writes it: `f8e4m3fn`, `s32`."""
+    """The HLO name of a dtype: `f8e4m3fn`, `s32`."""
     name = short_name(dtype).replace("_", "")
     return f"s{name[1:]}" if name[:1] == "i" and name[1:].isdigit() else name
 
 
 def _only(types: Iterable[Any], machine: Machine) -> str:
-    """The one dtype of values, as HLO writes it; '' if it is not one that the machine has."""
+    """The HLO name of the values' common dtype; '' if there is none or the machine lacks it."""
     found = {hlo_name(t.dtype) for t in types if is_float(t.dtype)}
     name = found.pop() if len(found) == 1 else ""
     return name if name in machine.flops else ""
 
 
 def _narrowed(array: ArrayShape, dtype: str) -> ArrayShape:
-    """An array of floating-point numbers in a narrower dtype; '' is none."""
+    """An array of floating-point numbers in a narrower dtype; unchanged for ''."""
     narrow = replace(array, dtype=dtype) if dtype else array
     wide = array.dtype in ("f16", "f32") and narrow.bytes < array.bytes
     return narrow if wide else array

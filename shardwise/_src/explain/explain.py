@@ -1,8 +1,8 @@
-"""`explain(f)(*args)`: what a function will do on its devices, without running it.
+"""`explain(f)(*args)`: predicts what a function will do on its devices, without running it.
 
-The function is staged and compiled as a call would be, from a module whose instructions carry the
-numbers of the equations that they come from. XLA keeps these, also on what the partitioner adds; so
-each collective and each buffer leads back to a line of the user's.
+The function is traced and compiled as for a call, from a module whose instructions carry the
+numbers of their source equations. XLA preserves these numbers, also on instructions that the
+partitioner adds; so each collective and each buffer can be traced back to a line of user code.
 """
 
 from __future__ import annotations
@@ -46,37 +46,36 @@ from shardwise._src.runtime.shardy import Flow, propagated_flows
 from shardwise._src.types.devices import is_described
 from shardwise._src.types.sharding import NamedSharding
 
-TIMEOUT = 300.0  # seconds for compiling a program for devices that are not there
+TIMEOUT = 300.0  # timeout in seconds for compiling for absent devices
 _COPIES = {"copy", "convert", "bitcast", "transpose", "parameter", "get-tuple-element",
            "copy-start", "copy-done"}  # fmt: skip
 _EQUATION = re.compile(rf"{NUMBERED}(\d+)(?=[/:)\"]|$)")
-_JOINED = re.compile(r"(?:^|(?<=/))\(")  # a parenthesis that begins a part of a path
+_JOINED = re.compile(r"(?:^|(?<=/))\(")  # an opening parenthesis of a joined path component
 
 
 def explain(
     f: Callable[..., Any], *, machine: str | Machine | None = None, timeout: float = TIMEOUT
 ) -> Callable[..., Report]:
-    """A function that tells what `f` will do on its devices for given arguments.
+    """A function that reports what `f` will do on its devices for given arguments.
 
-    It takes what `f` takes: arrays, or `ShapeDtypeStruct`s of which only shapes, dtypes and
-    shardings count. Nothing of `f` is run; it is compiled. Shardings over an `AbstractMesh`, of
-    arguments or those that `jit` and constraints ask for, stand for devices that are not there, as
-    many as the mesh says: the program is compiled for as many virtual devices of another process.
+    It takes the arguments of `f`: arrays, or `ShapeDtypeStruct`s, of which only shapes, dtypes and
+    shardings are used. `f` is compiled but not run. Shardings over an `AbstractMesh`, whether of
+    arguments or requested by `jit` and constraints, represent absent devices, as many as the mesh
+    has: the program is compiled for the same number of virtual devices in another process.
 
     Args:
-      f: a function; it is jitted if it is not yet.
-      machine: for estimates of time, one of `machines` by name, or a `Machine`; by default that of
-        the devices.
-      timeout: seconds for compiling for devices that are not there.
+      f: a function; it is jitted if it is not already.
+      machine: for time estimates, the name of one of `machines`, or a `Machine`; by default the
+        machine of the devices.
+      timeout: seconds for compiling for absent devices.
 
     Returns:
       `(*args, **kwargs) → Report`.
 
     Raises:
-      What `jit(f).lower(*args)` raises; TypeError for what is no function, or is compiled already;
-      ValueError, before the function is called, for an unknown machine; TimeoutError, and
-      RuntimeError or NotImplementedError if a program cannot be compiled for devices that are not
-      there.
+      Any error of `jit(f).lower(*args)`; TypeError if `f` is not a function, or is already
+      compiled; ValueError, before the function is called, for an unknown machine; TimeoutError,
+      RuntimeError or NotImplementedError if compiling for absent devices fails.
     """
 
     if not callable(f) or (hasattr(f, "as_text") and not isinstance(f, Wrapped)):
@@ -98,7 +97,7 @@ def explain(
 
 
 def report_of(lowered: Lowered, machine: Any = None, timeout: float = TIMEOUT) -> Report:
-    """The report of a function that is lowered."""
+    """The report of a lowered function."""
     plan = lowered.plan
     text, equations = plan.numbered()
     device = plan.places.devices[0]
@@ -112,7 +111,7 @@ def report_of(lowered: Lowered, machine: Any = None, timeout: float = TIMEOUT) -
 def estimate_of(
     lowered: Lowered, machine: Machine, timeout: float, overrides: tuple
 ) -> tuple[Seconds, Memory]:
-    """What a report says of time and memory, without anything else."""
+    """The time and memory estimates of a report, without the rest."""
     text, equations = lowered.plan.numbered()
     found = _inspected(lowered.plan, text, (*lowered.traced.overrides, *overrides), timeout)
     compiled = _Compiled(read(found.text, "explain"), equations, machine)
@@ -124,18 +123,18 @@ def _inspected(plan: ModulePlan, text: str, overrides: tuple, timeout: float) ->
     if is_described(devices):
         free = [s is None for s in plan.places.results]
         return inspected_elsewhere(text, len(devices), free, timeout, overrides)
-    with quiet():  # the report says what XLA would warn of
+    with quiet():  # the report replaces XLA's warnings
         return inspected(plan._replace(text=text).compiled(overrides).raw)
 
 
 def paths_of(op_name: str) -> list[list[int]]:
-    """The equations around an instruction, and its own; of each that it was joined from."""
+    """The numbers of an instruction's equation and the enclosing ones; for each joined name."""
     found = [[int(n) for n in _EQUATION.findall(name)] for name in _alone(op_name)]
     return [numbers for numbers in found if numbers]
 
 
 def _alone(op_name: str) -> list[str]:
-    """What a joined name stands for: `a/(b:c/(d:e))` is `a/b`, `a/c/d` and `a/c/e`."""
+    """The names that were joined into one: `a/(b:c/(d:e))` is `a/b`, `a/c/d` and `a/c/e`."""
     begin = _JOINED.search(op_name)
     if begin is None:
         return [op_name]
@@ -153,7 +152,7 @@ def _alone(op_name: str) -> list[str]:
 
 
 class _Compiled:
-    """An optimised program, with the equations that its instructions come from."""
+    """An optimised program, with the source equations of its instructions."""
 
     def __init__(self, hlo: Module, equations: Sequence[Equation], machine: Machine):
         self.hlo, self.equations, self.machine = hlo, equations, machine
@@ -164,11 +163,11 @@ class _Compiled:
         self.work = work_of(hlo, self.product_dtype)
 
     def paths(self, c: Collective) -> list[list[int]]:
-        """Of the equations that a collective is for: one, or one of each array as far as known."""
+        """The equation paths of a collective: one, or one per array as far as known."""
         return paths_of(c.op_name) or self.nearest(c.name)
 
     def numbers(self, c: Collective) -> list[int]:
-        """The numbers of these."""
+        """The equation numbers of a collective."""
         return [self.known(path) for path in self.paths(c)]
 
     def product_dtype(self, i: Instruction) -> str:
@@ -186,20 +185,20 @@ class _Compiled:
         return Seconds(compute, work.bytes / machine.memory_bandwidth, talking)
 
     def known(self, path: Sequence[int]) -> int:
-        """The equation of a path that stands for it: the last of these that comes from a line.
+        """The equation that represents a path: the innermost one that has a source line.
 
-        In `a/b`, b is what a calls; where b is of no line, it is a that the user knows.
+        In `a/b`, a calls b; if b has no source line, the user recognizes a.
         """
         placed = [n for n in path if self.equations[n].site is not None]
         return (placed or path)[-1]
 
     @functools.cached_property
     def callers(self) -> dict[str, Instruction]:
-        """What runs a computation: a loop, a branch, a call."""
+        """The instruction that runs each computation: a loop, a branch, a call."""
         return {name: i for _, i in self.hlo if i.opcode != "fusion" for name, _ in i.called}
 
     def nearest(self, name: str) -> list[list[int]]:
-        """The path of what an instruction without one is for, or else of what it takes."""
+        """For an instruction without a path: the path of its nearest user, or else operand."""
         users: dict[str, list[str]] = defaultdict(list)
         for within, instruction in self.hlo:
             for operand in instruction.operands:
@@ -220,7 +219,7 @@ class _Compiled:
 
 
 class _Making(_Compiled):
-    """A report in the making."""
+    """A report under construction."""
 
     def __init__(
         self, plan: ModulePlan, program: Program, text: str, equations: Sequence[Equation],
@@ -251,8 +250,8 @@ class _Making(_Compiled):
         )  # fmt: skip
 
     def communication(self, c: Collective) -> list[Communication]:
-        """A row for each equation that takes part; of several, with its part of the payload, of
-        which the largest counts."""
+        """A row for each equation that takes part. If there are several, each gets its share of the
+        payload, and the row with the largest share is the one that counts."""
         link = self.machine.link(c.groups or c.pairs, self.count)
         seconds = self.machine.collective_seconds(c.kind, c.bytes, c.group_size, link)
         parts, rows = self.parts(c), []
@@ -269,13 +268,13 @@ class _Making(_Compiled):
         return rows
 
     def parts(self, c: Collective) -> list[tuple[list[int], list[ArrayShape]]]:
-        """The arrays of a collective, by the paths of what they are for; [] where none is known."""
+        """The arrays of a collective, by the equation paths they belong to; [] if unknown."""
         paths = self.paths(c)
         if len({self.known(path) for path in paths}) < 2:
             return [(paths[0] if paths else [], list(c.arrays))]
         if len(paths) == len(c.arrays):
             return [(path, [a]) for path, a in zip(paths, c.arrays, strict=True)]
-        return [([], list(c.arrays))]  # of joined ones, whose each is not known
+        return [([], list(c.arrays))]  # joined, and the assignment to equations is unknown
 
     def origin(self, path: Sequence[int], c: Collective) -> dict[str, Any]:
         frame, axes = self.along(path, c)
@@ -294,7 +293,7 @@ class _Making(_Compiled):
         }
 
     def along(self, path: Sequence[int], c: Collective) -> tuple[Frame | None, Any]:
-        """The mesh and its axes that a collective goes along: of what it is for, or of others."""
+        """The mesh and axes of a collective: of a mesh of its equation, else of any other mesh."""
         for frame in dict.fromkeys([*self.nearby(path), *self.frames.all]):
             axes = frame.axes(c)
             if axes is not None:
@@ -302,7 +301,7 @@ class _Making(_Compiled):
         return None, None
 
     def nearby(self, path: Sequence[int]) -> Iterator[Frame]:
-        """The meshes that an equation is about: of what it takes and gives, or of its map."""
+        """The meshes of an equation: of its operands and results, or of its parameters."""
         flow = self.flows.get(self.known(path)) if path else None
         for _, place in (*flow.operands, *flow.results) if flow is not None else ():
             frame = None if place is None or not any(place[1]) else self.frames.named(place)[0]
@@ -315,17 +314,17 @@ class _Making(_Compiled):
                     yield frame
 
     def given_over(self, frame: Frame | None, value: Any) -> Spec | None:
-        """The mesh axes of each dimension as the program returns it, if they are of this mesh."""
+        """The mesh axes of each dimension of a returned value, if sharded over this mesh."""
         sharding, ndim = self.given.get(id(value), (None, 0))
         of_it = isinstance(sharding, NamedSharding) and self.frames.of(sharding) == frame
         return sharding.spec.dims(ndim) if of_it else None
 
     def over(self, flow: Flow | None, frame: Frame | None) -> Flow | None:
-        """What is split over one mesh, by its names: axes of others may have the same ones."""
+        """The shardings over one mesh, by its axis names: axes of other meshes may share names."""
         return self._renamed(flow, lambda found: found is frame)
 
     def call(self, number: int) -> str:
-        """An operation with the types of what it takes and gives."""
+        """An operation with the types of its operands and results."""
         return call_text(
             self.equations[number], self._renamed(self.flows.get(number), lambda _: True)
         )
@@ -352,18 +351,18 @@ class _Making(_Compiled):
         return Buffer(place.bytes, place.kind, what, line)
 
     def argument(self, number: int, kind: str) -> tuple[str, str]:
-        """What the program takes, by its number, the hidden ones first: its kind, its path."""
+        """The kind and path of a program argument, by its number; hoisted constants come first."""
         names, number = self.plan.names, number - len(self.plan.constants)
         if number < 0:
             return "constant", "an array that the function closes over"
         return kind, names[number] if number < len(names) else f"args[{number}]"
 
     def made_by(self, made: Instruction | None, part: Sequence[int]) -> tuple[str, str]:
-        """What makes a value, and its line: an equation, or a copy of what one makes.
+        """The operation that makes a value, and its line: an equation, or a copy of its result.
 
-        part: which of several arrays it is; of collectives that are joined, each is another's.
-        Fusions have no names of their own; what is inside has. Copies and conversions that XLA
-        adds are of what they take; what a loop's body takes is the loop's.
+        part: index into a tuple result; arrays of joined collectives belong to different equations.
+        Fusions have no names, but their instructions do. Copies and conversions added by XLA are
+        attributed to their operand; parameters of a loop body to the loop.
         """
         i, copied, seen = made, "", set[str]()
         while i is not None and i.name not in seen:
@@ -394,19 +393,19 @@ class _Making(_Compiled):
 
     @functools.cached_property
     def within(self) -> dict[str, str]:
-        """The computations of their parameters."""
+        """The computation of each parameter."""
         return {i.name: name for name, i in self.hlo if i.opcode == "parameter"}
 
     @functools.cached_property
     def parameters(self) -> dict[str, int]:
-        """The arguments of the program, each with its number."""
+        """The number of each parameter of the program."""
         entry = self.hlo.computations[self.hlo.entry]
         numbers = [(i.name, re.search(r" parameter\((\d+)\)", i.line)) for i in entry]
         return {name: int(found[1]) for name, found in numbers if found is not None}
 
 
 def _from_the_root(computation: Sequence[Instruction]) -> Iterator[Instruction]:
-    """The instructions of a computation, the nearest to what it gives first."""
+    """The instructions of a computation, from the root to its operands."""
     known = {i.name: i for i in computation}
     front = [i for i in computation if i.root]
     seen = set[str]()
@@ -424,7 +423,7 @@ def _memory(found: Inspection) -> Memory:
 
 
 def _meshes(plan: ModulePlan, program: Program) -> list[Any]:
-    """All meshes that a program may meet, the leading one first."""
+    """All meshes that a program may use, the leading one first."""
     places = plan.places
     held = [*places.arguments, *places.constants, *places.results, *constraint_shardings(program)]
     met = [*places.meshes, *[getattr(sharding, "mesh", None) for sharding in held]]

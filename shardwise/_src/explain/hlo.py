@@ -1,9 +1,9 @@
-"""Optimised HLO as XLA writes it: instructions by computation, and how often each runs.
+"""Parses optimised HLO as printed by XLA: instructions by computation, and how often each runs.
 
     module = read(compiled.as_text())
     for name, instructions in module.computations.items(): ...
 
-This works on text alone: no devices, no compiler.
+This module only parses text: it needs no devices and no compiler.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ArrayShape:
 class Instruction:
     """One line: `name = shape opcode(operands), rest`.
 
-    frame: the number of its line among the user's (`Module.sources`); op_name: of its metadata.
+    frame: the id of its stack frame (`Module.sources`); op_name: from its metadata.
     """
 
     name: str
@@ -65,19 +65,19 @@ class Instruction:
         return found[1] if found else ""
 
     def attribute(self, name: str) -> str:
-        """The text between the brackets of `name={…}`, or ''."""
+        """The text within the braces of `name={…}`, or ''."""
         found = re.search(rf"\b{name}=\{{([^}}]*)\}}", self.line)
         return found[1] if found else ""
 
     @cached_property
     def called(self) -> list[tuple[str, int | None]]:
-        """The computations that it runs, each with how often (None: not known)."""
+        """The computations that it runs, each with the number of runs (None: unknown)."""
         return _called(self.line, self.opcode)
 
 
 @dataclass(frozen=True)
 class Module:
-    """computations: instructions by the name of their computation; entry: the first one's name."""
+    """computations: instructions by computation name; entry: the name of the entry computation."""
 
     computations: dict[str, list[Instruction]]
     entry: str
@@ -86,12 +86,12 @@ class Module:
 
     @cached_property
     def sources(self) -> dict[int, str]:
-        """`file:line` by the number of a stack frame."""
+        """`file:line` by stack frame id."""
         return _source_lines(self.text)
 
     @cached_property
     def runs(self) -> dict[str, tuple[int, bool]]:
-        """How often each computation runs in one execution, and whether that is known."""
+        """How often each computation runs in one execution, and whether this is known."""
         calls = {
             name: [call for i in instructions for call in i.called]
             for name, instructions in self.computations.items()
@@ -99,7 +99,7 @@ class Module:
         return _runs(calls, self.entry)
 
     def __iter__(self) -> Iterator[tuple[str, Instruction]]:
-        """All instructions, in the order of the text, each with the name of its computation."""
+        """All instructions in textual order, each with the name of its computation."""
         for name, instructions in self.computations.items():
             for instruction in instructions:
                 yield name, instruction
@@ -129,10 +129,10 @@ _OPERAND = re.compile(r"%([\w.\-]+)")
 
 
 def read(text: Any, who: str = "collectives") -> Module:
-    """A module from its text, or from what has it by `as_text`.
+    """Parses a module from text, or from an object with `as_text`.
 
     Raises:
-      ValueError: if the text is no optimised HLO, such as that of a function only lowered.
+      ValueError: the text is not optimised HLO, for instance the text of a lowered function.
     """
     if not isinstance(text, str):
         text = text.as_text()
@@ -165,7 +165,7 @@ def _instruction(found: re.Match[str], line: str) -> Instruction:
 
 
 def top_level(shape: str) -> list[str]:
-    """Splits `(f32[2,8]{1,0}, (s32[], u32[]))` at the commas that are not inside brackets."""
+    """Splits `(f32[2,8]{1,0}, (s32[], u32[]))` at commas outside brackets."""
     if not shape.startswith("("):
         return [shape]
     parts, depth, start = [], 0, 1
@@ -186,7 +186,7 @@ def array_in(text: str) -> ArrayShape:
 
 
 def _bits(dtype: str) -> int:
-    """`f8e4m3fn` → 8, `bf16` → 16, `c64` → 64; booleans take a byte, tokens nothing."""
+    """`f8e4m3fn` → 8, `bf16` → 16, `c64` → 64; booleans have 8 bits, tokens none."""
     if dtype in ("token", "opaque"):
         return 0
     if dtype == "pred":
@@ -201,8 +201,8 @@ def _device_count(hlo_text: str) -> int:
 
 
 def _called(line: str, opcode: str) -> list[tuple[str, int | None]]:
-    """The computations that an instruction runs, each with how often (None: not known)."""
-    if opcode in ("async-update", "async-done"):  # async-start has called it
+    """The computations that an instruction runs, each with the number of runs (None: unknown)."""
+    if opcode in ("async-update", "async-done"):  # counted at async-start
         return []
     times: int | None = 1
     if opcode == "while":
@@ -218,7 +218,7 @@ def _called(line: str, opcode: str) -> list[tuple[str, int | None]]:
 def _runs(
     calls: dict[str, list[tuple[str, int | None]]], entry: str
 ) -> dict[str, tuple[int, bool]]:
-    """How often each computation runs in one execution of the entry, and whether that is known."""
+    """How often each computation runs in one execution of the entry, and whether this is known."""
     total: dict[str, tuple[int, bool]] = defaultdict(lambda: (0, True))
 
     def visit(name: str, times: int, known: bool) -> None:
@@ -232,7 +232,7 @@ def _runs(
 
 
 def _source_lines(hlo_text: str) -> dict[int, str]:
-    """Stack frame number → `file:line`, from the tables at the head of the module."""
+    """Stack frame id → `file:line`, from the tables at the start of the module."""
     files = dict(re.findall(r'^(\d+) "(.*)"$', _section(hlo_text, "FileNames"), re.MULTILINE))
     locations = dict(
         re.findall(
@@ -258,7 +258,7 @@ def _section(hlo_text: str, title: str) -> str:
 
 
 def _inline_source(line: str) -> str:
-    """The older form, which names file and line in each instruction."""
+    """The older form, with file and line in each instruction."""
     matched = re.search(r'source_file="([^"]*)"(?: source_line=(\d+))?', line)
     return f"{matched[1]}:{matched[2] or '?'}" if matched else ""
 

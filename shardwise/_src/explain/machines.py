@@ -1,10 +1,10 @@
-"""Machines, as far as estimates of time need them: a table that users may add to.
+"""Machine models for time estimates: a table that users can extend.
 
-    machines["h200"]                                    # as its makers state it
+    machines["h200"]                                    # vendor specifications
     machines["ours"] = replace(machines["h200"], node=4)  # for `explain(f, machine="ours")`
 
-Figures are peaks that makers state, per device. Those of "cpu" are of one virtual device among
-eight on a small host, measured; they are there to tell what dominates, not how long it takes.
+Numbers are per-device peaks stated by vendors. The "cpu" entry is measured for one virtual device
+among eight on a small host; it indicates what dominates, not the absolute time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shardwise._src.messages.words import join
 @public("shardwise.explain")
 @dataclass(frozen=True)
 class Link:
-    """What connects devices: bytes per second that one device sends, and seconds per step."""
+    """A connection between devices: bytes per second sent by a device, and seconds per step."""
 
     bandwidth: float
     latency: float
@@ -31,16 +31,16 @@ class Link:
 @public("shardwise.explain")
 @dataclass(frozen=True)
 class Machine:
-    """Devices of one kind and what connects them.
+    """Devices of one kind, and their interconnect.
 
-    flops:   per second and device, of products of matrices, by dtype as HLO writes it (`bf16`,
-             `f32`); others count as the one that is nearest in bits, from above. Numbers of a
-             dtype that is not here are multiplied and sent as wider ones, as CPU does with bf16.
+    flops:   per second and device, for matrix products, by HLO dtype name (`bf16`, `f32`); other
+             dtypes count as the next wider one. A dtype that is absent is computed and sent as a
+             wider one, like bf16 on CPU.
     memory_bandwidth: bytes per second that a device reads and writes.
     memory_bytes: of a device.
-    near:    connects the devices of a node; far: nodes.
-    node:    how many devices are near each other: those whose positions in the mesh follow each
-             other. None: all.
+    near:    the link within a node; far: the link between nodes.
+    node:    number of devices in a node, which have consecutive positions in the mesh. None: all
+             devices are in one node.
     """
 
     name: str
@@ -53,10 +53,10 @@ class Machine:
     source: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "flops", dict(self.flops))  # plain, as data and to be pickled
+        object.__setattr__(self, "flops", dict(self.flops))  # plain, for data and pickling
 
     def flop_rate(self, dtype: str) -> float:
-        """Of products of matrices of a dtype; of a complex one, that of its parts."""
+        """Rate of matrix products in a dtype; for a complex dtype, the rate of its real dtype."""
         dtype = {"c64": "f32", "c128": "f64"}.get(dtype, dtype)
         if dtype in self.flops:
             return self.flops[dtype]
@@ -65,7 +65,7 @@ class Machine:
         return min([self.flops[n] for n in wider if bits[n] == min(bits[w] for w in wider)])
 
     def link(self, groups: Sequence[Sequence[int]], count: int) -> Link:
-        """What connects the devices of groups, given by their positions; () is all `count`."""
+        """The link between the devices in groups of positions; () is a group of all `count`."""
         node = self.node
         if node is None or (count <= node):
             return self.near
@@ -75,7 +75,7 @@ class Machine:
         return self.far if crosses else self.near
 
     def collective_seconds(self, kind: str, bytes_: int, size: int, link: Link) -> float:
-        """The least time of a collective over `size` devices, by rings.
+        """The minimum time of a collective over `size` devices, with ring algorithms.
 
         bytes_: what a device holds after it, or before a reduce-scatter: the larger side.
         """
@@ -103,7 +103,7 @@ machines: dict[str, Machine] = {}
 
 
 def machine_of(asked: Any, platform: str, kind: str = "") -> Machine:
-    """The machine of that name, or the one that devices of a kind are of."""
+    """The machine with that name, or the one for a kind of devices."""
     if asked is not None:
         return named_machine(asked)
     named = kind.lower().replace(" ", "-")
@@ -113,10 +113,10 @@ def machine_of(asked: Any, platform: str, kind: str = "") -> Machine:
 
 
 def named_machine(asked: str | Machine) -> Machine:
-    """A machine by its name.
+    """Looks up a machine by name.
 
     Raises:
-      ValueError: for a name that there is not; TypeError: for what is neither.
+      ValueError: for an unknown name; TypeError: if it is neither a name nor a `Machine`.
     """
     if isinstance(asked, Machine):
         return asked

@@ -1,7 +1,7 @@
-"""The meshes that a program meets, as its text writes them and as its collectives go along them.
+"""The meshes of a program: in its module text, and as seen by its collectives.
 
-A program may meet several: of its arguments, of constraints, of maps. All are over its devices,
-perhaps in another order. Reports name the axes of the mesh that the line in question is about.
+A program may use several meshes: of its arguments, of constraints, of maps. All are over its
+devices, possibly in different orders. A report names the axes of the mesh that its line uses.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shardwise._src.explain.communication import Collective, mesh_axes
 from shardwise._src.runtime.shardy import AxisPart, ValueSharding
 from shardwise._src.types.mesh import AbstractMesh, Mesh
 
-Names = dict[str, tuple[Any, ...]]  # of a mesh, by those that a text has for them
+Names = dict[str, tuple[Any, ...]]  # axis name in the module text → axis names of the mesh
 _SYMBOL = re.compile(
     r"sdy\.mesh @(\w+) = <\[(.*?)\](?:, device_ids=\[([\d, ]*)\])?>$", re.MULTILINE
 )
@@ -31,8 +31,8 @@ _AXIS = re.compile(r'"(.*?)"=(\d+)(?=, "|$)')
 class Frame:
     """A mesh of a program.
 
-    number: among its meshes, the leading one 0; order: the number of each of its devices in the
-    program; () if they are in the program's order.
+    number: index among the program's meshes, 0 for the leading one; order: the program's number of
+    each mesh device; () if they are in the program's order.
     """
 
     number: int
@@ -40,7 +40,7 @@ class Frame:
     order: tuple[int, ...] = ()
 
     def axes(self, c: Collective) -> tuple[Any, ...] | None:
-        """The axes along which a collective goes; None if it is not along axes."""
+        """The axes along which a collective communicates; None if it is not along axes."""
         if not self.order:
             return mesh_axes(c, self.mesh)
         place = {device: i for i, device in enumerate(self.order)}
@@ -52,9 +52,9 @@ class Frame:
 
 
 class Frames:
-    """All meshes of a program, and the symbols that its text has for them.
+    """All meshes of a program, and their symbols in the module text.
 
-    meshes: that it may meet, the leading one first; without one, nothing has a frame.
+    meshes: that it may use, the leading one first; if empty, there are no frames.
     """
 
     def __init__(self, text: str, meshes: Iterable[Any], devices: Sequence[Any]):
@@ -91,7 +91,7 @@ class Frames:
         return next((f for f in self.all if (f.mesh.shape_tuple, f.order) == key), None)
 
     def named(self, place: ValueSharding) -> tuple[Frame | None, Spec]:
-        """How a value is split, by the names of a mesh; as the text says it, if it is of none."""
+        """The sharding of a value by mesh axis names; as in the module text if it has no mesh."""
         symbol, dims = place
         if symbol not in self.symbols:
             return None, dims
@@ -103,14 +103,14 @@ class Frames:
 
 
 def _renamed(axis: str | AxisPart, names: Names, mesh: Any) -> Sequence[Any] | None:
-    """An axis of a text, or a part of one, by the names of the mesh; None: by no parts of these."""
+    """A module-text axis or sub-axis, by mesh axis names; None if not expressible by these."""
     if not isinstance(axis, AxisPart):
         return names.get(axis, (axis,))
     return part_of(names.get(axis.name, (axis.name,)), mesh, axis.before, axis.size)
 
 
 def _order(mesh: Any, devices: Sequence[Any]) -> tuple[int, ...] | None:
-    """() if it is the program's; None if its devices are not the program's."""
+    """() if the mesh is in the program's order; None if its devices are not the program's."""
     if isinstance(mesh, AbstractMesh):
         return () if mesh.size == len(devices) else None
     if not isinstance(mesh, Mesh) or mesh.size != len(devices):
@@ -125,7 +125,7 @@ def _order(mesh: Any, devices: Sequence[Any]) -> tuple[int, ...] | None:
 def _names(
     mesh: Any, devices: tuple[int, ...], axes: Sequence[tuple[str, int]], order: tuple[int, ...]
 ) -> Names | None:
-    """The mesh's names by those of the text, which may write several axes as one; None: another."""
+    """Mesh axis names by names in the text, which may merge several axes; None if no match."""
     known = {str(name): name for name in mesh.axis_names}
     names: Names = {}
     for text, size in axes:

@@ -1,11 +1,11 @@
-"""What it takes to move arrays to other places, before they move.
+"""Predicts the cost of moving arrays to other shardings, before they move.
 
     found = plan(params, NamedSharding(mesh, P("data")))
     found.bytes_moved, found.peak_bytes, found.seconds
     print(found)                                        # with the steps, in order
 
-A plan comes from the decisions that `device_put` takes itself (`moving.ways`); what each step needs
-is added up in `accounts`. Nothing is moved. Programs are compiled, which `device_put` then finds.
+A plan follows the same decisions as `device_put` (`reshard_steps`); `transfer_cost` adds up the
+cost of each step. Nothing is moved. Programs are compiled, and a later `device_put` reuses them.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from shardwise._src.types.layout import Format
 from shardwise._src.types.pictures.svg import escape
 from shardwise._src.types.sharding import NamedSharding
 
-FIRST = 0  # a position that meshes of all sizes have, so that no device is fuller
-SHOWN = 12  # leaves, and steps, in a text; all are in `to_dict()`
+FIRST = 0  # a position present in meshes of all sizes, so it represents the fullest device
+SHOWN = 12  # leaves and steps shown in text; `to_dict()` has all
 
 
 @dataclass(frozen=True)
 class PlannedLeaf:
-    """What it takes to move one array of a tree.
+    """The cost of moving one array of a pytree.
 
-    peak_bytes: as in `Plan`, while this array moves and those before it have moved.
+    peak_bytes: as in `Plan`, while this array moves and the ones before it have been moved.
     """
 
     path: str
@@ -74,18 +74,19 @@ class PlannedLeaf:
 @public("shardwise")
 @dataclass(frozen=True)
 class Plan:
-    """What `device_put` is going to do, from `shardwise.plan`.
+    """A prediction of what `device_put` will do, returned by `shardwise.plan`.
 
-    bytes_moved: what devices get and do not hold, over all devices of the targets.
-    bytes_sent: what the steps send to get it there; a program may send more.
-    peak_bytes: the most that one device holds at a time: arrays of both sides, and temporaries.
-    host_bytes: the most that the moves take of this process's host. CPU devices live there, so
-        that their new shards count, of which replicas may share one.
-    seconds: of all steps, by the figures of `machine`.
+    bytes_moved: bytes that devices receive because they do not hold them, over all target devices.
+    bytes_sent: bytes that the steps send to achieve this; a program may send more.
+    peak_bytes: the most that one device holds at a time: source, target and temporaries.
+    host_bytes: the most host memory of this process that the moves use. CPU devices use host
+        memory, so their new shards are included; their replicas may share one buffer.
+    seconds: of all steps, according to `machine`.
     leaves: array by array, in the order in which they move.
-    memory_bytes: of a device of `machine`; fits: whether `peak_bytes` is not more than that.
-    complete: whether temporaries of all programs are in `peak_bytes`. Those of programs on meshes
-        without devices are not, nor of other processes' programs, which are not compiled here.
+    memory_bytes: of a device of `machine`; fits: whether `peak_bytes` does not exceed it.
+    complete: whether `peak_bytes` includes the temporaries of all programs. It lacks those of
+        programs on meshes without devices, and of other processes' programs, which are not
+        compiled here.
     """
 
     bytes_moved: int
@@ -113,7 +114,7 @@ class Plan:
         return sum([leaf.seconds for leaf in self.leaves])
 
     def to_dict(self) -> dict[str, Any]:
-        """Numbers, texts and lists only, as JSON takes them."""
+        """Numbers, strings and lists only, JSON-serializable."""
         return {
             "bytes_moved": self.bytes_moved, "bytes_sent": self.bytes_sent,
             "peak_bytes": self.peak_bytes, "host_bytes": self.host_bytes,
@@ -155,7 +156,7 @@ class Plan:
         ]
 
     def _excess(self) -> list[tuple[str, str]]:
-        """What to do where one device does not hold what it is to hold."""
+        """Advice if the peak exceeds the memory of a device."""
         if self.fits:
             return []
         times = math.ceil(self.peak_bytes / self.memory_bytes)
@@ -167,7 +168,7 @@ class Plan:
         )]
 
     def _table(self) -> list[tuple[str, ...]]:
-        """The head, and rows of the largest arrays, those that are alike together."""
+        """The header, and rows of the largest arrays, with similar arrays merged."""
         rows = _together(self.leaves)
         return [_HEAD, *[_row(*row) for row in rows[:SHOWN]]]
 
@@ -186,9 +187,9 @@ _HEAD = ("array", "type", "moved", "time", "steps")
 
 
 def _together(leaves: Sequence[PlannedLeaf]) -> list[tuple[str, PlannedLeaf, int]]:
-    """(path, one of them, how many): those that differ in numbers of their paths only together.
+    """(path, representative, count): merges leaves whose paths differ only in numbers.
 
-    Those of which most is moved come first.
+    Sorted by bytes moved, most first.
     """
     alike: dict[Any, list[PlannedLeaf]] = {}
     for leaf in leaves:
@@ -258,27 +259,27 @@ def _time(seconds: float) -> str:
     return f"{seconds * 1e6:.3g} µs"
 
 
-# ----------------------------------------------------------------------------------- making them
+# ---------------------------------------------------------------------------------- making plans
 
 
 def plan(x: Any, sharding: Any, *, machine: str | Machine | None = None) -> Plan:
-    """What it takes to bring values under other shardings, before `device_put` does.
+    """The cost of moving values to other shardings, before `device_put` does so.
 
     Args:
-      x: a tree of arrays, NumPy arrays, scalars and `ShapeDtypeStruct`s. One of these with a
-        sharding stands for an array that is there, and one without for a value on the host.
-      sharding: what `device_put` takes: a sharding, device, spec over the mesh in scope or
-        `Format`, or a tree of them that is a prefix of `x`'s; None leaves values where they are.
-        Shardings may be over an `AbstractMesh`, whose devices are then told by their positions.
-      machine: whose figures `seconds` is by: a name in `explain.machines`, or a `Machine`; that
-        of the devices if None.
+      x: a pytree of arrays, NumPy arrays, scalars and `ShapeDtypeStruct`s. A struct with a sharding
+        represents an existing array, one without represents a host value.
+      sharding: any target of `device_put`: a sharding, device, spec over the mesh in scope or
+        `Format`, or a pytree of them that is a prefix of `x`; None leaves values where they are.
+        Shardings may be over an `AbstractMesh`, whose devices are then identified by position.
+      machine: the machine for `seconds`: a name in `explain.machines`, or a `Machine`; by default
+        the machine of the devices.
 
     Returns:
-      A `Plan`: bytes moved, the most that one device holds, and the steps.
+      A `Plan`: bytes moved, the peak memory of a device, and the steps.
 
     Raises:
-      TypeError: for values that are traced or no arrays, and for what is no place.
-      ValueError: if a sharding does not fit a shape, or a tree is not a prefix of `x`'s.
+      TypeError: a value is traced or not an array, or a target is not valid.
+      ValueError: a sharding does not match a shape, or a pytree is not a prefix of `x`.
     """
     leaves, _ = flatten(x)
     paths = [f"x{p}" for p in leaf_paths(x)] if len(leaves) != 1 or leaves[0] is not x else ["x"]
@@ -320,7 +321,7 @@ def _typed(leaf: Any, path: str) -> ArrayType:
 
 
 def _targets(x: Any, sharding: Any, leaves: Sequence[Any]) -> list[Any]:
-    """For each leaf a sharding or Format; None where it stays."""
+    """For each leaf a sharding or Format; None if it stays."""
     if sharding is None or is_sharding_leaf(sharding) or _is_device(sharding):
         found = [sharding] * len(leaves)
     else:
@@ -346,7 +347,7 @@ def _over(target: Any, here: Any) -> Any:
 
 
 def _place(leaf: Any) -> Any:
-    """The sharding of what is on devices; None for values on the host."""
+    """The sharding of a device array; None for host values."""
     return leaf.sharding if isinstance(leaf, Array | ShapeDtypeStruct) else None
 
 
@@ -407,9 +408,9 @@ def _planned(
 
 
 def _moved(here: Any, there: Any, t: ArrayType) -> int:
-    """Bytes that devices of `there` do not hold."""
+    """Bytes that devices of `there` need but do not hold."""
     stored = stored_type(t)
-    if here is None or here.partial_axes[0]:  # of addends none is the value
+    if here is None or here.partial_axes[0]:  # partial sums do not contain the value
         found = [_extent(index, stored.shape) for index in there.indices(stored.shape)]
         return sum([math.prod(n) for n in found]) * stored.dtype.itemsize
     return moved(here, there, stored.shape) * stored.dtype.itemsize
@@ -420,7 +421,7 @@ def _extent(index: Any, shape: Sequence[int]) -> list[int]:
 
 
 def _undecided(a: Accounts, t: ArrayType, here: Any, there: Any) -> None:
-    """Between shardings of which one has no devices: what holds for any."""
+    """The cost if one of the shardings has no devices: estimates valid for any devices."""
     new = _tile(t, there)
     count = _moved(here, there, t)
     if here is None:

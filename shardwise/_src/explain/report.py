@@ -1,4 +1,4 @@
-"""What is known of a compiled program: `explain(f)(*args)` gives a `Report`."""
+"""Results of analyzing a compiled program: `explain(f)(*args)` returns a `Report`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shardwise._src.explain.report_page import save
 from shardwise._src.explain.report_text import styled, text_of
 from shardwise._src.messages.words import join
 
-FORMAT = 1  # of `to_dict`
+FORMAT = 1  # version of the format of `to_dict`
 Along: TypeAlias = Sequence[Any] | str | int | SubAxis
 
 
@@ -29,20 +29,20 @@ Along: TypeAlias = Sequence[Any] | str | int | SubAxis
 class Communication:
     """Collectives of one kind, along the same mesh axes, that one line of the program causes.
 
-    axes:   of a mesh, by name; of a part of one, a `SubAxis`, as data `x:(2)4`. None where groups
-            are not along axes. groups: how many devices each has.
-    mesh:   which one, of a program that meets several: 0 is the report's `mesh`, 1 the first of its
+    axes:   mesh axis names; for a sub-axis, a `SubAxis`, as data `x:(2)4`. None if groups are
+            not along axes. groups: number of devices per group.
+    mesh:   the mesh, if the program uses several: 0 is the report's `mesh`, 1 the first of its
             `others`.
-    count:  how often they run in one execution; at least, where `known` is false: in a loop whose
-            length is known when it runs. Those in branches of `cond` and `switch` count as if all
-            branches ran. shared: how many of these are parts of collectives that another row
-            counts, as XLA joined them.
-    bytes:  of one device in one execution, all together: what it holds after each collective; for
-            a reduce-scatter, what it puts in. dtypes: of these.
-    seconds: the least that they take on the machine, all together.
+    count:  number of runs in one execution; a lower bound if `known` is false: in a loop whose trip
+            count is unknown until it runs. Collectives in branches of `cond` and `switch` count as
+            if all branches ran. shared: how many of these are parts of combined collectives that
+            another row counts (XLA merged them).
+    bytes:  of one device in one execution, in total: what it holds after each collective; for a
+            reduce-scatter, its input. dtypes: of these.
+    seconds: minimum total time on the machine.
     call:   the operation with the types and shardings of its operands and results.
     why:    which of these makes it communicate.
-    line:   `file:line` of the user's; function: in which; scope: names around it.
+    line:   `file:line` of the user code; function: the enclosing one; scope: its named scopes.
     """
 
     kind: str
@@ -66,7 +66,7 @@ class Communication:
 @public("shardwise.explain")
 @dataclass(frozen=True)
 class Buffer:
-    """A range of a device's memory: of which kind, and which value takes it.
+    """A range of a device's memory: its kind, and the value stored in it.
 
     kind: "argument", "result", "donated", "temporary" or "constant".
     what: the path of an argument, or the operation that makes the value.
@@ -83,8 +83,8 @@ class Buffer:
 class Memory:
     """Bytes on one device while the program runs.
 
-    donated: those of arguments that results take over; they count among both.
-    peak:    all together, at most.
+    donated: bytes of donated arguments that results reuse; they count as both.
+    peak:    the maximum total.
     """
 
     arguments: int
@@ -97,11 +97,11 @@ class Memory:
 @public("shardwise.explain")
 @dataclass(frozen=True)
 class Computation:
-    """What one device computes in one execution.
+    """The computation of one device in one execution.
 
-    flops: of products of matrices and convolutions, by dtype; elementwise: of other arithmetic.
-    bytes: read from its memory and written to it. uncounted: foreign functions, whose work is not
-    known. known: false if a loop counts once, as its length is known only when it runs. Branches of
+    flops: of matrix products and convolutions, by dtype; elementwise: other arithmetic operations.
+    bytes: read from and written to its memory. uncounted: foreign functions, whose work is unknown.
+    known: false if a loop counts once because its trip count is unknown until it runs. Branches of
     `cond` and `switch` count as if all ran.
     """
 
@@ -119,8 +119,8 @@ class Computation:
 @public("shardwise.explain")
 @dataclass(frozen=True)
 class Seconds:
-    """The least that each part takes on the machine: a device computes while it moves its memory,
-    and communicates before or after. total: the larger of the first two, and the third."""
+    """The minimum time of each component on the machine: a device computes while it accesses
+    memory, and communicates before or after. total: the larger of the first two, plus the third."""
 
     compute: float
     memory: float
@@ -132,7 +132,7 @@ class Seconds:
 
     @property
     def dominant(self) -> str:
-        """ "compute", "memory" or "communication": what takes longest."""
+        """ "compute", "memory" or "communication": the component that takes longest."""
         parts = {
             "compute": self.compute, "memory": self.memory, "communication": self.communication,
         }
@@ -142,12 +142,12 @@ class Seconds:
 @public("shardwise.explain")
 @dataclass(frozen=True)
 class Report:
-    """What a program does, before it runs.
+    """What a program will do when it runs.
 
-    name:     of the function. devices: how many. mesh: sizes of axes by name; {} for one device.
-    others:   further meshes over these devices that it meets, likewise.
-    communication: the most bytes first. buffers: the largest first. lines: texts of the user's
-    source, by `file:line`, of all that is named. program: as text, with lines. hlo: as compiled.
+    name:     of the function. devices: how many. mesh: axis sizes by name; {} for one device.
+    others:   further meshes that it uses over these devices, in the same form.
+    communication: most bytes first. buffers: largest first. lines: user source lines by
+    `file:line`, for all locations in the report. program: as text, with lines. hlo: as compiled.
     """
 
     name: str
@@ -165,21 +165,21 @@ class Report:
     others: tuple[Mapping[Any, int], ...] = ()
 
     def count(self, kind: str, axes: Along | None = None) -> int:
-        """How many collectives of a kind one execution runs, along these axes if given.
+        """Number of collectives of a kind in one execution, along these axes if given.
 
-        kind: as in HLO, "all-reduce", or with underscores. axes: in any order, of any mesh; a part
-        of one as its row says, "x:(2)4".
+        kind: as in HLO, "all-reduce", or with underscores. axes: in any order, of any mesh; a
+        sub-axis in its text form, "x:(2)4".
 
         Raises:
-          ValueError: for a kind that there is not, or an axis that no mesh of the program has.
+          ValueError: for an unknown kind, or an axis that no mesh of the program has.
         """
         return sum([c.count - c.shared for c in self._of(kind, axes)])
 
     def bytes(self, kind: str | None = None, axes: Along | None = None) -> int:
-        """Bytes per device of collectives; of a kind, and along axes, if given.
+        """Bytes per device of collectives; of a kind and along axes, if given.
 
         Raises:
-          ValueError: as of `count`.
+          ValueError: as in `count`.
         """
         return sum([c.bytes for c in self._of(kind, axes)])
 
@@ -206,7 +206,7 @@ class Report:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it but for the texts of programs, as plain data that JSON can hold."""
+        """All data except program texts, as JSON-serializable plain data."""
         found = asdict(self)
         for name in ("program", "hlo"):
             del found[name]
@@ -223,7 +223,7 @@ class Report:
         return {"format": FORMAT, **found}
 
     def __str__(self) -> str:
-        """Tables for a terminal, of at most 100 columns."""
+        """Tables for a terminal, at most 100 columns wide."""
         return text_of(self)
 
     def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
@@ -233,21 +233,22 @@ class Report:
         return figure(self)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Writes one HTML file with all of it, beside the user's lines and the program.
+        """Writes one self-contained HTML file with all data, user source lines and the program.
 
-        It needs no network. Lines of source are read now, from the files that the report names.
+        It needs no network. Source lines are read now, from the files that the report names.
 
         Returns:
           The path.
 
         Raises:
-          OSError: in words, where it cannot be written; IsADirectoryError for a folder.
+          OSError: the file cannot be written; the message explains why. IsADirectoryError for a
+            folder.
         """
         return save(self, path)
 
 
 def merged(rows: Sequence[Communication]) -> tuple[Communication, ...]:
-    """Rows that differ in counts, bytes and dtypes only are one; the most bytes first."""
+    """Merges rows that differ only in counts, bytes and dtypes; most bytes first."""
     alike: dict[Any, list[Communication]] = defaultdict(list)
     for row in rows:
         where = row.axes, row.mesh, row.groups, row.line, row.scope

@@ -1,7 +1,7 @@
-"""A report as HTML for notebooks: one `<figure>` that needs nothing else, of bounded size.
+"""A report as HTML for notebooks: one self-contained `<figure>` of bounded size.
 
-Colours are those of the text around it, or stand on light pages and dark ones alike. There are no
-scripts, style sheets or ids. Pages with all of a report are made in `report_page`.
+Colours are inherited from the surrounding text, or work on both light and dark pages. There are no
+scripts, style sheets or ids. `report_page` makes pages with the full report.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _HEAD = "padding:2px 14px 2px 0;text-align:{};font-weight:600;opacity:.7"
 
 
 def figure(report: Report) -> str:
-    """What a notebook shows of a report."""
+    """The notebook representation of a report."""
     parts = [
         f'<figcaption style="margin:.2em 0 .5em"><b>{_text(words.head(report))}</b></figcaption>',
         _title(words.time_head(report)), bars(time_bars(report)),
@@ -43,9 +43,9 @@ def figure(report: Report) -> str:
     return f'<figure style="{STYLE};overflow-x:auto">{"".join(parts)}</figure>'
 
 
-# ---- bars: also of pages -------------------------------------------------------------------------
+# ---- bars: also used by pages --------------------------------------------------------------------
 
-Bar = tuple[str, str, float, float]  # name, what stands beside it, start and length in parts of one
+Bar = tuple[str, str, float, float]  # name, value text, start and length as fractions
 
 
 def time_bars(report: Report) -> list[Bar]:
@@ -60,7 +60,7 @@ def memory_bars(report: Report) -> list[Bar]:
 
 
 def bars(rows: Sequence[Bar]) -> str:
-    """A bar for each row, with its name and value before it."""
+    """A bar for each row, preceded by its name and value."""
     return "".join([
         '<div style="display:flex;gap:10px;align-items:center;font-size:12px;line-height:1.6">'
         f'<span style="flex:0 0 8.5em">{escape(name)}</span>'
@@ -71,7 +71,7 @@ def bars(rows: Sequence[Bar]) -> str:
 
 
 def bar(name: str, start: float, length: float) -> str:
-    """A bar of a colour that goes with a name, in the width that there is."""
+    """A bar whose colour depends on its name, scaled to the available width."""
     width = f"max({100 * length:.2f}%,{'1px' if length else '0px'})"
     return (
         '<span style="display:block;height:9px;background:#8882">'
@@ -131,7 +131,7 @@ def _buffers(rows: Sequence[BufferRow]) -> str:
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], align: str) -> str:
-    """rows: of HTML."""
+    """rows: cells are HTML."""
     sides = [{"l": "left", "r": "right"}[a] for a in align]
     head = "".join([
         f'<th style="{_HEAD.format(s)}">{h}</th>' for h, s in zip(heads, sides, strict=False)

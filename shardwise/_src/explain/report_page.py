@@ -1,10 +1,11 @@
-"""A report as one HTML file, which needs no other: what `report.save(path)` writes.
+"""A report as one self-contained HTML file: the output of `report.save(path)`.
 
-Tables, the lines of the user's that they name beside the program, and the compiled program. A
-script of the page sorts tables and shows what belongs together; without it all can be read.
+It has tables, the user source lines that they reference next to the program, and the compiled
+program. A script in the page sorts tables and highlights related items; everything is readable
+without it.
 
-Lines of source are read when the page is made, from files that the report names, and no others; a
-file that is not what it was then is shown by what the report holds of it.
+Source lines are read when the page is made, only from files that the report names; if a file has
+changed since, the page shows the lines stored in the report.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ if TYPE_CHECKING:
     from shardwise._src.explain.report import Report
 
 ROWS, LINES, CONTEXT, LETTERS = 500, 10_000, 4, 2_000
-HLO = 1_000_000  # letters
+HLO = 1_000_000  # characters
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 _COMMENT = re.compile(r"(.*:\d+)(?: \((.*)\))?")
 _OP = re.compile(r" = ([\w-]+)")
 
 
 class _Step(NamedTuple):
-    """A line of the program: its code, of which op it is, and the user's line it comes from."""
+    """A line of the program: its code, its op, and the user source line that it comes from."""
 
     code: str
     op: str
@@ -44,24 +45,24 @@ class _Step(NamedTuple):
 
 
 class _Marks(dict[str, int]):
-    """Numbers of the user's lines: parts of the page that belong to one have its number."""
+    """Numbers the user source lines: page elements that belong to a line carry its number."""
 
     def __missing__(self, line: str) -> int:
         self[line] = len(self) + 1
         return self[line]
 
     def of(self, line: str, op: str = "") -> str:
-        """Attributes of an element."""
+        """HTML attributes of an element."""
         if not line:
             return ""
         return f' data-at="{self[line]}"' + (f' data-op="{escape(op)}"' if op else "")
 
 
 def save(report: Report, path: Any) -> Path:
-    """Writes a page, whole or not at all.
+    """Writes a page atomically.
 
     Raises:
-      OSError: where no file can be written, in words; IsADirectoryError for a folder.
+      OSError: no file can be written; the message explains why. IsADirectoryError for a folder.
     """
     path = Path(path)
     if path.is_dir():
@@ -86,7 +87,7 @@ def save(report: Report, path: Any) -> Path:
 
 
 def page(report: Report) -> str:
-    """The page as text."""
+    """The page as a string."""
     marks = _Marks()
     steps = list(_steps(report.program))
     parts = [
@@ -207,7 +208,7 @@ def _hlo(text: str) -> str:
     return f"<details><summary>{name}</summary><pre>{content}</pre></details>"
 
 
-# ---- source beside the program -------------------------------------------------------------------
+# ---- source next to the program ------------------------------------------------------------------
 
 
 def _panes(report: Report, steps: Sequence[_Step], marks: _Marks) -> str:
@@ -246,7 +247,7 @@ def _program(steps: Sequence[_Step], marks: _Marks) -> Iterator[str]:
 
 
 def _files(named: Iterable[str], known: Mapping[str, str], marks: _Marks) -> Iterator[str]:
-    """Of each file the lines that are named, and some around them."""
+    """For each file, the referenced lines with some context."""
     files: dict[str, list[int]] = defaultdict(list)
     for line in named:
         file, _, number = line.rpartition(":")
@@ -325,5 +326,5 @@ def _note(text: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Of bounded length."""
+    """Escaped text of bounded length."""
     return escape(text if len(text) <= LETTERS else f"{text[: LETTERS - 1]}…")

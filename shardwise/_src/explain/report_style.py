@@ -1,4 +1,4 @@
-"""Style and script of the pages that reports are saved as: nothing is loaded from elsewhere."""
+"""CSS and script of saved report pages: nothing is loaded from elsewhere."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""A report as text for terminals: what `print(report)` shows, and rich in colours.
+"""A report as text for terminals: the output of `print(report)`, and coloured with rich.
 
     collective     over  count     bytes    time  line         source
     all-reduce f32 x         5  20.0 KiB  630 µs  train.py:10  z = jnp.tanh(h @ w)
       dot_general(f32[16@x,32], f32[16@x,64@y]) → f32[32,64@y]
       adds over dimension 0 of operand 0, which 'x' splits
 
-Lines are laid out once, for a width; a style goes with each part of them, for consoles of rich.
+Lines are laid out once, for a given width; each part of a line has a style, for rich consoles.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 WIDTH, NARROWEST = 100, 40  # columns
 ROWS, BUFFERS = 12, 8
-BAR, LINE, LEAST = 24, 34, 8  # columns: of bars, of places, of a column that is cut
-SHORTEST_SOURCE = 16  # columns beside a row; less, and it stands below
+BAR, LINE, LEAST = 24, 34, 8  # columns: of bars, of locations, minimum of a truncated column
+SHORTEST_SOURCE = 16  # columns for source next to a row; if narrower, it goes below
 GAP = "  "
 
 Part = tuple[str, str]  # text, and its style
@@ -40,12 +40,12 @@ class _Line(NamedTuple):
 
 
 def text_of(report: Report, width: int | None = None) -> str:
-    """A report as lines that fit `width` columns; by default those of the terminal, at most 100."""
+    """A report as lines of at most `width` columns, by default the terminal's, at most 100."""
     return "\n".join([line.text for line in _lines(report, width or _width())])
 
 
 def styled(report: Report, width: int) -> Iterator[Any]:
-    """What a console of rich prints: a line each."""
+    """The lines for a rich console."""
     from rich.text import Text
 
     for line in _lines(report, width):
@@ -117,7 +117,7 @@ def _cells(row: Communication) -> tuple[str, ...]:
 
 
 def _in_words(cells: Sequence[str]) -> str:
-    """A row in a terminal that has no room for columns."""
+    """A row for a terminal that is too narrow for columns."""
     kind, over, count, size, seconds = cells
     return f"{kind}{f' over {over}' if over else ''}: {count} ×, {size}, {seconds}"
 
@@ -125,9 +125,9 @@ def _in_words(cells: Sequence[str]) -> str:
 def _explained(
     row: Communication, line: _Line, source: str, room: int, width: int
 ) -> Iterator[_Line]:
-    """A row; below it what communicates and why.
+    """A row, followed by the operation that communicates and the reason.
 
-    room: columns for the user's line beside the row; 0 where not even its place has room there.
+    room: columns for the source line next to the row; 0 if even its location does not fit there.
     """
     beside = source if room >= min(SHORTEST_SOURCE, len(source)) else ""
     pad = " " * (width - room - len(line.text)) if beside else ""
@@ -185,7 +185,7 @@ def _width_of(rows: Sequence[Sequence[str]]) -> int:
 def _grid(
     rows: Sequence[Sequence[str]], align: str, width: int, styles: Sequence[str] = ()
 ) -> Iterator[_Line]:
-    """Columns as wide as what is in them; the last is cut at the width, if there is room for it."""
+    """Columns sized to their content; the last is truncated to the width if there is room."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     before = len(GAP) + sum([n + len(GAP) for n in widths[:-1]])
     room = width - before
@@ -214,7 +214,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def _bar(start: float, length: float, whole: float, width: int) -> str:
-    """A bar of eighths of columns, from where it starts."""
+    """A horizontal bar in eighths of a column, with its offset."""
     if not whole or not length:
         return ""
     most = min(BAR, width // 3)

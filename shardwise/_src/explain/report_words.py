@@ -1,4 +1,4 @@
-"""What a report says in words and numbers, for text and for pages: no layout."""
+"""Texts and numbers of a report, shared by terminal and HTML output: no layout."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AT_LEAST = "+ at least: in a loop whose length is known only when it runs"
 
 
 class BufferRow(NamedTuple):
-    """Buffers that only differ in where they are: `times` of them, `bytes` together."""
+    """Buffers that differ only in their address: `times` of them, `bytes` in total."""
 
     bytes: int
     times: int
@@ -29,7 +29,7 @@ class BufferRow(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A part of the estimated time, in seconds; start: when it begins."""
+    """A component of the estimated time, in seconds; start: when it begins."""
 
     name: str
     start: float
@@ -37,7 +37,7 @@ class Part(NamedTuple):
 
 
 class Total(NamedTuple):
-    """Of rows of communication."""
+    """Totals of rows of communication."""
 
     rows: int
     runs: str
@@ -68,18 +68,18 @@ def amount_text(number: float, unit: str) -> str:
 
 
 def share_text(part: float, whole: float) -> str:
-    """`12 %`; of very little, `under 0.1 %`."""
+    """`12 %`; for tiny shares, `under 0.1 %`."""
     percent = 100 * part / whole if whole else 0.0
     if 0 < percent < 0.1:
         return "under 0.1 %"
     return f"{percent:.2g} %" if percent < 99.5 else f"{percent:,.0f} %"
 
 
-# ---- places --------------------------------------------------------------------------------------
+# ---- locations -----------------------------------------------------------------------------------
 
 
 def where(line: str) -> str:
-    """`file:line`, from the current folder if the file is below it."""
+    """`file:line`, relative to the current folder if the file is below it."""
     file, _, number = line.rpartition(":")
     if not os.path.isabs(file):
         return line
@@ -89,7 +89,7 @@ def where(line: str) -> str:
 
 
 def tail(path: str, most: int) -> str:
-    """The end of a path, cut at a separator where one is in reach: `…/models/gpt.py:12`."""
+    """The end of a path, truncated at a nearby separator if possible: `…/models/gpt.py:12`."""
     if len(path) <= most:
         return path
     end = path[-(most - 1) :]
@@ -112,13 +112,13 @@ def head(report: Report) -> str:
 
 
 def over(row: Communication) -> str:
-    """Along which axes."""
+    """The axes of a row."""
     which = f" of mesh {row.mesh + 1}" if row.mesh and row.axes else ""
     return over_text(row.axes, row.groups, row.kind) + which
 
 
 def parts(rows: Iterable[Communication]) -> list[str]:
-    """What is meant by the parts of axes that rows go along."""
+    """Explanations of the sub-axes in rows."""
     met = dict.fromkeys([a for r in rows for a in r.axes or () if isinstance(a, SubAxis)])
     return [f"{part}: {part.words}" for part in met]
 
@@ -128,7 +128,7 @@ def count_text(row: Communication) -> str:
 
 
 def total(rows: Sequence[Communication]) -> Total:
-    """Of some rows; a collective that several share counts once."""
+    """Totals of some rows; a shared collective counts once."""
     count = sum([row.count - row.shared for row in rows])
     mark = "" if all([row.known for row in rows]) else "+"
     return Total(len(rows), f"{count:,}{mark}", sum([row.bytes for row in rows]),
@@ -169,7 +169,7 @@ DONATED = "donated: arguments that results take over; they count once"
 
 
 def buffer_rows(report: Report) -> list[BufferRow]:
-    """The largest buffers first; those alike in one row."""
+    """The largest buffers first; similar ones are merged into one row."""
     alike: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     for b in report.buffers:
         alike[b.kind, b.what, b.line].append(b.bytes)
@@ -178,7 +178,7 @@ def buffer_rows(report: Report) -> list[BufferRow]:
 
 
 def computation_rows(report: Report) -> list[tuple[str, str]]:
-    """What is counted, and how much of it."""
+    """The counted quantities, and their amounts."""
     c = report.computation
     flops = sorted(c.flops.items(), key=lambda item: -item[1])
     rows = [(f"products of {dtype}", amount_text(n, "flop")) for dtype, n in flops]
@@ -203,7 +203,7 @@ def time_head(report: Report) -> str:
 
 
 def time_parts(report: Report) -> list[Part]:
-    """A device computes while it moves its memory, and communicates then."""
+    """Computation overlaps with memory access; communication follows."""
     s = report.seconds
     return [Part("compute", 0, s.compute), Part("memory", 0, s.memory),
             Part("communication", max(s.compute, s.memory), s.communication)]  # fmt: skip

@@ -1,16 +1,16 @@
-"""What a program takes at least: operations, bytes of memory, bytes between devices.
+"""Lower bounds on a program's cost: operations, bytes of memory, bytes between devices.
 
     shapes, found = roofline(step, mesh, in_specs, out_specs)(state, batch)
     found.flops, found.hbm_bytes, found.peak_hbm_bytes, found.ici_bytes["model"]
 
-It walks through the program and adds up what each operation takes, by the facts of its record or
-by a rule that users register. Nothing is compiled. `flops` and `hbm_bytes` are those of products of
-matrices, which remain when all else is fused with them; `unfused_*` are those of all operations,
-each by itself. Of a `shard_map` the numbers are those of one device.
+It traverses the program and adds up the cost of each operation, using the op's record or a rule
+that users register. Nothing is compiled. `flops` and `hbm_bytes` count matrix products only, which
+remain if everything else is fused with them; `unfused_*` count all operations, each one separately.
+For a `shard_map`, the numbers are per device.
 
-Beyond JAX's numbers, it counts the body of a loop as often as it runs, the dearest branch of a
-`cond`, all elementwise operations, all reductions, and `pmax` as `psum`. A
-`while_loop` counts once.
+In addition to what JAX counts, it multiplies the body of a loop by its length, and counts the
+most expensive branch of a `cond`, all elementwise operations, all reductions, and `pmax` like
+`psum`. A `while_loop` counts once.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from shardwise._src.types.dtypes import bfloat16
 from shardwise._src.types.mesh import AbstractMesh, Mesh
 from shardwise._src.types.sharding import NamedSharding
 
-FMA = 2  # operations of a product that is added
+FMA = 2  # operations per multiply-add
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RooflineRuleContext:
-    """What a rule is told: the equation's primitive and types, the mesh of `roofline`, and whether
-    the first or second operand of products of matrices counts as read already."""
+    """Context for a rule: the equation's primitive and types, the mesh of `roofline`, and whether
+    the first or second operand of matrix products counts as already read."""
 
     name_stack: Any = None
     primitive: Any = None
@@ -72,7 +72,7 @@ class RooflineShape:
 
     @classmethod
     def from_aval(cls, aval: ArrayType) -> RooflineShape:
-        """That of a type; a TypeError for what is no type of arrays."""
+        """From an array type; a TypeError for other types."""
         if not isinstance(aval, ArrayType):
             raise TypeError(
                 f"RooflineShape.from_aval takes a type of arrays, such as `shardwise.typeof(x)`; "
@@ -82,17 +82,17 @@ class RooflineShape:
 
     @property
     def size(self) -> int:
-        """How many elements."""
+        """Number of elements."""
         return math.prod(self.shape)
 
     @property
     def bytes(self) -> int:
-        """How many bytes."""
+        """Number of bytes."""
         return self.size * self.dtype.itemsize
 
     @classmethod
     def total_bytes(cls, avals: Sequence[ArrayType]) -> int:
-        """Of arrays of several types."""
+        """Total bytes of arrays of several types."""
         return sum([cls.from_aval(a).bytes for a in avals])
 
 
@@ -102,12 +102,12 @@ def _summed(a: dict[Any, int], b: dict[Any, int]) -> dict[Any, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RooflineResult:
-    """What a program takes at least. They are added, and multiplied by numbers.
+    """A lower bound on cost. Results can be added, and multiplied by numbers.
 
-    flops, hbm_bytes: operations, and bytes from and to memory, of products of matrices.
-    unfused_flops, unfused_hbm_bytes: of all operations, each by itself.
-    ici_bytes, ici_latency: by axis of the mesh, bytes that a device sends and steps that they take.
-    peak_hbm_bytes: of the values that are there at one time, at most.
+    flops, hbm_bytes: operations, and bytes from and to memory, of matrix products.
+    unfused_flops, unfused_hbm_bytes: of all operations, each one separately.
+    ici_bytes, ici_latency: by mesh axis, bytes that a device sends and steps that this takes.
+    peak_hbm_bytes: maximum size of the values that are live at the same time.
     """
 
     flops: int = 0
@@ -120,7 +120,7 @@ class RooflineResult:
 
     @classmethod
     def zeros(cls) -> RooflineResult:
-        """That of nothing."""
+        """The result with all costs zero."""
         return cls()
 
     def __add__(self, other: RooflineResult) -> RooflineResult:
@@ -153,7 +153,7 @@ _rules: dict[Any, Rule] = {}
 
 
 def register_roofline(prim: Any) -> Callable[[Rule], Rule]:
-    """A decorator for the rule of a primitive: `(ctx, *shapes, **params) → RooflineResult`."""
+    """A decorator for a primitive's rule: `(ctx, *shapes, **params) → RooflineResult`."""
 
     def register(rule: Rule) -> Rule:
         _rules[prim] = rule
@@ -163,7 +163,7 @@ def register_roofline(prim: Any) -> Callable[[Rule], Rule]:
 
 
 def register_standard_roofline(prim: Any) -> None:
-    """Says that a primitive takes nothing."""
+    """Registers a primitive as free of cost."""
     _rules[prim] = lambda ctx, *shapes, **params: RooflineResult.zeros()
 
 
@@ -175,20 +175,20 @@ def roofline(
     out_specs: Any = None, *, pin_lhs_in_vmem: bool = False, pin_rhs_in_vmem: bool = False,
     vjp: bool = False, print_jaxpr: bool = False,
 ) -> Callable[..., tuple[Any, RooflineResult]]:
-    """A function that gives what `f` takes at least, for arguments of given types.
+    """A function that returns a lower bound on the cost of `f` for given argument types.
 
     Args:
-      f: a function of arrays, or of one device's parts where there are specs.
-      mesh, in_specs, out_specs: as of `shard_map`, if `f` is to be run by it.
-      pin_lhs_in_vmem, pin_rhs_in_vmem: whether the first operand of products of matrices, with the
-        result, or the second, is near the processor already.
-      vjp: whether the gradient of `f`, with its results as cotangents, counts instead; of a
-        `shard_map` the backward pass.
-      print_jaxpr: whether the program that is looked at is printed.
+      f: a function of arrays; of per-device shards if there are specs.
+      mesh, in_specs, out_specs: as in `shard_map`, if `shard_map` runs `f`.
+      pin_lhs_in_vmem, pin_rhs_in_vmem: whether the first operand of matrix products and the result,
+        or the second operand, is already in fast memory.
+      vjp: whether to count the gradient of `f` instead, with its results as cotangents; for a
+        `shard_map`, the backward pass.
+      print_jaxpr: whether to print the analyzed program.
 
     Returns:
       `(*args) → (types of the results, RooflineResult)`; `args` may be `ShapeDtypeStruct`s. Nothing
-      is computed. Of a `shard_map`, it is what one device takes.
+      is computed. For a `shard_map`, the result is per device.
     """
 
     @functools.wraps(f)
@@ -229,8 +229,8 @@ def roofline_and_grad(
 ) -> Callable[..., tuple[Any, RooflineResult, RooflineResult]]:
     """`roofline` of `f` and of its backward pass: `(*args) → (types of the results, both)`.
 
-    The backward pass is that for arguments in bfloat16, but for those of int32. It is the last
-    `shard_map` of the gradient, which takes what the forward pass kept.
+    The backward pass is computed for bfloat16 arguments, except int32 ones. It is the last
+    `shard_map` of the gradient, which takes the residuals of the forward pass.
     """
     how: dict[str, Any] = {
         "pin_lhs_in_vmem": pin_lhs_in_vmem, "pin_rhs_in_vmem": pin_rhs_in_vmem,
@@ -256,7 +256,7 @@ def roofline_and_grad(
 def _of_program(
     program: Program, mesh: Any, pin_lhs: bool, pin_rhs: bool
 ) -> RooflineResult:
-    """All equations, and the most that is in memory between them."""
+    """The sum over all equations, and the peak size of live values between them."""
     last: dict[Var, Any] = {a: e for e in program.equations for a in e.inputs if isinstance(a, Var)}
     last |= dict.fromkeys([a for a in program.outputs if isinstance(a, Var)])
     here = most = RooflineShape.total_bytes([v.aval for v in program.inputs])
@@ -290,7 +290,7 @@ def _of_equation(eqn: Equation, mesh: Any, pin_lhs: bool, pin_rhs: bool) -> Roof
 
 
 def _by_facts(op: Op) -> Rule:
-    """The rule of an operation that has none of its own."""
+    """The default rule of an operation without a registered rule."""
     if op.foreign is not None:
         warn(
             f"roofline: {op.name} has no rule and counts as nothing. Give it one by "
@@ -310,7 +310,7 @@ def _nothing(ctx: RooflineRuleContext, *shapes: RooflineShape, **params: Any) ->
 
 
 def _traffic(ctx: RooflineRuleContext, *shapes: RooflineShape, **params: Any) -> RooflineResult:
-    """Operands are read and results are written."""
+    """Reads the operands and writes the results."""
     moved = RooflineShape.total_bytes([*ctx.avals_in, *ctx.avals_out])
     return RooflineResult(unfused_hbm_bytes=moved)
 
@@ -337,7 +337,7 @@ def _cumulative(
 def _reduction(
     ctx: RooflineRuleContext, x: RooflineShape, *, axes: Sequence[int], **params: Any
 ) -> RooflineResult:
-    """One operation less for each result than there are elements for it."""
+    """For each result, one operation fewer than the number of elements reduced into it."""
     results = math.prod([n for i, n in enumerate(x.shape) if i not in axes])
     return RooflineResult(unfused_flops=x.size - results) + _traffic(ctx)
 
@@ -363,7 +363,7 @@ def _convolution(
     window_strides: Sequence[int], padding: Sequence[tuple[int, int]],
     lhs_dilation: Sequence[int], rhs_dilation: Sequence[int], batch_group_count: int, **params: Any,
 ) -> RooflineResult:
-    """A multiplication and an addition wherever an element of the kernel is on one of the image."""
+    """A multiply-add for each kernel element that overlaps an image element."""
     left, right, result = (
         dimension_numbers.lhs_spec, dimension_numbers.rhs_spec, dimension_numbers.out_spec
     )
@@ -384,7 +384,7 @@ def _convolution(
 def _gather(
     ctx: RooflineRuleContext, x: RooflineShape, indices: RooflineShape, *, mode: Any, **params: Any
 ) -> RooflineResult:
-    """What is taken is read and written. Indices are checked where others give another value."""
+    """Gathered elements are read and written. With mode "fill", indices are bounds-checked."""
     (out,) = map(RooflineShape.from_aval, ctx.avals_out)
     flops = 4 * indices.size + out.size if mode == "fill" else 0
     return RooflineResult(unfused_flops=flops, unfused_hbm_bytes=2 * out.bytes + indices.bytes)
@@ -427,9 +427,9 @@ def _ring(
     ctx: RooflineRuleContext, *shapes: RooflineShape, names: Sequence[Any], sizes: Sequence[int],
     divides: bool, **params: Any,
 ) -> RooflineResult:
-    """Rings along each axis, the longest first, where each device's part grows by its length.
+    """Rings along each axis, longest first; each ring multiplies a device's shard by its length.
 
-    divides: whether a device begins with its part of what it has, rather than with all of it.
+    divides: whether a device starts with its share of its input, rather than with all of it.
     """
     count = math.prod(sizes)
     if count == 1:
@@ -447,7 +447,7 @@ _rules[collective.all_gather] = functools.partial(_ring, divides=False)
 
 
 def _all_reduce(ctx: RooflineRuleContext, *shapes: RooflineShape, **params: Any) -> RooflineResult:
-    """Its part for each device, and then all parts for all."""
+    """A reduce-scatter followed by an all-gather."""
     return _ring(ctx, *shapes, divides=True, **params) * 2
 
 
@@ -459,7 +459,7 @@ def _all_to_all(
     ctx: RooflineRuleContext, *shapes: RooflineShape, names: Sequence[Any], sizes: Sequence[int],
     **params: Any,
 ) -> RooflineResult:
-    """Half of all crosses the middle of the mesh, both ways round where an axis is a ring."""
+    """Half of the data crosses the bisection of the mesh, both ways if an axis is a ring."""
     count = math.prod(sizes)
     if count == 1:
         return _per_axis(names, 0, 0)
@@ -474,7 +474,7 @@ def _permutation(
     ctx: RooflineRuleContext, *shapes: RooflineShape, names: Sequence[Any], sizes: Sequence[int],
     perm: Sequence[tuple[int, int]], **params: Any,
 ) -> RooflineResult:
-    """The most that goes over one link, by the shorter way round each axis, one after the other."""
+    """The load of the busiest link, with shortest-path routing, one axis after the other."""
     if math.prod(sizes) == 1:
         return _per_axis(names, 0, 0)
     links: dict[Any, int] = defaultdict(int)

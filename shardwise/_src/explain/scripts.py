@@ -1,4 +1,4 @@
-"""What the jitted functions of a script do: it is run, and each program that it compiles reported.
+"""Reports on the jitted functions of a script: runs it, and reports each compiled program.
 
     with observed() as found:
         runpy.run_path("train.py", run_name="__main__")
@@ -22,7 +22,7 @@ from shardwise._src.messages.words import in_bytes
 
 
 class Found(NamedTuple):
-    """A program. name: of its function; of the second of a function, `step-2`, and so on."""
+    """A program. name: of its function; a function's second program is `step-2`, and so on."""
 
     name: str
     function: str
@@ -30,7 +30,7 @@ class Found(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """A program of which there is no report, and why."""
+    """A program without a report, and the reason."""
 
     name: str
     error: Exception
@@ -38,7 +38,7 @@ class Failure(NamedTuple):
 
 @contextmanager
 def observed() -> Iterator[list[Found]]:
-    """What jitted functions are compiled in the block; a program that was there before, once."""
+    """Collects jitted functions compiled in the block; equal programs only once."""
     found: list[Found] = []
     texts: set[str] = set()
     counts: dict[str, int] = {}
@@ -59,7 +59,7 @@ def observed() -> Iterator[list[Found]]:
 def reports(
     found: Sequence[Found], machine: Any = None
 ) -> tuple[list[Report], list[Failure]]:
-    """A report of each, the most communication first; and those that cannot be compiled again."""
+    """A report for each program, most communication first; and those that fail to compile again."""
     made: list[Report] = []
     failed: list[Failure] = []
     for one in found:
@@ -71,7 +71,7 @@ def reports(
 
 
 def overview(made: Sequence[Report]) -> str:
-    """A line for each report, under their heads."""
+    """A line for each report, below a header."""
     rows = [("function", "devices", "collectives", "bytes", "memory", "time", "mostly")]
     for report in made:
         sums = words.total(report.communication)

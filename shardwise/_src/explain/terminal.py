@@ -1,4 +1,4 @@
-"""Pictures of shardings and meshes for the terminal: which devices hold which block.
+"""Visualizations of shardings and meshes for the terminal: which devices hold which block.
 
     visualize_array_sharding(x)
     console.print(ShardingPicture(x.shape, x.sharding))
@@ -12,10 +12,11 @@ An 8 x 16 array over `P("data", None)` of a 4 x 2 mesh begins:
     2:4 │ CPU 2,3 │
 
 Rows and columns of boxes are the blocks of the array; the labels are index ranges. Blocks of
-different sizes are drawn in proportion, where there is room. What does not fit is a table of blocks
-or, of many blocks, a picture that leaves out the middle. A box has the colour of its first device.
+different sizes are drawn to scale if there is room. An array that does not fit is shown as a table
+of blocks or, if there are many blocks, as a drawing without the middle. A box has the colour of its
+first device.
 
-What is drawn is decided in `types.pictures.panels`; here is how.
+`types.pictures.panels` decides what to draw; this module draws it.
 """
 
 from __future__ import annotations
@@ -51,11 +52,11 @@ from shardwise._src.types.pictures.panels import (
     sharding_picture,
 )
 
-MAX_ROWS = 32  # boxes down one picture
-MAX_PANELS = 8  # pictures for one array
+MAX_ROWS = 32  # rows of boxes in one drawing
+MAX_PANELS = 8  # drawings for one array
 MAX_LISTED = 64  # rows of the table of blocks
-MAX_LINES = 4  # of text in a box, to show its size
-NARROWEST = 6  # inside a box
+MAX_LINES = 4  # maximum height of a box, in lines of text
+NARROWEST = 6  # minimum inner width of a box
 ColorMap = Callable[[float], Sequence[float]]
 
 
@@ -66,9 +67,9 @@ ColorMap = Callable[[float], Sequence[float]]
 class Grid:
     """A panel as text: boxes with labels above and to the left.
 
-    least: the least width inside a box; most: the columns of the terminal;
-    scale: how many times wider and higher boxes are than they need to be.
-    colors: by the devices of a box, instead of those of its first device.
+    least: the minimum inner width of a box; most: the columns of the terminal;
+    scale: factor by which boxes are wider and higher than necessary.
+    colors: by a box's set of devices, instead of the colour of its first device.
     """
 
     panel: Panel
@@ -90,7 +91,7 @@ class Grid:
         return [max(len(line.label), *map(_least_width, cells)) for line, *cells in columns]
 
     def widths(self) -> list[int]:
-        """The width inside each box: its text's, or more to be in proportion."""
+        """The inner width of each box: at least that of its text; more if drawn to scale."""
         texts = [_box_text(cell) for row in self.panel.cells for cell in row]
         texts += [line.label for line in self.panel.columns]
         wanted = max(max(map(len, texts)) + 2, self.least) * self.scale
@@ -100,13 +101,13 @@ class Grid:
             for times, least in _pairs(_ratios(self.panel.columns), narrowest)
         ]
         room = self.most - self.margin - 1 - len(widths)
-        if sum(widths) > room:  # what there is beyond the narrowest is shared
+        if sum(widths) > room:  # share the space beyond the minimum widths
             spare = (room - sum(narrowest)) / (sum(widths) - sum(narrowest))
             widths = [n + int((w - n) * spare) for w, n in _pairs(widths, narrowest)]
         return widths
 
     def heights(self) -> list[int]:
-        """The least number of lines in each row of boxes."""
+        """The minimum number of lines in each row of boxes."""
         ratios = _ratios(self.panel.rows)
         return [max(round(min(times, MAX_LINES) * self.scale), 1) for times in ratios]
 
@@ -149,7 +150,7 @@ class Grid:
 
 
 def _ratios(lines: Sequence[Line]) -> list[float]:
-    """How many times larger than the smallest each line is: 1 where empty, 0 where left out."""
+    """The size of each line relative to the smallest: 1 if empty, 0 if omitted."""
     smallest = min((line.size for line in lines if line.size), default=1)
     return [0 if line.size is None else (line.size or smallest) / smallest for line in lines]
 
@@ -165,7 +166,7 @@ def _style(devices: Sequence[Any], colors: Mapping[Any, str] | None = None) -> s
 
 
 def _styles(cut: Blocks, color_map: ColorMap) -> dict[Any, str]:
-    """The style of each set of devices: colours of the map, far from each other for neighbours."""
+    """The style of each set of devices: colours of the map, with distinct ones for neighbours."""
     groups = list(dict.fromkeys(cut.holders[place] for place in sorted(cut.holders)))
     count, styles = len(groups), {}
     step = next(s for s in range(count // 2 + 1, count + 2) if math.gcd(s, count) == 1)
@@ -184,7 +185,7 @@ def _box_text(cell: Cell | None) -> str:
 
 
 def _least_width(cell: Cell | None) -> int:
-    """Of a box in which lines break only where they may."""
+    """The minimum width of a box whose text breaks only at allowed positions."""
     return 3 if cell is None else max(NARROWEST, *(len(p) + 2 for p in _pieces(_box_text(cell))))
 
 
@@ -203,7 +204,7 @@ def _wrap(text: str, width: int) -> list[str]:
 
 
 def _laid_out(picture: Picture, grids: list[Grid]) -> Iterator[RenderableType]:
-    """The panels of a picture, side by side where they fit, and its notes."""
+    """The panels of a picture, side by side if they fit, followed by its notes."""
     drawn: list[RenderableType] = [
         Group(Text(grid.panel.heading), grid.render()) if grid.panel.heading else grid.render()
         for grid in grids
@@ -217,15 +218,15 @@ def _laid_out(picture: Picture, grids: list[Grid]) -> Iterator[RenderableType]:
 
 @dataclass(frozen=True)
 class ShardingPicture:
-    """A rich renderable: an array's blocks as boxes with the devices that hold them.
+    """A rich renderable: the blocks of an array as boxes that list the devices holding them.
 
     Args:
-        shape: the shape of the whole array.
+        shape: the shape of the full array.
         sharding: anything with `devices_indices_map(shape)`.
-        use_color: the colour of the first device behind each block.
-        scale: how many times wider and higher boxes are than they need to be.
-        min_width: the least width of a box.
-        max_width: the most columns to use; the console's width if None.
+        use_color: whether to fill each block with the colour of its first device.
+        scale: factor by which boxes are wider and higher than necessary.
+        min_width: the minimum width of a box.
+        max_width: the maximum number of columns; the console's width if None.
         color_map: the colours, see `visualize_sharding`.
     """
 
@@ -254,7 +255,7 @@ class ShardingPicture:
         yield from drawn or [self._table(cut)]
 
     def _drawn(self, cut: Blocks, limits: Limits, most: int) -> list[RenderableType]:
-        """The picture, or nothing where it would not fit."""
+        """The drawing; empty if it does not fit."""
         picture = sharding_picture(cut, limits)
         grids = [
             Grid(panel, self.min_width - 2, most, self.scale, self.use_color, self._colors(cut))
@@ -266,7 +267,7 @@ class ShardingPicture:
         return None if self.color_map is None else _styles(cut, self.color_map)
 
     def _elided(self, cut: Blocks, most: int) -> list[RenderableType]:
-        """The picture with as many columns as fit, and the middle left out."""
+        """The drawing with as many columns as fit, and the middle omitted."""
         for columns in range(most // (NARROWEST + 1), 2, -1):
             drawn = self._drawn(cut, Limits(MAX_ROWS // 4, columns, MAX_PANELS // 2), most)
             if drawn:
@@ -299,14 +300,14 @@ def visualize_sharding(
     """Prints which devices hold which block of an array of this shape.
 
     Args:
-        shape: the shape of the whole array; any rank.
+        shape: the shape of the full array; any rank.
         sharding: anything with `devices_indices_map(shape)`.
-        use_color: the colour of the first device behind each block.
-        scale: how many times wider and higher boxes are than they need to be.
-        min_width: the least width of a box.
-        max_width: the most columns to use; the terminal's width if None.
-        color_map: gives the red, green and blue (from 0 to 1) of a number from 0 to 1, as the maps
-            of matplotlib do (`matplotlib.colormaps["tab20b"]`); the library's own if None.
+        use_color: whether to fill each block with the colour of its first device.
+        scale: factor by which boxes are wider and higher than necessary.
+        min_width: the minimum width of a box.
+        max_width: the maximum number of columns; the terminal's width if None.
+        color_map: maps a number from 0 to 1 to red, green and blue (from 0 to 1), like matplotlib's
+            colormaps (`matplotlib.colormaps["tab20b"]`); the library's own if None.
         console: where to print; a new console on standard output if None.
     """
     picture = ShardingPicture(
@@ -318,7 +319,7 @@ def visualize_sharding(
 def visualize_array_sharding(arr: Any, **options: Any) -> None:
     """Prints which devices hold which block of `arr`; options as for `visualize_sharding`.
 
-    Inside a jitted function that happens when it is compiled, as for `inspect_array_sharding`.
+    Inside a jitted function, this happens at compile time, as for `inspect_array_sharding`.
     """
     if isinstance(arr, Tracer):
         shape = arr.shape
@@ -337,9 +338,9 @@ def visualize_array_sharding(arr: Any, **options: Any) -> None:
 
 @dataclass(frozen=True)
 class MeshPicture:
-    """A rich renderable: a mesh's devices as boxes, rows and columns named by axis.
+    """A rich renderable: a mesh's devices as boxes, with rows and columns labelled by axis.
 
-    Meshes of more than two axes are drawn as one picture for each position along the others.
+    For more than two axes, there is one drawing for each position along the remaining axes.
     """
 
     mesh: Any
@@ -363,7 +364,7 @@ class MeshPicture:
 
 
 def _id_lines(devices: Any, names: Sequence[str]) -> str:
-    """Device ids only, a line for each row of the mesh, for meshes too large for boxes."""
+    """Device ids only, one line for each row of the mesh, for meshes too large for boxes."""
     lines: list[str] = []
     places = itertools.product(*map(range, devices.shape[:-1]))
     for place in itertools.islice(places, MAX_LISTED):
@@ -379,5 +380,5 @@ def _id_lines(devices: Any, names: Sequence[str]) -> str:
 
 
 def visualize_mesh(mesh: Any, *, console: Console | None = None) -> None:
-    """Prints a mesh's devices at their places."""
+    """Prints the devices of a mesh in its layout."""
     (console or Console()).print(MeshPicture(mesh))

@@ -1,10 +1,10 @@
-"""What it takes to move arrays, without moving them: bytes held, bytes sent, seconds, in order.
+"""Predicts the cost of moving arrays, without moving them: bytes held, bytes sent, seconds.
 
-`Accounts` goes the way that `moving.ways` chooses, leg by leg, as `transfer.move` does, and writes
-down what each leg allocates, holds meanwhile, and lets go. What a program needs is read from the
-compiled program, which is the one that runs when the array is moved.
+`Accounts` follows the strategy that `reshard_steps` returns, step by step, as `transfer.move` does,
+and records what each step allocates, holds temporarily, and releases. The memory needs of a program
+are read from the compiled program, which is the one that runs when the array is moved.
 
-It knows nothing of trees and texts: see `plan`.
+It does not handle pytrees and text output: see `plan`.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ from shardwise._src.types.devices import is_addressable
 from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.layout import Format
 
-HOST = "host"  # in amounts of bytes by place: the memory of this process's host
+HOST = "host"  # key in byte counts for the memory of this process's host
 
 Amounts = Counter[Any]  # bytes by device, and on HOST
-Moved = tuple[Signature, Amounts, bool]  # the result, what it allocated, whether it is as before
+Moved = tuple[Signature, Amounts, bool]  # result, allocations, whether buffers are unchanged
 
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that happens, and how much of it.
+    """One action, and its cost.
 
     kind: "program", "copies between devices", "slices on devices", "copies on the host", "copies to
           devices" or "exchange between processes".
-    text: what happens, for people.
-    bytes_sent: what goes from one device to another, or between host and devices, in all.
-    seconds: by the figures of a machine; 0 where nothing is sent or copied.
+    text: a human-readable description.
+    bytes_sent: total bytes sent between devices, or between host and devices.
+    seconds: estimated with a machine; 0 if nothing is sent or copied.
     collectives: of the program, if it is one.
     """
 
@@ -78,7 +78,7 @@ class Step:
 
 @dataclass(frozen=True)
 class ProgramFacts:
-    """What a compiled program tells: bytes of temporaries on each device, and its collectives."""
+    """Facts about a compiled program: bytes of temporaries on each device, and its collectives."""
 
     temporaries: int
     collectives: tuple[Collective, ...]
@@ -88,10 +88,10 @@ NOTHING_KNOWN = ProgramFacts(0, ())
 
 
 class Accounts:
-    """Bytes at each place while arrays are moved, one after the other.
+    """Bytes on each device and on the host while arrays are moved, one after the other.
 
-    held: now; peak: at most so far. `peak[HOST]` is what the moves themselves took of this
-    process's host; on CPU that is what its devices got, too, where replicas share memory.
+    held: now; peak: maximum so far. `peak[HOST]` is the host memory that the moves themselves used
+    in this process; on CPU this includes its devices' memory, where replicas may share buffers.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -100,12 +100,12 @@ class Accounts:
         self.peak: Amounts = Counter()
         self.steps: list[Step] = []
         self.read = self.pending = False
-        self.complete = True  # whether all programs could be asked for their temporaries
+        self.complete = True  # whether the temporaries of all programs are known
 
     # -- bytes --
 
     def meanwhile(self, *amounts: Mapping[Any, int]) -> None:
-        """Counts what is held for a moment, besides what is held already."""
+        """Records memory that is held temporarily, in addition to the memory already held."""
         extra: Amounts = Counter()
         for one in amounts:
             extra.update(one)
@@ -123,7 +123,7 @@ class Accounts:
 
     def move(self, sig: Signature, target: Any, ready: Callable[[], bool] = lambda: True,
              read: bool = False) -> Moved:
-        """An array to a sharding. ready: whether it is computed; read: is its value on the host."""
+        """Moves an array. ready: whether it is computed; read: whether its value is on the host."""
         self.read, self.pending = read, not ready()
         if target.__class__ is Format:
             there = ReshardStep("move", target.sharding), ReshardStep("layout", target.layout)
@@ -133,7 +133,7 @@ class Accounts:
         return self.follow(sig, reshard_steps(sig, target, on_cpu(sig.sharding), ready))
 
     def follow(self, sig: Signature, way: Sequence[ReshardStep]) -> Moved:
-        """The steps of a strategy; what lies between two of them is released."""
+        """Runs the steps of a strategy; intermediate arrays are released."""
         owned: Amounts = Counter()
         same = True
         for leg in way:
@@ -147,7 +147,7 @@ class Accounts:
         self, sig: Signature, target: Signature, ask: Callable[[Signature, Signature], Any],
         what: str,
     ) -> Moved:
-        """A program from one signature to another, of which `ask` knows the `ProgramFacts`."""
+        """A program from one signature to another; `ask` returns its `ProgramFacts`."""
         if target.sharding.has_addressable_devices:
             facts = ask(sig, target)
         else:
@@ -177,13 +177,13 @@ class Accounts:
         return target, new, False
 
     def copied(self, kind: str, text: str, sent: Mapping[Any, int], link: Link | None) -> None:
-        """A step of copies; sent: bytes by the device that gets them."""
+        """A step of copies; sent: bytes by receiving device."""
         most = max(sent.values(), default=0)
         seconds = most / link.bandwidth + link.latency if link is not None and most else 0.0
         self.steps.append(Step(kind, text, sum(sent.values()), seconds))
 
     def link(self, here: Sequence[Any], there: Sequence[Any]) -> Link:
-        """What connects devices of two sides."""
+        """The link between source and target devices."""
         ids = [d.id for d in (*here, *there)]
         return self.machine.link([ids], max(ids) + 1)
 
@@ -192,13 +192,13 @@ class Accounts:
 
 
 def tile_bytes(sig: Signature) -> int:
-    """Of one shard, with its padding."""
+    """Bytes of one shard, including padding."""
     tile = sig.sharding.tile_shape(sig.stored.shape)
     return math.prod(tile) * sig.stored.dtype.itemsize
 
 
 def buffers(sig: Signature, shared: bool = False) -> Amounts:
-    """What an array takes at each place. shared: replicas are one buffer, as on CPU's host."""
+    """Bytes of an array by location. shared: replicas share a buffer, as in CPU host memory."""
     size, sharding = tile_bytes(sig), sig.sharding
     found: Amounts = Counter()
     on_host = stated_kind(sharding) is not None
@@ -220,7 +220,7 @@ def on_cpu(sharding: Any) -> bool:
 
 
 def _sent(one: Collective, count: int) -> int:
-    """Bytes that all devices get in a collective, of others."""
+    """Bytes that all devices receive from others in a collective."""
     if one.pairs:
         return one.bytes * sum([a != b for a, b in one.pairs]) * one.runs
     part = one.bytes * (one.group_size - 1) // max(one.group_size, 1)
@@ -257,11 +257,11 @@ def _facts(temporaries: int, text: str) -> ProgramFacts:
     return ProgramFacts(temporaries, tuple(collectives(text)))
 
 
-# ----------------------------------------------------------------------------- what a leg takes
+# -------------------------------------------------------------------------- cost of single steps
 
 
 def _onward(a: Accounts, sig: Signature, target: Any) -> Moved:
-    """What was just started is not done when the next way is chosen."""
+    """A nested move: its strategy is chosen while the step just started is still running."""
     waits = a.pending
     return a.move(sig, target, lambda: not waits)
 
@@ -318,13 +318,13 @@ def _copied(a: Accounts, sig: Signature, target: Any) -> Moved:
 
 
 def _joined(a: Accounts, sig: Signature, target: Any) -> Moved:
-    """As `between_devices.by_pieces`: what this process's devices cut, send and put together."""
+    """As `between_devices.by_pieces`: this process's devices slice, send and reassemble shards."""
     there = signature(sig.type, target, True)
     plan, wanted, devices = between_devices.sources(sig, target)
     tile, full = target.tile_shape(there.stored.shape), tile_bytes(sig)
     width = there.stored.dtype.itemsize
     whole = sig.sharding.tile_shape(sig.stored.shape)
-    pieces: Amounts = Counter()  # what is there besides the shards of both sides
+    pieces: Amounts = Counter()  # in addition to the source and target shards
     sent: Amounts = Counter()
     for position, (low, high) in dict.fromkeys([c for cuts in plan for c in cuts]):
         if (low, high) != ((0,) * len(whole), whole):
@@ -336,7 +336,7 @@ def _joined(a: Accounts, sig: Signature, target: Any) -> Moved:
             if sig.devices[position] != device:
                 sent[device] += size
                 shape = tuple(np.subtract(high, low).tolist())
-                if len(cuts) > 1 or shape != tile:  # else the piece is the shard
+                if len(cuts) > 1 or shape != tile:  # else the piece is the full shard
                     pieces[device] += size
     new = buffers(there)
     a.meanwhile(new, _at(pieces))
@@ -357,7 +357,7 @@ def _box(low: Sequence[int], high: Sequence[int]) -> int:
 
 
 def _by_host(a: Accounts, sig: Signature, target: Any) -> Moved:
-    """As `from_host.by_host`, of an array."""
+    """As `from_host.by_host`, for an array."""
     t, n = sig.stored, sig.stored.size * sig.stored.dtype.itemsize
     small = sig.sharding.is_fully_addressable and n < SMALL
     staged = n if not a.read and (is_narrow(sig) or small or not on_cpu(sig.sharding)) else 0
@@ -369,9 +369,9 @@ def _by_host(a: Accounts, sig: Signature, target: Any) -> Moved:
 
 
 def put(a: Accounts, t: ArrayType, sharding: Any, dtype: Any = None) -> Moved:
-    """A value of the host, which is not counted itself, on devices.
+    """Puts a host value, which is not itself counted, on devices.
 
-    dtype: as it is there; None: as it will be here.
+    dtype: of the host value; None: already the dtype of the result.
     """
     there = signature(t, sharding, True)
     n = there.stored.size * there.stored.dtype.itemsize
@@ -424,7 +424,7 @@ def _between(a: Accounts, sig: Signature, target: Any) -> Moved:
 
 
 def _exchanged(a: Accounts, sig: Signature, there: Any) -> Moved:
-    """As `_sent` there: programs over the devices of both sides, that permute whole tiles."""
+    """As `_sent` there: programs over source and target devices that permute full tiles."""
     target = signature(sig.type, there, True)
     t, tile_shape = sig.stored, there.tile_shape(sig.stored.shape)
     tile = array_type(tile_shape or (1,), t.dtype)
@@ -451,7 +451,7 @@ def _exchanged(a: Accounts, sig: Signature, there: Any) -> Moved:
 
 
 def _at(amounts: dict[Any, int]) -> Amounts:
-    """Bytes on CPU devices of this process are on its host, too."""
+    """Adds the bytes on this process's CPU devices to its host."""
     found: Amounts = Counter(amounts)
     local = [n for d, n in amounts.items() if d != HOST and d.platform == "cpu"
              and is_addressable(d)]

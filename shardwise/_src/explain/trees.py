@@ -1,13 +1,13 @@
-"""A table of the arrays of a tree: shapes, dtypes, shardings, bytes in all and on each device.
+"""A table of a pytree's arrays: shapes, dtypes, shardings, total bytes and bytes per device.
 
     print(explain.tree(params))
 
-Nothing is read and nothing is sent: types and shardings say everything, also of arrays that span
-processes, of `ShapeDtypeStruct`s and of what is traced.
+Nothing is read or sent: types and shardings are sufficient, also for arrays that span processes,
+`ShapeDtypeStruct`s and traced values.
 
-A text or a page shows up to `SHOWN` rows. In larger trees the arrays whose paths differ in numbers
-only, as those of layers do, are one row (`['layers'][*]['w']`, 48 times), and then the smallest are
-left to a row that says how many they are. `to_dict()` has each.
+Text and HTML output shows up to `SHOWN` rows. In larger pytrees, arrays whose paths differ only in
+numbers, such as those of layers, are merged into one row (`['layers'][*]['w']`, 48 times); after
+that, the smallest are summarized in a last row. `to_dict()` has all of them.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 SHOWN = 30  # rows
-LONGEST = 56  # letters of a path or a sharding; what is longer loses its middle
+LONGEST = 56  # characters of a path or a sharding; longer ones lose their middle
 HEAD = ("array", "shape", "dtype", "sharding", "elements", "bytes", "per device")
-LEFT = 4  # columns of texts; the others are numbers
+LEFT = 4  # text columns; the other columns are numbers
 
 
 @dataclass(frozen=True)
 class TreeRow:
-    """An array of a tree, or several that are alike.
+    """An array of a pytree, or several similar ones.
 
-    place: its sharding in words: a spec, a device, "host", or "" where none is known.
-    elements, bytes: of one array, without padding; None where the shape has symbols, or where the
-        leaf is no array.
-    per_device: bytes of the largest shard, with padding.
-    count: how many there are.
+    place: its sharding as a string: a spec, a device, "host", or "" if unknown.
+    elements, bytes: of one array, without padding; None if the shape has symbols, or if the leaf is
+        not an array.
+    per_device: bytes of the largest shard, including padding.
+    count: the number of such arrays.
     """
 
     path: str
@@ -79,12 +79,12 @@ class TreeRow:
 @public("shardwise.explain")
 @dataclass(frozen=True, repr=False)
 class TreeTable:
-    """What is in a tree of arrays, from `explain.tree`.
+    """The contents of a pytree of arrays, returned by `explain.tree`.
 
-    rows: one for each leaf, in the order of the tree.
-    bytes_per_device: the most that one device holds of all of them.
-    dtypes: (arrays, elements, bytes) by dtype, the most bytes first.
-    meshes: those of the shardings, as text.
+    rows: one for each leaf, in pytree order.
+    bytes_per_device: the maximum bytes of all of them on one device.
+    dtypes: (arrays, elements, bytes) by dtype, most bytes first.
+    meshes: of the shardings, as strings.
     """
 
     rows: tuple[TreeRow, ...]
@@ -98,11 +98,11 @@ class TreeTable:
 
     @property
     def bytes(self) -> int:
-        """Of each array once, however many devices hold it."""
+        """Counts each array once, regardless of how many devices hold it."""
         return sum([row.bytes or 0 for row in self.rows])
 
     def to_dict(self) -> dict[str, Any]:
-        """Numbers, texts and lists only, as JSON takes them. All rows are there."""
+        """Numbers, strings and lists only, JSON-serializable. Contains all rows."""
         sums = {
             name: {"arrays": n, "elements": elements, "bytes": size}
             for name, (n, elements, size) in self.dtypes.items()
@@ -173,19 +173,19 @@ class TreeTable:
             yield f"{pluralize(unknown, 'array')} of symbolic shapes, not in the sums"
 
 
-# ----------------------------------------------------------------------------------- making them
+# --------------------------------------------------------------------------------- making tables
 
 
 def tree(x: Any) -> TreeTable:
-    """A table of the arrays of a tree: what they are, where they are, and what they take.
+    """A table of the arrays of a pytree: their types, shardings and sizes.
 
     Args:
-      x: a tree of arrays, NumPy arrays and `ShapeDtypeStruct`s (what `eval_shape` gives), also of
-        traced values and refs. Other leaves are named, and take nothing.
+      x: a pytree of arrays, NumPy arrays and `ShapeDtypeStruct`s (such as results of `eval_shape`),
+        traced values and refs. Other leaves are listed with no size.
 
     Returns:
-      A `TreeTable`: a text when it is printed, a table in notebooks, and data by `to_dict()`. An
-      array that occurs twice is a row each time, and counts twice, but for what devices hold.
+      A `TreeTable`: prints as text, shows as a table in notebooks, and converts to data with
+      `to_dict()`. An array that occurs twice has two rows, and counts twice except per device.
     """
     leaves, _ = flatten(x)
     paths = leaf_paths(x) if len(leaves) != 1 or leaves[0] is not x else ["x"]
@@ -261,12 +261,12 @@ def _mesh_text(mesh: Any) -> str:
 
 
 def _devices(sharding: Any) -> tuple[Any, ...]:
-    """What tells devices: themselves, or their positions in a mesh that has none."""
+    """Identifies devices: the devices themselves, or their positions in an abstract mesh."""
     return tuple(range(sharding.num_devices)) if is_abstract(sharding) else sharding.devices
 
 
 def _fullest(held: Any) -> int:
-    """The most bytes that one device holds; held: the devices of arrays, and bytes on each."""
+    """The maximum bytes on one device; held: pairs of an array's devices and the bytes on each."""
     together: Counter[tuple[Any, ...]] = Counter()
     for devices, size in held:
         together[devices] += size
@@ -277,13 +277,13 @@ def _fullest(held: Any) -> int:
     return max(on.values(), default=0)
 
 
-# ------------------------------------------------------------------------------ rows that are shown
+# ------------------------------------------------------------------------------------ shown rows
 
 _NUMBER = re.compile(r"\d+")
 
 
 def folded(rows: Sequence[TreeRow], most: int) -> list[TreeRow]:
-    """At most so many rows, and one for the rest: alike ones together, the smallest left out."""
+    """At most `most` rows: merges similar ones, and summarizes the smallest in a last row."""
     if len(rows) <= most:
         return list(rows)
     alike: dict[Any, list[TreeRow]] = {}
@@ -358,7 +358,7 @@ def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """Text in which rich finds no markup."""
+    """Text without rich markup."""
     return text.replace("[", r"\[")
 
 
@@ -370,7 +370,7 @@ _CODE = "font-family:ui-monospace,Menlo,Consolas,monospace"
 
 
 def _share(row: TreeRow, most: int) -> str:
-    """A bar of a row's bytes, the largest one's being the width of the cell."""
+    """A bar for a row's bytes; the largest row's bar fills the cell."""
     size = (row.bytes or 0) * row.count
     if not size or not most:
         return ""

@@ -1,9 +1,9 @@
-"""What one device computes and moves in its own memory, counted in optimised HLO.
+"""Counts the computation and memory traffic of one device, in optimised HLO.
 
-Products of matrices and convolutions are counted by their shapes, two operations for a
-multiplication and an addition, other arithmetic as one for each element of the result. Loops count
-as often as they run. Bytes are those that instructions which are not fused into others read and
-write; of what is only sliced, or updated in place, the part.
+Matrix products and convolutions are counted by their shapes, with two operations per multiply-add;
+other arithmetic counts as one operation per result element. Loops count once per iteration. Bytes
+are those read and written by instructions that are not fused into others; if an operand is only
+sliced, or updated in place, only the affected part counts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from shardwise._src.explain.hlo import Instruction, Module
 
-# Instructions that neither compute nor move anything, or whose parts are counted by themselves.
+# Instructions that neither compute nor move data, or whose parts are counted separately.
 _FREE = {
     "parameter", "tuple", "get-tuple-element", "bitcast", "constant", "while", "conditional",
     "call", "after-all", "partition-id", "replica-id", "opt-barrier", "domain", "copy-done",
@@ -29,15 +29,15 @@ _MOVES = {
     "collective-permute", "collective-broadcast", "ragged-all-to-all", "rng-bit-generator",
     "sort", "async-start", "send", "recv", "infeed", "outfeed",
 }
-_COMPLEX = {"c64": 4, "c128": 4}  # multiplications of real numbers in one
+_COMPLEX = {"c64": 4, "c128": 4}  # real multiplications per complex one
 
 
 @dataclass(frozen=True)
 class Work:
-    """flops: of products of matrices and convolutions, by dtype; elementwise: of the rest.
+    """flops: of matrix products and convolutions, by dtype; elementwise: of the rest.
 
-    bytes: read and written. uncounted: names of foreign functions, whose work is not known.
-    known: false where a loop runs an unknown number of times; it is counted once.
+    bytes: read and written. uncounted: names of foreign functions, whose work is unknown.
+    known: false if a loop runs an unknown number of times; it is counted once.
     """
 
     flops: dict[str, int]
@@ -60,9 +60,9 @@ def _made(i: Instruction) -> str:
 
 
 def work_of(module: Module, dtype_of: DtypeOf = _made) -> Work:
-    """Of one execution, on one device. by_op: flops and bytes by the names of instructions.
+    """The work of one execution on one device. by_op: flops and bytes by instruction name.
 
-    dtype_of: in which a product is computed, by its instruction; that of its result by default.
+    dtype_of: returns the dtype in which an instruction computes a product; by default the result's.
     """
     counter = _Counter(module, dtype_of)
     counter.visit(module.entry, 1, fused=False)
@@ -149,7 +149,7 @@ class _Counter:
 
 
 def _read(parameter: Instruction, users: Sequence[tuple[int, Instruction]]) -> int:
-    """How much of an operand of a fusion is read."""
+    """How many bytes of a fusion operand are read."""
     if all([at == 0 and u.opcode in ("dynamic-slice", "slice", "gather") for at, u in users]):
         return min(parameter.bytes, sum([u.bytes for _, u in users]))
     if all([at == 0 and u.opcode == "dynamic-update-slice" for at, u in users]):
@@ -171,13 +171,13 @@ def _dot(i: Instruction, operands: Sequence[Instruction]) -> int:
 
 
 def _transform(i: Instruction) -> int:
-    """Five operations for each element and factor of two, as for a radix of two."""
+    """Five operations per element and factor of two, as in radix-2 algorithms."""
     sizes = _integers(i.attribute("fft_length"))
     return round(5 * i.arrays[0].elements * math.log2(max(2, math.prod(sizes))))
 
 
 def _convolution(i: Instruction, operands: Sequence[Instruction]) -> int:
-    """As if no window went over the edge."""
+    """Counts as if no window extended beyond the edge."""
     out = i.arrays[0]
     labels = re.search(r"dim_labels=\w+_(\w+)->", i.line)
     if len(operands) < 2 or labels is None:

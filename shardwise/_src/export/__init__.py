@@ -1,1 +1,1 @@
-"""Programs as portable bytes, in JAX's format: written, read, and called."""
+"""Programs as portable bytes, in JAX's format: exporting, serializing and calling them."""

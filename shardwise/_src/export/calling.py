@@ -1,7 +1,7 @@
-"""Calls of exported functions: one op, whose lowering puts their module's functions into another.
+"""Calls of exported functions: an op whose lowering embeds the exported module's functions.
 
-A module for several platforms, or for symbolic dimensions, is refined first, by itself: for the
-platform and the shapes of the call. So what surrounds it has static shapes only.
+A module for several platforms, or with symbolic dimensions, is first refined separately, for the
+platform and the shapes of the call. The surrounding program therefore has static shapes only.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def called(exported: Exported, args: tuple, kwargs: dict[str, Any]) -> Any:
 
 
 def _flat(exported: Exported) -> Any:
-    """The function of leaves, with its vjp."""
+    """The exported function of flat leaves, with its vjp."""
     if "flat" not in exported._made:
         exported._made["flat"] = _newly_flat(exported)
     return exported._made["flat"]
@@ -81,7 +81,7 @@ def _newly_flat(exported: Exported) -> Any:
 
 
 def bound(exported: Exported, leaves: Sequence[Any]) -> list[Any]:
-    """The results for leaves, checked. None for one of dtype float0."""
+    """The results for checked arguments, flat. None for a result of dtype float0."""
     wanted = exported.in_avals
     trivial = [t.dtype == float0 for t in wanted]
     types = [t if no else type_of(x) for t, x, no in zip(wanted, leaves, trivial, strict=True)]
@@ -99,7 +99,7 @@ def bound(exported: Exported, leaves: Sequence[Any]) -> list[Any]:
 
 
 def _beside(exported: Exported, leaves: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
-    """Cotangents, brought to where the arguments are, if they were put nowhere."""
+    """Cotangents; those not on the devices of the arguments are resharded to them."""
     count = exported.nr_devices
     meshes = [
         x.sharding.mesh for x in leaves if count > 1 and x.__class__ is Array
@@ -118,7 +118,7 @@ def _beside(exported: Exported, leaves: Sequence[Any], cts: Sequence[Any]) -> li
 
 
 def argument_names(exported: Exported) -> list[str]:
-    """`args[0]['w']`: a name for each argument, flat."""
+    """A name for each flat argument, such as `args[0]['w']`."""
     rows = zip(("args", "kwargs"), exported.in_tree.children(), strict=True)
     return [name for root, tree in rows for name in paths_in(root, tree)]
 
@@ -136,7 +136,7 @@ def _types(op: Op, *types: ArrayType, results: tuple[ArrayType, ...], **params: 
 
 
 def _eager(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    """Runs as a program of its own, compiled as those of `jit` are."""
+    """Runs the call as a separate program, compiled like a jitted function."""
     made, key = params["exported"]._made, (params["results"], params["shapes"])
     if key not in made:
 
@@ -206,7 +206,7 @@ def _placed(e: Any, names: Sequence[str], types: Sequence[Any], where: Sequence[
 
 
 def _platform(exported: Exported, here: str) -> int:
-    """The number of the platform, among those of the export."""
+    """The index of the platform among the platforms of the export."""
     names = {"gpu": ("cuda", "rocm")}.get(here, (here,))
     for i, platform in enumerate(exported.platforms):
         if platform in names:
@@ -225,7 +225,7 @@ _TOKEN = re.compile(
 
 
 def _renamed(text: str, names: dict[str, str]) -> str:
-    """A text with other names for symbols."""
+    """A module's text with its symbols renamed."""
 
     def new(found: re.Match[str]) -> str:
         token = found[0]
@@ -236,7 +236,7 @@ def _renamed(text: str, names: dict[str, str]) -> str:
 
 
 def _embedded(e: Any, exported: Exported, text: str) -> str:
-    """Writes the functions of a module; gives the symbol of its `main`."""
+    """Writes the functions of a module; returns the symbol of its `main`."""
     parts = _parts(exported, text)
     names = {
         p.symbol: e.symbol(f"exported_{exported.fun_name}" if p.symbol == "main" else p.symbol)
@@ -258,7 +258,7 @@ _IDS = re.compile(r"device_ids=\[([\d, ]*)\]")
 
 
 def _mesh_symbol(e: Any, exported: Exported, part: Part) -> str:
-    """The symbol, in the surrounding module, of a mesh like that of a part."""
+    """The surrounding module's symbol for a mesh equal to the one in `part`."""
     inner = part.text[part.text.index("<") : part.text.index(">")]
     axes = tuple([(name, int(size)) for name, size in _AXIS.findall(inner)])
     ids = _IDS.search(inner)
@@ -283,7 +283,7 @@ def _parts(exported: Exported, text: str) -> list[Part]:
 def _refined(
     exported: Exported, number: int, ins: Sequence[ArrayType], outs: Sequence[ArrayType]
 ) -> str:
-    """The module for a platform and for these types, which are all static."""
+    """The module refined for a platform and for these static types."""
     key = number, *map(tensor_text, ins)
     made = exported._made
     if key not in made:
@@ -330,5 +330,5 @@ def _newly_refined(
 
 CALL_EXPORTED = Op(
     "call_exported", type_rule=_types, eager=_eager, batch=_batch, lower=_lower, multiple=True,
-    user_code=True, elements=Elements.KNOWN, long=True,
+    user_code=True, elements=Elements.KNOWN, is_expensive=True,
 )

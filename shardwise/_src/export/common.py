@@ -1,4 +1,4 @@
-"""What all of this room knows: versions of the convention of calls, and checks left out."""
+"""Shared by the export package: calling-convention versions and disabled safety checks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ WHERE = "shardwise.export"
 
 
 class DisabledSafetyCheck:
-    """A check that is left out: made with `platform()` or `custom_call(target)`."""
+    """A disabled check: created with `platform()` or `custom_call(target)`."""
 
     __slots__ = ("_text",)
 
@@ -22,11 +22,11 @@ class DisabledSafetyCheck:
 
     @classmethod
     def custom_call(cls, target_name: str) -> DisabledSafetyCheck:
-        """Allows calls of a kernel of this name, which other releases may not have."""
+        """Allows custom calls to this target, which other releases may lack."""
         return cls(f"custom_call:{target_name}")
 
     def is_custom_call(self) -> str | None:
-        """The name of the kernel that this allows, if it does."""
+        """The custom-call target that this allows, if any."""
         kind, _, name = self._text.partition(":")
         return name if kind == "custom_call" else None
 

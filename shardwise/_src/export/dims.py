@@ -1,12 +1,12 @@
-"""Symbolic dimensions: sizes that are known when an exported program is called.
+"""Symbolic dimensions: sizes that become known when an exported program is called.
 
     a, b = symbolic_shape("a, 2*b", constraints=["a >= 3"])
-    a * b // 2 + 1          # arithmetic gives dimensions, as polynomials in a normal form
+    a * b // 2 + 1          # arithmetic returns dimensions, as polynomials in normal form
     a + 1 > 2               # True: decided for all sizes that the constraints allow
     a > b                   # InconclusiveDimensionOperation: it depends
 
-Variables are at least 1. A comparison is decided by bounds of the difference of its sides; `==` of
-sides that only may be equal is False, as in JAX. What cannot be decided raises.
+Variables are at least 1. Comparisons are decided by bounds on the difference of both sides; `==`
+of sides that may or may not be equal is False, as in JAX. Undecidable comparisons raise.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ INF = math.inf
 
 
 class Unwritten(Exception):
-    """A dimension was to be written into the text of a module."""
+    """A dimension would be written into the text of a module."""
 
 
 _UNWRITTEN: ContextVar[frozenset[Any]] = ContextVar("unwritten", default=frozenset())
@@ -38,7 +38,7 @@ _UNWRITTEN: ContextVar[frozenset[Any]] = ContextVar("unwritten", default=frozens
 
 @contextmanager
 def unwritten(scopes: Iterable[Any]) -> Iterator[None]:
-    """The block in which dimensions of these scopes have no text: there they must be values."""
+    """Dimensions of these scopes have no text within this block: they must be lowered as values."""
     token = _UNWRITTEN.set(frozenset(scopes))
     try:
         yield
@@ -47,24 +47,24 @@ def unwritten(scopes: Iterable[Any]) -> Iterator[None]:
 
 
 class _NoNumber(InconclusiveDimensionOperation, TypeError):
-    """What Python and NumPy expect of something that is no whole number."""
+    """The error types that Python and NumPy expect for a value that is not an integer."""
 
 
 _NoNumber.__name__ = _NoNumber.__qualname__ = InconclusiveDimensionOperation.__name__
 
 
-# A factor is the name of a variable, or (operation, left, right). A term is a tuple of factors with
-# their powers, in order; a dimension is a sum of terms with coefficients.
+# A factor is the name of a variable, or (operation, left, right). A term is a sorted tuple of
+# factors with their powers; a dimension is a sum of terms with coefficients.
 _OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "floordiv": operator.floordiv, "mod": operator.mod, "max": max, "min": min,
 }
 
 
-_MAX_EXTREMES = 4  # that are looked at case by case
+_MAX_EXTREMES = 4  # limit on splitting into cases
 
 
 class Dim(Symbolic):
-    """A symbolic dimension. Whole numbers and dimensions of the same scope go together with it."""
+    """A symbolic dimension. Combines with integers and dimensions of the same scope."""
 
     __slots__ = ("terms", "scope", "_text")
     __array_priority__ = 1000
@@ -76,7 +76,7 @@ class Dim(Symbolic):
 
     @property
     def alone(self) -> Any:
-        """The one factor that this is; or None."""
+        """The factor, if the dimension consists of a single one; else None."""
         if len(self.terms) == 1 and self.terms[0][1] == 1:
             factors = self.terms[0][0]
             if len(factors) == 1 and factors[0][1] == 1:
@@ -94,7 +94,7 @@ class Dim(Symbolic):
         return found
 
     def at(self, sizes: Mapping[str, Any]) -> Any:
-        """Its value for sizes of the variables, which may be dimensions of another scope."""
+        """Its value for given sizes of the variables, which may be dimensions of another scope."""
         total: Any = 0
         for factors, count in self.terms:
             product: Any = count
@@ -110,7 +110,7 @@ class Dim(Symbolic):
 
     __repr__ = __str__
 
-    # Not a whole number; and nothing takes it for one.
+    # Not an integer, and must not be used as one.
     def __index__(self) -> int:
         raise _NoNumber(
             f"a whole number is needed, and the symbolic dimension {self} is none before an "
@@ -222,7 +222,7 @@ class Dim(Symbolic):
         return self // other, self % other
 
     def _apart(self, other: Any, name: str) -> Any:
-        """Quotient or remainder: of the terms that a number divides by themselves."""
+        """Quotient or remainder; terms that a number divides exactly are split off."""
         other = self._other(other)
         if other is None:
             return NotImplemented
@@ -274,7 +274,7 @@ class Dim(Symbolic):
 
 
 def _inside(n: Any, size: Any, default: Any, low: Any, high: Any) -> Any:
-    """A bound of a slice, counted from the front and moved inside."""
+    """A slice bound, normalized to count from the front and clamped to the valid range."""
     if n is None:
         return default
     n = n if isinstance(n, Dim) else operator.index(n)
@@ -286,7 +286,7 @@ def _terms_of(x: Any) -> tuple[tuple[tuple, int], ...]:
 
 
 def _made(scope: Any, terms: Iterable[tuple[tuple, int]]) -> Any:
-    """A dimension of terms, or a number where no variable is left."""
+    """A dimension from terms, or a number if no variable remains."""
     total: dict[tuple, int] = {}
     for factors, count in terms:
         total[factors] = total.get(factors, 0) + count
@@ -297,7 +297,7 @@ def _made(scope: Any, terms: Iterable[tuple[tuple, int]]) -> Any:
 
 
 def of_factor(factor: Any, scope: Any) -> Any:
-    """The dimension of one factor, or what a constraint says to take for it."""
+    """The dimension of one factor, or the value that a constraint substitutes for it."""
     if factor in scope.equal:
         return scope.equal[factor]
     return Dim({((factor, 1),): 1}, scope)
@@ -310,7 +310,7 @@ def _operation(name: str, left: Any, right: Any, scope: Any) -> Any:
 
 
 def _quotient(x: Dim, by: Dim) -> Any:
-    """x / by where it divides evenly, term by term, by a single term; else None."""
+    """x / by if `by` is a single term that divides every term of x exactly; else None."""
     if x == by:
         return 1
     if len(by.terms) != 1:
@@ -328,12 +328,12 @@ def _quotient(x: Dim, by: Dim) -> Any:
 
 
 def max_dim(d1: Any, d2: Any) -> Any:
-    """The larger of two sizes: a whole number, or a symbolic dimension where one of them is."""
+    """The larger of two sizes: an integer, or a symbolic dimension if one of them is symbolic."""
     return _extreme("max", d1, d2)
 
 
 def min_dim(d1: Any, d2: Any) -> Any:
-    """The smaller of two sizes: a whole number, or a symbolic dimension where one of them is."""
+    """The smaller of two sizes: an integer, or a symbolic dimension if one of them is symbolic."""
     return _extreme("min", d1, d2)
 
 
@@ -361,7 +361,7 @@ def _factor_at(factor: Any, sizes: Mapping[str, Any]) -> Any:
 
 
 def bounds(x: Any) -> tuple[float, float]:
-    """What a size is at least, and at most."""
+    """Lower and upper bound of a size."""
     if not isinstance(x, Dim):
         return x, x
     low, high = _beyond_least(x)
@@ -371,19 +371,19 @@ def bounds(x: Any) -> tuple[float, float]:
             part = _interval(less) if isinstance(less, Dim) else (less, less)
             low, high = (max(low, part[0]), high) if k > 0 else (low, min(high, part[1]))
     extremes = [*dict.fromkeys([f for f in _factors_of(x) if f[0] in ("max", "min")])]
-    if 0 < len(extremes) <= _MAX_EXTREMES:  # the first of them is one of its sides
+    if 0 < len(extremes) <= _MAX_EXTREMES:  # the first one equals one of its two sides
         (a, b), (c, d) = (bounds(_replaced(x, extremes[0], side)) for side in extremes[0][1:])
         low, high = max(low, min(a, c)), min(high, max(b, d))
     return low, high
 
 
 def _factors_of(x: Dim) -> list[tuple]:
-    """Its factors that are no variables, in order."""
+    """Its factors that are operations, in order."""
     return [f for term, _ in x.terms for f, _ in term if not isinstance(f, str)]
 
 
 def _replaced(x: Dim, factor: tuple, value: Any) -> Any:
-    """A dimension with a value in the place of a factor."""
+    """A dimension with a value substituted for a factor."""
     total: Any = 0
     for factors, count in x.terms:
         product: Any = count
@@ -394,7 +394,7 @@ def _replaced(x: Dim, factor: tuple, value: Any) -> Any:
 
 
 def _known_of(x: Dim) -> list[Dim]:
-    """What is at least 0 by what quotients, remainders and extremes are, of those in x."""
+    """Nonnegative expressions that follow from the quotients, remainders and extremes in x."""
     found = []
     for factor in dict.fromkeys(_factors_of(x)):
         name, left, right = factor
@@ -414,15 +414,15 @@ def _known_of(x: Dim) -> list[Dim]:
 
 
 def _factors_against(x: Dim, c: Dim) -> list[int]:
-    """Multiples of a constraint that take a term away from x."""
+    """Multiples of a constraint that cancel a term of x."""
     own = dict(x.terms)
     found = {own[t] // n for t, n in c.terms if t in own and own[t] % n == 0}
     return sorted(found)
 
 
 def _beyond_least(x: Dim) -> tuple[float, float]:
-    """Its bounds, and those of the polynomial in what its factors have beyond their least values:
-    (a - 1) * b of a*b - b.
+    """Bounds of x, tightened by rewriting it in terms of each factor's excess over its lower bound:
+    a*b - b becomes (a - 1) * b.
     """
     ends = {f: _factor_bounds(f, x.scope) for factors, _ in x.terms for f, _ in factors}
     low, high = _interval(x, ends)
@@ -437,7 +437,7 @@ def _beyond_least(x: Dim) -> tuple[float, float]:
 
 
 def _interval(x: Dim, ends: Mapping[Any, tuple[float, float]] | None = None) -> tuple[float, float]:
-    """By the bounds of its factors."""
+    """Bounds of x from the bounds of its factors."""
     low, high = 0.0, 0.0
     for factors, count in x.terms:
         a, b = 1.0, 1.0
@@ -475,7 +475,7 @@ def _factor_bounds(factor: Any, scope: Any) -> tuple[float, float]:
 
 
 def _variable_bounds(name: str, scope: Any) -> tuple[float, float]:
-    """By the constraints that are about this variable alone."""
+    """From the constraints that involve only this variable."""
     low, high = 1.0, INF
     for c in scope.positive:
         terms = dict(c.terms)

@@ -1,7 +1,7 @@
-"""`Exported`: a function as a module in StableHLO, with all that a call needs to know of it.
+"""`Exported`: a function as a StableHLO module, with all the metadata that a call needs.
 
-Its module is called as JAX's are: `main` takes the number of the platform, if it is for several,
-then the arguments that are used; and gives the results. See docs/export.md.
+The module has JAX's calling convention: `main` takes the platform index, if there are several
+platforms, then the used arguments; and returns the results. See docs/export.md.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ Shardings = tuple[NamedSharding | None, ...]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Exported:
-    """A function as a module in StableHLO. `call` runs it, `serialize` gives it as bytes.
+    """A function as a StableHLO module. `call` runs it, `serialize` converts it to bytes.
 
     fun_name:  of the function.
-    in_tree, in_avals:   the arguments, as (positional, named): their tree, and their types, flat.
-    out_tree, out_avals: the same of the results.
-    nr_devices:          how many devices it runs on; platforms: which ("cpu", "cuda", "tpu").
+    in_tree, in_avals:   the pytree of (args, kwargs), and the flat types of the arguments.
+    out_tree, out_avals: the same for the results.
+    nr_devices:          number of devices it runs on; platforms: which ("cpu", "cuda", "tpu").
     mlir_module_serialized: the module, as a portable artifact of StableHLO.
-    calling_convention_version: how the module is called.
-    module_kept_var_idx: the arguments that the module takes: the others are not used.
-    uses_global_constants: whether it is for several platforms, or for symbolic dimensions.
+    calling_convention_version: of the module.
+    module_kept_var_idx: indices of the arguments that the module takes: the others are unused.
+    uses_global_constants: whether there are several platforms or symbolic dimensions.
     disabled_safety_checks: see `DisabledSafetyCheck`.
     """
 
@@ -63,7 +63,7 @@ class Exported:
         return f"Exported(fun_name={self.fun_name}, ...)"
 
     def mlir_module(self) -> str:
-        """The module as text."""
+        """The module as a string."""
         return self._text
 
     def in_shardings_jax(
@@ -71,14 +71,14 @@ class Exported:
     ) -> tuple[NamedSharding | None, ...]:
         """The sharding of each argument over a mesh of the shape that it was exported for.
 
-        None where nothing was said. Without a mesh: over an abstract one.
+        None for arguments without a sharding. Without `mesh`: over an abstract mesh.
         """
         return tuple([_over(s, mesh) for s in self._in_named_shardings])
 
     def out_shardings_jax(
         self, mesh: Mesh | AbstractMesh | None = None
     ) -> tuple[NamedSharding | None, ...]:
-        """The same of each result."""
+        """The same for each result."""
         return tuple([_over(s, mesh) for s in self._out_named_shardings])
 
     def has_vjp(self) -> bool:
@@ -86,11 +86,11 @@ class Exported:
         return self._get_vjp is not None
 
     def vjp(self) -> Exported:
-        """The function that pulls cotangents back: it takes the arguments and then a cotangent of
-        each result, flat, and gives a tuple with one of each argument.
+        """The pullback: takes the arguments and then a cotangent for each result, flat, and returns
+        a tuple with a cotangent for each argument.
 
         Raises:
-          ValueError: if it was not serialized with it.
+          ValueError: if it was serialized without its vjp.
         """
         if self._get_vjp is None:
             raise ValueError(
@@ -102,22 +102,22 @@ class Exported:
         return self._made["vjp"]
 
     def serialize(self, vjp_order: int = 0) -> bytearray:
-        """It as bytes, in JAX's format, for `deserialize` here or in JAX.
+        """Serializes to JAX's format, for `deserialize` here or in JAX.
 
         Args:
-          vjp_order: how many times the function that is read can be differentiated.
+          vjp_order: how many times the deserialized function can be differentiated.
         """
         return bytearray(serialized(self, vjp_order))
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
-        """The results for arguments in the tree, and of the types, that it was exported for.
+        """The results for arguments with the pytree and types that it was exported for.
 
-        It may be called in functions that are jitted or differentiated in reverse; `vmap` of it
-        raises. Sharded arguments are brought to the shardings that it was exported with; they are
-        on as many devices.
+        It may be called in functions that are jitted or differentiated in reverse mode; `vmap`
+        raises. Sharded arguments are resharded to the exported shardings; they must be on the same
+        number of devices.
 
         Raises:
-          ValueError: for arguments of another tree or type, or on other platforms or devices.
+          ValueError: for arguments with another pytree or type, or on other platforms or devices.
         """
         return called(self, args, kwargs)
 

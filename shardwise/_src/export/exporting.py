@@ -1,4 +1,4 @@
-"""`export`: a jitted function, staged for some arguments, as a module for devices elsewhere."""
+"""`export`: traces a jitted function for given arguments and exports it as a portable module."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _KNOWN = ("cpu", "cuda", "rocm", "tpu")
 
 
 def default_export_platform() -> str:
-    """The platform of the default devices, as `export` names it."""
+    """The platform of the default devices, as named by `export`."""
     return {"gpu": "cuda"}.get(default_backend(), default_backend())
 
 
@@ -49,25 +49,25 @@ def export(
     fun_jit: Jitted[..., Any], *, platforms: Sequence[str] | None = None,
     disabled_checks: Sequence[DisabledSafetyCheck] = (), _override_lowering_rules: Any = None,
 ) -> Callable[..., Exported]:
-    """What exports a jitted function for arguments: `export(jit(f))(*args, **kwargs)`.
+    """Exports a jitted function for given arguments: `export(jit(f))(*args, **kwargs)`.
 
     Args:
-      fun_jit: the function, as `jit` gives it.
-      platforms: "cpu", "cuda", "rocm" or "tpu", one or several; by default that of the default
-        devices. They need not be there.
+      fun_jit: a function returned by `jit`.
+      platforms: "cpu", "cuda", "rocm" or "tpu", one or several; by default the platform of the
+        default devices. Other platforms do not need to be present.
       disabled_checks: see `DisabledSafetyCheck`.
-      _override_lowering_rules: must be None; rules of JAX's are for bindings of MLIR.
+      _override_lowering_rules: must be None; JAX's rules require MLIR's Python bindings.
 
     Returns:
       A function of arrays, or of `ShapeDtypeStruct`s, whose sizes may be symbolic
-      (`symbolic_shape`). It gives an `Exported` for arguments of their types and shardings. A
-      program over several devices has its shardings by the names of mesh axes, and runs on as many
-      devices elsewhere. Donation is not exported.
+      (`symbolic_shape`). It returns an `Exported` for arguments of their types and shardings. A
+      program over several devices stores its shardings as mesh axis names, and runs on the same
+      number of devices elsewhere. Donation is not exported.
 
     Raises:
       ValueError: for a function that is not jitted, or for unknown platforms.
-      NotImplementedError: for programs that call functions of the host, and for symbolic sizes
-        where a program needs numbers, or over several devices.
+      NotImplementedError: for programs that call host functions, and for symbolic sizes where a
+        program needs concrete numbers, or over several devices.
     """
     if not isinstance(fun_jit, Jitted):
         raise ValueError(f"{WHERE}.export takes what `shardwise.jit` gives; got {fun_jit!r}.")
@@ -131,8 +131,8 @@ def _of_traced(
 
 
 class Whole(NamedTuple):
-    """A program with its arguments and results among those of an `Exported`, by number: those of
-    dtype float0 are none of the program's."""
+    """A program, with the indices of its arguments and results in an `Exported`, which also has
+    values of dtype float0; the program has none."""
 
     program: Program
     ins: tuple[int, ...]
@@ -145,12 +145,12 @@ def exported(
     shardings: tuple[Shardings, Shardings], kept: Sequence[int], platforms: tuple[str, ...],
     checks: tuple[DisabledSafetyCheck, ...],
 ) -> Exported:
-    """A program as an `Exported`. kept: the arguments of the program that its module takes."""
+    """A program as an `Exported`. kept: indices of the arguments that its module takes."""
     program, devices = whole.program, whole.devices
     for what, row, places in zip(("argument", "result"), types, shardings, strict=True):
         _check_even(program, row, places, what)
     used = program
-    if is_symbolic(*program.in_types):  # all: their sizes count
+    if is_symbolic(*program.in_types):  # keeps all: sizes come from them
         kept = range(len(program.in_types))
     if len(kept) < len(program.in_types):
         used = without_others(program, tuple(kept))
@@ -181,7 +181,7 @@ def _check_exportable(program: Program) -> None:
 
 
 _KERNEL = re.compile(r'custom_call @("[^"]*"|[\w$.]+)')
-# What other releases have, too: LAPACK's kernels, and what all of XLA has.
+# Custom-call targets of other releases, too: LAPACK's, and targets built into XLA.
 _STABLE = re.compile(
     r"lapack_\w+_ffi|cu(solver|sparse)_\w+_ffi|cu_\w+|annotate_device_placement|Sharding|"
     r"SPMDFullToShardShape|SPMDShardToFullShape|AllocateBuffer|shape_assertion"
@@ -191,7 +191,7 @@ _STABLE = re.compile(
 def _check_kernels(
     program: Program, text: str, checks: Sequence[DisabledSafetyCheck]
 ) -> None:
-    """Raises where a program calls kernels that may be only here."""
+    """Raises if a program calls custom-call targets that only this library may have."""
     allowed = {c.is_custom_call() for c in checks}
     own = [k for k in dict.fromkeys(k.strip('"') for k in _KERNEL.findall(text))
            if not _STABLE.fullmatch(k) and k not in allowed]
@@ -204,7 +204,7 @@ def _check_kernels(
 
 
 def _abstract(sharding: Any, what: str, several: bool) -> NamedSharding | None:
-    """A sharding without its devices."""
+    """A sharding over its abstract mesh."""
     if sharding is None or not several or isinstance(sharding, SingleDeviceSharding):
         return None
     if not isinstance(sharding, NamedSharding):
@@ -229,7 +229,7 @@ def _check_even(
 
 
 def _vjp_of(this: Exported, whole: Whole) -> Exported:
-    """The exported vjp: arguments, then a cotangent for each result; trivial ones are not used."""
+    """The exported vjp of the arguments and a cotangent for each result; float0 ones are unused."""
     program, count = whole.program, len(whole.ins)
     moving = [i for i, t in enumerate(program.in_types) if is_inexact(t.dtype)]
     active = [i for i, t in enumerate(program.out_types) if is_inexact(t.dtype)]

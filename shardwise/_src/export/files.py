@@ -1,8 +1,8 @@
-"""Files of exported functions: JAX's format, with a digest behind it.
+"""Files of exported functions: JAX's format, followed by a digest.
 
-What JAX writes is a FlatBuffer (`tables`); its fields are `EXPORTED`. Ours has the same fields, and
-behind them, where JAX does not look, a mark, a version and a digest of all before it. They are
-checked before anything else is done with the bytes (`reading`).
+JAX writes a FlatBuffer (`tables`) with the fields `EXPORTED`. This library writes the same fields,
+then, where JAX does not look, a magic number, a version and a digest of all preceding bytes. They
+are checked before the bytes are used in any other way (`reading`).
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from shardwise._src.export.exported import Exported
 
 MARK, VERSION = b"shardwise.export", 1
-END = struct.Struct("<16sI32s")  # the mark, the version, SHA-256 of all before it
-_FORMAT = 12  # of JAX's formats, the one that is written
+END = struct.Struct("<16sI32s")  # magic number, version, SHA-256 of all preceding bytes
+_FORMAT = 12  # the version of JAX's format that is written
 WRITER = "shardwise"
 
 TREE = Table("tree", kind=(0, I8), children_names=(2, Many(TEXT)), custom_name=(3, TEXT),

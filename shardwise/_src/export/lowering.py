@@ -1,7 +1,7 @@
-"""The module of an exported program: as in `lowering.module`, but called as JAX's modules are.
+"""Modules of exported programs: as `lowering.module`, with JAX's calling convention.
 
-Arguments and results are of their logical types, constants are in the text, and a module for
-several platforms takes the number of the one that it runs on.
+Arguments and results have their logical types, constants are in the module text, and a module for
+several platforms takes the index of the platform that it runs on.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def exported_text(
     program: Program, devices: tuple, ins: Sequence[Any], outs: Sequence[Any],
     platforms: Sequence[str], out_types: Sequence[ArrayType],
 ) -> str:
-    """The text of the module.
+    """The text of the exported module.
 
-    devices:   one for each that it runs on; only those of meshes that it names matter.
+    devices:   the devices that it runs on; only devices of meshes that it names matter.
     ins, outs: the sharding of each argument and result, or None.
-    out_types: of all results: those of dtype float0 are none of the program's.
+    out_types: of all results, including those of dtype float0, which the program lacks.
     """
     meshes = Meshes(devices)
     several = len(devices) > 1
@@ -72,7 +72,7 @@ def exported_text(
 
 
 def _held(t: ArrayType) -> ArrayType:
-    """The type in the module: one of trivial elements is of booleans there."""
+    """The type in the module: float0 becomes bool."""
     return array_type(t.shape, np.dtype(bool)) if t.dtype == float0 else stored_type(t)
 
 
@@ -94,7 +94,7 @@ def _with_trivial(
 
 
 def _body(emitter: Emitter, program: Program, args: Sequence[str]) -> list[str]:
-    """Writes the program, after its constants."""
+    """Writes the constants, then the program."""
     program = expanded(program, emitter.platform)
     for value in hoisted_constants(program):
         emitter.hoisted[id(value)] = _constant(emitter, value)
@@ -105,7 +105,7 @@ def _body(emitter: Emitter, program: Program, args: Sequence[str]) -> list[str]:
 def _cases(
     emitter: Emitter, program: Program, args: Sequence[str], platforms: Sequence[str]
 ) -> list[str]:
-    """Writes the program once, if it is the same on all platforms; else a function for each."""
+    """Writes the program once if it is the same on all platforms; else a branch for each."""
     trials = [emitter.beside(_AS_DEVICES_SAY.get(p, p)) for p in platforms]
     texts = []
     for e in trials:
@@ -129,7 +129,7 @@ def _cases(
 
 
 def _constant(emitter: Emitter, value: Any) -> str:
-    """A constant of any size, as text."""
+    """A constant of any size, as module text."""
     t = type_of(value)
     if isinstance(t.dtype, ExtendedDType):
         value = key_data(value)

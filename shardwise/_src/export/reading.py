@@ -1,7 +1,7 @@
-"""Reading files of exported functions: ours by their digest, those of JAX field by field.
+"""Reads files of exported functions: our own are verified by digest, JAX's field by field.
 
-What JAX writes has no digest: all that is read of it is checked, and its module is read by another
-process first.
+Files that JAX writes have no digest: every field is checked, and the module is first parsed in a
+separate process.
 """
 
 from __future__ import annotations
@@ -53,17 +53,16 @@ from shardwise._src.types.sharding import NamedSharding
 
 
 def deserialize(blob: bytes | bytearray | memoryview) -> Exported:
-    """The exported function in bytes that `Exported.serialize` gave, here or in JAX.
+    """The exported function from bytes that `Exported.serialize` returned, here or in JAX.
 
-    Bytes of this library are checked by their digest before anything else is done with them.
-    Bytes of JAX have none: their module is read by another process first, which takes about a
-    second, so that no bytes can end this one; but of altered ones there may be one that is read
-    as another function.
+    Bytes from this library are verified by their digest before any other use. Bytes from JAX have
+    no digest: their module is first parsed in a separate process, which takes about a second, so
+    that malformed bytes cannot crash this one; altered bytes may still parse as another function.
 
     Raises:
-      TypeError: for what is no bytes.
-      ValueError: for bytes that were cut, altered, or are something else; for files of a later
-        release; and where containers of users in them are not registered.
+      TypeError: the argument is not bytes.
+      ValueError: the bytes are truncated, altered, or not an exported function; a later release
+        wrote them; or they contain custom containers that are not registered.
     """
     if not isinstance(blob, bytes | bytearray | memoryview):
         raise TypeError(f"{WHERE}.deserialize takes bytes; got {type(blob).__name__}.")
@@ -80,7 +79,7 @@ def deserialize(blob: bytes | bytearray | memoryview) -> Exported:
 
 
 def _checked(data: bytes) -> tuple[bytes, bool]:
-    """The bytes of the tables, and whether a digest says that they are whole."""
+    """The bytes of the tables, and whether a digest has verified them."""
     if len(data) >= END.size:
         mark, version, digest = END.unpack(data[-END.size :])
         if mark == MARK:
@@ -141,7 +140,7 @@ def _reading_vjp(fields: dict[str, Any] | None, whole: bool) -> Any:
 
 
 def _check_module(exported: Exported) -> None:
-    """Raises where the module does not take and give what the types say."""
+    """Raises if the module's arguments and results do not match the declared types."""
     mains = [p for p in parts_of(exported.mlir_module()) if p.symbol == "main"]
     if len(mains) != 1:
         raise Damaged("its module has no function `main`")

@@ -1,4 +1,4 @@
-"""Shapes with symbolic dimensions, and their constraints, from text."""
+"""Parses shapes with symbolic dimensions, and their constraints."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from shardwise._src.export.dims import (
 
 
 class SymbolicScope:
-    """The constraints on the variables of some symbolic dimensions, which may be used together.
+    """The constraints on the variables of symbolic dimensions that may be combined.
 
-    constraints: comparisons as text: "a >= b", "mod(a, 8) == 0", "a <= 100".
+    constraints: comparisons as strings: "a >= b", "mod(a, 8) == 0", "a <= 100".
     """
 
     def __init__(self, constraints: str | Sequence[str] = ()):
         texts = (constraints,) if isinstance(constraints, str) else tuple(constraints)
         self._texts = texts
         self.positive: list[Dim] = []  # each at least 0
-        self.equal: dict[Any, Any] = {}  # factors of dimensions, by what takes their place
+        self.equal: dict[Any, Any] = {}  # factor of a dimension → its replacement
         for text in texts:
             self._add(text)
 
@@ -62,7 +62,7 @@ class SymbolicScope:
 
 
 def _parsed(text: str, scope: SymbolicScope, what: str) -> Any:
-    """The dimension that a text says."""
+    """Parses a dimension."""
     try:
         return _value(ast.parse(text.strip().replace("^", "**"), mode="eval").body, scope)
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
@@ -101,7 +101,7 @@ def _value(node: Any, scope: SymbolicScope) -> Any:
 
 
 def _entries(text: str) -> list[str]:
-    """The parts of a shape's text, between commas that are in no parentheses."""
+    """Splits a shape string at commas outside parentheses."""
     inner = text.strip()
     if re.fullmatch(r"\([^()]*(\([^()]*\)[^()]*)*,[^()]*\)|\(\w*\)", inner):
         inner = inner[1:-1]
@@ -121,16 +121,16 @@ def symbolic_shape(
     shape_spec: str, *, constraints: Sequence[str] = (), scope: SymbolicScope | None = None,
     like: Sequence[Any] | None = None,
 ) -> tuple[Any, ...]:
-    """A shape with symbolic dimensions, from text: `symbolic_shape("a, 2*b, 8")`.
+    """Parses a shape with symbolic dimensions: `symbolic_shape("a, 2*b, 8")`.
 
     Args:
-      shape_spec: dimensions between commas: sums of products of variables and whole numbers, with
-        `floordiv`, `mod`, `max`, `min`; `_` and `...` stand for sizes of `like`.
-      constraints: comparisons that callers promise, for a new scope: `["a >= 3", "b <= a"]`.
-      scope: of other dimensions that these are to be used with.
+      shape_spec: comma-separated dimensions: sums of products of variables and integers, with
+        `floordiv`, `mod`, `max`, `min`; `_` and `...` are replaced by sizes of `like`.
+      constraints: comparisons that callers guarantee, for a new scope: `["a >= 3", "b <= a"]`.
+      scope: of other dimensions that these are combined with.
 
     Raises:
-      ValueError: for text that is no shape, or with both `constraints` and `scope`.
+      ValueError: for an invalid shape string, or if both `constraints` and `scope` are given.
     """
     if scope is not None and constraints:
         raise ValueError(

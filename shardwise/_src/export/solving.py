@@ -1,4 +1,4 @@
-"""What symbolic dimensions are in a call: variables are solved for from the shapes of arguments."""
+"""Solves for the variables of symbolic dimensions from the argument shapes of a call."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ def solved(
     what: str, wanted: Sequence[ArrayType], given: Sequence[ArrayType],
     names: Callable[[], list[str]],
 ) -> dict[str, int]:
-    """The sizes of the variables in the wanted types.
+    """The sizes of the variables in the expected types.
 
-    names: gives the names of the arguments, for messages.
+    names: returns the names of the arguments, for messages.
 
     Raises:
-      ValueError: where the types given are not of the wanted kind.
+      ValueError: the argument types do not match the expected types.
     """
     rows = list(zip(wanted, given, strict=True))
     if all(w is g or (w.shape, w.dtype) == (g.shape, g.dtype) for w, g in rows):
@@ -54,7 +54,7 @@ def solved(
 
 
 def _sizes(pairs: Sequence[tuple[Dim, int, int, int]]) -> dict[str, int]:
-    """Variables that are alone, with a factor and a number, in some dimension."""
+    """Solves dimensions that contain one variable, with a coefficient and a constant."""
     sizes: dict[str, int] = {}
     found = True
     while found:

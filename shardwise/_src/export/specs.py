@@ -1,4 +1,4 @@
-"""`symbolic_args_specs`: types of arguments with symbolic shapes, for `export`."""
+"""`symbolic_args_specs`: argument types with symbolic shapes, for `export`."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ def symbolic_args_specs(
     args: Any, shapes_specs: Any, constraints: Sequence[str] = (),
     scope: SymbolicScope | None = None,
 ) -> Any:
-    """The types of a tree of arguments, with shapes that are given as text.
+    """The types of a pytree of arguments, with shapes from strings.
 
     Args:
-      args: arrays, or `ShapeDtypeStruct`s: their dtypes count, and sizes for `_` and `...`.
-      shapes_specs: text as `symbolic_shape` takes it: one for all, or a tree of them that `args`
-        may have below its leaves; None for the shapes of `args`.
+      args: arrays, or `ShapeDtypeStruct`s, which provide dtypes, and sizes for `_` and `...`.
+      shapes_specs: a string as for `symbolic_shape`: one for all, or a pytree of them that is a
+        prefix of `args`; None for the shapes of `args`.
       constraints, scope: see `symbolic_shape`.
 
     Returns:
-      A tree of `ShapeDtypeStruct`s.
+      A pytree of `ShapeDtypeStruct`s.
     """
     if scope is not None and constraints:
         raise ValueError(

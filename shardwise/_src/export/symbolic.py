@@ -1,11 +1,11 @@
-"""Lowering of programs with symbolic dimensions: sizes are values of the module.
+"""Lowers programs with symbolic dimensions: sizes become values in the module.
 
     emitter = SymbolicEmitter()
-    emitter.bind(types, names)     # what variables are, from the sizes of the arguments
+    emitter.bind(types, names)     # defines the variables, from the sizes of the arguments
 
-Types have `?` for a symbolic size. What needs sizes to be made (a broadcast, a reshape, an iota, a
-slice, a gather, a pad) is written in StableHLO's dynamic form, with the sizes as operands. Where a
-module is called they become constants again (`calling`).
+Types have `?` for a symbolic size. Operations that need result sizes (broadcast, reshape, iota,
+slice, gather, pad) are written in StableHLO's dynamic form, with the sizes as operands. When a
+module is called, the sizes become constants again (`calling`).
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ def is_symbolic(*types: ArrayType) -> bool:
 
 
 class SymbolicEmitter(Emitter):
-    """Writes a program in one function, whose sizes are known when it is called."""
+    """Writes a program as one function whose sizes become known when it is called."""
 
     def __init__(self, *given: Any):
         super().__init__(*given)
-        self.sizes: dict[str, str] = {}  # the variables' values
+        self.sizes: dict[str, str] = {}  # variable → its SSA value
 
     def beside(self, platform: str) -> SymbolicEmitter:
         new = super().beside(platform)
@@ -50,7 +50,7 @@ class SymbolicEmitter(Emitter):
     # -- sizes --
 
     def bind(self, types: Sequence[ArrayType], names: Sequence[str], what: str) -> None:
-        """Gives the variables their values, and refuses arguments of other sizes."""
+        """Defines the variables' values, and asserts that all arguments have matching sizes."""
         rows = [(n, i, d) for i, t in enumerate(types) for d, n in enumerate(t.shape)
                 if isinstance(n, Dim)]
         while self._bind_one(rows, types, names):
@@ -76,7 +76,7 @@ class SymbolicEmitter(Emitter):
         self, rows: Sequence[tuple[Dim, int, int]], types: Sequence[ArrayType],
         names: Sequence[str],
     ) -> bool:
-        """Solves for a variable that is the only one unknown in some dimension."""
+        """Solves for a variable that is the only unknown in some dimension."""
         for n, i, d in rows:
             left = n.variables() - {*self.sizes}
             terms = dict(n.terms)
@@ -108,7 +108,7 @@ class SymbolicEmitter(Emitter):
         return self.let(f"stablehlo.{name} {x}, {y} : {self.ty(SIZE)}")
 
     def size(self, n: Any) -> str:
-        """The value of a size."""
+        """The SSA value of a size."""
         if not isinstance(n, Dim):
             return super().constant(n, SIZE)
         total = ""
@@ -129,7 +129,7 @@ class SymbolicEmitter(Emitter):
         x, y = self.size(left), self.size(right)
         if name in ("max", "min"):
             return self._of_two({"max": "maximum", "min": "minimum"}[name], x, y)
-        # The remainder of StableHLO has the sign of the dividend; Python's that of the divisor.
+        # StableHLO's remainder has the sign of the dividend, Python's the sign of the divisor.
         rest = self._of_two("remainder", x, y)
         rest = self._of_two("remainder", self._of_two("add", rest, y), y)
         if name == "mod":
@@ -142,7 +142,7 @@ class SymbolicEmitter(Emitter):
         return [(self.shape(t.shape)[0], array_type((t.ndim,), SIZE.dtype)) for t in outs]
 
     def shape(self, sizes: Sequence[Any]) -> tuple[str, str]:
-        """Sizes as a vector, and its type."""
+        """Sizes as a vector value, and its type."""
         t = array_type((len(sizes),), SIZE.dtype)
         if not sizes:
             return self.let(f"stablehlo.constant dense<> : {self.ty(t)}"), self.ty(t)
@@ -163,7 +163,7 @@ class SymbolicEmitter(Emitter):
     # -- programs --
 
     def _called(self, program: Program, names: Sequence[str], form: Callable) -> list[str]:
-        return self.inline(program, *names)  # a function of its own would not know the sizes
+        return self.inline(program, *names)  # a separate function would not have the sizes in scope
 
     def _equation(self, eqn: Any, env: dict[Any, str]) -> None:
         scopes = {n.scope for v in (*eqn.inputs, *eqn.outputs) for n in v.aval.shape
@@ -241,7 +241,7 @@ class SymbolicEmitter(Emitter):
         if not any(isinstance(n, Symbolic) for n in sizes):
             return super().window(x, starts, ins, sizes)
         begin = [self._as_size(a, t) for a, t in zip(starts, ins[1:], strict=True)]
-        first, kind = self._vector(begin)  # jaxlib's refinement knows this sum, and so the size
+        first, kind = self._vector(begin)  # jaxlib's refinement infers the size from this sum
         last = self.let(f"stablehlo.add {first}, {self.shape(sizes)[0]} : {kind}")
         steps = self.shape((1,) * len(sizes))
         out = array_type(tuple(sizes), ins[0].dtype)
@@ -311,7 +311,7 @@ class SymbolicEmitter(Emitter):
         self, body: Callable, xs: Sequence[str], ins: Sequence[ArrayType], identities: Sequence,
         window: Any,
     ) -> list[str]:
-        """The folds of prefixes, whose windows are as long as a dimension, by doubling."""
+        """Prefix reductions, with windows as long as a dimension, by recursive doubling."""
         axis = next((d for d, n in enumerate(window.sizes) if isinstance(n, Symbolic)), None)
         if axis is None:
             return super().reduce_window(body, xs, ins, identities, window)
@@ -345,7 +345,7 @@ class SymbolicEmitter(Emitter):
         self, body: Callable, state: Sequence[str], ins: Sequence[ArrayType],
         beyond: Sequence[str], axis: int, n: Any, reverse: bool, shown: str,
     ) -> None:
-        """Each element with that which is as far away as its fold reaches."""
+        """Combines each element with the one at the distance that its partial reduction covers."""
         by, *xs = state
         moved = []
         for x, t, none in zip(xs, ins, beyond, strict=True):
@@ -357,7 +357,7 @@ class SymbolicEmitter(Emitter):
             starts = [at if d == axis else zero for d in range(t.ndim)]
             moved.append(self.window(both, starts, [wide, *[SIZE] * t.ndim], t.shape))
         folds = body(self, ins, *moved, *xs)
-        # Not by + by: jaxlib's search for the number of turns takes that for by + a constant.
+        # Not by + by: jaxlib's trip-count analysis would treat that as by + a constant.
         twice = self._of_two("multiply", by, self.scalar(2, SIZE.dtype))
         self.lines.append(f"stablehlo.return {', '.join([twice, *folds])} : {shown}")
 

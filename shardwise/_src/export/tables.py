@@ -1,11 +1,11 @@
-"""FlatBuffers: tables of numbered fields that may be absent, written and read by a schema.
+"""FlatBuffers: tables of numbered optional fields, written and read with a schema.
 
     POINT = Table("point", x=(0, U16), name=(1, TEXT), more=(2, Many(POINT)))
     data = write(POINT, {"x": 3, "more": [{"x": 4}]})
     read(POINT, data)              # {"x": 3, "name": None, "more": [...]}
 
-Bytes are not trusted: all that is read lies within them, and an offset that does not raises
-`Damaged`. What is not in the schema is passed over. Sizes are at most four bytes.
+Bytes are untrusted: all reads are within bounds, and an offset out of bounds raises `Damaged`.
+Fields that are not in the schema are ignored. Sizes have at most four bytes.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import struct
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-DEPTH = 200  # of containers within containers
+DEPTH = 200  # maximum nesting of containers
 
 
 class Damaged(Exception):
-    """What is wrong with bytes that were to be read, in words that follow a colon."""
+    """Describes what is wrong with the bytes; the message follows a colon."""
 
 
 class Scalar(NamedTuple):
-    code: str  # as the module `struct` has it
+    code: str  # format character of module `struct`
 
 
 class Many(NamedTuple):
@@ -30,7 +30,7 @@ class Many(NamedTuple):
 
 
 class Table:
-    """A schema: of each field its number and kind. `add` is for fields of the table's own kind."""
+    """A schema: maps fields to numbers and kinds. `add` supports fields of the table's own kind."""
 
     def __init__(self, name: str, /, **fields: tuple[int, Any]):
         self.name = name
@@ -46,7 +46,7 @@ TEXT, BYTES = "text", "bytes"
 
 
 def write(table: Table, values: Mapping[str, Any]) -> bytes:
-    """A table as bytes; fields whose value is None are left out."""
+    """Serializes a table; fields with value None are omitted."""
     out = bytearray(4)
     _put(out, 0, "I", _add_table(out, table, values))
     return bytes(out)
@@ -62,7 +62,7 @@ def _align(out: bytearray) -> int:
 
 
 def _add(out: bytearray, kind: Any, value: Any) -> int:
-    """Adds a value at the end; gives its place."""
+    """Appends a value; returns its position."""
     if isinstance(kind, Table):
         return _add_table(out, kind, value)
     at = _align(out)
@@ -79,7 +79,7 @@ def _add(out: bytearray, kind: Any, value: Any) -> int:
 
 
 def _refer(out: bytearray, cell: int, kind: Any, value: Any) -> None:
-    """Adds a value that the cell refers to."""
+    """Appends a value and stores its offset in the cell."""
     _put(out, cell, "I", _add(out, kind, value) - cell)
 
 
@@ -102,10 +102,10 @@ def _add_table(out: bytearray, table: Table, values: Mapping[str, Any]) -> int:
 
 
 def read(table: Table, data: bytes) -> dict[str, Any]:
-    """The fields of the table that bytes begin with; None for those that are absent.
+    """The fields of the root table of the bytes; None for absent fields.
 
     Raises:
-      Damaged: if something refers to a place outside of them, or is no text.
+      Damaged: an offset is out of bounds, or a string is not valid text.
     """
     reader = _Reader(data)
     return reader.table(table, reader.referred(0), 0)
@@ -114,7 +114,7 @@ def read(table: Table, data: bytes) -> dict[str, Any]:
 class _Reader:
     def __init__(self, data: bytes):
         self._data = data
-        self._left = len(data)  # values that may still be read: each takes its bytes
+        self._left = len(data)  # bounds the number of values read: each takes bytes
 
     def number(self, code: str, at: int) -> Any:
         end = at + struct.calcsize("<" + code)

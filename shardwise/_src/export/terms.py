@@ -1,7 +1,7 @@
-"""Sums of products, of which symbolic dimensions are made: their order, and how they are written.
+"""Sums of products, which represent symbolic dimensions: their order and text form.
 
-A factor is the name of a variable, or (operation, left, right). A term is a tuple of factors with
-their powers, in order; a sum has a coefficient for each term.
+A factor is the name of a variable, or (operation, left, right). A term is a sorted tuple of
+factors with their powers; a sum has a coefficient for each term.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def order(row: tuple[tuple, int]) -> Any:
-    """By which terms are sorted: the highest powers first."""
+    """Sort key of terms: highest powers first."""
     factors = row[0]
     return -sum(power for _, power in factors), [(factor_text(f), p) for f, p in factors]
 

@@ -1,4 +1,4 @@
-"""Trees of arguments and results in files: containers by kind, those of users by a name."""
+"""Pytrees of arguments and results in files: containers by kind, custom ones by a name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PLAIN = {NoneType: NONE, tuple: TUPLE, list: LIST, dict: DICT}
 
 
 class Registered(NamedTuple):
-    """How a container of users is written; of its class, and what makes it of its parts."""
+    """How a class of custom containers is serialized, and rebuilt from its children."""
 
     kind: type
     name: str
@@ -36,21 +36,20 @@ def register_pytree_node_serialization(
     deserialize_auxdata: Callable[[bytes], Any],
     from_children: Callable[[Any, Any], Any] | None = None,
 ) -> Kind:
-    """Says how a class of pytree containers is written in files of exported functions.
+    """Registers how a class of pytree containers is serialized in files of exported functions.
 
     Args:
-      nodetype: the class, registered with `shardwise.tree_util` before.
-      serialized_name: what it is called in files.
-      serialize_auxdata: gives the static part of its containers as bytes; deserialize_auxdata
-        reads them.
-      from_children: makes a container of its static part and its children; by default as the
-        class was registered.
+      nodetype: the class, already registered with `shardwise.tree_util`.
+      serialized_name: its name in files.
+      serialize_auxdata: converts a container's static part to bytes; deserialize_auxdata reads it.
+      from_children: builds a container from its static part and its children; by default as
+        registered for the class.
 
     Returns:
-      The class, so that this may be a decorator.
+      The class, so that this can be used as a decorator.
 
     Raises:
-      ValueError: for a class, or a name, that is known already.
+      ValueError: the class or the name is already registered.
     """
     if nodetype in _by_class:
         raise ValueError(
@@ -67,10 +66,10 @@ def register_pytree_node_serialization(
 
 
 def register_namedtuple_serialization(nodetype: Kind, *, serialized_name: str) -> Kind:
-    """Says how a named tuple is written in files of exported functions: by a name and its fields.
+    """Registers how a named tuple is serialized in exported functions: by a name and its fields.
 
     Raises:
-      ValueError: for what is no named tuple, and as `register_pytree_node_serialization`.
+      ValueError: the class is not a named tuple; and as `register_pytree_node_serialization`.
     """
     names = getattr(nodetype, "_fields", None)
     if not issubclass(nodetype, tuple) or names is None:
@@ -93,7 +92,7 @@ def register_namedtuple_serialization(nodetype: Kind, *, serialized_name: str) -
 
 
 def written(tree: Any) -> dict[str, Any]:
-    """A tree as the fields of its table."""
+    """A pytree structure as the fields of its table."""
     data, children = tree.node_data(), tree.children()
     if data is None:
         return {"kind": LEAF}
@@ -138,7 +137,7 @@ _LEAF = flatten(0)[1]
 
 
 def read(fields: dict[str, Any] | None, leaves: int, what: str) -> Any:
-    """The tree that a table says, which must have this many leaves."""
+    """The pytree structure of a table, which must have the given number of leaves."""
     if fields is None:
         raise Damaged(f"it has no {what}")
     found = _node(fields, what)

@@ -1,1 +1,1 @@
-"""What programs that extend the library are made of: primitives of users, programs as data."""
+"""Building blocks for extensions of the library: user-defined primitives and programs as data."""

@@ -1,4 +1,4 @@
-"""What transforms of functions of trees are written with, under JAX's names."""
+"""Helpers for writing transforms of functions of pytrees, under JAX's names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def debug_info(
     traced_for: str, fun: Callable[..., Any], args: Sequence[Any] = (),
     kwargs: dict[str, Any] | None = None, **_: Any,
 ) -> DebugInfo:
-    """What to say of a function in messages. traced_for: the transform."""
+    """A description of a function for messages. traced_for: the transform."""
     code = getattr(fun, "__code__", None)
     name = getattr(fun, "__name__", "f")
     where = f" at {code.co_filename}:{code.co_firstlineno}" if code is not None else ""
@@ -34,8 +34,8 @@ def debug_info(
 def flatten_fun(
     fun: WrappedFun, *gen_static_args: Any, use_eq_store: bool = False, unk_names: bool = False
 ) -> tuple[WrappedFun, Callable[[], Any]]:
-    """Makes a function of leaves of one of `(args, kwargs)`: `(fun, in_tree)` → the function, which
-    gives leaves, and what gives their tree once it ran."""
+    """Converts a function of pytrees to a function of leaves: `(fun, in_tree)` → the flat function,
+    and a thunk that returns its output tree once it ran. `in_tree` is that of `(args, kwargs)`."""
     return _flat(fun, *gen_static_args, use_eq_store=use_eq_store, unk_names=unk_names)
 
 
@@ -49,7 +49,7 @@ def _flat(in_tree: PyTreeDef, *leaves: Any) -> Any:
 def flatten_fun_nokwargs(
     fun: WrappedFun, *gen_static_args: Any, use_eq_store: bool = False, unk_names: bool = False
 ) -> tuple[WrappedFun, Callable[[], Any]]:
-    """The same where `in_tree` is that of the positional arguments only."""
+    """Like `flatten_fun`, but `in_tree` is the structure of the positional arguments only."""
     return _flat_positional(fun, *gen_static_args, use_eq_store=use_eq_store, unk_names=unk_names)
 
 
@@ -73,7 +73,7 @@ def argnums_partial(
     f: WrappedFun, dyn_argnums: int | Sequence[int], args: Sequence[Any],
     require_static_args_hashable: bool = True,
 ) -> tuple[WrappedFun, list[Any]]:
-    """The function of some of its arguments, with the others fixed, and those arguments."""
+    """The function with all but some arguments fixed, and a list of the remaining arguments."""
     chosen = (dyn_argnums,) if isinstance(dyn_argnums, int) else tuple(dyn_argnums)
     dynamic = {n % len(args) for n in chosen}
     fixed = [i for i in range(len(args)) if i not in dynamic]
@@ -94,9 +94,9 @@ def donation_vector(
     donate_argnums: Iterable[int], donate_argnames: Iterable[str], in_tree: PyTreeDef,
     kws: bool = True,
 ) -> tuple[bool, ...]:
-    """For each leaf of `(args, kwargs)` whether it is donated.
+    """For each leaf of `(args, kwargs)`, whether it is donated.
 
-    kws: whether `in_tree` is that of `(args, kwargs)`, or of `args` alone.
+    kws: whether `in_tree` is the structure of `(args, kwargs)` or of `args` alone.
     """
     numbers, names = set(donate_argnums), set(donate_argnames)
     held = in_tree.unflatten(range(in_tree.num_leaves))
@@ -111,19 +111,19 @@ def donation_vector(
 def rebase_donate_argnums(
     donate_argnums: Iterable[int], static_argnums: Iterable[int]
 ) -> tuple[int, ...]:
-    """Numbers of donated arguments among those that are not static."""
+    """The indices of the donated arguments among the non-static ones."""
     static = sorted(set(static_argnums))
     return tuple(sorted(d - sum(s < d for s in static) for d in donate_argnums if d not in static))
 
 
 def flatten_axes(name: str, treedef: PyTreeDef, axis_tree: Any, **_: Any) -> list[Any]:
-    """A prefix of a tree, repeated for each of its leaves; None is a leaf of it."""
+    """A prefix of a pytree, broadcast to all leaves; None counts as a leaf of the prefix."""
     whole = treedef.unflatten([0] * treedef.num_leaves)
     return broadcast_prefix(axis_tree, whole, name, lambda x: x is None)
 
 
 def safe_map(f: Callable[..., Any], *sequences: Iterable[Any]) -> list[Any]:
-    """The list of `f(x, y, …)` over sequences of one length."""
+    """The list of `f(x, y, …)` over sequences of equal length."""
     lists = [list(s) for s in sequences]
     if len({len(s) for s in lists}) > 1:
         raise ValueError(
@@ -133,13 +133,13 @@ def safe_map(f: Callable[..., Any], *sequences: Iterable[Any]) -> list[Any]:
 
 
 def safe_zip(*sequences: Iterable[Any]) -> list[tuple[Any, ...]]:
-    """The list of `(x, y, …)` over sequences of one length."""
+    """The list of `(x, y, …)` over sequences of equal length."""
     return safe_map(lambda *xs: xs, *sequences)
 
 
 def ravel_first_arg_(fun: WrappedFun, *gen_static_args: Any) -> WrappedFun:
-    """Makes a function of a vector of one whose first argument, and result, is a tree:
-    `(fun, unravel)`, where `unravel` makes the tree."""
+    """Converts a function whose first argument and result are pytrees to a function of a vector:
+    `(fun, unravel)`, where `unravel` builds the pytree from the vector."""
     return _raveled(fun, *gen_static_args)
 
 
@@ -153,7 +153,7 @@ def _raveled(
 def ravel_first_arg(
     f: Callable[..., Any], unravel: Callable[[Any], Any], debug_info: Any = None
 ) -> Callable[..., Any]:
-    """`ravel_first_arg_` of a function that is no `WrappedFun`."""
+    """Like `ravel_first_arg_`, for a function that is not a `WrappedFun`."""
     return ravel_first_arg_(wrap_init(f, debug_info=debug_info), unravel).call_wrapped
 
 

@@ -1,4 +1,4 @@
-"""Clients of the platforms, in the words of extensions of JAX: `extend.backend`."""
+"""Backend clients for JAX extensions: `extend.backend`."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from shardwise._src.types.devices import Device
 
 
 def get_backend(platform: Any = None) -> backend.Client:
-    """The runtime's client of a platform, which is started; of the first, for None.
+    """The runtime client of a platform (started if necessary); of the first platform for None.
 
-    platform: a name, such as "cpu"; or a client, which is given back.
+    platform: a name, such as "cpu"; or a client, which is returned unchanged.
     """
     return backend.client(platform) if platform is None or isinstance(platform, str) else platform
 
 
 def backends() -> dict[str, Any]:
-    """The clients that are started, by the names of their platforms; the first platform's is."""
+    """The started clients by platform name; includes the first platform's client."""
     backend.client()
     return backend.clients()
 
 
 def get_default_device() -> Device:
-    """The device of arrays that nobody has placed."""
+    """The device of arrays without an explicit placement."""
     return default_place().devices[0]
 
 
 def backend_xla_version(platform: str | None = None) -> int | None:
-    """The version of XLA that a platform's plugin says; None for those that say nothing, as CPU."""
+    """The XLA version reported by a platform's plugin; None if it reports none, as on CPU."""
     return getattr(get_backend(platform), "xla_version", None)
 
 
 def clear_in_memory_compilation_cache() -> None:
-    """Forgets what was traced and compiled, as `shardwise.clear_caches`."""
+    """Clears the caches of traced and compiled programs, as `shardwise.clear_caches` does."""
     clear_caches()
 
 
 def register_backend_cache(cache: Any, for_what: str) -> None:
-    """`shardwise.clear_caches` calls `cache.cache_clear()` from now on.
+    """Makes `shardwise.clear_caches` call `cache.cache_clear()` from now on.
 
-    for_what: what it is a cache of, for people.
+    for_what: a human-readable description of the cache.
     """
     if not callable(getattr(cache, "cache_clear", None)):
         raise TypeError(
@@ -60,19 +60,19 @@ def get_compile_options(
     env_options_overrides: dict[str, Any] | None = None, fdo_profile: bytes | None = None,
     detailed_logging: bool = True, backend: Any = None,
 ) -> modules.CompileOptions:
-    """The runtime's options for a program over some devices, as this library compiles them.
+    """The runtime's compile options for a program on some devices, as this library compiles it.
 
     Args:
-      num_replicas: 1: programs are split over devices, and not repeated.
-      num_partitions: over how many devices.
-      device_assignment: their numbers, in order; by default those from 0 on.
-      env_options_overrides: XLA's options by name.
-      fdo_profile: a profile that XLA optimises by.
-      detailed_logging: whether XLA may log more of it.
-      backend: a platform's name, or a client.
+      num_replicas: must be 1: programs are partitioned over devices, not replicated.
+      num_partitions: the number of devices.
+      device_assignment: the device ids, in order; by default 0, 1, 2, …
+      env_options_overrides: XLA options by name.
+      fdo_profile: a profile for XLA's feedback-directed optimization.
+      detailed_logging: whether XLA may log in more detail.
+      backend: a platform name or a client.
 
     Raises:
-      ValueError: for several replicas, or numbers of devices that there are not.
+      ValueError: if `num_replicas` is not 1, or a device id does not exist.
     """
     if num_replicas != 1:
         raise ValueError(
@@ -101,15 +101,15 @@ def create_compile_options(
     allow_prop_to_outputs: Sequence[bool], backend: Any, np_dev: Any,
     compiler_options: dict[str, Any],
 ) -> modules.CompileOptions:
-    """The runtime's options for a module over some devices, as this library compiles its own.
+    """The runtime's compile options for a module on some devices, as this library compiles modules.
 
     Args:
-      computation, backend: not used; jax writes them into its log.
-      tuple_args: whether the module takes one tuple.
-      allow_prop_to_inputs, allow_prop_to_outputs: for each, whether the partitioner chooses how it
-        is sharded.
-      np_dev: the devices, an array of them.
-      compiler_options: XLA's options by name; `fdo_profile`, a profile's bytes, is one more.
+      computation, backend: unused; JAX only logs them.
+      tuple_args: whether the module takes a single tuple.
+      allow_prop_to_inputs, allow_prop_to_outputs: for each input or output, whether the partitioner
+        chooses its sharding.
+      np_dev: an array of the devices.
+      compiler_options: XLA options by name; also `fdo_profile`, the bytes of a profile.
     """
     flags = dict(compiler_options)
     profile = flags.pop("fdo_profile", None)
@@ -128,7 +128,7 @@ def _flat(numbers: Any) -> Sequence[int]:
 
 
 def clear_backends(_crash: bool = False) -> NoReturn:
-    """Refused: devices stay as long as the process."""
+    """Not supported: devices stay started for the lifetime of the process."""
     raise NotImplementedError(
         "clear_backends: devices stay started as long as their process, since arrays, meshes and "
         "compiled programs hold them. Use `shardwise.clear_caches()` to forget programs, and a "
@@ -140,7 +140,7 @@ def register_backend_factory(
     name: str, factory: Callable[[], Any], *, priority: int = 0, fail_quietly: bool = True,
     experimental: bool = False, make_topology: Any = None, c_api: Any = None,
 ) -> NoReturn:
-    """Refused: the platforms are those that this library knows how to start."""
+    """Not supported: the set of platforms is fixed."""
     raise NotImplementedError(
         f"register_backend_factory: the platform {name!r} cannot be added; lowering and transfers "
         "know the platforms 'cpu' and 'cuda'."

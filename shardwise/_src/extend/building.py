@@ -1,14 +1,14 @@
-"""Lowering rules that build operations with MLIR's bindings, as JAX's do.
+"""Lowering rules that build operations with MLIR's Python bindings, like JAX's rules.
 
     def rule(ctx, x, *, by):
         return [hlo.multiply(x, mlir.ir_constant(np.float32(by)))]      # jaxlib's stablehlo as hlo
 
     mlir.register_lowering(scale, rule)
 
-Programs are written as text here. A rule builds a function in a module of its own; the operations
-of its body are then written into the text, in the primitive's place, and functions that the rule
-adds to the module beside it. What `lower_fun` makes may be called in such a rule: it stands there
-as a call of a function that is only declared, and writes itself when the text is made.
+The library writes programs as text. A rule builds a function in a separate module; the operations
+of its body then replace the primitive in the text, and functions that the rule adds to the module
+are added to the program. Such a rule may call the result of `lower_fun`: the module contains a
+call of a declared function, whose body is written when the text is generated.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ LoweringRule = Callable[..., Any]
 
 @dataclasses.dataclass
 class ModuleContext:
-    """Of the module in which a rule builds.
+    """The context of the module in which a rule builds.
 
-    context, module, ip, symbol_table: MLIR's; platforms: what the program is for.
+    context, module, ip, symbol_table: MLIR objects; platforms: the target platforms.
     """
 
     context: ir.Context
@@ -51,10 +51,10 @@ class ModuleContext:
 
 @dataclasses.dataclass
 class LoweringRuleContext:
-    """What a rule is told.
+    """The context passed to a lowering rule.
 
-    module_context; primitive; avals_in, avals_out: its types; platforms: what it is for; emitter:
-    what writes text in the place of a call (`lowering.emitter`).
+    module_context; primitive; avals_in, avals_out: its types; platforms: the targets; emitter:
+    writes text in place of a call (`lowering.emitter`).
     """
 
     module_context: ModuleContext
@@ -68,16 +68,16 @@ class LoweringRuleContext:
     tokens_out: Any = None
 
     def replace(self, **changes: Any) -> LoweringRuleContext:
-        """The context with some of its fields changed."""
+        """A copy of the context with some fields changed."""
         return dataclasses.replace(self, **changes)
 
     def is_forward_compat(self) -> bool:
-        """Whether operations of the newest release are to be avoided: never."""
+        """Whether to avoid operations of the newest release: never."""
         return False
 
 
 class _Apart:
-    """What writes text for a rule that builds: it declares functions, and writes them later.
+    """The emitter for a rule that builds: it declares functions and writes their bodies later.
 
     writers: by symbol, `(names of operands) → names of results`.
     """
@@ -92,7 +92,7 @@ class _Apart:
         self, write: Callable[[Sequence[str]], Sequence[str]], operands: Sequence[Any],
         ins: Sequence[ArrayType], outs: Sequence[ArrayType],
     ) -> list[Any]:
-        """The results of what is written later, as values."""
+        """The results, as values, of text that is written later."""
         symbol = f"shardwise.later.{next(self._numbers)}"
         texts = [[tensor_text(t) for t in side] for side in (ins, outs)]
         self._function.declare(symbol, *texts)
@@ -100,7 +100,7 @@ class _Apart:
         return list(mlir.call(symbol, [ir.Type.parse(t) for t in texts[1]], operands))
 
     def inline(self, program: Program, *operands: Any) -> list[Any]:
-        """`Emitter.inline` of a held program."""
+        """`Emitter.inline` for a stored program."""
         return self.later(
             lambda names: self._emitter.inline(program, *names), operands, program.in_types,
             program.out_types,
@@ -121,7 +121,7 @@ def lowered(
     op: Op, rule: LoweringRule, e: Any, ins: Sequence[ArrayType], outs: Sequence[ArrayType],
     names: Sequence[str], params: dict[str, Any],
 ) -> list[str]:
-    """Writes what a rule builds, and gives the names of its results."""
+    """Writes the operations that a rule builds; returns the names of its results."""
     given, gives = ([tensor_text(t) for t in side] for side in (ins, outs))
     apart: list[_Apart] = []
 
@@ -153,18 +153,18 @@ def lowered(
         return function.write(names, e.fresh, e.lines.append, called)
 
 
-# ---------------------------------------------------------------- what rules are written with
+# ---------------------------------------------------------------- helpers for writing rules
 
 
 def dtype_to_ir_type(dtype: Any) -> ir.Type:
-    """The type of elements of a dtype."""
+    """The MLIR element type of a dtype."""
     return ir.Type.parse(element_text(np.dtype(dtype)))
 
 
 def aval_to_ir_type(ctx: Any, aval: Any = None) -> ir.Type:
-    """The type of values of a type, `tensor<…>`.
+    """The MLIR type of values of an array type, `tensor<…>`.
 
-    ctx: a `ModuleContext`, which is not needed: the type may be the only argument.
+    ctx: an unneeded `ModuleContext`: the array type may be the only argument.
     """
     found = ctx if aval is None else aval
     if isinstance(found, AbstractToken):
@@ -173,17 +173,17 @@ def aval_to_ir_type(ctx: Any, aval: Any = None) -> ir.Type:
 
 
 def aval_to_ir_types(ctx: Any, aval: Any = None) -> tuple[ir.Type, ...]:
-    """The types of the values that stand for one of a type: one."""
+    """The MLIR types of the values that represent a value of this type: always one."""
     return (aval_to_ir_type(ctx, aval),)
 
 
 def token_type() -> ir.Type:
-    """The type of tokens."""
+    """The MLIR type of tokens."""
     return ir.Type.parse("!stablehlo.token")
 
 
 def ir_attribute(val: Any) -> ir.Attribute:
-    """A number, text or NumPy array, or a tree of such, as an attribute.
+    """A number, string or NumPy array, or a pytree of these, as an attribute.
 
     Raises:
       TypeError: for anything else.
@@ -197,9 +197,9 @@ def ir_attribute(val: Any) -> ir.Attribute:
 
 
 def ir_constant(val: Any, *, const_lowering: Any = None, aval: Any = None) -> ir.Value:
-    """A number or array as a value.
+    """A number or array as an MLIR value.
 
-    aval: its type, where that of `val` will not do; const_lowering: not needed.
+    aval: its type, if not that of `val`; const_lowering: unused.
     """
     dtype = (type_of(val) if aval is None else aval).dtype
     value = np.asarray(val).astype(dtype)
@@ -210,7 +210,7 @@ def ir_constant(val: Any, *, const_lowering: Any = None, aval: Any = None) -> ir
 
 
 def ir_constants(val: Any, *, const_lowering: Any = None, aval: Any = None) -> tuple[ir.Value, ...]:
-    """The values that stand for one: one."""
+    """The MLIR values that represent a constant: always one."""
     return (ir_constant(val, aval=aval),)
 
 
@@ -223,12 +223,12 @@ def shape_tensor(ctx: Any, sizes: Sequence[Any]) -> ir.Value:
 
 
 def flatten_ir_values(xs: Sequence[Any]) -> list[ir.Value]:
-    """The values of a sequence of values and of sequences of them."""
+    """Flattens a sequence of values and sequences of values."""
     return list(_leaves(xs))
 
 
 def flatten_ir_types(xs: Sequence[Any]) -> list[ir.Type]:
-    """The types of a sequence of types and of sequences of them."""
+    """Flattens a sequence of types and sequences of types."""
     return list(_leaves(xs))
 
 
@@ -241,5 +241,5 @@ def _leaves(xs: Any) -> Iterator[Any]:
 
 
 def module_to_string(module: ir.Module, enable_debug_info: bool | None = None) -> str:
-    """The text of a module. enable_debug_info: with the places that operations come from."""
+    """The text of a module. enable_debug_info: whether to print source locations."""
     return module.operation.get_asm(enable_debug_info=bool(enable_debug_info))

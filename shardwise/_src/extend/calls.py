@@ -1,4 +1,4 @@
-"""`CallPrimitive`: an operation of the user's that calls a function, which is a program in print.
+"""`CallPrimitive`: a user-defined operation that calls a function, printed as a program.
 
     named = CallPrimitive("named")
     named.bind(fun, x, label="a")       # fun: a `WrappedFun`; runs it, or stages it as a program
@@ -21,9 +21,9 @@ from shardwise._src.types.array_type import ArrayType
 
 
 class CallPrimitive(Primitive):
-    """An operation that calls a function, with all rules of nested `jit`.
+    """An operation that calls a function, with all the rules of nested `jit`.
 
-    Its equations have the program as parameter `call_jaxpr`, and the parameters of `bind`.
+    Its equations have the program as the parameter `call_jaxpr`, and the parameters of `bind`.
     """
 
     multiple_results = True
@@ -38,10 +38,10 @@ class CallPrimitive(Primitive):
     def bind(
         self, *args: Any, subfuns: Sequence[WrappedFun] = (), **params: Any
     ) -> list[Any]:
-        """Calls a function, which is the first argument or the only one of `subfuns`.
+        """Calls a function: the first argument, or the only element of `subfuns`.
 
-        Outside of every transform it runs, by the implementation if there is one; else it is
-        staged.
+        Outside of every transform it runs the implementation, if there is one; otherwise it stages
+        the function.
         """
         (fun,), args = (subfuns, args) if subfuns else (args[:1], args[1:])
         if current().interpreter.eager:
@@ -53,7 +53,7 @@ class CallPrimitive(Primitive):
         return self.op(*outer, *args, program=program, **params)
 
     def get_bind_params(self, params: dict[str, Any]) -> dict[str, Any]:
-        """What `bind` takes as keywords: the function of an equation's program, and the rest."""
+        """The keyword arguments of `bind`: the function of an equation's program, and the rest."""
         rest = {k: v for k, v in params.items() if k != "program"}
         program: Program = params["program"]
 

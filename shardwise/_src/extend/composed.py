@@ -1,7 +1,7 @@
-"""JAX's primitives that are functions here: what `bind` of them makes is one equation, which is
-lowered, mapped and differentiated as the function is that it stands for.
+"""JAX primitives that are functions in this library: `bind` records one equation, which is lowered,
+batched and differentiated like the function that it represents.
 
-The library's own functions do not use them: a program has the ops that these are composed of.
+The library's own functions do not use them: their programs contain the underlying ops.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Function = Callable[..., Any]
 
 
 def composed(name: str, fun: Function, multiple: bool = False) -> Primitive:
-    """A primitive that is `fun(*operands, **params)`. multiple: whether that gives a sequence."""
+    """A primitive for `fun(*operands, **params)`. multiple: whether `fun` returns a sequence."""
     made = Primitive(name)
     made.multiple_results = multiple
     made.def_impl(fun)
@@ -92,14 +92,14 @@ def composed(name: str, fun: Function, multiple: bool = False) -> Primitive:
 
 
 def _moving(tangent: Any) -> Any:
-    """A tangent as rules give it: of what has none, a `Zero`."""
+    """A tangent as rules expect it: a `Zero` for a value without a tangent."""
     t = type_of(tangent)
     return rules.Zero(t) if t.dtype == float0 else tangent
 
 
 class Inlined(Primitive):
-    """One whose equations are those of the function, at once: it asks for named axes in scope, or
-    is an op here with other parameters."""
+    """A primitive that immediately records the function's own equations: the function needs named
+    axes in scope, or it is an op of this library with other parameters."""
 
     def __init__(self, name: str, fun: Function):
         super().__init__(name)
@@ -110,24 +110,24 @@ class Inlined(Primitive):
         return self.impl(*args, **params)
 
 
-# -- what processes have of arrays --
+# -- per-process arrays --
 
 
 def host_local_array_to_global_array_impl(arr: Any, *, global_mesh: Any, pspec: Any) -> Array:
-    """`host_local_array_to_global_array` of one array."""
+    """`host_local_array_to_global_array` for a single array."""
     return host_local_array_to_global_array(arr, global_mesh, pspec)
 
 
 def global_array_to_host_local_array_impl(arr: Any, *, global_mesh: Any, pspec: Any) -> Array:
-    """`global_array_to_host_local_array` of one array."""
+    """`global_array_to_host_local_array` for a single array."""
     return global_array_to_host_local_array(arr, global_mesh, pspec)
 
 
-# -- comparisons in the order of all values, by which sorts go: -NaN < -inf < -0 < 0 < inf < NaN --
+# -- comparisons in the total order, as in sorting: -NaN < -inf < -0 < 0 < inf < NaN --
 
 
 def _ranked(x: Any) -> Any:
-    """Integers that are in the order of floating-point numbers."""
+    """Integers in the same order as the floating-point numbers."""
     t = type_of(x)
     if not is_inexact(t.dtype):
         return x
@@ -144,7 +144,7 @@ def _eq_to(x: Any, y: Any) -> Any:
     return ew.eq(_ranked(x), _ranked(y))
 
 
-# -- folds over windows --
+# -- window reductions --
 
 
 def _select_and_scatter(
@@ -152,8 +152,8 @@ def _select_and_scatter(
     scatter_jaxpr: Any, scatter_consts: Any, window_dimensions: Sequence[int],
     window_strides: Sequence[int], padding: Sequence[Sequence[int]],
 ) -> Array:
-    """From each window of `operand` the element that wins all `select`s gets a share of `source`:
-    each place has the `scatter` of its shares and of `init_value`."""
+    """In each window of `operand`, scatters an element of `source` to the element that `select`
+    chooses; each position combines its contributions and `init_value` by `scatter`."""
 
     def scalars(program: Any, consts: Any, x: Any, y: Any) -> Any:
         flat = [reshape(v, shape=(type_of(v).size,)) for v in (x, y)]

@@ -1,7 +1,7 @@
-"""JAX's primitives for sparse arrays, which are functions here (see `composed`).
+"""JAX primitives for sparse arrays that are functions in this library (see `composed`).
 
-Operands are the arrays that a sparse array is made of. `spinfo` is anything with its shape, and
-with `indices_sorted` and `unique_indices` where promises are made.
+Operands are the component arrays of a sparse array. `spinfo` is any object with its shape, and
+with `indices_sorted` and `unique_indices` if these are guaranteed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Forward mode and linearization of functions, as JAX's interpreters call them."""
+"""Forward mode and linearization of functions, with the API that JAX's interpreters use."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from shardwise._src.types.dtypes import float0, is_inexact
 
 
 class _OfLeaves:
-    """A function of trees as one of leaves, which gives leaves.
+    """A function of pytrees as a function from leaves to leaves.
 
-    tree: of the results, once it ran; aux: what it gives besides.
+    tree: the structure of the results, set once it ran; aux: the auxiliary output.
     """
 
     def __init__(self, fun: Any, in_tree: PyTreeDef, has_aux: bool):
@@ -59,16 +59,16 @@ def jvp(
     """The results of a function and their tangents.
 
     Args:
-      fun: takes trees and gives a tree; may be a `WrappedFun`.
-      primals, tangents: its arguments, and the tangent of each, of equal structure. A tangent may
+      fun: takes pytrees and returns a pytree; may be a `WrappedFun`.
+      primals, tangents: its arguments, and a tangent for each, of equal structure. A tangent may
         be a `Zero`.
-      has_aux: whether it gives a pair, whose second part is not differentiated.
-      instantiate: whether tangents that are known to be zero are arrays, or `Zero`s: for all
+      has_aux: whether it returns a pair, whose second element is not differentiated.
+      instantiate: whether tangents known to be zero are arrays instead of `Zero`s: for all
         results, or for each.
-      transform_stack: taken; equations have no names of transforms.
+      transform_stack: ignored; equations do not record names of transforms.
 
     Returns:
-      The results; their tangents, in the same structure; and with `has_aux` what there is besides.
+      The results; their tangents, in the same structure; with `has_aux`, the auxiliary output.
     """
     leaves, tree = flatten(tuple(primals))
     given = flatten(tuple(tangents))[0]
@@ -103,19 +103,19 @@ def linearize(
     traceable: Callable[..., Any], primals_ft: Sequence[Any], has_aux: bool = False,
     is_vjp: bool = False,
 ) -> tuple[Any, ...]:
-    """The results of a function, and the program of its linear part there.
+    """The results of a function, and the program of its linear part at these arguments.
 
     Args:
-      traceable: takes trees and gives a tree; may be a `WrappedFun`.
+      traceable: takes pytrees and returns a pytree; may be a `WrappedFun`.
       primals_ft: its arguments. The program takes a tangent for each of their leaves that is a
         real or complex number.
       has_aux: as in `jvp`.
-      is_vjp: taken; the program is the same if it is transposed afterwards.
+      is_vjp: ignored; the program is the same if it is transposed afterwards.
 
     Returns:
-      The results; for each of their leaves whether its tangent is zero, and then it is no result of
-      the program; the program; values of its first arguments; and with `has_aux` what there is
-      besides.
+      The results; for each of their leaves, whether its tangent is zero (then it is not a result
+      of the program); the program; the values of its first arguments; with `has_aux`, the
+      auxiliary output.
     """
     leaves, tree = flatten(tuple(primals_ft))
     flat = _OfLeaves(traceable, tree, has_aux)

@@ -1,9 +1,9 @@
-"""Rules of Taylor mode for primitives of users, in JAX's words.
+"""Rules of Taylor mode for user-defined primitives, with JAX's API.
 
     def_comp(my_tanh, lambda x: 1 - 2 / (exp(2 * x) + 1))
 
 Ops of the library, and primitives with a `jvp` rule, need none: their coefficients follow from
-their derivatives. A rule that is set counts, for these, too.
+their derivatives. A rule that is set takes precedence for these, too.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ def jet2(
     fun: Callable[..., Any], primals: Sequence[Any], series: Series,
     factorial_scaled: bool = False,
 ) -> tuple[Any, Any]:
-    """`jet` with coefficients of power series, for derivatives."""
+    """`jet` whose coefficients are those of power series instead of derivatives."""
     return jet(fun, primals, series, factorial_scaled)
 
 
 def fact(n: ArrayLike) -> Array:
-    """n!, by the gamma function."""
+    """n!, computed by the gamma function."""
     return exp(lgamma(asarray(n) + 1.0))
 
 
 def defzero(prim: Any) -> None:
-    """Says that the results of a primitive do not move: all of their coefficients are zero."""
+    """Declares that the results of a primitive are constant: all of their coefficients are zero."""
     jet_rules[prim] = functools.partial(zero_prop, prim)
 
 
@@ -48,8 +48,8 @@ def zero_prop(
 
 
 def deflinear(prim: Any) -> None:
-    """Says that a primitive is linear in its operands together: each coefficient of the result is
-    that of its operands under it."""
+    """Declares that a primitive is jointly linear in its operands: each coefficient of the result
+    is the primitive applied to the operands' coefficients."""
     jet_rules[prim] = functools.partial(linear_prop, prim)
 
 
@@ -82,9 +82,9 @@ def deriv_prop(
 
 
 def def_comp(prim: Any, comp: Callable[..., Any], **kwargs: Any) -> None:
-    """Sets a function over ops that a primitive is equal to.
+    """Sets a function of ops that is equivalent to a primitive.
 
-    kwargs: for the function, by name.
+    kwargs: keyword arguments of the function.
     """
     jet_rules[prim] = functools.partial(_composed, functools.partial(comp, **kwargs))
 

@@ -1,8 +1,8 @@
-"""Functions with transformations around them, as JAX's interpreters write these.
+"""Functions with a stack of transformations, as in JAX's interpreters.
 
-A transformation is a generator: it yields the arguments for the function, gets its result, and
-yields its own. With `aux` it yields a pair, whose second part is read later. Those whose names end
-with 2 are plain functions, which get the inner function first.
+A transformation is a generator: it yields the arguments for the function, receives its result, and
+yields its own result. With `aux` it yields a pair, whose second element is read later.
+Transformations whose names end in 2 are plain functions, which get the inner function first.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ class StoreException(Exception):
 
 
 class _Store:
-    """What a transformation gives besides the result."""
+    """The auxiliary output of a transformation."""
 
     def __init__(self, may_repeat: bool = False) -> None:
         self._values: list[Any] = []
-        self._may_repeat = may_repeat  # to be set again to what it is
+        self._may_repeat = may_repeat  # whether it may be set again to an equal value
 
     def set(self, value: Any) -> None:
         if self._values:
@@ -38,7 +38,7 @@ class _Store:
 
 
 class _Layer(NamedTuple):
-    """A transformation, its first arguments, and where what it gives besides goes."""
+    """A transformation, its first arguments, and the store of its auxiliary output."""
 
     fun: Callable[..., Any]
     args: tuple[Any, ...]
@@ -49,7 +49,7 @@ class _Layer(NamedTuple):
 class WrappedFun:
     """A function with transformations, the last of which is outermost.
 
-    f: the function; params: keyword arguments that it gets; debug_info: of `api_util.debug_info`.
+    f: the function; params: its keyword arguments; debug_info: from `api_util.debug_info`.
     """
 
     def __init__(
@@ -100,19 +100,19 @@ def _direct(layer: _Layer, run: Callable[..., Any], *args: Any, **kwargs: Any) -
 def wrap_init(
     f: Callable[..., Any], params: dict[str, Any] | None = None, *, debug_info: Any = None
 ) -> WrappedFun:
-    """A function without transformations yet. params: keyword arguments that it gets."""
+    """A function without transformations. params: its keyword arguments."""
     return WrappedFun(f, (), params, debug_info)
 
 
 def transformation(gen: Callable[..., Any]) -> Callable[..., WrappedFun]:
-    """Makes a transformation of a generator: `(fun, *first arguments)` → the function with it."""
+    """Makes a transformation from a generator: `(fun, *first arguments)` → transformed function."""
     return functools.partial(_without_aux, gen, True)
 
 
 def transformation_with_aux(
     gen: Callable[..., Any],
 ) -> Callable[..., tuple[WrappedFun, Callable[[], Any]]]:
-    """The same for one that yields (result, aux); gives what reads `aux` besides."""
+    """Like `transformation`, for generators of (result, aux); also returns a thunk for aux."""
 
     return functools.partial(_with_aux, gen, True)
 
@@ -125,7 +125,7 @@ def transformation2(gen: Callable[..., Any]) -> Callable[..., WrappedFun]:
 def transformation_with_aux2(
     gen: Callable[..., Any],
 ) -> Callable[..., tuple[WrappedFun, Callable[[], Any]]]:
-    """The same for `gen(inner function, store, …)`: `store(value)` keeps what is read later."""
+    """Like `transformation2` for `gen(inner function, store, …)`; `store(value)` stores the aux."""
 
     return functools.partial(_with_aux, gen, False)
 
@@ -133,7 +133,7 @@ def transformation_with_aux2(
 def _without_aux(
     gen: Callable[..., Any], is_generator: bool, fun: WrappedFun, *gen_static_args: Any
 ) -> WrappedFun:
-    """A function with a transformation."""
+    """A function with one more transformation."""
     return fun.wrap(_Layer(gen, gen_static_args, None, is_generator))
 
 
@@ -141,10 +141,10 @@ def _with_aux(
     gen: Callable[..., Any], is_generator: bool, fun: WrappedFun, *gen_static_args: Any,
     use_eq_store: bool = False, unk_names: bool = False,
 ) -> tuple[WrappedFun, Callable[[], Any]]:
-    """A function with a transformation that gives something besides, and what reads that.
+    """A function with a transformation that has an auxiliary output, and a thunk that reads it.
 
-    use_eq_store: whether the function may run again, if that gives an equal value.
-    unk_names: whether names of its arguments are no longer known.
+    use_eq_store: whether the function may run again, if its auxiliary output is then equal.
+    unk_names: whether the names of its arguments are no longer known.
     """
     store = _Store(use_eq_store)
     wrapped = fun.wrap(_Layer(gen, gen_static_args, store, is_generator))
@@ -152,7 +152,7 @@ def _with_aux(
 
 
 def merge_linear_aux(first: Callable[[], Any], second: Callable[[], Any]) -> tuple[bool, Any]:
-    """(True, value) of the first if it has one, else (False, value) of the second."""
+    """(True, value) of the first if it has a value, else (False, value) of the second."""
     try:
         return True, first()
     except StoreException:
@@ -160,7 +160,7 @@ def merge_linear_aux(first: Callable[[], Any], second: Callable[[], Any]) -> tup
 
 
 def cache(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Remembers the results of `call(fun, *args)` as long as the `WrappedFun` lives."""
+    """Caches the results of `call(fun, *args)` for the lifetime of the `WrappedFun`."""
     tables: weakref.WeakKeyDictionary[WrappedFun, dict[Sequence[Any], Any]]
     tables = weakref.WeakKeyDictionary()
 

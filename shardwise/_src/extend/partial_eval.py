@@ -1,4 +1,4 @@
-"""Partial evaluation of a function: what does not depend on unknown arguments runs at once."""
+"""Partial evaluation of a function: ops that only depend on known arguments run immediately."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shardwise._src.types.array_type import ArrayType
 
 
 class PartialVal(NamedTuple):
-    """A value that is known, of type None, or the type of one that is not."""
+    """A known value (its type is then None), or the type of an unknown value."""
 
     pval: ArrayType | None
     const: Any = None
@@ -41,7 +41,7 @@ class PartialVal(NamedTuple):
 
 
 class _Partly(Stage):
-    """Records only ops that depend on what is unknown; the parent runs the others."""
+    """Records only ops that depend on unknown values; the parent runs the others."""
 
     __slots__ = ()
 
@@ -72,13 +72,12 @@ class _Partly(Stage):
 def trace_to_jaxpr_nounits(
     fun: WrappedFun, pvals: Sequence[PartialVal], instantiate: bool | Sequence[bool] = False
 ) -> tuple[Program, list[PartialVal], list[Any]]:
-    """Runs a function of which some arguments are unknown.
+    """Runs a function some of whose arguments are unknown.
 
-    instantiate: whether results that are known are results of the program all the same; for all,
-      or for each.
+    instantiate: whether known results are also results of the program; for all, or for each.
 
-    Returns the program of what is unknown, whose arguments are the unknown ones after the values
-    that it takes from the rest; the results, each known or of a type; and these values.
+    Returns the program of the unknown part, whose arguments are the residuals, then the unknown
+    arguments; the results, each known or a type; and the residuals.
     """
     stager = _Partly(current().interpreter, "partial evaluation", fun.__name__)
     with stager.entered():
@@ -104,7 +103,7 @@ def trace_to_jaxpr_dynamic(
     """Stages a function of leaves: its program, the types of its results, and its constants.
 
     keep_inputs: which arguments of the program the function gets; by default all.
-    lower, auto_dce: taken; operations are staged as they are, and what nothing uses is not kept.
+    lower, auto_dce: ignored; operations are staged unchanged, and unused ones are dropped.
     """
     kept = [True] * len(in_avals) if keep_inputs is None else list(keep_inputs)
 
@@ -120,9 +119,9 @@ def trace_to_jaxpr_dynamic(
 def dce_jaxpr(
     jaxpr: Program, used_outputs: Sequence[bool], instantiate: bool | Sequence[bool] = False
 ) -> tuple[Program, list[bool]]:
-    """A program without what some of its results do not need, and which arguments are left.
+    """A program reduced to what the used outputs need, and which arguments remain.
 
-    instantiate: arguments that are kept all the same; all, or for each.
+    instantiate: arguments that remain in any case; for all, or for each.
     """
     outputs = [a for a, used in zip(jaxpr.outputs, used_outputs, strict=True) if used]
     equations = without_dead_code(outputs, list(jaxpr.equations))
@@ -140,7 +139,7 @@ def dce_jaxpr(
 def dce_jaxpr_consts(
     jaxpr: Program, used_outputs: Sequence[bool], instantiate: bool | Sequence[bool] = False
 ) -> tuple[Program, list[bool], list[bool]]:
-    """The same; says which constants are left, too, and `instantiate` may begin with these."""
+    """Like `dce_jaxpr`; also returns which constants remain; these may begin `instantiate`."""
     if not isinstance(instantiate, bool):
         instantiate = list(instantiate)[-len(jaxpr.arguments) :]
     found, used = dce_jaxpr(jaxpr, used_outputs, instantiate)
@@ -151,8 +150,8 @@ def dce_jaxpr_consts(
 def dce_jaxpr_call_rule(
     used_outputs: Sequence[bool], eqn: Equation
 ) -> tuple[list[bool], Equation | None]:
-    """The entry of `dce_rules` for an equation that only calls a program: which operands are used,
-    and the equation without the others, nor the results that are not used."""
+    """The `dce_rules` entry for an equation that only calls a program: which operands are used, and
+    the equation without unused operands and results."""
     if not any(used_outputs) and not eqn.effects:
         return [False] * len(eqn.inputs), None
     name = next(k for k, v in eqn.params.items() if isinstance(v, Program))
@@ -163,7 +162,7 @@ def dce_jaxpr_call_rule(
 
 
 class _Refusing(dict[Any, Any]):
-    """A table that takes no rules, since nothing would ask for them."""
+    """A table that rejects new rules, because nothing would use them."""
 
     def __init__(self, name: str, why: str):
         super().__init__()

@@ -1,4 +1,4 @@
-"""`Primitive`: an operation of the user's, which becomes an `Op` like those of the library.
+"""`Primitive`: a user-defined operation, which becomes an `Op` like those of the library.
 
     scale = Primitive("scale")
     scale.def_impl(lambda x, *, by: x * by)
@@ -7,8 +7,8 @@
     ad.deflinear2(scale, lambda ct, x, *, by: [scale.bind(ct, by=by)])
     batching.defvectorized(scale)
 
-Its rules are functions with JAX's arguments, kept in tables (`rules.py`); the record of the op has
-functions that look them up when they are needed, and say which is missing.
+Its rules are functions with JAX's signatures, stored in tables (`rules.py`); the op's record has
+functions that look them up when needed, and report which rule is missing.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from shardwise._src.types.dtypes import canonicalize
 
 
 class Primitive:
-    """An operation by name, with rules that are given to it one by one.
+    """A named operation, with rules that are set one by one.
 
-    multiple_results: to be set to True, before it is first used, if it has a list of results.
+    multiple_results: set this to True before the first use if the operation has a list of results.
     """
 
     multiple_results = False
@@ -48,12 +48,13 @@ class Primitive:
 
     @property
     def op(self) -> Op:
-        """What interpreters get."""
+        """The op that interpreters get."""
         if self._op is None or self._op.multiple != self.multiple_results:
             self._op = Op(
                 self.name, type_rule=_types, lower=_lower, jvp=_jvp, transpose=_transpose,
                 batch=_batch, expand=_expand, prune=_prune, eager=_eager,
-                multiple=self.multiple_results, user_code=True, elements=Elements.KNOWN, long=True,
+                multiple=self.multiple_results, user_code=True, elements=Elements.KNOWN,
+                is_expensive=True,
                 foreign=self,
             )  # fmt: skip
         return self._op
@@ -63,26 +64,26 @@ class Primitive:
         return self.op(*args, **params)
 
     def bind_with_trace(self, trace: Any, args: Any, avals: Any, params: dict[str, Any]) -> Any:
-        """The same where another interpreter is current."""
+        """Like `bind`, with another current interpreter."""
         return self.op.bind_with_trace(trace, args, avals, params)
 
     def get_bind_params(self, params: dict[str, Any]) -> dict[str, Any]:
-        """What `bind` takes as keywords: the parameters of an equation."""
+        """The keyword arguments of `bind`: the parameters of an equation."""
         return params
 
     def def_impl(self, impl: Callable[..., Any]) -> Callable[..., Any]:
-        """Sets what runs it outside of every transform: `impl(*arrays, **params)`."""
+        """Sets the function that runs it outside of every transform: `impl(*arrays, **params)`."""
         self.impl = impl
         return impl
 
     def def_abstract_eval(self, abstract_eval: Callable[..., Any]) -> Callable[..., Any]:
-        """Sets the rule for types: `abstract_eval(*types, **params)` gives that of the result, or
-        a sequence of them, as anything with a shape and a dtype."""
+        """Sets the type rule: `abstract_eval(*types, **params)` returns the type of the result, or
+        a sequence of types, as any object with a shape and a dtype."""
         self.abstract_eval = abstract_eval
         return abstract_eval
 
     def def_effectful_abstract_eval(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """The same for a rule that gives types and effects, of which there may be none."""
+        """Like `def_abstract_eval`, for a rule that returns types and (possibly no) effects."""
 
         def types_only(*types: ArrayType, **params: Any) -> Any:
             found, effects = rule(*types, **params)
@@ -104,7 +105,7 @@ class Primitive:
         )
 
 
-# The rules of the op. They find the user's in the tables.
+# The rules of the op. They look up the user's rules in the tables.
 
 
 def _missing(op: Op, what: str, how: str) -> NotImplementedError:
@@ -217,12 +218,12 @@ def _batch(op: Op, mapped: Any, args: Any, dims: Any, **params: Any) -> tuple[An
 
 
 def apply_primitive(primitive: Any, *args: Any, **params: Any) -> Any:
-    """Runs an op or primitive on arrays as a program of its own, compiled once."""
+    """Runs an op or primitive on arrays as a separate program, compiled once."""
     return current().interpreter.process(_compiled_op(primitive), args, params)
 
 
 def _compiled_op(primitive: Any) -> Op:
-    """The op of a primitive without its implementation: it is run by its lowering."""
+    """The op of a primitive without its implementation: it runs by its lowering."""
     if isinstance(primitive, Op):
         return primitive
     op = primitive.op
@@ -231,7 +232,7 @@ def _compiled_op(primitive: Any) -> Op:
         twin = _twins[op] = Op(
             op.name, type_rule=_types, lower=_lower, jvp=_jvp, transpose=_transpose, batch=_batch,
             expand=_expand, multiple=op.multiple, user_code=True, elements=Elements.KNOWN,
-            long=True, foreign=primitive,
+            is_expensive=True, foreign=primitive,
         )  # fmt: skip
     return twin
 

@@ -1,6 +1,6 @@
-"""Programs as data, under JAX's names: what interpreters of programs are written with.
+"""Programs as data, under JAX's names: the API for writing interpreters of programs.
 
-A `Program` is both of what JAX calls a jaxpr and a closed jaxpr: its constants belong to it.
+A `Program` is both a jaxpr and a closed jaxpr in JAX's sense: it contains its constants.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import float0, is_inexact
 
-Effect = object  # what programs do besides giving results: anything with a hash
+Effect = object  # what programs do in addition to returning results: anything with a hash
 Effects = frozenset
 ParamDict = dict[str, Any]
 no_effects: frozenset[Any] = frozenset()
@@ -34,16 +34,16 @@ array_types: set[type] = {Value, np.ndarray, np.generic, bool, int, float, compl
 
 
 class _OfPrograms(type):
-    """Programs are instances of both classes."""
+    """Makes every program an instance of both classes."""
 
     def __instancecheck__(cls, x: object) -> bool:
         return isinstance(x, Program)
 
 
 class Jaxpr(Program, metaclass=_OfPrograms):
-    """Makes a program of its parts; every `Program` is an instance.
+    """Builds a program from its components; every `Program` is an instance.
 
-    Without values for `constvars` these are its first arguments: `ClosedJaxpr` gives it values.
+    Without values for `constvars` these are its first arguments: `ClosedJaxpr` sets their values.
     """
 
     __slots__ = ()
@@ -58,7 +58,7 @@ class Jaxpr(Program, metaclass=_OfPrograms):
 
 
 class ClosedJaxpr(Program, metaclass=_OfPrograms):
-    """Gives values to the constants of a program; every `Program` is an instance."""
+    """Sets the values of a program's constants; every `Program` is an instance."""
 
     __slots__ = ()
 
@@ -67,13 +67,13 @@ class ClosedJaxpr(Program, metaclass=_OfPrograms):
 
 
 class DropVar(Var):
-    """A result that nothing uses. Programs of this library have ordinary variables for these."""
+    """An unused result. Programs of this library have ordinary variables instead."""
 
     __slots__ = ()
 
 
 class Token:
-    """Stands for the order of effects where a value of them is wanted; it holds nothing."""
+    """Represents the order of effects as a value; it has no contents."""
 
 
 class AbstractToken:
@@ -81,26 +81,26 @@ class AbstractToken:
 
 
 class TraceTag:
-    """Tells the interpreters of one transformed function from those of another."""
+    """Distinguishes the interpreters of one transformed function from those of another."""
 
 
 def new_jaxpr_eqn(
     invars: Sequence[Atom], outvars: Sequence[Var], primitive: Op | Primitive,
     params: dict[str, Any], effects: Any = no_effects, source_info: Any = None, ctx: Any = None,
 ) -> Equation:
-    """An equation; `source_info` is that of another one, or None."""
+    """An equation; `source_info` is that of another equation, or None."""
     op = primitive.op if isinstance(primitive, Primitive) else primitive
     site = getattr(source_info, "traceback", None)
     return Equation(op, tuple(invars), tuple(outvars), params, site)
 
 
 def gensym(suffix: str = "") -> Callable[[ArrayType], Var]:
-    """What makes new variables of given types; they have names in print only."""
+    """A function that makes new variables of given types; they have names only in print."""
     return lambda aval: Var(aval)
 
 
 def jaxpr_as_fun(closed_jaxpr: Program) -> Callable[..., list[Any]]:
-    """The function of a program: `(*arguments)` → list of results."""
+    """A program as a function: `(*arguments)` → list of results."""
 
     def run(*args: Any) -> list[Any]:
         return eval_program(closed_jaxpr, args)
@@ -117,12 +117,12 @@ def jaxprs_in_params(params: dict[str, Any]) -> Iterator[Program]:
 
 
 def subjaxprs(jaxpr: Program) -> Iterator[Program]:
-    """The programs that the equations of a program hold."""
+    """The programs in the parameters of a program's equations."""
     return itertools.chain.from_iterable(jaxprs_in_params(e.params) for e in jaxpr.equations)
 
 
 def mapped_aval(size: int, axis: int | None, aval: ArrayType) -> ArrayType:
-    """The type of one of the values along a dimension of `size`; unchanged for an axis of None."""
+    """The type of a slice along an axis of `size` elements; unchanged if the axis is None."""
     if axis is None:
         return aval
     if aval.shape[axis] != size:
@@ -135,12 +135,12 @@ def mapped_aval(size: int, axis: int | None, aval: ArrayType) -> ArrayType:
 def unmapped_aval(
     size: int, axis: int | None, aval: ArrayType, explicit_mesh_axis: Any = None
 ) -> ArrayType:
-    """The type of `size` values along a new dimension; unchanged for an axis of None."""
+    """The type of `size` values stacked along a new axis; unchanged if the axis is None."""
     return aval if axis is None else with_dim(aval, size, axis, None)
 
 
 def valid_jaxtype(x: Any) -> bool:
-    """Whether functions take this as an array."""
+    """Whether functions accept this as an array."""
     return is_operand(x)
 
 
@@ -150,7 +150,7 @@ def primal_dtype_to_tangent_dtype(primal_dtype: Any) -> Any:
 
 
 class _Trace:
-    """Stands for the state of all transforms; equal where it is the same."""
+    """Represents the state of all transforms; equal if the state is the same."""
 
     __slots__ = ("_context",)
 
@@ -165,15 +165,15 @@ class _Trace:
 
 
 def get_opaque_trace_state(convention: str = "flax") -> _Trace:
-    """Something that is equal in two places if the same transforms are at work in both.
+    """An object that compares equal in two places if the same transforms are active in both.
 
-    convention: of which library; no matter.
+    convention: the library that it is for; ignored.
     """
     return _Trace(current())
 
 
 def find_top_trace(_: Sequence[Any]) -> Interpreter:
-    """The innermost interpreter that values belong to; that of the ground for arrays only."""
+    """The innermost interpreter of the values; the eval context if there are only arrays."""
     found = current().interpreter
     here, owners = found, [x.interpreter for x in _ if hasattr(x, "interpreter")]
     while here is not None:
@@ -185,7 +185,7 @@ def find_top_trace(_: Sequence[Any]) -> Interpreter:
 
 @contextmanager
 def take_current_trace() -> Iterator[Interpreter]:
-    """Gives the current interpreter."""
+    """Yields the current interpreter."""
     yield current().interpreter
 
 
@@ -200,7 +200,7 @@ def set_current_trace(trace: Interpreter) -> Iterator[None]:
 
 
 def concrete_or_error(force: Callable[[Any], Any] | None, val: Any, context: str = "") -> Any:
-    """`force(val)` of a value that is known; the error of a traced one begins with `context`."""
+    """`force(val)` of a known value; for a traced value, an error that begins with `context`."""
     if isinstance(val, Tracer):
         known = val.concrete()
         if known is None:

@@ -1,6 +1,6 @@
-"""Tables of the rules of users' primitives, and what JAX has for filling them.
+"""Tables of the rules of user-defined primitives, and JAX's functions that fill them.
 
-Rules of the library's own ops are in their records (core/op.py); these are for `Primitive`.
+Rules of the library's own ops are in their records (core/op.py); these tables are for `Primitive`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from shardwise._src.types.array_type import ArrayType
 
 Rule = Callable[..., Any]
 NOT_MAPPED = None
-_BUILDING = "shardwise._src.extend.building"  # with MLIR's bindings, which few programs need
+_BUILDING = "shardwise._src.extend.building"  # imports MLIR's bindings, which few programs need
 
 
 class Zero:
@@ -47,7 +47,7 @@ class Zero:
 
 
 class AxisData(NamedTuple):
-    """The axis that a function is mapped along, for rules of `vmap`."""
+    """The mapped axis of a function, for rules of `vmap`."""
 
     name: Any
     size: int
@@ -61,7 +61,7 @@ class AxisData(NamedTuple):
 
 
 class _Batchers(dict[Any, Rule]):
-    """Rules of `vmap` with other arguments, brought to those of `fancy_primitive_batchers`."""
+    """`vmap` rules with another signature, adapted to that of `fancy_primitive_batchers`."""
 
     def __init__(self, adapt: Callable[[Any, Rule], Rule]):
         super().__init__()
@@ -96,10 +96,10 @@ def _by_axis(primitive: Any, rule: Rule) -> Rule:
 primitive_jvps: dict[Any, Rule] = {}
 primitive_transposes: dict[Any, Rule] = {}
 fancy_primitive_batchers: dict[Any, Rule] = {}
-dce_rules: dict[Any, Rule] = {}  # (which results are used, equation) → which operands, what is left
+dce_rules: dict[Any, Rule] = {}  # (used results, equation) → (used operands, remaining equation)
 primitive_batchers = _Batchers(_by_values)
 axis_primitive_batchers = _Batchers(_by_axis)
-# Libraries add classes of theirs, which are taken here as they convert themselves (`__array__`).
+# Libraries add their classes here; values of these convert themselves (`__array__`) instead.
 canonicalize_dtype_handlers: dict[type, Any] = {np.ndarray: np.asarray}
 _lowerings: dict[tuple[Any, str | None], Any] = {}
 
@@ -125,7 +125,7 @@ def add_tangents(x: Any, y: Any) -> Array | Zero:
 
 
 def get_primitive_transpose(p: Any) -> Rule:
-    """The transpose of a primitive, as it was set."""
+    """The transpose rule of a primitive."""
     try:
         return primitive_transposes[p]
     except KeyError:
@@ -136,7 +136,7 @@ def get_primitive_transpose(p: Any) -> Rule:
 
 
 def deflinear2(primitive: Any, transpose_rule: Rule) -> None:
-    """Says that a primitive is linear in all of its operands.
+    """Declares that a primitive is linear in all of its operands.
 
     transpose_rule: `(cotangent, *operands, **params)` → a cotangent for each operand; linear
       operands arrive as `UndefinedPrimal`s.
@@ -156,7 +156,7 @@ def deflinear2(primitive: Any, transpose_rule: Rule) -> None:
 
 
 def deflinear(primitive: Any, transpose_rule: Rule) -> None:
-    """The same for `transpose_rule(cotangent, **params)`, which gets no operands."""
+    """Like `deflinear2`, for `transpose_rule(cotangent, **params)`, which gets no operands."""
     deflinear2(primitive, lambda ct, *_, **params: transpose_rule(ct, **params))
 
 
@@ -170,7 +170,7 @@ def defjvp(primitive: Any, *jvps: Rule | None) -> None:
 
 
 def defjvp2(primitive: Any, *jvps: Rule | None) -> None:
-    """The same for rules that get the result, too: `(tangent, result, *operands, **params)`."""
+    """Like `defjvp`, for rules that get the result: `(tangent, result, *operands, **params)`."""
 
     def jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
         out = primitive.bind(*primals, **params)
@@ -184,7 +184,7 @@ def defjvp2(primitive: Any, *jvps: Rule | None) -> None:
 
 
 def defbilinear(prim: Any, lhs_rule: Rule, rhs_rule: Rule) -> None:
-    """Says that a primitive is linear in each of two operands.
+    """Declares that a primitive is linear in each of two operands.
 
     lhs_rule, rhs_rule: `(cotangent, left operand, right operand, **params)` → cotangent of that
       operand.
@@ -206,19 +206,19 @@ def defbilinear(prim: Any, lhs_rule: Rule, rhs_rule: Rule) -> None:
 
 
 def broadcast(x: Any, sz: int, axis: int, mesh_axis: Any = None) -> Array:
-    """A value, repeated along a new dimension."""
+    """A value repeated along a new axis."""
     shape = type_of(x).shape
     kept = tuple(i for i in range(len(shape) + 1) if i != axis)
     return broadcast_in_dim(x, shape=(*shape[:axis], sz, *shape[axis:]), dims=kept)
 
 
 def bdim_at_front(x: Any, bdim: int | None, size: int, mesh_axis: Any = None) -> Array:
-    """A value with its mapped dimension as the first, repeated where it has none."""
+    """A value with its mapped axis moved to the front; broadcast if it has none."""
     return broadcast(x, size, 0) if bdim is None else move_axis(x, bdim, 0)
 
 
 def defvectorized(prim: Any) -> None:
-    """Says that a primitive acts on each element, of one operand or of operands of one rank."""
+    """Declares that a primitive is elementwise, with one operand or operands of equal rank."""
 
     def rule(axis: AxisData, args: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
         if len({*dims}) > 1:
@@ -230,7 +230,7 @@ def defvectorized(prim: Any) -> None:
 
 
 def defbroadcasting(prim: Any) -> None:
-    """Says that a primitive acts on each element, of operands that are brought to one shape."""
+    """Declares that a primitive is elementwise, with operands that are broadcast to one shape."""
 
     def rule(axis: AxisData, args: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
         return _broadcast_rule(prim, axis, args, dims, params)
@@ -247,7 +247,7 @@ def _broadcast_rule(
 
 
 def defreducer(prim: Any) -> None:
-    """Says that a primitive reduces its operand over the dimensions in its parameter `axes`."""
+    """Declares that a primitive reduces its operand over the axes in its parameter `axes`."""
 
     def rule(axis: AxisData, args: Sequence[Any], dims: Sequence[Any], **params: Any) -> Any:
         (x,), (dim,) = args, dims
@@ -262,10 +262,10 @@ def register_vmappable(
     data_type: type, spec_type: type, axis_size_type: type, to_elt: Rule, from_elt: Rule,
     make_iota: Rule | None,
 ) -> NoReturn:
-    """Refuses: `vmap` maps arrays, and trees of them, along dimensions.
+    """Not supported: `vmap` maps arrays, and pytrees of arrays, along axes.
 
     Raises:
-      NotImplementedError: always; it says what to do instead.
+      NotImplementedError: always; the message says what to do instead.
     """
     raise NotImplementedError(
         f"register_vmappable: {data_type.__qualname__} cannot be mapped by rules of its own: "
@@ -282,7 +282,7 @@ def unregister_vmappable(data_type: type) -> None:
 
 
 class FromFunction:
-    """A lowering by a function over ops."""
+    """A lowering defined by a function of ops."""
 
     __slots__ = ("fun", "multiple_results")
 
@@ -290,11 +290,11 @@ class FromFunction:
         self.fun, self.multiple_results = fun, multiple_results
 
     def __call__(self, ctx: Any, *operands: Any, **params: Any) -> list[Any]:
-        """As a part of another rule, which builds operations (`building`)."""
+        """Inlines it in another rule, which builds operations (`building`)."""
         return ctx.emitter.inline(self.staged(ctx.avals_in, params), *operands)
 
     def staged(self, types: Sequence[ArrayType], params: dict[str, Any]) -> Any:
-        """Its program, outside of every mesh: what is inside is split as the partitioner likes."""
+        """Its program, without a mesh: the partitioner chooses the shardings inside."""
         free = [t.update(spec=None, mesh=None) if t.mesh else t for t in types]
 
         def flat(*values: Any) -> list[Any]:
@@ -305,9 +305,9 @@ class FromFunction:
 
 
 def lower_fun(fun: Callable[..., Any], multiple_results: bool = True) -> FromFunction:
-    """A lowering rule: the program of `fun(*values, **params)`, in the place of the primitive.
+    """A lowering rule: inlines the program of `fun(*values, **params)` in place of the primitive.
 
-    multiple_results: whether `fun` gives a sequence.
+    multiple_results: whether `fun` returns a sequence.
     """
     return FromFunction(fun, multiple_results)
 
@@ -316,20 +316,20 @@ def register_lowering(
     prim: Any, rule: Any, platform: str | None = None, inline: bool = True,
     cacheable: bool = True,
 ) -> FromFunction | Rule:
-    """Sets the lowering of a primitive, for one platform or for all that have none.
+    """Sets the lowering of a primitive for one platform, or for all platforms without their own.
 
-    rule: of `lower_fun`, of `shardwise.ffi.ffi_lowering`, or `rule(ctx, *operands, **params)`,
-      which builds operations with the bindings of MLIR that jaxlib has (`jaxlib.mlir.ir`,
-      `jaxlib.mlir.dialects.stablehlo`) and gives their results. `ctx` has `avals_in`, `avals_out`,
-      `module_context`, `primitive`.
-    inline, cacheable: taken, and not needed.
+    rule: from `lower_fun` or `shardwise.ffi.ffi_lowering`, or `rule(ctx, *operands, **params)`,
+      which builds operations with jaxlib's MLIR bindings (`jaxlib.mlir.ir`,
+      `jaxlib.mlir.dialects.stablehlo`) and returns their results. `ctx` has `avals_in`,
+      `avals_out`, `module_context`, `primitive`.
+    inline, cacheable: accepted and ignored.
     """
     _lowerings[prim, None if platform is None else _platform(platform)] = rule
     return rule
 
 
 def lowering(primitive: Any, platform: str) -> Any:
-    """The lowering of a primitive on a platform; None where there is none."""
+    """The lowering of a primitive on a platform; None if absent."""
     found = _lowerings.get((primitive, _platform(platform)))
     return _lowerings.get((primitive, None)) if found is None else found
 
@@ -338,7 +338,7 @@ def built(
     op: Any, rule: Rule, e: Any, ins: Sequence[ArrayType], outs: Sequence[ArrayType],
     names: Sequence[str], params: dict[str, Any],
 ) -> list[str]:
-    """Writes what a rule builds with MLIR's bindings, which are loaded for it."""
+    """Writes what a rule builds with MLIR's bindings, which are imported on demand."""
     building: Any = import_module(_BUILDING)
     return building.lowered(op, rule, e, ins, outs, names, params)
 

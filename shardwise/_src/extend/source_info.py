@@ -1,8 +1,8 @@
-"""Where operations come from, in the words of interpreters for JAX: `extend.source_info_util`.
+"""Source locations of operations, for JAX-style interpreters: `extend.source_info_util`.
 
-What an equation says of its origin (`eqn.source_info`) is a `SourceInfo`: the line of the user's,
-and the names in scope there. Names of transforms are not kept: what a transform makes of a program
-has the names of that program.
+The origin of an equation (`eqn.source_info`) is a `SourceInfo`: the line of user code and the names
+in scope there. Names of transforms are not recorded: the equations that a transform derives from a
+program have the names of that program.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from shardwise._src.messages.source import NameStack, SourceInfo, describe, repl
 
 
 def register_exclusion(path: str) -> None:
-    """From now on, frames of files whose paths begin with this one are not the user's."""
+    """From now on, frames of files whose paths begin with `path` are not user code."""
     source.exclude(path)
 
 
 def new_source_info() -> SourceInfo:
-    """One that says nothing."""
+    """An empty `SourceInfo`."""
     return SourceInfo(None)
 
 
 def current() -> SourceInfo:
-    """That of an operation that would be recorded now."""
+    """The `SourceInfo` of an operation recorded now."""
     return SourceInfo(user_site(2))
 
 
@@ -37,7 +37,7 @@ def current_name_stack() -> NameStack:
 
 
 def new_name_stack(name: str = "") -> NameStack:
-    """A stack of one name, or of none."""
+    """A stack of one name, or an empty stack."""
     return NameStack((name,) if name else ())
 
 
@@ -45,8 +45,8 @@ def summarize(source_info: Any, num_frames: int = 1) -> str:
     """`file.py:12 (function)`, or `<unknown>:0`.
 
     Args:
-      source_info: of an equation, or `current()`.
-      num_frames: how many lines at most; the innermost is the only one that is kept.
+      source_info: from an equation, or from `current()`.
+      num_frames: the maximum number of lines; only the innermost one is recorded.
     """
     return describe(source_info.traceback) if num_frames > 0 else ""
 
@@ -56,7 +56,7 @@ extend_name_stack = named_scope
 
 @contextmanager
 def set_name_stack(name_stack: NameStack) -> Generator[None]:
-    """The names in scope are these ones, inside a `with` block."""
+    """Replaces the names in scope inside a `with` block."""
     source.use_names()
     outer = replay.scope
     replay.scope = source.with_names(outer, str(name_stack))
@@ -68,14 +68,14 @@ def set_name_stack(name_stack: NameStack) -> Generator[None]:
 
 @contextmanager
 def reset_name_stack() -> Generator[None]:
-    """No names are in scope, inside a `with` block."""
+    """Clears the names in scope inside a `with` block."""
     with set_name_stack(NameStack()):
         yield
 
 
 @contextmanager
 def transform_name_stack(name: str) -> Generator[None]:
-    """The names in scope are those of what a transform of this name makes: `jvp(outer/inner)`."""
+    """Wraps the names in scope like those of a transform's equations: `jvp(outer/inner)`."""
     with set_name_stack(NameStack((f"{name}({current_name_stack()})",))):
         yield
 
@@ -84,11 +84,11 @@ def transform_name_stack(name: str) -> Generator[None]:
 def user_context(
     traceback: Any, *, name_stack: NameStack | None = None
 ) -> Generator[None]:
-    """Operations inside a `with` block come from where another one came from.
+    """Operations inside a `with` block get the source location of another operation.
 
     Args:
-      traceback: of a `SourceInfo`; None leaves it to the frames.
-      name_stack: the names in scope; None leaves them.
+      traceback: from a `SourceInfo`; None uses the stack frames.
+      name_stack: the names in scope; None leaves them unchanged.
     """
     outer = replay.given
     replay.given = traceback or outer

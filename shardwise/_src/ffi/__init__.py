@@ -1,1 +1,1 @@
-"""Foreign functions: kernels in C++ as ops, and functions that write into buffers of results."""
+"""Foreign functions: C++ kernels as ops, and functions that write into result buffers."""

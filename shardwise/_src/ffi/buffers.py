@@ -1,7 +1,7 @@
 """`buffer_callback`: a Python function that writes its results into buffers of the program.
 
-As a foreign function, and unlike other callbacks, it is called on each device, with whole operands.
-Buffers exist in compiled programs only, so that an eager call is a program of one equation.
+Like a foreign function, and unlike other callbacks, it is called on each device with full operands.
+Buffers only exist in compiled programs, so an eager call is a program of one equation.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shardwise._src.types.array_type import ArrayType
 
 @dataclass(frozen=True, slots=True)
 class BufferFunction:
-    """What a compiled program calls with the buffers of its operands, and then of its results."""
+    """Called by a compiled program with the buffers of its operands and results, in this order."""
 
     callback: Callback
 
@@ -86,7 +86,7 @@ def _batch(
 def _record(name: str, effects: tuple[str, ...]) -> Op:
     return Op(
         name, type_rule=types_given, dims=dims_of_batch, lower=_lower, jvp=_refuse_jvp,
-        batch=_batch, host=_host, user_code=True, multiple=True, long=True,
+        batch=_batch, host=_host, user_code=True, multiple=True, is_expensive=True,
         effects=frozenset(effects),
     )
 
@@ -100,7 +100,7 @@ def buffer_callback(
     vmap_method: str | None = None, input_output_aliases: dict[int, int] | None = None,
     command_buffer_compatible: bool = False,
 ) -> Callable[..., Any]:
-    """A function that calls one of the host, which writes its results in place.
+    """A function that calls a host function, which writes its results in place.
 
         def add_one(ctx, out, x):
             np.asarray(out)[...] = np.asarray(x) + 1
@@ -109,22 +109,23 @@ def buffer_callback(
 
     Args:
       callback: `callback(ctx, out, *args, **kwargs)`, with a `Buffer` for each array of the
-        arguments, and `out` the tree of `result_shape_dtypes` of writeable ones; it returns None.
-        On CPU NumPy takes them, on GPU what knows `__cuda_array_interface__`; DLPack on both.
+        arguments; `out` is the pytree of `result_shape_dtypes` with writable buffers; it returns
+        None. On CPU, NumPy accepts buffers; on GPU, libraries that support
+        `__cuda_array_interface__` do; both support DLPack.
         `ctx` is an `ExecutionContext` with the `stage`, and on GPU the `stream`.
-      result_shape_dtypes: a tree of what has the shape and dtype of a result.
-      has_side_effect: whether it is called though its results are not used.
+      result_shape_dtypes: a pytree of objects with the shape and dtype of a result.
+      has_side_effect: whether it is called even if its results are unused.
       vmap_method: as for `shardwise.ffi.ffi_call`.
-      input_output_aliases: {operand: result}, by number among the leaves: results that take the
-        memory of operands, and begin with their values.
-      command_buffer_compatible: on GPU, whether what it launches may be recorded once and replayed.
+      input_output_aliases: {operand: result}, by leaf index: results that reuse the memory of
+        operands and initially contain their values.
+      command_buffer_compatible: on GPU, whether its launches may be recorded once and replayed.
 
     Returns:
-      `f(*args, **kwargs)`, of trees of arrays: the results as arrays.
+      `f(*args, **kwargs)` of pytrees of arrays, which returns the results as arrays.
 
     Raises:
-      ValueError: for a method or alias that does not fit.
-      CallbackError: what the function raised, by the call, or when a result is fetched.
+      ValueError: if a method or alias is invalid.
+      CallbackError: the function's exception, raised by the call or when a result is fetched.
     """
     title = f"buffer_callback of {name_of(callback)}"
     if not callable(callback):

@@ -1,10 +1,10 @@
-"""C++ sources to registered foreign functions: compiled once, kept, loaded.
+"""Builds C++ sources to registered foreign functions: compiles once, caches and loads.
 
     build_and_load("kernels.cc", {"scale": "Scale"})
 
-What is kept is found by the source as the preprocessor leaves it, headers and all, and by the
-compiler and its flags. A library is written beside its place and moved there, so that other
-processes see all of it or nothing.
+The cache key is the preprocessed source, including headers, with the compiler and its flags. A
+library is written to a temporary file and moved into place, so that other processes see either the
+complete file or nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from shardwise._src.runtime.ffi import headers
 
 COMPILERS = ("c++", "g++", "clang++")
 FLAGS = ("-std=c++17", "-O2", "-fPIC")
-_QUIET = "-w"  # the headers give warnings that users can do nothing about
+_QUIET = "-w"  # the headers cause warnings that users cannot fix
 _loaded: dict[str, ctypes.CDLL] = {}
 
 
@@ -39,31 +39,31 @@ def build_and_load(
 
         build_and_load(text, {"scale": "Scale", "step": {"instantiate": "New", "execute": "Step"}})
 
-    What was compiled before, by any process of the user, is only loaded.
+    Libraries that any process of the user has already compiled are only loaded.
 
     Args:
-      source: the path of a file, or C++ itself: a text with more than one line.
+      source: the path of a file, or the C++ code itself: a string with more than one line.
       handlers: the names to register, and the symbols (`XLA_FFI_DEFINE_HANDLER_SYMBOL`) of their
-        functions, or of those of their stages.
-      types: of states that functions keep: the names to register, and for each the symbols of two
-        functions that give the addresses of its `TypeId` and its `TypeInfo`.
+        functions, or of the functions of their stages.
+      types: of the states of functions: the names to register, and for each the symbols of two
+        functions that return the addresses of its `TypeId` and its `TypeInfo`.
       flags: for the compiler, after "-std=c++17 -O2 -fPIC": paths of headers, libraries.
-      compiler: its command; by default what the environment variable CXX says, else c++, g++ or
-        clang++, whichever is there.
-      platform: what the functions are registered for.
-      folder: where libraries are kept; by default `ffi` beside compiled programs (see
-        `compilation_cache_dir`), and nowhere where these are not kept, or others may write.
-      timeout: seconds that the compiler may take.
+      compiler: its command; by default the environment variable CXX, else the first of c++, g++
+        and clang++ that is installed.
+      platform: the platform to register the functions for.
+      folder: where libraries are cached; by default `ffi` next to the compiled programs (see
+        `compilation_cache_dir`), and no caching if these are not cached or other users may write.
+      timeout: the time limit of the compiler, in seconds.
 
     Returns:
-      The library, for more of its symbols.
+      The library, for access to its other symbols.
 
     Raises:
-      FileNotFoundError: if there is no such file, or no compiler.
-      RuntimeError: if compiling fails, with what the compiler says.
-      AttributeError: if the library has no such symbol.
-      JaxRuntimeError: if XLA refuses a function or type.
-      ValueError: if a name is that of another function already.
+      FileNotFoundError: if the file does not exist, or no compiler is found.
+      RuntimeError: if compiling fails, with the compiler's output.
+      AttributeError: if the library does not have a symbol.
+      JaxRuntimeError: if XLA rejects a function or type.
+      ValueError: if another function already has the name.
     """
     text, near = _read(source)
     command = [*_compiler(compiler), *FLAGS, _QUIET, "-I", str(headers()), "-I", near, *flags]
@@ -84,7 +84,7 @@ def build_and_load(
 
 
 def _read(source: str | os.PathLike[str]) -> tuple[str, str]:
-    """The text, and the folder that its own headers are beside."""
+    """The source, and the folder for relative includes."""
     if isinstance(source, str) and "\n" in source:
         return source, os.getcwd()
     path = Path(source)
@@ -109,7 +109,7 @@ def _compiler(asked: str | None) -> list[str]:
 
 
 def _version(command: Sequence[str]) -> bytes:
-    """What tells a compiler from the one that was there before."""
+    """The identity of a compiler, to detect that another version was installed."""
     found = os.stat(shutil.which(command[0]) or command[0])
     return f"{found.st_size} {found.st_mtime_ns}".encode()
 
@@ -135,7 +135,7 @@ def _library(
     key: str, command: Sequence[str], text: str, asked: str | os.PathLike[str] | None,
     timeout: float,
 ) -> ctypes.CDLL:
-    """The library, compiled if it is not there."""
+    """The library, compiled if it is not cached."""
     folder = _kept_in() if asked is None else Path(asked)
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="shardwise-ffi-") as new:
@@ -159,7 +159,7 @@ def _built(place: Path, command: Sequence[str], text: str, timeout: float) -> Pa
 
 
 def _kept_in() -> Path | None:
-    """Where libraries are kept: they are code that will run, so nobody else may write there."""
+    """The cache folder: it contains code that will run, so no other user may write there."""
     cache = disk_cache()
     if cache is None:
         return None
@@ -178,7 +178,7 @@ def _is_private(folder: Path) -> bool:
 
 
 def _given(library: ctypes.CDLL, symbol: str) -> Any:
-    """The address that a function of the library gives."""
+    """The address that a function of the library returns."""
     function = getattr(library, symbol)
     function.restype = ctypes.c_void_p
     return pycapsule(function())

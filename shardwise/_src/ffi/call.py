@@ -2,9 +2,9 @@
 
     y = ffi_call("rms_norm", ShapeDtypeStruct(x.shape, x.dtype))(x, eps=np.float32(1e-5))
 
-Attributes are kept as the text that they are in a program: calls with equal ones are found again.
-What the function computes is not known, so there is no derivative, and results are whole; only
-dimensions that are a batch stay split, where the function takes parts of one
+Attributes are stored as their program text, so that calls with equal attributes hit the cache.
+The function's computation is opaque, so it has no derivative, and its results are replicated. Only
+batch dimensions stay sharded, if the function accepts shards of a batch
 (`register_ffi_target_as_batch_partitionable`).
 """
 
@@ -29,11 +29,11 @@ from shardwise._src.transforms.batch import to_dim, with_dim, without_dim
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dims import Dims, letters
 
-FFI = "ffi"  # the effect of a foreign function that has any
+FFI = "ffi"  # the effect of a foreign function that has side effects
 Values = Sequence[Any]
 
 
-# -- rules; some are those of buffer_callback, too --
+# -- rules; some are shared with buffer_callback --
 
 
 def types_given(op: Op, *types: ArrayType, result_avals: Any, **p: Any) -> tuple[ArrayType, ...]:
@@ -43,7 +43,7 @@ def types_given(op: Op, *types: ArrayType, result_avals: Any, **p: Any) -> tuple
 def dims_of_batch(
     op: Op, *types: ArrayType, result_avals: Any, num_batch_dims: int, **p: Any
 ) -> Dims:
-    """Only those of a batch are related; results are whole along the others."""
+    """Only batch dimensions are related; results are replicated along the others."""
     both = (*types, *result_avals)
     names = iter(letters(num_batch_dims + sum([t.ndim - num_batch_dims for t in both])))
     shared = tuple([next(names) for _ in range(num_batch_dims)])
@@ -78,7 +78,7 @@ def _lower(
     )
     batch = 0
     if e.devices > 1 and num_batch_dims and is_batch_partitionable(target_name):
-        batch = num_batch_dims  # equal parts only: a function gets no padding
+        batch = num_batch_dims  # equal shards only: a function gets no padding
         kept = [[d for d, n in enumerate(t.shape) if d >= batch or not e.divides(n)] for t in ins]
         xs = tuple([e.whole(*row) for row in zip(xs, ins, kept, strict=True)])
     return e.custom_call(
@@ -89,11 +89,11 @@ def _lower(
 
 
 def batched(op: Op, mapped: Any, args: Values, dims: Any, **p: Any) -> tuple[list[Any], list[int]]:
-    """One more dimension, as the method says: in calls one after the other, or in one call."""
+    """Adds a batch dimension by the requested method: in sequential calls, or in one call."""
     method, size = p["vmap_method"], mapped.size
     if method.startswith("sequential"):
         return _as_mapped(_one_by_one(op, args, dims, p, size), mapped)
-    taken = {x for x, _ in p["input_output_aliases"]}  # results take memory of their size
+    taken = {x for x, _ in p["input_output_aliases"]}  # results reuse memory of the same size
     moved, deeper = [], []
     for i, (x, d) in enumerate(zip(args, dims, strict=True)):
         every = d is not None or method == "broadcast_all" or i in taken
@@ -117,7 +117,7 @@ def batched(op: Op, mapped: Any, args: Values, dims: Any, **p: Any) -> tuple[lis
 
 
 def _as_mapped(outs: list[Any], mapped: Any) -> tuple[list[Any], list[int]]:
-    """The results, split along their hidden dimension as those of other ops are."""
+    """The results, sharded along their batch dimension like those of other ops."""
     if mapped.hidden is not None:
         types = [without_dim(type_of(x), 0) for x in outs]
         wanted = [with_dim(t, mapped.size, 0, mapped.hidden) for t in types]
@@ -137,7 +137,7 @@ def _one_by_one(op: Op, args: Values, dims: Any, p: dict[str, Any], size: int) -
 
 
 def _whole(rows: Any) -> Any:
-    """Rows that loops go along: not split over explicit mesh axes."""
+    """Rows that a loop iterates over: not sharded over explicit mesh axes."""
     t = type_of(rows)
     return reshard_like(rows, with_dim(without_dim(t, 0), t.shape[0], 0, None))
 
@@ -153,7 +153,7 @@ def _batch(op: Op, mapped: Any, args: Values, dims: Any, **p: Any) -> tuple[list
 
 
 def unbatched(title: str, name: str) -> str:
-    """The message for a call under `vmap` that has no method."""
+    """The message for a call under `vmap` without a `vmap_method`."""
     return (
         f"{title}: it cannot be used under vmap, as vmap_method is None. Pass one of "
         f"{', '.join(map(repr, METHODS))} to `{name}`: 'sequential' calls the function for each "
@@ -164,7 +164,7 @@ def unbatched(title: str, name: str) -> str:
 def _record(name: str, effects: tuple[str, ...]) -> Op:
     return Op(
         name, type_rule=types_given, dims=dims_of_batch, lower=_lower, jvp=_refuse_jvp,
-        batch=_batch, multiple=True, long=True, effects=frozenset(effects),
+        batch=_batch, multiple=True, is_expensive=True, effects=frozenset(effects),
     )
 
 
@@ -182,31 +182,31 @@ def ffi_call(
     input_output_aliases: dict[int, int] | None = None, custom_call_api_version: int = 4,
     legacy_backend_config: str | None = None, num_batch_dims: int = 0,
 ) -> Callable[..., Any]:
-    """A function that calls a foreign one, eagerly and in compiled programs.
+    """A function that calls a foreign function, eagerly and in compiled programs.
 
-    It has no derivative; `custom_vjp` or `custom_jvp` give it one. On several devices the operands
-    are gathered and each device does the whole, except in `shard_map`, and along dimensions of
-    batches (see `num_batch_dims`).
+    It has no derivative; `custom_vjp` or `custom_jvp` define one. On several devices the operands
+    are gathered and each device does all the work, except in `shard_map` and along batch
+    dimensions (see `num_batch_dims`).
 
     Args:
-      target_name: the name that it was registered under, by `register_ffi_target`.
-      result_shape_dtypes: what has the shape and dtype of the result, such as `ShapeDtypeStruct`,
-        or a pytree of such.
-      has_side_effect: whether it is called though its results are not used.
+      target_name: the name under which `register_ffi_target` registered it.
+      result_shape_dtypes: an object with the shape and dtype of the result, such as
+        `ShapeDtypeStruct`, or a pytree of these.
+      has_side_effect: whether it is called even if its results are unused.
       vmap_method: what `vmap` does: "sequential" (or "sequential_unrolled") calls the function for
-        each element; with the others it gets a leading dimension more, where an argument has none
-        of size 1 ("expand_dims"), of the full size ("broadcast_all"), or none
-        ("legacy_vectorized"), and gives one. None refuses.
+        each element; with the other methods it gets and returns an additional leading dimension.
+        For an unmapped argument this dimension has size 1 ("expand_dims"), has the full size
+        ("broadcast_all"), or is absent ("legacy_vectorized"). None raises an error.
       input_layouts: for each operand None (the last dimension varies fastest in memory), a
-        `Layout`, or its dimensions from the one that varies slowest. XLA sees to it.
-      output_layouts: the same for the result, or for each.
-      input_output_aliases: {operand: result}, by number: results that take the memory of operands,
-        of the same shape, dtype and layout; these are copied where they are still needed.
+        `Layout`, or its dimensions from slowest to fastest varying. XLA ensures the layout.
+      output_layouts: the same for the result, or for each result.
+      input_output_aliases: {operand: result}, by index: results that reuse the memory of operands
+        of the same shape, dtype and layout; operands that are still needed are copied.
       custom_call_api_version: 4 for handlers of XLA's typed interface.
-      legacy_backend_config: a text for the function, where the version is below 4.
-      num_batch_dims: how many leading dimensions all operands and results share, as a batch that a
-        function registered as batch partitionable may get in parts. `vmap` adds its own. Those
-        whose size the number of devices does not divide are gathered: there is no padding.
+      legacy_backend_config: a string for the function, if the version is below 4.
+      num_batch_dims: how many leading dimensions of all operands and results are a batch, which a
+        function registered as batch partitionable may get in shards. `vmap` adds its own. Batch
+        dimensions not divisible by the number of devices are gathered: there is no padding.
 
     Returns:
       `f(*operands, **attributes)`: arrays as in `result_shape_dtypes`. Attributes are booleans,
@@ -214,10 +214,10 @@ def ffi_call(
       and dictionaries of them.
 
     Raises:
-      ValueError: for a method, layout, alias or version that does not fit.
-      TypeError: for what is no operand, or no attribute.
-      JaxRuntimeError: if nothing is registered under the name; and what the function gives for an
-        error, by the call, or when a result is fetched.
+      ValueError: if a method, layout, alias or version is invalid.
+      TypeError: if an operand or attribute has an unsupported type.
+      JaxRuntimeError: if nothing is registered under the name; also the function's own errors,
+        raised by the call or when a result is fetched.
     """
     title = _title(target_name)
     if vmap_method is not None and vmap_method not in METHODS:
@@ -287,7 +287,7 @@ def aliases_of(
     title: str, aliases: dict[int, int] | None, ins: Sequence[ArrayType],
     outs: Sequence[ArrayType], in_orders: Sequence[Order], out_orders: Sequence[Order],
 ) -> tuple[tuple[int, int], ...]:
-    """Pairs of operands and results that share memory, checked."""
+    """Validated pairs of operands and results that share memory."""
     found = sorted((int(x), int(out)) for x, out in (aliases or {}).items())
     for x, out in found:
         where = f"{title}: input_output_aliases has {x}: {out}"

@@ -1,9 +1,9 @@
-"""How a foreign function stands in a program, described as data.
+"""Foreign calls in a program, described as data.
 
     mlir.register_lowering(scale_p, ffi_lowering("scale"))
 
-As a rule of a primitive it writes text, and needs no bindings of MLIR. In a rule that builds with
-these (extend/building.py) it may be called with the rule's context and operands.
+As a primitive's rule it writes text, and needs no MLIR bindings. A rule that builds with the
+bindings (extend/building.py) may call it with the rule's context and operands.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Order = tuple[int, ...] | None
 
 
 class LoweringContext(NamedTuple):
-    """What is lowered: its types, and what text is written with (lowering/emitter.py).
+    """The context of a lowering: types, and the emitter that writes text (lowering/emitter.py).
 
     Contexts of rules that build have the same fields, and more.
     """
@@ -33,13 +33,13 @@ class LoweringContext(NamedTuple):
 
 
 class ForeignResults(NamedTuple):
-    """What a foreign function gives: names in the text, or values of MLIR's."""
+    """The results of a foreign function: names in the text, or MLIR values."""
 
     results: list[Any]
 
     @property
     def result(self) -> Any:
-        """The only one."""
+        """The only result."""
         (found,) = self.results
         return found
 
@@ -114,21 +114,21 @@ def build_ffi_lowering_function(
     backend_config: Mapping[str, Any] | str | None = None,
     skip_ffi_layout_processing: bool = False, **lowering_args: Any,
 ) -> ForeignCall:
-    """What puts a call of a foreign function into a program, for lowering rules of primitives.
+    """A function that adds a foreign call to a program, for lowering rules of primitives.
 
     Args:
-      call_target_name: the name that it was registered under.
+      call_target_name: the name under which it was registered.
       operand_layouts, result_layouts: for each operand and result None (the last dimension varies
         fastest in memory), a `Layout`, or its dimensions from the one that varies fastest.
-      backend_config: attributes by name, which the primitive's parameters are added to; a text
-        where `api_version` is below 4.
+      backend_config: attributes by name, in addition to the primitive's parameters; a string if
+        `api_version` is below 4.
       skip_ffi_layout_processing: has no effect if layouts are None, and must be False otherwise.
       lowering_args: `has_side_effect`, `operand_output_aliases` ({operand: result}), `api_version`
         and `extra_attributes` (of the call in StableHLO).
 
     Returns:
-      `f(ctx, *operands, **params)`, for what a lowering rule gets; the results are `.results` of
-      what it gives.
+      `f(ctx, *operands, **params)`, with the arguments of a lowering rule; `.results` of its return
+      value are the results.
     """
     if skip_ffi_layout_processing and (operand_layouts or result_layouts):
         raise NotImplementedError(
@@ -154,9 +154,10 @@ def ffi_lowering(
     backend_config: Mapping[str, Any] | str | None = None,
     skip_ffi_layout_processing: bool = False, **lowering_args: Any,
 ) -> ForeignRule:
-    """A lowering rule, for `shardwise.interpreters.mlir.register_lowering`: a foreign function.
+    """A lowering rule for `shardwise.interpreters.mlir.register_lowering` that calls a foreign
+    function.
 
-    The primitive's parameters are its attributes. Args: as of `build_ffi_lowering_function`.
+    The primitive's parameters are its attributes. Args: as for `build_ffi_lowering_function`.
     """
     return ForeignRule(build_ffi_lowering_function(
         call_target_name, operand_layouts=operand_layouts, result_layouts=result_layouts,
@@ -169,11 +170,11 @@ def ffi_lowering(
 
 
 def attributes_of(where: str, values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Attributes as text, in which they are equal where they are the same to the bit."""
+    """Attributes as text, which is equal if and only if they are bitwise equal."""
     found = []
     for name, value in sorted(values.items()):
         try:
-            built = type(value).__module__.startswith("jaxlib.mlir")  # by MLIR's bindings
+            built = type(value).__module__.startswith("jaxlib.mlir")  # with MLIR's bindings
             found.append((name, str(value) if built else attribute_text(value)))
         except TypeError as error:
             raise TypeError(
@@ -187,7 +188,7 @@ def config_text(where: str, attributes: Sequence[tuple[str, str]]) -> str:
 
 
 def order_of(where: str, t: ArrayType, dims: Any) -> Order:
-    """Dimensions from the one that varies slowest, checked; None if they are in order."""
+    """The validated dimensions, from slowest to fastest varying; None if they are in order."""
     if isinstance(dims, Layout):
         if dims.tiling is not None:
             raise ValueError(f"{where}: a layout of foreign functions has no tiling; got {dims}.")

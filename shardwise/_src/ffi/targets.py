@@ -1,4 +1,4 @@
-"""What XLA is told of foreign functions: their names, their types, how they may be split."""
+"""Registration of foreign functions with XLA: their names, types and batch partitioning."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from shardwise._src.runtime import ffi
 
 
 class TypeRegistration(TypedDict):
-    """A type that functions keep states in: capsules of its `XLA_FFI_TypeId`, and of its
+    """The type of a function's state: capsules of its `XLA_FFI_TypeId` and its
     `XLA_FFI_TypeInfo`."""
 
     type_id: Any
@@ -18,19 +18,19 @@ class TypeRegistration(TypedDict):
 def register_ffi_target(
     name: str, fn: Any, platform: str = "cpu", api_version: int = 1, **kwargs: Any
 ) -> None:
-    """Gives a foreign function a name, under which programs call it.
+    """Registers a foreign function under a name, by which programs call it.
 
     Args:
-      name: the name, which stands for it as long as the process lives.
+      name: the name, which is taken for the lifetime of the process.
       fn: a capsule with the function (`pycapsule`), or a dictionary of them by stage:
         "instantiate", "prepare", "initialize", "execute".
       platform: "cpu", "cuda" or "rocm".
-      api_version: 1 for a handler of XLA's typed interface; 0 for a function of the one before.
-      kwargs: more that jaxlib's `register_custom_call_target` takes: `traits`.
+      api_version: 1 for a handler of XLA's typed interface; 0 for the older interface.
+      kwargs: further arguments of jaxlib's `register_custom_call_target`: `traits`.
 
     Raises:
       TypeError: if `fn` is neither.
-      ValueError: if the name is that of another function.
+      ValueError: if another function has the name.
     """
     where = f"register_ffi_target of {name!r}"
     stages = fn.values() if isinstance(fn, dict) else (fn,)
@@ -48,7 +48,7 @@ def register_ffi_target(
 def register_ffi_type(
     name: str, type_registration: TypeRegistration, platform: str = "cpu"
 ) -> None:
-    """Tells XLA of a type of states that a foreign function keeps between its stages.
+    """Registers with XLA the type of the state that a foreign function keeps between its stages.
 
     Args:
       name: of the type.
@@ -62,7 +62,7 @@ def register_ffi_type(
 
 
 def register_ffi_type_id(name: str, obj: Any, platform: str = "cpu") -> NoReturn:
-    """Of older releases of jaxlib, and refused: a type is registered with what its values need."""
+    """Not supported, from older releases of jaxlib: register the complete type instead."""
     raise ValueError(
         f"register_ffi_type_id of {name!r}: jaxlib has types with their `TypeInfo` only, since "
         "0.8.1. Use `shardwise.ffi.register_ffi_type(name, {'type_id': …, 'type_info': …})`."
@@ -70,17 +70,17 @@ def register_ffi_type_id(name: str, obj: Any, platform: str = "cpu") -> NoReturn
 
 
 def register_ffi_target_as_batch_partitionable(name: str) -> None:
-    """Says of a foreign function that it may be given any part of a batch.
+    """Declares that a foreign function may be called with any shard of a batch.
 
-    Dimensions that `vmap` has added to all operands and results then stay split over devices, each
-    of which calls the function with its own part; so do those that `ffi_call` was told of by
-    `num_batch_dims`. Without this, operands are gathered, and each device does the whole.
+    Dimensions that `vmap` has added to all operands and results then stay sharded over devices,
+    each of which calls the function with its own shard; so do the `num_batch_dims` of `ffi_call`.
+    Without this, operands are gathered, and each device does all the work.
     """
     ffi.register_batch_partitionable(name)
 
 
 def pycapsule(funcptr: Any) -> Any:
-    """A capsule around a function of a library that ctypes has loaded.
+    """A capsule for a function of a library loaded with ctypes.
 
         library = ctypes.CDLL("./kernels.so")
         register_ffi_target("scale", pycapsule(library.Scale))

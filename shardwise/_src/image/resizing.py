@@ -1,11 +1,11 @@
-"""Images resampled: each dimension is multiplied with a matrix of weights.
+"""Image resampling: each dimension is multiplied by a matrix of weights.
 
     resize(image, (32, 32, 3), "linear")
     scale_and_translate(image, (32, 32, 3), (0, 1), scale, translation, "cubic")
 
-An element is centred on its index and one half. Weights are those of a kernel at the distance of
-an element from the place that is asked for; they are divided by their sum. In reduced images the
-kernel is widened, so that no element is left out (`antialias`).
+An element is centered at its index plus one half. Weights are the kernel's values at the distance
+of an element from the sampled position, divided by their sum. In downsampled images, the kernel is
+widened, so that no element is skipped (`antialias`).
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from shardwise._src.ops.create import iota
 from shardwise._src.ops.shape import canonical_axis
 from shardwise._src.types.annotations import Array, ArrayLike, PrecisionLike
 
-_LEAST = 1000 * float(np.finfo(np.float32).eps)  # a sum of weights that counts
+_LEAST = 1000 * float(np.finfo(np.float32).eps)  # the smallest significant sum of weights
 
 
 class ResizeMethod(enum.Enum):
-    """How elements between elements are computed; see `resize`."""
+    """How to interpolate between elements; see `resize`."""
 
     NEAREST = 0
     LINEAR = 1
@@ -47,7 +47,7 @@ class ResizeMethod(enum.Enum):
 
     @staticmethod
     def from_string(s: str) -> ResizeMethod:
-        """The method of this name."""
+        """The method with this name."""
         if s not in _NAMES:
             raise ValueError(f"ResizeMethod: unknown method {s!r}; there are {', '.join(_NAMES)}.")
         return _NAMES[s]
@@ -95,12 +95,12 @@ _KERNELS = {
 
 
 def _weights(m: int, n: int, scale: Any, shift: Any, method: ResizeMethod, antialias: bool) -> Any:
-    """(m, n): of each element of the old dimension in those of the new one."""
+    """(m, n): the weight of each old element in each new one."""
     dtype = type_of(scale).dtype
-    step = 1 / scale  # of an element of the result, in the old image
+    step = 1 / scale  # distance between result elements in the old image
     place = iota(dtype=dtype, shape=(1, n), dimension=1)
     edges = method is ResizeMethod.CUBIC_PYTORCH and not antialias
-    beyond = 2 if edges else 0  # elements outside that stand for the outermost ones
+    beyond = 2 if edges else 0  # outside elements that replicate the outermost ones
     old = iota(dtype=dtype, shape=(m + 2 * beyond, 1), dimension=0) - beyond
     centre = (place + 0.5 - shift) * step - 0.5
     if method is ResizeMethod.AREA:
@@ -124,7 +124,7 @@ def _resampled(
     x: Any, shape: tuple[int, ...], dims: Sequence[int], scales: Any, shifts: Any,
     method: ResizeMethod, antialias: bool, precision: Any,
 ) -> Any:
-    """Those dimensions first that become smaller most."""
+    """Resizes the dimensions that shrink most first."""
     sizes = [(shape[d] / max(type_of(x).shape[d], 1), i) for i, d in enumerate(dims)]
     for _, i in sorted(sizes):
         d = dims[i]
@@ -170,20 +170,21 @@ def resize(
     image: ArrayLike, shape: Sequence[int], method: str | ResizeMethod, antialias: bool = True,
     precision: PrecisionLike = Precision.HIGHEST,
 ) -> Array:
-    """An image in another size.
+    """An image resized to another shape.
 
     Args:
-      image: any dtype and number of dimensions. Integers become floats, unless method is "nearest".
-      shape: the sizes of all dimensions; those of batches and channels stay as they are.
+      image: any dtype and rank. Integers become floats, unless method is "nearest".
+      shape: the sizes of all dimensions; batch and channel sizes stay the same.
       method: "nearest"; "linear" (or "bilinear", "trilinear", "triangle"); "cubic" (or "bicubic",
-        "tricubic") by Keys's kernel; "cubic-pytorch" (or "bicubic-pytorch"), the same unless
-        `antialias` is off: then by PyTorch's kernel, with the outermost elements repeated;
-        "lanczos3", "lanczos5"; or "area", the mean of what an element covers. Or a `ResizeMethod`.
-      antialias: whether kernels are widened in reduced dimensions.
+        "tricubic") with the Keys kernel; "cubic-pytorch" (or "bicubic-pytorch"), the same unless
+        `antialias` is off: then with PyTorch's kernel and the outermost elements repeated;
+        "lanczos3", "lanczos5"; or "area", the mean of the area that an element covers. Or a
+        `ResizeMethod`.
+      antialias: whether to widen kernels in downsampled dimensions.
       precision: of products with the weights.
 
     Raises:
-      ValueError: for another number of sizes, an empty image, or an unknown method.
+      ValueError: for a wrong number of sizes, an empty image, or an unknown method.
     """
     image, wanted, how = _checked("resize", image, shape, method)
     return _resized(image, wanted, how, bool(antialias), precision)
@@ -210,13 +211,13 @@ def scale_and_translate(
     translation: ArrayLike, method: str | ResizeMethod, antialias: bool = True,
     precision: PrecisionLike = Precision.HIGHEST,
 ) -> Array:
-    """An image where what was at x is at x · scale + translation, and zero where nothing was.
+    """An image with the content at x moved to x · scale + translation, and zeros outside it.
 
     Args:
-      shape: of the result; dimensions that are not spatial keep their size.
+      shape: of the result; non-spatial dimensions keep their size.
       spatial_dims: k dimensions.
       scale, translation: vectors of k elements, one for each of these.
-      method, antialias, precision: as of `resize`, "nearest" excepted.
+      method, antialias, precision: as for `resize`, except "nearest".
     """
     name = "scale_and_translate"
     image, wanted, how = _checked(name, image, shape, method)

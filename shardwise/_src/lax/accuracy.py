@@ -1,4 +1,4 @@
-"""How exact a function is to be: `accuracy=` of `lax.exp` and its kin."""
+"""Accuracy of functions: `accuracy=` of `lax.exp` and similar functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shardwise._src.base.lazy import public
 
 @public("shardwise.lax")
 class AccuracyMode(enum.Enum):
-    """The most exact implementation that there is, or the one that is taken anyway."""
+    """The most accurate implementation available, or the default one."""
 
     HIGHEST = 1
     DEFAULT = 2
@@ -20,7 +20,7 @@ class AccuracyMode(enum.Enum):
 @public("shardwise.lax")
 @dataclass(frozen=True)
 class Tolerance:
-    """A bound of an error: absolute, relative, in units of the last place."""
+    """An error bound: absolute, relative, in units in the last place."""
 
     atol: float = 0.0
     rtol: float = 0.0
@@ -35,7 +35,7 @@ Accuracy: TypeAlias = Tolerance | AccuracyMode | None
 
 
 def check_accuracy(accuracy: Accuracy, name: str) -> None:
-    """XLA has one implementation of each function on CPU and GPU, which is both modes."""
+    """Both modes are valid: XLA has one implementation of each function on CPU and GPU."""
     mode = getattr(accuracy, "name", None)
     if accuracy is None or mode in AccuracyMode.__members__:
         return

@@ -1,4 +1,4 @@
-"""Numbers that users give for dimensions, as the ints and tuples that ops take."""
+"""User-supplied dimension numbers, converted to the ints and tuples that ops take."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["axis_of", "sizes"]
 
 
 def sizes(values: Sequence[Any]) -> tuple[int, ...]:
-    """Shapes, dimensions and permutations: integers of any kind, as a tuple of ints."""
+    """Shapes, dimensions or permutations, given as integers of any type, as a tuple of ints."""
     try:
         return tuple([whole(v) for v in values])
     except TypeError as error:

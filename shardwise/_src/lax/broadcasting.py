@@ -1,7 +1,7 @@
-"""Operands of elementwise functions in one shape.
+"""Broadcasting the operands of elementwise functions to one shape.
 
-The ops take one shape, and scalars with it. The functions of `lax` also broadcast sizes of 1 where
-operands have as many dimensions as each other; those of `shardwise.numpy` broadcast everything.
+The ops take operands of one shape, and scalars. The functions of `lax` also broadcast sizes of 1 if
+the operands have equal ranks; those of `shardwise.numpy` broadcast everything.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from shardwise._src.numpy.convert import broadcast_to
 
 
 def alike(*operands: Any) -> Sequence[Any]:
-    """The operands in the shape to which they broadcast; as they are where the op rejects them."""
+    """The operands, broadcast to a common shape; unchanged if the op will reject them."""
     try:
         shapes = {type_of(x).shape for x in operands}
-    except TypeError:  # the op says what is not an array
+    except TypeError:  # the op reports which operand is not an array
         return operands
     shapes.discard(())
     if len(shapes) < 2 or len({len(s) for s in shapes}) > 1:
@@ -29,5 +29,5 @@ def alike(*operands: Any) -> Sequence[Any]:
 
 
 def _joint(sizes: Sequence[int]) -> int:
-    """The size that is not 1, if there is one."""
+    """The size that is not 1, if any."""
     return next((n for n in sizes if n != 1), 1)

@@ -1,4 +1,4 @@
-"""`composite`: functions that a program holds under a name of their own."""
+"""`composite`: functions that a program stores as named operations."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.numpy.value import Value
 from shardwise._src.runtime.pytree import flatten
 
-_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_]*([.][a-zA-Z0-9_$]+)+")  # what StableHLO takes
+_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_]*([.][a-zA-Z0-9_$]+)+")  # names that StableHLO accepts
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def composite(decomposition: F, name: str, version: int = 0) -> F:
-    """A function as one operation with a name, such as `stablehlo.composite` is.
+    """A function as one named operation, a `stablehlo.composite`.
 
         @partial(lax.composite, name="my.softmax")
         def softmax(x, /, *, axis):
             return nn.softmax(x, axis)
 
-    A compiler that knows the operation by its name, version and attributes may compute it in a way
-    of its own; XLA's on CPU and GPU compile the decomposition. Where devices cannot divide the
-    dimensions of its operands and results evenly, the decomposition stands in its place at once.
+    A compiler that knows the operation by its name, version and attributes may use its own
+    implementation; XLA on CPU and GPU compiles the decomposition. If the dimensions of operands and
+    results cannot be sharded evenly over the devices, the decomposition is inlined immediately.
 
-    Under `vmap` the decomposition is mapped, and the name is gone: an attribute such as `axis`
-    would say something else of operands with one dimension more. (JAX refuses that.)
+    `vmap` maps the decomposition and drops the name: an attribute such as `axis` would mean
+    something else for operands with one more dimension. (JAX raises an error.)
 
     Args:
-      decomposition: takes pytrees of arrays by position; what it takes by name are attributes of
-        the operation: None, which is left out, booleans, numbers, strings, NumPy arrays, and
-        tuples, lists and dictionaries of them. It may use arrays from outside, but no traced ones.
+      decomposition: takes pytrees of arrays by position; its keyword arguments are attributes of
+        the operation: None, which is omitted, booleans, numbers, strings, NumPy arrays, and
+        tuples, lists and dictionaries of these. It may close over arrays, but not over tracers.
       name: such as "my.softmax".
-      version: a number that changes when the meaning does.
+      version: a number that changes when the semantics change.
 
     Returns:
       The function with these arguments.
 
     Raises:
-      UnexpectedTracerError: for a traced value among the attributes or from outside.
+      UnexpectedTracerError: for a traced value among the attributes or closed over.
       TypeError: for an attribute of another type.
-      ValueError: for a name without a dot; and when it is differentiated: give it a rule with
+      ValueError: for a name without a dot; or when differentiated: define a rule with
         `custom_jvp`.
     """
     check_function("composite", "the decomposition", decomposition)
@@ -70,7 +70,7 @@ def composite(decomposition: F, name: str, version: int = 0) -> F:
     def _called(*args: Any, **kwargs: Any) -> Any:
         return _call(decomposition, name, version, args, kwargs)
 
-    return _called  # pyright: ignore[reportReturnType] (of the decomposition's type)
+    return _called  # pyright: ignore[reportReturnType] (has the decomposition's type)
 
 
 def _call(
@@ -95,7 +95,7 @@ def _call(
 def _staged(
     fun: Callable[..., Any], who: str, tree: Any, leaves: list[Any], kwargs: dict[str, Any]
 ) -> Body:
-    """The decomposition as a program; kept where the attributes can be a key."""
+    """The decomposition as a program; cached if the attributes are hashable."""
     types = [type_of(x) for x in leaves]
 
     def flat(*values: Any) -> Any:
@@ -117,7 +117,7 @@ def _staged(
 
 
 def _attributes(name: str, kwargs: dict[str, Any]) -> str:
-    """The attributes as text, `{axis = 0 : i64}`."""
+    """The attributes as a string, `{axis = 0 : i64}`."""
     rows = []
     for key, value in kwargs.items():
         if value is None:

@@ -28,18 +28,18 @@ def dot_general(
 
     Args:
       dimension_numbers: ((contracted of lhs, of rhs), (batch of lhs, of rhs)).
-      precision: on devices that have several; a `Precision`, its name, or a pair for lhs and rhs;
-        or a `DotAlgorithmPreset` or `DotAlgorithm`: then operands and sums are of its dtypes. The
-        CPU computes those of one dtype, and BF16_BF16_F32, and X3 and X6 of it in float32.
+      precision: for devices that support several; a `Precision`, its name, or a pair for lhs and
+        rhs; or a `DotAlgorithmPreset` or `DotAlgorithm`, which sets operand and sum dtypes.
+        The CPU supports those of one dtype, and BF16_BF16_F32; its X3 and X6 run in float32.
       preferred_element_type: the dtype of the sums and of the result.
-      out_sharding: how the result is split over explicit mesh axes, where that is ambiguous.
+      out_sharding: how the result is sharded over explicit mesh axes, if that is ambiguous.
 
     Returns:
-      An array with the batch dimensions, then what is left of lhs, then what is left of rhs.
+      An array with the batch dimensions, then the other dimensions of lhs, then those of rhs.
 
     Raises:
       TypeError: if the dimensions of a pair differ in size.
-      ValueError: for an algorithm that the CPU has not.
+      ValueError: for an algorithm that the CPU does not support.
     """
     (left, right), (left_batch, right_batch) = dimension_numbers
     numbers = (sizes(left), sizes(right)), (sizes(left_batch), sizes(right_batch))
@@ -59,7 +59,7 @@ def dot(
 ) -> Array:
     """Product of vectors and matrices: the last dimension of lhs with the first of rhs.
 
-    dimension_numbers: those of `dot_general`, of arrays of any rank.
+    dimension_numbers: as for `dot_general`, for arrays of any rank.
     """
     how = precision, preferred_element_type
     if dimension_numbers is not None:

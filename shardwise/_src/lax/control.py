@@ -28,19 +28,19 @@ from shardwise._src.types.array_type import ArrayType
 
 
 def optimization_barrier(operand: T) -> T:
-    """The same values, behind a line that the compiler moves nothing across.
+    """The same values, behind a barrier that the compiler moves nothing across.
 
-    All of `operand` is computed before anything uses a result of this call, and nothing of it is
-    computed again or fused with its uses.
+    All of `operand` is computed before anything uses a result of this call, and no part of it is
+    recomputed or fused with its uses.
 
     Args:
       operand: a pytree of arrays.
 
     Returns:
-      A pytree like it.
+      A pytree of the same structure.
 
     Raises:
-      TypeError: if a leaf is no array.
+      TypeError: if a leaf is not an array.
     """
     leaves, tree = flatten(operand)
     values = [leaf(x, "optimization_barrier", "operand", tree, i) for i, x in enumerate(leaves)]
@@ -48,7 +48,7 @@ def optimization_barrier(operand: T) -> T:
 
 
 def dce_sink(val: Any, *, prevent_mlir_dce: bool = False) -> None:
-    """Keeps values in a program though nothing uses them; eagerly it does nothing.
+    """Keeps unused values in a program; does nothing when called eagerly.
 
         def f(x):
             dce_sink(check(x))  # `make_jaxpr`, `grad` and `vmap` keep the call
@@ -56,11 +56,11 @@ def dce_sink(val: Any, *, prevent_mlir_dce: bool = False) -> None:
 
     Args:
       val: a pytree of arrays.
-      prevent_mlir_dce: whether the compiler keeps them, too. It removes what only a program keeps.
-        Over several devices only code of `shard_map` can ask for that.
+      prevent_mlir_dce: whether the compiler keeps the values, too; otherwise it removes them.
+        Over several devices, this is supported only inside `shard_map`.
 
     Raises:
-      TypeError: if a leaf is no array.
+      TypeError: if a leaf is not an array.
     """
     leaves, tree = flatten(val)
     for i, x in enumerate(leaves):
@@ -74,12 +74,12 @@ def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None) -> Y:
 
         stack([f(x) for x in xs])
 
-    As `vmap`, but with the memory of one element at a time, or of `batch_size`.
+    Like `vmap`, but with the memory of one element at a time, or of `batch_size` elements.
 
     Args:
-      f: takes one slice of `xs`, gives a pytree of arrays.
+      f: takes one slice of `xs`, returns a pytree of arrays.
       xs: a pytree of arrays with equal sizes along dimension 0.
-      batch_size: how many elements to do at once, with `vmap`.
+      batch_size: how many elements to process at a time, with `vmap`.
 
     Returns:
       The results, stacked along a new dimension 0.
@@ -106,7 +106,7 @@ def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None) -> Y:
         rest = [slice_in_dim(x, turns * size, total, 0) for x in leaves]
         ys, out_tree = flatten(mapped(tree.unflatten(rest)))
         parts.append(ys)
-    return out_tree.unflatten(  # pyright: ignore[reportPossiblyUnboundVariable] (one has run)
+    return out_tree.unflatten(  # pyright: ignore[reportPossiblyUnboundVariable] (a step has run)
         [concatenate(*ys, dimension=0) for ys in zip(*parts, strict=True)]
     )
 
@@ -116,7 +116,7 @@ def _rows(x: Any, turns: int, size: int) -> Any:
 
 
 def _step(f: Callable) -> Callable:
-    """`f` as the body of a scan, one that is new: `f` is asked again what it does."""
+    """`f` as a new scan body, so that it is traced again."""
 
     def step(_: Any, x: Any) -> Any:
         return (), f(x)
@@ -131,20 +131,20 @@ def associative_scan(fn: Callable[[T, T], T], elems: T, reverse: bool = False, a
 
         y[0], y[1], y[2], … = x[0], fn(x[0], x[1]), fn(fn(x[0], x[1]), x[2]), …
 
-    Of n elements, in about 2 log n steps, each of which applies `fn` to many pairs at once.
+    Takes about 2 log n steps for n elements; each applies `fn` to many pairs together.
 
     Args:
-      fn: an associative function of two trees like `elems`, that works element by element along
-        `axis`: it gets arrays of pairs, of whatever size there.
+      fn: an associative function of two pytrees like `elems`, elementwise along `axis`: it gets
+        arrays of pairs, of any size along that axis.
       elems: a pytree of arrays with equal sizes along `axis`.
       reverse: whether to go from the last element to the first.
-      axis: the dimension to go along.
+      axis: the dimension to scan.
 
     Returns:
-      A tree like `elems`.
+      A pytree like `elems`.
 
     Raises:
-      TypeError: if `fn` gives another tree.
+      TypeError: if `fn` returns another tree structure.
       ValueError: if sizes along `axis` differ.
     """
     who = "associative_scan"
@@ -171,7 +171,7 @@ def associative_scan(fn: Callable[[T, T], T], elems: T, reverse: bool = False, a
 
 
 class _Associative:
-    """The scan of one function, on leaves."""
+    """The scan of one function, over leaves."""
 
     def __init__(self, fn: Callable, tree: Any, reverse: bool, axis: int):
         self.fn, self.tree, self.reverse, self.axis = fn, tree, reverse, axis
@@ -188,7 +188,7 @@ class _Associative:
         return ys
 
     def _scan(self, xs: list[Any], axes: Sequence[int]) -> list[Any]:
-        """Pairs are combined and scanned: every second result. From these follow the others."""
+        """Combines pairs and scans them for every second result, then computes the rest."""
         n = type_of(xs[0]).shape[axes[0]]
         if n < 2:
             return xs
@@ -237,7 +237,7 @@ class _Associative:
 
 
 def interleaved(even: Any, odd: Any, axis: int) -> Any:
-    """Elements by turns, along an axis; `even` may have one more."""
+    """Alternating elements along an axis; `even` may have one more."""
     shape = type_of(odd).shape
     n, more = shape[axis], type_of(even).shape[axis] - shape[axis]
     apart = (*shape[: axis + 1], 1, *shape[axis + 1 :])

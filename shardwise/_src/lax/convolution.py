@@ -1,4 +1,4 @@
-"""Convolutions, transposed ones, those whose kernels differ by place, and what they need."""
+"""Convolutions, transposed and locally connected convolutions, and their helpers."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ ConvGeneralDilatedDimensionNumbers: TypeAlias = tuple[str, str, str] | ConvDimen
 Padding: TypeAlias = str | Sequence[tuple[int, int]]
 Pairs = tuple[tuple[int, int], ...]
 
-# -- numbers of dimensions, padding, shapes --
+# -- dimension numbers, padding, shapes --
 
 
 def conv_dimension_numbers(
     lhs_shape: Sequence[int], rhs_shape: Sequence[int], dimension_numbers: Any
 ) -> ConvDimensionNumbers:
-    """`dimension_numbers` as numbers: None (batch, features, space), or strings such as 'NHWC'.
+    """`dimension_numbers` as numbers, from None (batch, features, space) or strings like 'NHWC'.
 
-    Of the string of rhs, 'I' and 'O' are the features of lhs and of the result; its other letters
-    say in which order the dimensions of space are given.
+    In the string of rhs, 'I' and 'O' are the features of lhs and of the result; the other letters
+    specify the order of the spatial dimensions.
 
     Raises:
       TypeError: if ranks differ, or the strings do not fit the ranks.
@@ -73,7 +73,7 @@ def conv_dimension_numbers(
 def conv_general_permutations(
     dimension_numbers: Sequence[str],
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """For each of three strings, where its batch (or 'O'), features and dimensions of space are."""
+    """For each of three strings, the positions of batch (or 'O'), features and spatial axes."""
     space = [c for c in dimension_numbers[1] if c not in "OI"]
     found = []
     for text, pair in zip(dimension_numbers, ("NC", "OI", "NC"), strict=True):
@@ -91,9 +91,9 @@ def conv_general_permutations(
 def padtype_to_pads(
     in_shape: Any, window_shape: Any, window_strides: Any, padding: Any
 ) -> list[tuple[int, int]]:
-    """The `(low, high)` that a kind of padding stands for, in each dimension.
+    """The `(low, high)` padding of each dimension for a named padding mode.
 
-    'VALID' is none; 'SAME' makes as many windows as `ceil(n / stride)`, the odd element added at
+    'VALID' is no padding; 'SAME' makes `ceil(n / stride)` windows, with the odd element added at
     the end; 'SAME_LOWER' adds it at the start.
     """
     kind = getattr(padding, "name", padding)
@@ -119,7 +119,7 @@ def conv_shape_tuple(
     lhs_shape: Sequence[int], rhs_shape: Sequence[int], strides: Sequence[int], pads: Padding,
     batch_group_count: int = 1,
 ) -> tuple[int, ...]:
-    """The shape of a convolution of shapes in the order (batch, features, space…)."""
+    """The shape of a convolution for shapes in the order (batch, features, space…)."""
     space, window = lhs_shape[2:], rhs_shape[2:]
     rows = padtype_to_pads(space, window, strides, pads) if isinstance(pads, str) else pads
     if len(rows) != len(space):
@@ -148,7 +148,7 @@ def conv_general_shape_tuple(
     lhs_shape: Sequence[int], rhs_shape: Sequence[int], window_strides: Sequence[int],
     padding: Padding, dimension_numbers: Sequence[str],
 ) -> tuple[int, ...]:
-    """The shape of a convolution of shapes in the orders of `dimension_numbers`."""
+    """The shape of a convolution for shapes in the orders of `dimension_numbers`."""
     return _in_order(lhs_shape, rhs_shape, dimension_numbers,
                      lambda x, y: conv_shape_tuple(x, y, window_strides, padding))
 
@@ -157,7 +157,7 @@ def conv_transpose_shape_tuple(
     lhs_shape: Sequence[int], rhs_shape: Sequence[int], window_strides: Sequence[int],
     padding: Padding, dimension_numbers: Sequence[str],
 ) -> tuple[int, ...]:
-    """The shape of a `conv_transpose` of shapes in the orders of `dimension_numbers`."""
+    """The shape of a `conv_transpose` for shapes in the orders of `dimension_numbers`."""
 
     def shape_of(x: list[int], y: list[int]) -> tuple[int, ...]:
         pads = [padding] * len(window_strides) if isinstance(padding, str) else padding
@@ -179,28 +179,28 @@ def conv_general_dilated(
     batch_group_count: int = 1, precision: PrecisionLike = None,
     preferred_element_type: DTypeLike | None = None, out_sharding: OutSharding = None,
 ) -> Array:
-    """Sums of products of the kernel `rhs` with each window of `lhs`, which is not turned round.
+    """Sums of products of the kernel `rhs`, which is not flipped, with each window of `lhs`.
 
     Args:
       lhs: T[n, i, space…] in the order of `dimension_numbers`.
       rhs: T[o, i / feature_group_count, space…], in the order of `dimension_numbers`.
-      window_strides: from a window to the next, in each dimension of space.
-      padding: 'VALID', 'SAME', 'SAME_LOWER', or a pair (low, high) for each dimension of space;
-        negative ones cut off.
-      lhs_dilation, rhs_dilation: distances between elements; what is in between is zero.
+      window_strides: distance between windows, in each spatial dimension.
+      padding: 'VALID', 'SAME', 'SAME_LOWER', or a pair (low, high) for each spatial dimension;
+        negative values crop.
+      lhs_dilation, rhs_dilation: distances between elements; the gaps are filled with zeros.
       dimension_numbers: see `conv_dimension_numbers`.
-      feature_group_count: into how many parts features are split, which go one by one.
-      batch_group_count: into how many parts the batch is split, each for a part of the features of
-        the result. Only one of the two counts may be above 1.
-      precision: as of `dot_general`; a `Precision`, its name, or a pair.
+      feature_group_count: the number of groups of features, which are convolved separately.
+      batch_group_count: the number of groups of the batch; each computes one group of the features
+        of the result. Only one of the two counts may be above 1.
+      precision: as for `dot_general`; a `Precision`, its name, or a pair.
       preferred_element_type: the dtype of the sums and of the result.
-      out_sharding: how the result is split over explicit mesh axes.
+      out_sharding: how the result is sharded over explicit mesh axes.
 
     Returns:
       T[n / batch_group_count, o, space…], in the order of `dimension_numbers`.
 
     Raises:
-      TypeError, ValueError: if shapes, dtypes or numbers do not fit.
+      TypeError, ValueError: if shapes, dtypes or dimension numbers do not fit.
     """
     left, right = type_of(lhs), type_of(rhs)
     numbers = conv_dimension_numbers(left.shape, right.shape, dimension_numbers)
@@ -241,7 +241,7 @@ def conv_general_dilated(
 
 
 def pairs(padding: Any, name: str) -> Pairs:
-    """Padding as users give it."""
+    """User-supplied padding as pairs of ints."""
     try:
         return tuple([(operator.index(low), operator.index(high)) for low, high in padding])
     except (TypeError, ValueError):
@@ -274,7 +274,7 @@ def conv_with_general_padding(
     )
 
 
-# The order of dimensions of `conv_transpose`, by how many there are.
+# The default dimension order of `conv_transpose`, by the number of dimensions.
 _CHANNELS_LAST = {
     2: ("NC", "IO", "NC"), 3: ("NHC", "HIO", "NHC"), 4: ("NHWC", "HWIO", "NHWC"),
     5: ("NHWDC", "HWDIO", "NHWDC"),
@@ -282,7 +282,7 @@ _CHANNELS_LAST = {
 
 
 def _transposed_padding(k: int, s: int, padding: Any) -> tuple[int, int]:
-    """The padding of a transposed convolution, by that of the forward one."""
+    """The padding of a transposed convolution, from the padding of the forward convolution."""
     kind: Any = padding.upper() if isinstance(padding, str) else padding
     if kind == "SAME":
         total = k + s - 2
@@ -307,14 +307,14 @@ def conv_transpose(
     precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None,
     use_consistent_padding: bool = False,
 ) -> Array:
-    """A convolution by fractional strides: `strides - 1` zeros between the elements of `lhs`.
+    """A fractionally strided convolution: `strides - 1` zeros between the elements of `lhs`.
 
     Args:
-      lhs, rhs: as of `conv_general_dilated`; the default order is that of ('NHWC', 'HWIO', 'NHWC').
-      padding: 'SAME' or 'VALID', that of the convolution that this one turns back; or pairs of what
-        is added here (with `use_consistent_padding` these, too, are the forward convolution's).
-      transpose_kernel: whether the kernel is turned round and its features change places, so that
-        this is the derivative of a convolution with it.
+      lhs, rhs: as for `conv_general_dilated`; the default order is ('NHWC', 'HWIO', 'NHWC').
+      padding: 'SAME' or 'VALID', as in the forward convolution that this one transposes; or pairs
+        to add here (with `use_consistent_padding`, pairs also refer to the forward convolution).
+      transpose_kernel: whether to flip the kernel and swap its feature dimensions, so that the
+        result is the derivative of a convolution with it.
     """
     left, right = type_of(lhs), type_of(rhs)
     if dimension_numbers is None:
@@ -348,11 +348,11 @@ def conv_general_dilated_patches(
     dimension_numbers: ConvGeneralDilatedDimensionNumbers = None, precision: PrecisionLike = None,
     preferred_element_type: DTypeLike | None = None,
 ) -> Array:
-    """The windows that a convolution takes: features T[i · prod(filter_shape)] at each place.
+    """The windows of a convolution: features T[i · prod(filter_shape)] at each position.
 
-    Their features are those of `lhs`, and for each the elements of its window in row-major order.
-    Elements are moved, not multiplied: infinities and NaN stay where they are (jax multiplies with
-    ones and zeros), and `precision` has nothing to decide.
+    The features are ordered by feature of `lhs`, then by window element in row-major order.
+    Elements are moved, not multiplied: infinities and NaN stay in place (JAX multiplies with
+    ones and zeros), and `precision` has no effect.
     """
     canonical_precision(precision)  # for its errors
     t = type_of(lhs)
@@ -392,11 +392,11 @@ def conv_general_dilated_local(
     rhs_dilation: Sequence[int] | None = None,
     dimension_numbers: ConvGeneralDilatedDimensionNumbers = None, precision: PrecisionLike = None,
 ) -> Array:
-    """A convolution whose kernel differs from place to place.
+    """A convolution whose kernel differs for each position.
 
     Args:
-      rhs: T[o, i · prod(filter_shape), space…], in the order of `dimension_numbers`: for each place
-        of the result a kernel of `filter_shape`, flat, features before the window.
+      rhs: T[o, i · prod(filter_shape), space…], in the order of `dimension_numbers`: for each
+        position of the result a kernel of `filter_shape`, flat, with features before the window.
     """
     numbers = conv_dimension_numbers(type_of(lhs).shape, type_of(rhs).shape, dimension_numbers)
     taken = conv_general_dilated_patches(

@@ -1,8 +1,9 @@
 """Functions of each element, or of each pair of elements.
 
 Operands are arrays, NumPy arrays or scalars of one dtype and one shape, in which sizes of 1
-broadcast; scalars go with every shape, and a Python scalar takes the dtype of the other if it is
-of its kind. The functions of `shardwise.numpy` promote, and broadcast shapes of any rank.
+broadcast. Scalars combine with every shape, and a Python scalar takes the dtype of the other
+operand if it is of the same kind. The functions of `shardwise.numpy` promote and broadcast any
+ranks.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def square(x: ArrayLike) -> Array:
 
 
 def one_minus_square(x: ArrayLike) -> Array:
-    """1 - x * x, exact near 1 and -1, whose derivative is exact near 0."""
+    """1 - x * x, accurate near 1 and -1, with a derivative accurate near 0."""
     return ew.one_minus_square(x)
 
 
@@ -68,7 +69,7 @@ def sub(x: ArrayLike, y: ArrayLike) -> Array:
 
 
 def mul(x: ArrayLike, y: ArrayLike, *, out_dtype: DTypeLike | None = None) -> Array:
-    """x * y; with an out_dtype of what both are in that."""
+    """x * y; with an out_dtype, both are converted to it first."""
     if out_dtype is not None:
         dtype = check_user_dtype(out_dtype, "mul")
         return ew.mul(*alike(cast(x, dtype), cast(y, dtype)))
@@ -76,7 +77,7 @@ def mul(x: ArrayLike, y: ArrayLike, *, out_dtype: DTypeLike | None = None) -> Ar
 
 
 def mulhi(x: ArrayLike, y: ArrayLike, /) -> Array:
-    """The upper half of the bits of the products of integers, which have twice as many."""
+    """The upper half of the bits of the double-width products of integers."""
     t = type_of(x)
     common_dtype("mulhi", (t, type_of(y)))
     if not is_integer(t.dtype):
@@ -131,12 +132,12 @@ def nextafter(x1: ArrayLike, x2: ArrayLike) -> Array:
 
 
 def floor(x: ArrayLike) -> Array:
-    """The largest integer that is not larger."""
+    """The largest integer not greater than x."""
     return ew.floor(x)
 
 
 def ceil(x: ArrayLike) -> Array:
-    """The smallest integer that is not smaller."""
+    """The smallest integer not less than x."""
     return ew.ceil(x)
 
 
@@ -163,7 +164,7 @@ def exp2(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
 
 
 def expm1(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
-    """exp(x) - 1, exact for small x."""
+    """exp(x) - 1, accurate for small x."""
     if accuracy is not None:
         check_accuracy(accuracy, "expm1")
     return ew.expm1(x)
@@ -190,7 +191,7 @@ def _log2(x: Any) -> Any:
 
 
 def log1p(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
-    """log(1 + x), exact for small x."""
+    """log(1 + x), accurate for small x."""
     if accuracy is not None:
         check_accuracy(accuracy, "log1p")
     return ew.log1p(x)
@@ -380,17 +381,17 @@ def bitwise_or(x: ArrayLike, y: ArrayLike) -> Array:
 
 
 def bitwise_xor(x: ArrayLike, y: ArrayLike) -> Array:
-    """Bits set in one only."""
+    """Bits set in exactly one."""
     return ew.bitwise_xor(*alike(x, y))
 
 
 def population_count(x: ArrayLike) -> Array:
-    """How many bits are set."""
+    """The number of set bits."""
     return ew.population_count(x)
 
 
 def clz(x: ArrayLike) -> Array:
-    """How many leading bits are not set."""
+    """The number of leading zero bits."""
     return ew.clz(x)
 
 
@@ -400,12 +401,12 @@ def shift_left(x: ArrayLike, y: ArrayLike) -> Array:
 
 
 def shift_right_arithmetic(x: ArrayLike, y: ArrayLike) -> Array:
-    """x shifted by y bits to the right; the sign stays."""
+    """x shifted by y bits to the right, with the sign bit replicated."""
     return ew.shift_right_arithmetic(*alike(x, y))
 
 
 def shift_right_logical(x: ArrayLike, y: ArrayLike) -> Array:
-    """x shifted by y bits to the right, with zeros following."""
+    """x shifted by y bits to the right, filled with zeros."""
     return ew.shift_right_logical(*alike(x, y))
 
 
@@ -414,7 +415,7 @@ def shift_right_logical(x: ArrayLike, y: ArrayLike) -> Array:
 
 @public("shardwise.lax")
 class RoundingMethod(enum.IntEnum):
-    """Where halves go."""
+    """How halves are rounded."""
 
     AWAY_FROM_ZERO = 0
     TO_NEAREST_EVEN = 1
@@ -449,10 +450,10 @@ def select(pred: ArrayLike, on_true: ArrayLike, on_false: ArrayLike) -> Array:
 
 
 def select_n(which: ArrayLike, *cases: ArrayLike) -> Array:
-    """From several cases, for each element, the one that `which` names.
+    """For each element, the case that `which` selects.
 
     Args:
-      which: integers, or booleans for two cases (False names the first); of the cases' shape or
+      which: integers, or booleans for two cases (False selects the first); of the cases' shape or
         a scalar.
       cases: arrays of one shape and dtype.
 
@@ -470,13 +471,13 @@ def select_n(which: ArrayLike, *cases: ArrayLike) -> Array:
 
 
 def clamp(min: ArrayLike, x: ArrayLike, max: ArrayLike) -> Array:
-    """x brought between `min` and `max`, which have its shape or are scalars."""
+    """x limited to between `min` and `max`, which have its shape or are scalars."""
     return ew.clamp(min, x, max)
 
 
 def stop_gradient(x: T) -> T:
-    """The leaves of a tree as constants for differentiation."""
+    """The leaves of a pytree as constants for differentiation."""
     leaves, tree = flatten(x)
-    # An array, unlike a tracer, is no function of anything that could be differentiated.
+    # An array, unlike a tracer, depends on nothing that could be differentiated.
     made = [x if x.__class__ is arrays.Array else ew.stop_gradient(x) for x in leaves]
     return tree.unflatten(made)

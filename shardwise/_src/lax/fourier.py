@@ -18,7 +18,7 @@ from shardwise._src.types.dtypes import complex_dtype
 
 def _kind(fft_type: FftType | str) -> FftType:
     if fft_type.__class__ is FftType:
-        return fft_type  # pyright: ignore[reportReturnType] (as the line above says)
+        return fft_type  # pyright: ignore[reportReturnType] (checked by the line above)
     names = [kind.name for kind in FftType]
     if isinstance(fft_type, str) and fft_type.upper() in names:
         return FftType[fft_type.upper()]
@@ -35,14 +35,14 @@ def fft(x: ArrayLike, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Ar
     """A discrete Fourier transform over the last one to three dimensions.
 
     Args:
-      x: floating or complex values of 32 bits each, or 64; for RFFT real ones.
+      x: floating or complex values of 32 bits each, or 64; real ones for RFFT.
       fft_type: FFT, IFFT (divided by the number of elements), RFFT of real values to the first
         n // 2 + 1 terms along the last dimension, or IRFFT back from these.
-      fft_lengths: of the dimensions of the signal; those of `x` must fit.
+      fft_lengths: sizes of the transformed dimensions of the signal; the shape of `x` must match.
 
     Raises:
-      ValueError: if the dimensions of `x` do not fit, or for an unknown kind.
-      TypeError: for a dtype that the kind does not take.
+      ValueError: if the dimensions of `x` do not match, or for an unknown kind.
+      TypeError: for a dtype that the kind does not support.
     """
     return _fft(x, int(_kind(fft_type)), tuple(map(operator.index, fft_lengths)))
 

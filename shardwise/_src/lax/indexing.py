@@ -1,4 +1,4 @@
-"""Reading and writing at places that are known only when the program runs."""
+"""Reading and writing at positions that are known only at run time."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from shardwise._src.ops.reduce import reduce_max
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.symbolic import whole
 
-# -- windows at dynamic places: moved inside where they reach over the edge --
+# -- windows at dynamic positions: shifted inside if they extend past the edge --
 
 
 def _starts(operand: Any, starts: Any, negative: bool | Sequence[bool]) -> list[Any]:
-    """One start per dimension, of one dtype; negative ones count from the end where they may."""
+    """One start per dimension, of one dtype; negative ones count from the end where allowed."""
     shape = type_of(operand).shape
     wrap = list(negative) if isinstance(negative, tuple | list) else [bool(negative)] * len(shape)
     if len(wrap) != len(shape):
@@ -60,11 +60,11 @@ def dynamic_slice(
     """A window of the operand.
 
     Args:
-      start_indices: the window's place, an integer for each dimension (a sequence or an array).
-        Negative ones count from the end; a window that reaches over the edge is moved inside.
+      start_indices: the window's position, an integer for each dimension (a sequence or an array).
+        Negative ones count from the end; a window that extends past the edge is shifted inside.
       slice_sizes: the window's shape.
-      allow_negative_indices: whether negative places count from the end, for all dimensions or
-        each; else they are before the start, and the window is moved inside.
+      allow_negative_indices: whether negative indices count from the end, for all dimensions or
+        each; otherwise they are before the start, and the window is shifted inside.
     """
     try:
         starts = _starts(operand, start_indices, allow_negative_indices)
@@ -78,7 +78,7 @@ def dynamic_slice_in_dim(
     operand: ArrayLike, start_index: ArrayLike, slice_size: int, axis: int = 0, *,
     allow_negative_indices: bool = True,
 ) -> Array:
-    """A window along one dimension; all of the others. Places as for `dynamic_slice`."""
+    """A window along one dimension, with all other dimensions in full; see `dynamic_slice`."""
     old = list(type_of(operand).shape)
     axis = axis_of(axis, len(old))
     starts: list[Any] = [0] * len(old)
@@ -104,7 +104,7 @@ def dynamic_update_slice(
     operand: ArrayLike, update: ArrayLike, start_indices: ArrayLike | Sequence[ArrayLike], *,
     allow_negative_indices: bool | Sequence[bool] = True,
 ) -> Array:
-    """The operand with a window replaced; places as for `dynamic_slice`."""
+    """The operand with a window replaced; positions as for `dynamic_slice`."""
     starts = _starts(operand, start_indices, allow_negative_indices)
     return strip_weak_type(index.dynamic_update_slice(operand, update, *starts))
 
@@ -141,7 +141,7 @@ def _dynamic_update(operand: Any, update: Any, index: Any, axis: int, negative: 
     )
 
 
-# -- many windows at once --
+# -- many windows per call --
 
 
 def gather(
@@ -152,12 +152,13 @@ def gather(
     """A window of the operand for every index vector.
 
     Args:
-      start_indices: integers; the last dimension holds the vectors.
+      start_indices: integers; the last dimension contains the index vectors.
       dimension_numbers: how the dimensions correspond.
       slice_sizes: the windows' shape, in dimensions of the operand.
       unique_indices, indices_are_sorted: promises that allow faster code.
-      mode: for windows that are not wholly inside: "clip" moves them, "fill" (as None) gives
-        `fill_value` (by default NaN, or the extreme of an integer type), "promise_in_bounds".
+      mode: for windows that are partly out of bounds: "clip" shifts them, "fill" (also None)
+        returns `fill_value` (NaN by default, or the extreme of an integer type),
+        "promise_in_bounds".
     """
     return index.gather(
         operand, start_indices, dimension_numbers=_hashable(dimension_numbers),
@@ -182,13 +183,13 @@ def scatter(
     dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
     unique_indices: bool = False, mode: str | GatherScatterMode | None = None,
 ) -> Array:
-    """The operand with windows replaced: the mirror of `gather`.
+    """The operand with windows replaced: the inverse of `gather`.
 
     Args:
-      scatter_indices: integers; the last dimension holds the vectors.
+      scatter_indices: integers; the last dimension contains the index vectors.
       updates: a window for every vector.
-      mode: for windows that are not wholly inside: "clip" moves them, "drop" (as None) leaves
-        them out, "promise_in_bounds".
+      mode: for windows that are partly out of bounds: "clip" shifts them, "drop" (also None)
+        omits them, "promise_in_bounds".
     """
     return _scattered(
         index.scatter, operand, scatter_indices, updates, dimension_numbers,
@@ -201,7 +202,7 @@ def scatter_add(
     dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
     unique_indices: bool = False, mode: str | GatherScatterMode | None = None,
 ) -> Array:
-    """The operand with windows added to what is there; arguments as for `scatter`."""
+    """The operand with windows added to its elements; arguments as for `scatter`."""
     return _scattered(
         index.scatter_add, operand, scatter_indices, updates, dimension_numbers,
         indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode,
@@ -213,7 +214,7 @@ def scatter_sub(
     dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
     unique_indices: bool = False, mode: str | GatherScatterMode | None = None,
 ) -> Array:
-    """The operand with windows subtracted from what is there; arguments as for `scatter`."""
+    """The operand with windows subtracted from its elements; arguments as for `scatter`."""
     return _scattered(
         index.scatter_sub, operand, scatter_indices, updates, dimension_numbers,
         indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode,
@@ -225,7 +226,7 @@ def scatter_mul(
     dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
     unique_indices: bool = False, mode: str | GatherScatterMode | None = None,
 ) -> Array:
-    """The operand with windows multiplied with what is there; arguments as for `scatter`."""
+    """The operand with its elements multiplied by windows; arguments as for `scatter`."""
     return _scattered(
         index.scatter_mul, operand, scatter_indices, updates, dimension_numbers,
         indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode,
@@ -237,7 +238,7 @@ def scatter_min(
     dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
     unique_indices: bool = False, mode: str | GatherScatterMode | None = None,
 ) -> Array:
-    """The operand with windows put in where they are smaller; arguments as for `scatter`."""
+    """The operand with the minimum of its elements and windows; arguments as for `scatter`."""
     return _scattered(
         index.scatter_min, operand, scatter_indices, updates, dimension_numbers,
         indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode,
@@ -249,7 +250,7 @@ def scatter_max(
     dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
     unique_indices: bool = False, mode: str | GatherScatterMode | None = None,
 ) -> Array:
-    """The operand with windows put in where they are larger; arguments as for `scatter`."""
+    """The operand with the maximum of its elements and windows; arguments as for `scatter`."""
     return _scattered(
         index.scatter_max, operand, scatter_indices, updates, dimension_numbers,
         indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode,
@@ -257,9 +258,9 @@ def scatter_max(
 
 
 def index_take(src: ArrayLike, idxs: Sequence[ArrayLike], axes: Sequence[int]) -> Array:
-    """The slices of `src` at places along `axes`: T[n, …] for vectors i[n], one of each axis.
+    """The slices of `src` at indices along `axes`: T[n, …] for vectors i[n], one per axis.
 
-    Places are taken modulo the size of their axis.
+    Indices are taken modulo the size of their axis.
     """
     t = type_of(src)
     taken = tuple([axis_of(a, t.ndim) for a in axes])
@@ -278,9 +279,9 @@ def scatter_apply(
     dimension_numbers: ScatterDimensionNumbers, *, update_shape: Sequence[int] = (),
     indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None,
 ) -> Array:
-    """The operand with `func` of the elements in windows of `update_shape`, as often as they are.
+    """The operand with `func` applied to windows of `update_shape`, once per occurrence.
 
-    func: of each element by itself. The windows are those of `scatter`.
+    func: elementwise. The windows are those of `scatter`.
     """
     times = scatter_add(
         np.zeros(type_of(operand).shape, np.int32), scatter_indices,

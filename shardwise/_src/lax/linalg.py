@@ -1,11 +1,11 @@
-"""Factors of matrices and what is solved by them, as strict functions under JAX's names.
+"""Matrix decompositions and solvers, as strict functions with JAX's names.
 
     l = cholesky(x)                       # f32[*, n, n]
     u, s, vh = svd(x, full_matrices=False)
 
-The last two dimensions are matrices, the others a batch, which is split over devices without any
-communication. Operands are float32, float64, complex64 or complex128. What LAPACK fails at is NaN.
-The kernels are LAPACK's, on CPU.
+The last two dimensions are matrices; the others are batch dimensions, sharded without any
+communication. Operands are float32, float64, complex64 or complex128. If LAPACK fails, the result
+is NaN. The kernels are LAPACK's, on CPU.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ E = TypeVar("E", bound=enum.Enum)
 
 @public("shardwise.lax.linalg")
 class EigImplementation(enum.Enum):
-    """Where eigenvalues of general matrices may be computed; here by LAPACK."""
+    """Algorithms for eigenvalues of general matrices; here LAPACK."""
 
     CUSOLVER = "cusolver"
     MAGMA = "magma"
@@ -46,7 +46,7 @@ class EigImplementation(enum.Enum):
 
 @public("shardwise.lax.linalg")
 class EighImplementation(enum.Enum):
-    """How eigenvalues of Hermitian matrices may be computed; here from a tridiagonal matrix."""
+    """Algorithms for eigenvalues of Hermitian matrices; here by tridiagonal reduction."""
 
     QR = "qr"
     JACOBI = "jacobi"
@@ -55,7 +55,7 @@ class EighImplementation(enum.Enum):
 
 @public("shardwise.lax.linalg")
 class SvdAlgorithm(enum.Enum):
-    """How singular values may be computed; here by LAPACK's `gesdd` or, for QR, `gesvd`."""
+    """Algorithms for singular values; here LAPACK's `gesdd` or, for QR, `gesvd`."""
 
     DEFAULT = "default"
     QR = "QR"
@@ -65,7 +65,7 @@ class SvdAlgorithm(enum.Enum):
 
 
 def _choice(name: str, argument: str, value: Any, kind: type[E], built: tuple[E, ...]) -> Any:
-    """A member of an enum, or of another library's with the same names."""
+    """A member of an enum, or of another library's enum with the same names."""
     if value is None:
         return None
     found = kind.__members__.get(getattr(value, "name", ""))
@@ -81,7 +81,7 @@ def _choice(name: str, argument: str, value: Any, kind: type[E], built: tuple[E,
 
 
 def _part(name: str, subset: Any, count: int) -> tuple[int, int] | None:
-    """The checked range of numbers that are asked for; None for all."""
+    """The checked index range requested; None for all."""
     if subset is None:
         return None
     start, end = subset
@@ -91,7 +91,7 @@ def _part(name: str, subset: Any, count: int) -> tuple[int, int] | None:
     return None if (start, end) == (0, count) else (start, end)
 
 
-# -- Cholesky's factors --
+# -- Cholesky factors --
 
 
 @fused(arrays=1)
@@ -102,11 +102,11 @@ def _cholesky(x: Any, symmetrize_input: bool) -> Any:
 
 @eager_jit
 def cholesky(x: ArrayLike, *, symmetrize_input: bool = True) -> Array:
-    """The lower triangular l with l lᴴ = x, or NaN where x is not positive definite.
+    """The lower triangular l with l lᴴ = x, or NaN if x is not positive definite.
 
     Args:
       x: (…, n, n), Hermitian.
-      symmetrize_input: whether (x + xᴴ) / 2 is taken; else the lower triangle of x.
+      symmetrize_input: whether to use (x + xᴴ) / 2; otherwise the lower triangle of x.
     """
     return _cholesky(x, symmetrize_input)
 
@@ -123,7 +123,7 @@ def _cholesky_update(r: Any, w: Any) -> Any:
     rows = move_axis(r, t.ndim - 2, 0)
 
     def step(w: Any, given: Any) -> Any:
-        k, row = given  # a rotation takes w[k] into row[k]
+        k, row = given  # rotates w[k] into row[k]
         at = ew.eq(iota(dtype=INT32, shape=v.shape, dimension=v.ndim - 1), k)
         x, y = [reduce_sum(where(at, z, lit(0, z)), axes=(v.ndim - 1,)) for z in (row, w)]
         still = ew.eq(y, lit(0, y))
@@ -175,15 +175,15 @@ def eigh(
 
     Args:
       x: (…, n, n).
-      lower: which triangle is read, if the input is not made symmetric.
-      symmetrize_input: whether (x + xᴴ) / 2 is taken.
-      sort_eigenvalues: they are in ascending order either way.
-      subset_by_index: (start, end), to be given only these; all are computed.
+      lower: which triangle to read, if the input is not symmetrized.
+      symmetrize_input: whether to use (x + xᴴ) / 2.
+      sort_eigenvalues: no effect; they are always in ascending order.
+      subset_by_index: (start, end), to return only these; all are computed.
       implementation: `EighImplementation.QR`, or None for the same.
 
     Returns:
-      (v, w): vectors as columns, (…, n, n), and values, (…, n), real. Derivatives of vectors are
-      NaN or infinite where two values are equal.
+      (v, w): eigenvectors as columns, (…, n, n), and eigenvalues, (…, n), real. Derivatives of
+      eigenvectors are NaN or infinite if two eigenvalues are equal.
     """
     _choice("eigh", "implementation", implementation, EighImplementation,
             (EighImplementation.QR,))
@@ -202,18 +202,18 @@ def eig(
     compute_right_eigenvectors: bool = True, enable_eigvec_derivs: bool = False,
     implementation: EigImplementation | None = None, use_magma: bool | None = None,
 ) -> list[Array]:
-    """Eigenvalues of square matrices, and eigenvectors.
+    """Eigenvalues and eigenvectors of square matrices.
 
     Args:
       x: (…, n, n).
-      enable_eigvec_derivs: vectors have derivatives only then. They hold where all eigenvalues are
-        different, and for vectors as LAPACK scales them: of length 1, the largest component real.
+      enable_eigvec_derivs: required for derivatives of eigenvectors. They are valid if all
+        eigenvalues are distinct, for LAPACK's scaling: length 1, the largest component real.
       implementation: `EigImplementation.LAPACK`, or None for the same.
-      use_magma: must not be True; there is no MAGMA here.
+      use_magma: must not be True; MAGMA is not supported.
 
     Returns:
-      [w, left vectors, right vectors] without those that are not asked for; complex. xᴴ vl = vl w̄
-      and x vr = vr w.
+      [w, left vectors, right vectors], without the vectors that are not requested; complex.
+      xᴴ vl = vl w̄ and x vr = vr w.
     """
     _no_magma("eig", use_magma)
     _choice("eig", "implementation", implementation, EigImplementation,
@@ -243,21 +243,21 @@ def svd(
     x: ArrayLike, *, full_matrices: bool = True, compute_uv: bool = True,
     subset_by_index: tuple[int, int] | None = None, algorithm: SvdAlgorithm | None = None,
 ) -> Array | tuple[Array, Array, Array]:
-    """Singular values of matrices, and vectors: x = u s vᴴ.
+    """Singular value decomposition of matrices: x = u s vᴴ.
 
     Args:
       x: (…, m, n).
-      full_matrices: whether u and vᴴ are square; else they have min(m, n) columns and rows.
-      compute_uv: whether there are vectors.
-      subset_by_index: (start, end), to be given only these; all are computed.
-      algorithm: DEFAULT and DIVIDE_AND_CONQUER are LAPACK's `gesdd`, QR is `gesvd`.
+      full_matrices: whether u and vᴴ are square; otherwise they have min(m, n) columns and rows.
+      compute_uv: whether to return the vectors.
+      subset_by_index: (start, end), to return only these; all are computed.
+      algorithm: DEFAULT and DIVIDE_AND_CONQUER use LAPACK's `gesdd`, QR uses `gesvd`.
 
     Returns:
       (u, s, vᴴ), or s, which is real and descending.
 
     Raises:
       NotImplementedError: for derivatives of the vectors of full matrices that are not square, and
-        for algorithms that are not built.
+        for algorithms that are not implemented.
     """
     kinds = SvdAlgorithm.DEFAULT, SvdAlgorithm.QR, SvdAlgorithm.DIVIDE_AND_CONQUER
     chosen = _choice("svd", "algorithm", algorithm, SvdAlgorithm, kinds)
@@ -267,7 +267,7 @@ def svd(
         raise ValueError("svd: a subset_by_index has no full matrices; pass full_matrices=False.")
     name = "gesvd" if chosen is SvdAlgorithm.QR else "gesdd"
     found = _svd(x, full_matrices, compute_uv, part, name)
-    return tuple(found) if compute_uv else found  # pyright: ignore[reportReturnType] (of three)
+    return tuple(found) if compute_uv else found  # pyright: ignore[reportReturnType] (three arrays)
 
 
 # -- elimination --
@@ -279,14 +279,14 @@ def _lu(x: Any) -> Any:
 
 
 def lu(x: ArrayLike) -> tuple[Array, Array, Array]:
-    """Triangular factors of matrices with rows exchanged: x[permutation] = l u.
+    """LU decomposition of matrices with row pivoting: x[permutation] = l u.
 
     Args:
       x: (…, m, n).
 
     Returns:
-      (lu, pivots, permutation): u, and below its diagonal l, whose diagonal is of ones; the rows
-      that were exchanged with rows 0, 1, …; and the order of rows that this gave.
+      (lu, pivots, permutation): u, and below its diagonal l, whose diagonal is all ones; the rows
+      that were exchanged with rows 0, 1, …; and the resulting row order.
     """
     found, pivots, order = _lu(x)
     return found, pivots, order
@@ -297,7 +297,7 @@ def lu_pivots_to_permutation(pivots: ArrayLike, permutation_size: int) -> Array:
 
     Args:
       pivots: integers, (…, k).
-      permutation_size: of the permutation, at least k.
+      permutation_size: size of the permutation, at least k.
     """
     return elimination.lu_pivots_to_permutation(pivots, size=permutation_size)
 
@@ -314,13 +314,13 @@ def qr(
     x: ArrayLike, *, pivoting: bool = False, full_matrices: bool = True,
     use_magma: bool | None = None,
 ) -> tuple[Array, Array] | tuple[Array, Array, Array]:
-    """Orthogonal and triangular factors of matrices: x = q r, or x[:, p] = q r.
+    """QR decomposition of matrices: x = q r, or x[:, p] = q r.
 
     Args:
       x: (…, m, n).
-      pivoting: whether columns are exchanged, so that r's diagonal descends.
-      full_matrices: whether q is square; else it has min(m, n) columns.
-      use_magma: must not be True; there is no MAGMA here.
+      pivoting: whether to exchange columns, so that r's diagonal descends.
+      full_matrices: whether q is square; otherwise it has min(m, n) columns.
+      use_magma: must not be True; MAGMA is not supported.
 
     Returns:
       (q, r), or (q, r, p).
@@ -331,10 +331,10 @@ def qr(
 
 @eager_jit(arrays=2)
 def householder_product(a: ArrayLike, taus: ArrayLike) -> Array:
-    """The first n columns of the product of reflections I - tau v vᴴ; without derivatives.
+    """The first n columns of the product of reflections I - tau v vᴴ; not differentiable.
 
     Args:
-      a: (…, m, n), m ≥ n: below its diagonal are the vectors, whose first components are ones.
+      a: (…, m, n), m ≥ n: the vectors are below its diagonal, with an implicit leading one.
       taus: (…, k), k ≤ n.
     """
     return orthogonal.householder_product(a, taus)
@@ -344,14 +344,14 @@ def householder_product(a: ArrayLike, taus: ArrayLike) -> Array:
 def ormqr(
     a: ArrayLike, taus: ArrayLike, c: ArrayLike, *, left: bool = True, transpose: bool = False
 ) -> Array:
-    """The product of reflections, as in `householder_product`, times c; without derivatives.
+    """The product of reflections, as in `householder_product`, times c; not differentiable.
 
     Args:
       a: (…, m, n), m ≥ n.
       taus: (…, k), k ≤ n.
-      c: (…, m, p), or (…, p, m) where the product comes second.
-      left: whether the product comes first.
-      transpose: whether its adjoint is taken.
+      c: (…, m, p), or (…, p, m) if the product is on the right.
+      left: whether the product is on the left.
+      transpose: whether to use its adjoint.
     """
     return orthogonal.ormqr(a, taus, c, left=left, adjoint=transpose)
 
@@ -365,15 +365,15 @@ def schur(
     x: ArrayLike, *, compute_schur_vectors: bool = True, sort_eig_vals: bool = False,
     select_callable: Callable[..., Any] | None = None,
 ) -> tuple[Array, ...]:
-    """Schur's form of square matrices: x = z t zᴴ; without derivatives.
+    """Schur decomposition of square matrices: x = z t zᴴ; not differentiable.
 
     Args:
       x: (…, n, n).
-      compute_schur_vectors: whether z is given, too.
-      sort_eig_vals, select_callable: must be left out; eigenvalues come in LAPACK's order.
+      compute_schur_vectors: whether to also return z.
+      sort_eig_vals, select_callable: must be omitted; eigenvalues are in LAPACK's order.
 
     Returns:
-      (t, z), or (t,). t is triangular; of real matrices it has blocks of two on its diagonal for
+      (t, z), or (t,). t is triangular; for real matrices it has 2×2 blocks on its diagonal for
       pairs of complex eigenvalues.
     """
     if sort_eig_vals or select_callable is not None:
@@ -389,13 +389,13 @@ def _hessenberg(a: Any) -> Any:
 
 
 def hessenberg(a: ArrayLike) -> tuple[Array, Array]:
-    """Square matrices brought to Hessenberg's form by reflections; without derivatives.
+    """Reduction of square matrices to Hessenberg form by reflections; not differentiable.
 
     Args:
       a: (…, n, n).
 
     Returns:
-      (a, taus): the form, below whose first subdiagonal are the reflections, and their scales,
+      (a, taus): the form, with the reflections below its first subdiagonal, and their scales,
       (…, n - 1).
     """
     found, taus = _hessenberg(a)
@@ -408,14 +408,14 @@ def _tridiagonal(a: Any, lower: bool) -> Any:
 
 
 def tridiagonal(a: ArrayLike, *, lower: bool = True) -> tuple[Array, Array, Array, Array]:
-    """Hermitian matrices brought to tridiagonal form by reflections; without derivatives.
+    """Reduction of Hermitian matrices to tridiagonal form by reflections; not differentiable.
 
     Args:
       a: (…, n, n).
-      lower: which triangle is read, and gets the reflections.
+      lower: which triangle to read, and to store the reflections in.
 
     Returns:
-      (a, d, e, taus): the form with reflections, its diagonal, the one beside it, their scales.
+      (a, d, e, taus): the form with reflections, its diagonal, its off-diagonal, their scales.
     """
     found, d, e, taus = _tridiagonal(a, lower)
     return found, d, e, taus

@@ -1,4 +1,4 @@
-"""The axes that a collective is over, as users give them: one name, or a tuple of several."""
+"""The axes of a collective, as passed by users: one name, or a tuple of several."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SCOPES_REMEMBERED = 1024
 def collective_axes(
     name: str, axis_name: Any, groups: Any = None, positional: bool = False
 ) -> CollectiveAxes:
-    """The axes of one call. name: of the function; positional: whether numbers are dimensions."""
+    """The axes of one call. name: the function's; positional: whether ints are dimensions."""
     key = name, axis_name, current().key
     known = groups is None and axis_name.__class__ is str
     found = _known.recent.get(key) if known else None
@@ -39,11 +39,11 @@ def collective_axes(
 
 
 class CollectiveAxes(NamedAxes):
-    """The axes of one call, looked up.
+    """The resolved axes of one call.
 
-    who:       the function, in full.
-    positions: dimensions of the operand, where numbers are given among the names.
-    groups:    those of the indices, or None; count: how many values take part together.
+    who:       the function, with its full name.
+    positions: dimensions of the operand, if there are integers among the names.
+    groups:    groups of indices, or None; count: how many values take part together.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class CollectiveAxes(NamedAxes):
             )
 
     def dimension(self, what: str, x: Any, axis: Any, more: int = 0) -> int:
-        """A dimension of the operand, or of it with `more` of them. what: the argument."""
+        """A dimension of the operand, or of it with `more` dimensions. what: the argument."""
         t = type_of(x)
         try:
             place = operator.index(axis)
@@ -111,7 +111,7 @@ class CollectiveAxes(NamedAxes):
         return place % ndim
 
     def index(self, what: str, i: Any) -> int:
-        """A number of one of the values."""
+        """The index of one of the values."""
         try:
             return operator.index(i)
         except TypeError:

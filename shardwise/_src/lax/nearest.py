@@ -1,4 +1,4 @@
-"""The largest and smallest elements where some may be missed; here none is."""
+"""Approximate largest and smallest elements; exact in this implementation."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def approx_max_k(
     operand: ArrayLike, k: int, reduction_dimension: int = -1, recall_target: float = 0.95,
     reduction_input_size_override: int = -1, aggregate_to_topk: bool = True,
 ) -> tuple[Array, Array]:
-    """(the k largest along a dimension in decreasing order, their places), of floats.
+    """(the k largest along a dimension in decreasing order, their indices), of floats.
 
-    All are found, on each platform but TPU, so that `recall_target` is met, and
-    `reduction_input_size_override`, which only says how much may be missed, changes nothing.
+    On each platform but TPU the result is exact, so that `recall_target` is met, and
+    `reduction_input_size_override`, which only affects the recall, has no effect.
     """
     return _exact("approx_max_k", operand, k, reduction_dimension, recall_target,
                   aggregate_to_topk)

@@ -1,12 +1,12 @@
-"""Collectives: between the values along named axes, as `vmap(axis_name=...)` makes them.
+"""Collectives between the values along named axes, such as those of `vmap(axis_name=...)`.
 
     vmap(lambda x: x / psum(x, "i"), axis_name="i")(xs)      # xs / xs.sum(0)
 
 Each takes one name, or a tuple of several: then values are numbered in row-major order, with the
 index along the last name changing fastest. Functions of `x` take pytrees.
 
-`axis_index_groups` divides the numbers along one axis, such as `[[0, 1], [2, 3]]`: each group is
-then by itself.
+`axis_index_groups` partitions the indices along one axis, such as `[[0, 1], [2, 3]]`: the
+collective then runs within each group separately.
 """
 
 from __future__ import annotations
@@ -52,20 +52,20 @@ def _mapped(fun: Callable[[Any], Any], tree: Any) -> Any:
 
 
 def psum(x: T, axis_name: AxisNames, *, axis_index_groups: Groups = None) -> T:
-    """The sum over named axes. Of a Python number: how often it occurs, times it, as a number.
+    """The sum over named axes. For a Python number, the number times the axis or group size.
 
     Args:
       x: numbers or booleans, which count as 0 and 1.
       axis_name: one name or a tuple. Integers in it are dimensions of `x`, summed as well.
-      axis_index_groups: see the module.
+      axis_index_groups: see the module docstring.
 
     Returns:
       `x.sum()` over the axes, in the shape and dtype of `x`. A value that does not vary along an
-      axis is multiplied by the size of it.
+      axis is multiplied by the axis size.
 
     Raises:
       NameError: if no axis of that name is in scope.
-      ValueError: if a name is given twice, or the groups do not divide the axis.
+      ValueError: if a name occurs twice, or the groups do not partition the axis.
     """
     axes = collective_axes("psum", axis_name, axis_index_groups, True)
     return _mapped(lambda leaf: _summed(leaf, axes), x)
@@ -103,7 +103,7 @@ def _reduced(reduce: Op, x: Any, axes: CollectiveAxes) -> Any:
 
 
 def pmean(x: T, axis_name: AxisNames, *, axis_index_groups: Groups = None) -> T:
-    """The mean over named axes; see `psum`. Of integers it is of a floating-point dtype."""
+    """The mean over named axes; see `psum`. For integers the result is floating-point."""
     axes = collective_axes("pmean", axis_name, axis_index_groups, True)
 
     def mean(leaf: Any) -> Any:
@@ -118,7 +118,7 @@ def pmean(x: T, axis_name: AxisNames, *, axis_index_groups: Groups = None) -> T:
 
 
 def pmax(x: T, axis_name: AxisNames, *, axis_index_groups: Groups = None) -> T:
-    """The largest value along named axes; see `psum`. Where several are, they share derivatives."""
+    """The largest value along named axes; see `psum`. Equal maxima share the derivative."""
     return _extreme("pmax", reduce_max, x, axis_name, axis_index_groups)
 
 
@@ -148,16 +148,16 @@ def all_gather(
     """All values along named axes, in their order.
 
     Args:
-      axis: where the new dimension goes, in the result.
-      tiled: the values are concatenated along the dimension `axis` that they have, instead.
-      to: what types say of the result inside of `shard_map`: "varying", or "invarying" (the same
-        along the axes, as `all_gather_invariant` gives it; there are no groups then).
+      axis: position of the new dimension in the result.
+      tiled: whether to concatenate the values along their existing dimension `axis` instead.
+      to: the varying type of the result inside `shard_map`: "varying", or "invarying" (the same
+        along the axes, as returned by `all_gather_invariant`; groups are not supported then).
 
     Returns:
-      f32[…, n, …] for n values f32[…, …]; the same for all.
+      f32[…, n, …] for n values f32[…, …]; the same for all indices.
 
     Raises:
-      ValueError: if there is no such dimension, the groups are of different sizes, or `to` is
+      ValueError: if there is no such dimension, the groups differ in size, or `to` is
         something else.
     """
     if to not in ("varying", "invarying") or (to == "invarying" and axis_index_groups is not None):
@@ -173,7 +173,7 @@ def all_gather(
 def all_gather_invariant(
     x: T, axis_name: AxisNames, *, axis: int = 0, tiled: bool = False
 ) -> T:
-    """As `all_gather`; types say that the result is the same along the axes."""
+    """Like `all_gather`, but the result's type is invarying along the axes."""
     return _gathered("all_gather_invariant", x, axis_name, axis, tiled, invariant=True)
 
 
@@ -201,15 +201,15 @@ def psum_scatter(
     x: T, axis_name: AxisNames, *, scatter_dimension: int = 0,
     axis_index_groups: Groups = None, tiled: bool = False,
 ) -> T:
-    """The sum over named axes, of which each index gets its part only.
+    """The sum over named axes, scattered: each index gets only its part.
 
     Args:
       x: numbers or booleans, which count as 0 and 1.
-      scatter_dimension: the dimension that is divided. Its size is that of the axes, and it goes
-        away; with `tiled` a multiple of it, and it stays.
+      scatter_dimension: the dimension to split. Its size is the axis size, and it is removed;
+        with `tiled` its size is a multiple of the axis size, and it stays.
 
     Raises:
-      ValueError: if that dimension is of another size, or the groups are.
+      ValueError: if that dimension or the groups have another size.
     """
     axes = collective_axes("psum_scatter", axis_name, axis_index_groups)
     axes.need_even()
@@ -242,16 +242,16 @@ def all_to_all(
     x: T, axis_name: AxisNames, split_axis: int, concat_axis: int, *,
     axis_index_groups: Groups = None, tiled: bool = False,
 ) -> T:
-    """Part k of each value goes to index k, which gets one from each index.
+    """Sends part k of each value to index k, which gets one part from each index.
 
     Args:
-      split_axis: the dimension that is divided. Its size is that of the axes, and it goes away;
-        with `tiled` a multiple of it, and it stays.
-      concat_axis: where the new dimension goes, in the result, in which the parts are by where they
-        came from; with `tiled` the dimension along which they are concatenated.
+      split_axis: the dimension to split. Its size is the axis size, and it is removed;
+        with `tiled` its size is a multiple of the axis size, and it stays.
+      concat_axis: position of the new dimension in the result, which is ordered by source index;
+        with `tiled` the dimension along which the parts are concatenated.
 
     Raises:
-      ValueError: if the dimension `split_axis` is of another size, or the groups are.
+      ValueError: if the dimension `split_axis` or the groups have another size.
     """
     axes = collective_axes("all_to_all", axis_name, axis_index_groups)
     return _exchanged(axes, x, ("split_axis", split_axis), ("concat_axis", concat_axis), tiled)
@@ -261,7 +261,7 @@ def _exchanged(
     axes: CollectiveAxes, x: Any, split_axis: tuple[str, Any], concat_axis: tuple[str, Any],
     tiled: bool,
 ) -> Any:
-    """The axes with the names of the arguments that they are."""
+    """The exchange; each axis comes with the name of its argument."""
     axes.need_even()
 
     def exchanged(leaf: Any) -> Any:
@@ -284,7 +284,7 @@ def _exchanged(
 def pswapaxes(
     x: T, axis_name: AxisNames, axis: int, *, axis_index_groups: Groups = None
 ) -> T:
-    """The dimension `axis` and a named axis of its size change places."""
+    """Swaps the dimension `axis` with a named axis of the same size."""
     axes = collective_axes("pswapaxes", axis_name, axis_index_groups)
     return _exchanged(axes, x, ("axis", axis), ("axis", axis), False)
 
@@ -293,11 +293,11 @@ def pswapaxes(
 
 
 def ppermute(x: T, axis_name: AxisNames, perm: Sequence[tuple[int, int]]) -> T:
-    """Values go from index to index.
+    """Sends values from index to index.
 
     Args:
-      perm: pairs (source, destination), no source and no destination twice. Who is no destination
-        has zeros.
+      perm: pairs (source, destination), with no source and no destination twice. An index that is
+        no destination gets zeros.
 
     Raises:
       ValueError: if an index does not exist or occurs twice.
@@ -327,7 +327,7 @@ def pshuffle(x: T, axis_name: AxisNames, perm: Sequence[int]) -> T:
     """Index i gets the value of index `perm[i]`; `perm` is a permutation.
 
     Raises:
-      ValueError: if it is none.
+      ValueError: if `perm` is not a permutation.
     """
     axes = collective_axes("pshuffle", axis_name)
     sources = [axes.index("each of perm", i) for i in perm]
@@ -340,7 +340,7 @@ def pshuffle(x: T, axis_name: AxisNames, perm: Sequence[int]) -> T:
 
 
 def pbroadcast(x: T, axis_name: AxisNames, source: int) -> T:
-    """The value of index `source`, for all.
+    """The value of index `source`, for all indices.
 
     Raises:
       ValueError: if there is no such index.
@@ -356,14 +356,14 @@ def pbroadcast(x: T, axis_name: AxisNames, source: int) -> T:
 
 
 def pcast(x: T, axis_name: AxisNames, *, to: str) -> T:
-    """The same values, with what their types say about named axes changed.
+    """The same values, with their varying type changed for named axes.
 
-    Inside of `shard_map` a value that is the same along an axis becomes one that varies along it,
-    by its type; there is no communication. Types say nothing about the axes of a `vmap`, along
-    which all values may vary.
+    Inside `shard_map`, the type of a value that is the same along an axis becomes varying along
+    it; there is no communication. Types do not track the axes of a `vmap`, along which all values
+    may vary.
 
     Raises:
-      ValueError: for another `to` than "varying".
+      ValueError: for `to` other than "varying".
     """
     axes = collective_axes("pcast", axis_name)
     if to != "varying":
@@ -375,15 +375,15 @@ def pcast(x: T, axis_name: AxisNames, *, to: str) -> T:
 
 
 def pvary(x: T, axis_name: AxisNames) -> T:
-    """The same values, as ones that vary along named axes: the older form of `pcast`."""
+    """The same values, as varying along named axes: the older form of `pcast`."""
     return pcast(x, axis_name, to="varying")
 
 
-# -- where one is --
+# -- the position along an axis --
 
 
 def axis_index(axis_name: AxisNames) -> Array:
-    """The index along a named axis, an int32; along several, the number of the index."""
+    """The index along a named axis, an int32; along several axes, the flattened index."""
     axes = collective_axes("axis_index", axis_name)
     found: Any = np.int32(0)
     for i, axis in enumerate(axes.found):
@@ -393,5 +393,5 @@ def axis_index(axis_name: AxisNames) -> Array:
 
 
 def axis_size(axis_name: AxisNames) -> int:
-    """The size of a named axis; of several, the product."""
+    """The size of a named axis; for several, the product."""
     return collective_axes("axis_size", axis_name).count

@@ -1,4 +1,4 @@
-"""What depends on the platform: functions of one's own for each, and XLA's generator of bits."""
+"""Platform-dependent code: separate functions per platform, and XLA's bit generator."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSha
 from shardwise._src.types.dtypes import check_user_dtype
 
 _PLATFORMS = {"gpu": ("cuda", "rocm", "gpu"), "cuda": ("cuda", "gpu"), "rocm": ("rocm", "gpu")}
-_DEVICES = {"cuda": "gpu", "rocm": "gpu"}  # what devices say of themselves
+_DEVICES = {"cuda": "gpu", "rocm": "gpu"}  # platforms that devices report
 
 
-# The platforms that a function is exported for, while it is traced for that.
+# The platforms that a function is being exported for, while it is traced.
 EXPORTED: UserContext[tuple[str, ...]] = make_user_context(())
 
 
@@ -31,9 +31,9 @@ def platform_dependent(
 ) -> T:
     """`fun(*args)` with the function of the platform that programs run on.
 
-    default: of the platforms that are not named. per_platform: functions by 'cpu', 'gpu', 'cuda',
-    'rocm' or 'tpu'; the one of the default backend is traced, and the others are not. In `export`,
-    those of the platforms that are exported for are, and each has its own in the module.
+    default: for the platforms that are not named. per_platform: functions by 'cpu', 'gpu', 'cuda',
+    'rocm' or 'tpu'; only the function of the default backend is traced. In `export`, the functions
+    of all exported platforms are traced, and the module contains one for each.
     """
 
     def of(platform: str) -> Callable[..., T]:
@@ -65,7 +65,7 @@ def rng_bit_generator(
     algorithm: RandomAlgorithm | int = RandomAlgorithm.RNG_DEFAULT, *,
     out_sharding: OutSharding = None,
 ) -> tuple[Array, Array]:
-    """(the next key, uniform bits) by XLA's generator.
+    """(the next key, uniform bits) from XLA's generator.
 
     key: u32[4] or u64[2]. dtype: an unsigned integer type. algorithm: the platform's own (the
     numbers differ between platforms), Threefry or Philox.

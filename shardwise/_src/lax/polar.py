@@ -3,8 +3,8 @@
     u, h, steps, done = qdwh(x)          # x = u h, uᴴ u = 1, h Hermitian
 
 Source: Nakatsukasa, Bai, Gygi, "Optimizing Halley's iteration for computing the matrix polar
-decomposition" (2010). Weights are those for singular values from the distance of 1 to the next
-number on, relative to a bound of the largest: they are the same for all matrices.
+decomposition" (2010). Weights are chosen for singular values down to the machine epsilon, relative
+to a bound on the largest: they are the same for all matrices.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from shardwise._src.ops.triangular import (
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import finfo, real_dtype
 
-MOST_BY_CHOLESKY = 100.0  # of the weight c: with larger ones, I + c xᴴ x loses too much
+MOST_BY_CHOLESKY = 100.0  # limit of the weight c: above it, I + c xᴴ x loses too much precision
 
 
 def _weights(least: float) -> list[tuple[float, float, float]]:
-    """a, b, c of all steps until singular values from `least` on are 1."""
+    """a, b, c of all steps until singular values of at least `least` are 1."""
     found = []
     while len(found) < 2 or abs(1 - least) > 1e-15:
         square = least * least
@@ -68,7 +68,7 @@ def _by_qr(x: Any, a: float, b: float, c: float) -> Any:
 
 
 def _by_cholesky(x: Any, a: Any, b: Any, c: Any) -> Any:
-    """a, b, c: numbers that a loop tells."""
+    """a, b, c: the weights, values of a loop."""
     t = type_of(x)
     a, b, c = [spread(as_dtype(w, t.dtype), ()) for w in (a, b, c)]
     square = product(adjoint(x), x)
@@ -89,14 +89,14 @@ def _length(x: Any) -> Any:
 
 
 def _bound(x: Any) -> Any:
-    """A bound of the largest singular value."""
+    """An upper bound on the largest singular value."""
     size, n = ew.abs(x), type_of(x).ndim
     sums = [reduce_max(reduce_sum(size, axes=(axis,)), axes=(n - 2,)) for axis in (n - 2, n - 1)]
     return ew.mul(*map(ew.sqrt, sums))
 
 
 def unitary(x: Any, eps: float | None, most: int) -> tuple[Any, Any, Any]:
-    """The unitary factor of matrices with as many rows as columns, or more; steps; the end."""
+    """The unitary factor of matrices with at least as many rows as columns; steps; converged."""
     t = type_of(x)
     if 0 in t.shape:
         return x, np.int32(0), np.bool_(True)
@@ -159,12 +159,12 @@ def qdwh(
     Args:
       x: (…, m, n), m ≥ n, of full rank.
       is_hermitian: has no effect.
-      max_iterations: at most so many steps; 10 by default. Six are enough.
-      eps: steps end when they change x by no more than (4 eps)^(1/3) of its norm.
-      dynamic_shape: (rows, columns) of x that count; the others are taken as zeros.
+      max_iterations: the maximum number of steps; 10 by default. Six are enough.
+      eps: iteration stops when a step changes x by at most (4 eps)^(1/3) of its norm.
+      dynamic_shape: (rows, columns) of x that are used; the others are treated as zeros.
 
     Returns:
-      (u, h, number of steps, whether they came to an end by `eps`).
+      (u, h, number of steps, whether they converged by `eps`).
     """
     most = 10 if max_iterations is None else operator.index(max_iterations)
     part = None

@@ -24,17 +24,17 @@ def pdot(
     """Sums of products along named axes and dimensions.
 
     Args:
-      axis_name: the axes that are summed; one or several.
-      pos_contract: dimensions of x and of y that are summed as well.
-      pos_batch: dimensions of x and of y that go together, and are first in the result.
+      axis_name: the axes to sum over; one or several.
+      pos_contract: dimensions of x and of y to sum over as well.
+      pos_batch: matching batch dimensions of x and of y, which are first in the result.
       precision: see `shardwise.lax.dot_general`.
 
     Returns:
-      `psum(dot_general(x, y, (pos_contract, pos_batch)), axis_name)`, of a common dtype. Along a
-      mapped axis it is one product of matrices.
+      `psum(dot_general(x, y, (pos_contract, pos_batch)), axis_name)`, with a common dtype. Along a
+      mapped axis this is one matrix product.
 
     Raises:
-      ValueError: if there are no such dimensions, or those of a pair differ in size.
+      ValueError: if there are no such dimensions, or paired dimensions differ in size.
     """
     axes = collective_axes("pdot", axis_name)
     contract, batch = [
@@ -76,12 +76,12 @@ def _pair(axes: CollectiveAxes, what: str, x: Any, y: Any, dims: Any) -> tuple[A
 
 
 def xeinsum(spec: str, *operands: ArrayLike) -> Array:
-    """Sums of products, by labels of dimensions and names of axes: `xeinsum("a{i},a{i}->", x, y)`.
+    """Sums of products, by dimension labels and axis names: `xeinsum("a{i},a{i}->", x, y)`.
 
-    It is `shardwise.numpy.einsum` with names. What of a term is in braces are names of axes in
+    This is `shardwise.numpy.einsum` with axis names. Names in braces in a term are axes in
     scope, along which its operand is summed if the result's term lacks them. An operand that
-    differs along an axis is summed along it only by its own names, so that with several operands
-    each term names all that it is summed along.
+    varies along an axis is summed along it only if its own term names it, so with several operands
+    each term must name all axes that it is summed along.
 
     Raises:
       ValueError: if spec and operands do not fit.

@@ -1,9 +1,9 @@
-"""`ragged_all_to_all`: rows go from each index to each, as many as the data say.
+"""`ragged_all_to_all`: exchanges rows between all indices, with sizes that depend on data.
 
-XLA has an instruction for it that not all backends know. Here it is two exchanges that all have: of
-the places, and of all rows, of which each receiver picks its own. So it works over mapped axes and
-those of a mesh, and its derivatives are those of its parts. What is sent are as many rows as all
-operands have, whatever the sizes are.
+XLA has an instruction for it that not all backends support. This implementation uses two exchanges
+that all backends support: of the offsets, and of all rows, from which each receiver picks its own.
+So it works over mapped axes and mesh axes, and its derivatives follow from its parts. It always
+sends as many rows as all operands have, whatever the sizes.
 """
 
 from __future__ import annotations
@@ -35,30 +35,30 @@ def ragged_all_to_all(
     output_offsets: ArrayLike, recv_sizes: ArrayLike, *, axis_name: AxisNames,
     axis_index_groups: Groups = None,
 ) -> Array:
-    """Slices of rows of `operand` go to other indices, into slices of their `output`.
+    """Sends slices of rows of `operand` to other indices, into slices of their `output`.
 
-    There are k slices for each index: slice i goes to index i // k, and what comes from index j is
-    described by the k entries of `recv_sizes` from j * k on.
+    There are k slices for each index: slice i goes to index i // k, and the k entries of
+    `recv_sizes` from j * k on describe the slices received from index j.
 
     Args:
       operand: the rows to send, f32[N,…].
-      output: the rows to write into, f32[M,…], of the same dtype and further dimensions.
+      output: the rows to write into, f32[M,…], of the same dtype and trailing dimensions.
       input_offsets: where each slice begins in `operand`: i32[K], with K = k times the number of
         indices.
-      send_sizes: how many rows it has: i32[K].
-      output_offsets: where it begins in the `output` of its receiver: i32[K].
-      recv_sizes: how many rows come: i32[K]; `all_to_all(send_sizes, axis_name, 0, 0, tiled=True)`.
-        Where they differ, the smaller number counts.
+      send_sizes: how many rows each slice has: i32[K].
+      output_offsets: where each slice begins in the `output` of its receiver: i32[K].
+      recv_sizes: how many rows are received: i32[K];
+        `all_to_all(send_sizes, axis_name, 0, 0, tiled=True)`. If they differ, the smaller counts.
       axis_index_groups: see `shardwise.lax.psum`; groups of one size.
 
     Returns:
-      `output` with the rows that came; f32[M,…]. Rows from outside of `operand` are not sent, rows
-      outside of `output` are not written, and of several for one row the last slice counts.
+      `output` with the received rows; f32[M,…]. Rows outside `operand` are not sent, rows outside
+      `output` are not written, and if several are written to one row, the last slice wins.
 
     Raises:
       TypeError: if operand and output differ in dtype or the dimensions of a row, or offsets or
-        sizes are no integers.
-      ValueError: if these are not of one length, which the number of indices divides.
+        sizes are not integers.
+      ValueError: if these differ in length, or the number of indices does not divide the length.
     """
     axes = collective_axes("ragged_all_to_all", axis_name, axis_index_groups)
     axes.need_even()
@@ -81,7 +81,7 @@ def ragged_all_to_all(
 
 
 def _as_int32(x: Any) -> Any:
-    """Offsets and sizes; beyond the range of an int32 there are no rows."""
+    """Offsets and sizes; there are no rows beyond the range of an int32."""
     t = type_of(x)
     if t.dtype.itemsize > 4 or t.dtype == np.dtype("uint32"):
         limits = np.iinfo(INT32)
@@ -102,11 +102,11 @@ def _vector(x: Any, i: int) -> Any:
 def _written(
     every: Any, output: Any, starts: Any, sent: Any, targets: Any, came: Any, rows: int
 ) -> Any:
-    """The output of one index, with what comes to it.
+    """The output of one index, with the rows that it receives.
 
-    every:  the operands of all indices, one after another, each with so many rows.
-    starts, sent, targets, came: by slice: where it begins there, how many rows are sent, where they
-      go, how many are taken.
+    every:  the operands of all indices, one after another, each with `rows` rows.
+    starts, sent, targets, came: by slice: its start in `every`, the number of rows sent, the target
+      row, the number of rows received.
     """
     t, count = type_of(output), type_of(starts).shape[0]
     if not rows or not t.shape[0]:

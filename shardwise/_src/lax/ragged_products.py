@@ -1,7 +1,7 @@
-"""Products of matrices whose rows, or whose summed elements, are in groups; and by scaled blocks.
+"""Matrix products with grouped rows or grouped contracted elements; and block-scaled products.
 
-The groups lie one after another along a dimension of lhs, as many elements in each as a vector of
-sizes says. They are written as products with a dimension of groups, in which the others are zero.
+The groups are consecutive along a dimension of lhs, with as many elements in each as a vector of
+sizes says. They are written as products with a group dimension, where other groups are zero.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from shardwise._src.types.dtypes import check_user_dtype, is_integer
 
 @dataclass(frozen=True, init=False)
 class RaggedDotDimensionNumbers:
-    """Which dimensions are contracted and batches, as of `dot_general`; which one of lhs is in
-    groups; and which one of rhs has an entry for each, if it is not contracted.
+    """Contracted and batch dimensions, as for `dot_general`; the ragged dimension of lhs;
+    and the group dimension of rhs, if the ragged dimension is not contracted.
     """
 
     dot_dimension_numbers: Dimensions
@@ -54,9 +54,9 @@ def ragged_dot(
     preferred_element_type: DTypeLike | None = None, group_offset: ArrayLike | None = None,
     out_sharding: OutSharding = None,
 ) -> Array:
-    """Rows T[m, k] in groups, each by the matrix of its group, T[g, k, n]: T[m, n].
+    """Multiplies rows T[m, k] by the matrix of their group, T[g, k, n]: T[m, n].
 
-    group_sizes: how many rows are of each group, i[g]; what is beyond their sum gives zeros. A NaN
+    group_sizes: the number of rows of each group, i[g]; rows beyond their sum give zeros. A NaN
     in any matrix reaches all rows, as with JAX on CPU.
     """
     numbers = RaggedDotDimensionNumbers((((1,), (1,)), ((), ())), (0,), (0,))
@@ -72,17 +72,18 @@ def ragged_dot_general(
     preferred_element_type: DTypeLike | None = None, group_offset: ArrayLike | None = None,
     out_sharding: OutSharding = None,
 ) -> Array:
-    """`dot_general` where one dimension of lhs is in groups.
+    """`dot_general` with a ragged dimension of lhs, partitioned into groups.
 
-    If it is contracted, each group is summed by itself, and the result has a leading dimension of
-    groups; if it is a batch, it is a plain product; else rhs has a matrix for each group.
+    If it is contracted, each group is summed separately, and the result has a leading group
+    dimension; if it is a batch dimension, this is a plain product; otherwise rhs has a matrix for
+    each group.
 
     Args:
-      group_sizes: i[g], or of each row of the dimensions before the ragged one: i[b, …, g].
+      group_sizes: i[g], or one for each row of the dimensions before the ragged one: i[b, …, g].
 
     Raises:
       TypeError: if dimensions or shapes do not fit.
-      NotImplementedError: for `group_offset`, which JAX has no program for, either.
+      NotImplementedError: for `group_offset`, which JAX does not implement, either.
     """
     if group_offset is not None:
         raise NotImplementedError(
@@ -147,7 +148,7 @@ def _ragged(lhs: Any, rhs: Any, counts: Any, numbers: Any, precision: Any, prefe
 
 
 def _apart(x: Any, counts: Any, at: int, before: Sequence[int]) -> Any:
-    """For each group what is in it along `at`, and zeros: T[g, …]."""
+    """For each group its elements along `at`, and zeros elsewhere: T[g, …]."""
     t, last = type_of(x), type_of(counts).ndim - 1
     ends = cumsum(counts, axis=last)
     shape = (type_of(counts).shape[-1], *t.shape)
@@ -171,13 +172,13 @@ def scaled_dot(
     rhs_scale: ArrayLike | None = None, dimension_numbers: Dimensions | None = None,
     preferred_element_type: DTypeLike | None = None,
 ) -> Array:
-    """`dot_general` of operands whose blocks along contracted dimensions have scales.
+    """`dot_general` of operands with scales for blocks along contracted dimensions.
 
     Args:
-      lhs_scale, rhs_scale: of the operand's shape, but that contracted dimensions are shorter by
-        whole factors, the sizes of blocks; None: no scales.
-      dimension_numbers: as of `dot_general`; None: products of the last two dimensions.
-      preferred_element_type: in which scales, products and sums are taken; None: bfloat16.
+      lhs_scale, rhs_scale: of the operand's shape, except that contracted dimensions are divided by
+        the block sizes, which are integers; None: no scales.
+      dimension_numbers: as for `dot_general`; None: products of the last two dimensions.
+      preferred_element_type: the dtype of scales, products and sums; None: bfloat16.
     """
     n = type_of(lhs).ndim
     if dimension_numbers is None:

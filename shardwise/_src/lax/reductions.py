@@ -16,7 +16,7 @@ from shardwise._src.ops.sharding import placed
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding
 from shardwise._src.types.dtypes import check_user_dtype
 
-# -- reductions over `axes`, which go away --
+# -- reductions over `axes`, which are removed --
 
 
 def _reduced(op: Op, operand: Any, axes: Sequence[int]) -> Any:
@@ -27,7 +27,7 @@ def _reduced(op: Op, operand: Any, axes: Sequence[int]) -> Any:
 def reduce_sum(
     operand: ArrayLike, axes: Sequence[int], *, out_sharding: OutSharding = None
 ) -> Array:
-    """The sum over `axes`. out_sharding: how it is split, or left unreduced, over explicit axes."""
+    """The sum over `axes`. out_sharding: its sharding, or unreduced, over explicit axes."""
     if out_sharding is not None:
         return placed(reduce_sum, out_sharding, operand, axes)
     return _reduced(basis.reduce_sum, operand, axes)
@@ -41,9 +41,9 @@ def reduce_prod(operand: ArrayLike, axes: Sequence[int]) -> Array:
 def reduce_max(
     operand: ArrayLike, axes: Sequence[int], *, out_sharding: OutSharding = None
 ) -> Array:
-    """The largest over `axes`; of no elements the least value of the dtype.
+    """The maximum over `axes`; of no elements the smallest value of the dtype.
 
-    out_sharding: how it is split over explicit axes.
+    out_sharding: how the result is sharded over explicit axes.
     """
     if out_sharding is not None:
         return placed(reduce_max, out_sharding, operand, axes)
@@ -53,9 +53,9 @@ def reduce_max(
 def reduce_min(
     operand: ArrayLike, axes: Sequence[int], *, out_sharding: OutSharding = None
 ) -> Array:
-    """The smallest over `axes`; of no elements the greatest value of the dtype.
+    """The minimum over `axes`; of no elements the largest value of the dtype.
 
-    out_sharding: how it is split over explicit axes.
+    out_sharding: how the result is sharded over explicit axes.
     """
     if out_sharding is not None:
         return placed(reduce_min, out_sharding, operand, axes)
@@ -63,27 +63,27 @@ def reduce_min(
 
 
 def reduce_and(operand: ArrayLike, axes: Sequence[int]) -> Array:
-    """Whether all are true; of integers the bits that all have."""
+    """Logical and over `axes`; bitwise for integers."""
     return _reduced(reduce.reduce_and, strip_weak_type(operand), axes)
 
 
 def reduce_or(operand: ArrayLike, axes: Sequence[int]) -> Array:
-    """Whether any is true; of integers the bits that any has."""
+    """Logical or over `axes`; bitwise for integers."""
     return _reduced(reduce.reduce_or, strip_weak_type(operand), axes)
 
 
 def reduce_xor(operand: ArrayLike, axes: Sequence[int]) -> Array:
-    """Whether an odd number is true; of integers the bits that an odd number has."""
+    """Exclusive or over `axes`; bitwise for integers."""
     return _reduced(reduce.reduce_xor, strip_weak_type(operand), axes)
 
 
 def argmax(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
-    """The place of the largest along `axis`: the first of equals, or of NaNs."""
+    """The index of the maximum along `axis`: the first of equals, or of NaNs."""
     return _place(reduce.argmax, operand, axis, index_dtype)
 
 
 def argmin(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
-    """The place of the smallest along `axis`: the first of equals, or of NaNs."""
+    """The index of the minimum along `axis`: the first of equals, or of NaNs."""
     return _place(reduce.argmin, operand, axis, index_dtype)
 
 
@@ -92,7 +92,7 @@ def _place(op: Op, operand: Any, axis: int, index_dtype: Any) -> Any:
     return place_along(operand, axis_of(axis, type_of(operand).ndim), dtype, op)
 
 
-# -- running reductions: element i of the result is of the elements up to i --
+# -- running reductions: element i of the result reduces the elements up to i --
 
 
 def _running(op: Op, operand: Any, axis: int, reverse: bool) -> Any:
@@ -124,7 +124,7 @@ def cumlogsumexp(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Ar
     return _running(cumulative.cumlogsumexp, operand, axis, reverse)
 
 
-# -- order --
+# -- sorting --
 
 
 @overload
@@ -142,9 +142,9 @@ def sort(
     """The elements along `dimension` in increasing order; NaNs last.
 
     Args:
-      operand: an array, or several of one shape, which all go in the order of the first ones.
+      operand: an array, or several of one shape, which are all sorted by the first ones.
       is_stable: whether equal elements keep their order.
-      num_keys: how many of the operands are compared, one after another.
+      num_keys: how many of the operands are sort keys, compared lexicographically.
 
     Returns:
       An array, or a tuple of them.
@@ -171,9 +171,9 @@ def sort_key_val(
 def top_k(
     operand: ArrayLike, k: int, *, axis: int = -1, is_stable: bool = True
 ) -> tuple[Array, Array]:
-    """(the k largest along `axis` in decreasing order, their places).
+    """(the k largest along `axis` in decreasing order, their indices).
 
-    is_stable: whether equal elements keep their order. They do so in any case.
+    is_stable: no effect; equal elements always keep their order.
     """
     ndim = type_of(operand).ndim
     axis = axis_of(axis, ndim)

@@ -33,15 +33,15 @@ def broadcast_in_dim(
 
     Args:
       shape: of the result.
-      broadcast_dimensions: where each dimension of the operand goes, in increasing order. Its size
-        is 1 or that of the result.
+      broadcast_dimensions: the result dimension of each operand dimension, in increasing order.
+        Each operand size is 1 or equal to the result size.
     """
     how = {"shape": sizes(shape), "dims": sizes(broadcast_dimensions)}
     return _by(basis.broadcast_in_dim, out_sharding, operand, **how)
 
 
 def _by(op: Op, out_sharding: Any, *operands: Any, **params: Any) -> Any:
-    """An op, with its result split over explicit mesh axes as asked for, if it is."""
+    """An op whose result is sharded over explicit mesh axes, if requested."""
     if out_sharding is None:
         return op(*operands, **params)
     return placed(op, out_sharding, *operands, **params)
@@ -57,7 +57,7 @@ def broadcast(
 
 
 def broadcast_to_rank(x: ArrayLike, rank: int) -> Array:
-    """With new leading dimensions of size 1, up to `rank` of them."""
+    """The operand with new leading dimensions of size 1, up to rank `rank`."""
     return expand_dims(x, range(rank - type_of(x).ndim))
 
 
@@ -67,13 +67,13 @@ def broadcast_shapes(*shapes: Sequence[int]) -> tuple[int, ...]:
 
 
 def expand_dims(array: ArrayLike, dimensions: Sequence[int]) -> Array:
-    """With new dimensions of size 1 at the places `dimensions` of the result."""
+    """The operand with new dimensions of size 1 at the positions `dimensions` of the result."""
     ndim = type_of(array).ndim + len(dimensions)
     return shape.expand_dims(array, tuple(axis_of(d, ndim) for d in dimensions))
 
 
 def squeeze(array: ArrayLike, dimensions: Sequence[int]) -> Array:
-    """Without the dimensions `dimensions`, which are of size 1."""
+    """The operand without the dimensions `dimensions`, which have size 1."""
     ndim = type_of(array).ndim
     return shape.squeeze(array, tuple(axis_of(d, ndim) for d in dimensions))
 
@@ -88,9 +88,9 @@ def reshape(
     """The elements in row-major order, in another shape.
 
     Args:
-      new_sizes: the new shape; all sizes are given (`shardwise.numpy.reshape` takes a -1).
-      dimensions: an order of the operand's dimensions to bring them in first.
-      out_sharding: how the result is split over explicit mesh axes, where that is ambiguous.
+      new_sizes: the new shape; all sizes are explicit (`shardwise.numpy.reshape` accepts a -1).
+      dimensions: an order in which to transpose the operand's dimensions first.
+      out_sharding: how the result is sharded over explicit mesh axes, if that is ambiguous.
     """
     if dimensions is not None:
         operand = transpose(operand, dimensions)
@@ -103,23 +103,23 @@ def transpose(operand: ArrayLike, permutation: Sequence[int]) -> Array:
 
 
 def collapse(operand: ArrayLike, start_dimension: int, stop_dimension: int | None = None) -> Array:
-    """With the dimensions from `start_dimension` up to `stop_dimension` merged into one."""
+    """The operand with dimensions `start_dimension` to `stop_dimension` (exclusive) merged."""
     old = type_of(operand).shape
     first, last, _ = slice_of(start_dimension, stop_dimension).indices(len(old))
     return reshape(operand, (*old[:first], math.prod(old[first:last]), *old[last:]))
 
 
 def rev(operand: ArrayLike, dimensions: Sequence[int]) -> Array:
-    """The elements in opposite order along `dimensions`."""
+    """The elements in reverse order along `dimensions`."""
     return shape.rev(operand, dimensions=sizes(dimensions))
 
 
 def tile(operand: ArrayLike, reps: Sequence[int]) -> Array:
-    """Each dimension repeated `reps[i]` times as a whole."""
+    """The operand repeated `reps[i]` times along each dimension i."""
     return shape.tile(operand, sizes(reps))
 
 
-# -- parts --
+# -- slices --
 
 slice_of = slice
 
@@ -149,7 +149,7 @@ def slice_in_dim(
 
 
 def index_in_dim(operand: ArrayLike, index: int, axis: int = 0, keepdims: bool = True) -> Array:
-    """The element at a fixed index of one dimension, which is kept with size 1 or removed."""
+    """The element at a static index of one dimension, which is kept with size 1 or removed."""
     old = type_of(operand).shape
     axis = axis_of(axis, len(old))
     index = axis_of(index, old[axis])
@@ -166,19 +166,19 @@ def split(operand: ArrayLike, sizes: Sequence[int], axis: int = 0) -> list[Array
 def pad(
     operand: ArrayLike, padding_value: ArrayLike, padding_config: Sequence[tuple[int, int, int]]
 ) -> Array:
-    """The operand with elements `padding_value` around and between its own.
+    """The operand padded with `padding_value` around and between its elements.
 
     Args:
       padding_value: a scalar of the operand's dtype.
-      padding_config: for each dimension how many go before, behind and between neighbours; negative
-        numbers before and behind cut off.
+      padding_config: for each dimension how many to add before, after and between elements;
+        negative numbers before and after crop.
     """
     config = tuple([tuple(map(symbolic.whole, row)) for row in padding_config])
     return shape.pad(operand, padding_value, padding_config=config)
 
 
 def concatenate(operands: Sequence[Any], dimension: int) -> Array:
-    """The operands, of one dtype, one behind the other along `dimension`."""
+    """The operands, of one dtype, concatenated along `dimension`."""
     if len(operands) == 0:
         raise ValueError("concatenate: operands must hold at least one array; got none.")
     ndim = type_of(operands[0]).ndim
@@ -186,14 +186,14 @@ def concatenate(operands: Sequence[Any], dimension: int) -> Array:
 
 
 def stack(operands: Sequence[Any], axis: int = 0) -> Array:
-    """The operands, of one shape and dtype, along a new dimension `axis` of the result."""
+    """The operands, of one shape and dtype, stacked along a new dimension `axis` of the result."""
     place = axis_of(axis, max([type_of(x).ndim for x in operands], default=0) + 1)
     return concatenate(shape.each_once(lambda x: shape.expand_dims(x, (place,)), operands), place)
 
 
 @eager_jit
 def unstack(x: ArrayLike, axis: int = 0) -> tuple[Array, ...]:
-    """The parts along `axis`, without that dimension."""
+    """The slices along `axis`, without that dimension."""
     return tuple(index_in_dim(x, i, axis, False) for i in range(type_of(x).shape[axis]))
 
 
@@ -204,9 +204,9 @@ def full(
     shape: Sequence[int], fill_value: ArrayLike, dtype: DTypeLike | None = None, *,
     sharding: Sharding | None = None,
 ) -> Array:
-    """An array of one value; the dtype is that of the value unless given.
+    """An array filled with one value; the dtype is that of the value by default.
 
-    sharding: where it is: a sharding, or a spec over explicit mesh axes.
+    sharding: a sharding, or a spec over explicit mesh axes.
     """
     t = type_of(fill_value)
     weak = dtype is None and t.weak_type
@@ -227,7 +227,7 @@ def full_like(
     x: ArrayLike, fill_value: ArrayLike, dtype: DTypeLike | None = None,
     shape: Sequence[int] | None = None, sharding: Sharding | None = None,
 ) -> Array:
-    """An array of one value, of the shape, dtype and sharding of `x` where none are given."""
+    """An array filled with one value, by default with the shape, dtype and sharding of `x`."""
     t = type_of(x)
     weak = dtype is None and t.weak_type
     dtype = t.dtype if dtype is None else check_user_dtype(dtype, "full_like")
@@ -254,7 +254,7 @@ def broadcasted_iota(
 
 
 def convert_element_type(operand: ArrayLike, new_dtype: DTypeLike) -> Array:
-    """The operand as another dtype; of a complex number the real part becomes a real one."""
+    """The operand converted to another dtype; complex to real takes the real part."""
     new = check_user_dtype(new_dtype, "convert_element_type")
     if is_array(operand) and operand.dtype == new and not operand.weak_type:
         return check_alive(operand)
@@ -264,25 +264,25 @@ def convert_element_type(operand: ArrayLike, new_dtype: DTypeLike) -> Array:
 def bitcast_convert_type(operand: ArrayLike, new_dtype: DTypeLike) -> Array:
     """The operand's bits as another dtype.
 
-    Where the new elements are smaller, those of one old element are a new last dimension; where
-    they are larger, the last dimension holds the parts of one.
+    If the new elements are smaller, a new last dimension contains those of one old element; if
+    they are larger, the last dimension contains the parts of one new element and is removed.
     """
     new = check_user_dtype(new_dtype, "bitcast_convert_type")
     return cast.bitcast_convert_type(operand, dtype=new)
 
 
 def reduce_precision(operand: ArrayLike, exponent_bits: int, mantissa_bits: int) -> Array:
-    """Rounded as if stored with so many bits; the dtype stays."""
+    """The operand, rounded as if stored with these numbers of bits; the dtype is unchanged."""
     return cast.reduce_precision(
         operand, exponent_bits=int(exponent_bits), mantissa_bits=int(mantissa_bits)
     )
 
 
-# -- what jax.lax has beside these --
+# -- other functions of jax.lax --
 
 
 def broadcast_like(arr: ArrayLike, like_arr: ArrayLike) -> Array:
-    """`arr` in the shape of `like_arr`, by NumPy's rule, split over explicit axes as that is."""
+    """`arr` in the shape of `like_arr`, by NumPy's rule, with its sharding over explicit axes."""
     own, t = type_of(arr), type_of(like_arr)
     shown = own.str_short(True)
     if own.ndim > t.ndim:
@@ -293,14 +293,14 @@ def broadcast_like(arr: ArrayLike, like_arr: ArrayLike) -> Array:
 
 
 def dtype(x: Any) -> np.dtype[Any]:
-    """The dtype that a value has as an array."""
+    """The dtype of a value as an array."""
     return type_of(x).dtype
 
 
 def empty(
     shape: Sequence[int], dtype: DTypeLike, *, out_sharding: OutSharding = None
 ) -> Array:
-    """An array of zeros: memory is never left as it was."""
+    """An array of zeros: memory is never left uninitialized."""
     return creation.empty(shape, dtype, out_sharding=out_sharding)
 
 
@@ -310,5 +310,5 @@ def shape_as_value(shape: Sequence[int]) -> np.ndarray:
 
 
 def stage(x: ArrayLike, /) -> Array:
-    """The value as an array, or where something is traced as a traced one."""
+    """The value as an array, or as a tracer while tracing."""
     return asarray(x)

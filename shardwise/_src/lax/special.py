@@ -27,7 +27,7 @@ def erf(x: ArrayLike) -> Array:
 
 
 def erfc(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
-    """1 - erf(x), exact where it is small."""
+    """1 - erf(x), accurate where it is small."""
     if accuracy is not None:
         check_accuracy(accuracy, "erfc")
     return special.erfc(x)
@@ -84,12 +84,12 @@ def igamma_grad_a(a: ArrayLike, x: ArrayLike) -> Array:
 
 
 def random_gamma_grad(a: ArrayLike, x: ArrayLike, *, dtype: DTypeLike | None = None) -> Array:
-    """Derivative in a of samples x of the gamma distribution with shape parameter a and scale 1.
+    """Derivative with respect to a of samples x of the gamma distribution with shape a, scale 1.
 
-    It is that of the quantile which the sample is, 0 for x = 0, and NaN where x or a is no number,
-    x is negative or a not positive.
+    This is the derivative of the quantile that the sample represents: 0 for x = 0, and NaN if x or
+    a is NaN, x is negative or a is not positive.
 
-    dtype: that of a and x; another one is refused.
+    dtype: the dtype of a and x; any other is rejected.
     """
     own = type_of(a).dtype
     if dtype is not None and canonicalize(dtype) != own:
@@ -114,13 +114,13 @@ def polynomial(
       x: numbers.
       coeffs: scalars, or arrays with the dimensions of `x`, each of the same size or 1; they are
         converted to the dtype of `x`. Without any, the result is 0.
-      unroll: up to how many terms are written out; more are a loop over them. By default 8.
+      unroll: the maximum number of terms to unroll; more become a loop. By default 8.
 
     Returns:
-      An array of the dtype of `x`, in the shape to which all broadcast.
+      An array of the dtype of `x`, in the broadcast shape.
 
     Raises:
-      TypeError: if an array has another number of dimensions than `x`.
+      TypeError: if the rank of an array differs from that of `x`.
     """
     t, rest = type_of(x), [type_of(c) for c in coeffs]
     ranks = {u.ndim for u in (t, *rest) if u.ndim}

@@ -1,4 +1,4 @@
-"""Systems of equations with triangular and tridiagonal matrices, and symmetric products."""
+"""Triangular and tridiagonal solves, and symmetric products."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def triangular_solve(
 
     Args:
       a: (…, n, n), of which one triangle is read.
-      b: (…, n, k), or (…, k, n) where x comes first; or (…, n).
-      left_side: whether a comes first.
-      lower: which triangle it is.
-      transpose_a, conjugate_a: whether these are taken of a.
-      unit_diagonal: whether its diagonal is of ones, and not read.
+      b: (…, n, k), or (…, k, n) if x is on the left; or (…, n).
+      left_side: whether a is on the left.
+      lower: which triangle to read.
+      transpose_a, conjugate_a: whether to transpose or conjugate a.
+      unit_diagonal: whether the diagonal is all ones, and not read.
     """
     conjugate_a = conjugate_a and is_complex(type_of(a).dtype)
     form = "N" if not transpose_a else "C" if conjugate_a else "T"
@@ -56,13 +56,13 @@ def triangular_solve(
 def tridiagonal_solve(
     dl: ArrayLike, d: ArrayLike, du: ArrayLike, b: ArrayLike, *, perturb_singular: bool = False
 ) -> Array:
-    """The solution of systems with tridiagonal matrices.
+    """The solution of tridiagonal systems.
 
     Args:
       dl, d, du: (…, n): in row i the elements before, on and after the diagonal; dl[0] and
         du[n - 1] are not read.
       b: (…, n, k).
-      perturb_singular: whether tiny pivots are made larger; else a singular matrix gives NaN.
+      perturb_singular: whether to enlarge tiny pivots; otherwise a singular matrix gives NaN.
     """
     return lines.tridiagonal_solve(dl, d, du, b, perturbed=perturb_singular)
 
@@ -92,6 +92,6 @@ def symmetric_product(
     Args:
       a_matrix: (…, m, n).
       c_matrix: (…, m, m), symmetric.
-      symmetrize_output: whether the upper triangle is made that of the transpose.
+      symmetrize_output: whether to copy the lower triangle to the upper one.
     """
     return _symmetric_product(a_matrix, c_matrix, alpha, beta, symmetrize_output)

@@ -1,7 +1,7 @@
 """Tokens, and XLA's own random numbers.
 
-A token is an empty array of booleans that says nothing. The library orders effects by itself: no
-function takes tokens but `after_all`, which gives one that is there when all of them are.
+A token is an empty array of booleans without content. The library orders effects itself: the only
+function that takes tokens is `after_all`, which returns a token that depends on all of them.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _TOKEN = (0,), np.dtype(bool)
 
 
 def create_token(_: Any = None) -> Array:
-    """A token, which waits for nothing. The argument is not used."""
+    """A token without dependencies. The argument is ignored."""
     return zeros(*_TOKEN)
 
 
 def after_all(*operands: ArrayLike) -> Array:
-    """A token that waits for other ones.
+    """A token that depends on other tokens.
 
     Raises:
-      TypeError: for something that is no token.
+      TypeError: for an operand that is not a token.
     """
     for x in operands:
         t = type_of(x)
@@ -40,10 +40,10 @@ def after_all(*operands: ArrayLike) -> Array:
 
 
 def rng_uniform(a: ArrayLike, b: ArrayLike, shape: Sequence[int]) -> Array:
-    """Uniform numbers from `a` (inclusive) to `b` (exclusive) of XLA's generator.
+    """Uniform numbers from `a` (inclusive) to `b` (exclusive) from XLA's generator.
 
-    It has a state of its own: each run gives others, and none can be had again.
-    `shardwise.random.uniform` draws by keys. It has no derivatives and no rule for `vmap`.
+    The generator has internal state: each run returns different numbers, which cannot be
+    reproduced. `shardwise.random.uniform` draws by keys. There are no derivatives or `vmap` rule.
 
     Args:
       a, b: scalars of one dtype, an integer or floating-point one.

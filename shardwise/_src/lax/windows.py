@@ -1,4 +1,4 @@
-"""Folds of windows that slide over an array."""
+"""Reductions over sliding windows of an array."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ def reduce_window(
     padding: Padding = "VALID", base_dilation: Sequence[int] | None = None,
     window_dilation: Sequence[int] | None = None,
 ) -> Any:
-    """Folds the elements of each window with an associative function.
+    """Reduces the elements of each window with an associative function.
 
     Args:
-      operand: an array, or a tree of arrays of one shape.
-      init_value: a scalar, or a tree of scalars, to start from. Padding and holes are left out.
-      computation: `(accumulated, elements) → new`, on scalars in such trees.
+      operand: an array, or a pytree of arrays of one shape.
+      init_value: a scalar, or a pytree of scalars, to start from. Padding and holes are skipped.
+      computation: `(accumulated, elements) → new`, on pytrees of scalars like these.
       window_dimensions: a size for each dimension of the operand; 1 where each element is alone.
-      window_strides: from a window to the next; None: 1.
+      window_strides: distance between windows; None: 1.
       padding: 'VALID', 'SAME', 'SAME_LOWER', or a pair (low, high) for each dimension; negative
-        ones cut off.
+        values crop.
       base_dilation, window_dilation: distances between the elements of operand and window.
 
-    Sums, and the largest or smallest from their identities, have derivatives of their own; of
-    equals the first gets the cotangent, a NaN before all. Other functions are differentiated by
-    their own ops.
+    Sums, and maxima or minima from their identities, have their own derivative rules; among
+    equals the first gets the cotangent, a NaN before all others. Other functions are differentiated
+    through their own ops.
     """
     shape = type_of(flatten(operand)[0][0]).shape
     window = _window(
@@ -68,7 +68,7 @@ def reduce_window_shape_tuple(
     padding: Padding, base_dilation: Sequence[int] | None = None,
     window_dilation: Sequence[int] | None = None,
 ) -> tuple[int, ...]:
-    """The shape of `reduce_window` of an array of this shape."""
+    """The shape of `reduce_window` for an array of this shape."""
     window = _window(
         operand_shape, window_dimensions, window_strides, padding, base_dilation, window_dilation
     )

@@ -1,1 +1,1 @@
-"""A program with shardings becomes the text of one StableHLO module."""
+"""Lowering: turns a program with shardings into the text of one StableHLO module."""

@@ -1,9 +1,9 @@
-"""Functions of matrices and arrays that are divided over devices: a program for each device.
+"""Linear algebra and FFTs on sharded arrays: XLA calls that expand to a program for each device.
 
-A call of such a function is written as a call of `TARGET`, about which XLA's partitioner asks
-`_write` once it knows how the operands are divided. Where they are whole, that is LAPACK's kernel;
-else one of the programs in `distributed_linalg`, over named axes (0, 0), (1, 0) (rows and columns
-of tiles of operand 0), (0, 1), ….
+A call of such a function is emitted as a custom call to `TARGET`. XLA's partitioner calls back into
+`_write` for it once it knows the operands' shardings. Replicated operands use LAPACK's kernel;
+others use a program of `distributed_linalg`, over named axes (0, 0), (1, 0) (rows and columns of
+tiles of operand 0), (0, 1), ….
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from shardwise._src.runtime import partitioner
 from shardwise._src.types.array_type import ArrayType, array_type
 
 TARGET = "shardwise_matrices"
-LETTERS = [*"ijklmnopqrstuvwxyz", *[f"z_{i}" for i in range(64)]]  # of factors of dimensions
+LETTERS = [*"ijklmnopqrstuvwxyz", *[f"z_{i}" for i in range(64)]]  # names of factors
 
 
 @dataclass(frozen=True)
 class Function:
-    """program: the name of one in `distributed_linalg`, of tiles and their `Columns`, imported when
-    it is first needed; rule: how factors of dimensions go through.
+    """program: the name of a program in `distributed_linalg`, on tiles and their `Columns`,
+    imported on first use; rule: the sharding rule, with a factor for each dimension.
 
-    like: for each result, the number of the operand that it is divided like; kernel: whether LAPACK
-    has such a function; form: the class, beside the program, that says how an operand is divided;
-    panels: whether it exchanges these, so that small matrices are rather gathered.
+    like: for each result, the number of the operand whose sharding it has; kernel: whether LAPACK
+    has such a function; form: the class next to the program that describes an operand's tiles;
+    panels: whether it exchanges panels, so that small matrices are gathered instead.
     """
 
     program: str
@@ -63,7 +63,7 @@ FUNCTIONS = {
 
 @dataclass(frozen=True)
 class Places(ManualAxes):
-    """Named axes of several operands, each over all devices in an order of its own."""
+    """Named axes of several operands, each over all devices in its own order."""
 
     pieces: Sequence[partitioner.Piece]
 
@@ -85,7 +85,7 @@ def call_text(
     name: str, xs: Sequence[str], ins: Sequence[ArrayType], outs: Sequence[ArrayType],
     config: dict[str, Any], devices: int, write: partitioner.Writer,
 ) -> str:
-    """The instruction that calls a function whose operands may be divided."""
+    """The instruction that calls a function whose operands may be sharded."""
     partitioner.register(TARGET, write)
     function = FUNCTIONS[name]
     asked = {
@@ -103,7 +103,7 @@ def call_text(
 
 
 def _rule(rule: str, ins: Sequence[ArrayType], outs: Sequence[ArrayType]) -> str:
-    """Shardy's form of a rule; a * is a dimension that is whole."""
+    """Shardy's form of a rule; * marks a dimension that must be replicated."""
     sizes, whole, sides = {}, [], []
     free = iter([c for c in "ijklmnop" if c not in rule])
     for side, types in zip(rule.split(" -> "), (ins, outs), strict=True):
@@ -125,7 +125,7 @@ def _rule(rule: str, ins: Sequence[ArrayType], outs: Sequence[ArrayType]) -> str
 def module_text(
     emitter: Any, asked: dict[str, Any], pieces: list[partitioner.Piece]
 ) -> tuple[str, Sequence[int | None]]:
-    """The module of one device. emitter: a new one, for CPU."""
+    """The module of one device. emitter: a fresh one, for CPU."""
     function = FUNCTIONS[asked["name"]]
     sides = [[(tuple(shape), np.dtype(dtype)) for shape, dtype in side] for side in asked["types"]]
     ins = [array_type(p.part(p.shape), t[1]) for p, t in zip(pieces, sides[0], strict=True)]

@@ -1,4 +1,4 @@
-"""The emitter: what lowering rules write StableHLO text with.
+"""The emitter: the interface with which lowering rules write StableHLO text.
 
 A rule gets SSA names (`%3`) and types, and adds lines:
 
@@ -45,28 +45,28 @@ from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.extended import ExtendedDType
 
-NUMBERED = "equation "  # the names of lines by their equations begin so
-MAX_DENSE = 64  # elements of a constant that lowering may write as text
+NUMBERED = "equation "  # prefix of location names with equation numbers
+MAX_DENSE = 64  # maximum elements of a constant written as text
 
 
 class Emitter(Manual, Instructions, Kernels, Partitioned):
-    """Collects the lines of one module: the current function's body, and other functions."""
+    """Collects the lines of one module: the body of the current function, and other functions."""
 
     def __init__(self, meshes: Any = None, devices: int = 1, located: bool | list[Any] = False):
-        self.meshes = meshes  # of the module, `lowering.module.Meshes`; None on one device
-        # Whether lines say where in the user's program they come from; a list takes the equations,
-        # and lines have their positions in it for names.
+        self.meshes = meshes  # the module's `lowering.module.Meshes`; None on one device
+        # Whether lines have source locations of the user's program; a list collects the equations,
+        # and the location of a line is then the equation's index in it.
         self._located = located
-        self._around: Any = None  # the equation whose rule writes others, which have no sites
-        self._number = ""  # the location of what is written for it, where lines have numbers
-        self.scope: str | None = None  # the names that lines say they are in, where they do
+        self._around: Any = None  # equation whose rule emits others, without sites
+        self._number = ""  # location of its lines, if lines are numbered
+        self.scope: str | None = None  # the name scope of lines, if they have one
         self.platform = "cpu"
-        self.host_numbers: dict[Any, int] = {}  # of the host functions that the module calls
+        self.host_numbers: dict[Any, int] = {}  # numbers of the host functions that it calls
         self.lines: list[str] = []
         self.functions: list[str] = []
         self.devices = devices
         self._symbols: dict[Program, str] = {}
-        self.foreign: dict[Any, str] = {}  # symbols of functions that are no programs
+        self.foreign: dict[Any, str] = {}  # symbols of functions that are not programs
         self.taken = {"main"}  # symbols of functions
         self.count = 0
         self.hoisted: dict[int, str] = {}
@@ -100,7 +100,7 @@ class Emitter(Manual, Instructions, Kernels, Partitioned):
         return [f"%{self.count}#{i}" for i in range(count)]
 
     def constant(self, value: Any, aval: ArrayType) -> str:
-        """A scalar constant, repeated over the shape of `aval`."""
+        """A scalar constant, broadcast to the shape of `aval`."""
         if value.__class__ is np.ndarray:
             value = value[()]
         return self.let(constant_text(value, aval, exact(value)))
@@ -111,11 +111,11 @@ class Emitter(Manual, Instructions, Kernels, Partitioned):
     # -- programs --
 
     def program(self, program: Program, names: Sequence[str]) -> list[str]:
-        """Writes a program's equations in place; returns the names of its results.
+        """Emits a program's equations in place; returns the names of its results.
 
-        Not `eval_program`: nothing runs, and constants and literals have names here as well.
+        Unlike `eval_program`, it executes nothing, and constants and literals get names as well.
 
-        names: of all its inputs, constants first.
+        names: the names of all its inputs, constants first.
         """
         env: dict[Any, str] = dict(zip(program.inputs, names, strict=True))
         plain = self.scope is None and self._located is False
@@ -125,7 +125,7 @@ class Emitter(Manual, Instructions, Kernels, Partitioned):
         return [self._atom(a, env) for a in program.outputs]
 
     def _located_equation(self, eqn: Any, env: dict[Any, str]) -> None:
-        """Writes an equation, and where it comes from: its names, its line."""
+        """Emits an equation with its location: its scope names and source line."""
         begin, outer, around = len(self.lines), self.scope, self._around
         name = ""
         if eqn.site is None and around is not None:
@@ -154,13 +154,13 @@ class Emitter(Manual, Instructions, Kernels, Partitioned):
         self._note(begin, f" loc({quoted(name or function or 'module')}{place})")
 
     def _note(self, begin: int, note: str) -> None:
-        """Adds a location to each line from `begin` on that has none."""
+        """Adds a location to each line from `begin` on that does not have one."""
         for i in range(begin, len(self.lines)):
             if " loc(" not in self.lines[i].rpartition("\n")[2]:
                 self.lines[i] += note
 
     def under_marks(self, marks: str, program: Program, *names: str) -> list[str]:
-        """Calls a held program, by an instruction that has marks (`messages.source`)."""
+        """Calls a nested program with an instruction that carries marks (`messages.source`)."""
         begin, outer = len(self.lines), self.scope
         self.scope = joined(outer or "", marks)
         results = self.call(program, *names)
@@ -169,7 +169,7 @@ class Emitter(Manual, Instructions, Kernels, Partitioned):
         return results
 
     def mark(self, name: str, marks: str) -> None:
-        """Adds marks to the instruction that gave a value; an argument has none."""
+        """Adds marks to the instruction that defines a value; arguments have none."""
         made = re.compile(re.escape(name.partition("#")[0]) + "[: ]")
         for i in reversed(range(len(self.lines))):
             if made.match(self.lines[i]):
@@ -181,7 +181,7 @@ class Emitter(Manual, Instructions, Kernels, Partitioned):
 
     def _equation(self, eqn: Any, env: dict[Any, str]) -> None:
         op = eqn.op
-        if op.instruction is not None and self._is_plain(eqn):  # most are: no rule is asked then
+        if op.instruction is not None and self._is_plain(eqn):  # most are: no rule is needed
             t, atoms = eqn.outputs[0].aval, eqn.inputs
             xs = [self.constant(a.value, t) if a.__class__ is Literal else env[a] for a in atoms]
             line = f"{op.instruction} {', '.join(xs)} : {tensor_text(t)}"
@@ -201,7 +201,7 @@ class Emitter(Manual, Instructions, Kernels, Partitioned):
                 xs.append(env[a])
             ins.append(aval)
             opaque = opaque or isinstance(aval.dtype, ExtendedDType)
-        if opaque and op.elements is not Elements.KNOWN:  # it does not look into them
+        if opaque and op.elements is not Elements.KNOWN:  # it does not inspect the elements
             held = self.staged(on_buffers, [stored_type(t) for t in ins], op=op, types=tuple(ins),
                                params=tuple(eqn.params.items()))
             results = self.inline(held, *xs)
@@ -218,7 +218,7 @@ class Emitter(Manual, Instructions, Kernels, Partitioned):
         env.update(zip(eqn.outputs, results, strict=True))
 
     def _is_plain(self, eqn: Any) -> bool:
-        """Whether operands and result are of one type, and surely sharded alike."""
+        """Whether operands and result have one type, and surely the same sharding."""
         t = eqn.outputs[0].aval
         for a in eqn.inputs:
             if a.aval is not t and (a.__class__ is not Literal or a.aval.dtype is not t.dtype):
@@ -233,12 +233,12 @@ class Emitter(Manual, Instructions, Kernels, Partitioned):
         return env[atom]
 
     def inline(self, program: Program, *names: str) -> list[str]:
-        """Writes a held program in place."""
+        """Emits a nested program in place."""
         constants = [self._constant(value) for value in program.constants]
         return self.program(program, [*constants, *names])
 
     def _constant(self, value: Any) -> str:
-        """A held program's constant: a hidden argument of the module, or small enough for text."""
+        """A nested program's constant: a hidden module argument, or small enough for text."""
         name = self.hoisted.get(id(value))
         if name is not None:
             return name
@@ -254,13 +254,13 @@ class Emitter(Manual, Instructions, Kernels, Partitioned):
         return self.let(f"stablehlo.reshape {line} : {types}")
 
     def call(self, program: Program, *names: str) -> list[str]:
-        """Calls a held program as a function of its own, which is written once."""
+        """Calls a nested program as a separate function, which is emitted once."""
         return self._called(program, names, lambda symbol, xs: f"func.call @{symbol}({xs})")
 
     def composite(
         self, program: Program, names: Sequence[str], *, name: str, version: int, attributes: str
     ) -> list[str]:
-        """An operation of this name, whose decomposition is the program."""
+        """An operation with this name, whose decomposition is the program."""
         return self._called(program, names, lambda symbol, xs: (
             f"stablehlo.composite {quoted(name)} {xs} {{composite_attributes = {attributes}, "
             f"decomposition = @{symbol}, version = {version} : i32}}"
@@ -269,7 +269,7 @@ class Emitter(Manual, Instructions, Kernels, Partitioned):
     def _called(
         self, program: Program, names: Sequence[str], form: Callable[[str, str], str]
     ) -> list[str]:
-        """form: `(symbol, operands) → the instruction`, without its types."""
+        """form: `(symbol, operands) → the instruction`, without the types."""
         if any_constants(program) or (self.devices > 1 and not self._can_be_apart(program)):
             return self.inline(program, *names)
         symbol = self._symbols.get(program)
@@ -282,10 +282,10 @@ class Emitter(Manual, Instructions, Kernels, Partitioned):
         return self.lets(f"{text} : ({ins}) -> ({outs})", len(program.outputs))
 
     def _can_be_apart(self, program: Program) -> bool:
-        """Whether any sharding splits the arguments and results into equal parts, and the program
-        does not ask where a device is.
+        """Whether any sharding splits the arguments and results into equal shards, and the program
+        does not query the position of a device.
 
-        Shardy reshards those that it does not, where they pass the border of a function.
+        Otherwise Shardy would reshard the uneven ones at the function boundary.
         """
         if self.manual is not None and axes_in(program):
             return False
@@ -293,7 +293,7 @@ class Emitter(Manual, Instructions, Kernels, Partitioned):
         return all(self.divides(n) for t in types for n in t.shape)
 
     def symbol(self, name: str) -> str:
-        """A symbol for a function, which no other one of the module has."""
+        """A symbol for a function, unique in the module."""
         safe = symbol_text(name) or "f"
         symbol, number = safe, 0
         while symbol in self.taken:
@@ -303,8 +303,8 @@ class Emitter(Manual, Instructions, Kernels, Partitioned):
         return symbol
 
     def function(self, symbol: str, program: Program) -> str:
-        """The text of a private function. Names in it are those in its own program: XLA puts
-        those of its calls before them.
+        """The text of a private function. Scope names in it are relative to its own program: XLA
+        prepends those of its callers.
         """
         lines, self.lines = self.lines, []
         scope, self.scope = self.scope, None if self.scope is None else ""
@@ -319,25 +319,25 @@ class Emitter(Manual, Instructions, Kernels, Partitioned):
         return f"func.func private @{symbol}({ins}) -> ({outs}) {{\n" + "\n".join(body) + "\n}"
 
     def region(self, write: Callable[[], None]) -> str:
-        """The text of a region whose lines `write` adds."""
+        """The text of a region whose lines are emitted by `write`."""
         lines, self.lines = self.lines, []
         write()
-        if self._number:  # what is written around the equations of a loop's body, say
+        if self._number:  # lines around equations, for example in loop bodies
             self._note(0, self._number)
         body, self.lines = self.lines, lines
         return "\n".join(body)
 
     def via(self, fun: Callable, ins: Sequence[ArrayType], *names: str, **params: Any) -> list[str]:
-        """Lowers by a Python function over ops: staged once for each types and parameters."""
+        """Lowers by a Python function over ops: traced once per types and parameters."""
         return self.call(self.staged(fun, ins, **params), *names)
 
     def staged(self, fun: Callable, ins: Sequence[ArrayType], **params: Any) -> Program:
-        """The program of a Python function over ops; kept."""
+        """The cached program of a Python function over ops."""
         marks = exact(tuple(params.values()))
         return _staged(fun, current().trace_key, tuple(ins), marks, *params.items())
 
     def within(self, own: ManualAxes) -> Emitter:
-        """The emitter of code that is manual along more axes, by which nothing is divided there."""
+        """The emitter of code that is manual along more axes, where none of them is sharded."""
         left = math.prod([n for n, name in zip(own.grid.shape, own.names, strict=True)
                           if name not in own.manual])
         new = (Emitter if left == 1 else type(self))(self.meshes, left, self._located)
@@ -347,20 +347,20 @@ class Emitter(Manual, Instructions, Kernels, Partitioned):
         return new
 
     def beside(self, platform: str) -> Emitter:
-        """The emitter of another function of the module, for a platform."""
+        """The emitter of another function of the module, for the given platform."""
         new = type(self)(self.meshes, self.devices, self._located)
         new.platform, new.functions, new.taken = platform, self.functions, self.taken
         return new
 
     @staticmethod
     def plain() -> Emitter:
-        """The emitter of code of one device."""
+        """The emitter for code of one device."""
         return Emitter()
 
     @staticmethod
     def divided(asked: dict[str, Any], pieces: list[Any]) -> tuple[str, Sequence[int | None]]:
-        """The module of one device for a function of divided matrices."""
-        with enable_x64(True):  # XLA may ask from a thread of its own
+        """The module of one device for a function of sharded matrices."""
+        with enable_x64(True):  # XLA may call this on its own thread
             return module_text(Emitter(), asked, pieces)
 
     # -- host functions --
@@ -369,10 +369,10 @@ class Emitter(Manual, Instructions, Kernels, Partitioned):
         self, function: Any, ins: Sequence[ArrayType], outs: Sequence[ArrayType],
         names: Sequence[str], pure: bool,
     ) -> list[str]:
-        """Calls a host function: once, with whole values; or on each device, with its parts.
+        """Calls a host function: once, with full values; or on each device, with its shards.
 
-        Of several devices one makes the call, the others get its results. They come as bits, since
-        they are sent as sums with zeros: a sum would lose the sign of a zero.
+        One of the devices makes the call, the others receive its results. The results travel as
+        bits, because they are sent as sums with zeros: a float sum would lose the sign of a zero.
         """
         if self.manual is not None and self.devices > 1:
             return self.on_one_of_rest(
@@ -397,8 +397,8 @@ class Emitter(Manual, Instructions, Kernels, Partitioned):
         return [self._from_bits(*row) for row in zip(results, as_bits, outs, strict=True)]
 
     def note(self, target: str, what: str, xs: Sequence[str], ts: Sequence[ArrayType]) -> None:
-        """A call that takes values and has no results, by which XLA is told something. It cannot
-        partition it. what: it does, for the error."""
+        """A call with operands but no results, which passes information to XLA. It cannot be
+        partitioned. what: what XLA does, for the error message."""
         if self.manual is not None and self.devices > 1:
             self.on_one_of_rest(xs, ts, [], lambda e, given: e.note(target, what, given, ts) or [])
             return
@@ -410,7 +410,7 @@ class Emitter(Manual, Instructions, Kernels, Partitioned):
         self.custom_call(target, xs, ts, [], effect=True)
 
     def _gathered(self, t: ArrayType, local: bool) -> list[int]:
-        """The dimensions that are whole in a call: parts of a device must have no padding."""
+        """The dimensions to replicate for a call: the shards of a device must have no padding."""
         return [d for d, n in enumerate(t.shape) if not (local and self.divides(n))]
 
     def _from_bits(self, name: str, bits: ArrayType, t: ArrayType) -> str:
@@ -420,9 +420,9 @@ class Emitter(Manual, Instructions, Kernels, Partitioned):
     # -- shardings --
 
     def whole(self, name: str, t: ArrayType, dims: Sequence[int]) -> str:
-        """A value with some of its dimensions whole on each device, where there are several.
+        """A value with some of its dimensions replicated, if there are several devices.
 
-        For ops that XLA's partitioner cannot split along them.
+        For ops that XLA's partitioner cannot split along these dimensions.
         """
         if self.devices == 1 or not dims:
             return name
@@ -431,7 +431,7 @@ class Emitter(Manual, Instructions, Kernels, Partitioned):
         return self.let(f"sdy.sharding_constraint {name} {place} : {tensor_text(t)}")
 
     def alike(self, names: Sequence[str], types: Sequence[ArrayType]) -> list[str]:
-        """Values that the partitioner divides alike."""
+        """Values that the partitioner shards the same way."""
         if self.devices > 1 and self.manual is not None:
             raise NotImplementedError(
                 "shard_alike: in a function of `shardwise.shard_map` that leaves some axes of the "
@@ -446,18 +446,18 @@ class Emitter(Manual, Instructions, Kernels, Partitioned):
         return [*names]
 
     def divides(self, size: int) -> bool:
-        """Whether any way to split a dimension of this size gives equal parts."""
+        """Whether any split of a dimension of this size gives equal parts."""
         return size % self.devices == 0
 
     def _placed(self, name: str, t: ArrayType) -> str:
-        """A value where its type says that it is; where it says nothing, as it is."""
+        """A value constrained to the sharding in its type, if any."""
         sharding = t.explicit_sharding
         if sharding is None or not (t.ndim or sharding.spec.unreduced):
             return name
         return self.constrained(name, stored_type(t), sharding)
 
     def constrained(self, name: str, t: ArrayType, sharding: Any) -> str:
-        """A value that is sharded like this."""
+        """A value constrained to this sharding."""
         if sharding.partial_axes[0] and not sharding.is_even(t.shape):
             raise ValueError(
                 f"a value of shape {t.shape} is to be left as addends under {sharding}, which "
@@ -467,24 +467,24 @@ class Emitter(Manual, Instructions, Kernels, Partitioned):
         return self.constraint(name, self.sharding(sharding, t.ndim), t)
 
     def constraint(self, name: str, place: str, t: ArrayType) -> str:
-        """A value that is sharded as a text of Shardy's says."""
+        """A value constrained to a sharding in Shardy's text form."""
         return self.let(f"sdy.sharding_constraint {name} {place} : {self.ty(t)}")
 
     def sharding(self, sharding: Any, ndim: int) -> str:
-        """The sdy form of a sharding: `<@mesh, [{"x"}, {}]>`."""
+        """The Shardy form of a sharding: `<@mesh, [{"x"}, {}]>`."""
         return self.meshes.target(sharding, ndim)
 
 
 def _follows(out: ArrayType, ins: Sequence[ArrayType]) -> bool:
-    """Whether an elementwise result is surely sharded as its type says: as an operand is."""
-    if out.spec is not None and out.spec.unreduced:  # left to itself, XLA would take the sum
+    """Whether an elementwise result surely gets the sharding of its type: an operand has it."""
+    if out.spec is not None and out.spec.unreduced:  # without a constraint, XLA would take the sum
         return False
     return any(t.spec is out.spec and t.shape == out.shape for t in ins)
 
 
 @derived
 def any_constants(program: Program) -> bool:
-    """Whether the program, or one that it holds, has constants."""
+    """Whether the program, or a program nested in it, has constants."""
     return any(p.constants for p in programs_in(program))
 
 
@@ -493,11 +493,11 @@ def _staged(
     fun: Callable, context: TraceKey, types: tuple[ArrayType, ...], marks: tuple,
     *params: tuple[str, Any],
 ) -> Program:
-    """Stages a function over ops outside of every interpreter; results may be one or several.
+    """Traces a function over ops outside of all interpreters; it may return one or several results.
 
-    marks: of the parameters' values, which tell equal ones apart.
+    marks: the exact parameter values, to distinguish equal ones such as 0.0 and -0.0.
     """
-    # Without meshes: what is inside is split as the partitioner likes.
+    # Without meshes: the partitioner decides the shardings inside.
     free = [t.update(spec=None, mesh=None) if t.mesh else t for t in types]
 
     def flat(*values: Any) -> list[Any]:

@@ -1,9 +1,9 @@
-"""Ops on arrays of an extended dtype (typed keys), lowered on the integers behind them.
+"""Ops on arrays of an extended dtype (typed keys), lowered on the underlying integers.
 
 A buffer of `key<fry>[8]` is a `uint32[8,2]`: the logical dimensions, then those of one element. An
-op that only moves elements does not care what they are, so on buffers it is the same op, batched
-over the dimensions of the element. The batch rule that every op has for `vmap` says how; nothing is
-needed per op. docs/design/0007-typed-keys.md has the whole story.
+op that only moves elements does not depend on what they are, so on buffers it is the same op,
+batched over the dimensions of the element. The `vmap` batching rule of every op does this; no
+further rule per op is needed. docs/design/0007-typed-keys.md has the full design.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shardwise._src.types.extended import ExtendedDType
 
 
 def on_buffers(*buffers: Any, op: Op, types: tuple[ArrayType, ...], params: tuple) -> list[Any]:
-    """The op on the buffers of its operands, which are of the given types."""
+    """Applies the op to the buffers of its operands, which have the given types."""
     keyed = [isinstance(t.dtype, ExtendedDType) for t in types]
     element = types[keyed.index(True)].dtype.physical_shape
 

@@ -1,7 +1,8 @@
-"""StableHLO instructions that more than one rule writes, or that XLA does not split rightly.
+"""StableHLO instructions that several rules emit, or that XLA does not partition correctly.
 
-`Instructions` writes them as they are, but for what XLA gets wrong on one device too. For programs
-over several devices, `xla_workarounds.WithWorkarounds` writes what the partitioner gets right.
+`Instructions` emits them directly, except where XLA is wrong even on one device. For programs over
+several devices, `xla_workarounds.WithWorkarounds` emits forms that the partitioner handles
+correctly.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ INT8 = np.dtype(np.int8)
 
 
 class Instructions:
-    """Writers of single instructions; each gives the SSA name of its result.
+    """Methods that emit single instructions; each returns the SSA name of its result.
 
-    `x` and other names are SSA names, `t` the type of `x`, `out` that of the result.
+    `x` and other names are SSA names, `t` is the type of `x`, `out` the type of the result.
     """
 
     ty: Callable[[ArrayType], str]
@@ -52,7 +53,7 @@ class Instructions:
     # -- elements moved --
 
     def broadcast(self, x: str, t: ArrayType, out: ArrayType, dims: Sequence[int]) -> str:
-        """dims: those of the result that the dimensions of `x` are."""
+        """dims: the dimensions of the result that correspond to those of `x`."""
         types = f"({self.ty(t)}) -> {self.ty(out)}"
         return self.let(f"stablehlo.broadcast_in_dim {x}, dims = {ints(dims)} : {types}")
 
@@ -70,7 +71,7 @@ class Instructions:
         return self.plain_reshape(x, t, out)
 
     def plain_reshape(self, x: str, t: ArrayType, out: ArrayType) -> str:
-        """The same where nothing that the partitioner would get wrong can happen."""
+        """`reshape` without workarounds, for cases that the partitioner handles correctly."""
         return self.let(f"stablehlo.reshape {x} : ({self.ty(t)}) -> {self.ty(out)}")
 
     def slice(
@@ -86,10 +87,10 @@ class Instructions:
     def concatenate(
         self, xs: Sequence[str], ins: Sequence[ArrayType], out: ArrayType, dimension: int
     ) -> str:
-        """Operands that occur again come from behind a barrier; XLA error `two-bits`.
+        """Repeated operands go through a barrier; XLA error `two-bits`.
 
-        XLA (jaxlib 0.12) fuses what computes an operand into each place where it occurs, so that
-        the code of a chain of x = concatenate(x, x)[i : i + n] doubles at each step.
+        XLA (jaxlib 0.12) fuses the computation of an operand into each of its uses, so that the
+        code of a chain of x = concatenate(x, x)[i : i + n] doubles at each step.
         """
         seen: dict[str, str] = {}
         names = []
@@ -111,12 +112,13 @@ class Instructions:
         )
 
     def cast(self, x: str, t: ArrayType, dtype: Any) -> str:
-        """A value of integers as another kind of them."""
+        """Converts an integer value to another integer dtype."""
         out = t.update(dtype=dtype)
         return self.let(f"stablehlo.convert {x} : ({self.ty(t)}) -> {self.ty(out)}")
 
     def apart(self, x: str, t: ArrayType) -> str:
-        """A value that XLA takes for another one. Addends, which it would sum there, stay."""
+        """A barrier, which makes XLA treat the value as a different one. Unreduced values are
+        returned unchanged, because XLA would sum them at the barrier."""
         if t.spec is not None and t.spec.unreduced:
             return x
         return self.let(f"stablehlo.optimization_barrier {x} : {self.ty(t)}")
@@ -138,7 +140,7 @@ class Instructions:
     def dynamic_slice(
         self, x: str, starts: Sequence[str], ins: Sequence[ArrayType], sizes: Sequence[int]
     ) -> str:
-        """XLA errors `merged-slices`: of two in a row, one's start is not moved inside any more;
+        """XLA errors `merged-slices`: of two consecutive windows, only one start is clamped;
         and `lost-factor`.
 
         ins: the types of `x` and of the starts.
@@ -148,14 +150,14 @@ class Instructions:
         return self.window(self._product(x, ins[0], sizes), starts, ins, sizes)
 
     def _product(self, x: str, t: ArrayType, sizes: Sequence[int]) -> str:
-        """XLA error `lost-factor`: an element of what may be a window times a number."""
+        """XLA error `lost-factor`: an element of a possible window times a number."""
         affected = t.ndim == 1 and sizes[0] == 1 and t.dtype.name in ("int32", "uint32")
         return self.apart(x, t) if affected else x
 
     def window(
         self, x: str, starts: Sequence[str], ins: Sequence[ArrayType], sizes: Sequence[int]
     ) -> str:
-        """The same for starts that are inside."""
+        """`dynamic_slice` for starts that are within bounds."""
         types = ", ".join(map(self.ty, ins))
         return self.let(
             f"stablehlo.dynamic_slice {', '.join([x, *starts])}, sizes = {ints(sizes)} : "
@@ -165,7 +167,7 @@ class Instructions:
     def inside(
         self, starts: Sequence[str], ins: Sequence[ArrayType], sizes: Sequence[int]
     ) -> list[str]:
-        """The starts of a window of these sizes, moved inside of `ins[0]`."""
+        """The starts of a window of these sizes, clamped to the bounds of `ins[0]`."""
         found = []
         for start, t, n, size in zip(starts, ins[1:], ins[0].shape, sizes, strict=True):
             low, high = self.scalar(0, t.dtype), min(n - size, int(max_value(t.dtype)))
@@ -178,7 +180,7 @@ class Instructions:
     def dynamic_update_slice(
         self, x: str, update: str, starts: Sequence[str], ins: Sequence[ArrayType]
     ) -> str:
-        """ins: the types of `x`, of the update and of the starts."""
+        """ins: the types of `x`, the update and the starts."""
         update = self._computed(update, ins[1])
         names, types = ", ".join([x, update, *starts]), ", ".join(map(self.ty, ins))
         return self.let(
@@ -186,16 +188,16 @@ class Instructions:
         )
 
     def _computed(self, update: str, t: ArrayType) -> str:
-        """XLA error `update-in-place`: what is computed of a value while it is written there."""
+        """XLA error `update-in-place`: an update computed from the value that it overwrites."""
         return self.apart(update, t) if JAXLIB >= (0, 11) and self.platform == "cpu" else update
 
     def gather(
         self, x: str, indices: str, ins: Sequence[ArrayType], out: ArrayType, dims: Any,
         sizes: Sequence[int], *, indices_are_sorted: bool, clip: bool,
     ) -> str:
-        """XLA errors `merged-slices` and `lost-factor`, where one window is taken.
+        """XLA errors `merged-slices` and `lost-factor`, if a single window is taken.
 
-        dims: `GatherDimensionNumbers`. clip: whether windows may reach outside.
+        dims: `GatherDimensionNumbers`. clip: whether windows may be out of bounds.
         """
         if clip and JAXLIB < (0, 12):
             limits = tuple([ins[0].shape[d] - sizes[d] for d in dims.start_index_map])
@@ -219,11 +221,11 @@ class Instructions:
     # -- elements computed --
 
     def convertible(self, x: str, t: ArrayType, dtype: Any) -> tuple[str, ArrayType]:
-        """What `convert` gives a dtype of 16 bits or fewer of, and its type.
+        """An operand for `convert` to a dtype of 16 bits or fewer, and its type.
 
-        XLA error `rounded-twice`: from float64 by way of float32, on the CPU. Before jaxlib 0.12,
-        XLA's code for a `convert` that is in no fusion rounds to float4 by way of float16, and
-        makes NaN of small negative numbers where there is no -0.
+        XLA error `rounded-twice`: from float64 via float32, on the CPU. Before jaxlib 0.12, XLA's
+        code for a `convert` outside of a fusion rounds to float4 via float16, and returns NaN for
+        small negative numbers if the dtype has no -0.
         """
         if t.dtype == np.float64 and dtype.name in ("float16", "bfloat16"):
             if self.platform == "cpu":
@@ -242,8 +244,8 @@ class Instructions:
         return x, t
 
     def log1p(self, x: str, t: ArrayType) -> str:
-        """XLA error `log-of-half`: float64 near -0.4 on the CPU. There log(1 + x) is exact enough,
-        which XLA computes besides."""
+        """XLA error `log-of-half`: float64 near -0.4 on the CPU. There log(1 + x) is accurate
+        enough, and is computed as well."""
         ty, out = self.ty(t), self.let(f"stablehlo.log_plus_one {x} : {self.ty(t)}")
         if t.dtype != np.float64 or self.platform != "cpu":
             return out
@@ -257,7 +259,7 @@ class Instructions:
     # -- elements combined --
 
     def reduce(self, x: str, t: ArrayType, axes: Sequence[int], body: str, identity: Any) -> str:
-        """body: the name of a binary instruction; identity: its neutral element, a host scalar."""
+        """body: the name of a binary instruction; identity: its identity element, a host scalar."""
         scalar = self.ty(array_type((), t.dtype))
         init = self.scalar(identity, t.dtype)
         out = array_type(tuple([n for d, n in enumerate(t.shape) if d not in axes]), t.dtype)
@@ -294,10 +296,10 @@ class Instructions:
         self, body: Callable, xs: Sequence[str], ins: Sequence[ArrayType], identities: Sequence,
         window: Any,
     ) -> list[str]:
-        """The folds of all windows (`ops.pooling.Window`); the others as of `reduce_by`.
+        """Reduces all windows (`ops.pooling.Window`); the other arguments are as in `reduce_by`.
 
-        What is no element of the operand is left out of them. XLA error `cut-windows`: padding that
-        cuts off, which is a slice before.
+        Positions outside of the operand are left out. XLA error `cut-windows`: negative padding,
+        which is emitted as a slice first.
         """
         inits = [
             v if isinstance(v, str) else self.scalar(v, t.dtype)
@@ -329,7 +331,7 @@ class Instructions:
     def select_and_scatter(
         self, t: str, x: str, ins: Sequence[ArrayType], out: ArrayType, largest: bool, window: Any
     ) -> str:
-        """`t` added where windows of `x` have their largest, or smallest, element."""
+        """`t` added at the largest, or smallest, element of each window of `x`."""
 
         def chosen(e: Any, types: Any, x: str, y: str) -> list[str]:
             ty, direction = e.ty(types[0]), "GE" if largest else "LE"
@@ -366,10 +368,10 @@ class Instructions:
         self, xs: Sequence[str], ins: Sequence[ArrayType], dims: Any, body: str, *,
         indices_are_sorted: bool, unique_indices: bool,
     ) -> str:
-        """xs:   the operand, the vectors of indices, which lie along the last dimension, the
-              updates; and `ins` are their types.
+        """xs:   the operand, the index vectors, which are along the last dimension, and the
+              updates; `ins` are their types.
         dims: `ScatterDimensionNumbers`.
-        body: the name of what combines two elements; empty to replace.
+        body: the name of the instruction that combines two elements; empty to replace.
         """
         xs = [*xs[:2], self._computed(xs[2], ins[2])]
         numbers = attribute("scatter", {
@@ -396,13 +398,13 @@ class Instructions:
     ) -> str:
         """`({ ^bb0(...): ... })`: a body that takes two scalars for each of the types.
 
-        outs: the types of what it gives, if it is not one for each.
+        outs: the types of its results, if there is not one for each.
         """
         scalars = [array_type((), t.dtype) for t in types]
         names = [self.fresh() for _ in range(2 * len(scalars))]
 
         def write() -> None:
-            outside, self.hoisted = self.hoisted, {}  # nothing of the function is seen in here
+            outside, self.hoisted = self.hoisted, {}  # outer names are not visible in here
             results = body(self, scalars, *names)
             self.hoisted = outside
             kinds = ", ".join(map(self.ty, outs or scalars))
@@ -414,7 +416,7 @@ class Instructions:
 
 
 def _multiple(x: Any) -> Any:
-    """The nearest number of those that float4 has, and what is larger."""
+    """The nearest number representable in float4; larger numbers are unchanged."""
     size = ew.abs(x)
     low, middle = lt(size, lit(2, x)), lt(size, lit(4, x))
     by = select_n(low, select_n(middle, lit(0.5, x), lit(1, x)), lit(2, x))
@@ -423,8 +425,8 @@ def _multiple(x: Any) -> Any:
 
 
 def _to_odd(x: Any) -> Any:
-    """float64 as float32: of what is between two, the one whose last bit is 1, so that rounding it
-    once more is rounding x.
+    """float64 to float32, rounded to odd: between two numbers, the one whose last bit is 1. A
+    second rounding then has the same result as rounding x directly.
     """
     single = reduce_precision(x, exponent_bits=8, mantissa_bits=23)
     nearest = convert_element_type(single, dtype=np.dtype(np.float32))
@@ -436,12 +438,12 @@ def _to_odd(x: Any) -> Any:
 
 
 def _above(x: Any, *, least: float) -> Any:
-    """0 for numbers that are not larger, of either sign."""
+    """Replaces numbers of magnitude at most `least` by 0."""
     return select_n(le(ew.abs(x), lit(least, x)), x, lit(0, x))
 
 
 def _numbers(values: Sequence[int]) -> str:
-    """A list of integers as an attribute."""
+    """A list of integers, as an attribute."""
     return f"array<i64: {', '.join(map(str, values))}>" if values else "array<i64>"
 
 

@@ -1,11 +1,11 @@
-"""Calls of kernels that are no instructions of XLA.
+"""Calls of kernels that are not XLA instructions.
 
     lu, pivots, info = e.lapack("getrf", [x], ins, outs, batch=1)
 
-Leading dimensions are batches, and are split over devices without any communication: each device
-calls the kernel on its own. The others are whole on each device, and matrices lie column by column
-there, as LAPACK has them. A single matrix that is large is not gathered by those functions that
-`divided` knows.
+Leading dimensions are batch dimensions, and are split over devices without any communication: each
+device calls the kernel on its shard. The other dimensions are replicated, and matrices are stored
+column-major, as LAPACK expects. The functions in `distributed_functions` do not gather a single
+large matrix.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LETTERS = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
 
 
 class Kernels:
-    """Writers of calls of kernels."""
+    """Methods that emit kernel calls."""
 
     devices: int
     constant: Callable[[Any, ArrayType], str]
@@ -42,12 +42,12 @@ class Kernels:
         batch: int, config: dict[str, Flag] | None = None,
         aliases: dict[int, int] | None = None,
     ) -> list[str]:
-        """Calls a function of LAPACK, by its name without the letter of the dtype, or one that
-        jaxlib has beside these, by its whole name.
+        """Calls a LAPACK function, by its name without the dtype letter; or an additional function
+        of jaxlib, by its full name.
 
-        batch:   how many leading dimensions all operands and results share.
-        config:  its flags: a letter, a number (of 64 bits, if it is not an int32) or a bool each.
-        aliases: operands whose memory a result may take, by number.
+        batch:   the number of leading dimensions that all operands and results share.
+        config:  its flags: a letter, a number (64-bit, unless it is an int32) or a bool each.
+        aliases: operands whose memory a result may reuse, by number.
         """
         if 0 in [t.size for t in outs]:
             return [self.constant(0, t) for t in outs]
@@ -72,16 +72,16 @@ class Kernels:
         aliases: dict[int, int] | None = None, effect: bool = False, batch: int = 0,
         extra: dict[str, str] | None = None,
     ) -> list[str]:
-        """Calls a function by the name that XLA was told.
+        """Calls a function by the name registered with XLA.
 
-        config:  its attributes, as text; in versions before 4, a text for it.
+        config:  its attributes, as text; a string attribute in versions before 4.
         orders:  for operands and for results, the dimensions of each, from the one that varies
-                 slowest in memory; None where they are in order.
-        aliases: operands whose memory a result takes, by number.
-        effect:  whether it is called though no result is used.
-        batch:   how many leading dimensions all operands and results share, of which each device
-                 may do its own part.
-        extra:   more that its text says, by name.
+                 slowest in memory; None for the default order.
+        aliases: operands whose memory a result reuses, by number.
+        effect:  whether it is called even if no result is used.
+        batch:   the number of leading dimensions that all operands and results share, along which
+                 each device may process its own shard.
+        extra:   additional attributes, by name.
         """
         notes, sizes = extra or {}, self.result_sizes(outs)
         if batch and not sizes:
@@ -114,13 +114,13 @@ class Kernels:
         )
 
     def result_sizes(self, outs: Sequence[ArrayType]) -> list[tuple[str, ArrayType]]:
-        """The shapes of results as values, and their types, where they are no numbers yet."""
+        """The shapes of results as values, with their types, if they are symbolic."""
         return []
 
     def may_divide(self, name: str, ins: Sequence[ArrayType]) -> bool:
-        """Whether the partitioner may be asked how the operands of a function are divided.
+        """Whether a function may be left to the partitioner callback, for sharded operands.
 
-        Not where all matrices are small: to gather them takes less time than to exchange panels.
+        Not if all matrices are small: gathering them is faster than exchanging panels.
         """
         if self.devices == 1 or self.platform != "cpu" or self.manual is not None:
             return False
@@ -133,7 +133,7 @@ class Kernels:
         self, name: str, xs: Sequence[str], ins: Sequence[ArrayType], outs: Sequence[ArrayType],
         config: dict[str, Any],
     ) -> list[str]:
-        """A function whose operands may be divided."""
+        """A function whose operands may be sharded."""
         text = distributed_functions.call_text(
             name, xs, ins, outs, config, self.devices, self.divided
         )
@@ -149,19 +149,19 @@ def _flag(value: Flag) -> str:
 
 
 def _by_columns(t: ArrayType, batch: int) -> tuple[int, ...] | None:
-    """The order of dimensions of a matrix that lies column by column; None for no matrix."""
+    """The column-major dimension order of a matrix; None if it is not a matrix."""
     return (*range(batch), batch + 1, batch) if t.ndim == batch + 2 else None
 
 
 def _layouts(types: Sequence[ArrayType], orders: Sequence[Sequence[int] | None]) -> str:
-    """Of each value, its dimensions from the one that changes first."""
+    """For each value, its dimensions from the fastest-varying one to the slowest."""
     rows = [[*reversed(range(t.ndim) if order is None else order)]
             for t, order in zip(types, orders, strict=True)]
     return ", ".join(f"dense<{row or ''}> : tensor<{len(row)}xindex>" for row in rows)
 
 
 def _rule(ins: Sequence[ArrayType], outs: Sequence[ArrayType], batch: int) -> str:
-    """Shardy's words for: the leading dimensions go together, and the others are whole."""
+    """Shardy's sharding rule: the leading dimensions correspond, the others are replicated."""
     names = (f"{c}{n}" for n in itertools.chain([""], itertools.count(1))
              for c in (f"{x}_" if n else x for x in "ijklmnopqrstuvwxyz"))
     leading = [next(names) for _ in range(batch)]

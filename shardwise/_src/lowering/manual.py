@@ -1,7 +1,7 @@
-"""Code that each device runs on its parts: how it is entered, and the instructions between devices.
+"""Manual code, which each device runs on its shards: how to enter it, and collectives within it.
 
-Ops say along which names of manual axes values are exchanged, and in which groups of numbers;
-`ManualAxes` knows the devices.
+Ops name the manual axes along which values are exchanged, and the groups of participants;
+`ManualAxes` maps these to devices.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Groups = Sequence[Sequence[int]] | None
 
 @dataclass(frozen=True)
 class ManualAxes:
-    """The axes of a mesh by which code sees the parts of its devices.
+    """The mesh axes along which code sees the shards of individual devices.
 
-    mesh:        all axes, with names; grid: the numbers of its devices in the program, by place.
-    manual:      the axes that are manual; tracked: those of them that types say something of.
+    mesh:        all axes, with names; grid: the device numbers in the program, by mesh position.
+    manual:      the manual axes; tracked: those of them that types keep track of.
     """
 
     mesh: Any
@@ -48,21 +48,21 @@ class ManualAxes:
         return self.mesh.axis_names
 
     def rows(self, names: Sequence[Any]) -> np.ndarray:
-        """The numbers of devices: those in a row differ in their places along the names only."""
+        """Device numbers: those in a row differ in their positions along the names only."""
         along = [self.names.index(name) for name in names]
         others = [i for i in range(len(self.names)) if i not in along]
         count = math.prod([self.grid.shape[i] for i in along])
         return self.grid.transpose(others + along).reshape(-1, count)
 
     def groups(self, names: Sequence[Any], parts: Groups) -> np.ndarray:
-        """Groups of devices that take part together. parts: of the numbers along the names."""
+        """Groups of participating devices. parts: groups of positions along the names."""
         rows = self.rows(names)
         if parts is None:
             return rows
         return np.concatenate([row[np.asarray(part)][None] for row in rows for part in parts])
 
     def places(self, name: Any) -> np.ndarray:
-        """By number of a device, its place along an axis."""
+        """For each device number, its position along an axis."""
         places = np.indices(self.grid.shape)[self.names.index(name)]
         found = np.zeros(self.grid.size, np.int32)
         found[self.grid.ravel()] = places.ravel()
@@ -70,11 +70,11 @@ class ManualAxes:
 
 
 class Manual:
-    """Writers of manual code; a part of the emitter.
+    """Methods that emit manual code; a mixin of the emitter.
 
-    manual: the axes that are manual where code is written now; None outside of `shard_map`.
-    places: where a device is along an axis, as i32[1], by names of axes that are needed, if there
-            are others that the partitioner divides: then XLA has no number of the device.
+    manual: the axes that are manual in the code being emitted; None outside of `shard_map`.
+    places: the position of a device along an axis, as i32[1], by axis name, for the axes needed, if
+            the partitioner handles other axes: XLA then has no device number.
     """
 
     manual: ManualAxes | None = None
@@ -101,7 +101,7 @@ class Manual:
         """A program that is manual along axes of a mesh.
 
         places: the shardings of the operands and of the results, over manual axes only.
-        tracked: whether types in it say what varies along them.
+        tracked: whether types in it record along which of them values vary.
         """
         outer = self.manual
         bound, told = (frozenset(), frozenset()) if outer is None else (outer.manual, outer.tracked)
@@ -142,7 +142,7 @@ class Manual:
         self, rows: Sequence[tuple[Any, ...]], outs: Sequence[ArrayType],
         places: Sequence[NamedSharding], own: ManualAxes, axes: Sequence[Any], lines: Sequence[str],
     ) -> list[str]:
-        """rows: of each operand the value, its type and place, and name and type of the part."""
+        """rows: for each operand its value, type and sharding, and the shard's name and type."""
         given, given_types, taken, names, types = zip(*rows, strict=True) if rows else [()] * 5
         mesh = own.mesh
         quoted = ", ".join(f'"{a}"' for a in mesh.axis_names if a in axes)
@@ -160,8 +160,8 @@ class Manual:
         self, xs: Sequence[str], ins: Sequence[ArrayType], outs: Sequence[ArrayType],
         call: Callable[[Any, Sequence[str]], list[str]],
     ) -> list[str]:
-        """What one device does of those that only differ in axes that are not manual; the others
-        get its results, as sums of bits with zeros.
+        """Runs a call on one of the devices that only differ in axes that are not manual; the
+        others get its results, as sums of bits with zeros.
 
         call: `(emitter, operands) → results`.
         """
@@ -205,8 +205,8 @@ class Manual:
         return self.let(f"stablehlo.bitcast_convert {x} : ({self.ty(t)}) -> {self.ty(other)}")
 
     def none(self, t: ArrayType) -> str:
-        """A value without elements, as it is in code of devices: of operands that have no elements,
-        XLA makes constants, and then does not see where such code begins.
+        """A value without elements, as a constant in device code: XLA would turn operands without
+        elements into constants, and then fail to recognize where such code begins.
         """
         stored = stored_type(t)
         return self.constant(np.zeros((), stored.dtype), stored)
@@ -214,7 +214,7 @@ class Manual:
     def _targets(
         self, places: Sequence[NamedSharding], types: Sequence[ArrayType], own: ManualAxes
     ) -> str:
-        """Shardings over manual axes; open, where there are others."""
+        """Shardings over manual axes; open if there are other axes."""
         texts: list[str] = []
         for place, t in zip(places, types, strict=True):
             dims = place.spec.dims(stored_type(t).ndim)
@@ -228,9 +228,9 @@ class Manual:
     def all_reduce(
         self, x: str, t: ArrayType, body: str, names: Sequence[Any], parts: Groups = None
     ) -> str:
-        """The fold of the values of a group. body: the name of a binary instruction.
+        """All-reduce over each group. body: the name of a binary instruction.
 
-        XLA error `extremes-without-nan`: floats are folded as integers in the same order.
+        XLA error `extremes-without-nan`: floats are reduced as integers in the same order.
         """
         if body in EXTREMES and is_float(t.dtype):
             x, keys = ordered(self, x, t, body)
@@ -280,7 +280,7 @@ class Manual:
     def collective_permute(
         self, x: str, t: ArrayType, perm: Sequence[tuple[int, int]], names: Sequence[Any]
     ) -> str:
-        """perm: pairs of numbers along the names, source first. Who gets nothing has zeros."""
+        """perm: pairs of positions along the names, source first. Non-destinations get zeros."""
         rows = self._numbers(names, None)
         pairs = np.array([[row[a], row[b]] for row in rows for a, b in perm]).reshape(-1, 2)
         ty = self.ty(t)
@@ -290,13 +290,13 @@ class Manual:
         )
 
     def place_along(self, name: Any) -> str:
-        """Where the device that runs the code is along an axis: an int32."""
+        """The position along an axis of the device that runs the code: an int32."""
         one = array_type((1,), _INT32.dtype)
         kinds = f"({self.ty(one)}) -> {self.ty(_INT32)}"
         return self.let(f"stablehlo.reshape {self._place(name)} : {kinds}")
 
     def _place(self, name: Any) -> str:
-        """The same, as i32[1]."""
+        """The same as `place_along`, as i32[1]."""
         if self.devices > 1:
             return self.places.setdefault(name, self.fresh())
         places = self._axes().places(name)
@@ -314,9 +314,9 @@ class Manual:
         return self.iota(t, 0)
 
     def may_differ(self, names: Collection[Any], t: ArrayType) -> bool:
-        """Whether a value of type `t` may be another one along some of these axes, if manual.
+        """Whether a value of type `t` may differ along some of these axes, if they are manual.
 
-        Where it decides on what is done, devices would not all take part in what is over them.
+        If control flow depends on it, not all devices would take part in collectives over them.
         """
         if self.manual is None:
             return False
@@ -324,7 +324,7 @@ class Manual:
         return any(name in t.varying or name not in self.manual.tracked for name in own)
 
     def check_bound(self, op: str, names: Sequence[Any]) -> None:
-        """Raises where an op is over an axis that is none of those that are manual here."""
+        """Raises if an op is over an axis that is not manual here."""
         bound = () if self.manual is None else self.manual.manual
         if missing := [name for name in names if name not in bound]:
             raise NameError(

@@ -1,4 +1,4 @@
-"""Lowering: a program with shardings becomes the text of one StableHLO module."""
+"""Lowering: turns a program with shardings into the text of one StableHLO module."""
 
 from __future__ import annotations
 
@@ -39,24 +39,24 @@ from shardwise._src.types.tiling import Tiling
 
 
 class Meshes:
-    """The `sdy.mesh` symbols of one module, over the program's devices in their order.
+    """The `sdy.mesh` symbols of one module, over the program's devices in order.
 
-    mesh: what functions of the user that are asked about the program are told; or None.
+    mesh: the mesh passed to user functions that partition parts of the program; or None.
     """
 
     def __init__(self, devices: tuple, mesh: Any = None):
         self.mesh = mesh
-        self.groups = itertools.count()  # numbers for values that are divided alike
+        self.groups = itertools.count()  # ids of sharding groups
         self._positions = {d: i for i, d in enumerate(devices)}
         self._devices = devices
-        self._counts: set[int] = set()  # of tiles along a dimension, by several axes
+        self._counts: set[int] = set()  # numbers of tiles along a dimension, by several axes
         self._symbols: dict[tuple, str] = {}
-        self._single: set[int] = set()  # positions of devices that have a mesh of their own
-        self._named: dict[str, Any] = {}  # symbol → a mesh that it stands for, if with devices
-        self._groups: dict[str, tuple] = {}  # axes of meshes that are written as one, by its name
+        self._single: set[int] = set()  # positions of devices that have their own mesh
+        self._named: dict[str, Any] = {}  # symbol → its mesh, preferably with devices
+        self._groups: dict[str, tuple] = {}  # mesh axes that are emitted as one, by its name
 
     def attribute(self, sharding: Any, ndim: int) -> str:
-        """`#sdy.sharding<@mesh, [{"x"}, {}]>` of a sharding over the devices."""
+        """`#sdy.sharding<@mesh, [{"x"}, {}]>` for a sharding over the devices."""
         return f"#sdy.sharding{self.target(sharding, ndim)}"
 
     def target(self, sharding: Any, ndim: int) -> str:
@@ -75,7 +75,7 @@ class Meshes:
         return f"<@{symbol}, [{dims}]>"
 
     def _axes(self, sharding: NamedSharding, ndim: int) -> tuple[tuple, tuple[int, ...]]:
-        """The axes of a sharding's mesh, as (name, size), and the devices in their order."""
+        """The axes of a sharding's mesh, as (name, size), and the devices in order."""
         mesh, order = sharding.mesh, self.order(sharding.mesh)
         groups = turned(sharding, ndim)
         if groups is None:
@@ -87,9 +87,9 @@ class Meshes:
         return tuple(axes), tuple(grid.ravel().tolist())
 
     def order(self, mesh: Any) -> tuple[int, ...]:
-        """The numbers of a mesh's devices in the program."""
+        """The program's numbers for a mesh's devices."""
         if isinstance(mesh, AbstractMesh) or mesh.flat_devices == self._devices:
-            return tuple(range(len(self._devices)))  # abstract ones are checked by `lower`
+            return tuple(range(len(self._devices)))  # `lower` checks abstract ones
         try:
             order = tuple(self._positions[d] for d in mesh.flat_devices)
         except KeyError:
@@ -120,7 +120,7 @@ class Meshes:
         return self._symbols[key]
 
     def sharding(self, symbol: str, dims: Sequence[tuple[str, ...]]) -> Any:
-        """The sharding that splits dimensions over axes of the mesh of a symbol."""
+        """The sharding that splits dimensions over axes of the mesh with this symbol."""
         mesh = self._named.get(symbol)
         here = isinstance(mesh, AbstractMesh) or (mesh and mesh.flat_devices == self._devices)
         if mesh is not None and here:
@@ -150,13 +150,13 @@ class Meshes:
         return self._symbol(axes, order)
 
     def leading(self) -> str:
-        """The symbol of the first mesh; of one over all devices, where there is none yet."""
+        """The symbol of the first mesh; if there is none yet, of a mesh over all devices."""
         if not self._symbols:
             self._symbol((("devices", len(self._devices)),), tuple(range(len(self._devices))))
         return next(iter(self._symbols.values()))
 
     def one_device(self, device: Any) -> str:
-        """The symbol of a mesh of one of the devices; of the first, without one."""
+        """The symbol of a mesh with one of the devices; the first one if `device` is None."""
         if device is not None and device not in self._positions:
             raise ValueError(
                 f"a host callback is to run on device {device.id}, but the program runs on devices "
@@ -165,12 +165,12 @@ class Meshes:
         return self.one_of(0 if device is None else self._positions[device])
 
     def one_of(self, number: int) -> str:
-        """The symbol of a mesh of one of the devices, by number."""
+        """The symbol of a mesh with one of the devices, by number."""
         self._single.add(number)
         return f"device_{number}"
 
     def tile_counts(self) -> set[int]:
-        """Into how many tiles a dimension may be split: by an axis, or as a sharding says."""
+        """The numbers of tiles a dimension may be split into: by an axis, or by a sharding."""
         return self._counts.union(n for axes, _ in self._symbols for _, n in axes)
 
     def text(self) -> str:
@@ -184,7 +184,7 @@ class Meshes:
 
 
 def hoisted_constants(program: Program) -> list[Any]:
-    """Constants that become hidden arguments: those of the program, and large ones of held ones."""
+    """Constants that become hidden arguments: the program's own, and large ones of nested ones."""
     found: dict[int, Any] = {id(value): value for value in program.constants}
     for held in programs_in(program)[1:]:
         for value in held.constants:
@@ -206,12 +206,12 @@ def module_text(
 
     constants:     hidden arguments, which come first (see `hoisted_constants`).
     in_shardings:  one per constant and argument; None on one device.
-    out_shardings: one per result; None where the partitioner chooses.
+    out_shardings: one per result; None to let the partitioner choose.
     donated:       one per argument: whether its memory may be reused.
-    storage:       how arguments and results lie in memory, where that is not the usual way.
+    storage:       non-default memory layouts and memory kinds of arguments and results.
 
-    Arguments and results with uneven shards have the padded sizes of their buffers; the module cuts
-    the padding off first and adds it last, and is about logical values in between.
+    Arguments and results with uneven shards have the padded sizes of their buffers; the module
+    slices off the padding first and adds it last, and works on logical values in between.
     """
     return _module(program, devices, constants, in_shardings, out_shardings, donated, storage)[0]
 
@@ -227,13 +227,13 @@ def module_and_results(
     located: bool | list[Any] = False,
     mesh: Any = None,
 ) -> tuple[str, list[Any]]:
-    """`module_text`, and shardings of the results, with those chosen that had to be known.
+    """`module_text`, and result shardings, with choices filled in that must be known.
 
-    A free result that may be sharded unevenly gets what propagation gives it; its buffer has to be
-    padded accordingly. The others stay free (None).
+    An unspecified result that may be sharded unevenly gets the propagated sharding; its buffer has
+    to be padded accordingly. The others stay unspecified (None).
 
-    located: whether the text says from which lines of the user's it comes; a list takes the
-             equations, by whose positions in it the text then names its lines.
+    located: whether the text has source locations of the user's code; a list collects the
+             equations, and lines are then named by the equation's index in it.
     mesh:    over the devices; see `Meshes`.
     """
     outs = list(out_shardings)
@@ -261,12 +261,12 @@ def module_and_results(
 
 
 def _may_be_uneven(t: ArrayType, counts: set[int]) -> bool:
-    """Whether a dimension may be split into a number of tiles that does not divide it."""
+    """Whether a dimension may be split into a number of tiles that does not divide its size."""
     return any(n > 1 and n % count for n in t.shape for count in counts)
 
 
 def _chosen(t: ArrayType, meshes: Meshes, symbol: str, dims: Sequence[tuple[str, ...]]) -> Any:
-    """The sharding of a result as propagated, if it is uneven; else None. Size 1 is not split."""
+    """The propagated sharding of a result, if uneven; else None. Size 1 is not split."""
     kept = [axes if n > 1 else () for n, axes in zip(t.shape, dims, strict=False)]
     sharding = meshes.sharding(symbol, kept)
     return None if sharding.is_even(t.shape) else sharding
@@ -277,7 +277,7 @@ def _module(
     out_shardings: Sequence[Any], donated: Sequence[bool], storage: Storage,
     located: bool | list[Any] = False, mesh: Any = None,
 ) -> tuple[str, Meshes]:
-    if isinstance(located, list):  # of a text that is written a second time
+    if isinstance(located, list):  # the text is emitted a second time
         located.clear()
     meshes, platform = Meshes(devices, mesh), devices[0].platform
     emitter = (
@@ -323,20 +323,20 @@ def _module(
 
 @derived
 def has_names(program: Program) -> bool:
-    """Whether an equation of it, or of a program that it holds, is in a `named_scope`."""
+    """Whether an equation of it, or of a nested program, is in a `named_scope`."""
     return any(source.scope_of(eqn.site) for eqn in walk(program))
 
 
 def _entered(emitter: Emitter, name: str, t: ArrayType, sharding: Any, slot: Slot) -> str:
-    """An argument in the device's memory, without its padding."""
+    """An argument in device memory, without its padding."""
     if slot.kind is not None:
         name = in_memory(emitter, name, padded_type(t, sharding), None)
     return cut(emitter, name, t, sharding)
 
 
 def _left(emitter: Emitter, name: str, t: ArrayType, sharding: Any, slot: Slot) -> str:
-    """A result with its padding, in the memory where it is wanted."""
-    if sharding is None and isinstance(t.dtype, ExtendedDType):  # no device holds half a key
+    """A result with its padding, in the requested memory kind."""
+    if sharding is None and isinstance(t.dtype, ExtendedDType):  # keys are not split across devices
         stored = stored_type(t)
         name = emitter.whole(name, stored, range(t.ndim, stored.ndim))
     name = pad(emitter, name, t, sharding)
@@ -355,7 +355,7 @@ def _argument_text(
 def _attributes(
     meshes: Meshes, held: ArrayType, sharding: Any, donated: bool, slot: Slot
 ) -> str:
-    """The attributes of an argument or result, whose buffer is of type `held`."""
+    """The attributes of an argument or result, whose buffer has type `held`."""
     if sharding is None and slot is USUAL and not donated:
         return ""
     parts = slot.attributes()

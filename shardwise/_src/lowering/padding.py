@@ -1,9 +1,9 @@
-"""Padding of uneven shards, where programs meet buffers.
+"""Padding of uneven shards, at the boundary between programs and buffers.
 
-A dimension of size n in k tiles is stored as k·ceil(n/k) elements. A program cuts its arguments to
-their logical sizes first (`cut`) and pads its results last (`pad`); XLA's partitioner splits the
-sizes in between by the same rule, so that neither moves data. A program that works on each element
-by itself can do so on the padding too: it is compiled for the padded sizes (`at_padded_sizes`).
+A dimension of size n in k tiles is stored as k·ceil(n/k) elements. A program first slices its
+arguments to their logical sizes (`cut`) and pads its results last (`pad`); XLA's partitioner splits
+the sizes in between by the same rule, so neither moves data. An elementwise program can process
+the padding as well: it is compiled for the padded sizes (`at_padded_sizes`).
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ def pad(emitter: Emitter, name: str, t: ArrayType, sharding: Any) -> str:
 def at_padded_sizes(
     program: Program, in_shardings: Sequence[Any], out_shardings: Sequence[Any]
 ) -> tuple[Program, list[Any]] | None:
-    """The program over padded sizes, and shardings of its results, where that is the same.
+    """The program over padded sizes, and its result shardings, if that is equivalent.
 
-    It is, where all ops are elementwise and all arrays are of one shape under one uneven sharding.
+    It is, if all ops are elementwise and all arrays have one shape and one uneven sharding.
     """
     if program.constants or any(not e.op.pointwise for e in program.equations):
         return None
@@ -57,7 +57,7 @@ def at_padded_sizes(
     if sharding is None:
         return None
     shape = next(t.shape for t in program.in_types if t.shape)
-    plain = sharding  # in the default kind of memory: arguments elsewhere do not take results there
+    plain = sharding  # default memory kind: arguments elsewhere do not move the results
     if getattr(sharding, "_memory_kind", None) is not None:
         plain = sharding.with_memory_kind(None)
     outs: list[Any] = []
@@ -84,7 +84,7 @@ def _common_sharding(types: Sequence[ArrayType], shardings: Sequence[Any]) -> An
 
 
 def _resized(program: Program, shape: tuple[int, ...]) -> Program:
-    """An elementwise program with all its arrays of another shape."""
+    """An elementwise program with all its arrays in another shape."""
 
     def resized(v: Var) -> Var:
         return Var(v.aval.update(shape=shape)) if v.aval.shape else Var(v.aval)

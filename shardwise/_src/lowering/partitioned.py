@@ -1,10 +1,10 @@
-"""Functions whose parts the user writes: calls that XLA's partitioner asks about.
+"""Functions with user-defined partitioning: calls that XLA's partitioner resolves by a callback.
 
     names = e.asked(rule, program, xs, ins, outs)
 
-On one device, and where code is manual already, the program stands there. Else the text has a call
-in its place, with Shardy's rule of it; when the partitioner knows how operands and results are
-divided, `rule.decide` says what each device does, which is written as a module of one device.
+On one device, and in code that is manual already, the program is inlined. Otherwise the text has a
+call in its place, with a Shardy rule; once the partitioner knows the shardings of operands and
+results, `rule.decide` determines the per-device code, emitted as a module for one device.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from shardwise._src.types.tiling import Tiling
 
 
 class Partitioned:
-    """Writers of such calls; a part of the emitter."""
+    """Methods that emit such calls; a mixin of the emitter."""
 
     devices: int
     platform: str
@@ -45,7 +45,7 @@ class Partitioned:
         self, rule: PartitioningRule, program: Program, xs: Sequence[str], ins: Sequence[ArrayType],
         outs: Sequence[ArrayType],
     ) -> list[str]:
-        """A function whose parts its rule decides about."""
+        """A function that its rule partitions."""
         if self.devices == 1 or not all([t.size for t in (*ins, *outs)]):
             return self.inline(program, *xs)
         if self.manual is not None:
@@ -74,7 +74,7 @@ class Partitioned:
     def _name_of_question(
         self, rule: PartitioningRule, mesh: Any, ins: Sequence[ArrayType], outs: Sequence[ArrayType]
     ) -> str:
-        """One name for equal questions, so that texts are equal, too."""
+        """One name for equal questions, so that the module texts are equal too."""
         context = current()
         key = (mesh, self.platform, tuple(ins), tuple(outs), context.key)
         held = rule.questions.get(key)
@@ -87,7 +87,7 @@ class Partitioned:
 
 
 class _Question:
-    """What the partitioner is told of a call."""
+    """A call, as the partitioner callback needs it."""
 
     def __init__(
         self, rule: PartitioningRule, mesh: Any, emitter: Callable[[], Any], platform: str,
@@ -100,7 +100,7 @@ class _Question:
     def answer(
         self, ins: Sequence[Tiles], outs: Sequence[Tiles]
     ) -> tuple[str, Sequence[Any], Sequence[Any]]:
-        with self.context.entered():  # XLA may ask from a thread of its own
+        with self.context.entered():  # XLA may call this on its own thread
             decode, mesh = self.rule.decode, self.mesh
             sides = [[(t, _sharding(mesh, tiles, decode)) for t, tiles in zip(*side, strict=True)]
                      for side in ((self.ins, ins), (self.outs, outs))]
@@ -113,7 +113,7 @@ class _Question:
 
 
 def _sharding(mesh: Any, tiles: Tiles, decode: bool) -> Any:
-    """XLA's sharding of a value, over the mesh where that has a spec for it."""
+    """XLA's sharding of a value, over the mesh if a spec for it exists."""
     held, ndim = tiles.sharding, len(tiles.shape)
     if held is None or not held.is_tiled():
         dims, order, last = (), (), False
@@ -128,7 +128,7 @@ def _sharding(mesh: Any, tiles: Tiles, decode: bool) -> Any:
 
 
 def _tiling(sharding: Any, t: ArrayType, mesh: Any) -> Tiling:
-    """A sharding's tiles, by numbers of the program's devices."""
+    """The tiles of a sharding, by device numbers of the program."""
     tiling = sharding.tiling(t.ndim)
     if sharding.devices == mesh.flat_devices:
         return tiling
@@ -141,7 +141,7 @@ def _tiling(sharding: Any, t: ArrayType, mesh: Any) -> Tiling:
 def _module_text(
     emitter: Any, found: Decision, asked: _Question, ins: Sequence[Tiling]
 ) -> str:
-    """The module of one device. What fills up parts is zero in it, so that sums are right."""
+    """The module of one device. It sets padding to zero, so that sums are correct."""
     if host_functions(found.program):
         raise NotImplementedError(
             f"custom_partitioning function {asked.rule.name}: lower_fn calls functions of the host "
@@ -169,7 +169,7 @@ def _module_text(
 
 
 def _zeroed(e: Any, name: str, whole: ArrayType, part: ArrayType, tiling: Tiling) -> str:
-    """A part with zeros behind the elements of the whole."""
+    """A shard with zeros after the last element of the full value."""
     for d, (n, k) in enumerate(zip(whole.shape, tiling.dims, strict=True)):
         if n % k == 0:
             continue

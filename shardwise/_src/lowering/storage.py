@@ -1,7 +1,7 @@
-"""How arguments and results of a program lie in memory: in which order, and in which kind of it.
+"""Memory layouts and memory kinds of a program's arguments and results.
 
-A program works on the devices' own memory. Arguments in host memory are brought there when it
-starts, and results that are wanted in host memory go there when they are done.
+A program works on device memory. Arguments in host memory are transferred there when it starts,
+and results requested in host memory are transferred when they are done.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Order = Layout | AutoLayout | None  # None: the default one
 
 
 def order_of(format: Any, t: ArrayType) -> Order:
-    """The layout that a format asks for; the default one where `format` is a bare sharding.
+    """The layout that a format requests; the default one if `format` is a bare sharding.
 
-    Raises ValueError or TypeError where it does not fit a value of type `t`.
+    Raises ValueError or TypeError if it does not fit a value of type `t`.
     """
     if format.__class__ is not Format or format.layout is None:
         return None
@@ -35,26 +35,26 @@ def order_of(format: Any, t: ArrayType) -> Order:
 
 
 def order_in(asked: Any, sig: Signature, target: Any) -> Order:
-    """The layout in which a program takes an argument: as asked, else as it is."""
+    """The layout in which a program takes an argument: the requested or the current one."""
     if asked.__class__ is Format:
         return order_of(asked, sig.type)
     return sig.layout if sig.sharding is target else None
 
 
 def place_in(order: Layout | None, sig: Signature, target: Any) -> Any:
-    """Where to move an argument before a call; None where it is there already."""
+    """The target for moving an argument before a call; None if it is already there."""
     if sig.sharding is not target:
         return target if order is None else Format(order, target)
     return None if sig.layout is order else Format(order, target)
 
 
 def bare(format: Any) -> Any:
-    """The sharding of a format, or a bare sharding as it is."""
+    """The sharding of a format; a bare sharding is returned unchanged."""
     return format.sharding if format.__class__ is Format else format
 
 
 def chosen_layouts(orders: Sequence[Order], compiled: Sequence[str]) -> list[Layout | None]:
-    """What became of layouts that were asked for, from what the compiler says of all."""
+    """The actual layouts of those that were requested, from the compiler's report on all."""
     found = [
         None if order is None else layout_from_text(text)
         for order, text in zip(orders, compiled, strict=True)
@@ -63,7 +63,7 @@ def chosen_layouts(orders: Sequence[Order], compiled: Sequence[str]) -> list[Lay
 
 
 class Slot(NamedTuple):
-    """layout: the order of elements; kind: of memory. None is the default of either."""
+    """layout: the order of elements; kind: the memory kind. None is the default of either."""
 
     layout: Order = None
     kind: str | None = None
@@ -82,7 +82,7 @@ USUAL = Slot()
 
 
 class Storage(NamedTuple):
-    """The slots of constants and arguments, and of results; empty where all are usual."""
+    """The slots of constants and arguments, and of results; empty if all are default."""
 
     ins: tuple[Slot, ...] = ()
     outs: tuple[Slot, ...] = ()
@@ -95,8 +95,8 @@ def storage_of(
     in_shardings: Sequence[Any], in_layouts: Sequence[Order], out_kinds: Sequence[str | None],
     out_layouts: Sequence[Order],
 ) -> Storage:
-    """The storage for these kinds and layouts, `PLAIN` where there is nothing to say."""
-    different = {id(s): s for s in in_shardings}  # of many arguments there are few
+    """The storage for these memory kinds and layouts; `PLAIN` if all are default."""
+    different = {id(s): s for s in in_shardings}  # many arguments, but few distinct shardings
     kinds = {i: stated_kind(s) for i, s in different.items()}
     ins = _slots([kinds[id(s)] for s in in_shardings], in_layouts)
     outs = _slots(out_kinds, out_layouts)
@@ -109,14 +109,14 @@ def _slots(kinds: Sequence[str | None], layouts: Sequence[Order]) -> tuple[Slot,
 
 
 def stated_kind(sharding: Any) -> str | None:
-    """The kind of memory of a sharding; None for the default one."""
+    """The memory kind of a sharding; None for the default one."""
     if sharding is None:
         return None
     return canonical_memory_kind(sharding.devices, sharding.memory_kind)
 
 
 def result_kinds(program: Program) -> list[str | None]:
-    """The kind of memory that a program itself leaves each of its results in."""
+    """The memory kind in which the program itself leaves each of its results."""
     kinds: dict[Any, str | None] = {}
     for eqn in program.equations:
         if eqn.op is to_memory:

@@ -1,4 +1,4 @@
-"""How types, constants and shardings are written in StableHLO and Shardy."""
+"""The text forms of types, constants and shardings in StableHLO and Shardy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ for _bits in (2, 4, 8, 16, 32, 64):
     _ELEMENTS[f"int{_bits}"] = f"i{_bits}"
     _ELEMENTS[f"uint{_bits}"] = f"ui{_bits}"
 def element_text(dtype: Any) -> str:
-    """`f32`, `ui8`, `complex<f32>`: a dtype in StableHLO's text."""
+    """`f32`, `ui8`, `complex<f32>`: a dtype in StableHLO's syntax."""
     try:
         return _ELEMENTS[dtype.name]
     except KeyError:
@@ -48,7 +48,7 @@ def tensor_text(aval: ArrayType) -> str:
 
 
 def literal_text(value: Any, dtype: Any) -> str:
-    """A scalar constant of `dtype`, exact to the bit."""
+    """A scalar constant of `dtype`, bit-exact."""
     if value.__class__ is np.ndarray:
         value = value[()]
     return _literal_text(value, dtype, exact(value))
@@ -78,16 +78,16 @@ def constant_text(value: Any, t: ArrayType, mark: Any) -> str:
 
 
 def quoted(text: str | bytes) -> str:
-    """A string of MLIR's: what is not plain ASCII as bytes in hexadecimal."""
+    """An MLIR string literal: characters other than plain ASCII as hexadecimal bytes."""
     data = text.encode() if isinstance(text, str) else text
     safe = [chr(b) if 32 <= b < 127 and b not in b'"\\' else f"\\{b:02X}" for b in data]
     return f'"{"".join(safe)}"'
 
 
 def attribute_text(value: Any) -> str:
-    """A number, text or NumPy array, or a tree of them, as an attribute: `[1 : i64, "a"]`.
+    """A number, string or NumPy array, or a pytree of them, as an attribute: `[1 : i64, "a"]`.
 
-    Raises TypeError for something else; the message goes on after a subject.
+    Raises TypeError for anything else; the caller adds the subject to the message.
     """
     if isinstance(value, bool | np.bool_):
         return "true" if value else "false"
@@ -119,21 +119,21 @@ def _nested(value: np.ndarray) -> str:
 
 
 def reference_text(name: str) -> str:
-    """A symbol as it is referred to: `@name`, or `@"a name"`."""
+    """A reference to a symbol: `@name`, or `@"a name"`."""
     plain = re.fullmatch(r"[A-Za-z_][\w$.]*", name, re.ASCII)
     return f"@{name if plain else quoted(name)}"
 
 
 def symbol_text(name: str) -> str:
-    """A name as a symbol, of which MLIR knows those in ASCII only."""
+    """A name as a symbol; MLIR accepts ASCII only."""
     return "".join(c if c.isascii() and c.isalnum() else "_" for c in name)
 
 
 def turned(sharding: NamedSharding, ndim: int) -> list[tuple[Any, ...]] | None:
     """XLA error `turned-axes`: a dimension that is split over axes out of the mesh's order.
 
-    Such a place is over a mesh of its own, where the axes of a dimension are one: this gives its
-    axes, in their order. None where the mesh itself will do.
+    Such a sharding uses a mesh of its own, in which the axes of a dimension are one axis: returns
+    its axes, in order. None if the mesh itself works.
     """
     names, used = sharding.mesh.axis_names, sharding.spec.axes
     if JAXLIB < (0, 12) or len(used) < 2:
@@ -146,14 +146,14 @@ def turned(sharding: NamedSharding, ndim: int) -> list[tuple[Any, ...]] | None:
 
 
 def axis_text(names: Sequence[Any]) -> str:
-    """The name, in the text, of axes that are written as one."""
+    """The name, in the text, of axes that are emitted as one."""
     return ":".join(map(str, names))
 
 
 def sharding_dims(sharding: Any, ndim: int) -> str:
-    """`{"x"}, {}`: the axes of each dimension; open where unconstrained.
+    """`{"x"}, {}`: the axes of each dimension; open if unconstrained.
 
-    A sharding in a type says nothing of Auto axes: `{"x", ?}`.
+    A sharding in a type does not specify Auto axes: `{"x", ?}`.
     """
     mesh, as_one = sharding.mesh, turned(sharding, ndim) is not None
     more = isinstance(mesh, AbstractMesh) and mesh.explicit_axes and mesh.auto_axes

@@ -1,10 +1,10 @@
-"""Floats as integers in the same order, for folds that lose NaN: -0 before 0, and NaN beyond all.
+"""Floats as integers in the same order, for reductions that lose NaN: -0 < 0, and NaN past all.
 
     keys, t = ordered(e, x, t, "maximum")     # integers whose largest is that of the floats
     x = unordered(e, keys, t, dtype)
 
-`e` is the emitter. XLA's error `extremes-without-nan` (docs/values.md) is mended so, in reductions
-that the partitioner divides and in those between devices.
+`e` is the emitter. This works around XLA's error `extremes-without-nan` (docs/values.md), in
+reductions that the partitioner splits and in those between devices.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _BOOL = np.dtype("bool")
 
 
 def ordered(e: Any, x: str, t: ArrayType, body: str) -> tuple[str, ArrayType]:
-    """Keys of floats, and their type. body: what folds them, one of `EXTREMES`."""
+    """Integer keys of floats, and their type. body: the reduction, one of `EXTREMES`."""
     if t.dtype.itemsize < 2:
         wide = t.update(dtype=np.dtype("float32"))
         x, t = e.let(f"stablehlo.convert {x} : ({e.ty(t)}) -> {e.ty(wide)}"), wide
@@ -35,7 +35,7 @@ def ordered(e: Any, x: str, t: ArrayType, body: str) -> tuple[str, ArrayType]:
 
 
 def unordered(e: Any, x: str, keys: ArrayType, dtype: Any) -> str:
-    """The floats of keys."""
+    """The floats that the keys represent."""
     exact = dtype if dtype.itemsize > 1 else np.dtype("float32")
     t = array_type(keys.shape, exact)
     x = _flipped(e, x, keys)
@@ -47,7 +47,7 @@ def unordered(e: Any, x: str, keys: ArrayType, dtype: Any) -> str:
 
 
 def key_of(value: np.ndarray, dtype: np.dtype) -> int:
-    """The integer of `dtype` that stands for a float."""
+    """The integer of `dtype` that represents a float."""
     if value.dtype.itemsize < 2:
         value = value.astype(np.float32)
     bits = int(value.view(dtype))
@@ -55,7 +55,7 @@ def key_of(value: np.ndarray, dtype: np.dtype) -> int:
 
 
 def _flipped(e: Any, x: str, keys: ArrayType) -> str:
-    """Bits of floats to keys, or back: the rest of the bits of a negative one is inverted."""
+    """Bits of floats to keys, or back: inverts all bits but the sign of negative ones."""
     ty, width = e.ty(keys), 8 * keys.dtype.itemsize
     sign = e.let(f"stablehlo.shift_right_arithmetic {x}, {e.constant(width - 1, keys)} : {ty}")
     rest = e.constant(np.iinfo(keys.dtype).max, keys)

@@ -1,7 +1,7 @@
-"""Instructions that XLA's partitioner gets wrong, written so that it gets them right.
+"""Instructions that XLA's partitioner gets wrong, emitted in a form that it handles correctly.
 
 `WithWorkarounds` is the emitter of programs over several devices. Each of its methods works around
-the errors that it names, which docs/values.md shows with a program each.
+the errors that it names; docs/values.md demonstrates each of them with a program.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from shardwise._src.runtime.backend import JAXLIB
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dtypes import is_float
 
-MAX_PRODUCTS = 128  # or slices, that are written one by one
+MAX_PRODUCTS = 128  # or slices, that are emitted one by one
 
 
 class Part(NamedTuple):
@@ -43,13 +43,13 @@ class Part(NamedTuple):
         return all(b - a == n for (a, b), n in zip(self.bounds, self.t.shape, strict=True))
 
     def is_followed_by(self, other: Part, d: int) -> bool:
-        """Whether the other one is the next slice of the same operand along a dimension."""
+        """Whether `other` is the next slice of the same operand along a dimension."""
         rest = [[*part.bounds[:d], *part.bounds[d + 1 :]] for part in (self, other)]
         adjacent = self.bounds[d][1] == other.bounds[d][0]
         return self.x == other.x and adjacent and rest[0] == rest[1]
 
     def until(self, other: Part, d: int) -> Part:
-        """The slice that ends where the other one does."""
+        """The slice from the start of this one to the end of `other`."""
         bounds = list(self.bounds)
         bounds[d] = (bounds[d][0], other.bounds[d][1])
         return self._replace(bounds=tuple(bounds))
@@ -61,7 +61,7 @@ class WithWorkarounds(Emitter):
     def __init__(self, *args: Any):
         super().__init__(*args)
         self._zeros: set[str] = set()  # names of scalars
-        self._copies: dict[tuple, tuple[list[str], str]] = {}  # of what is sliced, see `_copy`
+        self._copies: dict[tuple, tuple[list[str], str]] = {}  # of sliced values, see `_copy`
         self._slices: dict[str, Part] = {}  # by name
 
     def constant(self, value: Any, aval: ArrayType) -> str:
@@ -73,12 +73,12 @@ class WithWorkarounds(Emitter):
     # -- elements moved --
 
     def pad(self, x: str, value: str, t: ArrayType, config: Sequence[tuple]) -> str:
-        """XLA error `pad`: only what is plainly added is right, or plainly cut off.
+        """XLA error `pad`: only plain padding and plain cropping are correct.
 
-        Elements in between are a new dimension, padded and merged.
+        Interior padding becomes a new dimension, which is padded and merged.
         """
         if t.dtype.name in TWO_BITS:
-            return super().pad(x, value, t, config)  # which comes back with wider ones
+            return super().pad(x, value, t, config)  # which calls back with a wider dtype
         if not any(inner for _, _, inner in config):
             return self._cropped_and_padded(x, value, t, config)
         shape, config = t.shape, list(config)
@@ -105,7 +105,7 @@ class WithWorkarounds(Emitter):
         for n, (low, high, _) in zip(t.shape, config, strict=True):
             start, limit = min(max(-low, 0), n), max(min(n + high, n), 0)
             limit = max(start, limit)
-            # What is cut off beyond the operand is cut off the other side's padding.
+            # Cropping beyond the operand is taken from the other side's padding.
             added = n + low + high - (limit - start)
             before = min(max(low, 0), added)
             rows.append((before, added - before, 0))
@@ -121,7 +121,7 @@ class WithWorkarounds(Emitter):
     def _filled(self, x: str, value: str, t: ArrayType, config: Sequence[tuple]) -> str:
         """XLA error `shared-padding`: two paddings of one operand with different values.
 
-        So all are padded with 0, and other values chosen where the padding is.
+        So all are padded with 0, and the padding is then filled by a select.
         """
         if value in self._zeros or JAXLIB >= (0, 12):
             return super().pad(x, value, t, config)
@@ -148,10 +148,10 @@ class WithWorkarounds(Emitter):
         strides: Sequence[int] | None = None,
     ) -> str:
         """XLA errors `gathered-and-sliced`, `shared-reshards` and `slice-of-reshape`: of a value
-        as it is at hand; and `one-step`: a stride from an element to no other.
+        that also has another use; and `one-step`: a stride that selects only one element.
 
-        Slices are of a copy of the value: XLA knows a rotation by its two slices. One that may be
-        the operand's instruction to the partitioner has its own.
+        Slices are taken from a copy of the value: XLA recognizes a rotation by its two slices. A
+        slice that may equal the operand's instruction in the partitioner gets its own copy.
         """
         if strides is not None:
             rows = [(a, a + 1, 1) if 0 < b - a <= s else (a, b, s)
@@ -168,7 +168,7 @@ class WithWorkarounds(Emitter):
         return part
 
     def _copy(self, x: str, t: ArrayType, purpose: Any) -> str:
-        """A value from behind a barrier, one for each purpose in a block."""
+        """A value behind a barrier, one for each purpose in a block."""
         lines, copy = self._copies.get((x, purpose), ([], x))
         if lines is not self.lines:  # another block
             copy = self.apart(x, t)
@@ -176,7 +176,7 @@ class WithWorkarounds(Emitter):
         return copy
 
     def _may_be_whole(self, t: ArrayType, bounds: Sequence[tuple[int, int]]) -> bool:
-        """Whether each device's part of a slice may be its part of the operand."""
+        """Whether each device's shard of a slice may be its shard of the operand."""
         counts = [k for k in range(2, self.devices + 1) if self.devices % k == 0]
         return all([
             a == 0 and (b == n or any(-(-b // k) == -(-n // k) for k in counts))
@@ -187,8 +187,8 @@ class WithWorkarounds(Emitter):
         self, xs: Sequence[str], ins: Sequence[ArrayType], out: ArrayType, dimension: int
     ) -> str:
         """XLA error `shared-reshards`: adjacent slices, which XLA merges into one, are merged here
-        if that slice needs a copy of its own. A rotation has a copy for its two slices, by which
-        XLA recognizes it.
+        if that slice needs its own copy. A rotation takes both slices from one copy, so that XLA
+        recognizes it.
         """
         found: list[tuple[str, ArrayType]] = []
         for run in self._runs(list(zip(xs, ins, strict=True)), dimension):
@@ -207,7 +207,7 @@ class WithWorkarounds(Emitter):
     def _runs(
         self, operands: Sequence[tuple[str, ArrayType]], dimension: int
     ) -> list[list[tuple[str, ArrayType]]]:
-        """The operands of a concatenation, those that are adjacent slices in one list."""
+        """The operands of a concatenation, with runs of adjacent slices grouped in one list."""
         runs: list[list[tuple[str, ArrayType]]] = []
         before = None
         for x, t in operands:
@@ -220,7 +220,7 @@ class WithWorkarounds(Emitter):
         return runs
 
     def _rotated(self, tail: str, head: str, dimension: int) -> list[str] | None:
-        """The two slices of a rotation, of one copy, where they would be of two."""
+        """The two slices of a rotation, taken from one copy if they would be from two."""
         first, last = self._slice_here(head), self._slice_here(tail)
         if not (first and last and self._may_be_whole(first.t, first.bounds)):
             return None
@@ -243,7 +243,7 @@ class WithWorkarounds(Emitter):
         return x, array_type(shape, part.t.dtype)
 
     def constraint(self, name: str, place: str, t: ArrayType) -> str:
-        """XLA error `lost-factor`: a window of a vector that a device takes, before and after a
+        """XLA error `lost-factor`: two windows of a vector that a device takes, before and after a
         product."""
         few = t.ndim == 1 and t.shape[0] <= self.devices
         if not (few and t.dtype.name in ("int32", "uint32")):
@@ -253,8 +253,8 @@ class WithWorkarounds(Emitter):
     def dynamic_slice(
         self, x: str, starts: Sequence[str], ins: Sequence[ArrayType], sizes: Sequence[int]
     ) -> str:
-        """XLA error `gathered-and-sliced`; and a gather takes rows of an array where it is split,
-        a `dynamic_slice` of the whole of it.
+        """XLA error `gathered-and-sliced`; also, a gather takes rows of an array while sharded,
+        but a `dynamic_slice` gathers the full array.
         """
         t = ins[0]
         moving = tuple([d for d, n in enumerate(sizes) if n != t.shape[d]])
@@ -275,9 +275,9 @@ class WithWorkarounds(Emitter):
         self, x: str, indices: str, ins: Sequence[ArrayType], out: ArrayType, dims: Any,
         sizes: Sequence[int], *, indices_are_sorted: bool, clip: bool,
     ) -> str:
-        """XLA errors `narrow-indices`: those of 8 and 16 bits end the process;
-        and `uneven-indices`: in unequal parts, with windows of several dimensions, they may not
-        compile.
+        """XLA errors `narrow-indices`: 8-bit and 16-bit indices crash the process;
+        and `uneven-indices`: in uneven shards, with windows of several dimensions, compilation may
+        fail.
         """
         if sum(n > 1 for n in sizes) > 1:
             uneven = [d for d, n in enumerate(ins[1].shape[:-1]) if not self.divides(n)]
@@ -294,7 +294,7 @@ class WithWorkarounds(Emitter):
     # -- elements combined --
 
     def reduce(self, x: str, t: ArrayType, axes: Sequence[int], body: str, identity: Any) -> str:
-        """XLA errors `extremes-without-nan` and `no-xor`: what is not summed over devices."""
+        """XLA errors `extremes-without-nan` and `no-xor`: reductions over devices but for sums."""
         if body == "xor" or (body in ("and", "or") and t.dtype != BOOL):
             x = self.whole(x, t, axes)
         if body not in EXTREMES or not is_float(t.dtype) or not t.size:
@@ -309,8 +309,8 @@ class WithWorkarounds(Emitter):
         self, body: Callable, xs: Sequence[str], ins: Sequence[ArrayType], identities: Sequence,
         axes: Sequence[int],
     ) -> list[str]:
-        """XLA error `no-other-sums`: the CPU sums over devices by few functions. What is folded
-        with something else is folded on each device, gathered, and folded again.
+        """XLA error `no-other-sums`: the CPU supports few reductions across devices. Other
+        functions reduce on each device, gather, and reduce again.
         """
         if len(xs) > 1 or not axes:
             return super().reduce_by(body, xs, ins, identities, axes)
@@ -324,7 +324,7 @@ class WithWorkarounds(Emitter):
         found = super().reduce_by(both, [*xs, numbers], [*ins, beside], [*identities, -1], axes)
         shape = tuple([n for d, n in enumerate(ins[0].shape) if d not in axes])
         kinds = ", ".join([self.ty(array_type(shape, t.dtype)) for t in (*ins, beside)])
-        # Both are used, or the second would be dropped.
+        # Both must be used; otherwise the second would be dropped.
         return self.lets(f"stablehlo.optimization_barrier {', '.join(found)} : {kinds}", 2)[:1]
 
     def reduce_window(
@@ -346,7 +346,7 @@ class WithWorkarounds(Emitter):
     def select_and_scatter(
         self, t: str, x: str, ins: Sequence[ArrayType], out: ArrayType, largest: bool, window: Any
     ) -> str:
-        """XLA error `split-windows`: small ones are slices and pads, of others nothing is split."""
+        """XLA error `split-windows`: small ones become slices and pads, others are not split."""
         if math.prod(window.sizes) <= MAX_PRODUCTS:
             return self.via(scattered, ins, t, x, largest=largest, window=window)[0]
         dims = windowed(window)
@@ -357,8 +357,8 @@ class WithWorkarounds(Emitter):
     def convolution(
         self, x: str, y: str, ins: Sequence[ArrayType], out: ArrayType, p: dict[str, Any]
     ) -> str:
-        """XLA error `split-convolution`: only batch and features may be split; groups are products
-        of matrices, or nothing of them is split.
+        """XLA error `split-convolution`: only batch and features may be split; grouped ones become
+        matrix products, or are not split at all.
         """
         left, right, to = p["dimension_numbers"]
         whole = [[*left[2:]], [*right[2:]], [*to[2:]]]
@@ -372,9 +372,9 @@ class WithWorkarounds(Emitter):
     def scatter(
         self, xs: Sequence[str], ins: Sequence[ArrayType], dims: Any, body: str, **flags: bool
     ) -> str:
-        """XLA errors `scattered-padding`: updates in unequal parts, whose padding is scattered too;
+        """XLA errors `scattered-padding`: updates in uneven shards, whose padding is scattered too;
         `split-index-vectors`;
-        `scatter-into-part`: a single one, into a part of an operand; and `extremes-without-nan`.
+        `scatter-into-part`: a single update, into a shard of an operand; `extremes-without-nan`.
         """
         x, indices, updates = xs
         along = [d for d in range(ins[2].ndim) if d not in dims.update_window_dims]
@@ -395,7 +395,7 @@ class WithWorkarounds(Emitter):
 
 
 def _inside_or(x: Any, value: Any, *, inside: tuple) -> Any:
-    """The elements between these bounds along each dimension; elsewhere a value."""
+    """The elements within these bounds along each dimension; elsewhere `value`."""
     shape = type_of(x).shape
     chosen = None
     for d, (low, high) in enumerate(inside):
@@ -408,7 +408,7 @@ def _inside_or(x: Any, value: Any, *, inside: tuple) -> Any:
 
 
 def _gathered(x: Any, *starts: Any, moving: tuple, sizes: tuple) -> Any:
-    """A dynamic slice by a gather."""
+    """A dynamic slice, implemented by a gather."""
     columns = [reshape(s, shape=(1,)) for s in starts]
     vector = concatenate(*columns, dimension=0) if len(columns) > 1 else columns[0]
     numbers = GatherDimensionNumbers(tuple(range(len(sizes))), (), moving)

@@ -1,1 +1,1 @@
-"""How errors speak: arguments' names and paths, the user's lines, tracebacks, leaks, words."""
+"""Text of errors: argument names and paths, the user's lines, tracebacks, leaks, formatting."""

@@ -1,7 +1,7 @@
-"""How errors name the arguments of users' functions: by parameter, and by path into a tree.
+"""Names of arguments in errors: by parameter, and by path into a pytree.
 
     params['w']     a leaf of a call's argument
-    args[3]         an argument beyond the parameters that are known
+    args[3]         an argument beyond the known parameters
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shardwise._src.runtime.pytree import (
     refund,
 )
 
-CODES = 4096  # whose parameters are kept
+CODES = 4096  # code objects whose parameters are cached
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -38,8 +38,8 @@ _by_code: dict[int, tuple[CodeType, dict[str, Any]]] = {}
 
 
 def parameters_of(fun: Callable[..., Any]) -> dict[str, Any] | None:
-    """The parameters of a function by name, and of what kind each is; None if it does not say."""
-    plain = fun.__class__ is FunctionType and not fun.__dict__  # its code says it all
+    """The parameters of a function and their kinds, by name; None if it has no signature."""
+    plain = fun.__class__ is FunctionType and not fun.__dict__  # its code determines them
     code = getattr(fun, "__code__", None) if plain else None
     found = _by_code.get(id(code))
     if found is not None and found[0] is code:
@@ -55,13 +55,13 @@ def parameters_of(fun: Callable[..., Any]) -> dict[str, Any] | None:
 
 
 def names_of(fun: Callable[..., Any]) -> tuple[str, ...]:
-    """Names of the positional parameters; empty where the function does not say."""
+    """Names of the positional parameters; empty if the function has no signature."""
     found = parameters_of(fun) or {}
     return tuple([n for n, kind in found.items() if kind in POSITIONAL])
 
 
 def argument_name(parameters: Sequence[str], i: int) -> str:
-    """The name of positional argument `i`: `x`, or `args[3]` where the parameter is not known."""
+    """The name of positional argument `i`: `x`, or `args[3]` if the parameter is unknown."""
     return parameters[i] if i < len(parameters) else f"args[{i}]"
 
 
@@ -72,7 +72,7 @@ def names_at(fun: Callable[..., Any], places: Sequence[int]) -> list[str]:
 
 
 def leaf_name(tree: Any, i: int, parameters: Sequence[str] = ()) -> str:
-    """The path of leaf `i` of a tree of positional arguments: `params['w']`, or `args[0]['w']`."""
+    """The path of leaf `i` in a treedef of positional arguments: `params['w']`, `args[0]['w']`."""
     path = flatten_with_path(tree.unflatten(range(tree.num_leaves)))[0][i][0]
     return argument_name(parameters, path[0].idx) + path_text(path[1:])
 
@@ -80,10 +80,10 @@ def leaf_name(tree: Any, i: int, parameters: Sequence[str] = ()) -> str:
 def flat_arguments(
     args: tuple[Any, ...], kwargs: dict[str, Any], parameters: Callable[[], Sequence[str]]
 ) -> tuple[list[Any], Any]:
-    """The leaves and the tree of a call's arguments. parameters: gives the names, for messages.
+    """The leaves and treedef of a call's arguments. parameters: returns the names, for messages.
 
     Raises:
-      ValueError: an argument has a dict whose keys have no order, or contains itself.
+      ValueError: an argument has a dict whose keys cannot be ordered, or contains itself.
     """
     def named(path: Any) -> str:
         group, first, *rest = path

@@ -1,9 +1,9 @@
-"""Which function of the library the user's code called, for messages that come from deep inside.
+"""Finds the library function that the user's code called, for messages raised deep inside.
 
     jnp.median(keys)    # median: keys are not numbers …
 
-It is found on the stack: the outermost of the library's frames belongs to that function. What comes
-to its user by way of a transform (`grad`, `vmap`) has none.
+It is found on the stack: the outermost library frame belongs to that function. It is not found for
+errors that pass through a transform (`grad`, `vmap`).
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ _UNARY = {  # operators: module and name of the function
 
 
 def by_name(text: str) -> str:
-    """A message, after the name of the function of a public namespace that was called."""
+    """A message, prefixed with the name of the public function that was called."""
     name = public_call()
     return f"{name}: {text}" if name else text
 
 
 def public_call() -> str:
-    """The name of the function of a public namespace that the user's code called, or ''."""
+    """The name of the public function that the user's code called, or ''."""
     found = called()
     if found is None or found.name == "__getitem__":
         return ""
@@ -51,9 +51,9 @@ def public_call() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """A function of a public namespace, as the user's code called it.
+    """A public function, as the user's code called it.
 
-    owner: what it was called on as a method, or an operator; else None.
+    owner: the object that it was called on as a method or operator; else None.
     leaves: the leaves of its arguments, by name: `a`, `arrays[1]`.
     """
 
@@ -68,7 +68,7 @@ class Called:
         return self.module == _AT and self.owner is not None
 
     def taking(self, keyword: str, value: str) -> str:
-        """How to call it with a keyword; '' where it takes none of that name."""
+        """How to call it with a keyword; '' if it has no such parameter."""
         if self.name == "__getitem__":
             return f"x.at[idx].get({keyword}={value})"
         for path, fun in self._ways():
@@ -81,7 +81,7 @@ class Called:
         return ""
 
     def _ways(self) -> Iterator[tuple[str, Callable[..., Any]]]:
-        """The ways to write the call: path and function."""
+        """The possible forms of the call: path and function."""
         method = getattr(type(self.owner), self.name, None) if self.owner is not None else None
         if method is not None:
             yield f"{'x.at[idx]' if self.is_at else 'x'}.{self.name}", method
@@ -97,9 +97,9 @@ def _is_needed(p: inspect.Parameter) -> bool:
 
 
 def called() -> Called | None:
-    """The function that the user's code called, where it is one of a public namespace."""
+    """The function that the user's code called, if it is public; else None."""
     outermost = None
-    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] (only errors ask)
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] (used only for errors)
     while frame is not None and frame.f_code.co_filename.startswith(PACKAGE):
         outermost = frame
         frame = frame.f_back
@@ -115,7 +115,7 @@ def _of(frame: FrameType) -> Called:
     given, code = frame.f_locals, frame.f_code
     module, name = frame.f_globals.get("__name__", ""), code.co_name
     wrapped = given["record"].fun if "record" in given else given.get("fun")
-    if module in _WRAPPERS and wrapped is not None:  # the function itself is fused, or hides frames
+    if module in _WRAPPERS and wrapped is not None:  # the function is fused, or hides frames
         args, kwargs = given.get("args", ()), given.get("static", given.get("kwargs", {}))
         leaves = _leaves(args, kwargs, names_of(wrapped))
         return Called(home_of(wrapped), wrapped.__name__, None, leaves)

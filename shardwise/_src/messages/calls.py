@@ -1,4 +1,4 @@
-"""Calls of functions of the user that do not take what they are called with.
+"""Calls of user functions with arguments that they do not accept.
 
     scan: step() takes 1 positional argument but 2 were given. It is called with carry and x.
 """
@@ -14,10 +14,10 @@ _MISFIT = re.compile(r"\(\) (takes|missing|got) ")
 
 
 def refuse_call(error: TypeError, who: str, names: Sequence[str]) -> None:
-    """Says what a function is called with, where `error` is that it does not take this.
+    """Raises an error that names the arguments, if `error` is a signature mismatch.
 
-    who: what calls it. names: of the leaves of the arguments. Does nothing for errors that come
-    from within the function.
+    who: the caller. names: of the leaves of the arguments. Does nothing for errors raised inside
+    the function.
     """
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:

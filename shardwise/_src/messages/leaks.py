@@ -1,10 +1,10 @@
-"""Traced values that outlive their function: finding them, and saying what holds them.
+"""Leaked tracers: traced values that outlive their function, and what references them.
 
     with checking_leaks():
         jit(f)(x)     # LeakedTracerError: … a value of type f32[3] … is held as `kept[0]` in main …
 
-Transforms ask for this at their end. What holds a value is found among the objects that the garbage
-collector knows, going from each to those that refer to it, until one has a name.
+Transforms call this at their end. The holder of a value is found through the garbage collector, by
+following referrers from object to object until one has a name.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from shardwise._src.base.config import check_tracer_leaks
 from shardwise._src.base.errors import LeakedTracerError
 from shardwise._src.messages.source import describe, is_own
 
-_SILENT = CellType | TracebackType  # their attributes say nothing
-STEPS = 2000  # objects that are looked at before a search ends
+_SILENT = CellType | TracebackType  # their attributes are not shown
+STEPS = 2000  # objects that are examined before a search ends
 SHOWN = 5
 
 
 def refuse_leaks(interpreter: Any) -> None:
-    """Raises where values of an interpreter that has ended are still referenced.
+    """Raises if values of an interpreter that has ended are still referenced.
 
-    To be called when no frame of the library refers to them any more. Does nothing unless the flag
+    Must be called when no library frame references them any more. Does nothing unless the flag
     `check_tracer_leaks` is set.
     """
     if not check_tracer_leaks.value or not _values_of(interpreter):
@@ -58,7 +58,7 @@ def _row(x: Any, ignored: Any) -> str:
 
 
 def holder(x: Any, ignored: Any = None) -> str:
-    """What holds an object: ``as `kept[0]` in module main``. ignored: a container that does not."""
+    """What references an object: ``as `kept[0]` in module main``. ignored: a container to skip."""
     variables = dict(_running_variables())
     queue, steps, seen = [x], [""], {id(x), id(ignored), *map(id, _running_frames())}
     nearest = ""
@@ -82,7 +82,7 @@ def holder(x: Any, ignored: Any = None) -> str:
 
 
 def _running_variables() -> Iterator[tuple[int, tuple[str, str]]]:
-    """By the identity of its value: each variable of the functions that run now."""
+    """The variables of all running functions, each with the `id` of its value."""
     for frame in _running_frames():
         code = frame.f_code
         if not is_own(code.co_filename) and code.co_name != "<module>":
@@ -114,7 +114,7 @@ def _name_of(x: Any, step: str) -> tuple[str, str] | None:
 
 
 def _step(owner: Any, held: Any) -> str:
-    """How an owner refers to what it holds: `[0]`, `['w']`, `.attribute`, or nothing."""
+    """How an owner references an object: `[0]`, `['w']`, `.attribute`, or ''."""
     if isinstance(owner, dict):
         return _key(cast("dict[Any, Any]", owner), held)
     if isinstance(owner, list | tuple):
@@ -146,7 +146,7 @@ def _key(table: dict[Any, Any], held: Any) -> str:
 
 
 def _variable_of_function(entries: Any, i: int) -> str:
-    """The variable whose cell, or default value, is entry `i` of a tuple that a function has."""
+    """The variable whose cell or default value is entry `i` of a tuple of a function."""
     for owner in gc.get_referrers(entries) if isinstance(entries, tuple) else ():
         if isinstance(owner, FunctionType):
             code = owner.__code__

@@ -1,13 +1,13 @@
-"""Where in the user's program a value came from.
+"""Source locations of values in the user's program.
 
-`user_site()` walks out of shardwise's own frames and returns the code object and instruction of
-the caller; the line is worked out only when an error or a location needs it. Where it comes to a
-function that runs a program again, equation by equation (`replays`), it returns the line that the
-equation came from: what a transform makes of a program keeps the lines of that program.
+`user_site()` skips shardwise's own frames and returns the code object and instruction of the
+caller; the line is computed only when an error or a location needs it. If it reaches a function
+that replays a program equation by equation (`replays`), it returns the site of that equation: a
+transformed program keeps the source lines of the original.
 
-Inside of `named_scope`, a site has the names that are in scope as its third part, a path of them.
-Attributes for instructions (`set_xla_metadata`) are parts of the path, too: marks, `\\0@key=value`
-with both in hexadecimal.
+Inside of `named_scope`, a site has the path of names in scope as its third component. Instruction
+attributes (`set_xla_metadata`) are also components of this path: marks, `\\0@key=value` with both
+in hexadecimal.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ import numpy as np
 from shardwise._src.base.flags import make_user_context
 from shardwise._src.base.warn import PACKAGE
 
-# Frames that are not the user's. A function of NumPy that is given a traced value asks for its
-# value, and the line to name is the one that called it.
+# Frames that are not the user's. A NumPy function that gets a traced value requests its concrete
+# value; the line to report is the one that called NumPy.
 _NOT_THE_USERS = (PACKAGE, np.__file__.removesuffix("__init__.py"))
 
-# By file, since the hash of a text is kept, and that of code is not. None: of a file of our own
-# in which some functions run programs again.
+# By file, since strings cache their hash and code objects do not. None: one of our own files, in
+# which some functions replay programs.
 _own: dict[str, bool | None] = {}
 _replaying: set[CodeType] = set()
 
@@ -38,10 +38,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _Replay(local):
-    """Where the equation came from that the innermost function that replays is at, by thread.
+    """The site of the equation that the innermost replaying function is at, by thread.
 
     scope: the names in scope, `outer/inner`, of the program that is being staged.
-    given: where all comes from for now, whatever the frames say.
+    given: a site that overrides all frames for now.
     """
 
     site: Site | None = None
@@ -50,10 +50,10 @@ class _Replay(local):
 
 
 replay = _Replay()
-# The marks in scope: what is staged apart begins with them.
+# The marks in scope: programs that are staged separately begin with them.
 marks = make_user_context("")
 MARK = "\0@"
-# Whether there were names in scope, ever. What looks for them asks this first.
+# Whether there have ever been names in scope; checked before looking for them.
 names_used = False
 
 
@@ -68,7 +68,7 @@ def scope_of(site: Site | None) -> str:
 
 
 def place_of(site: Site | None) -> tuple[str, int, int] | None:
-    """What is equal for sites of one instruction of the source, and cheaper than its line."""
+    """A key that is equal for sites of one instruction, and cheaper than its line."""
     if site is None:
         return None
     code = site[0]
@@ -80,13 +80,13 @@ def under(outer: str, site: Site | None) -> Site | None:
     if not outer or site is None:
         return site
     inner = scope_of(site)
-    if inner != outer and not inner.startswith(outer + "/"):  # else it knows of them
+    if inner != outer and not inner.startswith(outer + "/"):  # else it includes them
         inner = f"{outer}/{inner}" if inner else outer
     return site[0], site[1], inner
 
 
 def marked(attributes: Mapping[str, str | None]) -> str:
-    """Attributes as a path of marks. A value of None takes away what is around it."""
+    """Attributes as a path of marks. A value of None removes an outer attribute."""
     return "/".join([
         MARK + key.encode().hex() + ("" if value is None else "=" + value.encode().hex())
         for key, value in attributes.items()
@@ -94,7 +94,7 @@ def marked(attributes: Mapping[str, str | None]) -> str:
 
 
 def attributes_of(path: str) -> dict[str, str]:
-    """The attributes that the marks of a path say; inner ones count."""
+    """The attributes in the marks of a path; inner ones override outer ones."""
     found: dict[str, str | None] = {}
     for part in path.split("/"):
         if part.startswith(MARK):
@@ -114,14 +114,14 @@ def names_of(path: str) -> tuple[str, ...]:
 
 
 def with_names(path: str, names: str) -> str:
-    """A path with its marks, and with these names for its own."""
+    """A path with its marks, and with its names replaced by these."""
     return joined(*[part for part in path.split("/") if part.startswith(MARK)], names)
 
 
 def replays(fun: F) -> F:
-    """Says that a function runs a program again, and sets `replay.site` at each equation.
+    """Declares that a function replays a program, and sets `replay.site` at each equation.
 
-    It sets that back in the end, whatever happens.
+    The function must always restore it at its end.
     """
     _replaying.add(fun.__code__)
     _own[fun.__code__.co_filename] = None
@@ -129,8 +129,9 @@ def replays(fun: F) -> F:
 
 
 def user_site(depth: int = 1) -> Site | None:
-    """The innermost frame that is not shardwise's own, or what stands in for it (see above)."""
-    frame = sys._getframe(depth)  # pyright: ignore[reportPrivateUsage] (the fast way)
+    """The site of the innermost frame outside of shardwise, or of a replayed equation (see above).
+    """
+    frame = sys._getframe(depth)  # pyright: ignore[reportPrivateUsage] (faster than `inspect`)
     own = _own
     while frame is not None:
         code = frame.f_code
@@ -148,16 +149,16 @@ def user_site(depth: int = 1) -> Site | None:
 
 
 def exclude(path: str) -> None:
-    """Frames of files whose paths begin with this one are not the user's from now on."""
+    """Excludes frames of files whose paths begin with `path` from the user's frames."""
     global _NOT_THE_USERS
     _NOT_THE_USERS = (*_NOT_THE_USERS, path)
     for file in [file for file, inside in _own.items() if inside is False]:
-        del _own[file]  # looked at again
+        del _own[file]  # checked again
 
 
 @dataclass(frozen=True, slots=True)
 class NameStack:
-    """Names in scope, from the outermost on."""
+    """Names in scope, from outermost to innermost."""
 
     stack: tuple[str, ...] = ()
 
@@ -176,9 +177,9 @@ class NameStack:
 
 @dataclass(frozen=True, slots=True)
 class SourceInfo:
-    """Where an equation comes from.
+    """The source of an equation.
 
-    traceback: its site, which only this library reads; None where it is not known.
+    traceback: its site, which only this library reads; None if unknown.
     """
 
     traceback: Site | None
@@ -190,7 +191,7 @@ class SourceInfo:
     def replace(
         self, *, traceback: Site | None = None, name_stack: NameStack | None = None
     ) -> SourceInfo:
-        """The same but for what is given."""
+        """A copy with the given fields replaced."""
         site = traceback or self.traceback
         names = self.name_stack if name_stack is None else name_stack
         if site is None:
@@ -205,7 +206,7 @@ def is_own(file: str) -> bool:
 
 
 def line_of(site: Site | None) -> tuple[str, int, str]:
-    """(file, line, function) of a site; ('<unknown>', 0, '') where there is none."""
+    """(file, line, function) of a site; ('<unknown>', 0, '') if None."""
     if site is None:
         return "<unknown>", 0, ""
     code, instruction, *_ = site

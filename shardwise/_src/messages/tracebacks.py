@@ -1,12 +1,13 @@
-"""Errors on their way to the user: without the library's frames, and with the function's name.
+"""Traceback filtering: removes library frames from errors, and adds the called function's name.
 
-Between a call of `grad`, `jit` or `scan` and the line of the user's function that fails there are
-some ten frames of this library, as many between an eager `median` and the check that refuses its
-argument. `hide_frames` takes them out of what is raised through a function; the innermost stays,
-also where it is the library's. The flag `traceback_filtering` switches this off.
+Between a call of `grad`, `jit` or `scan` and the failing line of the user's function there are some
+ten frames of this library, and as many between an eager `median` and the check that rejects its
+argument. `hide_frames` removes them from errors raised through a function; the innermost frame
+stays, even if it is the library's. The flag `traceback_filtering` can switch this off.
 
-Ops, fused functions and operators say `except Exception as error: pass_on(error); raise`, which
-costs nothing until something is raised. `pass_on` also says which function the user called:
+Ops, fused functions and operators use `except Exception as error: pass_on(error); raise`, which
+costs nothing until an error is raised. `pass_on` also adds the name of the function that the user
+called:
 
     jnp.median(keys)    # TypeError: median: [sort] keys are not numbers …
 """
@@ -34,7 +35,7 @@ R = TypeVar("R")
 
 
 def hides_frames(fun: Callable[P, R]) -> Callable[P, R]:
-    """Marks a function that users call, and that calls theirs."""
+    """Decorates a function that users call, and that calls their functions."""
 
     @functools.wraps(fun)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -42,15 +43,15 @@ def hides_frames(fun: Callable[P, R]) -> Callable[P, R]:
             return fun(*args, **kwargs)
         except Exception as error:
             hide_frames(error)
-            raise  # as it is now: this adds no frame
+            raise  # a bare raise adds no frame
 
     return call
 
 
 def pass_on(error: Exception) -> None:
-    """To be called where an error passes through, before it is raised again.
+    """Must be called when an error passes through, before it is raised again.
 
-    Hides frames, and names the function of the library that was called, unless the message does.
+    Hides frames, and names the library function that was called, unless the message does.
     """
     entries = _entries(error)
     if all(is_own(entry.tb_frame.f_code.co_filename) for entry in entries):
@@ -59,7 +60,7 @@ def pass_on(error: Exception) -> None:
 
 
 def hide_frames(error: Exception) -> None:
-    """Takes the library's frames out of an error's traceback, but for the innermost of all."""
+    """Removes library frames from an error's traceback, except for the innermost frame."""
     _hide(error, _entries(error))
 
 
@@ -82,8 +83,8 @@ def _hide(error: Exception, entries: list[TracebackType]) -> None:
     error.__traceback__ = kept
 
 
-# Errors about a traced value, which say where it comes from. (One about an array that is gone is a
-# RuntimeError.)
+# Errors about a traced value, which report where it comes from. (An error about a deleted array is
+# a RuntimeError.)
 _OF_VALUES = (
     ConcretizationTypeError, TracerArrayConversionError, TracerIntegerConversionError,
     UnexpectedTracerError,
@@ -92,8 +93,8 @@ _OF_AN_OP = re.compile(r"\[(\w+)\] ")
 
 
 def _name_call(error: Exception) -> None:
-    """Puts the name of the function that was called before the message of an error: in place of
-    the op's, where one of those that the function is made of raised it."""
+    """Prefixes an error message with the name of the called function, which replaces the name of
+    the op if one of the function's ops raised the error."""
     of_a_value = isinstance(error, _OF_VALUES) or type(error) is RuntimeError
     if of_a_value or list(map(type, error.args)) != [str]:
         return

@@ -1,4 +1,4 @@
-"""Pytrees in messages: paths of leaves, and in words how two trees differ.
+"""Pytrees in messages: paths of leaves, and descriptions of how two pytrees differ.
 
     carry['w'] is a tuple of 2 in init and a list of 2 in the result; only init has carry['b']
 """
@@ -20,17 +20,17 @@ def path_text(path: Sequence[Any]) -> str:
 
 
 def tree_text(tree: Any) -> str:
-    """A tree without its leaves: `{'a': *, 'b': (*, None)}`."""
+    """The text of a treedef: `{'a': *, 'b': (*, None)}`."""
     return str(tree).removeprefix("PyTreeDef(").removesuffix(")")
 
 
 def leaf_paths(tree: Any) -> list[str]:
-    """The path of every leaf, in the order of flattening."""
+    """The path of every leaf, in flattening order."""
     return [path_text(path) for path, _ in flatten_with_path(tree)[0]]
 
 
 def paths_in(root: str, tree: Any) -> list[str]:
-    """The paths of all leaves of a tree (without leaves), which begin with `root`."""
+    """The paths of all leaves of a treedef, beginning with `root`."""
     return [root + path for path in leaf_paths(tree.unflatten(range(tree.num_leaves)))]
 
 
@@ -40,7 +40,7 @@ def path_in(root: str, tree: Any, i: int) -> str:
 
 
 def tree_difference(a_name: str, a: Any, b_name: str, b: Any, root: str) -> str:
-    """Words for where two trees (without leaves) differ. root: what their paths begin with."""
+    """A description of how two treedefs differ. root: the prefix of their paths."""
     one, other = (t.unflatten(range(t.num_leaves)) for t in (a, b))
     return _in_words(a_name, b_name, _differences(one, other, root, None))
 
@@ -49,9 +49,9 @@ def prefix_difference(
     a_name: str, prefix: Any, b_name: str, tree: Any, root: str,
     is_leaf: Callable[[Any], bool] | None = None,
 ) -> str:
-    """Words for where `prefix` is no prefix of `tree`; empty where it is one.
+    """A description of why `prefix` is not a prefix of `tree`; empty if it is one.
 
-    is_leaf: what counts as a leaf of `prefix`, beside what is one anyway.
+    is_leaf: whether a node counts as a leaf of `prefix`, in addition to the usual leaves.
     """
     rows = _differences(prefix, tree, root, is_leaf or (lambda _: False))
     return _in_words(a_name, b_name, rows)
@@ -78,14 +78,14 @@ def _first(rows: list[str]) -> list[str]:
     return rows if len(rows) <= SHOWN else [*rows[:SHOWN], f"{len(rows) - SHOWN} more"]
 
 
-# path, what the first has there, what the second has; None for nothing at all
+# Path, description of the first tree's node there, and of the second's; None if absent.
 _Row = tuple[str, str | None, str | None]
 
 
 def _differences(
     a: Any, b: Any, path: str, ends: Callable[[Any], bool] | None
 ) -> Iterator[_Row]:
-    """ends: where `a` is a prefix, what ends it; None where the two are to be equal."""
+    """ends: if `a` is a prefix, whether a node ends it; None if the two must be equal."""
     if ends is not None and ends(a):
         return
     mine, theirs = flatten_one_level(a), flatten_one_level(b)

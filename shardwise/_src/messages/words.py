@@ -1,4 +1,4 @@
-"""Words for messages: values, lists and counts."""
+"""Formatting for messages: values, lists and counts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def short_repr(x: Any) -> str:
 
 
 def to_register(x: Any) -> str:
-    """What to do where an object of a user's class is taken for a leaf: the end of a message."""
+    """Advice for an object of a user's class that is treated as a leaf: the end of a message."""
     kind = type(x)
     plain = kind.__module__ in ("builtins", "types", "numpy") or isinstance(x, type | Enum)
     if plain or callable(x) or kind.__module__.partition(".")[0] == "shardwise":
@@ -27,20 +27,20 @@ def to_register(x: Any) -> str:
 
 
 def brief(x: Any) -> str:
-    """A value as text of at most 60 characters."""
+    """The repr of a value, truncated to 60 characters."""
     text = repr(x)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
 def as_json(x: Any) -> Any:
-    """A value, or its text where JSON has no such values: NaN and infinity among them."""
+    """A value, or its repr if JSON cannot represent it, such as NaN and infinity."""
     exact = type(x) in (str, int, bool) or (type(x) is float and math.isfinite(x))
     return x if exact else repr(x)
 
 
 def plain_text(text: str) -> str:
-    """A text that does nothing to a terminal: with ? for what cannot be printed. For what others
-    say: another process, a file."""
+    """A string that is safe to print to a terminal, with ? for unprintable characters. For text
+    from other processes or files."""
     return "".join([c if c.isprintable() else "?" for c in text])
 
 

@@ -1,1 +1,1 @@
-"""Small libraries for training, after JAX's `example_libraries`."""
+"""Small training libraries, modeled after JAX's `example_libraries`."""

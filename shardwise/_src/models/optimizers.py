@@ -1,13 +1,13 @@
-"""Optimizers as three functions: the first state, a step, and the parameters in a state.
+"""Optimizers as three functions: the initial state, a step, and the parameters of a state.
 
     init, update, get_params = adam(1e-3)
     state = init(params)                      # params: any pytree of arrays
     state = update(i, grads, state)           # step i = 0, 1, …; grads in the tree of params
     get_params(state)
 
-Each is written for one array and mapped over trees by `optimizer`. A state is a pytree, is split
-over devices as the parameters are, and goes through `jit`, checkpoints and so on. Step sizes are
-numbers or *schedules*, functions of the step.
+Each is written for one array and mapped over pytrees by `optimizer`. A state is a pytree, is
+sharded like the parameters, and works with `jit`, checkpoints and so on. Step sizes are numbers or
+*schedules*, functions of the step.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from shardwise._src.tree.functions import unflatten
 from shardwise._src.tree.registration import register_pytree_node
 
 Array = Params = State = Any
-Updates = Params  # of the tree of parameters
+Updates = Params  # with the structure of the parameters
 
 
 class OptimizerState(NamedTuple):
-    """Per parameter the leaves of its own state; the tree of parameters; trees of these states."""
+    """The leaves of each parameter's state; the structure of parameters; of each state."""
 
     packed_state: Any
     tree_def: Any
@@ -48,7 +48,7 @@ register_pytree_node(
 )
 
 Step = int
-Triple = tuple[Callable, Callable, Callable]  # init, update and get_params of one array
+Triple = tuple[Callable, Callable, Callable]  # init, update and get_params for one array
 InitFn = Callable[[Params], OptimizerState]
 UpdateFn = Callable[[Step, Updates, OptimizerState], OptimizerState]
 ParamsFn = Callable[[OptimizerState], Params]
@@ -64,12 +64,12 @@ class Optimizer(NamedTuple):
 
 
 def optimizer(opt_maker: Callable[..., Any]) -> Callable[..., Optimizer]:
-    """Maps a maker of functions (init, update, get_params) of one array over pytrees of arrays.
+    """Maps a factory of functions (init, update, get_params) for one array over pytrees of arrays.
 
-    `init(x)` gives a state, which is a pytree of its own, `update(i, g, state)` the next one.
+    `init(x)` returns a state, which is a pytree, `update(i, g, state)` the next state.
 
     Raises:
-      TypeError: by `update`, if the trees of gradients and parameters differ, or those of states.
+      TypeError: by `update`, if the structures of gradients and parameters, or of states, differ.
     """
 
     @functools.wraps(opt_maker)
@@ -122,7 +122,7 @@ def _first(state: Any) -> Any:
     return state[0]
 
 
-# -- optimizers of one array; `step_size` is a number or a schedule --
+# -- optimizers for one array; `step_size` is a number or a schedule --
 
 
 @optimizer
@@ -147,7 +147,7 @@ def momentum(step_size: Any, mass: float) -> Triple:
 
 @optimizer
 def nesterov(step_size: Any, mass: float) -> Triple:
-    """Gradient descent with Nesterov's momentum."""
+    """Gradient descent with Nesterov momentum."""
     rate = make_schedule(step_size)
 
     def update(i: Any, g: Any, state: Any) -> Any:
@@ -159,7 +159,7 @@ def nesterov(step_size: Any, mass: float) -> Triple:
 
 
 def _by_root(g: Any, total: Any) -> Any:
-    """g / √total; 0 where nothing was added up."""
+    """g / √total; 0 where the total is 0."""
     return g * where(total > 0, 1 / sqrt(total), 0.0)
 
 
@@ -179,7 +179,7 @@ def adagrad(step_size: Any, momentum: float = 0.9) -> Triple:
 
 @optimizer
 def rmsprop(step_size: Any, gamma: float = 0.9, eps: float = 1e-8) -> Triple:
-    """RMSProp. gamma: of the mean of squares; eps: added to it below the root."""
+    """RMSProp. gamma: decay of the mean square; eps: added to it under the root."""
     rate = make_schedule(step_size)
 
     def update(i: Any, g: Any, state: Any) -> Any:
@@ -208,7 +208,7 @@ def rmsprop_momentum(
 
 @optimizer
 def adam(step_size: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> Triple:
-    """Adam. b1, b2: decay of the means of gradients and squares. Source: arXiv:1412.6980."""
+    """Adam. b1, b2: decay of the first and second moments. Source: arXiv:1412.6980."""
     rate = make_schedule(step_size)
 
     def update(i: Any, g: Any, state: Any) -> Any:
@@ -224,7 +224,7 @@ def adam(step_size: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) 
 
 @optimizer
 def adamax(step_size: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8) -> Triple:
-    """Adamax: Adam with a decaying maximum of gradients for the mean of squares."""
+    """Adamax: Adam with a decaying maximum of gradients instead of the mean square."""
     rate = make_schedule(step_size)
 
     def update(i: Any, g: Any, state: Any) -> Any:
@@ -238,7 +238,7 @@ def adamax(step_size: Any, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8
 
 @optimizer
 def sm3(step_size: Any, momentum: float = 0.9) -> Triple:
-    """SM3, which keeps one sum of squares per row of each dimension. Source: arXiv:1901.11150."""
+    """SM3, which stores a sum of squares per row of each dimension. Source: arXiv:1901.11150."""
     rate = make_schedule(step_size)
 
     def init(x: Any) -> Any:
@@ -261,7 +261,7 @@ def sm3(step_size: Any, momentum: float = 0.9) -> Triple:
 
 
 def constant(step_size: Any) -> Schedule:
-    """The same at each step."""
+    """A constant step size."""
     return lambda i: step_size
 
 
@@ -282,7 +282,7 @@ def inverse_time_decay(
 def polynomial_decay(
     step_size: Any, decay_steps: Any, final_step_size: Any, power: float = 1.0
 ) -> Schedule:
-    """From `step_size` to `final_step_size` within `decay_steps`, by (1 - i/decay_steps)^power."""
+    """From `step_size` to `final_step_size` in `decay_steps`, by (1 - i/decay_steps)^power."""
 
     def schedule(step_num: Any) -> Any:
         left = (1 - minimum(step_num, decay_steps) / decay_steps) ** power
@@ -292,7 +292,7 @@ def polynomial_decay(
 
 
 def piecewise_constant(boundaries: Any, values: Any) -> Schedule:
-    """`values[n]` at steps beyond n of the sorted `boundaries`; there is a value more."""
+    """`values[n]` at steps past n of the sorted `boundaries`; values has one more element."""
     at, sizes = array(boundaries), array(values)
     if at.ndim != 1 or sizes.ndim != 1:
         raise ValueError(
@@ -308,7 +308,7 @@ def piecewise_constant(boundaries: Any, values: Any) -> Schedule:
 
 
 def make_schedule(scalar_or_schedule: Any) -> Schedule:
-    """A schedule as it is, a number as a constant one."""
+    """Returns a schedule unchanged, and a number as a constant schedule."""
     if callable(scalar_or_schedule):
         return scalar_or_schedule
     if ndim(scalar_or_schedule) == 0:
@@ -328,13 +328,13 @@ def l2_norm(tree: Any) -> Array:
 
 
 def clip_grads(grad_tree: Any, max_norm: Any) -> Any:
-    """Gradients, made shorter if their norm is greater than `max_norm`."""
+    """Gradients, scaled down if their norm is greater than `max_norm`."""
     norm = l2_norm(grad_tree)
     return tree_map(lambda g: where(norm < max_norm, g, g * (max_norm / norm)), grad_tree)
 
 
 class JoinPoint:
-    """Where the tree of parameters ends and the state of one, `subtree`, begins."""
+    """Marks where the tree of parameters ends and a parameter's state, `subtree`, begins."""
 
     def __init__(self, subtree: Any):
         self.subtree = subtree
@@ -344,12 +344,12 @@ class JoinPoint:
 
 
 def unpack_optimizer_state(opt_state: OptimizerState) -> Any:
-    """A state as the tree of parameters with a `JoinPoint` for each, to be written to a file."""
+    """A state as the tree of parameters with a `JoinPoint` for each, for serialization."""
     return unflatten(opt_state.tree_def, map(JoinPoint, _states(opt_state)))
 
 
 def pack_optimizer_state(marked_pytree: Any) -> OptimizerState:
-    """The state of what `unpack_optimizer_state` gave."""
+    """The inverse of `unpack_optimizer_state`."""
     points, tree = flatten(marked_pytree)
     if not all(isinstance(p, JoinPoint) for p in points):
         raise TypeError("pack_optimizer_state takes a pytree whose leaves are all JoinPoints.")

@@ -4,8 +4,8 @@
     shape, params = init(random.key(0), (-1, 28, 28, 1))       # -1: any batch
     apply(params, images)
 
-A *layer* is a pair: `init(rng, input_shape)` gives (output shape, parameters), `apply(params,
-inputs, rng=None)` the outputs. Names of makers and of layers are in CamelCase.
+A *layer* is a pair: `init(rng, input_shape)` returns (output shape, parameters), `apply(params,
+inputs, rng=None)` returns the outputs. Names of layers and of layer constructors are in CamelCase.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from shardwise._src.random.keys import split
 
 glorot, randn, logsoftmax = glorot_normal, normal, log_softmax
 _GLOROT, _NORMAL, _SMALL = glorot_normal(), normal(), normal(1e-6)
-Shape = Any  # a tuple of sizes; lists of them for several inputs
+Shape = Any  # a tuple of sizes; a list of tuples for several inputs
 Layer = tuple[Callable[..., tuple[Shape, Any]], Callable[..., Any]]
 
 
 def Dense(out_dim: int, W_init: Any = _GLOROT, b_init: Any = _NORMAL) -> Layer:
-    """A matrix product with the last dimension, and a bias."""
+    """A dense layer: a matrix product with the last dimension, and a bias."""
 
     def init(rng: Any, input_shape: Shape) -> tuple[Shape, Any]:
         k1, k2 = split(rng)
@@ -79,7 +79,7 @@ def _convolution(
 
 
 def _of_any_batch(shape_of: Callable, shape: Shape, before: int, after: int) -> Shape:
-    """The shape of an output, where the size of the batch may be -1, for any."""
+    """The shape of an output; the batch size may be -1, for any."""
     size, given = shape[before], list(shape)
     given[before] = abs(size)
     out = list(shape_of(given))
@@ -90,7 +90,7 @@ def GeneralConv(
     dimension_numbers: Any, out_chan: int, filter_shape: Sequence[int], strides: Any = None,
     padding: Any = "VALID", W_init: Any = None, b_init: Any = _SMALL,
 ) -> Layer:
-    """A convolution in such orders of dimensions, with a bias; see `lax.conv_general_dilated`."""
+    """A convolution with these dimension numbers, and a bias; see `lax.conv_general_dilated`."""
     given = dimension_numbers, out_chan, filter_shape, strides, padding, W_init, b_init
     return _convolution(conv_general_shape_tuple, conv_general_dilated, *given)
 
@@ -113,7 +113,7 @@ def BatchNorm(
     axis: Any = (0, 1, 2), epsilon: float = 1e-5, center: bool = True, scale: bool = True,
     beta_init: Any = zeros, gamma_init: Any = ones,
 ) -> Layer:
-    """Mean 0 and variance 1 along `axis`, then a factor (`scale`) and a summand (`center`)."""
+    """Normalizes to mean 0, variance 1 over `axis`; then scales (`scale`), shifts (`center`)."""
     axes = axis if isinstance(axis, Sequence) else (axis,)
 
     def init(rng: Any, input_shape: Shape) -> tuple[Shape, Any]:
@@ -132,7 +132,7 @@ def BatchNorm(
 
 
 def elementwise(fun: Callable, **fun_kwargs: Any) -> Layer:
-    """A function of the inputs, without parameters."""
+    """An elementwise function of the inputs, without parameters."""
     return _without_parameters(lambda s: s, lambda x: fun(x, **fun_kwargs))
 
 
@@ -188,9 +188,9 @@ def MaxPool(
     window_shape: Sequence[int], strides: Any = None, padding: str = "VALID",
     spec: str | None = None,
 ) -> Layer:
-    """The greatest of each window of spatial dimensions.
+    """The maximum of each window of spatial dimensions.
 
-    spec: the order of dimensions; None: "N", the spatial ones, "C".
+    spec: the order of dimensions; None: "N", the spatial dimensions, "C".
     """
     return _pool(max, -math.inf, False, window_shape, strides, padding, spec)
 
@@ -207,7 +207,7 @@ def AvgPool(
     window_shape: Sequence[int], strides: Any = None, padding: str = "VALID",
     spec: str | None = None,
 ) -> Layer:
-    """The mean of each window, padding left out; see `MaxPool`."""
+    """The mean of each window, without padding; see `MaxPool`."""
     return _pool(add, 0.0, True, window_shape, strides, padding, spec)
 
 
@@ -219,12 +219,12 @@ FanInSum = _without_parameters(lambda shapes: shapes[0], sum)
 
 
 def FanOut(num: int) -> Layer:
-    """The input `num` times, as a list."""
+    """Returns the input `num` times, as a list."""
     return _without_parameters(lambda shape: [shape] * num, lambda x: [x] * num)
 
 
 def FanInConcat(axis: int = -1) -> Layer:
-    """Several inputs behind one another along `axis`."""
+    """Concatenates several inputs along `axis`."""
 
     def shape_of(shapes: Shape) -> Shape:
         out = list(shapes[0])
@@ -235,7 +235,7 @@ def FanInConcat(axis: int = -1) -> Layer:
 
 
 def Dropout(rate: float, mode: str = "train") -> Layer:
-    """Keeps elements with probability `rate`, divided by it; all of them if not in mode "train"."""
+    """Keeps elements with probability `rate`, divided by it; identity unless mode is "train"."""
 
     def apply(params: Any, inputs: Any, **kwargs: Any) -> Any:
         rng = kwargs.get("rng")
@@ -251,7 +251,7 @@ def Dropout(rate: float, mode: str = "train") -> Layer:
     return Identity[0], apply
 
 
-# -- layers of layers --
+# -- combinators --
 
 
 def _rngs(kwargs: dict[str, Any], count: int) -> Any:
@@ -260,7 +260,7 @@ def _rngs(kwargs: dict[str, Any], count: int) -> Any:
 
 
 def serial(*layers: Layer) -> Layer:
-    """Layers one after another."""
+    """Composes layers sequentially."""
 
     def init(rng: Any, input_shape: Shape) -> tuple[Shape, Any]:
         params = []
@@ -280,7 +280,7 @@ def serial(*layers: Layer) -> Layer:
 
 
 def parallel(*layers: Layer) -> Layer:
-    """Layers beside one another, each with its own of the inputs; gives a list of outputs."""
+    """Applies each layer to its own input; returns a list of outputs."""
 
     def init(rng: Any, input_shape: Shape) -> tuple[Shape, Any]:
         rows = zip(layers, split(rng, len(layers)), input_shape, strict=True)
@@ -295,7 +295,7 @@ def parallel(*layers: Layer) -> Layer:
 
 
 def shape_dependent(make_layer: Callable[[Shape], Layer]) -> Layer:
-    """The layer that a function makes of the shape of the input."""
+    """A layer constructed from the input shape."""
 
     def init(rng: Any, input_shape: Shape) -> tuple[Shape, Any]:
         return make_layer(input_shape)[0](rng, input_shape)

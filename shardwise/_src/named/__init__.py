@@ -1,6 +1,6 @@
-"""Logical axes: words for the dimensions of arrays, and one table of where they go on a mesh.
+"""Logical axes: names for the dimensions of arrays, and one table that maps them to mesh axes.
 
-`words` reads them, `rules` holds the table, `borders` checks and places values where a function
-says their words, `algebra` computes by words, `trees` follows them through parameters and states,
-and `check` infers them through programs.
+`words` parses them, `rules` has the table, `borders` checks and places values where a function
+declares their axes, `algebra` computes by axis names, `trees` applies them to parameters and
+states, and `check` propagates them through programs.
 """

@@ -1,11 +1,11 @@
-"""Arithmetic by words: `einsum`, `rearrange`, `reduce`, `rename`.
+"""Array operations by axis names: `einsum`, `rearrange`, `reduce`, `rename`.
 
     einsum("batch seq embed, embed mlp -> batch seq mlp", x, up)
     rearrange("batch seq (heads head) -> batch heads seq head", x, heads=8)
     reduce("batch seq embed -> batch seq 1", x, by=snp.mean)
 
-Patterns come first, as they do in `numpy.einsum`. Words must have the sizes that they have in the
-function around (`checked`), and results go where the rules say.
+Patterns come first, as in `numpy.einsum`. Logical axes must have the same sizes as elsewhere in the
+enclosing function (`checked`), and results are sharded by the rules.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from shardwise._src.types.annotations import Array, ArrayLike, PrecisionLike
 
 @with_words
 def einsum(pattern: str, *operands: ArrayLike, precision: PrecisionLike = None) -> Array:
-    """Sums of products, by words: over all that the result does not have.
+    """Sums of products over all logical axes that the result does not have.
 
     Args:
-      pattern: such as "batch seq embed, embed mlp -> batch seq mlp", with a part for each operand.
-      precision: of products, on devices that have several.
+      pattern: such as "batch seq embed, embed mlp -> batch seq mlp", with a term for each operand.
+      precision: of products, on devices that support several.
 
     Raises:
-      ValueError: if the pattern does not fit the operands, or a word has two sizes.
+      ValueError: if the pattern does not fit the operands, or a logical axis has two sizes.
     """
     left, right = sides(pattern, "einsum")
     rows = [_plain(text, "einsum") for text in left.split(",")]
@@ -70,12 +70,12 @@ def einsum(pattern: str, *operands: ArrayLike, precision: PrecisionLike = None) 
 
 @with_words
 def rearrange(pattern: str, x: ArrayLike, **sizes: int) -> Array:
-    """The elements in other dimensions: in another order, put together, taken apart.
+    """Reorders, merges and splits dimensions.
 
     Args:
       pattern: such as "batch seq (heads head) -> batch heads seq head". Both sides have the same
-        words; `1` is a dimension of size 1 on either.
-      sizes: of the words of groups on the left side, of all but one.
+        logical axes; `1` is a dimension of size 1 on either side.
+      sizes: for each group on the left side, the sizes of all its logical axes but one.
 
     Raises:
       ValueError: if the pattern does not fit.
@@ -100,13 +100,13 @@ def rearrange(pattern: str, x: ArrayLike, **sizes: int) -> Array:
 
 @with_words
 def rename(pattern: str, x: ArrayLike) -> Array:
-    """The same value, of which an axis has another word from here on.
+    """The same value with another name for an axis.
 
-    Where one axis is spoken of in two ways, as queries and keys of one sequence are, this says so:
-    to the rules, which may have the two elsewhere, and to `check`.
+    If an axis has two roles, such as queries and keys of a sequence, this declares the second role:
+    to the rules, which may shard the two differently, and to `check`.
 
     Args:
-      pattern: such as "batch seq head -> batch key head", of as many words on both sides.
+      pattern: such as "batch seq head -> batch key head", with as many names on both sides.
 
     Raises:
       ValueError: if the pattern does not fit.
@@ -122,16 +122,16 @@ def rename(pattern: str, x: ArrayLike) -> Array:
 
 @with_words
 def reduce(pattern: str, x: ArrayLike, by: Callable[..., Array]) -> Array:
-    """Takes the words away that the result does not have.
+    """Reduces over the logical axes that the result does not have.
 
     Args:
       pattern: such as "batch seq embed -> batch seq"; `1` in the result keeps a dimension.
-      by: what takes them: `shardwise.numpy.sum`, `mean`, `max` or any function of an array and
+      by: the reduction: `shardwise.numpy.sum`, `mean`, `max` or any function of an array and
         `axis`, a tuple.
 
     Raises:
       ValueError: if the pattern does not fit.
-      TypeError: if `by` is no function.
+      TypeError: if `by` is not a function.
     """
     if not callable(by):
         raise TypeError(
@@ -149,7 +149,7 @@ def reduce(pattern: str, x: ArrayLike, by: Callable[..., Array]) -> Array:
 
 
 def _plain(text: str, who: str) -> tuple[str, ...]:
-    """Words of a pattern, all of which must be spoken of."""
+    """The logical axes of a pattern, none of which may be anonymous."""
     words = parse(text, who)
     if ANY in words:
         raise ValueError(f"{who}: `_` in {text.strip()!r}: in a pattern, each axis needs a word.")
@@ -168,7 +168,7 @@ def _all_known(words: Sequence[str], known: Sequence[str], pattern: str, who: st
 
 
 def _taken_apart(before: Sequence[Part], x: Any, left: str, sizes: dict[str, int]) -> tuple:
-    """The sizes of all words of a pattern's left side, for this array."""
+    """The sizes of all logical axes of a pattern's left side, for this array."""
     t = type_of(x)
     if t.ndim != len(before):
         raise ValueError(

@@ -1,11 +1,11 @@
-"""Where a function says the words of its values: there they are checked, and placed by the rules.
+"""Checks and places values where a function declares their logical axes.
 
     @checked
     def mlp(x: Stream, up: Annotated[Array, "embed mlp"]) -> Stream: ...
 
-Words belong to a function: within one call of a function that is `checked`, a word has one size, at
-every border and in every pattern. Another function has words of its own. Values stay what they are:
-arrays, which know nothing of words.
+Logical axes are local to a function: within a call of a `checked` function, a logical axis has one
+size, in all declarations and patterns. Other functions have separate axes. Values remain plain
+arrays, without any axis names.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from shardwise._src.types.sharding import NamedSharding
 
 
 class Scope:
-    """The words of one call of a function: the size of each, and where that was said.
+    """The logical axes of one function call: the size of each, and where it was declared.
 
-    mapped: words of the `vmap`s around, which values inside do not have.
-    call:   the number of the call, while `check` looks on.
+    mapped: axes of the enclosing `vmap`s, which values inside do not have.
+    call:   the number of the call, while `check` is active.
     """
 
     def __init__(self, mapped: tuple[str, ...] = ()):
@@ -52,7 +52,7 @@ class Scope:
         self.call = next(checking.value) if checking.value else None
 
     def bind(self, words: Sequence[str], shape: Sequence[int], who: str, what: str) -> None:
-        """Notes the sizes of a value's words. Raises where a word has another one already."""
+        """Records the sizes of a value's logical axes. Raises if an axis has another size."""
         for word, size in zip(words, shape, strict=True):
             if word in self.mapped:
                 raise ValueError(
@@ -67,19 +67,19 @@ class Scope:
                 )
 
 
-# While `check` stages a program: numbers for calls. A part of all keys, so that all is staged anew.
+# Numbers for calls while `check` stages a program. Part of all cache keys, to retrace everything.
 checking: UserContext[Iterator[int] | None] = make_user_context()
 _scope: ContextVar[Scope | None] = ContextVar("shardwise_words", default=None)
 
 
 def scope() -> Scope:
-    """The words of the function around; fresh ones outside of any."""
+    """The logical axes of the enclosing function; an empty scope outside of any."""
     return _scope.get() or Scope()
 
 
 @contextmanager
 def _function(*mapped: str) -> Generator[Scope]:
-    """The body of a function that has words of its own."""
+    """The body of a function with separate logical axes."""
     outer = _scope.get()
     token = _scope.set(Scope((*(outer.mapped if outer else ()), *mapped)))
     try:
@@ -89,7 +89,7 @@ def _function(*mapped: str) -> Generator[Scope]:
 
 
 def with_words(fun: Callable[P, T]) -> Callable[P, T]:
-    """A function of this package: it has the words of the function around, or else its own."""
+    """A function of this package: it uses the enclosing function's axes, or else its own."""
 
     @functools.wraps(fun)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -101,27 +101,27 @@ def with_words(fun: Callable[P, T]) -> Callable[P, T]:
     return wrapped
 
 
-# ----------------------------------------------------------------------------- a value's words
+# ----------------------------------------------------------------------- a value's logical axes
 
 
 @with_words
 def axes(x: T, words: Any) -> T:
-    """The same values, of which the words are checked, and which are placed where the rules say.
+    """Checks the logical axes of values, and shards the values by the rules.
 
     Args:
-      x: an array, traced or not, or a tree of them.
-      words: a text such as "batch seq embed", with a word for each dimension and `_` for one that
-        nobody speaks of; or a tree of texts, a prefix of `x`'s.
+      x: an array, traced or not, or a pytree of arrays.
+      words: a string such as "batch seq embed", with a name for each dimension and `_` for an
+        anonymous one; or a pytree of strings, a prefix of `x`.
 
     Raises:
-      ValueError: for another number of dimensions, a word of two sizes, a word that the rules do
-        not have, or two words over one mesh axis.
+      ValueError: for another number of dimensions, a logical axis with two sizes or missing in the
+        rules, or two logical axes on one mesh axis.
     """
     return said(x, words, "axes", "x")
 
 
 def said(x: Any, words: Any, who: str, what: str) -> Any:
-    """`axes` of a tree. what: its name in messages."""
+    """`axes` for a pytree. what: its name in messages."""
     leaves, tree = flatten(x)
     texts = broadcast_prefix(words, x, f"{who}: the words of {what}", root=what)
     rows = zip(leaves, texts, leaf_paths(x), strict=True)
@@ -140,9 +140,9 @@ def _said(x: Any, text: Any, who: str, what: str) -> Any:
 
 
 def noted(x: Any, parts: Sequence[Part], to: Sequence[Part], who: str) -> Any:
-    """A value of these dimensions, which are then `to`; says so in the program that is checked.
+    """A value whose dimensions change to `to`; records this in a program that is being checked.
 
-    What is put together of several axes is none of them, and is not followed.
+    An axis merged from several is none of them, and is not followed.
     """
     call = scope().call
     if call is None:
@@ -153,7 +153,7 @@ def noted(x: Any, parts: Sequence[Part], to: Sequence[Part], who: str) -> Any:
 
 
 def bound(x: Any, words: Sequence[str], who: str, what: str) -> None:
-    """Checks a value's words, and notes their sizes for the function around."""
+    """Checks a value's logical axes, and records their sizes in the enclosing function."""
     t = type_of(x)
     text = " ".join(words)
     if t.ndim != len(words):
@@ -165,7 +165,7 @@ def bound(x: Any, words: Sequence[str], who: str, what: str) -> None:
 
 
 def placed(x: Any, parts: Sequence[Part], who: str, kept: bool = False) -> Any:
-    """A value where the rules say; as it is where there are none."""
+    """The value with the sharding by the rules; unchanged without rules."""
     sharding = sharding_for(parts, who, kept)
     if sharding is None:
         return x
@@ -178,7 +178,7 @@ def placed(x: Any, parts: Sequence[Part], who: str, kept: bool = False) -> Any:
 
 
 def sharding_for(parts: Sequence[Part], who: str, kept: bool = False) -> NamedSharding | None:
-    """Where a value goes by the rules around. kept: as a parameter does, not as in use."""
+    """The sharding of a value by the current rules. kept: as a parameter, not in use."""
     found = current_rules()
     if found is None:
         return None
@@ -186,7 +186,7 @@ def sharding_for(parts: Sequence[Part], who: str, kept: bool = False) -> NamedSh
 
 
 def explicit_part(sharding: NamedSharding) -> NamedSharding | None:
-    """What a sharding says of Explicit axes; None where its mesh has none."""
+    """A sharding restricted to Explicit axes; None if its mesh has none."""
     names = sharding.mesh.explicit_axes
     if not names:
         return None
@@ -195,23 +195,23 @@ def explicit_part(sharding: NamedSharding) -> NamedSharding | None:
     return sharding.with_spec(spec)
 
 
-# -------------------------------------------------------------------------- a function's words
+# -------------------------------------------------------------------- a function's logical axes
 
 
 def checked(fun: Callable[P, T]) -> Callable[P, T]:
-    """A function whose annotations say the words of what it takes and gives.
+    """A function whose annotations declare the logical axes of its arguments and results.
 
         Stream = Annotated[Array, "batch seq embed"]
 
         @checked
         def mlp(x: Stream, weights: Annotated[dict, {"up": "embed mlp", ...}]) -> Stream: ...
 
-    In `Annotated`, behind the type, stands a text for an array, or a tree of texts that is a prefix
-    of the argument's. At each call all that has words is checked and placed, as `axes` does. The
-    words hold inside the call, too: a word has one size at all borders and in all patterns of it.
+    The metadata in `Annotated` is a string for an array, or a pytree of strings that is a prefix of
+    the argument. Each call checks and shards all annotated values, as `axes` does. The axes are
+    local to the call: a logical axis has one size in all its declarations and patterns.
 
     Raises:
-      TypeError: for annotations that cannot be read, or where none has words.
+      TypeError: if annotations cannot be resolved, or none declares logical axes.
     """
     check_function("checked", fun)
     name = name_of(fun)
@@ -237,7 +237,7 @@ def checked(fun: Callable[P, T]) -> Callable[P, T]:
 
 
 def _annotated(fun: Any, name: str) -> dict[str, Any]:
-    """The words in the annotations of arguments and of the result."""
+    """The logical axes in the annotations of arguments and of the result."""
     try:
         hints = typing.get_type_hints(fun, include_extras=True)
     except NameError as error:
@@ -257,26 +257,26 @@ def _annotated(fun: Any, name: str) -> dict[str, Any]:
     return found
 
 
-# ------------------------------------------------------------------------------- maps by word
+# ---------------------------------------------------------------------------------------- vmap
 
 
 def vmap(
     fun: Callable[..., Any], over: str, takes: Sequence[Any], gives: Any
 ) -> Callable[..., Any]:
-    """Maps a function over the axis of this word, wherever that is in arguments and results.
+    """Maps a function over this logical axis, wherever it is in arguments and results.
 
         scores = vmap(score, over="batch", takes=("embed", "batch embed"), gives="batch")
 
-    Inside, values have no such axis; it is split over the mesh axes that the rules give the word,
-    also where the function places values by their words, and collectives know it by the word.
+    Inside, values do not have this axis; it is sharded over the mesh axes of its rule, even if the
+    function itself shards values by their logical axes, and it is an axis name for collectives.
 
     Args:
-      takes: the words of each positional argument, as `axes` takes them, with the mapped word in
-        those that are mapped.
-      gives: the words of the result.
+      takes: the logical axes of each positional argument, as for `axes`, including the mapped
+        axis for mapped arguments.
+      gives: the logical axes of the result.
 
     Raises:
-      ValueError: where no argument has the word, and as `axes` does.
+      ValueError: if no argument has the axis, and as for `axes`.
     """
     check_function("named.vmap", fun)
     who = f"named.vmap of {name_of(fun)}"
@@ -310,7 +310,7 @@ def vmap(
 
 
 def _places(words: Any, over: str, who: str) -> Any:
-    """Where a word is in each text of a tree; None where it is not."""
+    """The position of a logical axis in each string of a pytree; None if absent."""
     leaves, tree = flatten(words)
     rows = [parse(text, who) for text in leaves]
     return tree.unflatten([row.index(over) if over in row else None for row in rows])

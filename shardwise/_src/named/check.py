@@ -1,12 +1,12 @@
-"""`check`: whether the words of functions fit together, all through a program.
+"""`check`: checks an entire program for consistent logical axes.
 
-Borders compare sizes; two axes of one size may still be mistaken for each other. So `check` stages
-the program, in which each border is an equation, and follows every axis from one to the next: what
-an op does to dimensions is known from its `dims` rule. An axis that has two words within one call
-of a function is an error. Functions called by each other may have different words for it.
+Declarations compare sizes; two axes of the same size may still be mixed up. So `check` stages
+the program, in which each declaration is an equation, and follows every axis through the equations:
+the `dims` rule of an op defines its effect on dimensions. An axis with two names in one function
+call is an error. Functions that call each other may have different names for it.
 
-It does not follow axes that are put together or taken apart, or that an op works along; nor from
-one turn of a loop to the next.
+It does not follow axes that are merged or split, or that an op operates along; nor from one
+iteration of a loop to the next.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ Call = tuple[Any, ...]
 
 
 class Axis:
-    """An axis of values, as far as it has been followed; `same` is one it was found to be."""
+    """An axis of values, as far as it has been followed; `same` is an axis identified with it."""
 
     __slots__ = ("same", "words")
 
     def __init__(self, words: dict[Call, tuple[str, str]] | None = None) -> None:
         self.same: Axis | None = None
-        self.words = words or {}  # by call: the word, and where it was said
+        self.words = words or {}  # by call: the name, and where it was declared
 
     def root(self) -> Axis:
         found = self
@@ -42,14 +42,14 @@ class Axis:
 
 
 def check(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-    """Follows all words through a function, for arguments or ShapeDtypeStructs like them.
+    """Follows all logical axes through a function, for arguments or ShapeDtypeStructs like them.
 
-    Nothing is computed. What functions say of their values (`checked`, `axes`, patterns) is
-    compared with what becomes of each axis in between, in derivatives and loops, too.
+    Nothing is computed. The declarations of functions (`checked`, `axes`, patterns) are compared
+    with the actual axes in between, including derivatives and loops.
 
     Raises:
-      ValueError: where one axis has two words within a call of a function; and all that the
-        function raises when it is staged.
+      ValueError: if an axis has two names in one function call; also any exception of the function
+        itself during staging.
     """
     with checking(itertools.count()):
         program = make_jaxpr(fun)(*args, **kwargs)
@@ -57,10 +57,10 @@ def check(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
 
 
 class _Check:
-    """The axes of all variables of a program that is being checked."""
+    """The axes of all variables of a program being checked."""
 
     def run(self, program: Program, axes: dict[Var, list[Axis]], call: Call) -> None:
-        """axes: those of the inputs, where they are known; gets those of all variables."""
+        """axes: those of the inputs, if known; extended to all variables."""
         for eqn in program.equations:
             if eqn.op is axes_op:
                 self._border(eqn, axes, call)
@@ -82,7 +82,7 @@ class _Check:
                     _unite(axis, Axis({(*call, p["call"]): (said, where)}), eqn)
 
     def _follow(self, eqn: Equation, axes: dict[Var, list[Axis]]) -> None:
-        """Axes of one factor are one axis."""
+        """Identifies axes that have the same factor."""
         rule: Any = eqn.op.dims
         dims = rule(eqn.op, *[a.aval for a in eqn.inputs], **eqn.params)
         first: dict[Any, tuple[Axis, int]] = {}
@@ -98,13 +98,13 @@ class _Check:
     def _held(
         self, eqn: Equation, held: Program, axes: dict[Var, list[Axis]], call: Call
     ) -> None:
-        """A program that an equation runs: the last operands and its arguments belong together.
+        """A program in an equation: identifies its arguments with the equation's last operands.
 
-        An argument with a dimension less is a part of its operand along the first one.
+        An argument with one dimension less is a slice of its operand along the first dimension.
         """
         inside: dict[Var, list[Axis]] = {}
         count = len(held.arguments)
-        if len(eqn.inputs) - count in (0, 1):  # a branch has no operand that chose it
+        if len(eqn.inputs) - count in (0, 1):  # branches do not get the index operand
             operands = eqn.inputs[len(eqn.inputs) - count :]
             _link(operands, axes, held.arguments, inside, eqn)
         self.run(held, inside, call)

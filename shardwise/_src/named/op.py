@@ -1,12 +1,12 @@
-"""The op `axes`: its operand, of which it says the words of the dimensions.
+"""The op `axes`: the identity, which records the logical axes of its operand.
 
-It computes nothing, and is only in programs that `check` stages, which finds there what functions
-said; also in derivatives, and in maps, whose hidden dimension gets the word that is mapped.
+It computes nothing, and only exists in programs that `check` stages, to record the declarations of
+functions; also in derivatives, and in `vmap`, whose batch dimension gets the mapped name.
 
 words: of the operand's dimensions.
-to:    of the result's; where it is another word, the axis is another one for `check`.
-call:  the number of the call whose words they are.
-who:   where they were said, for messages.
+to:    of the result's dimensions; a different name makes it another axis for `check`.
+call:  the number of the function call that the names belong to.
+who:   where they were declared, for messages.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The one table: which mesh axes each word goes over.
+"""The rules table: which mesh axes shard each logical axis.
 
     with rules({"batch": "data", "heads": "model", "embed": stored("data"), "seq": None}, mesh):
         ...
 
-The table is the whole vocabulary: a word that it does not have is an error, not a dimension that is
-quietly whole. It is a part of the keys of caches, so that a jitted function is traced again for
-another table. Without rules words are checked, and nothing is placed.
+The table is the whole vocabulary: an unknown logical axis is an error, not a dimension that is
+silently replicated. It is part of all cache keys, so that a jitted function is traced again for
+another table. Without rules logical axes are checked, and nothing is sharded.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ MeshAxes = str | Sequence[str] | None
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Mesh axes of a word in what is kept between steps; in use it is whole. See `stored`."""
+    """Mesh axes that shard a logical axis between steps; in use it is replicated. See `stored`."""
 
     axes: Axes
 
 
 def stored(*axes: str) -> Stored:
-    """For tables: a word that is split over mesh axes in what is kept, and whole in use.
+    """For tables: a logical axis that is sharded when stored, and replicated in use.
 
-    `{"batch": "data", "embed": stored("data")}` is fully sharded: of each of the `parameters`, and
-    of the state of an optimiser, each device has a part, and they are whole where `einsum` or
-    `axes` speaks of them.
+    `{"batch": "data", "embed": stored("data")}` is FSDP: each device has a shard of each of the
+    `parameters` and of the optimizer state, and these are gathered where `einsum` or `axes` uses
+    them.
     """
     return Stored(axes)
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """A table and its mesh: for each word the mesh axes in use, and of what is kept."""
+    """A table and its mesh: the mesh axes of each logical axis, in use and when stored."""
 
     mesh: Mesh
     used: tuple[tuple[str, Axes], ...]
@@ -58,12 +58,11 @@ class Rules:
     ) -> PartitionSpec:
         """The PartitionSpec of a value with these dimensions.
 
-        kept:   whether it is what is kept between steps.
-        beside: words that `vmap` maps around it.
+        kept:   whether the value is stored between steps.
+        beside: logical axes of the enclosing `vmap`s.
 
         Raises:
-          ValueError: for a word that the table does not have, and where two words go over one mesh
-            axis.
+          ValueError: if a logical axis is missing in the table, or two share a mesh axis.
         """
         table = dict(self.kept if kept else self.used)
         self._check(flat(parts), list(beside), table, who)
@@ -90,7 +89,7 @@ class Rules:
 
 
 def _entry(part: Part, table: dict[str, Axes]) -> Any:
-    """What splits a dimension. A group is split by its major word, or as the partitioner likes."""
+    """The mesh axes of a dimension. A group is sharded by its major axis, or by the partitioner."""
     words = (part,) if isinstance(part, str) else part
     if ANY in words or any(table[w] for w in words[1:]):
         return PartitionSpec.UNCONSTRAINED
@@ -101,20 +100,21 @@ _rules: UserContext[Rules | None] = make_user_context()
 
 
 def current_rules() -> Rules | None:
-    """The rules of the innermost `rules` block around."""
+    """The rules of the innermost enclosing `rules` block."""
     return _rules.value
 
 
 @contextmanager
 def rules(table: Mapping[str, MeshAxes | Stored], mesh: Mesh) -> Generator[Rules]:
-    """A block in which words go where a table says.
+    """A block in which logical axes are sharded by a table.
 
     Args:
-      table: for each word a mesh axis, several (major first), None (whole), or `stored(...)`.
-      mesh: whose axes these are, Auto or Explicit ones.
+      table: for each logical axis a mesh axis, several (major first), None (replicated), or
+        `stored(...)`.
+      mesh: the mesh with these axes, Auto or Explicit ones.
 
     Raises:
-      ValueError: for an axis that the mesh does not have. TypeError: for other entries.
+      ValueError: if the mesh does not have an axis. TypeError: for other entries.
     """
     if not isinstance(mesh, Mesh):
         raise TypeError(f"rules: mesh is a Mesh; got {mesh!r} of type {type(mesh).__name__}.")
@@ -154,7 +154,7 @@ def _axes(word: str, entry: Any, mesh: Mesh) -> Axes:
 
 
 def sharding_of(spec: PartitionSpec, mesh: Mesh) -> NamedSharding | None:
-    """Over the axes of the rules' mesh that are not Manual here; None where all of them are."""
+    """The sharding over the axes of the rules' mesh that are not Manual; None if all are Manual."""
     here = current().mesh
     if here is None or not here.manual_axes:
         return NamedSharding(mesh, spec)

@@ -1,11 +1,11 @@
-"""Words of trees: shapes and shardings of parameters, and of all that is like them.
+"""Logical axes for pytrees: shapes and shardings of parameters and similar trees.
 
     WEIGHTS = parameters({"up": "embed mlp", "down": "mlp embed"})
     shapes(WEIGHTS, {"embed": 512, "mlp": 2048})        # ShapeDtypeStructs, placed by the rules
     shardings(WEIGHTS)                                  # for `jit(out_shardings=)`, `device_put`
-    like(WEIGHTS, state)                                # the words of an optimiser's state
+    like(WEIGHTS, state)                                # the logical axes of an optimizer's state
 
-A tree of words is any pytree of texts; nothing is wrapped, and nothing has to be unwrapped.
+The axes of a pytree are any pytree of strings; nothing is wrapped or unwrapped.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from shardwise._src.types.sharding import NamedSharding
 
 
 def parameters(words: T) -> T:
-    """The same words, said of parameters and of what is kept like them.
+    """Marks logical axes as those of parameters, or of similarly stored values.
 
-    Mesh axes that the rules give by `stored` split these, and nothing else: they are whole where
-    a pattern of `einsum` computes with them.
+    Only these are sharded over the mesh axes of `stored` rules: they are replicated where an
+    `einsum` pattern uses them.
 
     Args:
-      words: a tree of texts.
+      words: a pytree of strings.
     """
     leaves, tree = flatten(words)
     for text, path in zip(leaves, leaf_paths(words), strict=True):
@@ -41,10 +41,10 @@ def parameters(words: T) -> T:
 
 
 def shardings(words: Any) -> Any:
-    """Where values of these words are: a NamedSharding for each text of a tree.
+    """The shardings for logical axes: a NamedSharding for each string of a pytree.
 
     Raises:
-      ValueError: outside of `rules`, and for words that these cannot place.
+      ValueError: outside of `rules`, and if the rules cannot shard an axis.
     """
     found = current_rules()
     if found is None:
@@ -55,14 +55,14 @@ def shardings(words: Any) -> Any:
 
 
 def shapes(words: Any, sizes: Mapping[str, int], dtype: DTypeLike = np.float32) -> Any:
-    """The shape of each text of a tree, as a ShapeDtypeStruct; where it is, under `rules`.
+    """The shape for each string of a pytree, as a ShapeDtypeStruct; with a sharding under `rules`.
 
     Args:
-      words: a tree of texts.
-      sizes: of all words in it.
+      words: a pytree of strings.
+      sizes: of all logical axes in it.
 
     Raises:
-      ValueError: for words that have no size, or that the rules cannot place.
+      ValueError: if a logical axis has no size, or the rules cannot shard it.
     """
     found = current_rules()
 
@@ -81,15 +81,15 @@ def shapes(words: Any, sizes: Mapping[str, int], dtype: DTypeLike = np.float32) 
 
 
 def like(words: Any, state: Any) -> Any:
-    """The words of a state that has parts like the parameters of `words`: moments, averages, ….
+    """The logical axes of a state with parts like the parameters: moments, averages, ….
 
     Args:
-      words: the tree of texts of the parameters.
-      state: any tree of arrays or their types. A subtree with the structure of `words` has its
-        words, a scalar has none.
+      words: the pytree of strings of the parameters.
+      state: any pytree of arrays or their types. A subtree with the structure of `words` gets its
+        axes, a scalar gets none.
 
     Returns:
-      The tree of `state` with a text for each leaf.
+      The pytree `state` with a string for each leaf.
 
     Raises:
       ValueError: for another leaf with dimensions.

@@ -1,11 +1,11 @@
-"""Words for dimensions, and how they are read.
+"""Names of logical axes, and their parser.
 
     parse("batch seq embed")                  # ("batch", "seq", "embed")
     parse("batch seq (heads head)")           # ("batch", "seq", ("heads", "head"))
     sides("batch seq, seq embed -> batch embed")
 
-A dimension is a word; in patterns of `rearrange` also a group of words in parentheses, the major
-one first, or `1`. `_` is a dimension that nobody speaks of: of any size, split as it comes.
+A dimension is a name; in patterns of `rearrange` also a group of names in parentheses, major first,
+or `1`. `_` is an anonymous dimension: of any size, with any sharding.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from typing import Any
 from shardwise._src.messages.words import join
 
 ANY = "_"
-NONE = ""  # in the op `axes`: no word, and not the axis that was
+NONE = ""  # in the op `axes`: no name, and not the previous axis
 Word = str
 Part = Word | tuple[Word, ...]  # () is a dimension of size 1
 _TOKEN = re.compile(r"\s*([()]|\S[^\s()]*)")
 
 
 class Parameter(str):
-    """Words of a parameter, or of what is kept like one."""
+    """Logical axes of a parameter, or of a similarly stored value."""
 
     __slots__ = ()
 
 
 def parse(text: Any, who: str, patterned: bool = False) -> tuple[Any, ...]:
-    """The words of a text; with groups and ones where `patterned`.
+    """Parses a string of logical axes; with groups and ones if `patterned`.
 
     Raises:
-      TypeError: for what is no text. ValueError: for a word that is none, or that comes twice.
+      TypeError: if it is not a string. ValueError: for an invalid or repeated name.
     """
     if not isinstance(text, str):
         raise TypeError(
@@ -68,7 +68,7 @@ def parse(text: Any, who: str, patterned: bool = False) -> tuple[Any, ...]:
 
 
 def sides(pattern: Any, who: str) -> tuple[str, str]:
-    """What stands before and behind the arrow of a pattern."""
+    """The two sides of the arrow of a pattern."""
     if not isinstance(pattern, str) or pattern.count("->") != 1:
         raise ValueError(
             f"{who}: a pattern has one arrow, as in 'batch embed -> batch'; got {pattern!r}."
@@ -78,5 +78,5 @@ def sides(pattern: Any, who: str) -> tuple[str, str]:
 
 
 def flat(parts: Iterable[Part]) -> list[Word]:
-    """The words of dimensions, those of groups too."""
+    """The logical axes of dimensions, including those in groups."""
     return [w for part in parts for w in ((part,) if isinstance(part, str) else part)]

@@ -1,7 +1,7 @@
 """Activation functions.
 
-Gradients are finite wherever the function is, and 0 at the kink of `relu`. Integers are taken as
-floats, except by `relu` and `hard_tanh`, which only cut values off.
+Gradients are finite wherever the function is, and 0 at the kink of `relu`. Integers are converted
+to floats, except by `relu` and `hard_tanh`, which only clip.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ def _inexact(x: Any) -> Any:
 
 
 def _loosely(x: Any) -> Any:
-    """`x` as floats, weak ones unless it has floats of its own."""
+    """`x` as floats, weakly typed unless it already is a float."""
     t = type_of(x)
     return cast(x, to_inexact(t.dtype), t.weak_type or not is_inexact(t.dtype))
 
 
 def _no_bool(x: Any) -> Any:
-    """`x`, with weak integers for booleans, as if they met a Python number."""
+    """`x`, with booleans as weak integers, as if promoted with a Python number."""
     return cast(x, canonicalize(int), True) if is_bool(type_of(x).dtype) else x
 
 
 def _like(x: Any, out: Any) -> Any:
-    """`out`, as weak as `x` is."""
+    """`out`, weakly typed if `x` is."""
     t = type_of(x)
     return cast(out, t.dtype, t.weak_type)
 
 
-# -- cut off, or linear in parts --
+# -- clipped or piecewise linear --
 
 
 @fused(arrays=1)
@@ -80,14 +80,14 @@ def relu(x: ArrayLike) -> Array:
 
 @fused(arrays=1)
 def relu6(x: ArrayLike) -> Array:
-    """x cut off below 0 and above 6; the derivative at both is 0."""
+    """x clipped to [0, 6]; the derivative at both ends is 0."""
     x = _loosely(x)
     return _like(x, _between(x, 0, 6))
 
 
 @fused(arrays=1)
 def hard_tanh(x: ArrayLike) -> Array:
-    """x cut off below -1 and above 1."""
+    """x clipped to [-1, 1]."""
     x = _no_bool(x)
     low, high = lit(-1, x), lit(1, x)
     return _like(x, where(gt(x, high), high, where(lt(x, low), low, x)))
@@ -118,7 +118,7 @@ def hard_silu(x: ArrayLike) -> Array:
 
 @fused(arrays=2)
 def leaky_relu(x: ArrayLike, negative_slope: ArrayLike = 1e-2) -> Array:
-    """x where it is 0 or more, negative_slope * x elsewhere."""
+    """x where it is nonnegative, negative_slope * x elsewhere."""
     x, slope = _with_parameter(x, negative_slope)
     return where(ge(x, lit(0, x)), x, mul(slope, x))
 
@@ -129,7 +129,7 @@ def _with_parameter(x: Any, parameter: Any) -> list[Any]:
 
 @fused(arrays=1)
 def sparse_plus(x: ArrayLike) -> Array:
-    """0 up to -1, x from 1 on, and a parabola between: (x + 1)**2 / 4."""
+    """0 up to -1, x from 1 on, and a parabola in between: (x + 1)**2 / 4."""
     x = _loosely(x)
     one = lit(1, x)
     middle = div(mul(add(x, one), add(x, one)), lit(4, x))
@@ -138,7 +138,7 @@ def sparse_plus(x: ArrayLike) -> Array:
 
 @fused(arrays=1)
 def sparse_sigmoid(x: ArrayLike) -> Array:
-    """The derivative of `sparse_plus`: (x + 1) / 2, cut off below 0 and above 1."""
+    """The derivative of `sparse_plus`: (x + 1) / 2, clipped to [0, 1]."""
     x = _loosely(x)
     return _like(x, mul(lit(0.5, x), _between(add(x, lit(1, x)), 0, 2)))
 
@@ -173,8 +173,8 @@ def softplus(x: ArrayLike) -> Array:
 
 
 def _softplus(x: Any) -> Any:
-    """max(x, 0) + log1p(exp(-|x|)), neither of which can overflow. At 0 the first part has the
-    derivative 0 here and the second one 1/2.
+    """max(x, 0) + log1p(exp(-|x|)), neither of which can overflow. At 0, the first term has the
+    derivative 0 here and the second 1/2.
     """
     positive = gt(x, lit(0, x))
     rest = log1p(exp(where(positive, neg(x), x)))
@@ -183,7 +183,7 @@ def _softplus(x: Any) -> Any:
 
 @fused(arrays=1)
 def log_sigmoid(x: ArrayLike) -> Array:
-    """log(sigmoid(x)), exact for very negative x too."""
+    """log(sigmoid(x)), accurate also for very negative x."""
     x = _inexact(x)
     return _like(x, neg(_softplus(neg(x))))
 
@@ -204,7 +204,7 @@ def elu(x: ArrayLike, alpha: ArrayLike = 1.0) -> Array:
 
 def _elu(x: Any, alpha: Any) -> Any:
     positive = gt(x, lit(0, x))
-    below = where(positive, lit(0, x), x)  # lest exp overflow where it is not used
+    below = where(positive, lit(0, x), x)  # avoids overflow in the unused branch
     return where(positive, x, mul(alpha, expm1(below)))
 
 
@@ -223,15 +223,15 @@ _SELU_ALPHA, _SELU_SCALE = 1.6732632423543772848170429916717, 1.0507009873554804
 
 @fused(arrays=1)
 def selu(x: ArrayLike) -> Array:
-    """`elu` with the slopes at which unit variance is kept (Klambauer et al., 2017)."""
+    """`elu` with the constants that preserve unit variance (Klambauer et al., 2017)."""
     x = _loosely(x)
     return _like(x, mul(lit(_SELU_SCALE, x), _elu(x, lit(_SELU_ALPHA, x))))
 
 
 def gelu(x: ArrayLike, approximate: bool = True) -> Array:
-    """x * Φ(x), with the normal distribution function Φ.
+    """x * Φ(x), where Φ is the normal distribution function.
 
-    approximate: by a formula with tanh that is close to it, the usual one in older models.
+    approximate: uses a close approximation with tanh, which is common in older models.
     """
     return _gelu(x) if approximate else _exact_gelu(x)
 
@@ -266,10 +266,10 @@ def squareplus(x: ArrayLike, b: ArrayLike = 4) -> Array:
 
 @fused(arrays=1)
 def log1mexp(x: ArrayLike) -> Array:
-    """log(1 - exp(-x)) for x of 0 or more, exact at both ends."""
+    """log(1 - exp(-x)) for nonnegative x, accurate at both ends."""
     x = _inexact(x)
     near = lt(x, lit(np.log(2), x))
-    small = where(near, x, lit(1, x))  # each formula only sees what it is for
+    small = where(near, x, lit(1, x))  # keep each formula within its range
     large = where(near, lit(1, x), x)
     return _like(x, where(near, log(neg(expm1(neg(small)))), log1p(neg(exp(neg(large))))))
 

@@ -1,7 +1,7 @@
 """Scaled dot-product attention.
 
-Letters of shapes: B batch, T queries, S keys and values, N heads of the queries, K heads of the
-keys and values (N is a multiple of K: each serves N / K query heads), H the size of a head.
+Dimension letters: B batch, T queries, S keys and values, N query heads, K key and value heads
+(N is a multiple of K: each serves N / K query heads), H the head size.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ def dot_product_attention(
     query:      (B, T, N, H), or (T, N, H).
     key, value: (B, S, K, H), or (S, K, H).
     bias:       added to the scores; broadcasts to (B, N, T, S).
-    mask:       boolean, which scores take part; broadcasts to (B, N, T, S).
+    mask:       boolean, which scores to include; broadcasts to (B, N, T, S).
     scale:      1 / sqrt(H) by default.
-    is_causal:  whether query t sees the keys up to t only.
-    query_seq_lengths, key_value_seq_lengths: integers (B,): how many of T and S are there; what
-                comes of a query that is not there is 0.
-    local_window_size: (left, right): how far around its own place a query sees; or one number for
-                both.
+    is_causal:  whether query t attends only to keys up to t.
+    query_seq_lengths, key_value_seq_lengths: integers (B,): the valid lengths within T and S; the
+                output of a query beyond its length is 0.
+    local_window_size: (left, right): how far from its own position a query attends; or one number
+                for both.
     implementation: None or "xla".
-    return_residual: whether to return also the logsumexp of the scores, (B, T, N).
+    return_residual: whether to also return the logsumexp of the scores, (B, T, N).
 
     The scores and the softmax are computed in float32 at least. Returns an array like `query`.
     """
@@ -120,7 +120,7 @@ def _with_rank_4(x: Any) -> Any:
 def _heads(
     query: Any, key: Any, value: Any, bias: Any, keep: Any, scale: float | None, residual: bool
 ) -> tuple[Any, Any]:
-    """Attention by groups: the G = N / K heads of the queries that share a head of the keys."""
+    """Grouped attention: G = N / K query heads share each key head."""
     b, t, n, h = type_of(query).shape
     s, k = type_of(key).shape[1:3]
     grouped = (b, k, n // k, t, s)
@@ -135,7 +135,7 @@ def _heads(
             type_of(bias).dtype, wide))
         scores = cast(add(cast(scores, type_of(biased).dtype), biased), wide)
     if keep is not None:
-        low = lit(-0.7 * float(finfo(wide).max), scores)  # not -inf: a row may be masked whole
+        low = lit(-0.7 * float(finfo(wide).max), scores)  # not -inf: a row may be fully masked
         scores = where(_grouped(keep, (b, n, t, s), grouped), scores, low)
     scores = cast(scores, FLOAT32)
     weights = cast(normalized(scores, (4,), None), type_of(key).dtype)
@@ -150,14 +150,14 @@ def _heads(
 
 
 def _grouped(x: Any, full: tuple, grouped: tuple) -> Any:
-    """What broadcasts to (b, n, t, s), as (b, k, g, t, s)."""
+    """An array that broadcasts to (b, n, t, s), as (b, k, g, t, s)."""
     return reshape(broadcast_to(x, full), shape=grouped)
 
 
 def _visible(
     q: Any, k: Any, mask: Any, is_causal: bool, q_lengths: Any, kv_lengths: Any, window: Any
 ) -> Any:
-    """Which scores take part, as what broadcasts to (b, n, t, s); None for all."""
+    """A mask of the included scores that broadcasts to (b, n, t, s); None for all."""
     b, t, n, _ = q.shape
     s = k.shape[1]
     parts = [] if mask is None else [broadcast_to(mask, (b, n, t, s))]
@@ -181,7 +181,7 @@ def _visible(
 
 
 def _there(lengths: Any, shape: tuple, dim: int) -> Any:
-    """Whether the place along `dim` is below the batch element's length."""
+    """Whether the position along `dim` is below the batch element's length."""
     t = type_of(lengths)
     if t.shape != shape[:1] or not is_integer(t.dtype):
         raise ValueError(

@@ -1,12 +1,12 @@
-"""Initial values of parameters: functions `(key, shape, dtype) → array`, made by others.
+"""Parameter initializers: functions `(key, shape, dtype) → array`, built by the functions here.
 
-They also take `out_sharding`: how the array is split over explicit mesh axes.
+They also accept `out_sharding`: how the array is sharded over explicit mesh axes.
 
     init = he_normal()
     weights = init(random.key(0), (784, 256), "float32")
 
 The `variance_scaling` family scales with the number of inputs (`fan_in`) or outputs (`fan_out`) of
-a layer: the sizes of `in_axis` and `out_axis` times those of the receptive field, all other axes.
+a layer: the sizes of `in_axis` and `out_axis` times the receptive field, that is, all other axes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from shardwise._src.types.partition_spec import AxisName
 
 
 class Initializer(Protocol):
-    """A function that gives an array of initial values."""
+    """A function that returns an array of initial values."""
 
     def __call__(
         self, key: ArrayLike, shape: ShapeLike, dtype: DTypeLike | None = ...,
@@ -49,18 +49,18 @@ class Initializer(Protocol):
 
 Axes = AxisName | Sequence[AxisName]  # dimensions, and names of axes in scope
 
-# Standard deviations of a standard normal number cut off at 2: on both sides, and in modulus.
+# Standard deviations of a standard normal truncated at 2: on both sides, and in modulus.
 _CUT_REAL, _CUT_COMPLEX = 0.87962566103423978, 0.95311164380491208
 
 
-# -- the same value everywhere --
+# -- constant values --
 
 
 def zeros(
     key: ArrayLike, shape: ShapeLike, dtype: DTypeLike | None = None,
     out_sharding: OutSharding = None,
 ) -> Array:
-    """Zeros; the key is not used."""
+    """Zeros; ignores the key."""
     return _constant("zeros", 0.0, shape, dtype, out_sharding)
 
 
@@ -68,12 +68,12 @@ def ones(
     key: ArrayLike, shape: ShapeLike, dtype: DTypeLike | None = None,
     out_sharding: OutSharding = None,
 ) -> Array:
-    """Ones; the key is not used."""
+    """Ones; ignores the key."""
     return _constant("ones", 1.0, shape, dtype, out_sharding)
 
 
 def constant(value: ArrayLike, dtype: DTypeLike | None = None) -> Initializer:
-    """An initializer that gives `value`, which broadcasts to the shape."""
+    """An initializer that returns `value`, broadcast to the shape."""
 
     def init(
         key: ArrayLike, shape: ShapeLike, dtype: DTypeLike | None = dtype,
@@ -101,29 +101,29 @@ def _filled(value: Any, shape: tuple, dtype: Any) -> Any:
     return full(value, shape, dtype)
 
 
-# -- of a given size --
+# -- with a given scale --
 
 
 def uniform(scale: float = 1e-2, dtype: DTypeLike | None = None) -> Initializer:
-    """An initializer of uniform numbers in [0, scale)."""
+    """An initializer with uniform numbers in [0, scale)."""
     return _made("uniform", dtype, lambda shape, dtype: ("unit", scale))
 
 
 def normal(stddev: float = 1e-2, dtype: DTypeLike | None = None) -> Initializer:
-    """An initializer of normal numbers with the given standard deviation."""
+    """An initializer with normal numbers of the given standard deviation."""
     return _made("normal", dtype, lambda shape, dtype: ("normal", stddev))
 
 
 def truncated_normal(
     stddev: float = 1e-2, dtype: DTypeLike | None = None, lower: float = -2.0, upper: float = 2.0
 ) -> Initializer:
-    """An initializer of `stddev` times standard normal numbers inside (lower, upper)."""
+    """An initializer with `stddev` times standard normal numbers truncated to (lower, upper)."""
     kind = ("truncated", float(lower), float(upper))
     return _made("truncated_normal", dtype, lambda shape, dtype: (kind, stddev))
 
 
 def _made(name: str, default: Any, plan: Callable) -> Initializer:
-    """An initializer; `plan(shape, dtype)` says what to draw and by what to multiply it."""
+    """An initializer; `plan(shape, dtype)` returns the distribution and the scale factor."""
 
     def init(
         key: ArrayLike, shape: ShapeLike, dtype: DTypeLike | None = default,
@@ -163,7 +163,7 @@ def _sample(key: Any, kind: Any, shape: tuple, dtype: Any) -> Any:
 
 
 def _in_disk(key: Any, kind: Any, shape: tuple, dtype: Any) -> Any:
-    """Complex numbers of any direction: uniform in a disk with variance 1, or normal ones of
+    """Complex numbers of random direction: uniform in a disk with variance 1, or normal with
     modulus up to `upper`.
     """
     real = real_dtype(dtype)
@@ -177,16 +177,16 @@ def _in_disk(key: Any, kind: Any, shape: tuple, dtype: Any) -> Any:
     return complex(mul(size, cos(angle)), mul(size, sin(angle)))
 
 
-# -- orthogonal ones --
+# -- orthogonal --
 
 
 def orthogonal(
     scale: float = 1.0, column_axis: int = -1, dtype: DTypeLike | None = None
 ) -> Initializer:
-    """An initializer of `scale` times uniformly distributed orthogonal matrices.
+    """An initializer with `scale` times uniformly distributed orthogonal matrices.
 
-    column_axis: the dimension of the columns; all others together are of the rows. The shorter ones
-      of both are orthonormal.
+    column_axis: the dimension of the columns; all other dimensions together are the rows. The
+      fewer of the two are orthonormal.
     """
 
     def plan(shape: Any, dtype: Any) -> tuple[Any, float]:
@@ -200,12 +200,13 @@ def orthogonal(
 def delta_orthogonal(
     scale: float = 1.0, column_axis: int = -1, dtype: DTypeLike | None = None
 ) -> Initializer:
-    """An initializer of kernels of convolutions that are an orthogonal matrix in their middle, and
-    zeros around it.
+    """An initializer for convolution kernels that are an orthogonal matrix at their center and zero
+    elsewhere.
 
-    The last two dimensions of 3, 4 or 5 are the channels, of which no more go in than come out.
+    The last two dimensions of 3, 4 or 5 are the input and output channels; inputs must not exceed
+    outputs.
 
-    Source: Xiao and others, "Dynamical isometry and a mean field theory of CNNs", 2018.
+    Source: Xiao et al., "Dynamical isometry and a mean field theory of CNNs", 2018.
     """
 
     def plan(shape: Any, dtype: Any) -> tuple[Any, float]:
@@ -245,13 +246,14 @@ def variance_scaling(
     scale: float, mode: str, distribution: str, in_axis: Axes = -2, out_axis: Axes = -1,
     batch_axis: Axes = (), dtype: DTypeLike | None = None,
 ) -> Initializer:
-    """An initializer of numbers with mean 0 and variance scale / n.
+    """An initializer with random numbers of mean 0 and variance scale / n.
 
     mode:         n is "fan_in", "fan_out", their mean "fan_avg", or their geometric mean
                   "fan_geo_avg".
-    distribution: "truncated_normal" (cut off at 2 standard deviations), "normal" or "uniform".
-    in_axis, out_axis: the axes of inputs and outputs; all others are the receptive field, except
-    batch_axis:   axes along which there are independent layers.
+    distribution: "truncated_normal" (truncated at 2 standard deviations), "normal" or "uniform".
+    in_axis, out_axis: the axes of inputs and outputs; all others except batch_axis are the
+                  receptive field.
+    batch_axis:   axes of independent layers.
 
     Axes are dimensions, or names of axes that the shape has (`core.NamedShape`).
     """
@@ -287,7 +289,7 @@ def _check_choice(what: str, given: str, known: Any) -> None:
 
 
 def _fans(shape: Any, in_axis: Axes, out_axis: Axes, batch_axis: Axes) -> tuple[float, float]:
-    """The numbers of inputs and outputs of each unit."""
+    """The fan-in and fan-out of each unit."""
     if len(shape) < 2 and in_axis == -2:
         raise ValueError(
             f"the number of inputs of weights of shape {shape} is unknown: they should have two "
@@ -306,14 +308,14 @@ def _fans(shape: Any, in_axis: Axes, out_axis: Axes, batch_axis: Axes) -> tuple[
 def glorot_uniform(
     in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: DTypeLike | None = None
 ) -> Initializer:
-    """`variance_scaling` by 1, "fan_avg", uniform (Glorot and Bengio, 2010)."""
+    """`variance_scaling` with 1, "fan_avg", uniform (Glorot and Bengio, 2010)."""
     return variance_scaling(1.0, "fan_avg", "uniform", in_axis, out_axis, batch_axis, dtype)
 
 
 def glorot_normal(
     in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: DTypeLike | None = None
 ) -> Initializer:
-    """`variance_scaling` by 1, "fan_avg", truncated normal (Glorot and Bengio, 2010)."""
+    """`variance_scaling` with 1, "fan_avg", truncated normal (Glorot and Bengio, 2010)."""
     return variance_scaling(
         1.0, "fan_avg", "truncated_normal", in_axis, out_axis, batch_axis, dtype
     )
@@ -322,14 +324,14 @@ def glorot_normal(
 def lecun_uniform(
     in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: DTypeLike | None = None
 ) -> Initializer:
-    """`variance_scaling` by 1, "fan_in", uniform (LeCun and others, 1998)."""
+    """`variance_scaling` with 1, "fan_in", uniform (LeCun et al., 1998)."""
     return variance_scaling(1.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
 
 
 def lecun_normal(
     in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: DTypeLike | None = None
 ) -> Initializer:
-    """`variance_scaling` by 1, "fan_in", truncated normal (LeCun and others, 1998)."""
+    """`variance_scaling` with 1, "fan_in", truncated normal (LeCun et al., 1998)."""
     return variance_scaling(
         1.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype
     )
@@ -338,14 +340,14 @@ def lecun_normal(
 def he_uniform(
     in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: DTypeLike | None = None
 ) -> Initializer:
-    """`variance_scaling` by 2, "fan_in", uniform (He and others, 2015)."""
+    """`variance_scaling` with 2, "fan_in", uniform (He et al., 2015)."""
     return variance_scaling(2.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
 
 
 def he_normal(
     in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: DTypeLike | None = None
 ) -> Initializer:
-    """`variance_scaling` by 2, "fan_in", truncated normal (He and others, 2015)."""
+    """`variance_scaling` with 2, "fan_in", truncated normal (He et al., 2015)."""
     return variance_scaling(
         2.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype
     )

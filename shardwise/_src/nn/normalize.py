@@ -1,7 +1,7 @@
-"""Softmax and its like: reductions that are exact where the plain formula would overflow.
+"""Softmax and related reductions, which are accurate where the plain formula would overflow.
 
-The largest element is taken off first. It does not change the result, so no derivative is taken
-through it.
+The largest element is subtracted first. It does not change the result, so it is treated as a
+constant in derivatives.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _inexact(x: Any) -> Any:
 
 
 def _floats(x: Any) -> Any:
-    """`x` as floats that do not give way in promotion."""
+    """`x` as floats without weak types."""
     return cast(x, to_inexact(type_of(x).dtype))
 
 
@@ -78,14 +78,14 @@ def _axes(axis: Any, ndim: int) -> Axes:
 
 
 def _spread(reduced: Any, like: Any, axes: Axes) -> Any:
-    """A reduced value in the shape of `like`."""
+    """A reduced value broadcast to the shape of `like`."""
     shape = type_of(like).shape
     kept = tuple(i for i in range(len(shape)) if i not in axes)
     return broadcast_in_dim(reduced, shape=shape, dims=kept)
 
 
 def _kept(reduced: Any, like: Any, axes: Axes) -> Any:
-    """A reduced value with sizes of 1 where the dimensions were."""
+    """A reduced value with dimensions of size 1 for the reduced axes."""
     shape = type_of(like).shape
     return reshape(reduced, shape=tuple(1 if i in axes else n for i, n in enumerate(shape)))
 
@@ -98,7 +98,7 @@ def _mask(where_: Any, x: Any) -> Any:
 def softmax(x: ArrayLike, axis: AnyAxis = -1, where: ArrayLike | None = None) -> Array:
     """exp(x) / sum(exp(x)) along `axis`, an integer or several; without overflow.
 
-    where: elements to include; the others give 0.
+    where: elements to include; the result is 0 elsewhere.
     """
     return _reduced_call(_softmax, _masked_softmax, x, axis, where)
 
@@ -136,9 +136,9 @@ def _total(x: Any, axes: Axes, mask: Any) -> Any:
 
 @eager_jit
 def log_softmax(x: ArrayLike, axis: AnyAxis = -1, where: ArrayLike | None = None) -> Array:
-    """log(softmax(x)), exact where the softmax is too small for a float.
+    """log(softmax(x)), accurate where the softmax would underflow.
 
-    where: elements to include; the others give -inf.
+    where: elements to include; the result is -inf elsewhere.
     """
     return _reduced_call(_log_softmax, _masked_log_softmax, x, axis, where)
 
@@ -170,8 +170,9 @@ def logsumexp(
 ) -> Array | tuple[Array, Array]:
     """log(sum(b * exp(a))) over `axis`, without overflow.
 
-    b:           factors; 1 by default. Where the sum is negative the result is NaN, unless
-    return_sign: asks for the logarithm of its magnitude, and its sign.
+    b:           factors; 1 by default. If the sum is negative, the result is NaN, unless
+                 `return_sign`.
+    return_sign: whether to return the logarithm of its magnitude, and its sign.
     where:       elements to include.
     """
     axes = _axes(axis, type_of(a).ndim if b is None else len(
@@ -241,7 +242,7 @@ def log_of_sum(
 
 
 def _log_or_flat(total: Any) -> Any:
-    """log, with derivative 0 instead of NaN where nothing was added up."""
+    """log, with derivative 0 instead of NaN where the sum is empty."""
     empty = ew.eq(total, lit(0, total))
     return where(empty, lit(-np.inf, total), log(where(empty, lit(1, total), total)))
 
@@ -282,10 +283,10 @@ def standardize(
 ) -> Array:
     """(x - mean) / sqrt(variance + epsilon), over `axis`.
 
-    mean, variance: those of `x` by default; of a shape that broadcasts to that of `x`.
-    where:          elements that the mean and variance are taken over.
+    mean, variance: computed from `x` by default; must broadcast to the shape of `x`.
+    where:          elements to include in the mean and variance.
     algorithm:      of the variance: "fast" is mean(x²) - mean(x)², or "stable", mean((x - mean)²),
-                    which is right for large means, too.
+                    which is also accurate for large means.
     """
     if algorithm not in ("fast", "stable"):
         raise ValueError(
@@ -310,7 +311,7 @@ def _standardize(*arrays: Any, axes: Axes, given: tuple, stable: bool) -> Any:
     if variance is None:
         off = sub(*broadcast(*promote(x, mean))) if stable else x
         variance = _spread(div(_total(mul(off, off), axes, mask), count), x, axes)
-        if not stable:  # a difference of large numbers, but one pass over memory for both sums
+        if not stable:  # subject to cancellation, but computes both sums in one pass over memory
             variance = sub(*broadcast(variance, mul(*broadcast(mean, mean))))
             variance = ew.max(variance, lit(0, variance))
     x, mean, variance, epsilon = promote(x, mean, variance, cast(epsilon, type_of(x).dtype))
@@ -331,12 +332,12 @@ def one_hot(
     x: ArrayLike, num_classes: int, *, dtype: DTypeLike | None = None, axis: AxisName = -1,
     out_sharding: OutSharding = None,
 ) -> Array:
-    """For each index a vector with a 1 at its place and 0 elsewhere; all 0 where it is outside.
+    """For each index, a vector with 1 at that position and 0 elsewhere; all 0 if out of bounds.
 
-    x: indices; also a list of them.
-    axis: where the dimension of the classes goes in the result; or the name of an axis in scope,
-      of size `num_classes`, along which the classes are: the result has the shape of `x`.
-    out_sharding: how the result is split over explicit mesh axes.
+    x: indices, or a list of them.
+    axis: the position of the class dimension in the result; or the name of an axis in scope, of
+      size `num_classes`, over which the classes are distributed: the result has the shape of `x`.
+    out_sharding: how the result is sharded over explicit mesh axes.
     """
     x = asarray(x) if isinstance(x, list | tuple) else x
     chosen = canonicalize(float) if dtype is None else check_user_dtype(dtype, "one_hot")
@@ -362,7 +363,7 @@ def _one_hot(x: Any, num_classes: int, dtype: Any, axis: int) -> Any:
 
 
 def _one_hot_along(x: Any, num_classes: int, dtype: Any, axes: NamedAxes) -> Any:
-    """The element of each vector that belongs to the own index along a named axis."""
+    """Each vector's element at this instance's index along a named axis."""
     (name,), (size,) = axes.names, axes.sizes
     if size != num_classes:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Long short-term memory: layers of LSTM cells over sequences, with weights in cuDNN's order."""
+"""Long short-term memory: layers of LSTM cells over sequences, with cuDNN's weight layout."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from shardwise._src.numpy.unary import tanh
 from shardwise._src.random.draws import uniform
 from shardwise._src.types.annotations import Array, ArrayLike
 
-Weights = dict[int, Any]  # by the number of a layer; backward layers are odd, if bidirectional
+Weights = dict[int, Any]  # by layer number; backward layers are odd, if bidirectional
 
 
 def _shapes(
     input_size: int, hidden_size: int, num_layers: int, bidirectional: bool
 ) -> list[tuple[int, ...]]:
-    """Of W_ih and W_hh for each layer, then of b_ih and b_hh."""
+    """Shapes of W_ih and W_hh for each layer, then of b_ih and b_hh."""
     ways, rows = 1 + bool(bidirectional), 4 * hidden_size
     found: list[tuple[int, ...]] = []
     for layer in range(num_layers * ways):
@@ -35,7 +35,7 @@ def _shapes(
 def get_num_params_in_lstm(
     input_size: int, hidden_size: int, num_layers: int, bidirectional: bool
 ) -> int:
-    """How many weights `lstm` takes."""
+    """The number of weights that `lstm` takes."""
     shapes = _shapes(input_size, hidden_size, num_layers, bidirectional)
     return sum(math.prod(s) for s in shapes)
 
@@ -61,9 +61,9 @@ def _pieces(weights: Any, shapes: list[tuple[int, ...]]) -> list[Any]:
 def unpack_lstm_weights(
     weights: ArrayLike, input_size: int, hidden_size: int, num_layers: int, bidirectional: bool
 ) -> tuple[Weights, Weights, Weights, Weights]:
-    """(W_ih, W_hh, b_ih, b_hh) by layers, of a vector of weights.
+    """(W_ih, W_hh, b_ih, b_hh) by layer, from a vector of weights.
 
-    Rows are those of the gates i, f, g, o; of layers in two directions, backward ones are odd.
+    Rows are in the order of the gates i, f, g, o; with two directions, backward layers are odd.
     """
     shapes = _shapes(input_size, hidden_size, num_layers, bidirectional)
     found = _pieces(asarray(weights), shapes)
@@ -76,7 +76,7 @@ def unpack_lstm_weights(
 def swap_lstm_gates(
     weights: ArrayLike, input_size: int, hidden_size: int, num_layers: int, bidirectional: bool
 ) -> Array:
-    """A vector of weights with the last two gates, g and o, in each other's place."""
+    """A vector of weights with the last two gates, g and o, swapped."""
     shapes = _shapes(input_size, hidden_size, num_layers, bidirectional)
     n = hidden_size
     pieces = _pieces(asarray(weights), shapes)
@@ -94,11 +94,11 @@ def lstm(
     Args:
       x: (batch, time, input_size). h_0, c_0: (layers · directions, batch, hidden_size).
       weights: a vector; see `get_num_params_in_lstm` and `unpack_lstm_weights`.
-      seq_lengths: int32[batch]: how much of each sequence there is.
+      seq_lengths: int32[batch]: the valid length of each sequence.
       dropout: must be 0. precision: of matrix products.
 
     Returns:
-      (outputs (batch, time, directions · hidden_size), 0 behind the ends; last h; last c)
+      (outputs (batch, time, directions · hidden_size), 0 past the sequence ends; last h; last c)
 
     A composition on every device, with all derivatives; cuDNN is not called.
     """
@@ -112,7 +112,7 @@ def lstm_ref(
     b_hh: Weights, seq_lengths: ArrayLike, input_size: int, hidden_size: int, num_layers: int,
     dropout: float, bidirectional: bool,
 ) -> tuple[Array, Array, Array]:
-    """`lstm` with weights by layers."""
+    """`lstm` with weights by layer."""
     unpacked = W_ih, W_hh, b_ih, b_hh
     return _lstm(x, h_0, c_0, unpacked, seq_lengths, num_layers, dropout, bidirectional, None)
 
@@ -133,7 +133,7 @@ def _lstm(
     ways, x = 1 + bool(bidirectional), asarray(x).transpose((1, 0, 2))
     steps = arange(x.shape[0], dtype="int32")[:, None]
     there = steps < lengths
-    turned = where(there, lengths - 1 - steps, steps)[..., None]  # each sequence from its end
+    turned = where(there, lengths - 1 - steps, steps)[..., None]  # each sequence reversed
     last: list[Any] = []
     for layer in range(num_layers):
         outputs = []
@@ -149,7 +149,7 @@ def _lstm(
 
 
 def _layer(x: Any, h: Any, c: Any, weights: list[Any], there: Any, precision: Any) -> Any:
-    """One layer over (time, batch, inputs); states stay where sequences have ended."""
+    """One layer over (time, batch, inputs); states are frozen after sequences end."""
     w_ih, w_hh, b_ih, b_hh = weights
     gates = matmul(x, w_ih.T, precision=precision) + (b_ih + b_hh)
 

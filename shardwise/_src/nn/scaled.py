@@ -1,9 +1,9 @@
-"""Products of matrices of few bits that have a scale for each block: `scaled_matmul`, and
+"""Products of low-precision matrices with a scale for each block: `scaled_matmul`, and
 `scaled_dot_general`, which quantizes its operands first.
 
-Values are those of the formats; which instructions compute them is the compiler's affair.
+Values follow the formats; the compiler chooses the instructions that compute them.
 
-Source: OCP Microscaling Formats (MX) Specification 1.0, 2023; NVFP4 has scales of 4 + 3 bits.
+Source: OCP Microscaling Formats (MX) Specification 1.0, 2023; NVFP4 has e4m3 scales.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ from shardwise._src.types.array_type import in_row
 from shardwise._src.types.dtypes import check_user_dtype, finfo
 
 FLOAT32, U8, U32 = np.dtype(np.float32), np.dtype(np.uint8), np.dtype(np.uint32)
-ROWS = (((2,), (2,)), ((0,), (0,)))  # of (b, m, k) and (b, n, k)
+ROWS = (((2,), (2,)), ((0,), (0,)))  # for (b, m, k) and (b, n, k)
 
 
 @public("shardwise.nn")
 @dataclass(slots=True)
 class BlockScaleConfig:
-    """How an operand is quantized; made by `get_scaled_dot_general_config`."""
+    """How to quantize an operand; made by `get_scaled_dot_general_config`."""
 
     mode: str
     block_size: int
@@ -71,10 +71,10 @@ _MODES = {
 def get_scaled_dot_general_config(
     mode: str, global_scale: ArrayLike | None = None
 ) -> BlockScaleConfig:
-    """The configuration of an operand of `scaled_dot_general`.
+    """The configuration for an operand of `scaled_dot_general`.
 
     mode: "nvfp4", "mxfp8" or "mxfp4".
-    global_scale: float32, (1,), by which an operand of "nvfp4" is divided; 1 by default.
+    global_scale: float32, (1,), the divisor of an operand of "nvfp4"; 1 by default.
     """
     if mode not in _MODES:
         raise ValueError(
@@ -101,11 +101,11 @@ def scaled_matmul(
     lhs: ArrayLike, rhs: ArrayLike, lhs_scales: ArrayLike, rhs_scales: ArrayLike,
     preferred_element_type: DTypeLike = np.float32,
 ) -> Array:
-    """lhs · rhsᵀ in batches, where blocks of the last dimension have scales.
+    """Batched lhs · rhsᵀ, where blocks of the last dimension have scales.
 
     lhs, rhs: (b, m, k) and (b, n, k), of any floating-point type.
     lhs_scales, rhs_scales: (b, m, s) and (b, n, s), where s divides k: one for each k / s elements.
-    Returns (b, m, n), of the preferred type, in which products and sums are taken, too.
+    Returns (b, m, n), of the preferred type, which is also used for products and sums.
     """
     dtype = check_user_dtype(preferred_element_type, "scaled_matmul")
     return _scaled_matmul(lhs, rhs, lhs_scales, rhs_scales, dtype)
@@ -131,7 +131,7 @@ def _scaled_matmul(lhs: Any, rhs: Any, lhs_scales: Any, rhs_scales: Any, dtype: 
 
 
 def _unscaled(x: Any, scales: Any, dtype: Any) -> Any:
-    """Each block times its scale."""
+    """Each block multiplied by its scale."""
     shape, count = type_of(x).shape, type_of(scales).shape[-1]
     full = (*shape[:2], count, shape[2] // max(count, 1))
     wide = broadcast_in_dim(cast(scales, dtype), shape=full, dims=(0, 1, 2))
@@ -143,15 +143,15 @@ def scaled_dot_general(
     preferred_element_type: DTypeLike = np.float32,
     configs: list[BlockScaleConfig] | None = None, implementation: str | None = None,
 ) -> Array:
-    """`lax.dot_general` of operands that are quantized in blocks along what is contracted.
+    """`lax.dot_general` with operands that are quantized in blocks along the contracted dimensions.
 
     dimension_numbers: ((contracted of lhs, of rhs), (batch of lhs, of rhs)).
     preferred_element_type: float32, bfloat16 or float16.
-    configs: of lhs, of rhs, and of cotangents, which are quantized, too, except for "nvfp4"; made
-      by `get_scaled_dot_general_config`. None: `lax.dot_general` itself.
-    implementation: deprecated; warned of and not used.
+    configs: for lhs, rhs and cotangents, which are also quantized, except for "nvfp4"; made by
+      `get_scaled_dot_general_config`. None: `lax.dot_general` itself.
+    implementation: deprecated; ignored with a warning.
 
-    What is contracted must be a multiple of the blocks, in derivatives also what is kept.
+    Contracted sizes must be multiples of the block size, and for derivatives, free sizes too.
     """
     if implementation is not None:
         warn(
@@ -186,7 +186,7 @@ def scaled_dot_general(
 
 
 def _quantized(x: Any, mode: str, scale: Any) -> tuple[Any, Any]:
-    """(b, m, k) in few bits, and its scales (b, m, k / size)."""
+    """(b, m, k) at low precision, and its scales (b, m, k / size)."""
     size, data, kind = _MODES[mode]
     data, kind = check_user_dtype(data, ""), check_user_dtype(kind, "")
     shape = type_of(x).shape
@@ -216,19 +216,19 @@ def _quantized(x: Any, mode: str, scale: Any) -> tuple[Any, Any]:
     small = clip(div(*promote(x, by)), -top, top)
     small = _of_two_bits(small) if top == 6 else small
     small = reshape(convert_element_type(small, dtype=data), shape=shape)
-    return tuple(optimization_barrier(small, scales))  # lest the casts be taken for nothing
+    return tuple(optimization_barrier(small, scales))  # keeps the casts from being elided
 
 
 def _of_two_bits(x: Any) -> Any:
-    """Numbers up to 6, rounded to the nearest of float4_e2m1fn: XLA rounds to another type first,
-    and then once more."""
+    """Numbers up to 6, rounded to the nearest float4_e2m1fn: XLA rounds twice, through another
+    type."""
     step = where(gt(lit(2, x), abs(x)), lit(0.5, x), lit(1, x))
     step = where(gt(lit(4, x), abs(x)), step, lit(2, x))
     return mul(round(div(x, step), rounding_method=1), step)
 
 
 def _rounded_up(scales: Any) -> Any:
-    """The exponents of the next powers of two, as the formats count them."""
+    """The biased exponents of the next powers of two."""
     bits = bitcast_convert_type(scales, dtype=U32)
     exponent = shift_right_logical(bits, lit(23, bits))
     rest = bitwise_and(bits, lit(0x7FFFFF, bits))
@@ -258,7 +258,7 @@ def _order(rank: int, contracted: tuple, batch: tuple) -> tuple[tuple, tuple]:
 
 
 def _as_matrices(x: Any, contracted: tuple, batch: tuple, turned: bool = False) -> Any:
-    """(batch, kept, contracted); turned: (batch, contracted, kept)."""
+    """(batch, free, contracted); turned: (batch, contracted, free)."""
     shape = type_of(x).shape
     _, kept = _order(len(shape), contracted, batch)
     groups = (batch, contracted, kept) if turned else (batch, kept, contracted)
@@ -267,7 +267,7 @@ def _as_matrices(x: Any, contracted: tuple, batch: tuple, turned: bool = False) 
 
 
 def _in_order(numbers: Any) -> Any:
-    """The contracted pairs in the order of the first operand, as blocks go along them."""
+    """The contracted pairs in the order of the first operand, which the blocks follow."""
     (left, right), batch = numbers
     pairs = sorted(zip(left, right, strict=True))
     return (tuple([i for i, _ in pairs]), tuple([j for _, j in pairs])), batch
@@ -312,7 +312,7 @@ def _backward(numbers: Any, dtype: Any, modes: tuple, kept: Any, g: Any) -> Any:
         _cotangent(g, x, y, how, dtype, (modes[2], modes[i]), (scales[2], scales[i]), second)
         for x, y, how, i, second in ((lhs, rhs, numbers, 1, False), (rhs, lhs, turned, 0, True))
     ]
-    if modes[2] == "nvfp4":  # nothing where an operand was cut off
+    if modes[2] == "nvfp4":  # zero where an operand was clipped
         for i, (x, mode) in enumerate(zip((lhs, rhs), modes[:2], strict=True)):
             _, data, kind = _MODES[mode]
             top = float(finfo(check_user_dtype(data, "")).max) * float(

@@ -1,6 +1,6 @@
-"""The NumPy API as plain typed functions over ops, a file per subject.
+"""The NumPy API as plain typed functions over ops, with one file per subject.
 
-Methods of values call functions of modules that need `Value`: these are loaded on first use.
+Methods of values call functions in modules that need `Value`; those modules load on first use.
 """
 
 from typing import TYPE_CHECKING

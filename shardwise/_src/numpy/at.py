@@ -1,11 +1,11 @@
-"""`x.at[idx]`: writing to places of an immutable array, which gives a new one.
+"""`x.at[idx]`: indexed updates of an immutable array, which return a new array.
 
     x.at[0].set(1.0)          # x with 1.0 in its first row
     x.at[rows].add(y)         # repeated rows are added repeatedly
     x.at[i].get(mode="fill", fill_value=0)
 
-Every index that `x[idx]` takes is allowed. Where integers are known and only `set` is asked for, a
-write is one `dynamic_update_slice`, otherwise one `scatter`.
+Every index that `x[idx]` accepts is allowed. A `set` at concrete integers is one
+`dynamic_update_slice`; any other update is one `scatter`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Mode = str | GatherScatterMode | None
 
 
 class At:
-    """What `x.at` gives: index it to choose the places."""
+    """The value of `x.at`: index it to select elements."""
 
     __slots__ = ("array",)
 
@@ -66,15 +66,15 @@ class At:
 
 
 class AtIndex:
-    """Places of an array. Each method returns a new array; the old one stays as it is.
+    """Indexed elements of an array. Each method returns a new array; the original is unchanged.
 
     All methods take the keywords of `set`:
 
-    indices_are_sorted:    promises that the places come in increasing order.
-    unique_indices:        promises that no place comes twice; needed for some derivatives.
-    mode:                  for places out of bounds: "drop" (or "fill"; the default) leaves these
-                           out, "clip" moves them inside, "promise_in_bounds" trusts the caller.
-    wrap_negative_indices: whether negative places count from the end.
+    indices_are_sorted:    promises that the indices are in increasing order.
+    unique_indices:        promises that no index occurs twice; needed for some derivatives.
+    mode:                  for indices out of bounds: "drop" (or "fill"; the default) skips them,
+                           "clip" clamps them, "promise_in_bounds" does not check them.
+    wrap_negative_indices: whether negative indices count from the end.
     """
 
     __slots__ = ("array", "index")
@@ -91,8 +91,8 @@ class AtIndex:
         mode: Mode = None, fill_value: ArrayLike | None = None, out_sharding: OutSharding = None,
         wrap_negative_indices: bool = True, strategy: str = "auto",
     ) -> Array:
-        """`x[idx]`. With mode "fill", `fill_value` stands for what is out of bounds: by default
-        NaN, the least integer (the greatest of an unsigned type), or True.
+        """`x[idx]`. With mode "fill", elements out of bounds are `fill_value`: by default NaN, the
+        smallest integer (the largest for an unsigned type), or True.
 
         strategy: must be "auto": the index alone decides between slices and gathers."""
         if strategy != "auto":
@@ -110,7 +110,7 @@ class AtIndex:
         self, values: ArrayLike, *, indices_are_sorted: bool = False, unique_indices: bool = False,
         mode: Mode = None, out_sharding: OutSharding = None, wrap_negative_indices: bool = True,
     ) -> Array:
-        """`x[idx] = values`. Of several values for one place, one is kept."""
+        """`x[idx] = values`. If an index occurs several times, one of its values is stored."""
         return write(
             "set", self.array, self.index, values, mode, indices_are_sorted, unique_indices,
             wrap_negative_indices, out_sharding,
@@ -120,7 +120,7 @@ class AtIndex:
         self, values: ArrayLike, *, indices_are_sorted: bool = False, unique_indices: bool = False,
         mode: Mode = None, out_sharding: OutSharding = None, wrap_negative_indices: bool = True,
     ) -> Array:
-        """`x[idx] += values`, once for each time that a place is given."""
+        """`x[idx] += values`, applied once for each occurrence of an index."""
         return write(
             "add", self.array, self.index, values, mode, indices_are_sorted, unique_indices,
             wrap_negative_indices, out_sharding,
@@ -130,7 +130,7 @@ class AtIndex:
         self, values: ArrayLike, *, indices_are_sorted: bool = False, unique_indices: bool = False,
         mode: Mode = None, out_sharding: OutSharding = None, wrap_negative_indices: bool = True,
     ) -> Array:
-        """`x[idx] -= values`, once for each time that a place is given."""
+        """`x[idx] -= values`, applied once for each occurrence of an index."""
         return write(
             "sub", self.array, self.index, values, mode, indices_are_sorted, unique_indices,
             wrap_negative_indices, out_sharding,
@@ -140,7 +140,7 @@ class AtIndex:
         self, values: ArrayLike, *, indices_are_sorted: bool = False, unique_indices: bool = False,
         mode: Mode = None, out_sharding: OutSharding = None, wrap_negative_indices: bool = True,
     ) -> Array:
-        """`x[idx] *= values`, once for each time that a place is given."""
+        """`x[idx] *= values`, applied once for each occurrence of an index."""
         return write(
             "mul", self.array, self.index, values, mode, indices_are_sorted, unique_indices,
             wrap_negative_indices, out_sharding,
@@ -152,7 +152,7 @@ class AtIndex:
         self, values: ArrayLike, *, indices_are_sorted: bool = False, unique_indices: bool = False,
         mode: Mode = None, out_sharding: OutSharding = None, wrap_negative_indices: bool = True,
     ) -> Array:
-        """`x[idx] /= values`; integers are divided as floating-point numbers."""
+        """`x[idx] /= values`; integers are divided as floats."""
         factors = write(
             "mul", _ones(self.array), self.index, values, mode, indices_are_sorted,
             unique_indices, wrap_negative_indices, out_sharding,
@@ -194,7 +194,7 @@ class AtIndex:
         self, func: Callable[[Array], Array], *, indices_are_sorted: bool = False,
         unique_indices: bool = False, mode: Mode = None, wrap_negative_indices: bool = True,
     ) -> Array:
-        """`x[idx] = func(x[idx])`, once even where a place is given several times."""
+        """`x[idx] = func(x[idx])`, applied once even if an index occurs several times."""
         read_mode = "clip" if mode == "clip" else "promise_in_bounds"
         if not callable(func):
             raise TypeError(f".at[...].apply takes a function; got {short_repr(func)}.")
@@ -223,7 +223,7 @@ def write(
     method: str, x: Any, idx: Any, values: Any, mode: Any = None, indices_are_sorted: bool = False,
     unique_indices: bool = False, wrap_negative_indices: bool = True, out_sharding: Any = None,
 ) -> Any:
-    """`x` with `values` combined into the places `idx` by one of the `SCATTERS`."""
+    """`x` with `values` combined into the elements at `idx` by one of the `SCATTERS`."""
     try:
         chosen = "fill" if mode is None else GatherScatterMode.from_any(mode).value
         interpreter = current().interpreter
@@ -250,7 +250,7 @@ def write(
             operands = interpreter.index_operands(index.operands, x)
             made = interpreter.call(_UPDATE, (x, values, *operands), static)
             if method == "set" and index.pattern == (ALL,) * len(t.shape):
-                return where_it_was(x, made)  # nothing of `x` is left in it that would say so
+                return where_it_was(x, made)  # the result does not depend on `x`
             return made
         return update(x, values, *index.operands, **static)
     except Exception as error:
@@ -284,12 +284,12 @@ def update(
     x: Any, values: Any, *operands: Any, pattern: tuple, method: str, mode: str = "fill",
     indices_are_sorted: bool = False, unique_indices: bool = False,
 ) -> Any:
-    """`x` with values combined into the places of a parsed index."""
+    """`x` with values combined into the elements at a parsed index."""
     t = type_of(x)
     values = cast(values, t.dtype, t.weak_type)
     if method == "set" and _is_window(pattern):
         new = _set_window(x, values, operands, pattern)
-        return new if t.mesh is None else reshard_like(new, t)  # where `x` is, which may be unused
+        return new if t.mesh is None else reshard_like(new, t)  # keeps `x`'s sharding
     plan = layout(t.shape, operands, pattern)
     values = _in_shape(values, plan.result)
     if 0 in plan.shape:
@@ -308,7 +308,7 @@ _UPDATE = record_of(_update)
 
 
 def _in_shape(values: Any, shape: tuple) -> Any:
-    """Values broadcast to the shape of the places."""
+    """Values broadcast to the shape of the indexed elements."""
     given = type_of(values).shape
     extra = len(given) - len(shape)
     if extra > 0 and all(n == 1 for n in given[:extra]) and is_array(values):
@@ -323,7 +323,7 @@ def _in_shape(values: Any, shape: tuple) -> Any:
 
 
 def _is_window(pattern: tuple) -> bool:
-    """Whether a parsed index picks one block of neighbouring elements, surely inside."""
+    """Whether a parsed index selects one contiguous block that is known to be in bounds."""
     for entry in pattern:
         if entry in ADVANCED or entry == SCALAR or entry[0] == "truth":
             return False

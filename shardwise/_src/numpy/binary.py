@@ -1,7 +1,7 @@
-"""Universal functions of two arguments: arithmetic, comparison, logic, bits, extremes.
+"""Binary universal functions: arithmetic, comparison, logic, bits, extremes.
 
-All broadcast as NumPy does and promote as JAX does. Functions of one argument are in `unary`,
-what concerns the representation of floats in `floats`.
+All broadcast as in NumPy and promote as in JAX. Unary functions are in `unary`, and functions on
+the representation of floats in `floats`.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from shardwise._src.types.promotion import lattice_join
 
 @fused(arrays=2)
 def add(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Sum of each pair of elements; of booleans their disjunction."""
+    """Element-wise sum; for booleans, logical OR."""
     return ew.add(*broadcast(*promote(x1, x2)))
 
 
 @fused(arrays=2)
 def subtract(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Difference of each pair of elements."""
+    """Element-wise difference."""
     return ew.sub(*broadcast(*promote(x1, x2)))
 
 
 @fused(arrays=2)
 def multiply(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Product of each pair of elements; of booleans their conjunction."""
+    """Element-wise product; for booleans, logical AND."""
     return ew.mul(*broadcast(*promote(x1, x2)))
 
 
 @fused(arrays=2)
 def true_divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Quotient of each pair of elements, as floats."""
+    """Element-wise quotient, as floats."""
     return ew.div(*broadcast(*promote_inexact(x1, x2)))
 
 
@@ -59,14 +59,14 @@ divide = true_divide
 
 @fused(arrays=2)
 def floor_divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Quotient of each pair of elements, rounded down."""
+    """Element-wise quotient, rounded down."""
     x, y = broadcast(*promote_numeric(x1, x2))
     return _quotient(x, y)
 
 
 @fused(arrays=2)
 def remainder(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """x1 - x2 · floor(x1 / x2), which has the sign of x2; 0 for integers where x2 is 0."""
+    """x1 - x2 · floor(x1 / x2), with the sign of x2; 0 for integers where x2 is 0."""
     x, y = broadcast(*promote_numeric(x1, x2))
     return _remainder(x, y)
 
@@ -76,14 +76,14 @@ mod = remainder
 
 @fused(arrays=2)
 def divmod(x1: ArrayLike, x2: ArrayLike, /) -> tuple[Array, Array]:
-    """`floor_divide` and `remainder` at once."""
+    """`floor_divide` and `remainder` together."""
     x, y = broadcast(*promote_numeric(x1, x2))
     return _quotient(x, y), _remainder(x, y)
 
 
 @fused(arrays=2)
 def fmod(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """The remainder that has the sign of x1."""
+    """The remainder with the sign of x1."""
     x, y = broadcast(*promote_numeric(x1, x2))
     return _truncated_remainder(x, y)
 
@@ -102,7 +102,7 @@ def _quotient(x: Any, y: Any) -> Any:
     quotient = ew.div(ew.where(ew.eq(y, zero), x, ew.sub(x, left)), y)
     crosses = ew.bitwise_and(ew.ne(left, zero), ew.ne(ew.sign(left), ew.sign(y)))
     down = ew.where(crosses, ew.sub(quotient, constant(1, x)), quotient)
-    return ew.round(down, rounding_method=1)  # last, so that no part has a derivative
+    return ew.round(down, rounding_method=1)  # last, so that the derivative of the rounding is 0
 
 
 def _remainder(x: Any, y: Any) -> Any:
@@ -132,11 +132,11 @@ def _real(name: str, x: Any) -> Any:
 
 
 def power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """x1 to the power x2. Integers give integers, of which negative powers mean nothing.
+    """x1 to the power x2. Integer inputs return integers; negative powers are undefined for them.
 
-    A power that is a Python integer, or one of NumPy's, leaves the dtype of x1 as it is, and a
-    `TypeError` says where it is negative. Of other negative powers of integers the last six bits
-    count, as in JAX; those of 0 are 0.
+    A power that is a Python or NumPy integer preserves the dtype of x1, and raises a `TypeError` if
+    it is negative and x1 is an integer. For other negative powers of integers, only the low six
+    bits of the power are used, as in JAX; such powers of 0 are 0.
     """
     if type(x2) is int:
         return _fixed_power(x1, x2)
@@ -172,7 +172,7 @@ def _power(x1: Any, x2: Any) -> Any:
 
 
 def _of_six_bits(y: Any, given: Any) -> tuple[Any, Any]:
-    """Integer powers, only the last bits of negative ones, and which of them are not 0.
+    """Integer powers with negative ones reduced to their low bits, and a mask of nonzero powers.
 
     given: the powers before promotion, which can make them unsigned.
     """
@@ -185,7 +185,7 @@ def _of_six_bits(y: Any, given: Any) -> tuple[Any, Any]:
 
 
 def _integer_power(x: Any, y: Any, some: Any) -> Any:
-    """By repeated squaring; it wraps around as products do. Of 0, it is 0 for `some` powers."""
+    """Repeated squaring, which wraps around on overflow. For x of 0, 0 where `some` holds."""
     zero, one = constant(0, x), constant(1, x)
     result = ew.where(ew.bitwise_and(some, ew.eq(x, zero)), zero, one)
     for _ in range(type_of(y).dtype.itemsize * 8):
@@ -250,36 +250,36 @@ def heaviside(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     return ew.where(ew.ne(x, x), x, steps)
 
 
-# -- extremes; NaN wins in maximum and minimum, and loses in fmax and fmin --
+# -- extremes; maximum and minimum propagate NaN, fmax and fmin ignore it --
 
 
 @fused(arrays=2)
 def maximum(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """The larger of each pair of elements; NaN where one is NaN."""
+    """The larger of each pair of elements; NaN if either is NaN."""
     return ew.max(*broadcast(*promote(x1, x2)))
 
 
 @fused(arrays=2)
 def minimum(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """The smaller of each pair of elements; NaN where one is NaN."""
+    """The smaller of each pair of elements; NaN if either is NaN."""
     return ew.min(*broadcast(*promote(x1, x2)))
 
 
 @fused(arrays=2)
 def fmax(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """The larger of each pair of elements; the other one where one is NaN."""
+    """The larger of each pair of elements; if one is NaN, the other."""
     x, y = broadcast(*promote(x1, x2))
     return ew.where(ew.bitwise_or(_ordered("gt", x, y), ew.ne(y, y)), x, y)
 
 
 @fused(arrays=2)
 def fmin(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """The smaller of each pair of elements; the other one where one is NaN."""
+    """The smaller of each pair of elements; if one is NaN, the other."""
     x, y = broadcast(*promote(x1, x2))
     return ew.where(ew.bitwise_or(_ordered("lt", x, y), ew.ne(y, y)), x, y)
 
 
-# -- comparison; complex numbers are in lexicographic order --
+# -- comparison; complex numbers are compared lexicographically --
 
 _ORDERS = {"lt": ew.lt, "le": ew.le, "gt": ew.gt, "ge": ew.ge}
 
@@ -294,41 +294,41 @@ def _ordered(name: str, x: Any, y: Any) -> Any:
 
 @fused(arrays=2)
 def equal(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """x1 == x2 for each pair of elements."""
+    """x1 == x2, element-wise."""
     return ew.eq(*broadcast(*promote(x1, x2)))
 
 
 @fused(arrays=2)
 def not_equal(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """x1 != x2 for each pair of elements."""
+    """x1 != x2, element-wise."""
     return ew.ne(*broadcast(*promote(x1, x2)))
 
 
 @fused(arrays=2)
 def less(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """x1 < x2 for each pair of elements."""
+    """x1 < x2, element-wise."""
     return _ordered("lt", *broadcast(*promote(x1, x2)))
 
 
 @fused(arrays=2)
 def less_equal(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """x1 <= x2 for each pair of elements."""
+    """x1 <= x2, element-wise."""
     return _ordered("le", *broadcast(*promote(x1, x2)))
 
 
 @fused(arrays=2)
 def greater(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """x1 > x2 for each pair of elements."""
+    """x1 > x2, element-wise."""
     return _ordered("gt", *broadcast(*promote(x1, x2)))
 
 
 @fused(arrays=2)
 def greater_equal(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """x1 >= x2 for each pair of elements."""
+    """x1 >= x2, element-wise."""
     return _ordered("ge", *broadcast(*promote(x1, x2)))
 
 
-# -- logic: a number is true where it is not 0 --
+# -- logic: a number is true if it is nonzero --
 
 BOOL = canonicalize(bool)
 
@@ -349,7 +349,7 @@ def logical_and(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 @fused(arrays=2)
 def logical_or(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Whether one of the elements is true, or both."""
+    """Whether at least one of the elements is true."""
     return ew.bitwise_or(*broadcast(truth(x1), truth(x2)))
 
 
@@ -370,25 +370,25 @@ def logical_not(x: ArrayLike, /) -> Array:
 
 @fused(arrays=2)
 def bitwise_and(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """The bits that both elements have."""
+    """Bitwise AND."""
     return ew.bitwise_and(*broadcast(*promote(x1, x2)))
 
 
 @fused(arrays=2)
 def bitwise_or(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """The bits that one of the elements has, or both."""
+    """Bitwise OR."""
     return ew.bitwise_or(*broadcast(*promote(x1, x2)))
 
 
 @fused(arrays=2)
 def bitwise_xor(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """The bits that exactly one of the elements has."""
+    """Bitwise XOR."""
     return ew.bitwise_xor(*broadcast(*promote(x1, x2)))
 
 
 @fused(arrays=1)
 def bitwise_not(x: ArrayLike, /) -> Array:
-    """All bits inverted."""
+    """Bitwise NOT."""
     return ew.bitwise_not(x)
 
 
@@ -398,7 +398,7 @@ bitwise_invert = bitwise_not
 
 @fused(arrays=2)
 def left_shift(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Bits moved up by x2 places."""
+    """x1 with its bits shifted left by x2."""
     return ew.shift_left(*broadcast(*promote_numeric(x1, x2)))
 
 
@@ -407,7 +407,7 @@ bitwise_left_shift = left_shift
 
 @fused(arrays=2)
 def right_shift(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Bits moved down by x2 places; signed numbers keep their sign."""
+    """x1 with its bits shifted right by x2; signed integers keep their sign."""
     x, y = broadcast(*promote_numeric(x1, x2))
     unsigned = is_unsigned(type_of(x).dtype)
     return (ew.shift_right_logical if unsigned else ew.shift_right_arithmetic)(x, y)
@@ -418,7 +418,7 @@ bitwise_right_shift = right_shift
 
 @fused(arrays=1)
 def bitwise_count(x: ArrayLike, /) -> Array:
-    """How many bits of the absolute value are set, as uint8."""
+    """The number of 1 bits in the absolute value, as uint8."""
     (x,) = promote_numeric(x)
     if not is_unsigned(type_of(x).dtype):
         x = ew.abs(x)
@@ -436,7 +436,7 @@ def gcd(x1: ArrayLike, x2: ArrayLike) -> Array:
 
 @fused(arrays=2)
 def lcm(x1: ArrayLike, x2: ArrayLike) -> Array:
-    """Least common multiple; 0 where one element is 0."""
+    """Least common multiple; 0 if either element is 0."""
     x, y = broadcast(*_integers("lcm", x1, x2))
     if not is_unsigned(type_of(x).dtype):
         x, y = ew.abs(x), ew.abs(y)
@@ -466,7 +466,7 @@ def _clip(x: Any, low: Any, high: Any) -> Any:
 def clip(
     arr: ArrayLike, /, min: ArrayLike | None = None, max: ArrayLike | None = None
 ) -> Array:
-    """Elements brought into the range from `min` to `max`; None leaves a side open."""
+    """Elements clamped to the range from `min` to `max`; None leaves a side unbounded."""
     if min is not None and max is not None:
         return _clip(arr, min, max)
     if min is not None:
@@ -484,6 +484,6 @@ def _not_complex(x: Any) -> None:
 
 @fused(arrays=1)
 def positive(x: ArrayLike, /) -> Array:
-    """The elements as they are."""
+    """The elements, unchanged."""
     (x,) = promote(x)
     return ew.copy(x)

@@ -1,7 +1,7 @@
 """Bits as elements: packbits, unpackbits.
 
     packbits([1, 0, 1])                  # [160]: eight to a byte, the first one highest
-    unpackbits(packbits(x), count=n)     # as it was
+    unpackbits(packbits(x), count=n)     # the original
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ UINT8 = np.dtype(np.uint8)
 
 
 def _places(x: Any, bitorder: str, powers: bool = False) -> Any:
-    """The places of eight bits, or 2 to their power, along the last dimension of `x`.
+    """The positions of eight bits, or 2 to their power, along the last dimension of `x`.
 
-    Made of an iota of eight: XLA's loops over longer ones, or over an argument, take longer.
+    Built from an iota of eight: XLA's loops over longer iotas, or over an argument, are slower.
     """
     t = type_of(x)
     row = iota(dtype=UINT8, shape=(8,), dimension=0)
@@ -71,11 +71,11 @@ def _check(name: str, a: Any, bitorder: str) -> None:
 
 @eager_jit
 def packbits(a: ArrayLike, axis: int | None = None, bitorder: str = "big") -> Array:
-    """Eight elements along `axis` as the bits of a uint8: 1 where they are not 0.
+    """Packs eight elements along `axis` into the bits of a uint8: 1 where an element is nonzero.
 
     Args:
-      a: integers or booleans, of a size along `axis` that is filled up with zeros.
-      axis: by default that of the flat array.
+      a: integers or booleans; padded with zeros along `axis` to a multiple of eight.
+      axis: by default, the array is flattened first.
       bitorder: whether the first of eight is the highest ("big") or lowest bit ("little").
     """
     _check("packbits", a, bitorder)
@@ -91,9 +91,9 @@ def packbits(a: ArrayLike, axis: int | None = None, bitorder: str = "big") -> Ar
 def unpackbits(
     a: ArrayLike, axis: int | None = None, count: int | None = None, bitorder: str = "big"
 ) -> Array:
-    """The bits of each uint8 as eight elements along `axis`, of 0 or 1; see `packbits`.
+    """Unpacks each uint8 into eight elements, 0 or 1, along `axis`; see `packbits`.
 
-    count: how many are kept, filled up with zeros; a negative one counts from the end.
+    count: how many elements to return, padded with zeros; if negative, counts from the end.
     """
     _check("unpackbits", a, bitorder)
     t = type_of(a)

@@ -1,7 +1,7 @@
 """Products of vectors, matrices and tensors: matmul, dot, tensordot, outer, kron, cross, trace.
 
-Each is planned once per shapes, as `dot_general` with perhaps a transposition. A batch dimension
-that only one operand has becomes a free dimension: nothing is broadcast.
+Each is planned once per combination of shapes, as a `dot_general` that a transpose may follow. A
+batch dimension that only one operand has becomes a free dimension: nothing is broadcast.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def product(
 
 
 def _check_summed(name: str, a: Shape, i: int, b: Shape, j: int) -> None:
-    """Raises unless the dimensions i and j, which are summed over, are equal."""
+    """Raises unless the contracted dimensions i and j are equal."""
     i, j, m, n = i % len(a), j % len(b), a[i], b[j]
     if m == n:
         return
@@ -72,13 +72,13 @@ def _check_summed(name: str, a: Shape, i: int, b: Shape, j: int) -> None:
 
 # -- matmul --
 
-# How operands go into a dot_general: their shapes before it, the numbers, a transposition after it.
+# Operands of a dot_general: their reshapes, its dimension numbers, and a final transpose.
 Plan = tuple[Shape | None, Shape | None, DimensionNumbers, tuple[int, ...] | None]
 
 
 @functools.lru_cache(4096)
 def _matmul_plan(a: Shape, b: Shape) -> Plan:
-    """`(…, n, k) @ (…, k, m)`; a vector has no n, or no m."""
+    """`(…, n, k) @ (…, k, m)`; a vector lacks n or m."""
     if not a or not b:
         raise ValueError(
             f"matmul: operands must have at least one dimension; got shapes {a} and {b}. Multiply "
@@ -92,7 +92,7 @@ def _matmul_plan(a: Shape, b: Shape) -> Plan:
     left, right = (1,) * (rank - len(left)) + left, (1,) * (rank - len(right)) + right
     if any(m != n and 1 not in (m, n) for m, n in zip(left, right, strict=True)):
         raise ValueError(f"matmul: the batch dimensions of shapes {a} and {b} do not broadcast.")
-    # Of a pair of sizes, 1 and another, the 1 goes away; of two ones a single one stays.
+    # Where one of two sizes is 1, that 1 is dropped; of two sizes of 1, a single one remains.
     both = [i for i in range(rank) if left[i] == right[i] and left[i] != 1]
     only_left = [i for i in range(rank) if i not in both and (left[i] != 1 or right[i] == 1)]
     only_right = [i for i in range(rank) if i not in both and i not in only_left]
@@ -123,18 +123,18 @@ def matmul(
     a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
     preferred_element_type: DTypeLike | None = None, out_sharding: OutSharding = None,
 ) -> Array:
-    """Matrix product over the last two dimensions; the others broadcast.
+    """Matrix product over the last two dimensions; batch dimensions broadcast.
 
     Args:
       a: (…, n, k), or a vector of size k.
       b: (…, k, m), or a vector of size k.
-      precision: on devices that have several; a `Precision`, its name, or a pair for a and b.
-      preferred_element_type: the dtype of sums and of the result.
-      out_sharding: how the result is split over explicit mesh axes, where that is ambiguous.
+      precision: on devices that support several; a `Precision`, its name, or a pair for a and b.
+      preferred_element_type: the dtype of the accumulator and the result.
+      out_sharding: how the result is sharded over explicit mesh axes, where that is ambiguous.
 
     Raises:
       ValueError: for scalars, and for batch dimensions that do not broadcast.
-      TypeError: if the summed dimensions differ in size.
+      TypeError: if the contracted dimensions differ in size.
     """
     if out_sharding is not None:
         p = {"precision": precision, "preferred_element_type": preferred_element_type}
@@ -190,7 +190,7 @@ def vdot(
     a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
     preferred_element_type: DTypeLike | None = None,
 ) -> Array:
-    """Inner product of all elements; those of `a` are conjugated."""
+    """Inner product of all elements, with `a` conjugated."""
     return _vdot(a, b, precision, checked_dtype(preferred_element_type, "vdot"))
 
 
@@ -208,7 +208,7 @@ def inner(
     a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
     preferred_element_type: DTypeLike | None = None,
 ) -> Array:
-    """Sum of products over the last dimensions; all others stay, those of `a` first."""
+    """Inner product over the last dimensions; the result has the other dimensions, `a`'s first."""
     return _inner(a, b, precision, checked_dtype(preferred_element_type, "inner"))
 
 
@@ -222,7 +222,7 @@ def _outer(a: Any, b: Any) -> Any:
 
 @eager_jit(arrays=2)
 def outer(a: ArrayLike, b: ArrayLike, out: None = None) -> Array:
-    """Product of each element of `a` with each of `b`, as a matrix."""
+    """Product of each element of `a` with each element of `b`, as a matrix."""
     refuse_out("outer", out)
     return _outer(a, b)
 
@@ -249,7 +249,7 @@ def vecdot(
     x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1, precision: PrecisionLike = None,
     preferred_element_type: DTypeLike | None = None,
 ) -> Array:
-    """Inner products of the vectors along `axis`; those of `x1` are conjugated."""
+    """Inner products of the vectors along `axis`, with `x1` conjugated."""
     preferred = checked_dtype(preferred_element_type, "vecdot")
     return _vecdot(x1, x2, axis, precision, preferred)
 
@@ -328,10 +328,10 @@ def tensordot(
     precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None,
     out_sharding: OutSharding = None,
 ) -> Array:
-    """Sum of products over pairs of dimensions; all others stay, those of `a` first.
+    """Sum of products over pairs of dimensions; the result has the others, `a`'s first.
 
     Args:
-      axes: how many of the last of `a` and first of `b`; or a list of those of `a` and one of `b`.
+      axes: n for the last n of `a` and the first n of `b`; or a list for `a` and a list for `b`.
     """
     if out_sharding is not None:
         p = {"precision": precision, "preferred_element_type": preferred_element_type}
@@ -359,7 +359,7 @@ def _kron(a: Any, b: Any) -> Any:
 
 @eager_jit(arrays=2)
 def kron(a: ArrayLike, b: ArrayLike) -> Array:
-    """Kronecker product: each element of `a` times the whole of `b`."""
+    """Kronecker product: each element of `a` times all of `b`."""
     return _kron(a, b)
 
 
@@ -388,7 +388,7 @@ def _cross(a: Any, b: Any, axisa: int, axisb: int, axisc: int) -> Any:
     if sizes == (2, 2):
         return minor(0, 1)
     parts = [minor(1, 2), minor(2, 0), minor(0, 1)]
-    # XLA writes parts in a row faster than elements in turns, also where it turns them after.
+    # XLA writes contiguous parts faster than interleaved ones, even if it transposes them later.
     shape = (1, *type_of(parts[0]).shape)
     out = concatenate(*[reshape(p, shape=shape) for p in parts], dimension=0)
     return strip_weak_type(move_axis(out, 0, canonical_axis(axisc, len(shape))))
@@ -409,11 +409,11 @@ def cross(
     a: ArrayLike, b: ArrayLike, axisa: int = -1, axisb: int = -1, axisc: int = -1,
     axis: int | None = None,
 ) -> Array:
-    """Cross product of vectors of 3 components; of 2, where the third is 0.
+    """Cross product of vectors with 3 components, or with 2, where the third is 0.
 
     Args:
-      axisa, axisb, axisc: where the components are in `a`, `b` and the result.
-      axis: all three at once.
+      axisa, axisb, axisc: the axes of the components in `a`, `b` and the result.
+      axis: overrides all three.
     """
     if axis is not None:
         axisa = axisb = axisc = axis

@@ -1,4 +1,4 @@
-"""From what users pass to what ops take: arrays of one shape and dtype."""
+"""From user arguments to operands of ops: arrays of one shape and dtype."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from shardwise._src.types.symbolic import Symbolic, broadcast_shapes
 
 
 def cast(x: Any, dtype: Any, weak: bool = False) -> Any:
-    """`x` as `dtype`; scalars stay host values, so that they become literals."""
+    """`x` cast to `dtype`; scalars stay host values, so that they become literals."""
     t = type_of(x)
     if t.dtype == dtype and t.weak_type == weak:
         return x
@@ -46,18 +46,18 @@ def cast(x: Any, dtype: Any, weak: bool = False) -> Any:
 
 
 def constant(value: Any, like: Any) -> Any:
-    """A Python scalar in the dtype of `like`, and as weak."""
+    """A Python scalar with the dtype and weak type of `like`."""
     t = type_of(like)
     return cast(value, t.dtype, t.weak_type)
 
 
 def strip_weak_type(x: Any) -> Any:
-    """`x` with a type that does not give way in promotion."""
+    """`x` without its weak type."""
     return cast(x, type_of(x).dtype)
 
 
 def joined(*args: Any) -> tuple[Any, bool]:
-    """The dtype in which the arguments meet, and whether it is weak."""
+    """The promoted dtype of the arguments, and whether it is weak."""
     return _joined([type_of(a) for a in args])
 
 
@@ -73,13 +73,13 @@ def _cast_all(args: Any, types: list[Any], dtype: Any, weak: bool) -> list[Any]:
 
 
 def promote(*args: Any) -> list[Any]:
-    """The arguments in their common dtype."""
+    """The arguments cast to their common dtype."""
     types = [type_of(a) for a in args]
     return _cast_all(args, types, *_joined(types))
 
 
 def promote_numeric(*args: Any) -> list[Any]:
-    """The arguments in their common dtype; booleans become integers."""
+    """The arguments cast to their common dtype; booleans become integers."""
     types = [type_of(a) for a in args]
     dtype, weak = _joined(types)
     if is_bool(dtype):
@@ -88,7 +88,7 @@ def promote_numeric(*args: Any) -> list[Any]:
 
 
 def promote_inexact(*args: Any) -> list[Any]:
-    """The arguments in their common floating-point or complex dtype."""
+    """The arguments cast to their common floating-point or complex dtype."""
     types = [type_of(a) for a in args]
     if len(types) == 1 and to_inexact(types[0].dtype) is types[0].dtype:
         return [*args]
@@ -97,7 +97,7 @@ def promote_inexact(*args: Any) -> list[Any]:
 
 
 def broadcast(*args: Any) -> list[Any]:
-    """The arguments in their common shape by NumPy's rule; scalars are left to the ops."""
+    """The arguments broadcast to their common shape; scalars are left to the ops."""
     types = [type_of(a) for a in args]
     shapes = {t.shape for t in types if t.shape}
     if len(shapes) <= 1:
@@ -109,7 +109,7 @@ def broadcast(*args: Any) -> list[Any]:
 
 
 def common_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
-    """The shape that all the shapes broadcast to; minds the flag numpy_rank_promotion."""
+    """The shape that all shapes broadcast to; respects the flag numpy_rank_promotion."""
     try:
         found = broadcast_shapes(*shapes)
     except ValueError:
@@ -143,7 +143,7 @@ def broadcast_to(x: Any, shape: tuple) -> Any:
 
 
 def spread(values: Any, shape: tuple, what: str) -> Any:
-    """Values broadcast to the shape of the places that they go to. what: for the error."""
+    """Values broadcast to the shape of the target elements. what: for the error."""
     given = type_of(values).shape
     pairs = zip(reversed(given), reversed(shape), strict=False)
     if len(given) > len(shape) or any(n not in (1, m) for n, m in pairs):
@@ -155,7 +155,7 @@ def spread(values: Any, shape: tuple, what: str) -> Any:
 
 
 def whole(x: Any, what: str) -> int:
-    """A size or count as users give it. what: the function and its argument, for the error."""
+    """Validates a size or count. what: the function and its argument, for the error."""
     try:
         return symbolic.whole(x)
     except TypeError as error:
@@ -164,7 +164,7 @@ def whole(x: Any, what: str) -> int:
 
 
 def count_of(size: Any) -> int:
-    """The argument `size` of functions that would give as many elements as there happen to be."""
+    """The argument `size` of functions whose result size depends on the data."""
     who = public_call()
     count = whole(size, f"{who}: size")
     if count < 0:
@@ -180,7 +180,7 @@ def refuse_out(name: str, out: Any) -> None:
 
 
 def refuse_traced(x: Any, what: str, error: Exception) -> None:
-    """Where a traced value gave `error`: says that `what` must be concrete."""
+    """If `error` came from a traced value, raises an error that `what` must be concrete."""
     if isinstance(error, UnexpectedTracerError):
         raise error
     if not hasattr(x, "needed_for_shape"):
@@ -194,7 +194,7 @@ def refuse_traced(x: Any, what: str, error: Exception) -> None:
 
 
 def unknown_count(about: str, x: Any, argument: str) -> ConcretizationTypeError:
-    """The error where a size depends on the values of a traced array, and nobody says it."""
+    """The error for a size that depends on the values of a traced array and is not specified."""
     why = f", {x.not_known()}" if hasattr(x, "not_known") else "."
     return ConcretizationTypeError(
         f"{about} depends on the values of a traced {type_of(x).str_short(True)}{why} Say it with "

@@ -1,7 +1,7 @@
 """Counting values: bincount and histograms.
 
-How many bins there are is part of a result's shape. Eagerly it is found by looking at the values;
-under a trace it must be given (`length`).
+The number of bins determines the result's shape. Eagerly, it is computed from the values; under a
+trace, it must be passed (`length`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ INT32 = np.dtype(np.int32)
 
 
 def add_at(bins: Any, size: int, weights: Any) -> Any:
-    """Sums of the weights of each bin; those beyond `size` are dropped."""
+    """The sum of the weights in each bin; bins beyond `size` are dropped."""
     t = type_of(weights)
     flat = reshape(bins, shape=(type_of(bins).size, 1))
     return scatter_add(
@@ -58,7 +58,7 @@ def add_at(bins: Any, size: int, weights: Any) -> Any:
 
 
 def known_count(count: Any, a: Any, what: str, argument: str) -> int:
-    """A count that was found in the values of `a`, which must be known."""
+    """A count computed from the values of `a`, which must be concrete."""
     try:
         return int(count)
     except ConcretizationTypeError:
@@ -91,12 +91,12 @@ def bincount(
     x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0, *,
     length: int | None = None, out_sharding: OutSharding = None,
 ) -> Array:
-    """How often each of 0, 1, … occurs in the integer vector `x`; negative numbers count as 0.
+    """The number of occurrences of 0, 1, … in the integer vector `x`; negative values count as 0.
 
     Args:
-      weights: what each element counts.
-      minlength: the result is at least that long.
-      length: of the result, exactly; needed under a trace. Larger elements are left out.
+      weights: the weight of each element.
+      minlength: the minimum length of the result.
+      length: the exact length of the result; required under a trace. Larger elements are dropped.
     """
     t = type_of(x)
     if t.ndim != 1 or not (is_integer(t.dtype) or is_bool(t.dtype)):
@@ -139,10 +139,10 @@ def _edges(*arrays: Any, bins: int, has_range: bool) -> Any:
 def histogram_bin_edges(
     a: ArrayLike, bins: Any = 10, range: Any = None, weights: ArrayLike | None = None
 ) -> Array:
-    """The edges of `bins` bins of equal width over `range`, by default that of `a`.
+    """The edges of `bins` bins of equal width over `range`, by default the range of `a`.
 
-    bins: how many; or the edges themselves.
-    weights: of the elements; they are checked and move no edge, as in NumPy.
+    bins: the number of bins, or their edges.
+    weights: of the elements; checked, but they do not affect the edges, as in NumPy.
     """
     if weights is not None and type_of(weights).shape != type_of(a).shape:
         raise ValueError(
@@ -197,7 +197,7 @@ def _widths(edges: Any) -> Any:
 
 
 def _bins_of(a: Any, edges: Any) -> Any:
-    """The bin of each element; one beyond all bins where it is in none. The last bin is closed."""
+    """The bin of each element, or an index past the end if none. The last bin is closed."""
     n = type_of(edges).shape[0]
     place = place_in_order(edges, a, "right")
     last = reshape(slice_in_dim(edges, n - 1, n, 0), shape=())
@@ -211,14 +211,14 @@ def histogram(
     weights: ArrayLike | None = None, density: bool | None = None,
     out_sharding: OutSharding = None,
 ) -> tuple[Array, Array]:
-    """How many elements are in each bin, as floats, and the edges of the bins.
+    """The number of elements in each bin, as floats, and the bin edges.
 
     Args:
-      bins: how many of equal width; or a vector of their edges.
-      range: of the bins, where their number is given; by default that of `a`.
-      weights: what each element counts.
-      density: whether to scale the counts so that the integral is 1.
-      out_sharding: how the counts are split over explicit mesh axes.
+      bins: the number of bins of equal width, or a vector of their edges.
+      range: of the bins, if `bins` is a number; by default the range of `a`.
+      weights: the weight of each element.
+      density: whether to normalize the counts so that the integral is 1.
+      out_sharding: how the counts are sharded over explicit mesh axes.
     """
     if weights is not None and not is_complex(type_of(weights).dtype):
         a, weights = promote_inexact(a, weights)
@@ -270,9 +270,9 @@ def histogramdd(
     range: ArrayLike | Sequence[Sequence[ArrayLike] | None] | None = None,
     weights: ArrayLike | None = None, density: bool | None = None,
 ) -> tuple[Array, list[Array]]:
-    """Histogram of points: the counts, and a list of the edges in each dimension.
+    """Histogram of points: the counts, and a list of the bin edges in each dimension.
 
-    sample: (points, dimensions); bins and range may be lists, one entry for each dimension.
+    sample: (points, dimensions); bins and range may be lists with one entry per dimension.
     """
     t = type_of(sample)
     if t.ndim != 2:
@@ -309,7 +309,7 @@ def histogram2d(
     range: ArrayLike | Sequence[Sequence[ArrayLike] | None] | None = None,
     weights: ArrayLike | None = None, density: bool | None = None,
 ) -> tuple[Array, Array, Array]:
-    """Histogram of points (x, y): the counts, and the edges in both dimensions."""
+    """Histogram of points (x, y): the counts, and the bin edges in both dimensions."""
     if isinstance(bins, list | tuple) and len(bins) == 2:
         each: Any = list(bins)
     else:

@@ -1,7 +1,7 @@
-"""Making arrays: from Python and NumPy values, and filled with constants.
+"""Array creation: from Python and NumPy values, and filled with constants.
 
-Eagerly, each constant array is one cached program without arguments. Ranges are in
-`ranges`, matrices with a structure in `triangles`.
+Eagerly, each constant array is one cached program without arguments. Ranges are in `ranges`,
+structured matrices in `triangles`.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from shardwise._src.types.array_type import says_nothing
 from shardwise._src.types.dtypes import canonicalize, check_user_dtype, is_bool, is_complex
 from shardwise._src.types.promotion import dtype_and_weak, lattice_join
 
-FLOAT, INT = float, int  # the defaults, narrowed by `canonicalize`
+FLOAT, INT = float, int  # the defaults; `canonicalize` may narrow them
 
 # -- arguments --
 
 
 def shape_of(shape: Any) -> tuple[int, ...]:
-    """A shape as users give it: a size, or a sequence of sizes; no negative ones."""
+    """Normalizes a shape argument: a size, or a sequence of sizes; none may be negative."""
     sizes = given_shape(shape)
     if any([n < 0 for n in sizes]):
         raise ShapeError(by_name(f"a shape consists of sizes of at least 0; got {sizes}."))
@@ -54,7 +54,7 @@ def shape_of(shape: Any) -> tuple[int, ...]:
 
 
 def dtype_of(dtype: Any, fun_name: str, default: Any = FLOAT) -> Any:
-    """A dtype as users give it; warns about 64 bits where they are off."""
+    """Normalizes a dtype argument; warns about 64-bit dtypes if they are disabled."""
     if dtype is None:
         return canonicalize(default)
     return check_user_dtype(dtype, fun_name)
@@ -86,10 +86,10 @@ def zeros(
 ) -> Array:
     """An array of zeros.
 
-    shape:  a number or a sequence of numbers.
-    dtype:  float32 when None (float64 under enable_x64).
+    shape:  a size, or a sequence of sizes.
+    dtype:  float32 if None (float64 under enable_x64).
     device: a device or sharding for the result.
-    out_sharding: how it is split over explicit mesh axes: a NamedSharding or a PartitionSpec.
+    out_sharding: how it is sharded over explicit mesh axes: a NamedSharding or a PartitionSpec.
     """
     if out_sharding is not None:
         return placed(zeros, out_sharding, shape, dtype)
@@ -110,7 +110,7 @@ def empty(
     shape: ShapeLike, dtype: DTypeLike | None = None, *, device: DeviceLike = None,
     out_sharding: OutSharding = None,
 ) -> Array:
-    """An array of zeros: memory is never left as it was."""
+    """An array of zeros: memory is never left uninitialized."""
     if out_sharding is not None:
         return placed(empty, out_sharding, shape, dtype)
     return _made(_zeros, device, shape_of(shape), dtype_of(dtype, "empty"))
@@ -122,7 +122,7 @@ def full(
 ) -> Array:
     """An array of `fill_value`, a scalar or an array that broadcasts to `shape`.
 
-    dtype: that of the value when None; a Python scalar makes a weak type then.
+    dtype: the dtype of the value if None; a Python scalar then makes the result weakly typed.
     """
     if out_sharding is not None:
         return placed(full, out_sharding, shape, fill_value, dtype)
@@ -133,7 +133,7 @@ def full(
 
 
 def _made(make: Callable, device: Any, *args: Any) -> Any:
-    """`make(*args)` on a device or under a sharding; wherever it is wanted where that is None."""
+    """`make(*args)` on a device or sharding; if None, the default location."""
     if device is None:
         return make(*args)
     if current().interpreter.eager:
@@ -142,7 +142,7 @@ def _made(make: Callable, device: Any, *args: Any) -> Any:
 
 
 def full_at(value: Any, shape: tuple, dtype: Any, weak: bool, device: Any) -> Any:
-    """An array of one value, of a canonical dtype, on a device or under a sharding."""
+    """A constant array of a canonical dtype, on a device or sharding."""
     return _made(_full, device, value, shape, dtype, weak)
 
 
@@ -150,10 +150,10 @@ def zeros_like(
     a: Any, dtype: DTypeLike | None = None, shape: Any = None, *, device: DeviceLike = None,
     out_sharding: OutSharding = None,
 ) -> Array:
-    """Zeros in the shape and dtype of `a` and where `a` is, unless others are given.
+    """Zeros with the shape, dtype and device of `a`, unless overridden.
 
-    a: an array, or whatever has a shape and a dtype. The result is where it is committed to; split
-      as it is, if their shapes are equal. What is traced, only its type tells (Explicit axes).
+    a: an array, or any object with a shape and a dtype. The result is committed where `a` is, with
+      the same sharding if the shapes are equal. For tracers, only the type matters (Explicit axes).
     device: a device or sharding. out_sharding: see `zeros`.
     """
     args = _like(a, dtype, shape, "zeros_like")
@@ -164,7 +164,7 @@ def ones_like(
     a: ArrayLike, dtype: DTypeLike | None = None, shape: ShapeLike | None = None, *,
     device: DeviceLike = None, out_sharding: OutSharding = None,
 ) -> Array:
-    """Ones in the shape and dtype of `a` and where `a` is, unless others are given."""
+    """Ones with the shape, dtype and device of `a`, unless overridden."""
     args = _like(a, dtype, shape, "ones_like")
     return _filled_like(a, _ones, args, device, out_sharding)
 
@@ -173,7 +173,7 @@ def empty_like(
     prototype: Any, dtype: DTypeLike | None = None, shape: Any = None, *,
     device: DeviceLike = None, out_sharding: OutSharding = None,
 ) -> Array:
-    """`zeros_like`: memory is never left as it was."""
+    """`zeros_like`: memory is never left uninitialized."""
     args = _like(prototype, dtype, shape, "empty_like")
     return _filled_like(prototype, _zeros, args, device, out_sharding)
 
@@ -182,13 +182,13 @@ def full_like(
     a: ArrayLike, fill_value: ArrayLike, dtype: DTypeLike | None = None,
     shape: ShapeLike | None = None, *, device: DeviceLike = None, out_sharding: OutSharding = None,
 ) -> Array:
-    """`fill_value` in the shape and dtype of `a` and where `a` is, unless others are given."""
+    """`fill_value` with the shape, dtype and device of `a`, unless overridden."""
     args = as_operand(fill_value), *_like(a, dtype, shape, "full_like")
     return _filled_like(a, _full, args, device, out_sharding)
 
 
 def _filled_like(a: Any, make: Callable, args: tuple, device: Any, out_sharding: Any) -> Any:
-    """Where `a` is, unless something else is asked for."""
+    """Creates the array where `a` is, unless another location is requested."""
     if out_sharding is None and device is None:
         device = own_place(a, args[-3])
         out_sharding = own_sharding(a, args[-3]) if device is None else None
@@ -199,7 +199,7 @@ def _filled_like(a: Any, make: Callable, args: tuple, device: Any, out_sharding:
 
 def _like(a: Any, dtype: Any, shape: Any, fun_name: str) -> tuple[tuple, Any, bool]:
     if not (is_array(a) or isinstance(getattr(a, "dtype", None), np.dtype | type)):
-        a = as_arraylike(a)  # of a library whose dtypes are its own
+        a = as_arraylike(a)  # from a library with its own dtypes
     held = a if hasattr(a, "shape") and hasattr(a, "dtype") else type_of(as_operand(a))
     weak = dtype is None and dtype_and_weak(a)[1] if held is a else dtype is None and held.weak_type
     size = tuple(held.shape) if shape is None else shape_of(shape)
@@ -213,13 +213,13 @@ def array(
     object: Any, dtype: DTypeLike | None = None, copy: bool = True, order: str | None = "K",
     ndmin: int = 0, *, device: DeviceLike = None, out_sharding: OutSharding = None,
 ) -> Array:
-    """An array of the given value.
+    """An array with the given value.
 
-    object: a number, an array of any library, or nested sequences of these, tracers included.
-    dtype:  when None, the one in which all elements meet; a Python number makes a weak type.
-    copy:   whether an array of this library is copied.
-    order:  has no effect: elements are in row-major order for all who look.
-    ndmin:  leading dimensions of size 1 are added up to this rank.
+    object: a number, an array of any library, or nested sequences of these, including tracers.
+    dtype:  if None, the common dtype of all elements; a Python number makes it weakly typed.
+    copy:   whether to copy an array of this library.
+    order:  has no effect: the element order is always row-major.
+    ndmin:  the minimum rank; leading dimensions of size 1 are added to reach it.
     device: a device or sharding for the result.
     """
     if order not in (None, "K", "A", "C", "F"):
@@ -245,10 +245,10 @@ def asarray(
     a: Any, dtype: DTypeLike | None = None, order: str | None = None, *, copy: bool | None = None,
     device: DeviceLike = None, out_sharding: OutSharding = None,
 ) -> Array:
-    """An array of the given value; an array of this library is returned as it is.
+    """An array with the given value; an array of this library is returned unchanged.
 
-    copy: True for memory of the result's own. False for none: the result is `a`, or shares its
-      memory by DLPack, or there is a `ValueError`.
+    copy: True for separate memory. False for no copy: the result is `a` or shares its memory by
+      DLPack; otherwise, raises `ValueError`.
     """
     if copy is False:
         wanted = None if dtype is None else dtype_of(dtype, "asarray")
@@ -280,7 +280,7 @@ def _has_dtype(x: Any, dtype: Any) -> bool:
 
 
 def _array(x: Any, dtype: Any) -> Any:
-    """`x` as an array; in its own dtype when None."""
+    """`x` as an array; in its own dtype if None."""
     if is_array(x):
         return x if dtype is None else cast(x, dtype)
     if isinstance(x, np.ndarray | np.generic) and x.dtype != object:
@@ -293,7 +293,7 @@ def _array(x: Any, dtype: Any) -> Any:
 
 
 def _host(x: Any, dtype: Any) -> np.ndarray:
-    """A host array of a dtype. Python integers must fit, NumPy's wrap around."""
+    """A host array of a dtype. Python integers must fit; NumPy integers wrap around."""
     if isinstance(x, np.ndarray | np.generic):
         with np.errstate(all="ignore"):
             return np.asarray(x).astype(dtype, copy=False)
@@ -303,14 +303,14 @@ def _host(x: Any, dtype: Any) -> np.ndarray:
 
 
 def _from_foreign(x: Any, dtype: Any) -> Any:
-    """From an object of another library, by the first protocol that it has."""
+    """Converts another library's object by the first protocol that it supports."""
     if isinstance(x, memoryview | bytearray):
         return _from_numpy(np.asarray(x), dtype)
     found = as_arraylike(x)
     if found is not x:
         host = isinstance(found, np.ndarray | np.generic)
         return _from_numpy(np.asarray(found), dtype) if host else _array(found, dtype)
-    if x is None or type(x).__name__ in ("NAType", "NaTType"):  # the latter two are pandas's
+    if x is None or type(x).__name__ in ("NAType", "NaTType"):  # the latter two are from pandas
         raise ValueError(f"{x} is no value of an array. Use nan for a missing number.")
     if isinstance(x, Sequence) and not isinstance(x, str | bytes):
         return _from_sequence(list(x), dtype)
@@ -354,7 +354,7 @@ _PLAIN = {bool, int, float, complex}
 
 def _collect(x: Any, leaves: list[Any], kinds: set[type]) -> None:
     for item in x:
-        if item.__class__ not in _PLAIN and isinstance(item, list | tuple):  # named ones, too
+        if item.__class__ not in _PLAIN and isinstance(item, list | tuple):  # includes named tuples
             _collect(item, leaves, kinds)
         else:
             kinds.add(item.__class__)
@@ -362,7 +362,7 @@ def _collect(x: Any, leaves: list[Any], kinds: set[type]) -> None:
 
 
 def _from_mixed(rows: Sequence[Any], leaves: Sequence[Any], dtype: Any) -> Any:
-    """Sequences that hold arrays: on the host where all are NumPy's, else stacked."""
+    """Sequences that contain arrays: on the host if all are NumPy arrays, else stacked."""
     values = [as_operand(v) for v in leaves]
     if dtype is None:
         dtype = lattice_join(*[_pair(v) for v in values])[0]
@@ -410,7 +410,7 @@ def _nesting(x: Any) -> tuple[int, ...]:
 
 
 def as_operand(x: Any) -> Any:
-    """A value that functions take: arrays and scalars as they are, other libraries' converted."""
+    """An operand of a function: arrays and scalars unchanged, other libraries' converted."""
     if is_array(x) or isinstance(x, HOST):
         return x
     if isinstance(x, list | tuple):
@@ -428,13 +428,13 @@ def _copied(x: Any) -> Any:
 
 
 def where_it_was(x: Any, made: Any) -> Any:
-    """What was made of `x`, where that is committed to: programs give the default memory."""
+    """`made` where `x` is committed: programs place results in default memory."""
     place = own_place(x, made.shape)
     return made if place is None else ground().place(made, place)
 
 
 def copy(a: ArrayLike, order: str | None = None) -> Array:
-    """An array of the same value in memory of its own."""
+    """A copy of the array in separate memory."""
     return array(a, copy=True, order=order)
 
 
@@ -446,7 +446,7 @@ def _astype(x: Any, dtype: Any) -> Any:
 def astype(
     x: ArrayLike, dtype: DTypeLike | None, /, *, copy: bool = False, device: DeviceLike = None
 ) -> Array:
-    """`x` in another dtype; a complex number loses its imaginary part."""
+    """`x` cast to another dtype; complex numbers lose their imaginary part."""
     wanted = dtype_of(dtype, "astype")
     if is_array(x) and _has_dtype(x, wanted):
         made = _copy(x) if copy else check_alive(x)
@@ -478,7 +478,7 @@ def _view(x: Any, dtype: Any) -> Any:
 
 
 def view(a: ArrayLike, dtype: DTypeLike | None = None) -> Array:
-    """The same bits as elements of another dtype, more or fewer along the last dimension."""
+    """The same bits viewed as another dtype, with more or fewer elements in the last dimension."""
     found = as_operand(a)
     if dtype is None:
         return check_alive(found)
@@ -487,7 +487,7 @@ def view(a: ArrayLike, dtype: DTypeLike | None = None) -> Array:
 
 @fused(arrays=1)
 def byteswap(x: Any) -> Any:
-    """The elements with their bytes in reverse order, and those of complex numbers in each part."""
+    """The elements with their bytes reversed; for complex numbers, in each part separately."""
     t = type_of(x)
     if is_complex(t.dtype):
         return elementwise.complex(byteswap(elementwise.real(x)), byteswap(elementwise.imag(x)))

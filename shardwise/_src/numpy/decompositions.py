@@ -1,8 +1,8 @@
-"""Factors of matrices under NumPy's names: `linalg.cholesky`, `eigh`, `svd`, `qr` and their like.
+"""Matrix decompositions under NumPy's names: `linalg.cholesky`, `eigh`, `svd`, `qr` and others.
 
-The last two dimensions are matrices, the others a batch, which is split over devices without any
-communication. Integers become floats. What LAPACK fails at is NaN, where NumPy raises an error.
-Several results are a named tuple, as in NumPy.
+The last two dimensions are matrices; the others are batch dimensions, which are sharded without any
+communication. Integers become floats. Where LAPACK fails, results are NaN, where NumPy raises an
+error. Multiple results are a named tuple, as in NumPy.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ def _cholesky(a: Any, upper: bool, symmetrize: bool) -> Any:
 
 @eager_jit
 def cholesky(a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True) -> Array:
-    """The lower triangular l with l lᴴ = a, or the upper u with uᴴ u = a.
+    """The lower triangular l with l lᴴ = a, or the upper triangular u with uᴴ u = a.
 
     Args:
-      a: (…, n, n), Hermitian and positive definite; where it is not, the result is NaN.
-      upper: whether u is given.
-      symmetrize_input: whether (a + aᴴ) / 2 is taken; else the lower triangle of a.
+      a: (…, n, n), Hermitian and positive definite; otherwise, the result is NaN.
+      upper: whether to return u.
+      symmetrize_input: whether to use (a + aᴴ) / 2; else the lower triangle of a.
     """
     return _cholesky(a, upper, symmetrize_input)
 
@@ -79,21 +79,21 @@ def _eig(a: Any, vectors: bool) -> Any:
 
 
 def eig(a: ArrayLike) -> EigResult:
-    """Eigenvalues and eigenvectors of square matrices; always complex, unlike NumPy's.
+    """Eigenvalues and eigenvectors of square matrices; always complex, unlike in NumPy.
 
     Args:
       a: (…, n, n).
 
     Returns:
-      (eigenvalues, eigenvectors): (…, n) in no order, and (…, n, n) with vectors as columns, of
-      length 1. Vectors have derivatives in `shardwise.lax.linalg.eig` only.
+      (eigenvalues, eigenvectors): (…, n) unordered, and (…, n, n) with unit eigenvectors as
+      columns. Eigenvectors are differentiable only in `shardwise.lax.linalg.eig`.
     """
     return EigResult(*_eig(a, True))
 
 
 @eager_jit
 def eigvals(a: ArrayLike) -> Array:
-    """Eigenvalues of square matrices, (…, n, n): (…, n), complex, in no order."""
+    """Eigenvalues of square matrices, (…, n, n): (…, n), complex and unordered."""
     return _eig(a, False)
 
 
@@ -117,12 +117,12 @@ def eigh(a: ArrayLike, UPLO: str | None = None, symmetrize_input: bool = True) -
 
     Args:
       a: (…, n, n).
-      UPLO: which triangle is read, "L" or "U", if the input is not made symmetric.
-      symmetrize_input: whether (a + aᴴ) / 2 is taken.
+      UPLO: which triangle is read, "L" or "U", if the input is not symmetrized.
+      symmetrize_input: whether to use (a + aᴴ) / 2.
 
     Returns:
-      (eigenvalues, eigenvectors): (…, n), ascending and real, and (…, n, n) with vectors as
-      columns. Derivatives of vectors are infinite or NaN where two eigenvalues are equal.
+      (eigenvalues, eigenvectors): (…, n), ascending and real, and (…, n, n) with eigenvectors as
+      columns. Derivatives of eigenvectors are infinite or NaN where two eigenvalues are equal.
     """
     return EighResult(*reversed(_eigh(a, _is_lower("eigh", UPLO), symmetrize_input, True)))
 
@@ -153,7 +153,7 @@ def _chosen(s: Any, rest: Any, part: Any) -> Any:
 
 @fused(arrays=1)
 def _hermitian_svd(a: Any, vectors: bool, part: Any) -> Any:
-    """By eigenvalues: their sizes in descending order, and signs to the vectors on the right."""
+    """Uses eigenvalues: absolute values in descending order; the signs go to the right vectors."""
     (a,) = promote_inexact(a)
     check_matrices("svd", type_of(a))
     if not vectors:
@@ -191,15 +191,15 @@ def svd(
     Args:
       a: (…, m, n).
       full_matrices: whether U and Vh are square; else they have min(m, n) columns and rows.
-      compute_uv: whether there are vectors.
-      hermitian: whether a is Hermitian, and eigenvalues are used.
-      subset_by_index: (start, end), to be given only these; all are computed.
+      compute_uv: whether to compute the singular vectors.
+      hermitian: whether a is Hermitian, so that eigenvalues are used.
+      subset_by_index: (start, end): returns only these singular values; all are computed.
 
     Returns:
-      (U, S, Vh), or S, which is real and descending.
+      (U, S, Vh), or only S, which is real and descending.
 
     Raises:
-      NotImplementedError: for derivatives of the vectors of full matrices that are not square.
+      NotImplementedError: for derivatives of the vectors of full non-square matrices.
     """
     part = _range("svd", a, subset_by_index)
     if part is not None and full_matrices and compute_uv:
@@ -211,7 +211,7 @@ def svd(
 
 
 def singular_values(x: Any, hermitian: bool = False) -> Any:
-    """In descending order, for functions that are fused themselves."""
+    """Singular values in descending order, for callers that are fused themselves."""
     return _hermitian_svd(x, False, None) if hermitian else _svd(x, False, False, None)
 
 
@@ -243,8 +243,8 @@ def qr(a: ArrayLike, mode: str = "reduced") -> Array | QRResult:
     Args:
       a: (…, m, n).
       mode: "reduced" (or "full", as in NumPy): Q with min(m, n) columns; "complete": Q is square;
-        "r": R alone; "raw": LAPACK's reflections, transposed, and their scales, which have no
-        derivatives.
+        "r": only R; "raw": LAPACK's Householder reflectors, transposed, and their scales, which are
+        not differentiable.
 
     Returns:
       (Q, R), or R.

@@ -1,4 +1,4 @@
-"""Along axes of samples: gradient, unwrap."""
+"""Differences along sample axes: gradient, unwrap."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def gradient(
 def gradient(
     f: ArrayLike, *varargs: ArrayLike, axis: Axis = None, edge_order: int | None = None
 ) -> Array | list[Array]:
-    """Slopes by central differences inside and one-sided ones at the ends, for each axis.
+    """Derivatives by central differences inside and one-sided ones at the ends, for each axis.
 
     Args:
       varargs: nothing, one distance for all axes, or for each axis a distance or coordinates.
-      axis: along which; all by default, which gives a list where there are several.
-      edge_order: 1, the only order at the ends that there is.
+      axis: the axes to differentiate along; by default all. Several axes return a list.
+      edge_order: must be 1, the only order supported at the ends.
     """
     if edge_order not in (None, 1):
         raise NotImplementedError(f"gradient: edge_order must be 1; got {edge_order}.")
@@ -94,7 +94,7 @@ def _slope(f: Any, h: Any, axis: int) -> Any:
         along[axis] = n - 1
         gaps = reshape(diff(h), shape=tuple(along))
         ends = divide(diff(f, axis=axis), gaps)
-        # Each slope beside a point counts by the gap on the other side.
+        # The derivative on each side of a point is weighted by the gap on the other side.
         low, high = [slice_in_dim(gaps, i, n - 2 + i, axis) for i in (0, 1)]
         left, right = [slice_in_dim(ends, i, n - 2 + i, axis) for i in (0, 1)]
         inner = divide(add(multiply(high, left), multiply(low, right)), add(low, high))
@@ -106,9 +106,9 @@ def _slope(f: Any, h: Any, axis: int) -> Any:
 def unwrap(
     p: ArrayLike, discont: ArrayLike | None = None, axis: int = -1, period: ArrayLike = 2 * math.pi
 ) -> Array:
-    """`p` with whole periods added so that neighbours differ by at most half of one.
+    """`p` with multiples of the period added so that neighbours differ by at most half a period.
 
-    discont: differences that are smaller stay as they are; half a period by default.
+    discont: smaller differences stay unchanged; half a period by default.
     """
     given = () if discont is None else (as_operand(discont),)
     return _unwrap(as_operand(p), as_operand(period), *given, axis=axis)

@@ -1,6 +1,6 @@
-"""`ds(start, size)`: an index that is a slice of known size, whose start may be traced.
+"""`ds(start, size)`: an index that is a slice of static size with a start that may be traced.
 
-    x[ds(i, 4)]              # x[i : i + 4], moved inside where it would reach out
+    x[ds(i, 4)]              # x[i : i + 4], moved to stay in bounds
     ref[0, ds(i, 4)] = y
 """
 
@@ -52,7 +52,7 @@ class Slice:
 
 
 def _children(s: Slice) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """A start that is known is part of the structure."""
+    """A concrete start is part of the structure."""
     if s.is_dynamic_start:
         return (s.start,), (None, s.size, s.stride)
     return (), (s.start, s.size, s.stride)
@@ -64,21 +64,20 @@ register_node(Slice, _children, lambda known, traced: Slice(
 
 
 def dslice(start: Any, size: int | None = None, stride: int | None = None) -> slice | Slice:
-    """A slice of known size, for an index of an array or a ref.
+    """A slice of static size, for indexing an array or a ref.
 
     Args:
-      start: an integer, which may be traced; a negative one counts from the end. None for all:
+      start: an integer, which may be traced; if negative, counts from the end. None for all:
         `ds(None)` is `:`.
-      size: how many elements. Without one `start` is the size: `ds(4)` is `:4`.
-      stride: from one element to the next, at least 1. With a traced start it is 1.
+      size: the number of elements. If absent, `start` is the size: `ds(4)` is `:4`.
+      stride: the step between elements, at least 1. With a traced start, it must be 1.
 
     Returns:
-      What takes the place of a slice in an index. Where the slice would reach out of bounds, it is
-      moved inside.
+      An index that acts as a slice. If the slice would extend out of bounds, it is moved inside.
 
     Raises:
-      TypeError: for a size or stride that is no known integer, by the index.
-      ValueError: for a negative stride; and by the index, for a slice longer than its dimension.
+      TypeError: if the size or stride is not a concrete integer; raised when indexing.
+      ValueError: for a negative stride, and when indexing, for a slice longer than its dimension.
     """
     if start is None:
         return slice(None)
@@ -96,9 +95,9 @@ ds = dslice
 
 
 def entry(s: Slice, n: int, operands: list[Any], windows: bool) -> Any:
-    """The entry of a pattern for a dimension of `n` elements (see `index_pattern`).
+    """The pattern entry for a dimension of `n` elements (see `index_pattern`).
 
-    windows: whether starts that are known are operands.
+    windows: whether concrete starts are operands.
     """
     try:
         size = operator.index(s.size)

@@ -1,7 +1,7 @@
 """Scalar types, dtype queries and constants of the NumPy namespace.
 
-`float32` and its like name a dtype wherever one is taken, and convert when called:
-`float32(x)` is `asarray(x, dtype=float32)`, for arrays and traced values too.
+`float32` and the other scalar types name a dtype and convert when called: `float32(x)` is
+`asarray(x, dtype=float32)`, for arrays and traced values too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from shardwise._src.types.promotion import result_type as result_type
 
 @public("shardwise.numpy")
 class ScalarType:
-    """The name of a dtype, which also converts: `float32(x)`."""
+    """The name of a dtype, which also converts when called: `float32(x)`."""
 
     __slots__ = ("dtype", "type")
 
@@ -80,7 +80,7 @@ float8_e8m0fnu = ScalarType(_dtypes.float8_e8m0fnu)
 
 @public("shardwise.numpy")
 class DefaultType(ScalarType):
-    """The name of the default dtype of a kind: of 64 bits where `enable_x64` is on, else of 32."""
+    """The name of the default dtype of a kind: 64-bit under `enable_x64`, else 32-bit."""
 
     __slots__ = ("kind",)
 
@@ -102,7 +102,7 @@ csingle, cdouble = complex64, complex128
 generic, number, inexact = np.generic, np.number, np.inexact
 floating, complexfloating = np.floating, np.complexfloating
 integer, signedinteger, unsignedinteger = np.integer, np.signedinteger, np.unsignedinteger
-character, flexible, object_ = np.character, np.flexible, np.object_  # arrays are of none of these
+character, flexible, object_ = np.character, np.flexible, np.object_  # no array has these dtypes
 dtype = np.dtype
 
 pi, e, euler_gamma = np.pi, np.e, np.euler_gamma
@@ -110,7 +110,7 @@ inf, nan, newaxis = np.inf, np.nan, None
 
 
 def isdtype(dtype: DTypeLike, kind: DTypeLike | tuple[DTypeLike, ...]) -> bool:
-    """Whether a dtype is of a kind: a dtype, a name of the array API standard, or a tuple of them.
+    """Whether a dtype is of a kind: a dtype, an array API standard name, or a tuple of these.
 
     The names are 'bool', 'signed integer', 'unsigned integer', 'integral', 'real floating',
     'complex floating' and 'numeric'.
@@ -139,14 +139,14 @@ Casting = Literal["no", "equiv", "safe", "same_kind", "unsafe"]
 
 
 def can_cast(from_: DTypeLike | ArrayLike, to: DTypeLike, casting: Casting = "safe") -> bool:
-    """Whether a dtype casts to another under NumPy's rule `casting`."""
+    """Whether a dtype can be cast to another under NumPy's `casting` rule."""
     source: Any = getattr(from_, "dtype", from_)
     target: Any = to
     return np.can_cast(source, target, casting)
 
 
 def shape(a: ArrayLike) -> tuple[int, ...]:
-    """The sizes of an array."""
+    """The shape of an array."""
     return asarray(a).shape if isinstance(a, list | tuple) else type_of(a).shape
 
 

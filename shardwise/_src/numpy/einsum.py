@@ -1,11 +1,11 @@
-"""`einsum`: subscripts are parsed and planned once for each combination with shapes.
+"""`einsum`: subscripts are parsed and planned once for each combination of shapes.
 
     einsum("bqhd,bkhd->bhqk", q, k)
 
-A plan is a list of steps; each takes one or two operands away and adds their product, of labels,
-to the end. A step is at most: diagonals, sums over labels that nobody else has, one `dot_general`
-(or one multiplication where nothing is summed), one transposition. With more than two operands the
-order is that of opt_einsum. Under a trace a repeated call costs the look-up and its ops.
+A plan is a list of steps; each removes one or two labelled operands from the list and appends their
+product. A step consists of at most: diagonals, sums over labels that no other operand has, one
+`dot_general` (or one multiplication if nothing is contracted), one transpose. With more than two
+operands, opt_einsum chooses the order. Under a trace, a repeated call costs a lookup and its ops.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _error(subscripts: Any, what: str) -> ValueError:
 
 
 def _terms_of_text(text: str, ranks: tuple[int, ...]) -> tuple[list[Labels], Labels]:
-    """The labels of each operand and of the result; those of `...` are -1, -2, … from the right."""
+    """The labels of each operand and of the result; `...` has labels -1, -2, … from the right."""
     left, arrow, right = text.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(ranks):
@@ -76,7 +76,7 @@ def _labels(text: str, term: str, rank: int, position: int | None) -> Labels:
 
 
 def _terms_of_lists(args: tuple, ranks: tuple[int, ...]) -> tuple[list[Labels], Labels]:
-    """The same for `einsum(a, [0, 1], b, [1, 2], [0, 2])`: numbers from 0, and Ellipsis."""
+    """Parses `einsum(a, [0, 1], b, [1, 2], [0, 2])`: labels from 0, and Ellipsis."""
     rows, result = args
     ins = []
     for i, (row, rank) in enumerate(zip(rows, ranks, strict=True)):
@@ -100,7 +100,7 @@ def _filled(row: tuple, hidden: int) -> Labels:
 
 
 def _implicit(ins: list[Labels], hidden: int) -> Labels:
-    """NumPy's rule: what `...` stands for, then in order the labels that occur once."""
+    """NumPy's rule: the dimensions of `...`, then the labels that occur once, in order."""
     every = [x for labels in ins for x in labels if not (isinstance(x, int) and x < 0)]
     once = sorted({x for x in every if every.count(x) == 1})
     return (*range(-hidden, 0), *once)
@@ -120,11 +120,11 @@ def _check_output(text: Any, ins: list[Labels], out: Labels) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What is done to one operand first.
+    """The preparation of one operand.
 
-    diagonals: (kept, dropped) dimensions of equal labels, one after another.
-    squeezed:  the shape without dimensions of size 1 that only broadcast, or None.
-    summed:    dimensions that no other operand and no result has.
+    diagonals: (kept, dropped) dimensions with equal labels, in order.
+    squeezed:  the shape without the dimensions of size 1 that only broadcast, or None.
+    summed:    dimensions that neither another operand nor the result has.
     """
 
     diagonals: tuple[tuple[int, int], ...]
@@ -137,15 +137,15 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is done with one or two operands; None where nothing is.
+    """The operations on one or two operands; None where there is none.
 
-    positions: where they are, falling.
-    order:     which of these is the first, which the second factor.
-    prepared:  of each factor.
-    numbers:   of the dot_general.
-    spreads:   of a multiplication: each factor's transposition, and where its dimensions go.
-    shape:     of the result.
-    perm:      the transposition at the end.
+    positions: the positions of the operands, descending.
+    order:     which of these is the first factor, and which the second.
+    prepared:  the preparation of each factor.
+    numbers:   the dimension numbers of the dot_general.
+    spreads:   for a multiplication: the transpose of each factor, and its dimensions in the result.
+    shape:     the shape of the result.
+    perm:      the final transpose.
     """
 
     positions: tuple[int, ...]
@@ -159,7 +159,7 @@ class Step:
 
 @functools.lru_cache(4096)
 def plan(subscripts: Any, shapes: tuple[Shape, ...], optimize: Any) -> tuple[Step, ...]:
-    """The steps of an einsum over operands of these shapes."""
+    """The steps of an einsum over operands with these shapes."""
     ranks = tuple([len(s) for s in shapes])
     if isinstance(subscripts, str):
         terms, out = _terms_of_text(subscripts, ranks)
@@ -177,7 +177,7 @@ def plan(subscripts: Any, shapes: tuple[Shape, ...], optimize: Any) -> tuple[Ste
 
 def _sizes(subscripts: Any, terms: list[Labels], shapes: tuple[Shape, ...]) -> dict[Label, int]:
     sizes: dict[Label, int] = {}
-    found: dict[Label, int] = {}  # the operand that has the size
+    found: dict[Label, int] = {}  # the operand that determines the size
     for k, (labels, shape) in enumerate(zip(terms, shapes, strict=True)):
         for label, n in zip(labels, shape, strict=True):
             known = sizes.get(label, 1)
@@ -201,7 +201,7 @@ def _path(terms: list[Labels], out: Labels, sizes: dict, optimize: Any) -> list[
     import opt_einsum  # not needed before the first product of three
 
     symbols = {label: opt_einsum.get_symbol(i) for i, label in enumerate(sizes)}
-    # An operand that only broadcasts along a label is planned as if it lacked nothing.
+    # An operand that only broadcasts along a label is planned as if it had the full size.
     texts = ["".join(symbols[x] for x in labels) for labels in terms]
     text = ",".join(texts) + "->" + "".join(symbols[x] for x in out)
     wide = [tuple(sizes[x] for x in labels) for labels in terms]
@@ -213,7 +213,7 @@ def _path(terms: list[Labels], out: Labels, sizes: dict, optimize: Any) -> list[
 def _steps(
     held: list[tuple[Labels, Shape]], chosen: list[int], out: Labels, last: bool, sizes: dict
 ) -> list[Step]:
-    """The steps for one entry of the path; several where it has more than two operands."""
+    """The steps for one entry of the path; several if it has more than two operands."""
     steps = []
     while True:
         positions = chosen[:2] if len(chosen) > 2 else chosen
@@ -237,14 +237,14 @@ def _ordered(operands: list[tuple[Labels, Shape]]) -> list[Label]:
 def _step(
     positions: tuple[int, ...], operands: list, wanted: Labels, final: bool, sizes: dict
 ) -> tuple[Step, tuple[Labels, Shape]]:
-    """One step, and the labels and shape of its result; the last gives exactly `wanted`."""
+    """One step, and the labels and shape of its result; the last returns exactly `wanted`."""
     pairs = []
     for i, (labels, shape) in enumerate(operands):
         beside = operands[:i] + operands[i + 1 :]
         others = set(wanted).union(*[_real(x, s, sizes) for x, s in beside])
         pairs.append(_prepare(labels, shape, others, sizes))
     terms = [labels for _, labels in pairs]
-    order = tuple(reversed(range(len(terms))))  # positions fall, operands come as they were given
+    order = tuple(reversed(range(len(terms))))  # positions descend, operands do not
     shared = [x for x in terms[order[0]] if x in terms[order[-1]]]
     contracted = [x for x in shared if x not in wanted]
     present = tuple(x for x in wanted if x in {*terms[0], *terms[-1]})
@@ -273,7 +273,7 @@ def _step(
 
 
 def _real(labels: Labels, shape: Shape, sizes: dict) -> list[Label]:
-    """The labels of dimensions that do not merely broadcast."""
+    """The labels of the dimensions that do not merely broadcast."""
     return [x for x, n in zip(labels, shape, strict=True) if n == sizes[x]]
 
 
@@ -284,7 +284,7 @@ def _product_labels(terms: list[Labels], contracted: list, batch: list) -> Label
 
 
 def _places(labels: Labels, found: Labels) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The transposition of a factor to the order of the result, and its places there."""
+    """The transpose of a factor to the result's order, and its dimensions there."""
     perm = tuple(sorted(range(len(labels)), key=lambda d: found.index(labels[d])))
     return perm, tuple([found.index(labels[d]) for d in perm])
 
@@ -292,7 +292,7 @@ def _places(labels: Labels, found: Labels) -> tuple[tuple[int, ...], tuple[int, 
 def _prepare(
     labels: Labels, shape: Shape, others: set, sizes: dict
 ) -> tuple[Prepared, Labels]:
-    """What to do with an operand first, and the labels that it has then."""
+    """The preparation of an operand, and its labels afterwards."""
     diagonals = []
     names, dims = list(labels), list(shape)
     for label in dict.fromkeys(labels):
@@ -329,7 +329,7 @@ def summed(x: Any, axes: tuple) -> Any:
 
 
 def diagonal_sum(x: Any, kept: int, dropped: int) -> Any:
-    """The diagonal of two dimensions, at `kept`. By a mask: that can be split along any of them."""
+    """The diagonal of two dimensions, at `kept`. Uses a mask, which shards along either of them."""
     t = type_of(x)
     if t.shape[kept] != t.shape[dropped]:
         raise ValueError(
@@ -346,7 +346,7 @@ def run(
     steps: tuple[Step, ...], operands: list[Any], precision: Any, preferred: Any,
     multiply: Any = None,
 ) -> Any:
-    """Carries out a plan; `operands` is used up. multiply: in place of `dot_general`."""
+    """Runs a plan; consumes `operands`. multiply: replaces `dot_general`."""
     for step in steps:
         taken = [operands.pop(i) for i in step.positions]
         xs = [
@@ -415,21 +415,21 @@ def einsum(
     preferred_element_type: DTypeLike | None = None,
     _dot_general: Callable[..., Any] | None = None, out_sharding: OutSharding = None,
 ) -> Array:
-    """Sums of products, by labels of dimensions (see `numpy.einsum`).
+    """Sums of products, specified by labels of dimensions (see `numpy.einsum`).
 
     Args:
-      subscripts: such as "ij,jk->ik", with `...` for any further dimensions, and with names of
-        axes in scope in braces, "a{i},a{j}->{i,j}"; or, as in NumPy, operands and lists of labels
-        in turn, then perhaps the labels of the result.
-      optimize: how the order of products is found where there are more than two operands; a name
-        or a path of opt_einsum.
-      precision: of products, on devices that have several.
-      preferred_element_type: the dtype of sums and of the result.
-      out_sharding: how the result is split over explicit mesh axes, where that is ambiguous.
-      _dot_general: what multiplies, in place of `shardwise.lax.dot_general`.
+      subscripts: such as "ij,jk->ik", with `...` for any further dimensions, and names of axes in
+        scope in braces, "a{i},a{j}->{i,j}"; or, as in NumPy, alternating operands and lists of
+        labels, optionally followed by the labels of the result.
+      optimize: how to choose the contraction order for more than two operands; an opt_einsum name
+        or path.
+      precision: of products, on devices that support several.
+      preferred_element_type: the dtype of the accumulator and the result.
+      out_sharding: how the result is sharded over explicit mesh axes, where that is ambiguous.
+      _dot_general: replaces `shardwise.lax.dot_general`.
 
     Raises:
-      ValueError: if subscripts and operands do not fit.
+      ValueError: if the subscripts and operands do not match.
     """
     refuse_out("einsum", out)
     if not isinstance(subscripts, str):
@@ -458,7 +458,7 @@ def _from_lists(args: tuple) -> tuple[Any, tuple]:
 def einsum_path(
     subscripts: str | ArrayLike, /, *operands: Any, optimize: str | bool | Sequence[Any] = "auto"
 ) -> tuple[list[Any], Any]:
-    """The order in which `einsum` would multiply: the path, and a description of it."""
+    """The contraction order that `einsum` would use: the path, and a description of it."""
     import opt_einsum
 
     if not isinstance(subscripts, str):

@@ -1,4 +1,4 @@
-"""Attributes that arrays have elsewhere, and not here: asking for one says what to write.
+"""Attributes of other libraries' arrays that arrays here lack: the error names a replacement.
 
     x.permute(1, 0)    # 'Array' object has no attribute 'permute'. Use `x.transpose(axes)`.
 """
@@ -12,7 +12,7 @@ class _Missing:
     """An attribute of NumPy's arrays, or of earlier ones here, that arrays do not have."""
 
     def __init__(self, instead: str):
-        self.instead = instead  # what to write
+        self.instead = instead  # the replacement
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -25,11 +25,11 @@ class _Missing:
 
 
 class Elsewhere:
-    """The part of `Value` with the names of NumPy, of PyTorch, and of earlier arrays."""
+    """The part of `Value` that handles attribute names of NumPy, PyTorch and earlier arrays."""
 
     __slots__ = ()
 
-    # Named one by one: NumPy asks arrays for attributes, and `__getattr__` would be slow to answer.
+    # Listed individually: NumPy queries array attributes, and `__getattr__` would be slow.
     device_buffer = _Missing("x.addressable_data(0)")
     device_buffers = _Missing("[shard.data for shard in x.addressable_shards]")
     fill = _Missing("x = shardwise.numpy.full_like(x, value)")
@@ -40,7 +40,7 @@ class Elsewhere:
     resize = _Missing("x = shardwise.numpy.resize(x, shape)")
     tofile = _Missing("numpy.asarray(x).tofile(file)")
 
-    # PyTorch's names
+    # PyTorch names
 
     backward = _Missing("shardwise.grad(function)(x)")
     clamp = _Missing("x.clip(min, max)")

@@ -29,7 +29,7 @@ def save(file: str | PathLike[str] | IO[bytes], arr: ArrayLike, allow_pickle: bo
 def savez(
     file: str | PathLike[str] | IO[bytes], *args: Any, allow_pickle: bool = True, **kwds: Any
 ) -> None:
-    """Writes arrays to an .npz file, under the names of the keywords or arr_0, arr_1, …
+    """Writes arrays to an .npz file, under the keyword names or arr_0, arr_1, …
 
     allow_pickle: as in NumPy; no array here needs it.
     """
@@ -41,7 +41,7 @@ def savez(
 
 
 def load(file: str | PathLike[str] | IO[bytes], *args: Any, **kwargs: Any) -> Array:
-    """The array of a .npy file; of an .npz file, the file, which gives NumPy's arrays by name."""
+    """The array in a .npy file; for an .npz file, the file, which returns NumPy arrays by name."""
     found = np.load(file, *args, **kwargs)
     return asarray(found) if isinstance(found, np.ndarray) else found
 
@@ -49,18 +49,19 @@ def load(file: str | PathLike[str] | IO[bytes], *args: Any, **kwargs: Any) -> Ar
 def from_dlpack(
     external_array: SupportsDLPack, device: DeviceLike = None, copy: bool | None = None
 ) -> Array:
-    """An array of what another library's array holds, on its memory where that is possible.
+    """An array with the data of another library's array, sharing its memory if possible.
 
-    That takes the same device and, on the CPU, 64-byte alignment, elements row by row, and a dtype
-    that the flags allow; else there is one copy. Nobody may write to the memory from then on.
+    Sharing requires the same device and, on the CPU, 64-byte alignment, row-major order, and a
+    dtype that the flags allow; otherwise, there is one copy. The memory must not be written to
+    afterwards.
 
     Args:
       external_array: an object with `__dlpack__` and `__dlpack_device__`.
-      device: a device or sharding, to which the result is committed; None: where the data is.
-      copy: True for memory of the result's own; False for an error where a copy is needed.
+      device: a device or sharding to commit the result to; if None, the device of the data.
+      copy: True for separate memory; False to raise an error if a copy is needed.
 
     Raises:
-      BufferError: if the data cannot be taken, or not without the copy that `copy` forbids.
+      BufferError: if the data cannot be imported, or needs a copy that `copy` forbids.
       TypeError: if `external_array` has no `__dlpack__`.
     """
     x = external_array
@@ -78,6 +79,6 @@ def from_dlpack(
 def mask_indices(
     n: int, mask_func: Callable[..., Any], k: int = 0, *, size: int | None = None
 ) -> tuple[Array, ...]:
-    """Indices of an n by n matrix where `mask_func(ones, k)` is not zero, e.g. `triu`."""
+    """Indices of an n by n matrix where `mask_func(ones, k)` is nonzero, e.g. `triu`."""
     side = whole(n, "mask_indices: n")
     return nonzero(mask_func(ones((side, side)), k), size=size)

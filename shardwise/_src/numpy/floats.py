@@ -1,4 +1,4 @@
-"""What floats are made of: infinities and NaN, signs, mantissas and exponents, neighbours."""
+"""The representation of floats: infinities and NaN, signs, mantissas and exponents, neighbours."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _everywhere(value: bool, x: Any) -> Any:
 
 
 def _some_part(test: Any, x: Any) -> Any:
-    """`test` of a float; of a complex number, whether one of its parts passes."""
+    """`test` of a float; for a complex number, whether either part passes."""
     if is_complex(type_of(x).dtype):
         return ew.bitwise_or(test(ew.real(x)), test(ew.imag(x)))
     return test(x)
@@ -116,7 +116,7 @@ def isreal(x: ArrayLike) -> Array:
 
 
 def iscomplexobj(x: Any) -> bool:
-    """Whether the dtype of `x` is complex, whatever its values."""
+    """Whether the dtype of `x` is complex, regardless of its values."""
     return x is not None and is_complex(np.result_type(x) if isinstance(x, list | tuple)
                                         else type_of(x).dtype)
 
@@ -147,7 +147,7 @@ def _nan_to_num(x: Any, nan: Any, high: Any, low: Any, largest: bool, smallest: 
 
 
 def _replacement(value: Any, like: Any) -> Any:
-    """A replacement in the dtype and shape of what it goes into."""
+    """A replacement with the dtype and shape of its target."""
     t = type_of(like)
     value = cast(value, t.dtype)
     return broadcast_to(value, t.shape) if type_of(value).ndim else value
@@ -158,9 +158,9 @@ def nan_to_num(
     x: ArrayLike, copy: bool = True, nan: ArrayLike = 0.0, posinf: ArrayLike | None = None,
     neginf: ArrayLike | None = None,
 ) -> Array:
-    """NaN and infinities replaced by numbers: 0 and the largest finite ones, unless given.
+    """Replaces NaN and infinities by numbers: by default 0 and the largest finite values.
 
-    copy: has no effect; arrays do not change.
+    copy: has no effect; arrays are immutable.
     """
     high, low = 0 if posinf is None else posinf, 0 if neginf is None else neginf
     return _nan_to_num(x, nan, high, low, posinf is None, neginf is None)
@@ -175,7 +175,7 @@ def _wide(x: Any) -> Any:
 
 
 def _bits(x: Any) -> tuple[Any, int, int]:
-    """The bits of a float as a signed integer, with the widths of exponent and mantissa."""
+    """The bits of a float as a signed integer, and the bit widths of exponent and mantissa."""
     dtype = type_of(x).dtype
     info = finfo(dtype)
     integer = np.dtype(f"int{dtype.itemsize * 8}")
@@ -184,7 +184,7 @@ def _bits(x: Any) -> tuple[Any, int, int]:
 
 @fused(arrays=1)
 def signbit(x: ArrayLike, /) -> Array:
-    """Whether the sign is negative; also of -0.0 and NaN."""
+    """Whether the sign bit is set, including for -0.0 and NaN."""
     (x,) = promote(x)
     dtype = type_of(x).dtype
     if is_bool(dtype) or is_unsigned(dtype):
@@ -214,13 +214,13 @@ def nextafter(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 @fused(arrays=1)
 def spacing(x: ArrayLike, /) -> Array:
-    """The distance to the next number away from 0."""
+    """The distance to the adjacent number away from 0."""
     x = strip_weak_type(*promote_inexact(x))
     if is_complex(type_of(x).dtype):
         raise ValueError(f"spacing takes real numbers; got {type_of(x).str_short(True)}.")
     zero, inf = constant(0, x), constant(np.inf, x)
     step = ew.sub(ew.nextafter(x, ew.where(ew.lt(x, zero), ew.neg(inf), inf)), x)
-    # The smallest number is below what a subtraction may give: some devices round it to 0.
+    # The smallest number may be a subtraction's underflow: some devices flush it to 0.
     return ew.where(ew.eq(x, zero), constant(float(finfo(type_of(x).dtype).smallest_subnormal), x),
                     step)
 
@@ -234,7 +234,7 @@ def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     (x,) = promote_inexact(x1)
     dtype = type_of(x).dtype
     x, n = broadcast(_wide(cast(x, dtype)), cast(x2, INT32))
-    # Four steps, each with a power that is a normal number; more would give 0 or infinity anyway.
+    # Four steps, each by a normal power; more would overflow or underflow anyway.
     width = finfo(type_of(x).dtype).nexp
     limit = constant((1 << (width + 1)) - 16, n)
     n = ew.clamp(ew.neg(limit), n, limit)
@@ -246,7 +246,7 @@ def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 
 def _power_of_two(n: Any, dtype: Any) -> Any:
-    """2**n exactly, by writing the exponent's bits; n within the exponents of normal numbers."""
+    """2**n exactly, by writing the exponent bits; n must be an exponent of a normal number."""
     info = finfo(dtype)
     integer = np.dtype(f"int{dtype.itemsize * 8}")
     biased = ew.add(cast(n, integer), np.asarray(info.maxexp - 1, integer)[()])
@@ -270,7 +270,7 @@ def frexp(x: ArrayLike, /) -> tuple[Array, Array]:
     shift, bias = constant(mantissa_width, bits), info.maxexp - 2
     mask = constant(((1 << width) - 1) << mantissa_width, bits)
     exponent = ew.shift_right_logical(ew.bitwise_and(bits, mask), shift)
-    most = constant(2 * bias + 1, bits)  # of 2 to the -exponent, which is the derivative
+    most = constant(2 * bias + 1, bits)  # for the bits of 2**-exponent, the derivative
     field = ew.where(ew.gt(exponent, most), constant(0, bits), ew.sub(most, exponent))
     slope = bitcast_convert_type(ew.shift_left(field, shift), dtype=type_of(x).dtype)
     exponent = ew.sub(exponent, constant(bias, exponent))
@@ -286,7 +286,7 @@ def frexp(x: ArrayLike, /) -> tuple[Array, Array]:
 
 
 def modf(x: ArrayLike, /, out: None = None) -> tuple[Array, Array]:
-    """Fraction and whole part, both with the sign of x."""
+    """Fractional and integral parts, both with the sign of x."""
     refuse_out("modf", out)
     return _modf(x)
 
@@ -302,7 +302,7 @@ def _modf(x: Any) -> tuple[Any, Any]:
 
 
 def isscalar(element: Any) -> bool:
-    """Whether it is a number, or an array without dimensions."""
+    """Whether it is a number, or an array of rank 0."""
     if hasattr(element, "ndim") and not isinstance(element, np.generic):
         return element.ndim == 0
     return np.isscalar(element)

@@ -1,4 +1,4 @@
-"""What `reduce` and `accumulate` of universal functions are, where that is no function of NumPy's.
+"""`reduce` and `accumulate` of universal functions that have no equivalent NumPy function.
 
     all_bits(x, axis=0)          # bitwise_and.reduce
     running_max(x, 0, None)      # maximum.accumulate
@@ -52,7 +52,7 @@ def _inexact(x: Any) -> Any:
     return promote_inexact(x)[0]
 
 
-# How elements are prepared, how they are folded, from what, and two of them put together.
+# For each fold: preparation, reduction, identity, and combination of two values.
 _FOLDS: dict[str, tuple[Callable, Callable, Callable, Callable]] = {
     name: (prepare, lambda x, axes, op=op: folded(op, x, axes), identity, combine)
     for name, prepare, op, identity, combine in (

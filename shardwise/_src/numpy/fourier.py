@@ -1,11 +1,11 @@
 """Discrete Fourier transforms under NumPy's names: `shardwise.numpy.fft`.
 
-    fft(x, n=16)                    # along the last axis, cut or filled with zeros to 16 elements
+    fft(x, n=16)                    # along the last axis, truncated or zero-padded to 16 elements
     rfftn(x, axes=(0, 2))           # of real values, without terms that are conjugates of others
 
-Unlike NumPy's, transforms are of the precision of their operand: float32 gives complex64 (float64,
-if enabled, complex128). Divided dimensions stay split; along transformed ones, devices of a
-CPU exchange lines, others gather them. Algorithm: XLA's, on CPU that of DUCC.
+Unlike in NumPy, transforms preserve the precision of their operand: float32 returns complex64
+(float64, if enabled, complex128). Sharded dimensions stay sharded; along transformed dimensions,
+CPU devices exchange lines; others gather them. Algorithm: XLA's, which is DUCC on the CPU.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SWAPPED = {None: "forward", "backward": "forward", "ortho": "ortho", "forward":
 
 
 def _factor(name: str, norm: str | None, inverse: bool, size: int) -> float:
-    """What the transform is multiplied with, which is divided by its size if it is inverse."""
+    """The scale factor of a transform, given that the inverse already divides by its size."""
     if norm not in _SWAPPED:
         raise ValueError(
             f"{name}: norm must be 'backward' (or None), 'ortho' or 'forward'; got {norm!r}."
@@ -53,16 +53,16 @@ def _factor(name: str, norm: str | None, inverse: bool, size: int) -> float:
 def _lengths(
     name: str, kind: FftType, shape: tuple[int, ...], s: Any, axes: Any
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The lengths of the signal, and the axes. That of a real result is not in the operand's shape.
+    """The signal's lengths, and the axes. A real result's length is not in the operand's shape.
 
-    An empty operand is a signal; an empty one is not asked for, and has no terms to be halved.
+    Empty operands are allowed, but not explicit lengths of 0, nor an empty last axis of `rfft`.
     """
     if axes is None:
         axes = range(len(shape)) if s is None else range(len(shape) - len(s), len(shape))
     axes = tuple([canonical_axis(a, len(shape)) for a in axes])
     if len(set(axes)) < len(axes):
         raise ValueError(f"{name}: axes must differ; got {axes}.")
-    filled = range(len(axes))  # the axes along which the signal must have elements
+    filled = range(len(axes))  # axes along which the signal must be nonempty
     if s is None:
         s = [shape[a] for a in axes]
         filled = filled[-1:] if kind == RFFT else ()
@@ -80,12 +80,12 @@ def _lengths(
 
 
 def _size(lengths: Sequence[int]) -> int:
-    """How many elements a signal has, or 1 for an empty one, of which nothing is scaled."""
+    """The number of elements of a signal, or 1 if empty, in which case nothing is scaled."""
     return 1 if 0 in lengths else math.prod(lengths)
 
 
 def _fitted(x: Any, lengths: Sequence[int]) -> Any:
-    """The last dimensions cut, or filled with zeros, to lengths."""
+    """The last dimensions truncated or zero-padded to lengths."""
     shape = type_of(x).shape
     first = len(shape) - len(lengths)
     if shape[first:] == tuple(lengths):
@@ -127,9 +127,9 @@ def _transformed(
 
 
 def _in_turns(x: Any, kind: FftType, lengths: tuple[int, ...]) -> Any:
-    """The transform over the last dimensions, of which XLA takes a few at once.
+    """The transform over the last dimensions, a few at a time, as XLA requires.
 
-    That of real values comes first, or last.
+    The real transform comes first, or last if inverse.
     """
     rest, own = lengths[:-_AT_ONCE], lengths[-_AT_ONCE:]
     if kind != IRFFT:
@@ -156,13 +156,13 @@ def fft(
 
     Args:
       a: real or complex values.
-      n: the length of the signal, which is cut or filled with zeros at its end; that of the axis
-        by default.
-      norm: "backward" (the default) divides inverse transforms by the length, "forward" the
-        others, and "ortho" both by its square root.
+      n: the length of the signal, which is truncated or zero-padded at its end; by default the size
+        of the axis.
+      norm: "backward" (the default) divides inverse transforms by the length, "forward" divides
+        forward transforms, and "ortho" divides both by its square root.
 
     Raises:
-      ValueError: for an n of less than one element, or an unknown norm.
+      ValueError: if n is less than 1, or the norm is unknown.
     """
     return _transformed(a, "fft", FFT, _one(n), (axis,), norm)
 
@@ -179,7 +179,7 @@ def ifft(
 def rfft(
     a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None
 ) -> Array:
-    """The first n // 2 + 1 terms of `fft` of real values, of which others are the conjugates.
+    """The first n // 2 + 1 terms of `fft` of real values; the rest are their conjugates.
 
     Raises:
       TypeError: for complex values.
@@ -192,7 +192,7 @@ def rfft(
 def irfft(
     a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None
 ) -> Array:
-    """The inverse of `rfft`: n real values (an even number by default), from n // 2 + 1 terms."""
+    """The inverse of `rfft`: n real values (by default an even number) from n // 2 + 1 terms."""
     return _transformed(a, "irfft", IRFFT, _one(n), (axis,), norm)
 
 
@@ -200,7 +200,7 @@ def irfft(
 def hfft(
     a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None
 ) -> Array:
-    """The real transform of a signal of which half is given, and the rest its conjugate."""
+    """The real transform of a signal with Hermitian symmetry, of which only half is given."""
     (x,) = promote_inexact(a)
     x = ew.conj(x) if is_complex(type_of(x).dtype) else x
     return _transformed(x, "hfft", IRFFT, _one(n), (axis,), _swapped("hfft", norm))
@@ -210,7 +210,7 @@ def hfft(
 def ihfft(
     a: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = None
 ) -> Array:
-    """The inverse of `hfft`: n // 2 + 1 terms of n real values."""
+    """The inverse of `hfft`: n // 2 + 1 terms from n real values."""
     return ew.conj(_transformed(a, "ihfft", RFFT, _one(n), (axis,), _swapped("ihfft", norm)))
 
 
@@ -226,7 +226,7 @@ def fftn(
 ) -> Array:
     """The Fourier transform along several axes.
 
-    s: the lengths along them; axes: by default the last ones, as many as s has, or all.
+    s: the lengths along the axes; axes: by default the last ones, as many as s has, or all.
     """
     return _transformed(a, "fftn", FFT, _fixed(s), _fixed(axes), norm)
 
@@ -245,7 +245,7 @@ def rfftn(
     a: ArrayLike, s: Sequence[int] | None = None, axes: Sequence[int] | None = None,
     norm: str | None = None,
 ) -> Array:
-    """`fftn` of real values, of which the last axis has the first n // 2 + 1 terms."""
+    """`fftn` of real values; the last axis has only the first n // 2 + 1 terms."""
     return _transformed(a, "rfftn", RFFT, _fixed(s), _fixed(axes), norm)
 
 
@@ -310,7 +310,7 @@ def fftfreq(
 ) -> Array:
     """The frequencies of the terms of `fft`: [0, 1, …, -2, -1] / (n d), float[n].
 
-    d: the time between elements of the signal. dtype: the default float if None.
+    d: the sample spacing. dtype: the default float if None.
     """
     count = operator.index(n)
     places = np.fft.ifftshift(np.arange(-(count // 2), (count + 1) // 2))
@@ -337,7 +337,7 @@ def _frequencies(
 
 @eager_jit
 def fftshift(x: ArrayLike, axes: int | Sequence[int] | None = None) -> Array:
-    """The terms of `fft` with that of frequency zero in the middle; along all axes by default."""
+    """The terms of `fft` with frequency zero moved to the middle; along all axes by default."""
     return _shifted(x, axes, 1)
 
 

@@ -2,7 +2,7 @@
 
     mgrid[0:2, 0:3]     r_[0:3, x, 7]     c_[x, y]
 
-A step of `5j` asks for 5 points up to and including the end. Bounds must be known.
+A step of `5j` means 5 points up to and including the end. Bounds must be concrete.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ s_, index_exp = np.s_, np.index_exp
 
 @public("shardwise.numpy")
 class Grid:
-    """Coordinates of the points of a grid; each subscript is a range along one dimension."""
+    """Coordinates of grid points; each subscript is a range along one dimension."""
 
     def __init__(self, sparse: bool):
         self.sparse = sparse
@@ -54,10 +54,10 @@ def _refuse_traced(key: Any, name: str) -> None:
 
 @public("shardwise.numpy")
 class Joined:
-    """Ranges, numbers and arrays, one after another.
+    """Joins ranges, numbers and arrays.
 
-    A first subscript such as "0,2,1" says along which axis; then, to how many dimensions all are
-    brought; then, at which of these the dimensions of each begin.
+    A first subscript such as "0,2,1" specifies the axis; then, optionally, the minimum number of
+    dimensions of the operands; then, optionally, the position of each operand's first dimension.
     """
 
     def __init__(self, name: str, axis: int, ndmin: int, first: int):

@@ -1,21 +1,21 @@
-"""What an index expression says, apart from its values.
+"""The structure of an index expression, separate from its values.
 
 `parse` splits `x[idx]` into a hashable *pattern* and *operands*: `x[5, :, rows]` is the pattern
-`("at", "all", "array")` with operands `5` and `rows`. One program serves all indices of a pattern,
-so that a loop over `x[i]` compiles once. Where the program is being traced anyway, integers are
-kept in the pattern (`("int", 5)`), since constants make better code.
+`("at", "all", "array")` with operands `5` and `rows`. One program serves all indices with the same
+pattern, so that a loop over `x[i]` compiles once. Under a trace, integers stay in the pattern
+(`("int", 5)`), since constants produce better code.
 
-Entries, one for each item, and for each dimension that an ellipsis stands for:
+The entries, one for each item and for each dimension that an ellipsis expands to:
 
     "new"                       a new dimension
-    "all"                       the whole dimension
+    "all"                     the full dimension
     ("slice", start, size, step)   a slice; the last element is start + (size - 1) * step
-    ("window", size)            a slice of step 1, as of `ds`; operand: its start
+    ("window", size)            a slice of step 1, such as from `ds`; operand: its start
     ("int", i)                  an integer within bounds
     "at"                        an integer within bounds; operand
     "scalar"                    an array of rank 0; operand, may be negative or out of bounds
     "array"                     an array of integers; operand, may be negative or out of bounds
-    "host"                      the same, of known values: negative ones are counted from the front
+    "host"                      like "array", with concrete values that are already wrapped
     ("truth", n)                a scalar boolean: a new dimension of size n, 0 or 1
 """
 
@@ -43,7 +43,7 @@ ADVANCED = (ARRAY, HOST)
 
 
 class Index(NamedTuple):
-    """A parsed index expression. `outside`: a known integer is out of bounds (see `clip`)."""
+    """A parsed index expression. `outside`: a concrete integer is out of bounds (see `clip`)."""
 
     pattern: tuple
     operands: list[Any]
@@ -57,8 +57,8 @@ def parse(
     """Splits an index expression for an array of `shape`.
 
     moving:  integers become operands; otherwise they stay in the pattern.
-    windows: so do the starts of slices of step 1.
-    clip:    integers out of bounds are moved inside; otherwise they are reported as `outside`.
+    windows: the starts of slices of step 1 also become operands.
+    clip:    integers out of bounds are clamped; otherwise they are reported as `outside`.
     wrap:    negative integers count from the end.
     """
     items = idx if idx.__class__ is tuple else _items(idx)
@@ -99,7 +99,7 @@ def parse(
                     i, outside = _beyond(i, d, n), outside or (moving and not clip)
                 if within and not moving:
                     pattern.append(("int", i))
-                else:  # what is outside stays in the program, where `checkify` sees it
+                else:  # out-of-bounds integers stay in the program for `checkify`
                     pattern.append(AT if moving else SCALAR)
                     operands.append(i if moving else np.int32(item))
                 d += 1
@@ -115,7 +115,7 @@ def parse(
 
 
 def _items(idx: Any) -> tuple:
-    if isinstance(idx, tuple):  # a named one
+    if isinstance(idx, tuple):  # a named tuple
         return tuple(idx)
     if isinstance(idx, str):
         raise TypeError(f"arrays cannot be indexed by strings; got {idx!r}.")
@@ -128,7 +128,7 @@ def _items(idx: Any) -> tuple:
 
 
 def consumed(items: Sequence[Any]) -> int:
-    """How many dimensions the items behind an ellipsis take."""
+    """The number of dimensions that the items after an ellipsis consume."""
     count = 0
     for item in items:
         if item is Ellipsis:
@@ -146,7 +146,7 @@ def consumed(items: Sequence[Any]) -> int:
 
 
 def _plain(item: Any) -> Any:
-    """An index that is neither slice nor int: as a bool, an int, or an array."""
+    """An index that is neither slice nor int, as a bool, an int, or an array."""
     if isinstance(item, bool):
         return item
     if isinstance(item, int):  # a subclass
@@ -187,7 +187,7 @@ def _too_many(items: Sequence[Any], ndim: int) -> NoReturn:
 
 
 def _beyond(i: int, d: int, n: int) -> int:
-    """The nearest place inside the bounds."""
+    """The nearest index within bounds."""
     if n == 0:
         raise IndexError(f"index {i} is out of bounds for dimension {d} with size 0.")
     return 0 if i < 0 else n - 1
@@ -218,7 +218,7 @@ def _slice_entry(s: slice, n: int, position: int, operands: list, windows: bool)
 
 
 def _static_slice(s: slice, position: int) -> slice:
-    """The slice with its parts, which may be arrays of rank 0, as Python integers."""
+    """The slice with its start, stop and step, which may be rank-0 arrays, as Python integers."""
     try:
         return slice(*[
             None if part is None else operator.index(part) for part in (s.start, s.stop, s.step)
@@ -242,7 +242,7 @@ def _static_slice(s: slice, position: int) -> slice:
 def _array_entry(
     item: Any, shape: tuple, d: int, wrap: bool, position: int, pattern: list, operands: list
 ) -> int:
-    """Adds the entries of an array and returns how many dimensions it takes; -1: too many."""
+    """Adds the entries of an array; returns the number of dimensions it indexes, -1: too many."""
     if is_bool(item.dtype):
         ndim = item.ndim
         if d + ndim > len(shape):

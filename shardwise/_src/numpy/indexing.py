@@ -1,8 +1,8 @@
 """`x[idx]`: NumPy's indexing, basic and advanced, as one program per index pattern.
 
 An index is parsed into a pattern and operands (see `index_pattern`). Integers and slices alone
-become `slice` or `dynamic_slice`; with arrays among them it is one `gather`, whose result has its
-dimensions where NumPy puts them without being transposed. `at` writes with the same `Layout`.
+become `slice` or `dynamic_slice`; an index with arrays is one `gather`, which places the result's
+dimensions as NumPy does, without a transpose. `at` writes with the same `Layout`.
 
     x[0]        # traced:  slice, reshape       eager: one program for all integers
     x[rows, 1:] # traced:  gather
@@ -49,11 +49,11 @@ from shardwise._src.types.dtypes import is_unsigned, max_value
 from shardwise._src.types.symbolic import Symbolic, broadcast_shapes
 
 INT32, INT64 = np.dtype(np.int32), np.dtype(np.int64)
-CHUNK = 64  # rows that one program of `unstack` gives
+CHUNK = 64  # rows that one program of `unstack` returns
 
 
 def getitem(x: Any, idx: Any) -> Any:
-    """`x[idx]` for every form of index that NumPy has; indices out of bounds are moved inside."""
+    """`x[idx]` for every index that NumPy supports; out-of-bounds indices are clamped."""
     interpreter = current().interpreter
     if interpreter.eager:
         return interpreter.getitem(x, idx)
@@ -82,7 +82,7 @@ READ = record_of(fused(read))
 
 
 def several(size: Any) -> bool:
-    """Whether there is more than one element, or may be."""
+    """Whether there is, or may be, more than one element."""
     return isinstance(size, Symbolic) or size > 1
 
 
@@ -129,7 +129,7 @@ def _read_window(x: Any, operands: tuple, pattern: tuple) -> Any:
 
 
 def _fixed_window(x: Any, starts: list, sizes: list, strides: list) -> Any:
-    """A slice. Where a symbolic size may be 0, each element is cut off with those after it."""
+    """A slice. If a symbolic size may be 0, the limit is rounded up to full strides."""
     rows = list(zip(starts, sizes, strides, strict=True))
     unsure = [isinstance(n, Symbolic) and s > 1 and n.least < 1 for _, n, s in rows]
     if any(unsure):
@@ -146,7 +146,7 @@ def _fixed_window(x: Any, starts: list, sizes: list, strides: list) -> Any:
 
 
 def _moving_window(x: Any, shape: tuple, starts: list, sizes: list, strides: list) -> Any:
-    """Dimensions with strides are cut first, the others all at once."""
+    """Slices the dimensions with strides first, then all others together."""
     if any(s != 1 for s in strides):
         cut = [s != 1 for s in strides]
         x = _fixed_window(
@@ -160,13 +160,13 @@ def _moving_window(x: Any, shape: tuple, starts: list, sizes: list, strides: lis
 
 
 def index_dtype(operands: Any, shape: tuple) -> np.dtype:
-    """int32, unless an index or the array needs more."""
+    """int32, unless an index or the array requires int64."""
     wide = any(type_of(i).dtype.itemsize > 4 for i in operands)
     return INT64 if wide or any(n > 2**31 - 1 for n in shape if n.__class__ is int) else INT32
 
 
 def narrowed(i: Any, dtype: Any) -> Any:
-    """Indices as int32 or int64; unsigned ones that are too large become the largest of these."""
+    """Indices as int32 or int64; unsigned ones that do not fit become the maximum."""
     t = type_of(i)
     if is_unsigned(t.dtype) and t.dtype.itemsize >= dtype.itemsize:
         i = ew.min(strip_weak_type(i), np.asarray(max_value(dtype), t.dtype)[()])
@@ -174,7 +174,7 @@ def narrowed(i: Any, dtype: Any) -> Any:
 
 
 def around(i: Any, n: int) -> Any:
-    """Indices that start again at the other end, as int32 or int64."""
+    """Indices modulo `n`, as int32 or int64."""
     t, dtype = type_of(i), index_dtype((i,), (n,))
     if not is_unsigned(t.dtype) or t.dtype.itemsize < dtype.itemsize:
         i = cast(i, dtype)
@@ -182,8 +182,8 @@ def around(i: Any, n: int) -> Any:
 
 
 def on_one_device(x: Any) -> bool:
-    """Whether a slice of an eager array may start at an operand: over several it is fixed."""
-    sharding = getattr(x, "sharding", None)  # NumPy's arrays have none
+    """Whether an eager slice may start at an operand: over several devices, it is static."""
+    sharding = getattr(x, "sharding", None)  # NumPy arrays have none
     return sharding is None or len(sharding.devices) == 1
 
 
@@ -205,13 +205,13 @@ def wrapped(i: Any, n: int) -> Any:
 
 
 class Layout(NamedTuple):
-    """How a parsed index maps onto a gather or a scatter.
+    """The mapping of a parsed index to a gather or a scatter.
 
     vectors:  the index vectors.
-    numbers:  as of a gather.
-    sizes:    of the windows.
-    shape:    of the gathered elements, and `result`, with the new dimensions of the index.
-    distinct: whether no two vectors can be equal; ordered: whether they increase.
+    numbers:  the dimension numbers of a gather.
+    sizes:    the slice sizes.
+    shape:    of the gathered elements; `result` also has the new dimensions of the index.
+    distinct: whether all index vectors are distinct; ordered: whether they are ascending.
     """
 
     vectors: Any
@@ -224,7 +224,7 @@ class Layout(NamedTuple):
 
 
 def layout(shape: tuple, operands: Any, pattern: tuple, wrap: bool = True) -> Layout:
-    """Lays an index out for an array of `shape`."""
+    """Computes the layout of an index for an array of `shape`."""
     arrays, spread = _indices(shape, operands, pattern, wrap)
     block, at = _block(pattern, arrays)
     kinds: list[tuple] = []  # of the result's dimensions: ("new",), ("window" | "stride", d)
@@ -256,7 +256,7 @@ def layout(shape: tuple, operands: Any, pattern: tuple, wrap: bool = True) -> La
 
 
 def _indices(shape: tuple, operands: Any, pattern: tuple, wrap: bool) -> tuple[dict, dict]:
-    """The values of the entries that pick places, by position; and the starts of windows."""
+    """The values of the entries that select elements, by position; and the starts of windows."""
     places = iter(operands)
     arrays: dict[int, Any] = {}
     starts: dict[int, Any] = {}
@@ -281,7 +281,7 @@ def _indices(shape: tuple, operands: Any, pattern: tuple, wrap: bool) -> tuple[d
 
 
 def _block(pattern: tuple, arrays: dict) -> tuple[tuple[int, ...], int]:
-    """The common shape of the arrays, and where in the pattern NumPy puts it."""
+    """The common shape of the arrays, and where in the pattern NumPy places it."""
     shapes = [type_of(a).shape for a in arrays.values()]
     try:
         block = broadcast_shapes(*shapes)
@@ -358,7 +358,7 @@ def _vectors(columns: dict, axes: dict, batch: tuple, shape: tuple) -> Any:
 
 
 def _steps(start: Any, count: Any, stride: int, dtype: Any) -> Any:
-    """So many indices from `start` on, `stride` apart."""
+    """`count` indices from `start` on, `stride` apart."""
     if not isinstance(start, Symbolic) and not isinstance(count, Symbolic):
         return (start + stride * np.arange(count)).astype(dtype)
     steps = iota(shape=(count,), dtype=dtype, dimension=0)
@@ -386,7 +386,7 @@ def get(
     indices_are_sorted: bool = False, unique_indices: bool = False, wrap: bool = True,
     out_sharding: Any = None,
 ) -> Any:
-    """`x[idx]` with a say in what happens out of bounds (see `At.get`)."""
+    """`x[idx]` with a mode for out-of-bounds indices (see `At.get`)."""
     try:
         chosen = None if mode is None else GatherScatterMode.from_any(mode).value
         filling = chosen == "fill"
@@ -418,7 +418,7 @@ def get(
 
 
 def not_wrapped(index: Index) -> Index:
-    """With the arrays that would be wrapped marked as known, which are taken as they are."""
+    """Marks index arrays as already wrapped, so that they are used unchanged."""
     pattern = tuple(HOST if e in (ARRAY, SCALAR) else e for e in index.pattern)
     return index._replace(pattern=pattern)
 
@@ -443,7 +443,7 @@ def _chunk(x: Any, start: Any, size: int, apart: bool) -> list[Any]:
 
 
 def unstack(x: Any) -> Any:
-    """The rows `x[0]`, `x[1]`, …, computed some at a time; an iterator."""
+    """An iterator over the rows `x[0]`, `x[1]`, …, computed in chunks."""
     n = type_of(x).shape[0]
     interpreter = current().interpreter
     for start in range(0, n, CHUNK):

@@ -1,4 +1,4 @@
-"""Without some elements, or with more between them: delete, insert, trim_zeros.
+"""Removing and inserting elements: delete, insert, trim_zeros.
 
     insert([1, 4], 1, [2, 3])            # [1, 2, 3, 4]
     delete(x, 0, axis=1)
@@ -35,10 +35,10 @@ def delete(
     arr: ArrayLike, obj: ArrayLike | slice | Sequence[int], axis: int | None = None, *,
     assume_unique_indices: bool = False,
 ) -> Array:
-    """Without the elements that `obj`, an integer, a slice, or an array of integers or booleans,
-    picks along `axis`.
+    """Removes the elements that `obj`, an integer, a slice, or an array of integers or booleans,
+    selects along `axis`.
 
-    assume_unique_indices: promises that no integer comes twice; `obj` may be traced then.
+    assume_unique_indices: promises that no integer occurs twice; `obj` may then be traced.
     """
     no_lists("delete", arr, obj)
     if axis is None:
@@ -100,7 +100,7 @@ def insert(
     arr: ArrayLike, obj: ArrayLike | slice | Sequence[int], values: ArrayLike,
     axis: int | None = None,
 ) -> Array:
-    """With `values` inserted before the places `obj` of `arr`, along `axis`."""
+    """Inserts `values` before the indices `obj` of `arr`, along `axis`."""
     no_lists("insert", arr)
     if axis is None:
         arr, axis = ravel(arr), 0
@@ -115,7 +115,7 @@ def insert(
     if places.size and not is_integer(places.dtype):
         raise ValueError(f"insert: `obj` picks by integers or booleans; got {places.dtype}.")
     places = places.astype(np.int64)
-    if places.size == 1 and type_of(values).ndim:  # all values go to the one place
+    if places.size == 1 and type_of(values).ndim:  # all values are inserted at the one index
         values = _of_rank(values, t.ndim)
         values = moveaxis(values, 0, axis) if places.ndim == 0 else values
         places = np.repeat(places, type_of(values).shape[axis])
@@ -135,19 +135,19 @@ def _not_known(x: Any) -> bool:
 
 @fused(arrays=3)
 def _insert_by(x: Any, values: Any, places: Any, axis: int) -> Any:
-    """At places that are known only when the program runs; their number is that of the values."""
+    """Inserts at indices that are known only at run time; there are as many as values."""
     t, p = type_of(x), type_of(places)
     n = t.shape[axis]
     if p.ndim > 1:
         raise ValueError(f"insert: `obj` must be a scalar or a vector; got {p.str_short(True)}.")
-    if p.size == 1 and type_of(values).ndim:  # all values go to the one place
+    if p.size == 1 and type_of(values).ndim:  # all values are inserted at the one index
         values = _of_rank(values, t.ndim)
         values = moveaxis(values, 0, axis) if p.ndim == 0 else values
         places = broadcast_to(ravel(places), (type_of(values).shape[axis],))
     places = wrapped(ravel(places), n)
     places = cast(ew.clamp(lit(0, places), places, lit(n, places)), INT32)
     count = type_of(places).size
-    before = np.arange(1, 2 * n, 2, dtype=np.int32)  # elements lie between the places
+    before = np.arange(1, 2 * n, 2, dtype=np.int32)  # elements are between the insertion points
     keys = ops.concatenate(before, ew.mul(places, np.int32(2)), dimension=0)
     _, order = sort(keys, np.arange(n + count, dtype=np.int32), dimension=0)
     shape = (*t.shape[:axis], count, *t.shape[axis + 1 :])
@@ -169,9 +169,9 @@ def _of_rank(values: Any, ndim: int) -> Any:
 def trim_zeros(
     filt: ArrayLike, trim: str = "fb", axis: int | Sequence[int] | None = None
 ) -> Array:
-    """Without what is zero at the front ("f") and the back ("b") of an array of known values.
+    """Removes zeros from the front ("f") and the back ("b") of a concrete array.
 
-    axis: of which dimensions; by default of all. Slices across one that are all zeros go.
+    axis: the dimensions to trim; by default all. Removes the outer slices that are entirely zero.
     """
     no_lists("trim_zeros", filt)
     x = filt if is_array(filt) else ground().new_array(filt)

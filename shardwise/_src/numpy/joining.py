@@ -1,4 +1,4 @@
-"""Joining arrays and cutting them up: concatenate, stack, split and their relatives."""
+"""Joining and splitting arrays: concatenate, stack, split and related functions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from shardwise._src.types.dtypes import check_user_dtype
 
 
 def each_array(name: str, arrays: Any) -> list[Any]:
-    """The operands of a joining function: a sequence of arrays, or the rows of one."""
+    """The operands of a joining function: a sequence of arrays, or the rows of an array."""
     if arrays.__class__ is not list and (
         is_array(arrays) or isinstance(arrays, np.ndarray)
     ):
@@ -66,7 +66,7 @@ def _checked_axis(axis: int, types: list[Any]) -> int:
 
 
 def concatenate(arrays: Sequence[ArrayLike], axis: int | None = 0, dtype: Any = None) -> Array:
-    """Arrays one after another along an existing dimension; None flattens them first."""
+    """Joins arrays along an existing dimension; with `axis=None`, flattens them first."""
     xs = each_array("concatenate", arrays)
     if axis is not None and axis.__class__ is not int:
         axis = canonical_axis(axis, type_of(xs[0]).ndim)
@@ -78,7 +78,7 @@ def _wanted(dtype: Any, name: str) -> Any:
 
 
 def concat(arrays: Sequence[ArrayLike], /, *, axis: int | None = 0) -> Array:
-    """`concatenate`, as the array API standard has it."""
+    """`concatenate`, as in the array API standard."""
     return concatenate(arrays, axis)
 
 
@@ -92,7 +92,7 @@ def stack(
     arrays: ArrayLike | Sequence[ArrayLike], axis: int = 0, out: None = None,
     dtype: DTypeLike | None = None,
 ) -> Array:
-    """Arrays of one shape one after another along a new dimension."""
+    """Joins arrays of the same shape along a new dimension."""
     _no_out("stack", out)
     xs = each_array("stack", arrays)
     shapes = [type_of(x).shape for x in xs]
@@ -104,7 +104,7 @@ def stack(
 
 @fused
 def _joined(*arrays: Any, ndim: int, axis: int | None, dtype: Any) -> Any:
-    """Side by side, with at least `ndim` dimensions each. None: the second, or the only one."""
+    """Concatenates, with at least `ndim` dimensions each. None: the second, or the only one."""
     xs = body_of(with_ranks)(*arrays, ndim=ndim)
     if axis is None:
         axis = 0 if type_of(xs[0]).ndim == 1 else 1
@@ -112,7 +112,7 @@ def _joined(*arrays: Any, ndim: int, axis: int | None, dtype: Any) -> Any:
 
 
 def vstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None) -> Array:
-    """Arrays below one another: along the first of at least two dimensions."""
+    """Stacks arrays vertically: along the first of at least two dimensions."""
     return _joined(*each_array("vstack", tup), ndim=2, axis=0, dtype=_wanted(dtype, "vstack"))
 
 
@@ -120,17 +120,17 @@ row_stack = vstack
 
 
 def hstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None) -> Array:
-    """Arrays beside one another: along the second dimension, or the only one."""
+    """Stacks arrays horizontally: along the second dimension, or the only one."""
     return _joined(*each_array("hstack", tup), ndim=1, axis=None, dtype=_wanted(dtype, "hstack"))
 
 
 def dstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None) -> Array:
-    """Arrays behind one another: along the third of at least three dimensions."""
+    """Stacks arrays in depth: along the third of at least three dimensions."""
     return _joined(*each_array("dstack", tup), ndim=3, axis=2, dtype=_wanted(dtype, "dstack"))
 
 
 def column_stack(tup: ArrayLike | Sequence[ArrayLike]) -> Array:
-    """Vectors as the columns of a matrix; matrices as they are."""
+    """Stacks vectors as the columns of a matrix; matrices are used unchanged."""
     return _column_stack(*each_array("column_stack", tup))
 
 
@@ -145,12 +145,12 @@ def _column_stack(*arrays: Any) -> Any:
 
 @eager_jit(arrays=2)
 def append(arr: ArrayLike, values: ArrayLike, axis: int | None = None) -> Array:
-    """`values` behind `arr` along `axis`; None flattens both."""
+    """`values` appended to `arr` along `axis`; None flattens both."""
     return concatenate([arr, values], axis)
 
 
 def block(arrays: ArrayLike | Sequence[ArrayLike]) -> Array:
-    """An array put together from nested lists of blocks; the innermost lists run along the last
+    """An array assembled from nested lists of blocks; the innermost lists are joined along the last
     dimension."""
     blocks: list[Any] = []
     places = _places(arrays, blocks)
@@ -158,7 +158,7 @@ def block(arrays: ArrayLike | Sequence[ArrayLike]) -> Array:
 
 
 def _places(arrays: Any, blocks: list[Any]) -> Any:
-    """The lists as tuples, with the numbers of the blocks in them; adds the blocks to `blocks`."""
+    """The lists as tuples of block indices; appends the blocks to `blocks`."""
     if isinstance(arrays, tuple):
         raise TypeError("block: blocks are arranged in lists, not in tuples.")
     if isinstance(arrays, list):
@@ -189,7 +189,7 @@ def _block(*blocks: Any, places: Any, depth: int) -> Any:
     return put_together(places, rank - depth)
 
 
-# -- cutting --
+# -- splitting --
 
 
 @fused(arrays=1)
@@ -201,13 +201,13 @@ def _split(x: Any, sizes: tuple, axis: int) -> list[Any]:
 def array_split(
     ary: ArrayLike, indices_or_sections: ArrayLike | Ints, axis: int = 0
 ) -> list[Array]:
-    """Parts along `axis`: so many of nearly equal size, or cut before the given indices."""
+    """Splits along `axis` into parts of nearly equal size, or before the given indices."""
     return _cut("array_split", ary, indices_or_sections, axis, even=False)
 
 
 @eager_jit
 def split(ary: ArrayLike, indices_or_sections: ArrayLike | Ints, axis: int = 0) -> list[Array]:
-    """Parts along `axis`: so many of equal size, or cut before the given indices."""
+    """Splits along `axis` into parts of equal size, or before the given indices."""
     return _cut("split", ary, indices_or_sections, axis, even=True)
 
 
@@ -244,19 +244,19 @@ def _part(x: Any, start: int, stop: int, axis: int) -> Any:
 
 @eager_jit
 def vsplit(ary: ArrayLike, indices_or_sections: ArrayLike | Ints) -> list[Array]:
-    """Parts along the first dimension."""
+    """Splits along the first dimension."""
     return split(ary, indices_or_sections, 0)
 
 
 @eager_jit
 def hsplit(ary: ArrayLike, indices_or_sections: ArrayLike | Ints) -> list[Array]:
-    """Parts along the second dimension, or the only one."""
+    """Splits along the second dimension, or the only one."""
     return split(ary, indices_or_sections, 0 if type_of(ary).ndim == 1 else 1)
 
 
 @eager_jit
 def dsplit(ary: ArrayLike, indices_or_sections: ArrayLike | Ints) -> list[Array]:
-    """Parts along the third dimension."""
+    """Splits along the third dimension."""
     return split(ary, indices_or_sections, 2)
 
 
@@ -270,7 +270,7 @@ def _unstack(x: Any, axis: int) -> list[Any]:
 
 @eager_jit
 def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Array, ...]:
-    """The parts `x[0]`, `x[1]`, … along `axis`."""
+    """The slices `x[0]`, `x[1]`, … along `axis`."""
     t = type_of(x)
     if not t.ndim:
         raise ValueError("unstack: a scalar has no dimension to take apart.")

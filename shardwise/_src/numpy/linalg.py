@@ -1,6 +1,6 @@
-"""Norms, powers, and chains of products.
+"""Norms, powers, and products of several matrices.
 
-Factors of matrices are in `decompositions.py`, what is solved by them in `systems.py`.
+Matrix decompositions are in `decompositions.py`, and linear solvers in `systems.py`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ INT32 = np.dtype(np.int32)
 
 
 def _vector_norm(x: Any, axes: tuple, order: Any, keepdims: bool) -> Any:
-    """√Σ|x|² and its like over `axes`; `x` is a float or complex."""
+    """√Σ|x|² and other vector norms over `axes`; `x` is a float or complex."""
     if order in (2, "fro", None):
         squares = ew.real(ew.mul(x, ew.conj(x))) if is_complex(type_of(x).dtype) else ew.mul(x, x)
         return ew.sqrt(add_up(squares, axes, type_of(squares).dtype, keepdims))
@@ -85,7 +85,7 @@ def _matrix_norm(x: Any, axes: tuple, order: Any, keepdims: bool) -> Any:
 
 
 def _spectral_norm(x: Any, axes: tuple, order: Any, keepdims: bool) -> Any:
-    """Of singular values the largest, the smallest or the sum."""
+    """The largest, the smallest or the sum of the singular values."""
     others = tuple([i for i in range(type_of(x).ndim) if i not in axes])
     values = singular_values(transpose(x, perm=(*others, *axes)))
     t = type_of(values)
@@ -125,9 +125,9 @@ def norm(
     """Norm of vectors along an axis, or of matrices along two.
 
     Args:
-      ord: of vectors any number, inf and -inf; of matrices "fro" (the default), 1, -1, inf, -inf,
-        and of their singular values the largest (2), the smallest (-2) or the sum ("nuc").
-      axis: one or two; by default all of `x`, taken as one vector where there is no `ord`.
+      ord: for vectors any number, inf and -inf; for matrices "fro" (the default), 1, -1, inf, -inf,
+        and by singular values the largest (2), the smallest (-2) or the sum ("nuc").
+      axis: one or two; by default all of `x`, as one vector if there is no `ord`.
     """
     return _norm(x, ord, axis, keepdims)
 
@@ -135,7 +135,7 @@ def norm(
 @fused(arrays=1)
 def _vector(x: Any, axis: Axis, keepdims: bool, ord: Any) -> Any:
     t = type_of(x)
-    if ord == 1 and not is_inexact(t.dtype):  # whole numbers add up to one
+    if ord == 1 and not is_inexact(t.dtype):  # integers have an integer sum
         return add_up(absolute(x), axes_of(axis, t.ndim), summed_dtype(t.dtype), keepdims)
     (x,) = promote_inexact(x)
     return _vector_norm(x, axes_of(axis, t.ndim), ord, keepdims)
@@ -145,7 +145,7 @@ def _vector(x: Any, axis: Axis, keepdims: bool, ord: Any) -> Any:
 def vector_norm(
     x: ArrayLike, /, *, axis: Axis = None, keepdims: bool = False, ord: int | float | str | None = 2
 ) -> Array:
-    """Norm of the vectors along `axis`: of all elements for None, of several axes together."""
+    """Norm of the vectors along `axis`: None for all elements, several axes for a joint vector."""
     return _vector(x, axis, keepdims, ord)
 
 
@@ -153,11 +153,11 @@ def vector_norm(
 def matrix_norm(
     x: ArrayLike, /, *, keepdims: bool = False, ord: int | float | str | None = "fro"
 ) -> Array:
-    """Norm of the matrices in the last two dimensions; orders as for `norm`."""
+    """Norm of the matrices in the last two dimensions; `ord` as for `norm`."""
     return _norm(x, ord, (-2, -1), keepdims)
 
 
-# -- powers and chains of products --
+# -- matrix powers and products --
 
 
 def _eye_like(x: Any) -> Any:
@@ -195,13 +195,13 @@ def _matrix_power(a: Any, n: int) -> Any:
 
 @eager_jit
 def matrix_power(a: ArrayLike, n: int) -> Array:
-    """The square matrices in the last two dimensions, multiplied `n` times; inverted for n < 0."""
+    """The square matrices in the last two dimensions to the power `n`; inverted for n < 0."""
     return _matrix_power(a, operator.index(n))
 
 
 @functools.lru_cache(256)
 def _best_order(sizes: tuple[int, ...]) -> dict[tuple[int, int], int]:
-    """Where to split each chain of matrices of sizes[i] × sizes[i+1] for the fewest products."""
+    """Where to split each chain of sizes[i] × sizes[i+1] matrices for the fewest products."""
     n = len(sizes) - 1
     cost = {(i, i): 0 for i in range(n)}
     split = {}
@@ -248,11 +248,11 @@ def _multi_dot(*arrays: Any, precision: Any) -> Any:
 
 
 def multi_dot(arrays: Sequence[ArrayLike], *, precision: PrecisionLike = None) -> Array:
-    """Product of a chain of matrices, in the order that takes the fewest multiplications."""
+    """Product of several matrices, in the order with the fewest multiplications."""
     return _multi_dot(*arrays, precision=precision)
 
 
-# -- those of the array API, with their stricter signatures --
+# -- array API functions, with their stricter signatures --
 
 
 def matmul(
@@ -291,7 +291,7 @@ def tensordot(
 
 @eager_jit(arrays=2)
 def outer(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Product of each element of one vector with each of another."""
+    """Product of each element of one vector with each element of another."""
     shapes = type_of(x1).shape, type_of(x2).shape
     if len(shapes[0]) != 1 or len(shapes[1]) != 1:
         raise ValueError(f"outer: takes vectors; got shapes {shapes[0]} and {shapes[1]}.")
@@ -300,7 +300,7 @@ def outer(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 
 @eager_jit(arrays=2)
 def cross(x1: ArrayLike, x2: ArrayLike, /, *, axis: int = -1) -> Array:
-    """Cross product of vectors of 3 components along `axis`."""
+    """Cross product of vectors with 3 components along `axis`."""
     sizes = type_of(x1).shape[axis], type_of(x2).shape[axis]
     if sizes != (3, 3):
         raise ValueError(

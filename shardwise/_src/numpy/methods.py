@@ -1,6 +1,7 @@
-"""`Methods`: the attributes and methods of arrays, as NumPy names them.
+"""`Methods`: the attributes and methods of arrays, under NumPy's names.
 
-Each is one line over the function of the same name. Required of a subclass: `aval` and `__array__`.
+Each is a one-line call of the function with that name. A subclass must provide `aval` and
+`__array__`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ API_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")  # of the array API 
 
 
 def namespace() -> Any:
-    """The module that arrays say their functions are in."""
+    """The module that `__array_namespace__` returns."""
     return sys.modules["shardwise.numpy"]
 
 
@@ -41,14 +42,14 @@ class Methods:
     aval: ArrayType
 
     def _itself(self) -> Any:
-        """The value as functions give it that have nothing to do; deleted arrays raise."""
+        """The value that no-op functions return; raises for deleted arrays."""
         return self
 
     if TYPE_CHECKING:
 
         def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any: ...
 
-    # -- facts --
+    # -- attributes --
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -74,12 +75,12 @@ class Methods:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all elements, each counted once however many devices hold it."""
+        """Bytes of all elements; replicas are counted once."""
         return self.aval.nbytes
 
     @property
     def weak_type(self) -> bool:
-        """Whether the dtype gives way in promotion: it came from a Python scalar."""
+        """Whether the dtype is weak in promotion, because it came from a Python scalar."""
         return self.aval.weak_type
 
     @property
@@ -92,12 +93,12 @@ class Methods:
 
     @property
     def T(self) -> Array:
-        """The dimensions in reverse order."""
+        """The array with its dimensions reversed."""
         return modules.shapes.transpose(self)
 
     @property
     def mT(self) -> Array:
-        """The last two dimensions exchanged."""
+        """The array with its last two dimensions swapped."""
         return modules.shapes.matrix_transpose(self)
 
     def __array_namespace__(self, *, api_version: str | None = None) -> Any:
@@ -126,18 +127,18 @@ class Methods:
         return modules.creation.copy(self)
 
     def view(self, dtype: DTypeLike | None = None, type: None = None) -> Array:
-        """The same bits as another dtype. `type` must be None: arrays have one class."""
+        """The same bits as another dtype. `type` must be None: there is only one array class."""
         if type is not None:
             raise NotImplementedError(f"view: arrays have one class, so `type` must be None; got "
                                       f"{type!r}. Leave it out.")
         return modules.creation.view(self, dtype)
 
     def byteswap(self) -> Array:
-        """The elements with their bytes in reverse order, in the same dtype."""
+        """The elements with their bytes reversed, in the same dtype."""
         return modules.creation.byteswap(self)
 
     def to_device(self, device: DeviceLike, *, stream: None = None) -> Array:
-        """Committed to a device or sharding. `stream` must be None: transfers need no stream."""
+        """Commits to a device or sharding. `stream` must be None: transfers need no stream."""
         if stream is not None:
             raise NotImplementedError(f"to_device takes no stream; got {stream!r}. Leave it out.")
         return ground().place(self, device)
@@ -148,9 +149,9 @@ class Methods:
         self, *args: Ints, order: str = "C", copy: bool | None = None,
         out_sharding: OutSharding = None,
     ) -> Array:
-        """In another shape, given as one argument or as several.
+        """The array in another shape, given as one argument or as several.
 
-        out_sharding: how the result is split over explicit mesh axes.
+        out_sharding: how the result is sharded over explicit mesh axes.
         """
         shape = _one(args)
         return modules.shapes.reshape(self, shape, order, copy=copy, out_sharding=out_sharding)
@@ -162,7 +163,7 @@ class Methods:
         return modules.shapes.ravel(self, order, out_sharding=out_sharding)
 
     def transpose(self, *axes: Ints) -> Array:
-        """With the dimensions in another order, given as one argument or as several."""
+        """The array with its dimensions permuted; the order is one argument or several."""
         if not axes:
             return modules.shapes.transpose(self)
         return modules.shapes.transpose(self, _one(axes))
@@ -295,7 +296,7 @@ class Methods:
             self, axis, dtype, out, ddof, keepdims, where=where, correction=correction
         )
 
-    # -- scans, order, places --
+    # -- scans, sorting, indexing --
 
     def cumsum(
         self, axis: int | None = None, dtype: DTypeLike | None = None, out: None = None
@@ -362,5 +363,5 @@ class Methods:
 
 
 def _one(args: tuple[Any, ...]) -> Any:
-    """A shape or an order of dimensions, given as one argument or as several."""
+    """A shape or an axis order, given as one argument or as several."""
     return args[0] if len(args) == 1 else args

@@ -1,8 +1,8 @@
-"""Named axes among those of a reduction: `sum(x, axis=("i", 0))`.
+"""Named axes in reductions: `sum(x, axis=("i", 0))`.
 
-An axis that is no integer is the name of one in scope: of a `vmap`, or of a mesh inside of
-`shard_map`. Values are reduced along dimensions first, and what is left along names, by the
-collective that belongs to the reduction, so that as little as possible is sent.
+An axis that is not an integer is the name of an axis in scope: of a `vmap`, or of a mesh inside
+`shard_map`. Values are reduced along dimensions first, and the result along names, by the
+collective that matches the reduction, to minimize communication.
 
     axes = reduced_axes(("i", -1), ndim=2)        # (1, 'i'): dimensions, then names
     folded(reduce_sum, x, axes)                   # psum(reduce_sum(x, 1), 'i')
@@ -32,25 +32,25 @@ Axes = tuple[Any, ...]  # dimensions, then names
 class NamedAxes:
     """Axes in scope, looked up.
 
-    who:     the function that asks, for messages; None for the one that the user's code called.
-    tracked: those of them along which types say what varies.
+    who:     the function to name in messages; None for the one that the user's code called.
+    tracked: the axes for which types track whether a value varies.
     """
 
     def __init__(self, who: str | None, found: Sequence[NamedAxis]):
         in_loop = any([axis.serial is not None for axis in found])
-        self.who = who or (asked() if in_loop else None)  # which frames say here, not later
+        self.who = who or (asked() if in_loop else None)  # reads the current stack
         self.found = found
         self.names = tuple([axis.name for axis in found])
         self.sizes = tuple([axis.size for axis in found])
         self.tracked = tuple([axis.name for axis in found if axis.tracked])
 
     def varied(self, x: Any) -> Any:
-        """A value as one that varies along these axes, where types say so."""
+        """A value marked as varying along these axes, where types track that."""
         return pvary(x, self.tracked) if self.tracked else x
 
     @cached_property
     def params(self) -> dict[str, Any]:
-        """The axes as ops have them: each by those that stand for it."""
+        """The axes as op parameters: each replaced by the axes that represent it."""
         for axis in self.found:
             if axis.serial is not None:
                 raise NotImplementedError(
@@ -66,7 +66,7 @@ class NamedAxes:
 
 
 def index_along(axis: NamedAxis) -> Any:
-    """The own index along an axis: an int32."""
+    """This instance's index along an axis, as an int32."""
     if axis.serial is not None:
         if axis.serial.value is None:
             raise NotImplementedError(
@@ -80,7 +80,7 @@ def index_along(axis: NamedAxis) -> Any:
 
 
 def in_scope(who: str | None, names: Sequence[Any]) -> list[NamedAxis]:
-    """The axes of these names. who: see `NamedAxes`."""
+    """The axes with these names. who: see `NamedAxes`."""
     scope = current()
     found = [scope.bound(name) for name in names]
     if None in found:
@@ -94,12 +94,12 @@ def in_scope(who: str | None, names: Sequence[Any]) -> list[NamedAxis]:
 
 
 def named_axes(who: str | None, names: Sequence[Any]) -> NamedAxes:
-    """The axes of these names, looked up. who: see `NamedAxes`."""
+    """The axes with these names, looked up. who: see `NamedAxes`."""
     return NamedAxes(who, in_scope(who, names))
 
 
 def is_name(axis: Any) -> bool:
-    """Whether an axis is a name: a string, or something else that names one in scope."""
+    """Whether an axis is a name: a string, or another name of an axis in scope."""
     if isinstance(axis, str):
         return True
     if is_operand(axis) or hasattr(axis, "__index__"):
@@ -108,7 +108,7 @@ def is_name(axis: Any) -> bool:
 
 
 def reduced_axes(axis: Any, ndim: int) -> Axes:
-    """The axes of a reduction: dimensions, non-negative, then names; all dimensions for None."""
+    """The axes of a reduction: non-negative dimensions, then names; None means all dimensions."""
     if axis is None:
         return tuple(range(ndim))
     if axis.__class__ is int:
@@ -122,7 +122,7 @@ def reduced_axes(axis: Any, ndim: int) -> Axes:
 
 
 def dimensions(axes: Axes) -> tuple[int, ...]:
-    """Those of the axes that are dimensions."""
+    """The axes that are dimensions."""
     return tuple([a for a in axes if a.__class__ is int])
 
 
@@ -137,12 +137,12 @@ def asked() -> str:
 
 
 def count_of(shape: tuple[int, ...], axes: Axes) -> int:
-    """How many values of an array of this shape are reduced to one."""
+    """The number of values that are reduced to one, for an array of this shape."""
     return math.prod([shape[a] for a in dimensions(axes)]) * math.prod(_named(axes).sizes)
 
 
 def folded(op: Op, x: Any, axes: Axes) -> Any:
-    """A value, reduced by `op` along dimensions and names."""
+    """A value reduced by `op` along dimensions and names."""
     along = dimensions(axes)
     if along:
         x = op(x, axes=along)
@@ -150,7 +150,7 @@ def folded(op: Op, x: Any, axes: Axes) -> Any:
 
 
 def across(op: Op, x: Any, axes: NamedAxes, groups: Any = None) -> Any:
-    """A value, reduced along named axes by the collective that belongs to `op`."""
+    """A value reduced along named axes by the collective that matches `op`."""
     return _COLLECTIVES[op](axes.varied(x), groups=groups, **axes.params)
 
 
@@ -159,7 +159,7 @@ def _multiplied(x: Any, **axes: Any) -> Any:
     return reduce_prod(collective.all_gather(one, axis=0, invariant=True, **axes), axes=(0,))
 
 
-# Those of `and` and `or` are of booleans.
+# The collectives for `and` and `or` operate on booleans.
 _COLLECTIVES: dict[Op, Callable[..., Any]] = {
     reduce_sum: collective.psum, reduce_max: collective.pmax, reduce_min: collective.pmin,
     reduce_or: collective.pmax, reduce_and: collective.pmin, reduce_prod: _multiplied,

@@ -1,9 +1,9 @@
 """`einsum` over dimensions and named axes: `einsum("ab{i,j},b{j}->a{i}", x, y)`.
 
-Behind the letters of an operand, in braces, are the names of axes along which it is summed or kept.
-A name that the result lacks is summed: what only one operand has, first; what several have, with
-their product, which is one `pdot`. Along axes that no term names values stay apart, as along every
-named axis. Terms without names are as in `numpy.einsum`.
+The names of axes follow the letters of an operand, in braces; operands are summed or kept along
+these. A name that the result lacks is summed: if only one operand has it, first; if several do,
+together with their product, as one `pdot`. Along axes that no term names, values stay separate, as
+along every named axis. Terms without names are as in `numpy.einsum`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Product = Callable[..., Any]  # einsum over dimensions: (subscripts, *operands)
 
 
 class Term(NamedTuple):
-    """What is said of an operand or the result: labels of dimensions, and names."""
+    """An operand or the result: labels of dimensions, and names."""
 
     letters: str
     names: tuple[str, ...]
@@ -45,7 +45,7 @@ def _error(text: str, what: str, kind: type[Exception] = ValueError) -> Exceptio
 
 @functools.lru_cache(1024)
 def terms_of(text: str) -> tuple[tuple[Term, ...], Term]:
-    """The terms of the operands and that of the result."""
+    """The terms of the operands, and the term of the result."""
     left, arrow, right = text.partition("->")
     ins = tuple([_term(text, part) for part in _parts(text, left)])
     every = [name for term in ins for name in term.names]
@@ -65,7 +65,7 @@ def terms_of(text: str) -> tuple[tuple[Term, ...], Term]:
 
 
 def _parts(text: str, terms: str) -> list[str]:
-    """Parts between the commas that are outside of braces."""
+    """Splits at the commas outside braces."""
     parts, depth = [""], 0
     for c in terms.replace(" ", ""):
         depth += (c == "{") - (c == "}")
@@ -106,7 +106,7 @@ def named_einsum(
     product: Product, text: str, operands: Sequence[Any], optimize: Any, precision: Any,
     preferred: Any,
 ) -> Any:
-    """The operands are of one dtype."""
+    """The operands must have one dtype."""
     ins, out = terms_of(text)
     if len(ins) != len(operands):
         raise _error(
@@ -130,7 +130,7 @@ def named_einsum(
 def _lettered(
     text: str, ins: Sequence[Term], out: Term, operands: Sequence[Any]
 ) -> tuple[list[_Value], Term]:
-    """The operands with a letter for each dimension, also for those of `...`."""
+    """The operands with a letter for each dimension, including the dimensions of `...`."""
     used = {c for term in (*ins, out) for c in term.letters}
     fresh = [c for c in map(chr, range(ord("a"), ord("a") + 2000)) if c.isalpha() and c not in used]
     hidden = 0
@@ -157,7 +157,7 @@ def _lettered(
 
 
 class _Run(NamedTuple):
-    """What all steps have in common. out: the result's term."""
+    """The state that all steps share. out: the result's term."""
 
     product: Product
     axes: NamedAxes
@@ -166,7 +166,7 @@ class _Run(NamedTuple):
     preferred: Any
 
     def path(self, held: Sequence[_Value], optimize: Any) -> list[tuple[int, ...]]:
-        """Which operands are multiplied, one pair after another."""
+        """The operands to multiply in each step."""
         if len(held) < 3:
             return [tuple(range(len(held)))]
         import opt_einsum  # not needed before the first product of three
@@ -187,7 +187,7 @@ class _Run(NamedTuple):
         return [tuple(p) for p in path if not isinstance(p, str)]
 
     def extents(self, held: Sequence[_Value]) -> dict[str, int]:
-        """The size of each letter; dimensions of size 1 go with every size."""
+        """The size of each letter; size 1 matches every size."""
         found: dict[str, int] = {}
         for v in held:
             for c, n in zip(v.letters, type_of(v.x).shape, strict=True):
@@ -195,7 +195,7 @@ class _Run(NamedTuple):
         return found
 
     def alone(self, v: _Value, others: Sequence[_Value]) -> _Value:
-        """An operand, summed along the names and letters that nothing else has."""
+        """An operand, summed along the names and letters that no other term has."""
         needed = {*self.out.names, *[n for o in others for n in o.names]}
         gone = tuple([n for n in v.names if n not in needed])
         letters = {*self.out.letters, *[c for o in others for c in o.letters]}
@@ -208,7 +208,7 @@ class _Run(NamedTuple):
         return _Value(kept, tuple([n for n in v.names if n in needed]), x)
 
     def joined(self, a: _Value, b: _Value, later: Sequence[_Value]) -> _Value:
-        """The product of two operands. later: those that are multiplied after them."""
+        """The product of two operands. later: the operands that are multiplied afterwards."""
         a, b = self.alone(a, [b, *later]), self.alone(b, [a, *later])
         letters = {*self.out.letters, *[c for o in later for c in o.letters]}
         names = {*self.out.names, *[n for o in later for n in o.names]}
@@ -234,7 +234,7 @@ class _Run(NamedTuple):
         return _Value("".join([*batch, *free]), left, x)
 
     def plain(self, v: _Value, needed: set[str], sizes: dict[str, int]) -> _Value:
-        """With each letter once and in its whole size, and none that only it has."""
+        """With each letter once and at its full size, and no letter that only it has."""
         kept = "".join([c for c in dict.fromkeys(v.letters) if c in needed])
         x = v.x if kept == v.letters else self.product(f"{v.letters}->{kept}", v.x)
         if self.preferred is not None:

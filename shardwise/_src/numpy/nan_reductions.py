@@ -1,7 +1,7 @@
 """Reductions that skip NaN: nansum, nanprod, nanmax, nanmin, nanmean, nanvar, nanstd and others.
 
-Each is the plain reduction with `where` at the elements that are numbers. Where there is none the
-sums give 0, the products 1, the rest NaN, and nanargmax and nanargmin -1.
+Each is the plain reduction with `where` selecting the elements that are not NaN. If all are NaN,
+sums are 0, products 1, nanargmax and nanargmin -1, and the rest NaN.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from shardwise._src.types.dtypes import is_inexact, max_value, min_value
 
 
 def numbers(a: Any) -> Any:
-    """Which elements are not NaN; None where none can be."""
+    """A mask of the elements that are not NaN; None if none can be."""
     return ew.eq(a, a) if is_inexact(type_of(a).dtype) else None
 
 
@@ -184,7 +184,7 @@ def _spread_call(
     )
 
 
-# -- places --
+# -- indices --
 
 
 @fused(arrays=1)
@@ -203,7 +203,7 @@ def _place(a: Any, axis: int | None, keepdims: bool, name: str) -> Any:
 def nanargmax(
     a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bool | None = None
 ) -> Array:
-    """Index of the largest element that is not NaN; -1 where there is none."""
+    """Index of the largest element that is not NaN; -1 if all are NaN."""
     refuse_out("nanargmax", out)
     return _place(a, axis, bool(keepdims), "max")
 
@@ -212,12 +212,12 @@ def nanargmax(
 def nanargmin(
     a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bool | None = None
 ) -> Array:
-    """Index of the smallest element that is not NaN; -1 where there is none."""
+    """Index of the smallest element that is not NaN; -1 if all are NaN."""
     refuse_out("nanargmin", out)
     return _place(a, axis, bool(keepdims), "min")
 
 
-# -- running folds --
+# -- cumulative sums and products --
 
 
 @fused(arrays=1)
@@ -232,7 +232,7 @@ def _scan(a: Any, axis: int | None, dtype: Any, filler: int) -> Any:
 def nancumsum(
     a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None, out: None = None
 ) -> Array:
-    """Running sum along `axis` (of the flat array by default), with NaN as 0."""
+    """Cumulative sum along `axis` (by default of the flat array), with NaN as 0."""
     refuse_out("nancumsum", out)
     return _scan(a, axis, checked_dtype(dtype, "nancumsum"), 0)
 
@@ -241,6 +241,6 @@ def nancumsum(
 def nancumprod(
     a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None, out: None = None
 ) -> Array:
-    """Running product along `axis` (of the flat array by default), with NaN as 1."""
+    """Cumulative product along `axis` (by default of the flat array), with NaN as 1."""
     refuse_out("nancumprod", out)
     return _scan(a, axis, checked_dtype(dtype, "nancumprod"), 1)

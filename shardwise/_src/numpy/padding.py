@@ -1,7 +1,7 @@
 """`pad`, in all of NumPy's modes.
 
-Modes that repeat elements (edge, reflect, symmetric, wrap) are known beforehand: for each place of
-the result, where its element comes from. They become slices and a concatenation.
+For modes that repeat elements (edge, reflect, symmetric, wrap), the source of each element of the
+result is known statically. They become slices and a concatenation.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _check_keywords(mode: str, kwargs: dict) -> None:
 
 
 def _some(width: Any) -> bool:
-    """Whether there are elements to add, or may be."""
+    """Whether there are, or may be, elements to add."""
     return isinstance(width, Symbolic) or width > 0
 
 
@@ -101,7 +101,7 @@ def _check_not_empty(shape: tuple, widths: Widths, mode: str) -> None:
 
 
 def _pairs(value: Any, ndim: int, name: str, integers: bool = False) -> tuple:
-    """A number, a pair, or a pair for each dimension, as the last of these."""
+    """A number, a pair, or a pair for each dimension, expanded to a pair for each dimension."""
     if isinstance(value, dict):
         filled = [(0, 0)] * ndim
         for axis, width in value.items():
@@ -121,7 +121,7 @@ def _pairs(value: Any, ndim: int, name: str, integers: bool = False) -> tuple:
 
 
 def _symbolic(array: np.ndarray) -> bool:
-    """Whether numbers are whole, or symbolic."""
+    """Whether all are integers or symbolic."""
     return array.dtype == object and all(isinstance(n, int | Symbolic) for n in array.flat)
 
 
@@ -185,7 +185,7 @@ def _pad_repeating(x: Any, widths: Widths, mode: Any, reflect_type: str) -> Any:
 
 
 def _pad_once(x: Any, axis: int, pair: Any, mode: str, odd: bool) -> Any:
-    """Of symbolic sizes: by slices, of which no element is taken twice, and broadcast edges."""
+    """For symbolic sizes: uses slices, which repeat no element, and broadcast edges."""
     n, skip = type_of(x).shape[axis], int(mode == "reflect")
     if mode != "edge" and (odd or not all(width <= n - skip for width in pair)):
         raise NotImplementedError(
@@ -211,7 +211,7 @@ def _pad_once(x: Any, axis: int, pair: Any, mode: str, odd: bool) -> Any:
 
 
 def _pad_odd(x: Any, axis: int, pair: tuple[int, int], mode: str) -> Any:
-    """Reflected in the point at the edge, again and again where the pad is wide."""
+    """Reflected about the edge point, repeatedly if the pad is wider than the array."""
     before, after = pair
     skip = int(mode == "reflect")
     while before or after:
@@ -259,7 +259,7 @@ def _pad_ramp(x: Any, *ends: Any, widths: Widths) -> Any:
 
 
 def _ramp(x: Any, end: Any, edge_at: int, count: int, axis: int) -> Any:
-    """From the end value up to the edge, which it does not reach."""
+    """From the end value up to, but not including, the edge."""
     t = type_of(x)
     work: Any = to_inexact(t.dtype)
     shape = list(t.shape)
@@ -301,7 +301,7 @@ def _statistic(x: Any, mode: str, axis: int, count: int) -> Any:
     return basis.broadcast_in_dim(found, shape=shape, dims=kept)
 
 
-# -- by a user's function --
+# -- by a user-defined function --
 
 
 def _pad_by(x: Any, widths: Widths, function: Callable, kwargs: dict) -> Any:

@@ -1,4 +1,4 @@
-"""Picking elements by index along a dimension, and writing to them: take, put and their kin."""
+"""Selecting elements by index along a dimension, and writing to them: take, put and others."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _take(
     x: Any, indices: Any, axis: int | None, mode: str, fill_value: Any = None,
     unique_indices: bool = False, indices_are_sorted: bool = False,
 ) -> Any:
-    """axis: None for the elements as they lie."""
+    """axis: None to index the flat array."""
     if axis is None:
         x, axis = reshape(x, shape=(type_of(x).size,)), 0
     n = type_of(x).shape[axis]
@@ -87,9 +87,9 @@ def take(
 ) -> Array:
     """The elements of `a` at `indices` along `axis`; without an axis, of the flat array.
 
-    mode: for indices out of bounds. "fill" (the default) gives `fill_value`, or else NaN, the least
-    integer, or True; negative indices count from the end. "clip" takes the first or last element;
-    "wrap" starts again at the other end.
+    mode: for indices out of bounds. "fill" (the default) returns `fill_value`, or else NaN, the
+    smallest integer, or True; negative indices count from the end. "clip" clamps them; "wrap" takes
+    them modulo the size.
     """
     no_lists("take", a, indices)
     if out is not None:
@@ -116,14 +116,14 @@ def take(
 
 
 def _paired(shape: tuple, indices: Any, axis: int) -> tuple[GatherDimensionNumbers, Any]:
-    """Numbers and vectors that go through all dimensions but `axis` one by one."""
+    """Dimension numbers and index vectors that pair all dimensions except `axis`."""
     others = tuple(i for i in range(len(shape)) if i != axis)
     numbers = GatherDimensionNumbers((), (axis,), (axis,), others, others)
     return numbers, basis.reshape(indices, shape=(*type_of(indices).shape, 1))
 
 
 def _matched(x: Any, shape: tuple) -> Any:
-    """Dimensions of size 1 repeated to `shape`."""
+    """Dimensions of size 1 broadcast to `shape`."""
     return basis.broadcast_in_dim(x, shape=shape, dims=tuple(range(len(shape))))
 
 
@@ -153,7 +153,7 @@ def take_along_axis(
     arr: ArrayLike, indices: ArrayLike, axis: int | None = -1, mode: str | None = None,
     fill_value: ArrayLike | None = None, *, wrap_negative_indices: bool = True,
 ) -> Array:
-    """The elements at `indices` along `axis`, for each place of the other dimensions its own.
+    """The elements at `indices` along `axis`, with separate indices for each other position.
 
     mode: for indices out of bounds: "fill" (the default; see `take`), "clip" or
     "promise_in_bounds".
@@ -171,7 +171,7 @@ def take_along_axis(
 
 
 def _checked_along(name: str, arr: Any, indices: Any, axis: int) -> int:
-    """The axis, counted from the front, along which the indices go through the array."""
+    """The non-negative axis that the indices refer to."""
     x, given = type_of(arr), type_of(indices)
     if x.ndim != given.ndim:
         raise ValueError(
@@ -241,9 +241,9 @@ def _put(x: Any, places: Any, values: Any, mode: str) -> Any:
 def put(
     a: ArrayLike, ind: ArrayLike, v: ArrayLike, mode: str | None = None, *, inplace: bool = True
 ) -> Array:
-    """`a` with `v`, repeated as needed, written to places of the flat array.
+    """`a` with `v`, repeated as needed, written to indices of the flat array.
 
-    mode: for places out of bounds: "clip" (the default) takes the nearest, "wrap" starts again.
+    mode: for indices out of bounds: "clip" (the default) clamps, "wrap" takes them modulo the size.
     """
     not_in_place("put", inplace)
     no_lists("put", a)
@@ -275,9 +275,9 @@ def compress(
     condition: ArrayLike, a: ArrayLike, axis: int | None = None, *, size: int | None = None,
     fill_value: ArrayLike = 0, out: None = None,
 ) -> Array:
-    """The parts of `a` along `axis` where `condition` holds.
+    """The slices of `a` along `axis` where `condition` is true.
 
-    size: how many there will be, needed where the condition is traced: what is missing is
+    size: the size of the result, required if the condition is traced: missing elements are
         `fill_value`.
     """
     no_lists("compress", a)
@@ -299,7 +299,7 @@ def compress(
 def extract(
     condition: ArrayLike, arr: ArrayLike, *, size: int | None = None, fill_value: ArrayLike = 0
 ) -> Array:
-    """The elements of the flat array where the condition holds (see `compress`)."""
+    """The elements of the flat array where the condition is true (see `compress`)."""
     flat = ravel(_array(condition)), ravel(_array(arr))
     return strip_weak_type(compress(*flat, size=size, fill_value=fill_value))
 
@@ -320,7 +320,7 @@ def _place(x: Any, mask: Any, values: Any) -> Any:
 
 @eager_jit(arrays=3)
 def place(arr: ArrayLike, mask: ArrayLike, vals: ArrayLike, *, inplace: bool = True) -> Array:
-    """`arr` with `vals`, repeated as needed, written in order where the mask holds."""
+    """`arr` with `vals`, repeated as needed, written in order where the mask is true."""
     not_in_place("place", inplace)
     no_lists("place", arr)
     mask, vals = _array(mask), _array(vals)
@@ -334,7 +334,7 @@ def place(arr: ArrayLike, mask: ArrayLike, vals: ArrayLike, *, inplace: bool = T
 
 
 def ix_(*args: ArrayLike) -> tuple[Array, ...]:
-    """Vectors shaped so that indexing with them picks rows, columns, … independently."""
+    """Vectors shaped so that indexing with them selects rows, columns, … independently."""
     out = []
     for k, x in enumerate(args):
         x = _array(x)

@@ -1,4 +1,4 @@
-"""Polynomials as vectors of coefficients, the highest power first.
+"""Polynomials as vectors of coefficients, with the highest power first.
 
     polyval([1, 0, 2], x)       # of asarray: x² + 2
 """
@@ -42,7 +42,7 @@ def _vector(x: Any, name: str) -> Any:
 
 
 def _lengthened(x: Any, size: int) -> Any:
-    """With zeros in front, for the higher powers."""
+    """Prepends zeros, for the higher powers."""
     t = type_of(x)
     zeros = full(0, (size - t.shape[0],), t.dtype)
     return concatenate([zeros, x]) if size > t.shape[0] else x
@@ -72,7 +72,7 @@ def polysub(a1: ArrayLike, a2: ArrayLike) -> Array:
 def polymul(a1: ArrayLike, a2: ArrayLike, *, trim_leading_zeros: bool = False) -> Array:
     """The product of two polynomials.
 
-    trim_leading_zeros: whether zeros in front are left out first; the values must be known then.
+    trim_leading_zeros: whether to remove leading zeros first; the values must then be concrete.
     """
     if trim_leading_zeros:
         a1, a2 = [asarray(np.trim_zeros(np.atleast_1d(np.asarray(a)), "f")) for a in (a1, a2)]
@@ -80,7 +80,7 @@ def polymul(a1: ArrayLike, a2: ArrayLike, *, trim_leading_zeros: bool = False) -
 
 
 def _terms(p: ArrayLike) -> Any:
-    """Coefficients as a vector; a polynomial without any is 0."""
+    """Coefficients as a vector; an empty polynomial is 0."""
     p = atleast_1d(as_operand(p))
     t = type_of(p)
     return p if t.size else full(0, (1,), t.dtype)
@@ -100,7 +100,7 @@ def _polyval(p: Any, x: Any) -> Any:
 def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
     """The values of the polynomial `p` at `x`, by Horner's rule; `unroll` has no effect.
 
-    p: coefficients along the first dimension; its other dimensions are broadcast with `x`.
+    p: coefficients along the first dimension; its other dimensions broadcast with `x`.
     """
     return _polyval(as_operand(p), as_operand(x))
 
@@ -162,8 +162,8 @@ def _poly(roots: Any) -> Any:
 def poly(seq_of_zeros: ArrayLike) -> Array:
     """The polynomial with the given roots, and leading coefficient 1.
 
-    seq_of_zeros: (n,), or a square matrix, (n, n): its eigenvalues are the roots then, and the
-      result is complex, unlike NumPy's where these are real.
+    seq_of_zeros: (n,), or a square matrix, (n, n), whose eigenvalues are then the roots; the result
+      is then complex, unlike in NumPy if they are real.
     """
     roots = as_operand(seq_of_zeros)
     shape = type_of(roots).shape
@@ -175,7 +175,7 @@ def poly(seq_of_zeros: ArrayLike) -> Array:
             f"{type_of(roots).str_short(True)}."
         )
     out = _poly(roots)
-    return reshape(out, ()) if shape == (0,) else out  # as NumPy gives it
+    return reshape(out, ()) if shape == (0,) else out  # as in NumPy
 
 
 @fused(arrays=2)
@@ -199,8 +199,8 @@ def polydiv(
 ) -> tuple[Array, Array]:
     """Quotient and remainder of polynomials, by long division.
 
-    trim_leading_zeros: whether zeros at the front of the remainder are left out, up to the root of
-      the distance of 1 to the next number, as NumPy does; the values must be known then.
+    trim_leading_zeros: whether to remove leading zeros of the remainder, up to the square root of
+      the machine epsilon, as NumPy does; the values must then be concrete.
     """
     quotient, rest = _polydiv(as_operand(u), as_operand(v))
     if trim_leading_zeros:
@@ -212,7 +212,7 @@ def polydiv(
 
 @fused(arrays=1)
 def _companions(p: Any) -> Any:
-    """The eigenvalues of the companion matrix, whose characteristic polynomial is p."""
+    """The roots of p, as the eigenvalues of its companion matrix."""
     n = type_of(p).shape[0]
     first = divide(negative(slice_in_dim(p, 1, n, 0)), slice_in_dim(p, 0, 1, 0))
     below = np.eye(n - 2, n - 1).astype(type_of(p).dtype)
@@ -221,7 +221,7 @@ def _companions(p: Any) -> Any:
 
 @fused(arrays=1)
 def _roots_of_traced(p: Any) -> Any:
-    """With NaN for each zero at the front: these go to the end, where they are roots of zero."""
+    """Returns NaN for each leading zero: these move to the end, where they are roots of 0."""
     n = type_of(p).shape[0]
     zero = equal(p, 0)
     count = where(all(zero), n, argmin(zero))
@@ -232,10 +232,10 @@ def _roots_of_traced(p: Any) -> Any:
 
 
 def roots(p: ArrayLike, *, strip_zeros: bool = True) -> Array:
-    """The roots of a polynomial, complex and in no order: eigenvalues of its companion matrix.
+    """The roots of a polynomial, complex and unordered: eigenvalues of its companion matrix.
 
-    strip_zeros: whether zeros at the front are left out, for which the values must be known. Else
-      each gives one root of NaN, and roots go from the largest to the smallest.
+    strip_zeros: whether to remove leading zeros, which requires concrete values. Otherwise each
+      leading zero produces a NaN, and roots are in descending order of magnitude.
     """
     (x,) = promote_inexact(_vector(asarray(p), "roots"))
     (n,), kind = type_of(x).shape, complex_dtype(type_of(x).dtype)
@@ -281,20 +281,20 @@ def polyfit(
     x: ArrayLike, y: ArrayLike, deg: int, rcond: float | None = None, full: bool = False,
     w: ArrayLike | None = None, cov: bool | str = False,
 ) -> Array | tuple[Array, ...]:
-    """The polynomial of degree `deg` that fits the points (x, y) with the least squares.
+    """The polynomial of degree `deg` that is the least-squares fit to the points (x, y).
 
     Args:
       x: (m,).
-      y: (m,) or (m, k), of k polynomials.
-      rcond: singular values up to rcond times the largest count as zeros; by default m times the
-        distance of 1 to the next number. Unlike NumPy's, nothing warns of them.
-      w: (m,), factors of the differences.
-      full, cov: what is given besides.
+      y: (m,) or (m, k), for k polynomials.
+      rcond: singular values up to rcond times the largest count as zero; by default m times the
+        machine epsilon. Unlike NumPy, this does not warn about them.
+      w: (m,), weights of the residuals.
+      full, cov: what to return in addition.
 
     Returns:
-      The coefficients, (deg + 1,) or (deg + 1, k); with `full` also sums of squares, rank, singular
-      values and rcond; else with `cov` the covariances of coefficients, scaled by the mean square
-      of the differences unless `cov` is "unscaled".
+      The coefficients, (deg + 1,) or (deg + 1, k); with `full` also the sums of squares, rank,
+      singular values and rcond; else with `cov` the covariances of the coefficients, scaled by the
+      mean squared residual unless `cov` is "unscaled".
     """
     degree = whole(deg, "polyfit: deg")
     if degree < 0:

@@ -1,4 +1,4 @@
-"""Whether arrays are equal or close, as a whole or element by element."""
+"""Equality and closeness of arrays, as a whole or element-wise."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def isclose(
     a: ArrayLike, b: ArrayLike, rtol: ArrayLike = 1e-5, atol: ArrayLike = 1e-8,
     equal_nan: bool = False,
 ) -> Array:
-    """Whether |a - b| is at most atol + rtol · |b|, element by element."""
+    """Whether |a - b| is at most atol + rtol · |b|, element-wise."""
     return _isclose(a, b, rtol, atol, bool(equal_nan))
 
 
@@ -70,7 +70,7 @@ def _array_equal(a: Any, b: Any, equal_nan: bool) -> Any:
 
 @eager_jit(arrays=2)
 def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Array:
-    """Whether two arrays, or sequences, have one shape and equal elements."""
+    """Whether two arrays or sequences have the same shape and equal elements."""
     x, y = asarray(a1), asarray(a2)
     if type_of(x).shape != type_of(y).shape:
         return full((), False)
@@ -79,7 +79,7 @@ def array_equal(a1: ArrayLike, a2: ArrayLike, equal_nan: bool = False) -> Array:
 
 @eager_jit(arrays=2)
 def array_equiv(a1: ArrayLike, a2: ArrayLike) -> Array:
-    """Whether two arrays, or sequences, broadcast together and have equal elements then."""
+    """Whether two arrays or sequences broadcast together and then have equal elements."""
     x, y = asarray(a1), asarray(a2)
     try:
         common_shape([type_of(x).shape, type_of(y).shape])

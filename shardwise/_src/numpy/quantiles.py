@@ -1,4 +1,4 @@
-"""Quantiles, percentiles, medians, with and without NaN."""
+"""Quantiles, percentiles and medians, with and without NaN."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _quantile(
 
 
 def _last(x: Any, axes: tuple) -> Any:
-    """`axes` put together as the last dimension."""
+    """Moves `axes` to the end and flattens them."""
     shape = type_of(x).shape
     rest = [i for i in range(len(shape)) if i not in axes]
     perm = (*rest, *sorted(axes))
@@ -109,7 +109,7 @@ def _between(first: Any, second: Any, share: Any, method: str) -> Any:
     if method == "midpoint":
         return ew.mul(ew.add(first, second), half)
     mixed = ew.add(ew.mul(first, ew.sub(one, share)), ew.mul(second, share))
-    return ew.where(ew.eq(first, second), first, mixed)  # of infinities too
+    return ew.where(ew.eq(first, second), first, mixed)  # also handles infinities
 
 
 def _call(
@@ -135,12 +135,12 @@ def quantile(
     a: ArrayLike, q: ArrayLike, axis: Axis = None, out: None = None, overwrite_input: bool = False,
     method: str = "linear", keepdims: bool = False, *, weights: None = None,
 ) -> Array:
-    """Quantiles over `axis` (all by default); NaN where there is one.
+    """Quantiles over `axis` (all by default); NaN if any element is NaN.
 
     Args:
-      q: from 0 to 1; a vector of several comes first in the result's shape.
-      method: what to take between two elements: linear, lower, higher, midpoint, nearest, or
-        inverted_cdf for the least element with at least the share q at or below it.
+      q: from 0 to 1; if a vector, its dimension comes first in the result's shape.
+      method: how to choose between two elements: linear, lower, higher, midpoint, nearest, or
+        inverted_cdf for the least element with at least a fraction q at or below it.
     """
     return _call("quantile", a, q, axis, out, overwrite_input, method, keepdims, weights, 1)
 
@@ -162,7 +162,7 @@ def percentile(
 ) -> Array:
     """Percentiles over `axis`: quantiles at q / 100; arguments as for `quantile`.
 
-    out_sharding: how the result is split over explicit mesh axes.
+    out_sharding: how the result is sharded over explicit mesh axes.
     """
     if out_sharding is not None:
         how = axis, out, overwrite_input, method, keepdims
@@ -197,7 +197,7 @@ def median(
     a: ArrayLike, axis: Axis = None, out: None = None, overwrite_input: bool = False,
     keepdims: bool = False,
 ) -> Array:
-    """Median over `axis` (all by default); NaN where there is one."""
+    """Median over `axis` (all by default); NaN if any element is NaN."""
     return _middle("median", a, axis, out, overwrite_input, keepdims)
 
 

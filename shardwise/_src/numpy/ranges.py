@@ -59,9 +59,9 @@ def arange(
     start: ArrayLike, stop: ArrayLike | None = None, step: ArrayLike | None = None,
     dtype: DTypeLike | None = None, *, device: DeviceLike = None, out_sharding: OutSharding = None,
 ) -> Array:
-    """Numbers from `start` (0 when only one bound is given) to below `stop`, `step` apart.
+    """Numbers from `start` (0 if only one bound is given) up to but excluding `stop`, by `step`.
 
-    dtype: when None, the one in which the arguments meet.
+    dtype: if None, the promoted dtype of the arguments.
     """
     low, high = (0, start) if stop is None else (start, stop)
     apart = 1 if step is None else step
@@ -81,7 +81,7 @@ def arange(
 
 
 def _number(x: Any, argument: str) -> Any:
-    """A concrete scalar, an argument of `arange`, as a host value."""
+    """A concrete scalar argument of `arange`, as a host value."""
     if x.__class__ is int or x.__class__ is float or isinstance(x, Symbolic):
         return x
     try:
@@ -132,8 +132,8 @@ def linspace(
     """`num` numbers from `start` to `stop`, evenly spaced along a new dimension `axis`.
 
     endpoint: whether the last one is `stop`.
-    retstep:  whether the distance comes back too.
-    dtype:    a float when None.
+    retstep:  whether to return the step as well.
+    dtype:    a float if None.
     """
     count = _size(num, "linspace")
     wanted = None if dtype is None else dtype_of(dtype, "linspace")
@@ -195,7 +195,7 @@ def logspace(
     start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True, base: ArrayLike = 10.0,
     dtype: DTypeLike | None = None, axis: int = 0,
 ) -> Array:
-    """`base` to the powers `linspace(start, stop, num)`."""
+    """`base` raised to `linspace(start, stop, num)`."""
     wanted = None if dtype is None else dtype_of(dtype, "logspace")
     ends = as_operand(start), as_operand(stop)
     return _logspace(*ends, base, _size(num, "logspace"), bool(endpoint), wanted, axis)
@@ -214,7 +214,7 @@ def geomspace(
     start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True,
     dtype: DTypeLike | None = None, axis: int = 0,
 ) -> Array:
-    """`num` numbers from `start` to `stop`, each the same multiple of the one before."""
+    """`num` numbers from `start` to `stop`, with a constant ratio."""
     wanted = None if dtype is None else dtype_of(dtype, "geomspace")
     ends = as_operand(start), as_operand(stop)
     return _geomspace(*ends, _size(num, "geomspace"), bool(endpoint), wanted, axis)
@@ -226,7 +226,7 @@ def _geomspace(start: Any, stop: Any, num: int, endpoint: bool, dtype: Any, axis
         dtype = to_inexact(result_type(start, stop))
     inside = to_inexact(dtype)
     low, high = broadcast(*[cast(v, inside) for v in promote_inexact(start, stop)])
-    # Both ends are turned by the direction of the first, so that their logarithms are real.
+    # Both ends are rotated by the direction of the first, so that their logarithms are real.
     turn = _direction(low)
     shape = max(type_of(low).shape, type_of(high).shape, key=len)
     logs = [ew.div(ew.log(ew.div(v, turn)), constant(math.log(10), v)) for v in (low, high)]
@@ -253,9 +253,9 @@ def _direction(x: Any) -> Any:
 def meshgrid(
     *xi: ArrayLike, copy: bool = True, sparse: bool = False, indexing: str = "xy"
 ) -> list[Array]:
-    """Coordinate arrays of the grid over vectors.
+    """Coordinate arrays of the grid spanned by vectors.
 
-    indexing: "xy", in which the second vector runs along the first dimension, or "ij".
+    indexing: "xy", in which the second vector varies along the first dimension, or "ij".
     sparse:   dimensions in which an array does not vary have size 1.
     copy:     must be True: arrays have no views.
     """
@@ -302,7 +302,7 @@ def indices(
 def indices(
     dimensions: Sequence[int], dtype: DTypeLike | None = None, sparse: bool = False
 ) -> Array | tuple[Array, ...]:
-    """The indices along each dimension of a grid, stacked; a tuple of them when `sparse`."""
+    """The indices along each dimension of a grid, stacked; a tuple of arrays if `sparse`."""
     shape, wanted = shape_of(tuple(dimensions)), dtype_of(dtype, "indices", INT)
     return _indices(shape, wanted, True) if sparse else _indices(shape, wanted)
 

@@ -1,4 +1,4 @@
-"""Trees of arrays as one vector, and back."""
+"""Pytrees of arrays as one vector, and back."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ from shardwise._src.types.dtypes import is_complex
 
 @dataclass(frozen=True)
 class Unravel:
-    """The way back. Equal ones are equal, so that they may be static arguments.
+    """The inverse. Compares by value, so that it may be a static argument.
 
-    dtype: of the vector; None if all leaves have one, and any vector's dtype is that of the result.
+    dtype: of the vector. None if all leaves have the same dtype; they then get the dtype of the
+      vector.
     """
 
     tree: Any
@@ -59,14 +60,14 @@ class Unravel:
 
 
 def ravel_pytree(pytree: Any) -> tuple[Array, Callable[[Array], Any]]:
-    """The leaves of a tree as one vector, and a function that makes such a tree of a vector.
+    """The leaves of a pytree as one vector, and a function that rebuilds a pytree from a vector.
 
     Args:
-      pytree: arrays and scalars in containers. Without any, the vector is empty, of float32.
+      pytree: arrays and scalars in containers. If empty, the vector is empty, of float32.
 
     Returns:
-      (flat, unravel): `flat` is of the dtype that the leaves have in common. If they had several,
-      `unravel` takes that dtype and gives each leaf its own; else it leaves dtypes as they are.
+      (flat, unravel): `flat` has the promoted dtype of the leaves. If their dtypes differed,
+      `unravel` requires that dtype and restores each leaf's dtype; else it preserves dtypes.
     """
     leaves, tree = flatten(pytree)
     found = [asarray(strip_weak_type(as_operand(x))) for x in leaves]

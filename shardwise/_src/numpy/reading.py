@@ -1,4 +1,4 @@
-"""Arrays from what NumPy reads, and from functions of places: frombuffer, fromfile and the like."""
+"""Arrays from NumPy's readers, and from functions of indices: frombuffer, fromfile and others."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from shardwise._src.types.annotations import (
 
 
 def frombuffer(buffer: Any, dtype: DTypeLike = float, count: int = -1, offset: int = 0) -> Array:
-    """A vector of the numbers that a buffer of bytes holds."""
+    """A vector of the numbers in a buffer of bytes."""
     return _numpys("frombuffer", np.frombuffer, buffer, dtype, count=count, offset=offset)
 
 
 def fromfile(
     file: Any, dtype: DTypeLike = float, count: int = -1, sep: str = "", offset: int = 0
 ) -> Array:
-    """A vector of the numbers that a file holds, in bytes or, with `sep`, in text.
+    """A vector of the numbers in a file, binary or, with `sep`, as text.
 
-    The file is read when this is called: of a traced function, once.
+    The file is read when this is called: in a traced function, once.
     """
     return _numpys("fromfile", np.fromfile, file, dtype, count=count, sep=sep, offset=offset)
 
 
 def fromiter(iter: Iterable[Any], dtype: DTypeLike, count: int = -1) -> Array:
-    """A vector of the numbers that an iterable gives, which is used up when this is called."""
+    """A vector of the numbers from an iterable, which is consumed when this is called."""
     return _numpys("fromiter", np.fromiter, iter, dtype, count=count)
 
 
 def fromstring(string: str, dtype: DTypeLike = float, count: int = -1, *, sep: str) -> Array:
-    """A vector of the numbers in a text, with `sep` between them."""
+    """A vector of the numbers in a string, separated by `sep`."""
     return _numpys("fromstring", np.fromstring, string, dtype, count=count, sep=sep)
 
 
 def _numpys(name: str, read: Callable[..., Any], source: Any, dtype: Any, **how: Any) -> Any:
-    """What one of NumPy's functions reads, which may be in 64 bits, as an array."""
+    """The result of one of NumPy's readers, which may be 64-bit, as an array."""
     return asarray(read(source, dtype=np.dtype(dtype), **how), dtype_of(dtype, name))
 
 

@@ -1,4 +1,4 @@
-"""Rearranging elements along dimensions: roll, repeat, tile and their relatives."""
+"""Rearranging elements along dimensions: roll, repeat, tile and related functions."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from shardwise._src.types.dtypes import is_integer
 from shardwise._src.types.symbolic import Symbolic
 
 UINT32 = np.dtype(np.uint32)
-MAX_RUNS = 16  # pieces that a rearrangement known beforehand is put together from
+MAX_RUNS = 16  # pieces that a static rearrangement is assembled from
 
 
 def known(x: Any, what: str) -> np.ndarray:
-    """The value of an argument that decides about shapes."""
+    """The concrete value of an argument that determines shapes."""
     try:
         return np.asarray(ground().readable(x))
     except TracerArrayConversionError as error:
@@ -44,11 +44,11 @@ def known(x: Any, what: str) -> np.ndarray:
         ) from error
 
 
-# -- places that are known beforehand --
+# -- static indices --
 
 
 def take_static(x: Any, places: np.ndarray, axis: int) -> Any:
-    """The elements at known places along `axis`: slices where these do, else a gather."""
+    """The elements at static indices along `axis`: slices if these suffice, else a gather."""
     runs = _runs(places)
     if len(runs) > MAX_RUNS or not len(places):
         others = ["all"] * axis
@@ -62,7 +62,7 @@ def rest_of(x: Any, axis: int) -> list[str]:
 
 
 def _runs(places: np.ndarray) -> list[tuple[int, int, int]]:
-    """Places as (start, count, step) with steps of -1, 0 and 1."""
+    """Indices as (start, count, step) with steps of -1, 0 and 1."""
     runs: list[tuple[int, int, int]] = []
     for place in places.tolist():
         if runs:
@@ -88,7 +88,7 @@ def _run(x: Any, start: int, count: int, step: int, axis: int) -> Any:
 
 
 def broadcast_in_place(x: Any, shape: tuple) -> Any:
-    """Dimensions of size 1 repeated to `shape`, of the same rank."""
+    """Dimensions of size 1 broadcast to `shape`, of the same rank."""
     if type_of(x).shape == shape:
         return x
     return basis.broadcast_in_dim(x, shape=shape, dims=tuple(range(len(shape))))
@@ -112,7 +112,7 @@ def _roll(x: Any, shifts: tuple, axes: tuple) -> Any:
 
 @fused(arrays=2)
 def _roll_by(x: Any, shifts: Any, axes: tuple) -> Any:
-    """Rolls by amounts that are known only when the program runs, once along each axis."""
+    """Rolls by amounts that are known only at run time, once along each axis."""
     t = type_of(x)
     each = broadcast_to(ravel(shifts), (len(axes),))
     for axis in dict.fromkeys(axes):
@@ -127,7 +127,7 @@ def _roll_by(x: Any, shifts: Any, axes: tuple) -> Any:
 
 
 def _sum_modulo(x: Any, n: int) -> Any:
-    """u32[]: the sum of integers modulo n, of as many at a time as uint32 has room for."""
+    """u32[]: the sum of integers modulo n, adding only as many at a time as uint32 can hold."""
     dtype = type_of(x).dtype
     x = x if is_integer(dtype) and dtype.itemsize >= 4 else cast(x, INT32)
     x = cast(binary.remainder(x, np.asarray(n).astype(type_of(x).dtype)), UINT32)
@@ -141,9 +141,9 @@ def _sum_modulo(x: Any, n: int) -> Any:
 
 @eager_jit
 def roll(a: ArrayLike, shift: ArrayLike | Sequence[int], axis: Ints | None = None) -> Array:
-    """Elements moved by `shift` along `axis`; what leaves at the end comes in at the front.
+    """Elements shifted by `shift` along `axis`; elements that leave at the end return at the front.
 
-    Several shifts and axes go in pairs; without an axis the array is rolled as if flat.
+    Several shifts and axes are paired; without an axis, the array is rolled as if flat.
     """
     no_lists("roll", a)
     t = type_of(a)
@@ -187,7 +187,7 @@ def _repeat(x: Any, count: int, axis: int) -> Any:
 
 @fused(arrays=2)
 def _repeat_each(x: Any, repeats: Any, axis: int, total: int) -> Any:
-    """Counts that are known only when the program runs; the result has size `total`."""
+    """Repeats by counts that are known only at run time; the result has size `total`."""
     n = type_of(x).shape[axis]
     counts = broadcast_to(cast(repeats, INT32), (n,))
     ends = ops.slice_in_dim(cumsum(counts, axis=0, reverse=False), 0, n - 1, 0)
@@ -210,10 +210,10 @@ def repeat(
     a: ArrayLike, repeats: ArrayLike, axis: int | None = None, *,
     total_repeat_length: int | None = None, out_sharding: OutSharding = None,
 ) -> Array:
-    """Each element repeated, all equally often or each as often as `repeats` says.
+    """Each element repeated, all equally often or each according to `repeats`.
 
-    total_repeat_length: the size of the result, needed where `repeats` is traced: what is too much
-        is cut off, what is missing filled with the last element.
+    total_repeat_length: the size of the result, required if `repeats` is traced: excess elements
+        are dropped, missing ones are copies of the last element.
     """
     no_lists("repeat", a)
     if out_sharding is not None:
@@ -267,7 +267,7 @@ def _tile(x: Any, reps: tuple) -> Any:
 
 @eager_jit
 def tile(A: ArrayLike, reps: Ints) -> Array:
-    """The whole array repeated, `reps` times along each dimension."""
+    """The array repeated `reps` times along each dimension."""
     no_lists("tile", A)
     counts = tuple([whole(r, "tile: reps") for r in _several(reps)])
     if any(r < 0 for r in counts):
@@ -287,7 +287,7 @@ def _resize(x: Any, shape: tuple) -> Any:
 
 @eager_jit
 def resize(a: ArrayLike, new_shape: Ints) -> Array:
-    """The elements in another shape of any size, repeated or cut off."""
+    """The elements in another shape of any size, repeated or truncated."""
     no_lists("resize", a)
     shape = tuple([whole(n, "resize: a size") for n in _several(new_shape)])
     if any(n < 0 for n in shape):
@@ -312,7 +312,7 @@ def _diagonal(x: Any, offset: int, axis1: int, axis2: int) -> Any:
 
 @eager_jit
 def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
-    """The elements with equal indices in two dimensions, the second larger by `offset`."""
+    """The elements at which the second of two indices is the first plus `offset`."""
     no_lists("diagonal", a)
     i, j = axes_of((axis1, axis2), type_of(a).ndim)
     return _diagonal(a, whole(offset, "diagonal: offset"), i, j)
@@ -322,7 +322,7 @@ def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> A
 def fill_diagonal(
     a: ArrayLike, val: ArrayLike, wrap: bool = False, *, inplace: bool = True
 ) -> Array:
-    """`a` with `val` where all indices are equal; `inplace=False` says that it is a new array."""
+    """`a` with `val` where all indices are equal; requires `inplace=False`."""
     if inplace:
         raise NotImplementedError(
             "fill_diagonal: arrays are immutable; pass inplace=False to get a new one."

@@ -3,11 +3,11 @@
     sum(x, axis=0)      prod(x, axis=(0, -1), keepdims=True)      max(x, where=mask, initial=0)
 
 Small integers and booleans are summed as the default integer; float16 and bfloat16 are summed in
-float32. A call without `where` and `initial` is one kernel with static arguments; one with them
-goes through `_masked`, whose further arrays are these two. The functions have the names of Python's
-own, which this module does not use.
+float32. A call without `where` and `initial` is one kernel with static arguments; otherwise, it
+goes through `_masked`, with these two as additional arrays. The functions have the names of Python
+builtins, which this module does not use.
 
-`axis` takes names of axes in scope, too, alone or among dimensions (`numpy.named`).
+`axis` also accepts names of axes in scope, alone or among dimensions (`numpy.named`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FLOAT32, UINT8 = np.dtype(np.float32), np.dtype(np.uint8)
 
 
 def axes_of(axis: Axis, ndim: int) -> tuple[int, ...]:
-    """The dimensions that `axis` names, non-negative; all for None."""
+    """The dimensions that `axis` refers to, non-negative; None means all."""
     if axis is None:
         return tuple(range(ndim))
     if axis.__class__ is int:
@@ -59,12 +59,12 @@ def axes_of(axis: Axis, ndim: int) -> tuple[int, ...]:
 
 
 def kept(out: Any, axes: Axes, keepdims: bool) -> Any:
-    """A reduced value, with dimensions of size 1 for `axes` where they are to be kept."""
+    """A reduced value, with dimensions of size 1 for `axes` if `keepdims` is true."""
     return expand_dims(out, dimensions(axes)) if keepdims else out
 
 
 def summed_dtype(dtype: Any, promote_integers: bool = True) -> Any:
-    """The dtype of a sum: booleans and small integers give the default integer."""
+    """The dtype of a sum: the default integer for booleans and small integers."""
     if is_inexact(dtype) or not (promote_integers or is_bool(dtype)):
         return dtype
     default = canonicalize(np.uint64 if is_unsigned(dtype) else int)
@@ -73,7 +73,7 @@ def summed_dtype(dtype: Any, promote_integers: bool = True) -> Any:
 
 
 def accumulated_dtype(dtype: Any) -> Any:
-    """The dtype to compute sums in: float32 for narrower floats."""
+    """The dtype to compute sums in: float32 for smaller floats."""
     return FLOAT32 if is_float(dtype) and dtype.itemsize < 4 else dtype
 
 
@@ -85,7 +85,7 @@ def checked_dtype(dtype: Any, name: str) -> Any:
 
 
 def add_up(x: Any, axes: Axes, dtype: Any, keepdims: bool = False) -> Any:
-    """The sum as `dtype`, computed in at least float32."""
+    """The sum as `dtype`, accumulated in at least float32."""
     wide = accumulated_dtype(dtype)
     out = folded(reduce_sum, cast(x, wide), axes)
     return kept(cast(out, dtype), axes, keepdims)
@@ -123,9 +123,9 @@ def sum(
     """Sum of the elements over `axis` (all by default).
 
     Args:
-      dtype: of the result; by default that of `a`, at least the default integer.
+      dtype: of the result; by default the dtype of `a`, at least the default integer.
       initial: a scalar that the sum starts from.
-      where: booleans; other elements are left out.
+      where: booleans; elements where it is false are skipped.
       promote_integers: whether small integers are summed as the default integer.
     """
     dtype = checked_dtype(dtype, "sum")
@@ -182,11 +182,11 @@ def max(
     a: ArrayLike, axis: AnyAxis = None, out: None = None, keepdims: bool = False,
     initial: ArrayLike | None = None, where: ArrayLike | None = None,
 ) -> Array:
-    """Largest element over `axis` (all by default); NaN where there is one.
+    """Largest element over `axis` (all by default); NaN if any element is NaN.
 
     Args:
-      initial: a scalar that the result is at least; needed with `where`.
-      where: booleans; other elements are left out.
+      initial: a scalar lower bound of the result; required with `where`.
+      where: booleans; elements where it is false are skipped.
     """
     if initial is None and where is None and out is None:
         return _max(a, axis, keepdims)
@@ -212,7 +212,7 @@ def minmax(
     a: ArrayLike, axis: AnyAxis = None, out: None = None, keepdims: bool = False,
     initial: ArrayLike | tuple[ArrayLike, ArrayLike] | None = None, where: ArrayLike | None = None,
 ) -> tuple[Array, Array]:
-    """`min` and `max` over `axis`; `initial` may be a pair, for one each."""
+    """`min` and `max` over `axis`; `initial` may be a pair, with one for each."""
     refuse_out("minmax", out)
     low, high = initial if isinstance(initial, tuple) else (initial, initial)
     if low is high is where is None:
@@ -235,12 +235,12 @@ def _ptp(a: Any, axis: AnyAxis, keepdims: bool) -> Any:
 
 @eager_jit
 def ptp(a: ArrayLike, axis: AnyAxis = None, out: None = None, keepdims: bool = False) -> Array:
-    """Difference of the largest and the smallest element over `axis`."""
+    """Difference between the largest and the smallest element over `axis`."""
     refuse_out("ptp", out)
     return _ptp(a, axis, keepdims)
 
 
-# -- truth --
+# -- logic --
 
 
 @fused(arrays=1)
@@ -262,7 +262,7 @@ def any(
     a: ArrayLike, axis: AnyAxis = None, out: None = None, keepdims: bool = False, *,
     where: ArrayLike | None = None,
 ) -> Array:
-    """Whether any element over `axis` is true; of those where `where`."""
+    """Whether any element over `axis` is true, among those where `where` is true."""
     if where is None and out is None:
         return _any(a, axis, keepdims)
     refuse_out("any", out)
@@ -273,7 +273,7 @@ def all(
     a: ArrayLike, axis: AnyAxis = None, out: None = None, keepdims: bool = False, *,
     where: ArrayLike | None = None,
 ) -> Array:
-    """Whether all elements over `axis` are true; of those where `where`."""
+    """Whether all elements over `axis` are true, among those where `where` is true."""
     if where is None and out is None:
         return _all(a, axis, keepdims)
     refuse_out("all", out)
@@ -288,13 +288,13 @@ def _count_nonzero(a: Any, axis: AnyAxis, keepdims: bool) -> Any:
 
 @eager_jit
 def count_nonzero(a: ArrayLike, axis: AnyAxis = None, keepdims: bool = False) -> Array:
-    """Number of elements over `axis` that are not zero."""
+    """Number of nonzero elements over `axis`."""
     return _count_nonzero(a, axis, keepdims)
 
 
 # -- with `where` and `initial` --
 
-# Identity and way to combine two values, of those that have an identity.
+# Identity (if any) and the function that combines two values.
 _COMBINED: dict[str, tuple[Any, Any]] = {
     "sum": (0, ew.add), "prod": (1, ew.mul), "max": (None, ew.max), "min": (None, ew.min),
     "any": (False, ew.bitwise_or), "all": (True, ew.bitwise_and),
@@ -305,7 +305,7 @@ def _masked(
     a: Any, initial: Any, where: Any, name: str, axis: AnyAxis, dtype: Any, keepdims: bool,
     promote_integers: bool,
 ) -> Any:
-    """A reduction with `initial` or `where` or both."""
+    """A reduction with `initial`, `where` or both."""
     given = [x for x in (initial, where) if x is not None]
     return _masked_kernel(
         a, *given, name=name, has_initial=initial is not None, has_where=where is not None,
@@ -366,7 +366,7 @@ def masked(a: Any, where: Any, filler: Any, name: str) -> Any:
     return ew.where(where, a, cast(filler, type_of(a).dtype))
 
 
-# -- places --
+# -- argmax and argmin --
 
 
 @fused(arrays=1)
@@ -394,7 +394,7 @@ def place(a: Any, axis: int | None, keepdims: bool, op: Any) -> Any:
 
 
 def place_along(a: Any, axis: int, dtype: Any, op: Any) -> Any:
-    """`argmax` or `argmin` along one dimension; complex numbers go by their real parts first."""
+    """`argmax` or `argmin` along one dimension; complex numbers compare by real part first."""
     if is_complex(type_of(a).dtype):
         shape = type_of(a).shape
         best = (reduce_max if op is argmax_op else reduce_min)(a, axes=(axis,))

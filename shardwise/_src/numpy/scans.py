@@ -1,4 +1,4 @@
-"""Along an axis: cumsum, cumprod and their like, diff, ediff1d, trapezoid, interp."""
+"""Along an axis: cumsum, cumprod and other scans, diff, ediff1d, trapezoid, interp."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from shardwise._src.ops.sort import sort
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike
 from shardwise._src.types.dtypes import canonicalize, is_bool, is_complex
 
-# -- running sums and products --
+# -- cumulative sums and products --
 
 
 def cumulated(a: Any, axis: int | None, dtype: Any, op: Any) -> Any:
@@ -58,9 +58,9 @@ def _cumprod(a: Any, axis: int | None, dtype: Any) -> Any:
 def cumsum(
     a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None, out: None = None
 ) -> Array:
-    """Running sum along `axis` (of the flat array by default).
+    """Cumulative sum along `axis` (by default of the flat array).
 
-    dtype: of the result; by default that of `a`, the default integer for booleans.
+    dtype: of the result; by default the dtype of `a`, or the default integer for booleans.
     """
     refuse_out("cumsum", out)
     return _cumsum(a, axis, checked_dtype(dtype, "cumsum"))
@@ -70,7 +70,7 @@ def cumsum(
 def cumprod(
     a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None, out: None = None
 ) -> Array:
-    """Running product along `axis` (of the flat array by default); arguments as for `cumsum`."""
+    """Cumulative product along `axis` (by default of the flat array); arguments as for `cumsum`."""
     refuse_out("cumprod", out)
     return _cumprod(a, axis, checked_dtype(dtype, "cumprod"))
 
@@ -86,7 +86,7 @@ def _running(
         raise ValueError(f"{name}: axis must be given for {t.str_short(True)}.")
     axis = 0 if axis is None else canonical_axis(axis, t.ndim)
     wanted = dtype
-    if dtype is None:  # products of small integers stay what they are, as in JAX
+    if dtype is None:  # products of small integers preserve the dtype, as in JAX
         wanted = summed_dtype(t.dtype, first == 0 or is_bool(t.dtype))
     out = cumulated(x, axis, wanted, cumsum_op if first == 0 else cumprod_op)
     if not include_initial:
@@ -99,9 +99,9 @@ def cumulative_sum(
     x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike | None = None,
     include_initial: bool = False,
 ) -> Array:
-    """Running sum along `axis`; small integers are summed as the default integer.
+    """Cumulative sum along `axis`; small integers are summed as the default integer.
 
-    include_initial: whether to begin with 0, so that the result is one longer.
+    include_initial: whether to start with 0, so that the result has one more element.
     """
     dtype = checked_dtype(dtype, "cumulative_sum")
     return _running(x, axis, dtype, include_initial, "cumulative_sum", 0)
@@ -111,7 +111,7 @@ def cumulative_prod(
     x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike | None = None,
     include_initial: bool = False,
 ) -> Array:
-    """Running product along `axis`; arguments as for `cumulative_sum`, but it begins with 1."""
+    """Cumulative product along `axis`; arguments as for `cumulative_sum`, but it starts with 1."""
     dtype = checked_dtype(dtype, "cumulative_prod")
     return _running(x, axis, dtype, include_initial, "cumulative_prod", 1)
 
@@ -143,7 +143,7 @@ def _diff(*arrays: Any, n: int, axis: int, has_prepend: bool, has_append: bool) 
 
 
 def _edge(x: Any, shape: tuple, axis: int) -> Any:
-    """A scalar as a layer of one along `axis`; other values as they are."""
+    """A scalar broadcast to a layer of size 1 along `axis`; other values unchanged."""
     if type_of(x).ndim:
         return x
     layer = shape[:axis] + (1,) + shape[axis + 1 :]
@@ -156,9 +156,9 @@ def diff(
     a: ArrayLike, n: int = 1, axis: int = -1, prepend: ArrayLike | None = None,
     append: ArrayLike | None = None,
 ) -> Array:
-    """Differences of neighbours along `axis`, taken `n` times.
+    """Differences of adjacent elements along `axis`, taken `n` times.
 
-    prepend, append: what is put before and after `a` first.
+    prepend, append: values to add before and after `a` first.
     """
     given = [x for x in (prepend, append) if x is not None]
     return _diff(
@@ -188,7 +188,7 @@ def _flat(x: Any, dtype: Any) -> Any:
 def ediff1d(
     ary: ArrayLike, to_end: ArrayLike | None = None, to_begin: ArrayLike | None = None
 ) -> Array:
-    """Differences of neighbours in the flat array, with something at the end or the beginning."""
+    """Differences of adjacent elements in the flat array, with values before or after them."""
     given = [x for x in (to_end, to_begin) if x is not None]
     return _ediff1d(ary, *given, has_end=to_end is not None, has_begin=to_begin is not None)
 
@@ -229,7 +229,7 @@ def trapezoid(
 ) -> Array:
     """Integral along `axis` by the trapezoidal rule.
 
-    x:  the places of the samples; None where they are `dx` apart.
+    x:  the sample points; if None, they are `dx` apart.
     """
     return _trapezoid(y, dx if x is None else x, axis=axis, has_x=x is not None)
 
@@ -284,7 +284,7 @@ def _interp(
 
 
 def _weight(x: Any, x0: Any, x1: Any) -> Any:
-    """How far x is on the way from x0 to x1; 0 where they are equal."""
+    """The fraction of the distance from x0 to x1 at which x is; 0 if these are equal."""
     width = ew.sub(x1, x0)
     one, zero = constant(1, width), constant(0, width)
     none = ew.eq(width, zero)
@@ -292,7 +292,7 @@ def _weight(x: Any, x0: Any, x1: Any) -> Any:
 
 
 def _on_circle(x: Any, xp: Any, fp: Any, period: Any) -> tuple[Any, Any, Any]:
-    """Places modulo the period, in order, with the last and the first once more around them."""
+    """Points modulo the period, sorted, with the last and the first repeated around them."""
     from_zero = [_modulo(v, period) for v in (x, xp)]
     x = from_zero[0]
     xp, fp = sort(from_zero[1], fp, dimension=0)
@@ -315,13 +315,13 @@ def interp(
     x: ArrayLike, xp: ArrayLike, fp: ArrayLike, left: ArrayLike | str | None = None,
     right: ArrayLike | str | None = None, period: ArrayLike | None = None,
 ) -> Array:
-    """Piecewise linear function through the points (xp, fp), at `x`.
+    """Piecewise linear interpolation of the points (xp, fp), at `x`.
 
     Args:
-      xp: rising places, of size n.
-      fp: values there.
-      left, right: the values beyond; by default those at the ends, "extrapolate" goes on.
-      period: of xp; then they need not rise, and left and right mean nothing.
+      xp: ascending coordinates, of size n.
+      fp: the values at these.
+      left, right: the values beyond; by default the end values, "extrapolate" extrapolates.
+      period: of xp, which then need not be ascending; left and right are ignored.
     """
     for value in (left, right):
         if isinstance(value, str) and value != "extrapolate":

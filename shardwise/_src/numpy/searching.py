@@ -1,4 +1,4 @@
-"""Where conditions hold, and choosing by them: nonzero, where, select, choose, piecewise."""
+"""Finding and choosing elements by conditions: nonzero, where, select, choose, piecewise."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def truth(x: Any) -> Any:
 
 @fused(arrays=1)
 def _places(x: Any, size: int, fill: tuple[int, ...]) -> list[Any]:
-    """The first `size` places of true elements, a vector for each dimension."""
+    """The indices of the first `size` true elements, a vector for each dimension."""
     t = type_of(x)
     flat = basis.reshape(truth(x), shape=(t.size,))
     dtype = canonicalize(int)
@@ -70,7 +70,7 @@ def _places(x: Any, size: int, fill: tuple[int, ...]) -> list[Any]:
 
 
 def ranks(mask: Any) -> Any:
-    """For each element of a flat mask, how many true ones come before it."""
+    """For each element of a flat mask, the number of true elements before it."""
     count = cumsum(cast(mask, INT32), axis=0, reverse=False)
     return add(count, lit(-1, count))
 
@@ -87,10 +87,10 @@ def nonzero(
     a: ArrayLike, *, size: int | None = None,
     fill_value: ArrayLike | tuple[ArrayLike, ...] | None = None,
 ) -> tuple[Array, ...]:
-    """The places of the elements that are not zero, as a vector of indices for each dimension.
+    """The indices of the nonzero elements, as a vector for each dimension.
 
-    size: how many there will be, needed where `a` is traced: further ones are left out, missing
-        ones are `fill_value`, one number or one for each dimension (default 0).
+    size: the number of results, required if `a` is traced: excess ones are dropped, missing ones
+        are `fill_value`, one number or one for each dimension (default 0).
     """
     no_lists("nonzero", a)
     t = type_of(a)
@@ -119,14 +119,14 @@ def flatnonzero(
     a: ArrayLike, *, size: int | None = None,
     fill_value: ArrayLike | tuple[ArrayLike, ...] | None = None,
 ) -> Array:
-    """The places in the flat array of the elements that are not zero (see `nonzero`)."""
+    """The indices of the nonzero elements in the flat array (see `nonzero`)."""
     return nonzero(ravel(a), size=size, fill_value=fill_value)[0]
 
 
 def argwhere(
     a: ArrayLike, *, size: int | None = None, fill_value: ArrayLike | None = None
 ) -> Array:
-    """The places of the elements that are not zero, a row of indices for each (see `nonzero`)."""
+    """The indices of the nonzero elements, one row of indices for each (see `nonzero`)."""
     t = type_of(a)
     if not t.ndim:
         count = count_of(size) if size is not None else int(bool(_value(a, "argwhere")))
@@ -166,7 +166,7 @@ def where(
     condition: ArrayLike, x: ArrayLike | None = None, y: ArrayLike | None = None, /, *,
     size: int | None = None, fill_value: ArrayLike | tuple[ArrayLike, ...] | None = None,
 ) -> Array | tuple[Array, ...]:
-    """`x` where the condition holds, else `y`; with the condition alone, its `nonzero`."""
+    """`x` where the condition is true, else `y`; with only the condition, its `nonzero`."""
     if x is None and y is None:
         return nonzero(condition, size=size, fill_value=fill_value)
     if x is None or y is None:
@@ -192,7 +192,7 @@ def _select(*arrays: Any, count: int) -> Any:
 
 
 def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: ArrayLike = 0) -> Array:
-    """For each place, the choice of the first condition that holds there, else `default`."""
+    """For each element, the choice of the first condition that is true there, else `default`."""
     if len(condlist) != len(choicelist):
         raise ValueError(
             f"select: as many conditions as choices are needed; got {len(condlist)} and "
@@ -228,9 +228,9 @@ def _spread(x: Any, shape: tuple) -> Any:
 def choose(
     a: ArrayLike, choices: ArrayLike | Sequence[ArrayLike], out: None = None, mode: str = "raise"
 ) -> Array:
-    """For each place, the element of the choice that `a` names.
+    """For each element, the element of the choice whose number is in `a`.
 
-    mode: for numbers out of bounds: "raise" (not where `a` is traced), "wrap" or "clip".
+    mode: for numbers out of bounds: "raise" (not if `a` is traced), "wrap" or "clip".
     """
     if out is not None:
         raise NotImplementedError("choose: arrays are immutable, so `out` must be None.")
@@ -258,9 +258,9 @@ def piecewise(
     x: ArrayLike, condlist: ArrayLike | Sequence[ArrayLike], funclist: Sequence[Any], *args: Any,
     **kw: Any,
 ) -> Array:
-    """For each element, the function or value of the last condition that holds there.
+    """For each element, the function or value of the last condition that is true there.
 
-    A further function or value at the end is for the places where none does (default 0).
+    An additional function or value at the end applies where no condition is true (default 0).
     """
     no_lists("piecewise", x)
     dtype = type_of(x).dtype
@@ -302,7 +302,7 @@ def _unravel(indices: Any, shape: tuple) -> list[Any]:
 
 @eager_jit
 def unravel_index(indices: ArrayLike, shape: Ints) -> tuple[Array, ...]:
-    """For places in a flat array, those in an array of `shape`; moved inside the bounds."""
+    """Indices into a flat array as indices into an array of `shape`; clamped to the bounds."""
     if not is_integer(type_of(indices).dtype):
         raise TypeError(f"unravel_index takes integers; got {type_of(indices).str_short(True)}.")
     sizes = tuple(shape) if isinstance(shape, Sequence) else (operator.index(shape),)
@@ -334,10 +334,10 @@ def ravel_multi_index(
     multi_index: Sequence[Any], dims: Sequence[int], mode: str = "raise", order: str = "C", *,
     dtype: DTypeLike | None = None,
 ) -> Array:
-    """For places in an array of shape `dims`, those in the flat array.
+    """Indices into an array of shape `dims` as indices into the flat array.
 
-    mode: for places out of bounds: "raise" (not where they are traced), "wrap" or "clip".
-    dtype: of the result; by default the one in which the indices meet.
+    mode: for indices out of bounds: "raise" (not if they are traced), "wrap" or "clip".
+    dtype: of the result; by default the promoted dtype of the indices.
     """
     wanted = None if dtype is None else check_user_dtype(dtype, "ravel_multi_index")
     sizes = tuple(operator.index(n) for n in dims)
@@ -380,9 +380,9 @@ def isin(
 
     Args:
       assume_unique: has no effect.
-      invert: whether to ask which are not among them.
-      method: "compare_all" compares each with each; "sort" and "binary_search" put the test
-        elements in order, and halve. "auto" takes the first for up to 512 of them.
+      invert: whether to test for absence instead.
+      method: "compare_all" compares all pairs; "sort" and "binary_search" sort the test elements
+        and use binary search. "auto" uses the first for up to 512 of them.
     """
     no_lists("isin", element, test_elements)
     if method not in _METHODS:
@@ -393,7 +393,7 @@ def isin(
 
 
 _METHODS = ("auto", "compare_all", "binary_search", "sort")
-_FEW = 512  # test elements that each element is compared with
+_FEW = 512  # maximum number of test elements for "compare_all"
 
 
 @fused(arrays=2)
@@ -424,5 +424,5 @@ def _isin(x: Any, tests: Any, invert: bool) -> Any:
 def in1d(
     ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, invert: bool = False
 ) -> Array:
-    """For each element of the flat array, whether it is among those of the other."""
+    """For each element of the flat array, whether it is in the other array."""
     return isin(ravel(ar1), ar2, assume_unique, invert)

@@ -1,8 +1,8 @@
-"""Reductions over segments: rows with the same number are put together.
+"""Reductions over segments: rows with the same id are combined.
 
     segment_sum(np.array([1, 2, 3, 4]), np.array([0, 0, 2, 2]), num_segments=3)    # [3, 0, 7]
 
-A row whose number is not among 0, 1, …, num_segments - 1 is left out; a segment without rows is the
+A row whose id is not among 0, 1, …, num_segments - 1 is dropped; a segment without rows is the
 identity of its operation.
 """
 
@@ -27,7 +27,7 @@ from shardwise._src.types.dtypes import is_integer, max_value, min_value
 _IDENTITY = {
     "add": lambda dtype: 0, "mul": lambda dtype: 1, "min": max_value, "max": min_value,
 }
-_AGAIN = {"add": "sum", "mul": "prod", "min": "min", "max": "max"}  # what puts buckets together
+_AGAIN = {"add": "sum", "mul": "prod", "min": "min", "max": "max"}  # combines buckets
 
 
 def segment_sum(
@@ -38,22 +38,22 @@ def segment_sum(
     """Sums of the rows of `data` by segment.
 
     Args:
-      data: shape (n, …), any dtype of numbers.
-      segment_ids: integers of shape (n,): the segment of each row. Negative ones are left out.
-      num_segments: how many segments the result has; by default the greatest id and one more,
-        which must be known: not inside `jit`.
+      data: shape (n, …), any numeric dtype.
+      segment_ids: integers of shape (n,): the segment of each row. Negative ones are dropped.
+      num_segments: the number of segments in the result; by default the largest id plus one, which
+        must be concrete: not inside `jit`.
       indices_are_sorted, unique_indices: promises about `segment_ids`.
-      bucket_size: rows that are summed up together before the sums are; better precision.
-      mode: for ids out of bounds, as of `x.at[…]`: "drop" (the default), "clip" or
+      bucket_size: number of rows to sum before combining the sums, for better precision.
+      mode: for ids out of bounds, as in `x.at[…]`: "drop" (the default), "clip" or
         "promise_in_bounds".
-      out_sharding: how the result is split over explicit mesh axes.
+      out_sharding: how the result is sharded over explicit mesh axes.
 
     Returns:
       An array of shape (num_segments, …) and of the dtype of `data`.
 
     Raises:
-      TypeError: if `segment_ids` are no integers.
-      ValueError: if shapes do not go together, or a count is out of range.
+      TypeError: if `segment_ids` are not integers.
+      ValueError: if shapes do not match, or a count is out of range.
 
     Source: `jax.ops.segment_sum`.
     """
@@ -66,7 +66,7 @@ def segment_prod(
     indices_are_sorted: bool = False, unique_indices: bool = False, bucket_size: int | None = None,
     mode: str | None = None, out_sharding: OutSharding = None,
 ) -> Array:
-    """Products of the rows of `data` by segment, otherwise as `segment_sum`; 1 without rows."""
+    """Products of the rows of `data` by segment; see `segment_sum`. Empty segments are 1."""
     flags = indices_are_sorted, unique_indices, mode
     return _segments("mul", data, segment_ids, num_segments, bucket_size, flags, out_sharding)
 
@@ -76,9 +76,9 @@ def segment_max(
     indices_are_sorted: bool = False, unique_indices: bool = False, bucket_size: int | None = None,
     mode: str | None = None, out_sharding: OutSharding = None,
 ) -> Array:
-    """The greatest row by segment, element by element, otherwise as `segment_sum`.
+    """Element-wise maximum of the rows of `data` by segment; see `segment_sum`.
 
-    Without rows: -inf, or the least number that the dtype has.
+    Empty segments are -inf, or the smallest number of the dtype.
     """
     flags = indices_are_sorted, unique_indices, mode
     return _segments("max", data, segment_ids, num_segments, bucket_size, flags, out_sharding)
@@ -89,9 +89,9 @@ def segment_min(
     indices_are_sorted: bool = False, unique_indices: bool = False, bucket_size: int | None = None,
     mode: str | None = None, out_sharding: OutSharding = None,
 ) -> Array:
-    """The least row by segment, element by element, otherwise as `segment_sum`.
+    """Element-wise minimum of the rows of `data` by segment; see `segment_sum`.
 
-    Without rows: inf, or the greatest number that the dtype has.
+    Empty segments are inf, or the largest number of the dtype.
     """
     flags = indices_are_sorted, unique_indices, mode
     return _segments("min", data, segment_ids, num_segments, bucket_size, flags, out_sharding)

@@ -1,7 +1,7 @@
 """Vectors as sets: union1d, intersect1d, setdiff1d, setxor1d.
 
-The size of a result depends on values: under a trace it is given by `size`. Further elements are
-left out then, and missing ones are filled with `fill_value`.
+The size of a result depends on values: under a trace, `size` must specify it. Excess elements are
+then dropped, and missing ones are filled with `fill_value`.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from shardwise._src.types.dtypes import canonicalize, is_complex
 def union1d(
     ar1: ArrayLike, ar2: ArrayLike, *, size: int | None = None, fill_value: ArrayLike | None = None
 ) -> Array:
-    """What is in one of the two or both, in order. fill_value: the smallest by default."""
+    """The sorted union. fill_value: the smallest by default."""
     both = concatenate([ravel(ar1), ravel(ar2)])
     return unique(both, size=size, fill_value=fill_value)
 
 
 def _ordered(x: Any) -> tuple[Any, Any, Any]:
-    """A vector in order, where its elements were, and which are the first of their kind."""
+    """A sorted vector, the original indices of its elements, and a mask of first occurrences."""
     order = argsort(x)
     x = x[order]
     first = _all(True, min(1, type_of(x).size))
@@ -67,9 +67,9 @@ def _left(ar1: Any, ar2: Any, assume_unique: bool) -> tuple[Any, ...]:
 
 @fused(arrays=2)
 def _unshared(ar1: Any, ar2: Any) -> tuple[Any, ...]:
-    """Both in order, and for each value that only one of them has the place of its first there."""
+    """Sorted values, and for each value in only one input a mask of its first occurrence."""
     a, b = promote(ravel(ar1), ravel(ar2))
-    # Equal values keep their order: those of a, its first one last, then those of b.
+    # Equal values keep their order: first those of a, with its first one last, then those of b.
     whose = concatenate([_all(False, type_of(a).size), _all(True, type_of(b).size)])
     both = concatenate([rev(a, dimensions=(0,)), b])
     values, whose = sort_op(both, whose, dimension=0, num_keys=1)
@@ -89,7 +89,7 @@ def _all(value: bool, count: int) -> Any:
 
 
 def _places(mask: Any, size: int | None, name: str) -> tuple[Any, Any]:
-    """The places where the mask holds, and which of them exist."""
+    """The indices where the mask is true, and a mask of those that exist."""
     if size is None:
         about = f"{name}: how many elements there are"
         size = known_count(count_nonzero(mask), mask, about, "size")
@@ -127,13 +127,13 @@ def intersect1d(
     ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, return_indices: bool = False, *,
     size: int | None = None, fill_value: ArrayLike | None = None,
 ) -> Array | tuple[Array, Array, Array]:
-    """What is in both, in order.
+    """The sorted intersection.
 
     Args:
       assume_unique: has no effect.
-      return_indices: also give the place of the first of each in the flat arrays.
-      size: how many there are; needed under a trace.
-      fill_value: what fills the result up; the smallest of the result by default, or 0.
+      return_indices: also return the index of each first occurrence in the flat arrays.
+      size: the number of results; required under a trace.
+      fill_value: fills up the result; by default the smallest of the result, or 0.
     """
     values, order, mask = _shared(ar1, ar2)
     places, exist = _places(mask, size, "intersect1d")
@@ -150,14 +150,14 @@ def intersect1d(
 
 
 def _at(values: Any, places: Any) -> Any:
-    """The values at places; zeros where there are no values."""
+    """The values at indices; zeros if there are no values."""
     t = type_of(values)
     return values[places] if t.size else full(0, type_of(places).shape, t.dtype)
 
 
 @fused
 def _first_of(*arrays: Any) -> Any:
-    """Where in the array that was put into order the first of each value is."""
+    """The index of each first occurrence in the original array."""
     ordered, order, values = arrays
     return _at(order, searchsorted(ordered, values))
 
@@ -166,9 +166,9 @@ def setdiff1d(
     ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *, size: int | None = None,
     fill_value: ArrayLike | None = None,
 ) -> Array:
-    """What is in the first and not in the second; in order, unless `assume_unique`.
+    """The elements of the first that are not in the second; sorted, unless `assume_unique`.
 
-    size: how many there are; needed under a trace. fill_value: 0 by default.
+    size: the number of results; required under a trace. fill_value: 0 by default.
     """
     values, mask = _left(ar1, ar2, bool(assume_unique))
     t = type_of(ar1)
@@ -180,12 +180,12 @@ def setxor1d(
     ar1: ArrayLike, ar2: ArrayLike, assume_unique: bool = False, *, size: int | None = None,
     fill_value: ArrayLike | None = None,
 ) -> Array:
-    """What is in exactly one of the two, in order; NaNs of one differ from those of the other.
+    """The elements in exactly one of the two, sorted; NaNs of one differ from those of the other.
 
     Args:
       assume_unique: has no effect.
-      size: how many there are; needed under a trace.
-      fill_value: what fills the result up; the smallest of the result by default, or 0.
+      size: the number of results; required under a trace.
+      fill_value: fills up the result; by default the smallest of the result, or 0.
     """
     values, mask = _unshared(ar1, ar2)
     if size and fill_value is None and type_of(values).size:

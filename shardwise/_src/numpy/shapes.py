@@ -1,6 +1,6 @@
 """Shapes: reshaping, broadcasting, moving and adding dimensions, reversing.
 
-Joining and cutting is in `joining`; what rearranges elements (roll, repeat, …) in `rearrange`.
+Joining and splitting are in `joining`; rearranging elements (roll, repeat, …) in `rearrange`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from shardwise._src.types.symbolic import whole
 
 
 def shape_of(shape: Any) -> tuple[int, ...]:
-    """A shape as given by users: an integer or a sequence of integers; -1 is left as it is."""
+    """Normalizes a shape argument: an integer or a sequence of integers; -1 is preserved."""
     if shape.__class__ is int:
         return (shape,)
     try:
@@ -70,7 +70,7 @@ def _refuse_traced_sizes(sizes: Sequence[Any], error: Exception) -> None:
 
 
 def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
-    """Axes as given by users, an integer or several, counted from the front."""
+    """Normalizes an axis argument, an integer or several, to non-negative axes."""
     if axis.__class__ is int:
         return (canonical_axis(axis, ndim),)
     try:
@@ -87,7 +87,7 @@ _SEQUENCES = (list, tuple)
 
 
 def no_lists(name: str, *args: Any) -> None:
-    """Refuses Python sequences where an array is wanted."""
+    """Rejects Python sequences where an array is expected."""
     for a in args:
         if isinstance(a, _SEQUENCES):
             raise TypeError(
@@ -99,7 +99,7 @@ def no_lists(name: str, *args: Any) -> None:
 
 
 def new_shape(old: tuple[int, ...], shape: Any) -> tuple[int, ...]:
-    """The shape to reshape to, with -1 replaced by what is left."""
+    """The target shape of a reshape, with -1 replaced by the remaining size."""
     new = shape_of(shape)
     size, known = math.prod(old), math.prod(new)
     if -1 in new:
@@ -133,11 +133,11 @@ def reshape(
     a: ArrayLike, shape: ShapeLike, order: str = "C", *, copy: bool | None = None,
     out_sharding: OutSharding = None,
 ) -> Array:
-    """The elements of `a` in another shape. One size may be -1: what is left.
+    """The elements of `a` in another shape. One size may be -1: the remaining size.
 
     order: "C", the last dimension varies fastest, or "F", the first one.
-    copy: True for memory of the result's own; False for an error unless the shape stays the same,
-      since there are no views.
+    copy: True for separate memory; False raises an error unless the shape is unchanged, since there
+      are no views.
     """
     no_lists("reshape", a)
     if order not in ("C", "F"):
@@ -178,7 +178,7 @@ def _transpose(x: Any, perm: tuple) -> Any:
 
 
 def transpose(a: ArrayLike, axes: Sequence[int] | None = None) -> Array:
-    """Dimensions in another order: dimension i of the result is `axes[i]` of `a`; None reverses."""
+    """Permuted dimensions: dimension i of the result is `axes[i]` of `a`; None reverses them."""
     no_lists("transpose", a)
     ndim = type_of(a).ndim
     if axes is None:
@@ -192,13 +192,13 @@ def transpose(a: ArrayLike, axes: Sequence[int] | None = None) -> Array:
 
 
 def permute_dims(a: ArrayLike, /, axes: Sequence[int]) -> Array:
-    """Dimensions in another order (see `transpose`)."""
+    """Permuted dimensions (see `transpose`)."""
     return transpose(a, axes)
 
 
 @eager_jit
 def matrix_transpose(x: ArrayLike, /) -> Array:
-    """The last two dimensions exchanged."""
+    """The array with its last two dimensions swapped."""
     if type_of(x).ndim < 2:
         raise ValueError(
             f"matrix_transpose needs at least two dimensions; got {type_of(x).str_short(True)}."
@@ -208,7 +208,7 @@ def matrix_transpose(x: ArrayLike, /) -> Array:
 
 @eager_jit
 def swapaxes(a: ArrayLike, axis1: int, axis2: int) -> Array:
-    """Two dimensions exchanged."""
+    """The array with two dimensions swapped."""
     ndim = type_of(a).ndim
     i, j = canonical_axis(axis1, ndim), canonical_axis(axis2, ndim)
     perm = list(range(ndim))
@@ -218,7 +218,7 @@ def swapaxes(a: ArrayLike, axis1: int, axis2: int) -> Array:
 
 @eager_jit
 def moveaxis(a: ArrayLike, source: Ints, destination: Ints) -> Array:
-    """Dimensions `source` moved to the places `destination`; the others keep their order."""
+    """Moves the dimensions `source` to `destination`; other dimensions keep their order."""
     no_lists("moveaxis", a)
     ndim = type_of(a).ndim
     from_, to = axes_of(source, ndim), axes_of(destination, ndim)
@@ -234,7 +234,7 @@ def moveaxis(a: ArrayLike, source: Ints, destination: Ints) -> Array:
 
 @eager_jit
 def rollaxis(a: ArrayLike, axis: int, start: int = 0) -> Array:
-    """Dimension `axis` moved to lie before `start`; `moveaxis` is easier to read."""
+    """Moves dimension `axis` to before `start`; `moveaxis` is easier to read."""
     ndim = type_of(a).ndim
     i = canonical_axis(axis, ndim)
     before = operator.index(start)
@@ -251,7 +251,7 @@ def _expand(x: Any, axes: tuple) -> Any:
 
 @eager_jit
 def expand_dims(a: ArrayLike, axis: Ints) -> Array:
-    """New dimensions of size 1 at the places `axis` of the result."""
+    """Adds dimensions of size 1 at the positions `axis` of the result."""
     no_lists("expand_dims", a)
     count = 1 if axis.__class__ is int or not isinstance(axis, Sequence) else len(axis)
     return _expand(a, axes_of(axis, type_of(a).ndim + count))
@@ -264,7 +264,7 @@ def _squeeze(x: Any, axes: tuple) -> Any:
 
 @eager_jit
 def squeeze(a: ArrayLike, axis: Axis = None) -> Array:
-    """Without dimensions of size 1: all of them, or those named by `axis`."""
+    """Removes dimensions of size 1: all of them, or only those in `axis`."""
     no_lists("squeeze", a)
     shape = type_of(a).shape
     if axis is None:
@@ -339,7 +339,7 @@ def _broadcast_to(x: Any, shape: tuple) -> Any:
 
 
 def broadcast_to(array: ArrayLike, shape: ShapeLike, *, out_sharding: OutSharding = None) -> Array:
-    """`array` repeated to `shape` by NumPy's rule."""
+    """`array` broadcast to `shape` by NumPy's rule."""
     no_lists("broadcast_to", array)
     new, old = shape_of(shape), type_of(array).shape
     pairs = zip(reversed(old), reversed(new), strict=False)
@@ -351,7 +351,7 @@ def broadcast_to(array: ArrayLike, shape: ShapeLike, *, out_sharding: OutShardin
 
 
 def broadcast_shapes(*shapes: ShapeLike) -> tuple[int, ...]:
-    """The shape that arrays of these shapes broadcast to together."""
+    """The common broadcast shape of these shapes."""
     sizes = [shape_of(s) for s in shapes]
     try:
         return common_shape(*sizes)
@@ -384,7 +384,7 @@ def _flip(x: Any, axes: tuple) -> Any:
 
 @eager_jit
 def flip(m: ArrayLike, axis: Axis = None) -> Array:
-    """The elements in opposite order along `axis`; along all dimensions by default."""
+    """The elements in reverse order along `axis`; along all dimensions by default."""
     no_lists("flip", m)
     ndim = type_of(m).ndim
     return _flip(m, tuple(range(ndim)) if axis is None else axes_of(axis, ndim))
@@ -418,7 +418,7 @@ def _rot90(x: Any, k: int, axes: tuple) -> Any:
 
 @eager_jit
 def rot90(m: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Array:
-    """Turned by `k` quarter turns in the plane of two dimensions, from the first to the second."""
+    """Rotated by `k` quarter turns in the plane of two dimensions, from the first to the second."""
     no_lists("rot90", m)
     plane = axes_of(axes, type_of(m).ndim)
     if len(plane) != 2:

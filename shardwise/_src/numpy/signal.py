@@ -35,7 +35,7 @@ def _convolve(
     a, v = promote_inexact(a, v)
     weak = type_of(a).weak_type and preferred is None
     swapped = type_of(a).size < type_of(v).size
-    forward = correlate and not swapped  # else the windows are read backwards
+    forward = correlate and not swapped  # otherwise the windows are read backwards
     if correlate and is_complex(type_of(v).dtype):
         v = ew.conj(v)
     if correlate and swapped:
@@ -43,7 +43,7 @@ def _convolve(
     if swapped:
         a, v = v, a
     n, m = type_of(a).size, type_of(v).size
-    start, count = 0, n + m - 1  # the part of all sums that is asked for
+    start, count = 0, n + m - 1  # the requested range of all sums
     if mode == "valid":
         start, count = m - 1, n - m + 1
     elif mode == "same":
@@ -53,7 +53,7 @@ def _convolve(
     low = m - 1 - start
     zero = np.zeros((), type_of(a).dtype)[()]
     wide = pad(a, zero, padding_config=((low, count + start - n, 0),))
-    shape = (count, m)  # of the places, too, which would make a large constant
+    shape = (count, m)  # also of the indices, which would be a large constant
     first, within = [iota(dtype=INT32, shape=shape, dimension=d) for d in (0, 1)]
     places = ew.add(first, within if forward else ew.sub(np.int32(m - 1), within))
     windows = take_from(wide, places)
@@ -69,7 +69,7 @@ def convolve(
 ) -> Array:
     """Convolution of two vectors of sizes n and m.
 
-    mode: "full" of size n + m - 1; "same" of the longer one's size; "valid" where both overlap
+    mode: "full" with size n + m - 1; "same" with the longer one's size; "valid" where both overlap
           completely.
     """
     preferred = checked_dtype(preferred_element_type, "convolve")

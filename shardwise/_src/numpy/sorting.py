@@ -1,6 +1,6 @@
-"""Order: sort, argsort, lexsort, partition, searchsorted, digitize.
+"""Sorting and searching: sort, argsort, lexsort, partition, searchsorted, digitize.
 
-Zeros are equal whatever their sign; NaNs are equal and last.
+Positive and negative zeros are equal; NaNs are equal to each other and come last.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ INT32 = np.dtype(np.int32)
 
 
 def _along(a: Any, axis: int | None) -> tuple[Any, int]:
-    """The array to sort and the axis; flat for None."""
+    """The array to sort and the axis; flat if the axis is None."""
     t = type_of(a)
     if axis is None:
         return reshape(a, shape=(t.size,)), 0
@@ -61,7 +61,7 @@ def sort(
     a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: None = None,
     stable: bool = True, descending: bool = False,
 ) -> Array:
-    """The elements in order along `axis`; of the flat array for None.
+    """The sorted elements along `axis`; for None, of the flat array.
 
     stable: whether equal elements keep their order.
     descending: whether the largest, and NaN, come first.
@@ -75,7 +75,7 @@ def places_in_order(a: Any, axis: int, stable: bool, descending: bool, dtype: An
     start = iota(dtype=dtype, shape=shape, dimension=axis)
     if not descending:
         return sort_op(a, start, dimension=axis, is_stable=stable)[1]
-    # Sorting back to front keeps equal elements in order.
+    # Sorting in reverse preserves the order of equal elements.
     ends = {"dimensions": (axis,)}
     a, start = rev(a, **ends), rev(start, **ends)
     return rev(sort_op(a, start, dimension=axis, is_stable=stable)[1], **ends)
@@ -93,7 +93,7 @@ def argsort(
     a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: None = None,
     stable: bool = True, descending: bool = False, dtype: DTypeLike | None = None,
 ) -> Array:
-    """The indices that put the elements in order along `axis`; arguments as for `sort`."""
+    """The indices that sort the elements along `axis`; arguments as for `sort`."""
     _refuse("argsort", kind, order)
     return _argsort(a, axis, bool(stable), descending, checked_dtype(dtype, "argsort"))
 
@@ -117,7 +117,7 @@ def lexsort(
 ) -> Array:
     """The indices that sort by the last key, then by the one before it, and so on.
 
-    batch_size: has no effect but that it must be positive: one sort compares all keys.
+    batch_size: has no effect but must be positive: one sort compares all keys.
     """
     if whole(batch_size, "lexsort: batch_size") < 1:
         raise ValueError(f"lexsort: batch_size must be positive; got {batch_size}.")
@@ -129,7 +129,7 @@ def lexsort(
 
 @fused(arrays=1)
 def sort_complex(a: ArrayLike) -> Array:
-    """The elements as complex numbers, in order along the last axis."""
+    """The elements as complex numbers, sorted along the last axis."""
     t = type_of(a)
     a, axis = _along(cast(a, complex_dtype(t.dtype)), -1)
     return sort_op(a, dimension=axis)[0]
@@ -153,12 +153,12 @@ def _top_k(a: Any, k: int, axis: int, largest: bool) -> tuple[Any, Any]:
 def top_k(
     a: ArrayLike, k: int, /, *, axis: int = -1, mode: str = "largest", sorted: bool = True
 ) -> tuple[Array, Array]:
-    """The k largest or smallest elements along `axis`, in that order, and where they are.
+    """The k largest or smallest elements along `axis`, in that order, and their indices.
 
     Args:
       k: at most the size along `axis`.
       mode: "largest" or "smallest". NaNs are larger than all numbers.
-      sorted: has no effect: they are in order in any case.
+      sorted: has no effect: results are always sorted.
     """
     t = type_of(a)
     if mode not in ("largest", "smallest"):
@@ -174,7 +174,7 @@ def top_k(
     return values, places
 
 
-# -- partition: by a whole sort, which meets its contract --
+# -- partition: by a full sort, which satisfies its contract --
 
 
 def _check_kth(name: str, a: Any, kth: int, axis: int) -> None:
@@ -185,7 +185,7 @@ def _check_kth(name: str, a: Any, kth: int, axis: int) -> None:
 
 @fused(arrays=1)
 def partition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
-    """The elements along `axis` so that the one at `kth` is in its place, none larger before it."""
+    """Partitions along `axis`: the element at `kth` is as if sorted, and none larger precede it."""
     a, axis = _along(a, axis)
     _check_kth("partition", a, kth, axis)
     return sort_op(a, dimension=axis)[0]
@@ -193,17 +193,17 @@ def partition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
 
 @fused(arrays=1)
 def argpartition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
-    """The indices that `partition` moves elements by."""
+    """The indices that partition the elements as `partition` does."""
     a, axis = _along(a, axis)
     _check_kth("argpartition", a, kth, axis)
     return places_in_order(a, axis, True, False, canonicalize(int))
 
 
-# -- searching what is sorted --
+# -- searching sorted vectors --
 
 
 def take_from(x: Any, places: Any) -> Any:
-    """The elements of a vector at places within its bounds."""
+    """The elements of a vector at in-bounds indices."""
     shape = type_of(places).shape
     return gather(
         x, reshape(places, shape=(*shape, 1)),
@@ -213,7 +213,7 @@ def take_from(x: Any, places: Any) -> Any:
 
 
 def write_to(x: Any, places: Any, values: Any) -> Any:
-    """A vector with values at places; those beyond its end are left out."""
+    """A vector with values written at indices; indices past its end are dropped."""
     return scatter(
         x, reshape(places, shape=(type_of(places).size, 1)), values,
         dimension_numbers=ScatterDimensionNumbers((), (0,), (0,)),
@@ -222,7 +222,7 @@ def write_to(x: Any, places: Any, values: Any) -> Any:
 
 
 def _less(x: Any, y: Any) -> Any:
-    """Whether x comes before y: NaN comes last. Complex numbers go by their real parts first."""
+    """Whether x sorts before y: NaN is last. Complex numbers compare by real part first."""
     if is_complex(type_of(x).dtype):
         first, second = _less(ew.real(x), ew.real(y)), _less(ew.imag(x), ew.imag(y))
         tie = ew.bitwise_not(ew.bitwise_or(first, _less(ew.real(y), ew.real(x))))
@@ -233,7 +233,7 @@ def _less(x: Any, y: Any) -> Any:
 
 
 def place_in_order(a: Any, v: Any, side: str) -> Any:
-    """Where to put each `v` into the sorted vector `a`: by halving, without a loop."""
+    """The insertion index of each `v` in the sorted vector `a`: unrolled binary search."""
     n = type_of(a).shape[0]
     shape = type_of(v).shape
     low, high = full(0, shape, INT32), full(n, shape, INT32)
@@ -246,7 +246,7 @@ def place_in_order(a: Any, v: Any, side: str) -> Any:
 
 
 def _count_before(a: Any, v: Any, side: str) -> Any:
-    """The same by comparing each with each."""
+    """The same by comparing all pairs."""
     t, n = type_of(v), type_of(a).shape[0]
     shape = (*t.shape, n)
     x = broadcast_in_dim(a, shape=shape, dims=(t.ndim,))
@@ -275,12 +275,13 @@ def searchsorted(
     a: ArrayLike, v: ArrayLike, side: str = "left", sorter: ArrayLike | None = None, *,
     method: str = "scan",
 ) -> Array:
-    """Where each of `v` would go into the sorted vector `a`.
+    """The index at which each of `v` would be inserted into the sorted vector `a`.
 
     Args:
       side: whether "left" or "right" of equal elements.
       sorter: indices that sort `a`, if it is not sorted.
-      method: "compare_all" compares each with each, which is quick for short `a`; the others halve.
+      method: "compare_all" compares all pairs, which is fast for short `a`; others search by
+        bisection.
     """
     if side not in ("left", "right"):
         raise ValueError(f"searchsorted: side must be 'left' or 'right'; got {side!r}.")
@@ -310,8 +311,8 @@ def _digitize(x: Any, bins: Any, right: bool, method: str) -> Any:
 def digitize(
     x: ArrayLike, bins: ArrayLike, right: bool = False, *, method: str | None = None
 ) -> Array:
-    """The number of the bin that each element is in; `bins` rise or fall.
+    """The bin index of each element; `bins` must be monotonic.
 
-    right: whether a bin has its right end, rather than its left one.
+    right: whether a bin includes its right edge instead of its left one.
     """
     return _digitize(x, bins, right, method or "scan")

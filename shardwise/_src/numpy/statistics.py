@@ -1,4 +1,4 @@
-"""Means and variances: mean, var, std, average, cov, corrcoef."""
+"""Averages and variances: mean, var, std, average, cov, corrcoef."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from shardwise._src.types.dtypes import is_complex, is_integer, real_dtype, to_i
 def average_over(
     x: Any, axes: Axes, dtype: Any, keepdims: bool, where: Any = None, name: str = "mean"
 ) -> Any:
-    """The mean over `axes`, computed and returned in `dtype`; `where` marks what counts."""
+    """The mean over `axes`, computed and returned in `dtype`; `where` selects the elements."""
     if where is None:
         total = add_up(x, axes, dtype, keepdims)
         return ew.div(total, lit(count_of(type_of(x).shape, axes), total))
@@ -40,7 +40,7 @@ def average_over(
 
 
 def counted(where: Any, x: Any, axes: Axes, dtype: Any, keepdims: bool) -> Any:
-    """How many elements of `x` over `axes` are marked, as `dtype`."""
+    """The number of selected elements of `x` over `axes`, as `dtype`."""
     return add_up(broadcast_to(where, type_of(x).shape), axes, dtype, keepdims)
 
 
@@ -68,8 +68,8 @@ def mean(
     """Arithmetic mean over `axis` (all by default).
 
     Args:
-      dtype: to compute in and of the result; by default that of `a`, float32 for integers.
-      where: booleans; other elements are left out.
+      dtype: of the computation and the result; by default the dtype of `a`, float32 for integers.
+      where: booleans; elements where it is false are skipped.
     """
     dtype = checked_dtype(dtype, "mean")
     if where is None and out is None:
@@ -87,7 +87,7 @@ def spread_of(
     a: Any, given_mean: Any, where: Any, axis: AnyAxis, dtype: Any, correction: float,
     keepdims: bool, root: bool,
 ) -> Any:
-    """The variance, or its root."""
+    """The variance, or its square root."""
     t = type_of(a)
     name = "std" if root else "var"
     axes = reduced_axes(axis, t.ndim)
@@ -162,10 +162,10 @@ def var(
     """Variance over `axis` (all by default): the mean squared distance from the mean.
 
     Args:
-      dtype: to compute in; by default that of `a`, float32 for integers.
-      ddof, correction: two names of what is taken from the number of elements before dividing.
-      where: booleans; other elements are left out.
-      mean: the mean, if it is known, with the reduced dimensions kept.
+      dtype: of the computation; by default the dtype of `a`, float32 for integers.
+      ddof, correction: two names of the number to subtract from the element count in the divisor.
+      where: booleans; elements where it is false are skipped.
+      mean: the mean, if already computed, with the reduced dimensions kept.
     """
     return _spread_call("var", a, axis, dtype, out, ddof, keepdims, where, mean, correction)
 
@@ -175,7 +175,7 @@ def std(
     ddof: float = 0, keepdims: bool = False, *, where: ArrayLike | None = None,
     mean: ArrayLike | None = None, correction: float | None = None,
 ) -> Array:
-    """Standard deviation over `axis`: the root of the variance; arguments as for `var`."""
+    """Standard deviation over `axis`: the square root of the variance; arguments as for `var`."""
     return _spread_call("std", a, axis, dtype, out, ddof, keepdims, where, mean, correction)
 
 
@@ -244,8 +244,8 @@ def average(
     """Weighted average over `axis` (all by default).
 
     Args:
-      weights: of the shape of `a`, or of its sizes at `axis`; None for equal ones.
-      returned: whether to give the sums of the weights as a second result.
+      weights: with the shape of `a`, or its sizes at `axis`; None for equal weights.
+      returned: whether to return the sums of the weights as a second result.
     """
     given = () if weights is None else (weights,)
     return _average(a, *given, axis=axis, keepdims=keepdims, returned=returned)
@@ -335,7 +335,7 @@ def cov(
     Args:
       rowvar: whether rows are variables; else columns are.
       bias: whether to divide by the number of observations rather than by one less.
-      ddof: what is taken from the number of observations, where given.
+      ddof: overrides the number that is subtracted from the number of observations.
       fweights: integer frequencies of the observations.
       aweights: their relative importance.
     """

@@ -1,8 +1,8 @@
-"""Systems of equations under NumPy's names, and what is like them: `linalg.solve`, `inv`, `pinv`,
+"""Linear systems and matrix properties under NumPy's names: `linalg.solve`, `inv`, `pinv`,
 `lstsq`, `det`, `slogdet`, `matrix_rank`, `cond`.
 
-The last two dimensions are matrices, the others a batch. Integers become floats. Where a matrix is
-singular, results are infinite or NaN, where NumPy raises an error.
+The last two dimensions are matrices; the others are batch dimensions. Integers become floats. For
+singular matrices, results are infinite or NaN, where NumPy raises an error.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def _det(a: Any) -> Any:
 def det(a: ArrayLike) -> Array:
     """Determinants of square matrices, (…, n, n): (…).
 
-    First derivatives are right for every matrix, also a singular one, and so are second ones; third
-    ones, where all singular values are different.
+    First and second derivatives are correct for every matrix, including singular ones; third
+    derivatives, if all singular values are distinct.
     """
     return _det(a)
 
@@ -70,10 +70,10 @@ def slogdet(a: ArrayLike, *, method: str | None = None) -> SlogdetResult:
 
     Args:
       a: (…, n, n).
-      method: "lu", which None means, or "qr": by which factors.
+      method: "lu", which is the default, or "qr": the decomposition to use.
 
     Returns:
-      (sign, logabsdet): of a singular matrix 0 and -inf; complex signs have size 1.
+      (sign, logabsdet): 0 and -inf for a singular matrix; complex signs have modulus 1.
     """
     if method not in (None, "lu", "qr"):
         raise ValueError(f"slogdet: method must be 'lu', 'qr' or None; got {method!r}.")
@@ -109,10 +109,10 @@ def solve(a: ArrayLike, b: ArrayLike) -> Array:
 
     Args:
       a: (…, n, n).
-      b: (n,), or (…, n, k); the batches broadcast.
+      b: (n,), or (…, n, k); batch dimensions broadcast.
 
     Returns:
-      (…, n) or (…, n, k); infinite or NaN where a is singular.
+      (…, n) or (…, n, k); infinite or NaN if a is singular.
     """
     return _solve(a, b)
 
@@ -126,7 +126,7 @@ def _inv(a: Any) -> Any:
 
 @eager_jit
 def inv(a: ArrayLike) -> Array:
-    """Inverses of square matrices, (…, n, n); infinite or NaN where they are singular."""
+    """Inverses of square matrices, (…, n, n); infinite or NaN if singular."""
     return _inv(a)
 
 
@@ -156,12 +156,12 @@ def pinv(
     """Pseudo-inverses of matrices, (…, m, n): (…, n, m).
 
     Args:
-      rtol: singular values up to rtol times the largest count as zeros; by default 10 max(m, n)
-        times the distance of 1 to the next number.
-      hermitian: whether a is Hermitian; (a + aᴴ) / 2 is taken then.
+      rtol: singular values up to rtol times the largest count as zero; by default 10 max(m, n)
+        times the machine epsilon.
+      hermitian: whether a is Hermitian; then (a + aᴴ) / 2 is used.
       rcond: the same as rtol.
 
-    Derivatives are those for a rank that stays.
+    Derivatives assume a constant rank.
     """
     if rtol is not None and rcond is not None:
         raise ValueError("pinv: rtol and rcond are the same; pass one of them.")
@@ -170,7 +170,7 @@ def pinv(
 
 
 def _whole() -> np.dtype[Any]:
-    """The dtype of counts: that of whole numbers."""
+    """The dtype of counts: the default integer."""
     return np.dtype(canonicalize(int).name)
 
 
@@ -204,15 +204,15 @@ def _lstsq(a: Any, b: Any, rcond: Any) -> Any:
 def lstsq(
     a: ArrayLike, b: ArrayLike, rcond: float | None = None, *, numpy_resid: bool = False
 ) -> tuple[Array, Array, Array, Array]:
-    """The shortest x with the least sum of squares of b - a x.
+    """The x of minimum norm that minimizes the sum of squares of b - a x.
 
     Args:
       a: (m, n).
       b: (m,) or (m, k).
-      rcond: singular values up to rcond times the largest count as zeros; by default max(m, n)
-        times the distance of 1 to the next number.
-      numpy_resid: whether sums of squares are left out where NumPy does so: where the rank is less
-        than n, or m ≤ n. The values must be known then.
+      rcond: singular values up to rcond times the largest count as zero; by default max(m, n) times
+        the machine epsilon.
+      numpy_resid: whether the sums of squares are empty where NumPy's are: if the rank is less than
+        n, or m ≤ n. The values must then be concrete.
 
     Returns:
       (x, sums of squares of the columns, rank, singular values).
@@ -232,7 +232,7 @@ def tensorinv(a: ArrayLike, ind: int = 2) -> Array:
     """The inverse of an array as a linear map from its last dimensions to the first `ind`.
 
     Args:
-      a: the product of the first `ind` sizes must be that of the others.
+      a: the product of the first `ind` sizes must equal the product of the others.
     """
     count, shape = operator.index(ind), type_of(a).shape
     if count <= 0:
@@ -251,8 +251,8 @@ def tensorsolve(a: ArrayLike, b: ArrayLike, axes: tuple[int, ...] | None = None)
     """The x with tensordot(a, x, x.ndim) = b.
 
     Args:
-      a: its first dimensions are those of b, and their product is that of the others.
-      axes: dimensions of a that are moved behind all others first.
+      a: its first dimensions are those of b, and their product equals the product of the others.
+      axes: dimensions of a to move to the end first.
     """
     if axes is not None:
         last = type_of(a).ndim
@@ -268,7 +268,7 @@ def tensorsolve(a: ArrayLike, b: ArrayLike, axes: tuple[int, ...] | None = None)
     return shapes.reshape(solve(shapes.reshape(a, (size, size)), shapes.ravel(b)), out)
 
 
-# -- numbers about matrices --
+# -- properties of matrices --
 
 
 @fused(arrays=2)
@@ -300,14 +300,14 @@ def matrix_rank(
     M: ArrayLike, rtol: ArrayLike | None = None, *, hermitian: bool = False,
     tol: ArrayLike | None = None,
 ) -> Array:
-    """How many singular values are not about zero.
+    """The number of singular values that are not close to zero.
 
     Args:
-      M: (…, m, n); of a vector or a number, whether there is anything but zeros.
-      rtol: those up to rtol times the largest count as zeros, as in NumPy; by default max(m, n)
-        times the distance of 1 to the next number.
-      hermitian: whether M is Hermitian, and eigenvalues are used.
-      tol: those up to tol itself count as zeros.
+      M: (…, m, n); for a vector or a number, whether any element is nonzero.
+      rtol: values up to rtol times the largest count as zero, as in NumPy; by default max(m, n)
+        times the machine epsilon.
+      hermitian: whether M is Hermitian, so that eigenvalues are used.
+      tol: values up to tol itself count as zero.
     """
     if rtol is not None and tol is not None:
         raise ValueError("matrix_rank: pass one of rtol and tol, not both.")
@@ -338,17 +338,17 @@ def _cond(x: Any, p: Any) -> Any:
 
 @eager_jit
 def cond(x: ArrayLike, p: int | float | str | None = None) -> Array:
-    """Condition numbers of matrices: norm(x) norm(x⁻¹); infinite where they are singular.
+    """Condition numbers of matrices: norm(x) norm(x⁻¹); infinite if they are singular.
 
     Args:
-      x: (…, m, n); square, but for p = 2 and -2.
-      p: the order of the norm, as for `norm`; None means 2, the largest singular value over the
-        smallest.
+      x: (…, m, n); must be square unless p is 2 or -2.
+      p: the order of the norm, as for `norm`; None means 2: the largest singular value divided by
+        the smallest.
     """
     return _cond(x, p)
 
 
 @eager_jit
 def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Array:
-    """The diagonals of the last two dimensions, or those `offset` places to their right."""
+    """The diagonals of the last two dimensions, or those `offset` positions to the right."""
     return rearrange.diagonal(x, whole(offset, "diagonal: offset"), -2, -1)

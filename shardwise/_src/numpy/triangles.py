@@ -1,4 +1,4 @@
-"""Matrices by their diagonals and triangles: eye, tri, tril, diag, vander, and indices of these."""
+"""Matrices with diagonals and triangles: eye, tri, tril, diag, vander, and their indices."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def eye(
 
 
 def identity(n: int, dtype: DTypeLike | None = None) -> Array:
-    """A square matrix with ones on its diagonal."""
+    """The identity matrix."""
     return eye(n, dtype=dtype)
 
 
@@ -65,7 +65,7 @@ def _tri(rows: int, columns: int, k: int, dtype: Any) -> Any:
 
 
 def tri(N: int, M: int | None = None, k: int = 0, dtype: DTypeLike | None = None) -> Array:
-    """A matrix with ones on the k-th diagonal and below."""
+    """A matrix with ones on and below the k-th diagonal."""
     (rows,), (columns,) = shape_of(N), shape_of(N if M is None else M)
     return _tri(rows, columns, int(k), dtype_of(dtype, "tri"))
 
@@ -109,12 +109,12 @@ def triu_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array
 
 
 def tril_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
-    """`tril_indices` of the shape of a matrix."""
+    """`tril_indices` for the shape of a matrix."""
     return tril_indices(*_matrix_shape(arr, "tril_indices_from", k))
 
 
 def triu_indices_from(arr: ArrayLike, k: int = 0) -> tuple[Array, Array]:
-    """`triu_indices` of the shape of a matrix."""
+    """`triu_indices` for the shape of a matrix."""
     return triu_indices(*_matrix_shape(arr, "triu_indices_from", k))
 
 
@@ -134,7 +134,7 @@ def diag_indices(n: int, ndim: int = 2) -> tuple[Array, ...]:
 
 
 def diag_indices_from(arr: ArrayLike) -> tuple[Array, ...]:
-    """`diag_indices` of an array all of whose sizes are equal."""
+    """`diag_indices` for an array with equal sizes in all dimensions."""
     shape = type_of(as_operand(arr)).shape
     if len(shape) < 2 or len(set(shape)) > 1:
         raise ValueError(f"diag_indices_from takes a square array; got shape {shape}.")
@@ -152,7 +152,7 @@ def _diag(v: Any, k: int) -> Any:
 
 
 def _on_diagonal(v: Any, k: int) -> Any:
-    """A square matrix whose k-th diagonal is the vector."""
+    """A square matrix with the vector as its k-th diagonal."""
     t = type_of(v)
     n = t.shape[0] + abs(k)
     first = max(0, k)
@@ -163,12 +163,12 @@ def _on_diagonal(v: Any, k: int) -> Any:
 
 @eager_jit
 def diag(v: ArrayLike, k: int = 0) -> Array:
-    """The k-th diagonal of a matrix, or the matrix whose k-th diagonal is a vector."""
+    """The k-th diagonal of a matrix, or the matrix with a vector as its k-th diagonal."""
     return _diag(as_operand(v), int(k))
 
 
 def diagflat(v: ArrayLike, k: int = 0) -> Array:
-    """The matrix whose k-th diagonal has the elements of `v` in row-major order."""
+    """The matrix whose k-th diagonal contains the elements of `v` in row-major order."""
     return _diagflat(as_operand(v), int(k))
 
 
@@ -179,7 +179,7 @@ def _diagflat(v: Any, k: int) -> Any:
 
 @eager_jit
 def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> Array:
-    """The matrix of the powers of a vector, a column per power, the highest first."""
+    """The Vandermonde matrix: one column per power of a vector, the highest first."""
     return _vander(as_operand(x), N, bool(increasing))
 
 

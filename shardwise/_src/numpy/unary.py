@@ -1,6 +1,6 @@
-"""Universal functions of one argument: signs, rounding, exponentials, trigonometry, complex parts.
+"""Unary universal functions: signs, rounding, exponentials, trigonometry, complex parts.
 
-Integers and booleans become floats where the function needs it: `sin(1)` is a float32.
+Integers and booleans become floats if the function requires it: `sin(1)` is a float32.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def negative(x: ArrayLike, /) -> Array:
 
 @fused(arrays=1)
 def absolute(x: ArrayLike, /) -> Array:
-    """|x|; of complex numbers their length."""
+    """|x|; for complex numbers, the modulus."""
     (x,) = promote(x)
     dtype = type_of(x).dtype
     return ew.copy(x) if is_bool(dtype) or is_unsigned(dtype) else ew.abs(x)
@@ -61,7 +61,7 @@ def fabs(x: ArrayLike, /) -> Array:
 
 @fused(arrays=1)
 def sign(x: ArrayLike, /) -> Array:
-    """-1, 0 or 1; of complex numbers x / |x|."""
+    """-1, 0 or 1; for complex numbers, x / |x|."""
     (x,) = promote(x)
     return ew.sign(x)
 
@@ -80,7 +80,7 @@ def reciprocal(x: ArrayLike, /) -> Array:
     return ew.integer_pow(x, y=-1)
 
 
-# -- rounding: integers and booleans stay as they are --
+# -- rounding: integers and booleans are unchanged --
 
 
 def _is_whole(x: Any) -> bool:
@@ -90,21 +90,21 @@ def _is_whole(x: Any) -> bool:
 
 @fused(arrays=1)
 def floor(x: ArrayLike, /) -> Array:
-    """The largest whole number not above x."""
+    """The largest integer not above x."""
     (x,) = promote(x)
     return ew.copy(x) if _is_whole(x) else ew.floor(x)
 
 
 @fused(arrays=1)
 def ceil(x: ArrayLike, /) -> Array:
-    """The smallest whole number not below x."""
+    """The smallest integer not below x."""
     (x,) = promote(x)
     return ew.copy(x) if _is_whole(x) else ew.ceil(x)
 
 
 @fused(arrays=1)
 def trunc(x: ArrayLike) -> Array:
-    """x without its fraction."""
+    """x without its fractional part."""
     (x,) = promote(x)
     return ew.copy(x) if _is_whole(x) else toward_zero(x)
 
@@ -118,7 +118,7 @@ def toward_zero(x: Any) -> Any:
 
 @fused(arrays=1)
 def rint(x: ArrayLike, /) -> Array:
-    """The nearest whole number, as a float; halves go to the even one."""
+    """The nearest integer, as a float; ties round to even."""
     (v,) = promote_inexact(x)
     return _to_even(strip_weak_type(v) if _is_whole(x) else v)
 
@@ -151,7 +151,7 @@ def _round(x: Any, decimals: int = 0) -> Any:
 
 
 def round(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
-    """The nearest number with so many decimals; halves go to the even one."""
+    """x rounded to the given number of decimals; ties round to even."""
     if out is not None:
         refuse_out("round", out)
     return _round(a, decimals) if decimals else _round(a)
@@ -178,7 +178,7 @@ def exp2(x: ArrayLike, /) -> Array:
 
 @fused(arrays=1)
 def expm1(x: ArrayLike, /) -> Array:
-    """exp(x) - 1, exact for small x."""
+    """exp(x) - 1, accurate for small x."""
     (x,) = promote_inexact(x)
     return ew.expm1(x)
 
@@ -206,7 +206,7 @@ def log10(x: ArrayLike, /) -> Array:
 
 @fused(arrays=1)
 def log1p(x: ArrayLike, /) -> Array:
-    """log(1 + x), exact for small x."""
+    """log(1 + x), accurate for small x."""
     (x,) = promote_inexact(x)
     return ew.log1p(x)
 
@@ -279,14 +279,14 @@ def sinc(x: ArrayLike, /) -> Array:
 
 @fused(arrays=1)
 def deg2rad(x: ArrayLike, /) -> Array:
-    """From degrees to radians."""
+    """Converts degrees to radians."""
     (x,) = promote_inexact(x)
     return ew.mul(x, constant(math.pi / 180, x))
 
 
 @fused(arrays=1)
 def rad2deg(x: ArrayLike, /) -> Array:
-    """From radians to degrees."""
+    """Converts radians to degrees."""
     (x,) = promote_inexact(x)
     return ew.mul(x, constant(180 / math.pi, x))
 
@@ -356,7 +356,7 @@ def i0(x: ArrayLike) -> Array:
 
 @fused(arrays=1)
 def conjugate(x: ArrayLike, /) -> Array:
-    """The imaginary part with the other sign."""
+    """The complex conjugate."""
     (x,) = promote(x)
     return ew.conj(x) if is_complex(type_of(x).dtype) else ew.copy(x)
 
@@ -378,7 +378,7 @@ def _imag(val: Any) -> Any:
 
 
 def imag(val: ArrayLike, /) -> Array:
-    """The imaginary part: zeros for real numbers."""
+    """The imaginary part: zeros for real inputs."""
     t = type_of(val)
     return _imag(val) if is_complex(t.dtype) else zeros_like(check_alive(val))
 
@@ -396,5 +396,5 @@ def _angle(z: Any, deg: bool = False) -> Any:
 
 
 def angle(z: ArrayLike, deg: bool = False) -> Array:
-    """The angle of a complex number, in (-π, π], or in degrees."""
+    """The angle of a complex number, in (-π, π] radians, or in degrees if `deg`."""
     return _angle(z, True) if deg else _angle(z)

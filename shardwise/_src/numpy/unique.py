@@ -1,7 +1,7 @@
-"""Values without repetition, and where they are: `unique` and its relatives.
+"""Unique values and their positions: `unique` and related functions.
 
-How many there are is part of a result's shape: eagerly it is found by looking at the values;
-under a trace it must be given (`size`).
+The number of unique values determines the result's shape: eagerly, it is computed from the values;
+under a trace, it must be passed (`size`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from shardwise._src.types.dtypes import (
 
 @fused(arrays=1)
 def _groups(x: Any, axis: int | None, equal_nan: bool) -> Any:
-    """Rows in order: their indices, which ones are new, and how many are."""
+    """Sorted rows: their indices, a mask of new ones, and their number."""
     rows = _rows(x, axis)
     n, width = type_of(rows).shape
     start = iota(dtype=INT32, shape=(n,), dimension=0)
@@ -68,7 +68,7 @@ def _rows(x: Any, axis: int | None) -> Any:
 def _unique(
     *arrays: Any, axis: int | None, size: int, has_fill: bool, has_inverse: bool
 ) -> list[Any]:
-    """Values, first indices and counts for `size` unique rows, and the inverse where asked for."""
+    """Values, first indices and counts for `size` unique rows, and the inverse if requested."""
     x, order, new, *rest = arrays
     t = type_of(x)
     moved = reshape(x, shape=(t.size,)) if axis is None else move_axis(x, axis, 0)
@@ -130,16 +130,16 @@ def unique(
     return_counts: bool = False, axis: int | None = None, *, equal_nan: bool = True,
     size: int | None = None, fill_value: ArrayLike | None = None, sorted: bool = True,
 ) -> Array | tuple[Array, ...]:
-    """The different elements, in order; the different slices along `axis`, where it is given.
+    """The sorted unique elements; with `axis`, the unique slices along it.
 
     Args:
-      return_index: also give the index of the first of each.
-      return_inverse: also give the number of the value that each element has.
-      return_counts: also give how often each occurs.
+      return_index: also return the index of each first occurrence.
+      return_inverse: also return, for each element, the index of its value.
+      return_counts: also return the number of occurrences of each value.
       equal_nan: whether all NaNs count as one value.
-      size: how many there are; needed under a trace. Further ones are left out.
-      fill_value: what fills the result up where there are fewer; by default the first value.
-      sorted: whether the order matters; they are in order in any case.
+      size: the number of results; required under a trace. Excess ones are dropped.
+      fill_value: fills up the result if there are fewer; by default the first value.
+      sorted: whether the order matters; results are always sorted.
     """
     t = type_of(ar)
     axis = None if axis is None else canonical_axis(axis, t.ndim)
@@ -184,7 +184,7 @@ class UniqueInverseResult(NamedTuple):
 def unique_all(
     x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike | None = None
 ) -> UniqueAllResult:
-    """Different values, first indices, inverse indices and counts; NaNs are all different."""
+    """Unique values, first indices, inverse indices and counts; NaNs are all distinct."""
     return UniqueAllResult(*unique(
         x, True, True, True, equal_nan=False, size=size, fill_value=fill_value
     ))
@@ -193,7 +193,7 @@ def unique_all(
 def unique_counts(
     x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike | None = None
 ) -> UniqueCountsResult:
-    """Different values and their counts; NaNs are all different."""
+    """Unique values and their counts; NaNs are all distinct."""
     return UniqueCountsResult(*unique(
         x, return_counts=True, equal_nan=False, size=size, fill_value=fill_value
     ))
@@ -202,7 +202,7 @@ def unique_counts(
 def unique_inverse(
     x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike | None = None
 ) -> UniqueInverseResult:
-    """Different values and inverse indices; NaNs are all different."""
+    """Unique values and inverse indices; NaNs are all distinct."""
     return UniqueInverseResult(*unique(
         x, return_inverse=True, equal_nan=False, size=size, fill_value=fill_value
     ))
@@ -211,5 +211,5 @@ def unique_inverse(
 def unique_values(
     x: ArrayLike, /, *, size: int | None = None, fill_value: ArrayLike | None = None
 ) -> Array:
-    """Different values; NaNs are all different."""
+    """Unique values; NaNs are all distinct."""
     return unique(x, equal_nan=False, size=size, fill_value=fill_value)

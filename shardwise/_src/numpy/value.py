@@ -1,8 +1,8 @@
 """`Value`: the operators that arrays and tracers share; their methods are in `methods`.
 
-A subclass provides `aval`; everything else is written with the functions of `shardwise.numpy`. An
-operator gives way (`NotImplemented`) to operands that no function here takes: lists, text, objects
-of other libraries that define the reflected operator.
+A subclass provides `aval`; everything else uses the functions of `shardwise.numpy`. An operator
+returns `NotImplemented` for operands that no function here accepts: lists, strings, and objects of
+other libraries that define the reflected operator.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 def _other_way(fun: Any, x: Any, y: Any, error: Exception) -> Any:
-    """What an operator gives after an error: with an operand of another library converted.
+    """The result of an operator after an error: retries with another library's operand converted.
 
-    Gives way where the operand is nothing that functions take, or asks for it as NumPy's protocol
-    says. None where the error was about something else, and is to be raised.
+    Returns NotImplemented if no function accepts the operand, or if it opts out by NumPy's
+    protocol. None if the error has another cause and must be raised.
     """
     if any([getattr(v, "__array_ufunc__", 0) is None for v in (x, y)]):
         return NotImplemented
@@ -43,7 +43,7 @@ def _other_way(fun: Any, x: Any, y: Any, error: Exception) -> Any:
 
 
 def _operators(name: str, fun: Callable[[Any, Any], Any]) -> tuple[_Method, _Method]:
-    """The methods of an operator, `x + y` and the reflected one, as written out they would be."""
+    """The methods of an operator, `x + y` and its reflection, as if written out."""
 
     def forward(self: Any, other: Any) -> Any:
         try:
@@ -70,7 +70,7 @@ def _operators(name: str, fun: Callable[[Any, Any], Any]) -> tuple[_Method, _Met
 
 def _named(method: Any, name: str) -> _Method:
     method.__name__, method.__qualname__ = name, f"Value.{name}"
-    method.__code__ = method.__code__.replace(co_name=name)  # what tracebacks and messages say
+    method.__code__ = method.__code__.replace(co_name=name)  # for tracebacks and messages
     return method
 
 
@@ -82,10 +82,10 @@ _Method = Callable[[Any, ArrayLike], Array]
 
 
 class Value(Methods, Elsewhere):
-    """Base of `Array` and of all tracers. Required of a subclass: `aval`."""
+    """Base class of `Array` and of all tracers. A subclass must provide `aval`."""
 
     __slots__ = ()
-    __array_priority__ = 100  # NumPy's arrays leave binary operators to us
+    __array_priority__ = 100  # NumPy arrays defer binary operators to this class
 
     # -- arithmetic --
 
@@ -122,7 +122,7 @@ class Value(Methods, Elsewhere):
     def __invert__(self) -> Array:
         return binary.bitwise_not(self)
 
-    # -- comparison; values are not hashable: equality is elementwise --
+    # -- comparison; values are not hashable, since equality is element-wise --
 
     __eq__: ClassVar[_Method] = _operators("eq", binary.equal)[0]  # pyright: ignore[reportIncompatibleMethodOverride]
     __ne__: ClassVar[_Method] = _operators("ne", binary.not_equal)[0]  # pyright: ignore[reportIncompatibleMethodOverride]

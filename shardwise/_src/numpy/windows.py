@@ -1,6 +1,6 @@
 """Windows for signals: bartlett, blackman, hamming, hanning, kaiser.
 
-The points are known where the size is, so they are worked out on the host in full precision.
+The points depend only on the size, so they are computed on the host in full precision.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shardwise._src.types.annotations import Array, ArrayLike
 
 
 def bartlett(M: int) -> Array:
-    """A triangle of M points, zero at both ends."""
+    """A triangular window of M points, zero at both ends."""
     return ground().new_array(np.bartlett(whole(M, "bartlett: M")))
 
 
@@ -39,7 +39,7 @@ def hanning(M: int) -> Array:
 
 
 def kaiser(M: int, beta: ArrayLike) -> Array:
-    """The Kaiser window of M points; the larger `beta`, the narrower. `beta` may be traced."""
+    """The Kaiser window of M points; a larger `beta` is narrower. `beta` may be traced."""
     size = whole(M, "kaiser: M")
     return _kaiser(as_operand(beta), size) if size > 1 else ones(max(size, 0))
 

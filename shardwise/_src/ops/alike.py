@@ -1,4 +1,4 @@
-"""`shard_alike`: two values that the partitioner divides alike."""
+"""`shard_alike`: two values that the partitioner shards identically."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _type(op: Op, x: ArrayType, y: ArrayType) -> tuple[ArrayType, ArrayType]:
 
 
 def _dims(op: Op, x: ArrayType, y: ArrayType) -> Dims:
-    """Over explicit axes each stays as its type says."""
+    """Over explicit axes, each value keeps the sharding of its type."""
     names = letters(2 * x.ndim)
     rows = names[: x.ndim], names[x.ndim :]
     return Dims(rows, rows)
@@ -31,7 +31,7 @@ def _jvp(op: Op, primals: Any, tangents: Any) -> tuple[list[Any], list[Any]]:
 
 
 def _of_linear(values: Any) -> list[Any]:
-    """Tangents or cotangents; where one is zero, the other is divided as it likes."""
+    """Tangents or cotangents; if one is zero, the sharding of the other is unconstrained."""
     return list(values) if any(v is None for v in values) else shard_alike(*values)
 
 

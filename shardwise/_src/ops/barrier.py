@@ -1,7 +1,7 @@
-"""`optimization_barrier`: an identity that the compiler does not look through.
+"""`optimization_barrier`: an identity that the compiler does not optimize across.
 
-What goes into one barrier is computed before anything that comes out of it is used, and once: it
-is not fused into its users and not repeated for each.
+The inputs of one barrier are computed before any of its outputs is used, and only once: they are
+not fused into users or recomputed for each user.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The ops that the families' own rules need: broadcast, transpose, reshape and sum.
+"""The ops that the families' rules need: broadcast, transpose, reshape and sum.
 
-Written out in full, they also show what a record holds when no family fits.
+They are written out in full, and so also show what an op record contains without a family.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from shardwise._src.types.dims import Dims, letters
 
 
 def ints(values: Any) -> str:
-    """`[0, 2]`: a list in StableHLO's text."""
+    """`[0, 2]`: a list in StableHLO's syntax."""
     return "[" + ", ".join(map(str, values)) + "]"
 
 
 def zeros(t: ArrayType) -> Any:
-    """An array of zeros: the tangent or cotangent that a rule has to write out."""
+    """An array of zeros: a tangent or cotangent that a rule must materialize."""
     return reshard_like(broadcast_in_dim(np.zeros((), t.dtype)[()], shape=t.shape, dims=()), t)
 
 
@@ -148,7 +148,7 @@ def move_axis(x: Any, source: int, destination: int) -> Any:
 
 
 def batch_first(size: int, x: Any, dim: int | None) -> Any:
-    """`x` with its hidden dimension first, repeated `size` times where it has none."""
+    """`x` with its batch dimension first, repeated `size` times if absent."""
     if dim is not None:
         return move_axis(x, dim, 0)
     shape = type_of(x).shape
@@ -168,7 +168,7 @@ def _reshape_type(op: Op, x: ArrayType, *, shape: tuple) -> ArrayType:
 
 
 def _reshape_dims(op: Op, x: ArrayType, *, shape: tuple) -> Dims:
-    """Groups of dimensions with equal products belong together, major factor first."""
+    """Groups of dimensions with equal products correspond, major factor first."""
     ins: list[Any] = []
     outs: list[Any] = []
     fresh = iter(letters(x.ndim + len(shape) + 2))
@@ -183,7 +183,7 @@ def _reshape_dims(op: Op, x: ArrayType, *, shape: tuple) -> Dims:
 
 def _reshape_groups(own: tuple, other: tuple) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     """Ranges of dimensions before and after, as short as possible, with equal products."""
-    if 0 in own:  # products tell nothing
+    if 0 in own:  # products carry no information
         return [((0, len(own)), (0, len(other)))]
     groups: list[Any] = []
     i = j = 0
@@ -204,7 +204,7 @@ def _reshape_groups(own: tuple, other: tuple) -> list[tuple[tuple[int, int], tup
 
 
 def _group_factors(own: tuple, other: tuple, name: str) -> list[Any]:
-    """The factors of one group: the major dimension is shared, where it is not of size 1."""
+    """The factors of one group: the major dimension is shared unless its size is 1."""
     if not own or not other or 0 in own:
         return [None] * len(own)
     if len(own) == 1 and len(other) == 1:
@@ -217,7 +217,7 @@ def _group_factors(own: tuple, other: tuple, name: str) -> list[Any]:
 
 
 def _reshape_spec(x: ArrayType, shape: tuple, groups: Any) -> tuple:
-    """The mesh axes of each dimension after: those of a group before, from the major dimension."""
+    """The mesh axes of each new dimension, from its old group, starting at the major dimension."""
     axes_of: Any = x.spec and x.spec.dims(x.ndim)
     if shape == x.shape:
         return axes_of
@@ -236,7 +236,7 @@ def _reshape_spec(x: ArrayType, shape: tuple, groups: Any) -> tuple:
 
 
 def _carried(before: list[tuple[int, tuple]], after: tuple, mesh: Any) -> list[tuple] | None:
-    """The axes of the dimensions that one group becomes; None where they do not carry over."""
+    """The axes of the dimensions that one group becomes; None if they do not carry over."""
     real = [n for n in after if n != 1]
     if len(before) == len(real) == 1:
         return [before[0][1] if n != 1 else () for n in after]
@@ -248,7 +248,7 @@ def _carried(before: list[tuple[int, tuple]], after: tuple, mesh: Any) -> list[t
     if not all(axes_of) or 0 in after:
         return None
     axes = [axis for some in axes_of for axis in some]
-    if len(before) > 1 and len(real) > 1:  # only blocks of whole major rows stay blocks
+    if len(before) > 1 and len(real) > 1:  # only blocks of complete major rows stay blocks
         parts = math.prod(map(mesh.axis_size, axes))
         if len(axes_of) > 1 or before[0][0] % parts or real[0] % parts:
             return None
@@ -294,7 +294,7 @@ reshape = Op(
 )
 
 
-# -- reduce_sum: over the dimensions `axes`, which go away --
+# -- reduce_sum: over the dimensions `axes`, which are removed --
 
 
 def check_axes(name: str, x: ArrayType, axes: tuple) -> None:
@@ -322,7 +322,7 @@ def reduce_dims(combine: Any) -> Any:
 def batch_axes(
     op: Op, mapped: Any, args: Any, ds: Any, *, axes: tuple, **params: Any
 ) -> tuple[Any, int]:
-    """The batch rule of an op with a parameter `axes` that it removes."""
+    """The batch rule of an op that removes the dimensions of its parameter `axes`."""
     (d,) = ds
     out = op(args[0], axes=tuple(a + (a >= d) for a in axes), **params)
     return out, d - sum(a < d for a in axes)

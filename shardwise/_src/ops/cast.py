@@ -1,4 +1,4 @@
-"""Casts: to another dtype, of the bits of one dtype to another, to a lower precision."""
+"""Casts: between dtypes, bitcasts, and reduced precision."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ convert_element_type = elementwise(
 )
 
 
-# -- bitcast_convert_type: the same bits as another dtype. Where the widths differ, the parts of an
+# -- bitcast_convert_type: the same bits as another dtype. If the widths differ, the parts of an
 #    element are the last dimension, the least significant first --
 
 
 def bit_width(dtype: Any) -> int:
-    """Bits of an element; the narrow types take a byte on the host, but not on devices."""
+    """Bits of an element; sub-byte types take a full byte on the host, but not on devices."""
     narrow: int | None = _NARROW.get(dtype.name)
     return dtype.itemsize * 8 if narrow is None else narrow
 

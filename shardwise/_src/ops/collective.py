@@ -2,19 +2,19 @@
 
     psum(x, names=("i",), sizes=(4,), groups=None)        # x, summed over the axis i
 
-An axis is named by the `vmap` that maps over it, or is one of a mesh, inside of `shard_map`. The
-batch interpreter of a `vmap` consumes the name: what an op does along the axis, it does along the
-hidden dimension. Names of other axes stay, so that a collective over several is taken apart, axis
-by axis; those of a mesh are left for the program that runs, whose devices exchange the values
+An axis is named by the `vmap` that maps over it, or is a mesh axis, inside `shard_map`. The batch
+interpreter of a `vmap` consumes the name: what an op does along the axis becomes an operation along
+the batch dimension. Names of other axes stay, so that a collective over several is decomposed axis
+by axis; mesh axes are left to the program that runs, whose devices exchange the values
 (`ops.exchange`). With names n₁ … nₖ, values are numbered in row-major order: the index along the
 last axis changes fastest.
 
-names, sizes: the axes, and how many values there are along each.
-groups:       None, or a partition of the numbers along one axis: values of different groups have
-              nothing to do with one another.
+names, sizes: the axes, and the number of values along each.
+groups:       None, or a partition of the indices along one axis: groups are independent of one
+              another.
 
-`all_gather`, `reduce_scatter` and `all_to_all` keep the number of dimensions, as in StableHLO; the
-forms that add or remove one (`lax.parallel`) are reshapes around them.
+`all_gather`, `reduce_scatter` and `all_to_all` preserve the rank, as in StableHLO; the variants
+that add or remove a dimension (`lax.parallel`) are reshapes around them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from shardwise._src.types.dims import Dims, letters
 INT32 = np.dtype("int32")
 
 
-# -- what all have in common --
+# -- common code --
 
 
 def collective(
@@ -58,12 +58,12 @@ def collective(
 
     alone:     `(x, d, size, before, after, **params) → (result, dim)`: the op over one axis whose
                values are along dimension `d` of `x`. before, after: parameters `names` and `sizes`
-               of the axes before and after it; None where there are none.
+               of the axes before and after it; None if there are none.
     positions: the parameters that are dimensions of the operand.
     """
     fields = {
         "type_rule": type_rule, "dims": dims, "jvp": _linear_jvp,
-        "batch": _batch(alone, tuple(positions)), "elements": Elements.MOVED, "long": True,
+        "batch": _batch(alone, tuple(positions)), "elements": Elements.MOVED, "is_expensive": True,
     }
     return Op(name, named_axes=("names", "sizes"), **fields | rules)
 
@@ -91,7 +91,7 @@ def _batch(alone: Callable, positions: tuple[str, ...]) -> Callable:
 
 
 def _beside(names: tuple, sizes: tuple, name: Any, grouped: bool) -> list[dict[str, Any] | None]:
-    """The axes before and after one."""
+    """The axes before and after the axis `name`."""
     at, fixed = names.index(name), {"groups": None} if grouped else {}
     return [_axes(names[s], sizes[s], fixed) for s in (slice(at), slice(at + 1, None))]
 
@@ -101,9 +101,9 @@ def _axes(names: tuple, sizes: tuple, fixed: dict[str, Any]) -> dict[str, Any] |
 
 
 def _grouped(alone: Callable, x: Any, before: Any, groups: Any, **p: Any) -> Any:
-    """Group by group, along dimension 0. before: the parameters of the axes before; or None.
+    """Group by group, along dimension 0. before: the parameters of preceding axes, or None.
 
-    Numbers of a group may be on several devices: each has all of them then, and takes its own.
+    A group may span several devices: then each gathers all its values, and slices its own.
     """
     parts, own = [], type_of(x).shape[0]
     if before:
@@ -121,13 +121,13 @@ def _grouped(alone: Callable, x: Any, before: Any, groups: Any, **p: Any) -> Any
 
 
 def _split(x: Any, axis: int, *parts: int) -> Any:
-    """With the dimension as several, major first."""
+    """Splits the dimension into several, major first."""
     shape = type_of(x).shape
     return reshape(x, shape=(*shape[:axis], *parts, *shape[axis + 1 :]))
 
 
 def _merged(x: Any, axis: int) -> Any:
-    """With a dimension and the next one as one."""
+    """Merges a dimension and the next one."""
     shape = type_of(x).shape
     size = shape[axis] * shape[axis + 1]
     return reshape(x, shape=(*shape[:axis], size, *shape[axis + 2 :]))
@@ -141,7 +141,7 @@ def _each_alone(op: Op, x: ArrayType, **p: Any) -> Dims:
     return Dims((letters(x.ndim),), (letters(x.ndim),), linear=((0,),))
 
 
-# -- psum, pmax, pmin: of all values, for all --
+# -- psum, pmax, pmin: reductions of all values, replicated --
 
 
 def _reduction(
@@ -149,7 +149,7 @@ def _reduction(
 ) -> Op:
     """body: the name of the binary instruction.
 
-    repeated: `(x, size)` → the result for as many equal values.
+    repeated: `(x, size)` → the result for `size` equal values.
     """
 
     def type_rule(op: Op, x: ArrayType, **p: Any) -> ArrayType:
@@ -161,7 +161,7 @@ def _reduction(
         return (new(x, groups=None, **rest) if rest else x), None
 
     def batch(op: Op, mapped: Any, args: Any, ds: Any, **p: Any) -> tuple[Any, int | None]:
-        """A value that is not mapped is not repeated, nor are its dimensions moved."""
+        """An unmapped value is not repeated, and its dimensions are not moved."""
         (x,), (d,), own = args, ds, mapped.axis.name
         names, sizes, groups = p["names"], p["sizes"], p["groups"]
         if own not in names:
@@ -185,12 +185,12 @@ def _reduction(
 
 
 def _the_same(op: Op, varying: frozenset[Any], *, names: tuple, **p: Any) -> frozenset[Any]:
-    """Results are the same along the axes, if not of groups."""
+    """Results are the same along the axes, unless there are groups."""
     return varying if p["groups"] else varying.difference(names)
 
 
 def _gathered(reduce: Op, x: Any, names: tuple, sizes: tuple, groups: Groups) -> Any:
-    """All values, reduced by each device; those of other groups left out."""
+    """All values, gathered and reduced by each device; without those of other groups."""
     every = _every(x, names, sizes)
     if groups is None:
         return reduce(every, axes=(0,))
@@ -201,19 +201,19 @@ def _gathered(reduce: Op, x: Any, names: tuple, sizes: tuple, groups: Groups) ->
 
 
 def _every(x: Any, names: tuple, sizes: tuple) -> Any:
-    """The values of all, along a new first dimension."""
+    """All values, along a new first dimension."""
     one = reshape(x, shape=(1, *type_of(x).shape))
     return all_gather(one, names=names, sizes=sizes, groups=None, axis=0, invariant=False)
 
 
 def _among(numbers: Sequence[int], axes: dict[str, Any]) -> Any:
-    """Whether the number along the axes is one of these."""
+    """Whether the index along the axes is one of these numbers."""
     return reduce_or(eq(number(**axes), np.asarray(numbers, INT32)), axes=(0,))
 
 
 def transpose_sum(op: Op, ct: Any, x: Any, *, names: tuple, sizes: tuple, **p: Any) -> list[Any]:
-    """Each value was added to all results. Where types say that these are one, so is the cotangent;
-    else it is a share of each.
+    """Each value was added to all results. For tracked axes the result is one value, and so is the
+    cotangent; for the other axes, the cotangents of all results are summed.
     """
     tracked = {n for n in names if n in x.aval.varying and not p["groups"]}
     pairs = [(n, size) for n, size in zip(names, sizes, strict=True) if n not in tracked]
@@ -224,7 +224,7 @@ def transpose_sum(op: Op, ct: Any, x: Any, *, names: tuple, sizes: tuple, **p: A
 
 
 def _extreme_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
-    """The mean of the tangents of those values that are the result."""
+    """The mean of the tangents of the values that equal the result."""
     (x,), (t,) = primals, tangents
     out = op(x, **p)
     found = convert_element_type(eq(x, out), dtype=type_of(t).dtype)
@@ -239,8 +239,8 @@ pmax = _reduction("pmax", ANY, reduce_max, "maximum", lambda x, size: x, jvp=_ex
 pmin = _reduction("pmin", ANY, reduce_min, "minimum", lambda x, size: x, jvp=_extreme_jvp)
 
 
-# -- all_gather: the values one after another along `axis`, for all --
-# invariant: types say that the results are the same for all.
+# -- all_gather: all values, concatenated along `axis`, for all --
+# invariant: whether the result's type is invarying.
 
 
 def _gather_type(
@@ -267,7 +267,7 @@ def _gather_alone(
 
 
 def _gather_transpose(op: Op, ct: Any, x: Any, *, invariant: bool, **p: Any) -> list[Any]:
-    """Where types say that results are one, each has its part of the cotangent; else of a sum."""
+    """For invarying results, each index takes its part of the cotangent; otherwise of the sum."""
     names, axis = p["names"], p["axis"]
     tracked = x.aval.varying.intersection(names) if invariant else ()
     for at, name in enumerate(names if tracked else ()):
@@ -292,7 +292,7 @@ all_gather = collective(
     varies=lambda op, varying, names, invariant, **p: varying - {*(names if invariant else ())},
 )
 
-# -- reduce_scatter: the sum of all values, of which each gets one part along `axis` --
+# -- reduce_scatter: the sum of all values, scattered along `axis` --
 
 
 def _scatter_type(
@@ -333,7 +333,7 @@ reduce_scatter = collective(
     lower=exchange.reduce_scatter,
 )
 
-# -- all_to_all: part k along `split` goes to value k, which has those it gets along `concat` --
+# -- all_to_all: part k along `split` goes to index k; received parts are along `concat` --
 
 
 def _exchange_type(
@@ -355,7 +355,7 @@ def _exchange_alone(
     x: Any, d: int, size: int, before: Any, after: Any, *, split: int, concat: int,
     groups: None = None,
 ) -> tuple[Any, int]:
-    """The dimension `split` is taken as [before, own, rest]. Own changes places with the hidden
+    """Splits the dimension `split` into [before, own, rest]. Own is swapped with the batch
     dimension, which goes before `concat`; then come the exchanges over the other axes.
     """
     first = span(before["sizes"]) if before else 1
@@ -386,7 +386,7 @@ all_to_all = collective(
     positions=("split", "concat"), transpose=_exchange_transpose, lower=exchange.all_to_all,
 )
 
-# -- ppermute: values go from number to number, as `perm` says; who gets none has zeros --
+# -- ppermute: values move from index to index, as in `perm`; indices without a source get zeros --
 
 
 def _permute_alone(
@@ -398,7 +398,7 @@ def _permute_alone(
         return rows(x, [sources.get(i, size) for i in range(size)]), 0
     inner = span(after["sizes"]) if after else 1
     ways: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for pair in perm:  # those between two places on this axis, by numbers along the others
+    for pair in perm:  # grouped by places on this axis, as indices along the others
         (source, i), (to, j) = [_apart(number, size, inner) for number in pair]
         ways.setdefault((source, to), []).append((i, j))
     found: dict[int, Any] = {}
@@ -412,13 +412,13 @@ def _permute_alone(
 
 
 def _together(before: Any, after: Any) -> dict[str, Any]:
-    """The parameters of all other axes."""
+    """The parameters of all other axes, combined."""
     given = [axes for axes in (before, after) if axes]
     return {k: sum([axes[k] for axes in given], ()) for k in ("names", "sizes")} if given else {}
 
 
 def _apart(number: int, size: int, inner: int) -> tuple[int, int]:
-    """The number along one axis, and along the others. inner: how many values come after it."""
+    """The index along one axis, and along the others. inner: the number of values after it."""
     rest, last = divmod(number, inner)
     outer, own = divmod(rest, size)
     return own, outer * inner + last
@@ -433,7 +433,7 @@ ppermute = collective(
     transpose=_permute_transpose, lower=exchange.permute,
 )
 
-# -- pbroadcast: the value with the number `source`, for all --
+# -- pbroadcast: the value of index `source`, for all --
 
 
 def _broadcast_alone(
@@ -463,7 +463,7 @@ def _broadcast_lower(
 
 
 def _broadcast_gathered(x: Any, source: int, names: tuple, sizes: tuple) -> Any:
-    """The value of one among all. There is no instruction that sends to several."""
+    """The value of one index, by gathering all. No instruction sends to several devices."""
     return squeeze(slice_in_dim(_every(x, names, sizes), source, source + 1, 0), (0,))
 
 
@@ -472,8 +472,8 @@ pbroadcast = collective(
     transpose=_broadcast_transpose, lower=_broadcast_lower,
 )
 
-# -- axis_index: the number along one axis --
-# varies: whether types say that it differs along the axis.
+# -- axis_index: the index along one axis --
+# varies: whether its type varies along the axis.
 
 
 def _index_type(op: Op, *, names: tuple, sizes: tuple, varies: bool) -> ArrayType:
@@ -492,7 +492,7 @@ axis_index = Op(
 
 
 def number(names: Sequence[Any], sizes: Sequence[int], varies: bool = False) -> Any:
-    """The number along several axes. varies: of all of them; see `axis_index`."""
+    """The flattened index along several axes. varies: along all of them; see `axis_index`."""
     found: Any = None
     for name, size in zip(names, sizes, strict=True):
         own = axis_index(names=(name,), sizes=(size,), varies=varies)

@@ -4,8 +4,8 @@
     dot_general(a, b, dimension_numbers=(((2,), (1,)), ((0,), (0,))))      # a batched product
 
 `dimension_numbers` is ((contracted of lhs, of rhs), (batch of lhs, of rhs)). The result has the
-batch dimensions, then what is left of lhs, then what is left of rhs. `dot` is the same function for
-callers that have a precision to give: it makes it canonical and reads the flag.
+batch dimensions, then the other dimensions of lhs, then those of rhs. `dot` is the same function
+for callers that have a precision: it canonicalizes the precision and reads the flag.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ DimensionNumbers = tuple[tuple[tuple, tuple], tuple[tuple, tuple]]
 
 @public("shardwise.lax")
 class Precision(enum.Enum):
-    """How exact a product has to be on devices that can trade accuracy for speed."""
+    """The required accuracy of a product on devices that can trade accuracy for speed."""
 
     DEFAULT = 0
     HIGH = 1
@@ -59,7 +59,7 @@ class Precision(enum.Enum):
 
 @public("shardwise.lax")
 class DotAlgorithmPreset(enum.Enum):
-    """An exact algorithm: (type of the operands, of the sum, number of partial products)."""
+    """A specific algorithm: (type of the operands, type of the sum, number of partial products)."""
 
     DEFAULT = ()
     ANY_F8_ANY_F8_F32 = ("f8", "f32", 1)
@@ -81,8 +81,8 @@ class DotAlgorithmPreset(enum.Enum):
     __str__ = __repr__
 
     def text(self, ins: Any) -> str:
-        """The algorithm in StableHLO's text."""
-        operand, total, products = tuple(self.value)  # of three; DEFAULT never gets here
+        """The algorithm in StableHLO's syntax."""
+        operand, total, products = tuple(self.value)  # three values; never DEFAULT
         kinds = [short_name(t.dtype).replace("_", "") for t in ins] if operand == "f8" else [
             operand, operand,
         ]
@@ -93,7 +93,7 @@ class DotAlgorithmPreset(enum.Enum):
         )
 
     def dtypes(self, ins: Any) -> tuple[Any, Any, Any]:
-        """Of the operands and of sums; where an operand is of several parts, of the whole."""
+        """Dtypes of operands and sums; the full dtype for an operand split into parts."""
         value: Any = self.value
         operand, total, products = value
         if operand == "f8":
@@ -105,8 +105,8 @@ class DotAlgorithmPreset(enum.Enum):
 
 @public("shardwise.lax")
 class DotAlgorithm(NamedTuple):
-    """An exact algorithm, by the types of operands and sums, and how many parts and products of
-    them it takes. `DotAlgorithmPreset` has those that backends know.
+    """A specific algorithm, by the types of operands and sums, and the numbers of parts and
+    products. `DotAlgorithmPreset` contains the algorithms that backends support.
     """
 
     lhs_precision_type: Any
@@ -118,7 +118,7 @@ class DotAlgorithm(NamedTuple):
     allow_imprecise_accumulation: bool = False
 
     def text(self, ins: Any) -> str:
-        """The algorithm in StableHLO's text."""
+        """The algorithm in StableHLO's syntax."""
         kinds = [short_name(np.dtype(kind)).replace("_", "") for kind in self[:3]]
         return (
             f"algorithm = <lhs_precision_type = {kinds[0]}, rhs_precision_type = {kinds[1]}, "
@@ -128,7 +128,7 @@ class DotAlgorithm(NamedTuple):
         )
 
     def dtypes(self, ins: Any) -> tuple[Any, Any, Any]:
-        """Of the operands and of sums."""
+        """Dtypes of operands and of sums."""
         lhs, rhs, total = [np.dtype(kind) for kind in self[:3]]
         return lhs, rhs, total
 
@@ -143,7 +143,7 @@ _PRECISIONS = {
 
 
 def canonical_precision(precision: Any) -> Any:
-    """None, a pair of `Precision`, or a `DotAlgorithmPreset`; None asks the flag."""
+    """None, a pair of `Precision`, or a `DotAlgorithmPreset`; for None the flag applies."""
     if precision is None:
         precision = default_matmul_precision.value
         if precision is None:
@@ -162,7 +162,7 @@ def _canonical_precision(precision: Any) -> Any:
     pair = precision if isinstance(precision, tuple) else (precision, precision)
     found = tuple(_PRECISIONS.get(p, p) if isinstance(p, str) else p for p in pair)
     found = tuple(Precision.DEFAULT if p is None else p for p in found)
-    # By name, so that the enum of another library that follows the same names is understood.
+    # By name, so that an enum of another library with the same names is accepted.
     found = tuple(Precision.__members__.get(getattr(p, "name", ""), p) for p in found)
     if len(found) == 2 and all(isinstance(p, Precision) for p in found):
         return found
@@ -183,7 +183,7 @@ def _pair_text(pair: Any) -> str:
     return f"precision = [{', '.join(_canonical_precision(p)[0].name for p in pair)}]"
 
 
-# What XLA computes on the CPU: in the dtype of the sums, whatever it is asked for.
+# What XLA computes on the CPU: in the dtype of the sums, whatever is requested.
 _ON_CPU = [DotAlgorithmPreset[name] for name in """
     F16_F16_F16 F32_F32_F32 F64_F64_F64 BF16_BF16_F32 BF16_BF16_F32_X3 BF16_BF16_F32_X6
 """.split()]
@@ -240,7 +240,7 @@ def _common_dtype(lhs: ArrayType, rhs: ArrayType) -> Any:
 
 
 def result_dtype(name: str, lhs: ArrayType, rhs: ArrayType, preferred: Any) -> Any:
-    """The dtype of sums of products: the operands', or the preferred one, if that holds them."""
+    """The dtype of sums of products: the operands', or the preferred one, if wide enough."""
     dtype = _common_dtype(lhs, rhs)
     if preferred is None or preferred == dtype:
         return dtype
@@ -296,7 +296,7 @@ def _lower(
 def _by_algorithm(
     e: Any, ins: Any, out: ArrayType, x: str, y: str, algorithm: Any, write: Callable
 ) -> str:
-    """The product of operands in the dtypes of the algorithm, which gives that of its sums."""
+    """The product of operands in the dtypes of the algorithm; the result has its sum dtype."""
     if e.platform == "cpu" and algorithm not in _ON_CPU:
         raise ValueError(
             f"dot_general: the CPU has no algorithm {algorithm}, and would compute something else; "
@@ -311,7 +311,7 @@ def _by_algorithm(
 
 
 def lower_product(e: Any, ins: Any, out: ArrayType, x: str, y: str, write: Callable) -> str:
-    """A product between the dtypes that its instruction has. write: `(x, y, types, out) → name`."""
+    """A product in the dtypes that its instruction supports. write: `(x, y, types, out) → name`."""
     dtype = _compute_dtype(_common_dtype(*ins), out.dtype)
     x, y = _as(e, x, ins[0], dtype), _as(e, y, ins[1], dtype)
     ins = [t if t.dtype == dtype else t.update(dtype=dtype) for t in ins]
@@ -320,14 +320,14 @@ def lower_product(e: Any, ins: Any, out: ArrayType, x: str, y: str, write: Calla
 
 
 def _compute_dtype(common: Any, out: Any) -> Any:
-    """The dtype of the operands of the product: theirs, or the result's where that says more."""
+    """The dtype of the product's operands: their own, or the result's if its kind is wider."""
     if not is_inexact(common) and is_inexact(out):
         return out
     return out if is_float(common) and is_complex(out) else common
 
 
 def _is_direct(dtype: Any, out: Any) -> bool:
-    """Whether the product itself can give the result's dtype."""
+    """Whether the product can directly return the result's dtype."""
     return is_float(dtype) == is_float(out) and out.itemsize >= dtype.itemsize
 
 
@@ -366,7 +366,7 @@ def _transpose_lhs(
 ) -> Any:
     """The cotangent of the operand of type `aval`, the first by `numbers`.
 
-    swapped: whether it is the second operand, so that its free dimensions come last in `ct`.
+    swapped: whether it is the second operand, so that its free dimensions are last in `ct`.
     """
     (xc, yc), (xb, yb) = numbers
     x_free = free_dims(aval.ndim, xc, xb)
@@ -375,7 +375,7 @@ def _transpose_lhs(
     ct_batch = tuple(range(count))
     start = count if swapped else count + len(x_free)
     ct_y = tuple(range(start, start + len(y_free)))
-    # What is left of y are its contracted dimensions, in its own order.
+    # The remaining dimensions of y are its contracted dimensions, in its own order.
     summed = [xc[i] for i in sorted(range(len(yc)), key=yc.__getitem__)]
     if swapped:
         back = ((tuple(y_free), ct_y), (tuple(yb), ct_batch))
@@ -396,7 +396,7 @@ def _transpose_lhs(
 def batch_product(
     op: Op, mapped: Any, args: Any, ds: Any, *, dimension_numbers: Any, **params: Any
 ) -> tuple:
-    """Two batched operands get a batch dimension; one keeps it as a free dimension."""
+    """Two batched operands get a batch dimension; a single one keeps it as a free dimension."""
     (lc, rc), (lb, rb) = dimension_numbers
     ld, rd = ds
     lc, lb = _shifted(lc, ld), _shifted(lb, ld)
@@ -419,7 +419,7 @@ def _shifted(dims: tuple, new: int | None) -> tuple:
 dot_general = Op(
     "dot_general",
     contraction=True,
-    long=True,
+    is_expensive=True,
     type_rule=type_of_product,
     dims=dims_of_product,
     lower=_lower,
@@ -432,7 +432,7 @@ dot_general = Op(
 def dot(
     lhs: Any, rhs: Any, numbers: DimensionNumbers, precision: Any = None, preferred: Any = None
 ) -> Any:
-    """`dot_general` with a precision as users give it. `preferred`: a canonical dtype or None."""
+    """`dot_general` with a user-supplied precision. `preferred`: a canonical dtype or None."""
     return dot_general(
         lhs, rhs, dimension_numbers=numbers, precision=canonical_precision(precision),
         preferred_element_type=preferred,

@@ -1,4 +1,4 @@
-"""`control_dep`: one instruction runs after another, though it takes nothing of it."""
+"""`control_dep`: orders one instruction after another without a data dependency."""
 
 from __future__ import annotations
 

@@ -3,10 +3,10 @@
     conv_general_dilated(x, k, window_strides=(1, 1), padding=((1, 1), (1, 1)), …)
     # f32[n,i,h,w], f32[o,i,3,3] → f32[n,o,h,w]
 
-`ConvDimensionNumbers` says where batch, features and space are: (batch, features, space…) of lhs
-and result, (features of the result, features of lhs, space…) of the kernel. A feature group has its
-own part of lhs's and of the result's features, a batch group its own part of the batch and of the
-result's features. Both derivatives are convolutions again, with these numbers in other places.
+`ConvDimensionNumbers` gives the positions of batch, features and space: (batch, features, space…)
+of lhs and result, (output features, input features, space…) of the kernel. Each feature group has
+separate parts of lhs's and of the result's features; each batch group has separate parts of the
+batch and of the result's features. Both derivatives are convolutions with permuted numbers.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ Pads = tuple[tuple[int, int], ...]
 
 @public("shardwise.lax")
 class ConvDimensionNumbers(NamedTuple):
-    """Where the dimensions of a convolution are: batch, features, then space in one order.
+    """The dimension positions of a convolution: batch, features, then space in one order.
 
-    Of `rhs_spec` the first two are the features of the result, and those of lhs.
+    The first two of `rhs_spec` are the features of the result, and those of lhs.
     """
 
     lhs_spec: Sequence[int]
@@ -126,7 +126,7 @@ def _dims(op: Op, lhs: ArrayType, rhs: ArrayType, **p: Any) -> Dims:
 
 
 def _kept(lhs: ArrayType, rhs: ArrayType, left: Any, to: Any) -> Any:
-    """Where only batch and space of lhs are split, the result is split in the same places."""
+    """If only batch and space of lhs are sharded, the result is sharded the same way."""
     if lhs.spec is None or (rhs.spec is not None and any(rhs.spec.dims(rhs.ndim))):
         return None
     axes = lhs.spec.dims(lhs.ndim)
@@ -151,7 +151,7 @@ def _lower(op: Op, e: Any, ins: Any, outs: Any, x: str, y: str, **p: Any) -> str
 
 
 def parameters_text(p: dict[str, Any]) -> str:
-    """What StableHLO says of a convolution behind its operands."""
+    """The StableHLO attributes of a convolution, which follow its operands."""
     sides = [
         ints([names[i] if (i := spec.index(d)) < 2 else i - 2 for d in range(len(spec))])
         for spec, names in zip(p["dimension_numbers"], ("bf", "oi", "bf"), strict=True)
@@ -168,8 +168,8 @@ def parameters_text(p: dict[str, Any]) -> str:
 
 
 def sums_of_groups(x: Any, y: Any, *, dtype: Any, precision: Any, **p: Any) -> Any:
-    """A convolution of groups by matrix products: one for each place of the result, or for each of
-    the kernel, whichever has fewer.
+    """A grouped convolution by matrix products: one for each position of the result, or for each
+    position of the kernel, whichever has fewer.
     """
     left, right, to = p["dimension_numbers"]
     strides, holes, split = p["window_strides"], p["rhs_dilation"], p["feature_group_count"] > 1
@@ -213,14 +213,14 @@ def sums_of_groups(x: Any, y: Any, *, dtype: Any, precision: Any, **p: Any) -> A
 
 
 def products_of_groups(ins: Sequence[ArrayType], out: ArrayType, p: dict[str, Any]) -> int:
-    """How many products `sums_of_groups` takes."""
+    """The number of matrix products in `sums_of_groups`."""
     _, right, to = p["dimension_numbers"]
     sides = ((ins[1], right), (out, to))
     return min([math.prod([t.shape[d] for d in spec[2:]]) for t, spec in sides])
 
 
 def _by_parts(x: Any, y: Any, *, op: Op, preferred_element_type: Any, **p: Any) -> Any:
-    """A complex convolution by real ones, which every backend has."""
+    """A complex convolution by real ones, which every backend supports."""
     wanted = preferred_element_type
     p["preferred_element_type"] = None if wanted is None else real_dtype(wanted)
     (a, b), (c, d) = ((ew.real(z), ew.imag(z)) for z in (x, y))
@@ -249,7 +249,7 @@ def _as_given(ct: Any, aval: ArrayType) -> Any:
 
 
 def _of_lhs(op: Op, ct: Any, aval: ArrayType, y: Any, p: dict[str, Any]) -> Any:
-    """What was strides are holes, what was holes strides; the kernel is turned round."""
+    """Strides become dilations, dilations become strides; the kernel is flipped."""
     left, right, to = p["dimension_numbers"]
     groups, parts = p["feature_group_count"], p["batch_group_count"]
     shape, kernel, space = type_of(ct).shape, type_of(y).shape, range(len(left) - 2)
@@ -262,7 +262,7 @@ def _of_lhs(op: Op, ct: Any, aval: ArrayType, y: Any, p: dict[str, Any]) -> Any:
         total = dilated(aval.shape[left[2 + i]], hole) - 1 + window
         padding.append((before, total - before - dilated(shape[to[2 + i]], stride)))
     together = max(groups, parts)
-    if together > 1:  # groups go from the kernel's one kind of features to the other
+    if together > 1:  # groups move from one feature dimension of the kernel to the other
         y = unfolded(y, right[0], together)
         y = folded(y, right[0], right[1])
     y = rev(y, dimensions=tuple(sorted(right[2:])))
@@ -278,7 +278,7 @@ def _of_lhs(op: Op, ct: Any, aval: ArrayType, y: Any, p: dict[str, Any]) -> Any:
 
 
 def _of_rhs(op: Op, ct: Any, x: Any, aval: ArrayType, p: dict[str, Any]) -> Any:
-    """The cotangent is the kernel, with strides for holes; batch and features change places."""
+    """The cotangent is the kernel, with strides as dilations; batch and features are swapped."""
     left, right, to = p["dimension_numbers"]
     shape, ct_shape, space = type_of(x).shape, type_of(ct).shape, range(len(left) - 2)
     if 0 in ct_shape:
@@ -301,7 +301,7 @@ def _of_rhs(op: Op, ct: Any, x: Any, aval: ArrayType, p: dict[str, Any]) -> Any:
 
 
 def folded(x: Any, hidden: Any, dim: int, groups: int = 1) -> Any:
-    """A dimension merged into `dim` of the others, behind the groups that are its major factor."""
+    """A dimension merged into dimension `dim`, inside the groups that are its major factor."""
     size = type_of(x).shape[hidden]
     x = move_axis(x, hidden, dim)
     shape = type_of(x).shape
@@ -313,7 +313,7 @@ def folded(x: Any, hidden: Any, dim: int, groups: int = 1) -> Any:
 
 
 def unfolded(x: Any, dim: int, size: int, groups: int = 1) -> Any:
-    """The inverse of `folded`: a dimension of this size, now at `dim`, before what is left."""
+    """The inverse of `folded`: a dimension of this size, now at `dim`, before the remainder."""
     shape = type_of(x).shape
     before, rest, after = shape[:dim], shape[dim] // size, shape[dim + 1 :]
     if groups > 1:
@@ -323,7 +323,7 @@ def unfolded(x: Any, dim: int, size: int, groups: int = 1) -> Any:
 
 
 def _batch(op: Op, mapped: Any, args: Any, ds: Any, **p: Any) -> tuple[Any, int]:
-    """A mapped dimension of lhs joins the batch, of rhs the features; of both it is of groups."""
+    """A mapped dimension of lhs joins the batch, of rhs the features; of both it becomes groups."""
     (x, y), (dx, dy), size = args, ds, mapped.size
     left, right, to = p["dimension_numbers"]
     if not size:
@@ -353,7 +353,7 @@ def _of_none(op: Op, args: Any, ds: Any, p: dict[str, Any]) -> Any:
 conv_general_dilated = Op(
     "conv_general_dilated",
     contraction=True,
-    long=True,
+    is_expensive=True,
     type_rule=_type,
     dims=_dims,
     lower=_lower,

@@ -1,4 +1,4 @@
-"""Arrays out of nothing: `iota`, broadcast literals, a platform's number, types without values."""
+"""Ops without operands: `iota`, broadcast literals, a platform's number, types without values."""
 
 from __future__ import annotations
 
@@ -38,24 +38,24 @@ def _iota_lower(
 
 iota = Op(
     "iota", type_rule=_iota_type, dims=_iota_dims, lower=_iota_lower,
-    elements=Elements.CONVERTED,  # counted, that is: never NaN
+    elements=Elements.CONVERTED,  # integers, so never NaN
 )
 
 
-# -- platform_number: which of some platforms a program is lowered for --
+# -- platform_number: which of several platforms a program is lowered for --
 
 
 def _platform_lower(op: Op, e: Any, ins: Any, outs: Any, *, numbers: tuple) -> str:
     return e.constant(dict(numbers)[e.platform], outs[0])
 
 
-platform_number = Op(  # numbers: pairs of a platform, as its devices say, and a number
+platform_number = Op(  # numbers: pairs of a platform, as reported by its devices, and a number
     "platform_number", type_rule=lambda op, numbers: array_type((), np.dtype("int32")),
     dims=lambda op, numbers: Dims((), ((),)), lower=_platform_lower, elements=Elements.CONVERTED,
 )
 
 
-# -- no_value: stands for an array of which only the type is known --
+# -- no_value: represents an array of which only the type is known --
 
 
 def _no_value_lower(
@@ -83,7 +83,7 @@ dim_value = Op(
 
 
 def full(value: Any, shape: tuple[int, ...], dtype: Any, weak: bool = False) -> Any:
-    """A scalar, host value or not, repeated over `shape`."""
+    """A scalar, host value or not, broadcast to `shape`."""
     if isinstance(value, Symbolic):
         value = value.as_array(dtype)
     if not is_array(value):

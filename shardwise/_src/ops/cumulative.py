@@ -1,10 +1,11 @@
-"""Running sums, products, extrema: `out[i]` folds all elements up to `i` along `axis`.
+"""Running sums, products, extrema: `out[i]` reduces all elements up to `i` along `axis`.
 
     cumsum(x, axis=0)
     cummax(x, axis=1, reverse=True)      # from `i` to the end
 
 They lower to one `reduce_window`, which XLA turns into a tree of short windows on every platform
-(measured on CPU at n = 10⁵ and 10⁶: as fast as an associative scan, a third less to compile).
+(measured on CPU at n = 10⁵ and 10⁶: as fast as an associative scan, with a third less compile
+time).
 """
 
 from __future__ import annotations
@@ -54,9 +55,9 @@ def _batch(
 def cumulative(
     name: str, domain: Domain, body: Callable, identity: Callable, combine: Callable | None
 ) -> Op:
-    """An op that folds prefixes.
+    """An op that reduces prefixes.
 
-    body:     writes the fold of two scalars (see `reduce.body_of`).
+    body:     writes the reduction of two scalars (see `reduce.body_of`).
     combine:  `(earlier, later) → pair`, on values with tangents; None for a linear op.
     """
 
@@ -72,7 +73,7 @@ def cumulative(
     def lower(
         op: Op, e: Any, ins: Any, outs: Any, x: str, *, axis: int, reverse: bool = False
     ) -> str:
-        """A window that reaches to the start (or the end) from every place."""
+        """A window that extends to the start (or the end) from every position."""
         (t,) = ins
         if t.size == 0:
             return x
@@ -93,7 +94,7 @@ def cumulative(
 
     return Op(
         name,
-        long=True,
+        is_expensive=True,
         type_rule=type_rule,
         dims=_dims,
         lower=lower,
@@ -103,11 +104,11 @@ def cumulative(
     )
 
 
-# -- the tangents of those that are not linear: a scan over pairs of value and tangent --
+# -- tangents of nonlinear ops: a scan over pairs of value and tangent --
 
 
 def _scanned(combine: Callable, pair: Pair, axis: int, reverse: bool) -> Pair:
-    """Folds of the prefixes of values with tangents."""
+    """Reductions of the prefixes of values with tangents."""
     if not reverse:
         return _scan(combine, pair, axis)
     x, t = pair
@@ -117,7 +118,7 @@ def _scanned(combine: Callable, pair: Pair, axis: int, reverse: bool) -> Pair:
 
 
 def _scan(combine: Callable, pair: Pair, axis: int) -> Pair:
-    """Neighbours are folded, their prefixes found in the same way, then those in between."""
+    """Combines neighbours, scans them recursively, then computes the elements in between."""
     n = type_of(pair[0]).shape[axis]
     if n < 2:
         return pair
@@ -177,7 +178,7 @@ def _log_add_exp_body(e: Any, types: Any, x: str, y: str) -> list[str]:
     difference = binary("subtract", x, y)
     away = unary("exponential", unary("negate", unary("abs", difference)))
     out = binary("add", binary("maximum", x, y), unary("log_plus_one", away))
-    # Equal infinities have no difference; their sum is the answer, as it is for a NaN.
+    # Equal infinities have no difference; the answer is their sum, as for a NaN.
     unordered = e.let(f"stablehlo.compare NE, {difference}, {difference} : ({ty}, {ty}) -> {flag}")
     return [e.let(f"stablehlo.select {unordered}, {binary('add', x, y)}, {out} : {flag}, {ty}")]
 

@@ -1,9 +1,9 @@
-"""Determinants and pseudo-inverses, whose derivatives exist where those of factors do not.
+"""Determinants and pseudo-inverses, with derivatives even where those of factors do not exist.
 
     det(x)                     # f32[*, n, n] → f32[*]
-    adjugate(x)                # det(x) x⁻¹, and what this tends to where x is singular
+    adjugate(x)                # det(x) x⁻¹, and its limit if x is singular
     slogdet(x, method="lu")    # [sign, logarithm of the absolute value]
-    pinv(x, rtol)              # singular values below rtol times the largest count as zeros
+    pinv(x, rtol)              # singular values below rtol times the largest are treated as zero
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _product_of_pivots(x: Any) -> Any:
 
 
 def _parity(pivots: Any, dtype: Any) -> Any:
-    """-1 where an odd number of rows was exchanged, else 1."""
+    """-1 if an odd number of rows was exchanged, else 1."""
     t = type_of(pivots)
     last = t.ndim - 1
     moved = as_dtype(ew.ne(pivots, iota(dtype=INT32, shape=t.shape, dimension=last)), INT32)
@@ -80,8 +80,8 @@ def _det_jvp(op: Op, primals: Any, tangents: Any) -> tuple[Any, Any]:
 det = matrix_op("det", (2,), results=_det_results, lower=_det_lower, square=True, multiple=False,
                 jvp=_det_jvp)
 
-# -- adjugate: of products it is the product of adjugates the other way round. So with x = u s vᴴ
-#    it is the one of s, with products of all singular values but one on its diagonal, between
+# -- adjugate: the adjugate of a product is the reversed product of adjugates. So for x = u s vᴴ
+#    it is the adjugate of s, a diagonal of products of all singular values but one, between
 #    det(vᴴ) v and det(u) uᴴ --
 
 
@@ -110,8 +110,8 @@ def _turned_back(left: Any, u: Any, vh: Any) -> Any:
 
 
 def _adjugate_jvp(op: Op, primals: Any, tangents: Any) -> tuple[Any, Any]:
-    """Of a diagonal s that is changed by b, element i, j of the adjugate changes by -b_ij times
-    all s but the i-th and j-th; on the diagonal by the sum over j of b_jj times all but these.
+    """If a diagonal s is perturbed by b, element i, j of the adjugate changes by -b_ij times all s
+    but the i-th and j-th; on the diagonal by the sum over j of b_jj times all but these.
     """
     (x,), (dx,) = primals, tangents
     s, u, vh = svd(x, full_matrices=False, vectors=True)
@@ -128,7 +128,7 @@ def _adjugate_jvp(op: Op, primals: Any, tangents: Any) -> tuple[Any, Any]:
 def _all_but_two(s: Any) -> Any:
     """At i, j the product of all elements but the i-th and j-th; zeros on the diagonal.
 
-    It is a product of those before both, between them, and after both; nothing is divided.
+    This multiplies the products before both, between them, and after both, without division.
     """
     t = type_of(s)
     n, axis = t.shape[-1], t.ndim - 1
@@ -146,7 +146,7 @@ def _all_but_two(s: Any) -> Any:
 
 
 def _exclusive(x: Any, axis: int, reverse: bool) -> Any:
-    """Products of all elements before each, or after it."""
+    """Products of all elements before each element, or after it."""
     shift = (-1, 1, 0) if reverse else (1, -1, 0)
     config = [(0, 0, 0)] * type_of(x).ndim
     config[axis] = shift
@@ -174,7 +174,7 @@ def _by_pivots(x: Any) -> list[Any]:
 
 
 def _by_reflections(x: Any) -> list[Any]:
-    """A reflection's determinant is -tau / conj(tau), or 1 for tau = 0."""
+    """The determinant of a reflection is -tau / conj(tau), or 1 for tau = 0."""
     found, taus = geqrf(x)
     still = ew.eq(taus, lit(0, taus))
     own = ew.div(ew.neg(taus), where(still, lit(1, taus), conjugate(taus)))
@@ -183,7 +183,7 @@ def _by_reflections(x: Any) -> list[Any]:
 
 
 def _of_triangle(x: Any, sign: Any) -> list[Any]:
-    """Of the product of the diagonal and a sign."""
+    """From the product of the diagonal and a sign."""
     values, last = diagonal(x), type_of(x).ndim - 2
     signs = reduce_prod(ew.sign(values), axes=(last,))
     return [ew.mul(signs, sign), reduce_sum(ew.log(ew.abs(values)), axes=(last,))]
@@ -234,7 +234,7 @@ def _by_large_values(x: Any, rtol: Any) -> Any:
 
 def _pinv_jvp(op: Op, primals: Any, tangents: Any) -> tuple[Any, Any]:
     """Source: Golub and Pereyra, "The differentiation of pseudo-inverses and nonlinear least
-    squares problems whose variables separate" (1973); for a rank that stays.
+    squares problems whose variables separate" (1973); for constant rank.
     """
     (x, rtol), (dx, _) = primals, tangents
     p = op(x, rtol)

@@ -110,8 +110,8 @@ def _truncated(x: Any) -> Any:
     return mul(sign(x), floor(abs(x)))
 
 
-# -- the larger and the smaller; equals share the tangent --
-# A NaN counts as both. Complex numbers are in lexicographic order; of two NaNs it is the first.
+# -- maximum and minimum; equal elements share the tangent --
+# A NaN counts as both. Complex numbers are ordered lexicographically; of two NaNs the first wins.
 
 
 def _extremum_text(hlo: str, direction: str) -> Any:
@@ -146,7 +146,7 @@ def _extremum_text(hlo: str, direction: str) -> Any:
 
 
 def _share(x: Any, y: Any, out: Any) -> Any:
-    """1 where x was taken, 0 where y was, 0.5 where they are equal."""
+    """1 where x was selected, 0 where y was, 0.5 where they are equal."""
     one, two = lit(1, out), lit(2, out)
     return div(where(eq(x, out), one, lit(0, out)), where(eq(y, out), two, one))
 
@@ -173,7 +173,7 @@ def _sign_lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str:
 
 
 def _sign_tangent(t: Any, x: Any, out: Any) -> Any:
-    """Zero for real x. A complex sign x / |x| turns with the part of t across x."""
+    """Zero for real x. A complex sign x / |x| rotates with the component of t orthogonal to x."""
     if not is_complex(type_of(x).dtype):
         return None
     across = imag(mul(conj(out), t))
@@ -269,7 +269,7 @@ def _pow_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, y: str) -> str:
 
 
 def _pow_tangent_base(t: Any, x: Any, y: Any, out: Any) -> Any:
-    """y · x^(y-1); where both are 0 the base does not matter, but must not give NaN."""
+    """y · x^(y-1); if both are 0 the base does not matter, but must not produce NaN."""
     both = bitwise_and(eq(x, lit(0, x)), eq(y, lit(0, y)))
     base = where(both, lit(1, x), x)
     factor = convert_element_type(y, dtype=type_of(x).dtype)
@@ -407,7 +407,7 @@ def _same(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str:
 stop_gradient = unary(
     "stop_gradient", MOVABLE, lower=_same, jvp="zero", elements=Elements.MOVED
 )
-todense = unary(  # where `sparsify` is to give a dense array
+todense = unary(  # marks where `sparsify` must return a dense array
     "todense", ANY, lower=_same, jvp="linear", transpose=lambda ct, x: ct, elements=Elements.MOVED
 )
 copy = unary(

@@ -1,6 +1,6 @@
-"""How collectives over axes of a mesh are lowered: to the instructions between its devices.
+"""Lowering of collectives over mesh axes to instructions between devices.
 
-They are written by the emitter (`lowering.between`). Along axes of one device nothing is exchanged.
+The emitter (`lowering.between`) writes them. Along axes of one device there is no exchange.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Groups = tuple[tuple[int, ...], ...] | None
 
 
 def span(sizes: Sequence[int], groups: Groups = None) -> int:
-    """How many values take part together."""
+    """The number of values that take part together."""
     return len(groups[0]) if groups else math.prod(sizes)
 
 
@@ -29,7 +29,7 @@ def is_even(groups: Groups) -> bool:
 
 
 def _over_axes(rule: Lower) -> Lower:
-    """A rule for more than one device along axes that are bound."""
+    """Applies a rule only if the bound axes have more than one device."""
 
     def lower(
         op: Op, e: Any, ins: Any, outs: Any, x: str, *, names: tuple, sizes: tuple, **p: Any
@@ -46,8 +46,8 @@ def _over_axes(rule: Lower) -> Lower:
 def folding(body: str, gathered: Callable[..., Any]) -> Lower:
     """body: the name of the binary instruction.
 
-    gathered: the op as a function over ops, for what devices cannot fold: groups of several sizes,
-      and the order of complex numbers. It gets all values, and folds them itself.
+    gathered: the op as a function over ops, for cases that devices cannot reduce: groups of unequal
+      sizes, and ordering of complex numbers. It gets all values, and reduces them itself.
     """
     of_bools = {"maximum": "or", "minimum": "and"}
 

@@ -1,8 +1,8 @@
-"""Factors of matrices, by LAPACK's kernels on CPU.
+"""Matrix factorizations, by LAPACK's kernels on CPU.
 
     cholesky(x)          # f32[*, n, n] → the lower triangular l with l lᴴ = x
 
-Only the lower triangle of `x` is read. Where a matrix has no such factors, they are NaN.
+Only the lower triangle of `x` is read. If a matrix has no such factor, the result is NaN.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _cholesky_jvp(op: Op, primals: Any, tangents: Any) -> tuple[Any, Any]:
     """
     (x,), (dx,) = primals, tangents
     factor = op(x)
-    dx = hermitian_part(ew.mul(lit(2, dx), _half(dx)))  # what is read of it
+    dx = hermitian_part(ew.mul(lit(2, dx), _half(dx)))  # the part that is read
     kind = {"lower": True, "unit_diagonal": False}
     change = triangular_solve(factor, dx, left_side=True, form="N", **kind)
     change = triangular_solve(factor, change, left_side=False, form="C", **kind)

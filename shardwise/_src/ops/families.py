@@ -1,9 +1,9 @@
-"""Families: constructors that fill an op's record from what is special about it.
+"""Families: constructors that fill in an op record from the properties specific to the op.
 
     sin = unary("sin", INEXACT, hlo="sine", jvp=lambda t, x, out: mul(t, cos(x)))
     add = binary("add", NUMERIC, jvp=(lambda t, x, y, out: t, lambda t, x, y, out: t))
 
-Elementwise ops take operands of one shape; scalars go with every shape. They share all dimensions.
+Elementwise ops take operands of one shape, or scalars. They share all dimensions.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from shardwise._src.types.symbolic import Symbolic
 
 BOOL = np.dtype(bool)
 
-# Domains: a name for messages and a test of the dtype.
+# Domains: a name for messages and a predicate on the dtype.
 Domain = tuple[str, Callable[[Any], bool]]
 FLOATING: Domain = ("floating", is_float)
 COMPLEX: Domain = ("complex", is_complex)
@@ -46,7 +46,7 @@ ORDERED: Domain = ("real", lambda d: not is_complex(d))
 REAL: Domain = ("integer or floating", lambda d: is_integer(d) or is_float(d))
 NUMERIC: Domain = ("numeric", lambda d: not is_bool(d))
 ANY: Domain = ("any", lambda d: True)
-MOVABLE: Domain = ("any", lambda d: True)  # keys too, which are not computed with
+MOVABLE: Domain = ("any", lambda d: True)  # includes keys, which are not arithmetic
 
 
 def check_domain(name: str, domain: Domain, types: Any) -> None:
@@ -58,7 +58,7 @@ def check_domain(name: str, domain: Domain, types: Any) -> None:
 
 
 def common_shape(name: str, types: Any) -> tuple[int, ...]:
-    """The one shape of elementwise operands; scalars go with every shape."""
+    """The common shape of elementwise operands; scalars combine with every shape."""
     shape: tuple[int, ...] = ()
     for t in types:
         if t.shape == shape or not t.shape:
@@ -99,12 +99,12 @@ def linear_dims(*linear: tuple[int, ...]) -> Callable[..., Dims]:
 def elementwise_batch(
     op: Op, mapped: Any, args: list, dims: list, **params: Any
 ) -> tuple[Any, Any]:
-    """The batch rule of an elementwise op: bring hidden dimensions to one place."""
+    """The batch rule of an elementwise op: aligns the batch dimensions."""
     if len(args) == 1:
         return op(*args, **params), dims[0]
     types = [type_of(a) for a in args]
     forms = {(d, t.shape) for d, t in zip(dims, types, strict=True) if d is not None or t.shape}
-    if len(forms) == 1:  # most are: equal ones, and scalars
+    if len(forms) == 1:  # the common case: equal forms, and scalars
         return op(*args, **params), forms.pop()[0]
     ranks = [t.ndim - (d is not None) for t, d in zip(types, dims, strict=True)]
     rank = max(ranks)
@@ -113,7 +113,7 @@ def elementwise_batch(
         (t.shape for t, d, r in zip(types, dims, ranks, strict=True) if r == rank and d == at),
         None,
     )
-    if shape is None:  # only scalars carry the dimension: it goes first
+    if shape is None:  # only scalars have the dimension: put it first
         logical = next(t.shape for t, r in zip(types, ranks, strict=True) if r == rank)
         shape = (mapped.size, *logical)
     aligned = [
@@ -169,7 +169,7 @@ def operand(e: Any, x: str, t: ArrayType, out: ArrayType) -> str:
 
 
 def fit_tangent(t: Any, out: Any) -> Any:
-    """A tangent in the result's shape: that of a scalar operand is broadcast."""
+    """A tangent in the result's shape: the tangent of a scalar operand is broadcast."""
     shape = type_of(out).shape
     if type_of(t).shape == shape:
         return t
@@ -177,7 +177,7 @@ def fit_tangent(t: Any, out: Any) -> Any:
 
 
 def unbroadcast(ct: Any, aval: ArrayType) -> Any:
-    """A cotangent in the operand's shape: that of a scalar operand is summed."""
+    """A cotangent in the operand's shape: the cotangent of a scalar operand is summed."""
     t = type_of(ct)
     if t.shape == aval.shape:
         return ct
@@ -209,9 +209,9 @@ def unary(
     """An op `f(x)` on each element.
 
     hlo:   name in StableHLO (default: the op's), or `chlo.name`.
-    jvp:   `(t, x, out) → tangent`; "linear" for a linear op; "zero" where it is flat.
-    dtype: the result's dtype from the operand's, where it differs.
-    rules: fields of the record that are not as they are for most.
+    jvp:   `(t, x, out) → tangent`; "linear" for a linear op; "zero" if the derivative is zero.
+    dtype: the result's dtype from the operand's, if it differs.
+    rules: fields of the record that differ from the defaults.
     """
 
     def type_rule(op: Op, x: ArrayType, **params: Any) -> ArrayType:
@@ -247,7 +247,7 @@ def unary(
 
 
 def elementwise(name: str, **fields: Any) -> Op:
-    """An op on each element, from the other fields of its record."""
+    """An op on each element, from the remaining fields of its record."""
     return Op(name, **{"pointwise": True, "batch": elementwise_batch, **fields})
 
 
@@ -256,7 +256,7 @@ def _instruction(name: str) -> str:
 
 
 def _if_plain(instruction: str, dtype: Any, rules: dict[str, Any]) -> str | None:
-    """The instruction, unless it says more than one type, or a rule writes another one."""
+    """The instruction, unless its text names several types or a rule overrides it."""
     other = dtype is not None or instruction.startswith("chlo.") or "lower" in rules
     return None if other else instruction
 
@@ -282,12 +282,12 @@ def binary(
 ) -> Op:
     """An op `f(x, y)` on each pair of elements of one dtype.
 
-    jvp:       for each operand `(t, x, y, out) → tangent` or None where it is flat;
-               "zero" where both are.
+    jvp:       for each operand `(t, x, y, out) → tangent` or None if the derivative is zero;
+               "zero" if both are.
     transpose: for each operand in which the op is linear `(ct, x, y) → ct`.
-    dtype:     the result's dtype from the operands', where it differs.
-    bilinear:  whether it is linear in each operand, rather than in both together.
-    rules:     fields of the record that are not as they are for most.
+    dtype:     the result's dtype from the operands', if it differs.
+    bilinear:  whether it is linear in each operand, rather than in both jointly.
+    rules:     fields of the record that differ from the defaults.
     """
 
     def type_rule(op: Op, x: ArrayType, y: ArrayType, **params: Any) -> ArrayType:

@@ -5,8 +5,8 @@
     fft(x, kind=FftType.IRFFT, lengths=(8,))       # c64[*, 5] → f32[*, 8]
 
 Forward transforms are plain sums, inverse ones are divided by the number of elements. `lengths` are
-those of the transformed dimensions of the whole signal; terms of an empty one are 0. On CPU, all
-dimensions are split as they come (see `blocked.fourier`); elsewhere these are whole on each device.
+the sizes of the transformed dimensions of the global signal; terms of an empty signal are 0. On CPU
+all dimensions may be sharded (see `blocked.fourier`); elsewhere these are unsharded on each device.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Lengths = tuple[int, ...]
 
 @public("shardwise.lax")
 class FftType(enum.IntEnum):
-    """A kind of Fourier transform: of complex or real values, or back to these."""
+    """A kind of Fourier transform: complex to complex, real to complex, or complex to real."""
 
     FFT = 0
     IFFT = 1
@@ -48,7 +48,7 @@ FFT, IFFT, RFFT, IRFFT = FftType
 
 
 def half(n: int) -> int:
-    """How many terms a real signal's transform has that are not the conjugates of others."""
+    """The number of terms of a real signal's transform that are not conjugates of others."""
     return n // 2 + 1
 
 
@@ -100,7 +100,7 @@ def _jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
 
 
 def _transpose(op: Op, ct: Any, x: Any, *, kind: FftType, lengths: Lengths) -> list[Any]:
-    """Sums of x·w to sums of ct·w. Terms that stand for their conjugates, too, count twice."""
+    """Sums of x·w to sums of ct·w. Terms that also represent their conjugates count twice."""
     if kind in (FFT, IFFT):
         return [op(ct, kind=kind, lengths=lengths)]
     shape = type_of(ct).shape
@@ -130,7 +130,7 @@ def _batch(op: Op, mapped: Any, args: Any, ds: Any, **p: Any) -> tuple[Any, int]
 
 fft = Op(
     "fft",
-    long=True,
+    is_expensive=True,
     type_rule=_type,
     dims=_dims,
     lower=_lower,

@@ -1,10 +1,10 @@
-"""Matrices brought into simpler forms by unitary ones, with LAPACK's kernels on CPU.
+"""Reductions of matrices to simpler forms by unitary matrices, with LAPACK's kernels on CPU.
 
-    schur(x, vectors=True)       # [t, z] with x = z t zᴴ: triangular, of blocks of two for reals
+    schur(x, vectors=True)       # [t, z] with x = z t zᴴ: triangular, with 2×2 blocks if real
     hessenberg(x)                # [a, taus]: zeros below the first subdiagonal, and reflections
-    tridiagonal(x, lower=True)   # [a, d, e, taus]: of a Hermitian matrix
+    tridiagonal(x, lower=True)   # [a, d, e, taus]: for a Hermitian matrix
 
-They have no derivatives.
+They are not differentiable.
 """
 
 from __future__ import annotations

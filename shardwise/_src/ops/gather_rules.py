@@ -1,8 +1,8 @@
-"""Places that are known when the program runs: how `ops.index` says what is read and written there.
+"""Dynamic indexing: how `ops.index` describes the elements it reads and writes at run time.
 
-Index vectors lie along the last dimension of `indices`; each is the start of a window. The numbers
-of a gather or scatter say how the dimensions of its operands and windows correspond. Here are the
-rules of the ops that run nothing: types, dimensions and text.
+Index vectors are along the last dimension of `indices`; each is the start of a window. The numbers
+of a gather or scatter describe how the dimensions of its operands and windows correspond. This
+module contains the rules of the ops that execute nothing: types, dimensions and lowered text.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from shardwise._src.types.symbolic import Symbolic
 
 @public("shardwise.lax")
 class GatherScatterMode(enum.StrEnum):
-    """What happens to windows that are not wholly inside the operand."""
+    """How windows that are partly out of bounds are handled."""
 
     CLIP = "clip"
     FILL_OR_DROP = "fill"
@@ -62,7 +62,7 @@ class GatherDimensionNumbers(NamedTuple):
     offset_dims:              dimensions of the result that come from the windows.
     collapsed_slice_dims:     dimensions of the operand, of window size 1, that the result lacks.
     start_index_map:          the operand dimension of each component of an index vector.
-    operand_batching_dims:    dimensions of the operand that go, one by one, with
+    operand_batching_dims:    dimensions of the operand that correspond one to one with
     start_indices_batching_dims: these dimensions of the indices.
     """
 
@@ -74,12 +74,12 @@ class GatherDimensionNumbers(NamedTuple):
 
 
 class ScatterDimensionNumbers(NamedTuple):
-    """How the dimensions of a scatter's operands correspond; the mirror of a gather's.
+    """How the dimensions of a scatter's operands correspond; the counterpart of a gather's.
 
-    update_window_dims:           dimensions of the updates that are those of the windows.
+    update_window_dims:           dimensions of the updates that are window dimensions.
     inserted_window_dims:         operand dimensions, of window size 1, that the updates lack.
     scatter_dims_to_operand_dims: the operand dimension of each component of an index vector.
-    operand_batching_dims:        dimensions of the operand that go, one by one, with
+    operand_batching_dims:        dimensions of the operand that correspond one to one with
     scatter_indices_batching_dims: these dimensions of the indices.
     """
 
@@ -106,11 +106,11 @@ def window_sizes(x: ArrayType, updates: ArrayType, dims: ScatterDimensionNumbers
     return tuple(1 if i in gone else next(sizes) for i in range(x.ndim))
 
 
-# -- text --
+# -- lowered text --
 
 
 def attribute(name: str, fields: dict[str, tuple], vector_dim: int) -> str:
-    """`#stablehlo.gather<…>`: dimension numbers as text; empty lists are left out."""
+    """`#stablehlo.gather<…>`: dimension numbers as text; empty lists are omitted."""
     parts = [f"{field} = {ints(dims)}" for field, dims in fields.items() if dims]
     return f"#stablehlo.{name}<{', '.join([*parts, f'index_vector_dim = {vector_dim}'])}>"
 
@@ -173,7 +173,7 @@ def update_dims(op: Op, x: ArrayType, update: ArrayType, *starts: ArrayType) -> 
 
 
 def fill_value_for(dtype: Any) -> Any:
-    """What "fill" gives by default: NaN, the least signed or greatest unsigned integer, True."""
+    """The default fill value: NaN, the least signed or greatest unsigned integer, True."""
     if is_inexact(dtype):
         return np.nan
     if is_bool(dtype):
@@ -300,7 +300,7 @@ def scatter_type(
 
 
 def _misfit(x: ArrayType, indices: ArrayType, updates: ArrayType, dims: Any) -> str:
-    """What is wrong with a scatter's operands; empty where they fit."""
+    """The mismatch of a scatter's operands; empty if they match."""
     gone = {*dims.inserted_window_dims, *dims.operand_batching_dims}
     count = len(dims.inserted_window_dims) + len(dims.operand_batching_dims)
     if not is_integer(indices.dtype) or not indices.ndim:
@@ -337,7 +337,7 @@ def scatter_dims(
         x, indices, dims.inserted_window_dims, dims.scatter_dims_to_operand_dims, paired,
         window_sizes(x, updates, dims),
     )
-    # Each part of a dimension takes the updates that fall on it, where their windows are of size 1.
+    # Each shard of a dimension takes the updates that fall on it, if their windows have size 1.
     free = letters(x.ndim)
     operand = tuple(free[i] if i in dims.inserted_window_dims else f for i, f in enumerate(operand))
     # The operand lacks the other batch dimensions: the scatter works along them.
@@ -347,7 +347,7 @@ def scatter_dims(
 
 
 def scatter_lower(body: str) -> Callable:
-    """The text of a scatter. body: the name of what combines two elements; empty to replace."""
+    """The lowered text of a scatter. body: the name of the combiner; empty to replace."""
 
     def rule(
         op: Op, e: Any, ins: Any, outs: Any, x: str, indices: str, updates: str, *,
@@ -370,7 +370,7 @@ def scatter_lower(body: str) -> Callable:
 
 
 def clamped(indices: Any, *, limits: tuple) -> Any:
-    """Index vectors brought between 0 and `limits`."""
+    """Index vectors clamped between 0 and `limits`."""
     t = type_of(indices)
     most = int(max_value(t.dtype))
     limits = tuple(n if isinstance(n, Symbolic) else min(n, most) for n in limits)

@@ -1,9 +1,9 @@
-"""The regularized incomplete gamma and beta functions, and the derivative of the former in a.
+"""Regularized incomplete gamma and beta functions, and the derivative of the former in a.
 
-P(a, x) = igamma is summed as a power series where x is small, Q(a, x) = igammac as a continued
-fraction elsewhere; each is 1 minus the other. The loops run until every element has converged. Near
-a large a, where that takes long, there is an expansion (`uniform`).
-Sources: NIST Handbook of Mathematical Functions, 8.7.1, 8.9.2 and 8.17.22; the recurrences in the
+P(a, x) = igamma is summed as a power series if x is small, otherwise Q(a, x) = igammac as a
+continued fraction; each is 1 minus the other. The loops run until every element has converged. For
+large a and x near a, where convergence is slow, there is an expansion (`uniform`).
+Sources: NIST Handbook of Mathematical Functions, 8.7.1, 8.9.2 and 8.17.22; the recurrences in
 form of Press et al., Numerical Recipes, 6.2 and 6.4.
 """
 
@@ -82,12 +82,12 @@ def still(active: Any, change: Any, value: Any) -> Any:
 
 
 def kept(active: Any, new: Sequence[Any], old: Sequence[Any]) -> list[Any]:
-    """The new state of active elements and the old one of the others."""
+    """The new state of active elements and the old state of the others."""
     return [where(active, n, o) for n, o in zip(new, old, strict=True)]
 
 
 def widened(lower: Callable) -> Callable:
-    """A lowering `lower(e, type, *operands)` on operands of one shape, of 32 bits at least."""
+    """A lowering `lower(e, type, *operands)` on operands of one shape, with at least 32 bits."""
 
     def rule(op: Op, e: Any, ins: Any, outs: Any, *xs: str) -> str:
         out = outs[0]
@@ -102,7 +102,7 @@ def widened(lower: Callable) -> Callable:
     return rule
 
 
-# -- incomplete gamma; with `slope` the state has derivatives in a too, named with a `d` --
+# -- incomplete gamma; with `slope` the state also has derivatives in a, prefixed with `d` --
 
 
 def _uses_series(a: Any, x: Any) -> Any:
@@ -125,7 +125,7 @@ def _series_start(a: Any, x: Any, *, slope: bool) -> list[Any]:
 
 
 def _series_step(active: Any, x: Any, r: Any, term: Any, total: Any, *slopes: Any) -> list[Any]:
-    """The next term is the last one times x / (a + n)."""
+    """Multiplies the last term by x / (a + n)."""
     next_r = add(r, lit(1, r))
     ratio = div(x, next_r)
     next_term = mul(term, ratio)
@@ -146,7 +146,7 @@ def _fraction_start(a: Any, x: Any, *, slope: bool) -> list[Any]:
     active = bitwise_and(_summed(a, x), bitwise_not(_uses_series(a, x)))
     y = sub(one, a)
     z = add(add(x, y), one)
-    least = div(one, x)  # all are divided by x: products overflow
+    least = div(one, x)  # all are divided by x to avoid overflow
     p, q = add(least, one), z
     state = [active, zero, y, z, least, p, one, q, div(p, q)]
     if slope:
@@ -159,7 +159,7 @@ def _fraction_step(
     active: Any, c: Any, y: Any, z: Any, p2: Any, p1: Any, q2: Any, q1: Any, value: Any,
     *slopes: Any,
 ) -> list[Any]:
-    """The next convergent p / q from the last two, all scaled down where they grow large."""
+    """The next convergent p / q from the last two, all scaled down if they grow large."""
     one = lit(1, c)
     c, y, z = add(c, one), add(y, one), add(z, lit(2, z))
     yc = mul(y, c)
@@ -186,7 +186,7 @@ def _fraction_step(
 
 
 def _gamma_lower(finish: Callable, slope: bool) -> Callable:
-    """Both loops, each for its own elements, and the result from their ends."""
+    """Both loops, each for its own elements, and the result from their final states."""
 
     def lower(e: Any, t: ArrayType, a: str, x: str) -> str:
         ends = []
@@ -208,7 +208,7 @@ def _log_power(a: Any, x: Any) -> Any:
 
 
 def _edges(a: Any, x: Any, inside: Any, at_zero: float, at_infinity: float) -> Any:
-    """Values at the ends of the domain, and NaN outside of it."""
+    """Values at the ends of the domain, and NaN outside."""
     zero, inf = lit(0, x), lit(np.inf, x)
     out = where(eq(x, zero), lit(at_zero, x), inside)
     out = where(eq(a, inf), lit(at_zero, x), out)
@@ -240,7 +240,7 @@ def _slope_end(a: Any, x: Any, *ends: Any) -> Any:
 
 
 def _sample_end(a: Any, x: Any, *ends: Any) -> Any:
-    """-(∂P/∂a) / (∂P/∂x), without the power that is in both."""
+    """-(∂P/∂a) / (∂P/∂x), with the common power factor cancelled."""
     inside = neg(mul(x, _slope_over_power(a, x, *ends)))
     zero = both(eq(x, lit(0, x)), gt(a, lit(0, a)), lt(a, lit(np.inf, a)))
     return where(zero, lit(0, x), where(_in_domain(a, x), inside, lit(np.nan, x)))
@@ -250,7 +250,7 @@ def _slope_over_power(
     a: Any, x: Any, series: Any, dseries: Any, fraction: Any, dfraction: Any
 ) -> Any:
     large, inverse = uniform.is_large(a), div(lit(1, a), a)
-    dpower = log_less_digamma(a, x)  # of the power in a; and of the power over a
+    dpower = log_less_digamma(a, x)  # derivative of the log power in a; next: of power / a
     dover = where(large, sub(dpower, inverse), sub(log(x), digamma(add(a, lit(1, a)))))
     lower = mul(add(mul(series, dover), dseries), inverse)
     upper = neg(add(mul(fraction, dpower), dfraction))
@@ -265,7 +265,7 @@ def _density(a: Any, x: Any) -> Any:
 
 
 def _inside(derivative: Callable, a: Any, x: Any, *more: Any) -> Any:
-    """A derivative of what is 0 for x = 0, and NaN outside of the domain."""
+    """A derivative of a function that is 0 for x = 0, and NaN outside the domain."""
     shape = type_of(a).shape or type_of(x).shape
     a, x = [v if type_of(v).shape == shape else broadcast_in_dim(v, shape=shape, dims=())
             for v in (a, x)]
@@ -286,7 +286,7 @@ def _mixed(a: Any, x: Any) -> Any:
 
 
 def _sample_in_a(a: Any, x: Any, slope: Any) -> Any:
-    """∂/∂a of -(∂P/∂a) / (∂P/∂x), which is `slope`, where x is fixed."""
+    """∂/∂a of -(∂P/∂a) / (∂P/∂x), which is `slope`, for fixed x."""
     return neg(add(mul(x, second_over_power(a, x)), mul(slope, log_less_digamma(a, x))))
 
 
@@ -310,7 +310,7 @@ igamma_grad_a = binary(
     jvp=(lambda t, a, x, out: mul(t, _inside(_second, a, x)),
          lambda t, a, x, out: mul(t, _inside(_mixed, a, x))),
 )
-# The derivative in a of the x for which igamma(a, x) is fixed: of a gamma sample.
+# The derivative in a of a gamma sample: of the x for which igamma(a, x) is fixed.
 random_gamma_grad = binary(
     "random_gamma_grad", FLOATING, lower=_gamma_lower(_sample_end, True),
     jvp=(lambda t, a, x, out: mul(t, _inside(_sample_in_a, a, x, out)),
@@ -330,7 +330,7 @@ def _beta_type(op: Op, a: ArrayType, b: ArrayType, x: ArrayType) -> ArrayType:
 
 
 def _beta_swaps(a: Any, b: Any, x: Any) -> Any:
-    """Where I_x(a, b) = 1 - I_(1-x)(b, a) converges faster, unless it is the small one."""
+    """Where I_x(a, b) = 1 - I_(1-x)(b, a) converges faster, unless it is the smaller one."""
     small = both(lt(b, lit(0.1, b)), lt(x, lit(0.999, x)))
     past = gt(x, div(add(a, lit(1, a)), add(add(a, b), lit(2, a))))
     return both(past, bitwise_not(small))
@@ -394,7 +394,7 @@ def _beta_end(a: Any, b: Any, x: Any, fraction: Any) -> Any:
 
 
 def _all_at_zero(a: Any, b: Any) -> Any:
-    """Whether the distribution of the parameters a and b is all at 0."""
+    """Whether the distribution with parameters a and b is concentrated at 0."""
     return either(eq(a, lit(0, a)), eq(b, lit(np.inf, b)))
 
 

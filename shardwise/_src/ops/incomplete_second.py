@@ -1,16 +1,16 @@
 """The second derivative of the regularized incomplete gamma function in its first argument.
 
-With W = x^a exp(-x) / Γ(a) and L = log x - ψ(a), and t = x exp(z) in the integral of the first
-derivative's derivative, it is W times
+With W = x^a exp(-x) / Γ(a), L = log x - ψ(a), and t = x exp(z) in the integral for the derivative
+of the first derivative, it is W times
 
     ∫ exp(a z - x (exp(z) - 1)) ((L + z)² - ψ'(a)) dz
 
-over z < 0; where x is large, the integral over z > 0 with a minus is shorter. It is summed by the
+over z < 0; if x is large, the negated integral over z > 0 is shorter. It is summed by the
 trapezoidal rule in τ for |z| = s exp(τ - exp(-τ)), where s is the width of the integrand (Takahasi
 and Mori, "Double exponential formulas for numerical integration", 1974). Below a = 1, where terms
-cancel, a + 1 is taken: P(a, x) is P(a + 1, x) + W / a.
+cancel, a + 1 is used: P(a, x) is P(a + 1, x) + W / a.
 
-Unlike the first derivative, this is made of ops that have derivatives, so that higher ones exist.
+Unlike the first derivative, this uses differentiable ops, so that higher derivatives exist.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ from shardwise._src.ops.special import digamma, polygamma
 
 FLOAT32 = np.dtype(np.float32)
 POINTS = {4: 48, 8: 96}  # by bytes of a float
-RANGE = -3.6, 4.2  # of τ: what is outside is less than the rounding error
+RANGE = -3.6, 4.2  # of τ: the tails are below the rounding error
 SERIES = 7  # terms of exp(z) - 1 - z
-SMALL = 0.1  # |z| up to which these are taken
+SMALL = 0.1  # |z| below which the series is used
 
 
 def second_over_power(a: Any, x: Any) -> Any:
@@ -94,7 +94,7 @@ def _integral(a: Any, x: Any, rest: Any, trigamma: Any) -> Any:
 
 @functools.lru_cache(8)  # dtypes
 def _rule(dtype: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Places |z| / s and their weights."""
+    """Nodes |z| / s and their weights."""
     t, step = np.linspace(*RANGE, POINTS[dtype.itemsize], retstep=True)
     places = np.exp(t - np.exp(-t))
     return places.astype(dtype), (places * (1 + np.exp(-t)) * step).astype(dtype)
@@ -107,6 +107,6 @@ def _expm1_less(z: Any) -> Any:
     for k in range(SERIES, 1, -1):  # 1 + z/3 (1 + z/4 (…)), times z²/2
         total = add(lit(1, z), mul(mul(small, lit(1 / (k + 1), z)), total))
     series = mul(mul(mul(small, small), lit(0.5, z)), total)
-    # Far out the integrand is 0, and its derivatives must not be 0 times infinity.
+    # In the tails the integrand is 0, and its derivatives must not be 0 times infinity.
     far = min(z, lit(80, z))
     return where(le(abs(z), lit(SMALL, z)), series, sub(expm1(far), far))

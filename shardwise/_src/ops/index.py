@@ -1,13 +1,13 @@
-"""Reading and writing at places that are known when the program runs.
+"""Reading and writing at positions that are known only at run time.
 
-`dynamic_slice` reads one window and `dynamic_update_slice` replaces one. `gather` cuts a window of
-`slice_sizes` out of the operand for every index vector; a scatter combines a window of its updates
-for every vector with what is there: `scatter` replaces, `scatter_add` adds, and so on. Where
-several windows meet, all of them count, except that `scatter` keeps one of them.
+`dynamic_slice` reads one window and `dynamic_update_slice` replaces one. `gather` reads a window of
+`slice_sizes` from the operand for every index vector; a scatter combines a window of its updates
+with the operand for every vector: `scatter` replaces, `scatter_add` adds, and so on. If several
+windows overlap, all of them contribute, except that `scatter` uses one of them.
 
-Windows that are not wholly inside the operand follow `mode`: "clip" moves them inside; "fill" gives
-`fill_value` in their place, and drops what would be written there; "promise_in_bounds" says that
-there are none. Reading and writing are each other's transposes, and so the ops are in one file.
+Windows that are partly out of bounds follow `mode`: "clip" shifts them inside; "fill" returns
+`fill_value` in their place, and drops their writes; "promise_in_bounds" asserts that there are
+none. Reading and writing are each other's transposes, and so the ops are in one file.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from shardwise._src.ops.windows import (
 )
 from shardwise._src.types.array_type import array_type
 
-# -- dynamic_slice: the window of slice_sizes at the start indices, moved inside the operand --
+# -- dynamic_slice: the window of slice_sizes at the start indices, shifted into the operand --
 
 
 def _dynamic_slice_lower(
@@ -179,7 +179,7 @@ def _gather_lower(
     slice_sizes: tuple, indices_are_sorted: bool = False, unique_indices: bool = False,
     mode: str = "fill", fill_value: Any = None,
 ) -> str:
-    if 0 in outs[0].shape:  # the operand may be smaller than windows that are not read
+    if 0 in outs[0].shape:  # the operand may be smaller than the unread windows
         return e.constant(0, outs[0])
     if mode == "fill":
         return e.via(
@@ -197,7 +197,7 @@ def _filled(
     x: Any, indices: Any, *, dimension_numbers: Any, slice_sizes: tuple, fill_value: Any,
     **params: Any,
 ) -> Any:
-    """Gathers within bounds, then overwrites the windows that are not wholly inside."""
+    """Gathers within bounds, then overwrites the windows that are partly out of bounds."""
     dims = dimension_numbers
     out = gather(
         x, indices, dimension_numbers=dims, slice_sizes=slice_sizes, mode="promise_in_bounds",
@@ -236,7 +236,7 @@ def _gather_batch(
 ) -> tuple[Any, int]:
     (x, indices), (dx, di) = args, ds
     dims = dimension_numbers
-    if dx is None:  # one dimension of index vectors more
+    if dx is None:  # one more dimension of index vectors
         new = dims._replace(
             offset_dims=shifted(dims.offset_dims),
             start_indices_batching_dims=shifted(dims.start_indices_batching_dims),
@@ -249,7 +249,7 @@ def _gather_batch(
         "start_index_map": shifted(dims.start_index_map),
     }
     x = move_axis(x, dx, 0)
-    if di is None:  # one whole dimension more in each window
+    if di is None:  # one more dimension in each window, in full
         new = dims._replace(
             offset_dims=(0, *shifted(dims.offset_dims)),
             operand_batching_dims=shifted(dims.operand_batching_dims), **operand,
@@ -279,7 +279,7 @@ gather = Op(
 )
 
 
-# -- rules that all scatters share --
+# -- rules shared by all scatters --
 
 
 def _scatter_batch(
@@ -287,7 +287,7 @@ def _scatter_batch(
 ) -> tuple[Any, int]:
     size, (window, inserted, places, along, paired) = mapped.size, dimension_numbers
     x, updates = batch_first(size, args[0], ds[0]), batch_first(size, args[2], ds[2])
-    if ds[1] is None:  # the windows become whole along the hidden dimension
+    if ds[1] is None:  # the windows span the batch dimension
         new = ScatterDimensionNumbers(
             (0, *shifted(window)), shifted(inserted), shifted(places), shifted(along), paired
         )
@@ -301,7 +301,7 @@ def _scatter_batch(
 
 
 def read_back(x: Any, indices: Any, updates: Any, dims: Any, p: dict, fill: Any = 0) -> Any:
-    """What `x` holds in the windows of a scatter, in the shape of the updates."""
+    """The elements of `x` in the windows of a scatter, in the shape of the updates."""
     return gather(
         x, indices, dimension_numbers=as_gather(dims),
         slice_sizes=window_sizes(type_of(x), type_of(updates), dims),
@@ -317,7 +317,7 @@ def _scatter_op(
     return Op(
         name,
         windows=scatter_windows,
-        long=True,
+        is_expensive=True,
         type_rule=scatter_type,
         dims=scatter_dims,
         lower=scatter_lower(body),
@@ -342,7 +342,7 @@ def _sum_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
 
 
 def _sum_transpose(sign: Callable) -> Callable:
-    """sign: of the updates' part."""
+    """sign: applied to the cotangent of the updates."""
 
     def rule(
         op: Op, ct: Any, x: Any, indices: Any, updates: Any, *, dimension_numbers: Any, **p: Any
@@ -371,8 +371,8 @@ def _scatter_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, An
         t = zeros(type_of(x).strong()) if t is None else t
         tu = zeros(type_of(updates).strong()) if tu is None else tu
         return scatter(*primals, **p), scatter(t, indices, tu, **p)
-    # Which of several updates for one place stays is up to the device. So that value and tangent
-    # agree on it, it is found out first, and the others are masked.
+    # If several updates hit one element, the device chooses the winner. The winner is computed
+    # first and the other updates are masked, so that value and tangent agree.
     stays = _winners(x, indices, updates, p)
     out = _replace(x, indices, updates, stays, p)
     t = zeros(type_of(x).strong()) if t is None else t
@@ -380,7 +380,7 @@ def _scatter_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, An
 
 
 def _winners(x: Any, indices: Any, updates: Any, p: dict) -> Any:
-    """For each element of the updates, whether it is the one that stays."""
+    """For each element of the updates, whether it wins."""
     t, dims = type_of(updates), p["dimension_numbers"]
     batch = tuple(i for i in range(t.ndim) if i not in dims.update_window_dims)
     shape = tuple(t.shape[i] for i in batch)
@@ -399,7 +399,7 @@ def _replace(x: Any, indices: Any, updates: Any, stays: Any, p: dict) -> Any:
 def _scatter_transpose(
     op: Op, ct: Any, x: Any, indices: Any, updates: Any, *, dimension_numbers: Any, **p: Any
 ) -> list[Any]:
-    """Linear scatters come from the jvp rule: unique, or with updates of zero."""
+    """Linear scatters come from the jvp rule: with unique indices, or with zero updates."""
     ct_x = ct_updates = None
     t = type_of(updates)
     if is_linear(x):
@@ -415,7 +415,7 @@ scatter = _scatter_op(
 )
 
 
-# -- scatter_mul: linear in the operand; in the updates where no two meet --
+# -- scatter_mul: linear in the operand; in the updates unless two overlap --
 
 
 def _mul_jvp(

@@ -1,7 +1,7 @@
-"""`inspect_sharding`: hands the sharding of a value to a function of the user.
+"""`inspect_sharding`: passes the sharding of a value to a user function.
 
-It has an effect and no results. Run eagerly, it calls the function at once; in a program it does
-nothing by itself: the executable calls the function when it has compiled the program.
+It has an effect and no results. Run eagerly, it calls the function immediately; in a program it
+does nothing itself: the executable calls the function after compiling the program.
 """
 
 from __future__ import annotations

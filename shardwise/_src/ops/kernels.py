@@ -1,9 +1,9 @@
-"""Ops over LAPACK's kernels: what they share.
+"""Common code for ops over LAPACK's kernels.
 
     schur = matrix_op("schur", (2,), results=lambda x: [(x.shape, x.dtype)] * 2, lower=...)
 
-Operands and results have a batch of leading dimensions, which are those of the first operand; what
-is left of each is a matrix, a vector or a scalar, and is whole on each device.
+Operands and results have leading batch dimensions, which are those of the first operand; the
+remaining dimensions form a matrix, a vector or a scalar, which is unsharded on each device.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ def matrix_op(
     divided: str | Callable[..., str] = "", jvp: Any = None,
     **rules: Any,
 ) -> Op:
-    """An op on matrices, and on vectors and scalars beside them.
+    """An op on matrices, optionally with vectors and scalars.
 
-    ranks:   how many dimensions each operand has besides the batch.
+    ranks:   the number of dimensions of each operand in addition to the batch.
     results: shape and dtype of each result, by the types of the operands, all without a batch.
-    square:  whether the first operand must be.
-    divided: the factors of dimensions without a batch, where matrices need not be whole then, as
-             "ab -> ab, -": a dimension with a - is whole. Or a function of types and parameters.
+    square:  whether the first operand must be square.
+    divided: dimension factors without a batch, if matrices may then be sharded, such as
+             "ab -> ab, -" (- marks an unsharded dimension); or a function of types and parameters.
     """
 
     def type_rule(op: Op, *types: ArrayType, **p: Any) -> Any:
@@ -79,7 +79,7 @@ def matrix_op(
         )
 
     return Op(
-        name, multiple=multiple, long=True, type_rule=type_rule, dims=dims, lower=lower,
+        name, multiple=multiple, is_expensive=True, type_rule=type_rule, dims=dims, lower=lower,
         batch=batch or (_batch_several if multiple else _batch),
         jvp=jvp and (left_to_partitioner(jvp) if divided else jvp), **rules,
     )
@@ -94,7 +94,7 @@ def _batch_several(op: Op, mapped: Any, args: Any, ds: Any, **p: Any) -> tuple[A
     return outs, [0] * len(outs)
 
 
-# -- the Hermitian part, which is one exchange of a divided matrix --
+# -- the Hermitian part; a sharded matrix needs one exchange --
 
 
 def _hermitian_lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str:
@@ -119,7 +119,7 @@ hermitian_part = matrix_op(
 
 
 def on_cpu(op: Op, e: Any) -> None:
-    """Refuses other platforms: the kernels are LAPACK's."""
+    """Rejects other platforms: the kernels are LAPACK's."""
     if e.platform != "cpu":
         raise NotImplementedError(
             f"[{op.name}] is computed by LAPACK's kernels, on CPU only; this program is for "
@@ -132,10 +132,10 @@ def checked(
     op: Op, e: Any, name: str, xs: Sequence[str], ins: Sequence[ArrayType],
     outs: Sequence[ArrayType], batch: int, *, finite: Callable | None = None, **more: Any,
 ) -> list[str]:
-    """The results of a kernel, whose last one says whether it failed: NaN for all others then.
+    """The results of a kernel whose last result reports failure: the others become NaN then.
 
-    finite: gives what the kernel reads of its operand. Results are also NaN where that is not
-            finite: kernels that iterate may never end then, so that they get zeros.
+    finite: returns the part of the operand that the kernel reads. Results are also NaN if it is
+            not finite: iterative kernels might never terminate then, so they get zeros.
     """
     on_cpu(op, e)
     info = array_type(ins[0].shape[:batch], INT32)
@@ -156,7 +156,7 @@ def _nan_where_failed(*values: Any) -> list[Any]:
 
 
 def _finite_or_zero(x: Any, read: Callable) -> list[Any]:
-    """Zeros for matrices that are not finite, and 1 for each of these."""
+    """Replaces matrices that are not finite by zeros, with a flag of 1 for each of these."""
     t = type_of(x)
     bad = ew.bitwise_not(ew.is_finite(ew.abs(read(x))))
     some = reduce_or(bad, axes=(t.ndim - 2, t.ndim - 1))
@@ -168,7 +168,7 @@ def identity(x: Any) -> Any:
 
 
 def nan_where_failed(x: Any, info: Any, batch: int) -> Any:
-    """NaN for results of which LAPACK says that it failed. info: i32[*batch]."""
+    """NaN for results for which LAPACK reports failure. info: i32[*batch]."""
     t = type_of(x)
     failed = ew.ne(info, np.int32(0))
     failed = broadcast_in_dim(failed, shape=t.shape, dims=tuple(range(batch)))
@@ -177,11 +177,11 @@ def nan_where_failed(x: Any, info: Any, batch: int) -> Any:
 
 
 def prefix(dtype: Any, real: str, other: str) -> str:
-    """LAPACK's letters for a kind of matrix that is named differently in complex numbers."""
+    """LAPACK's prefix for a matrix kind that has another name for complex numbers."""
     return other if is_complex(dtype) else real
 
 
-# -- small functions over ops, for lowerings and derivatives --
+# -- small helpers over ops, for lowerings and derivatives --
 
 
 def as_dtype(x: Any, dtype: Any) -> Any:
@@ -215,25 +215,25 @@ def trace(x: Any) -> Any:
 
 
 def rows_of(v: Any, count: int) -> Any:
-    """Matrices of `count` rows that are all the same vector."""
+    """Matrices of `count` rows, all equal to the vector."""
     t = type_of(v)
     dims = (*range(t.ndim - 1), t.ndim)
     return broadcast_in_dim(v, shape=(*t.shape[:-1], count, t.shape[-1]), dims=dims)
 
 
 def columns_of(v: Any, count: int) -> Any:
-    """Matrices of `count` columns that are all the same vector."""
+    """Matrices of `count` columns, all equal to the vector."""
     t = type_of(v)
     return broadcast_in_dim(v, shape=(*t.shape, count), dims=tuple(range(t.ndim)))
 
 
 def spread(x: Any, shape: tuple[int, ...]) -> Any:
-    """One number for each matrix, at all of its elements."""
+    """Broadcasts one number per matrix to all of its elements."""
     return broadcast_in_dim(x, shape=shape, dims=tuple(range(type_of(x).ndim)))
 
 
 def scaled(a: Any, v: Any) -> Any:
-    """The columns of matrices times numbers of their own."""
+    """Matrices with each column scaled by its own factor."""
     t = type_of(a)
     return ew.mul(a, rows_of(as_dtype(v, t.dtype), t.shape[-2]))
 

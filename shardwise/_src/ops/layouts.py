@@ -1,4 +1,4 @@
-"""`layout_constraint`: its operand, in a layout that the compiler may not change."""
+"""`layout_constraint`: its operand, in a layout that the compiler must not change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shardwise._src.types.layout import Layout
 
 
 def _type(op: Op, x: ArrayType, *, layout: Layout) -> ArrayType:
-    layout.for_rank(x.ndim)  # raises where it does not fit
+    layout.for_rank(x.ndim)  # raises if it does not fit
     return x
 
 
@@ -36,7 +36,7 @@ def _lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, layout: Layout) -> st
 def _batch(
     op: Op, mapped: Any, args: Any, dims: Any, *, layout: Layout
 ) -> tuple[Any, int]:
-    """The hidden dimension is the slowest."""
+    """The batch dimension is the major-most."""
     (x,), (d,) = args, dims
     order = (d, *[a + (a >= d) for a in layout.major_to_minor])
     return op(x, layout=Layout(order, layout.tiling)), d

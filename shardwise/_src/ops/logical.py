@@ -1,4 +1,4 @@
-"""Ops on bits and truth values, comparisons, and the choice between values by them."""
+"""Ops on bits and booleans, comparisons, and selection between values."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ le = comparison("le", "LE")
 gt = comparison("gt", "GT")
 ge = comparison("ge", "GE")
 
-# -- bits; on booleans the logical operations --
+# -- bitwise operations; logical operations on booleans --
 
 bitwise_not = unary("not", LOGICAL, jvp="zero")
 bitwise_and = binary("and", LOGICAL, jvp="zero")
@@ -49,13 +49,13 @@ bitwise_xor = binary("xor", LOGICAL, jvp="zero")
 population_count = unary("population_count", INTEGER, hlo="popcnt", jvp="zero")
 clz = unary("clz", INTEGER, hlo="count_leading_zeros", jvp="zero")
 
-# Shifts by the width or more give 0, or the sign where the shift is arithmetic.
+# Shifts by the width or more return 0, or the sign if the shift is arithmetic.
 shift_left = binary("shift_left", INTEGER, jvp="zero")
 shift_right_logical = binary("shift_right_logical", INTEGER, jvp="zero")
 shift_right_arithmetic = binary("shift_right_arithmetic", INTEGER, jvp="zero")
 
 
-# -- select_n: from several cases the one that `which` names; a boolean names the first by False --
+# -- select_n: the case that `which` selects; for a boolean, False selects the first --
 
 
 def _select_type(op: Op, which: ArrayType, *cases: ArrayType) -> ArrayType:
@@ -84,7 +84,7 @@ def _select_lower(op: Op, e: Any, ins: Any, outs: Any, which: str, *cases: str) 
 def _choose(
     e: Any, index: ArrayType, out: ArrayType, which: str, cases: list[str], first: int
 ) -> str:
-    """A tree of two-way choices; `cases[0]` is the case number `first`."""
+    """A tree of two-way selects; `cases[0]` is case number `first`."""
     if len(cases) == 1:
         return cases[0]
     flags = index.update(dtype=BOOL)
@@ -133,11 +133,11 @@ select_n = elementwise(
 
 
 def where(pred: Any, x: Any, y: Any) -> Any:
-    """`x` where `pred` holds, else `y`: the order of arguments that rules read best in."""
+    """`x` where `pred` holds, else `y`: the argument order that rules read best in."""
     return select_n(pred, y, x)
 
 
-# -- clamp: `x` brought between `low` and `high`; where they cross, `high` --
+# -- clamp: `x` limited to between `low` and `high`; if they cross, `high` --
 
 
 def _clamp_type(op: Op, low: ArrayType, x: ArrayType, high: ArrayType) -> ArrayType:

@@ -1,9 +1,9 @@
-"""Lowering of elementwise algorithms that iterate until every element is done; `gcd` is one.
+"""Lowering of elementwise algorithms that iterate until every element has converged, and `gcd`.
 
     iterate(e, body, types, state)
 
 repeats `body(active, *state) → [active, *state]`, a function over ops, while any element of the
-boolean array `active` holds. `repeat` does so a given number of times.
+boolean array `active` is true. `repeat` runs a body a fixed number of times.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from shardwise._src.ops.logical import eq, ne, where
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dtypes import is_unsigned
 
-STEPS = 2000  # far more than elements with a sensible result need
+STEPS = 2000  # far more than any element with a sensible result needs
 INT32 = np.dtype("int32")
 
 
 def iterate(
     e: Any, body: Callable, types: Sequence[ArrayType], state: Sequence[str], **params: Any
 ) -> list[str]:
-    """Repeats `body` while any element of the first value is true, `STEPS` times at most.
+    """Repeats `body` while any element of the first value is true, at most `STEPS` times.
 
     params: static arguments of `body`.
     """
@@ -59,7 +59,7 @@ def repeat(
     e: Any, body: Callable, count: int, types: Sequence[ArrayType], state: Sequence[str],
     **params: Any,
 ) -> list[str]:
-    """Does `body(i, *state) → state`, a function over ops, for i = 0, 1, … count - 1.
+    """Runs `body(i, *state) → state`, a function over ops, for i = 0, 1, … count - 1.
 
     params: static arguments of `body`.
     """

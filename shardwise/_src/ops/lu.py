@@ -1,13 +1,13 @@
-"""Gauss's elimination with pivots, and what is solved by it, with LAPACK's `getrf` on CPU.
+"""LU decomposition with partial pivoting, and solves with it, by LAPACK's `getrf` on CPU.
 
     lu(x)                             # f32[*, m, n] → [lu, pivots, permutation]
     lu_pivots_to_permutation(pivots, size=m)
     lu_solve(a, factors, permutation, b, form="N")     # a⁻¹ b, aᵀ⁻¹ b or aᴴ⁻¹ b
-    solve(a, b)                       # the same with factors of a
+    solve(a, b)                       # the same, factoring a
 
-Both factors are in `lu`: below its diagonal those of the lower one, whose diagonal is of ones.
+Both factors are in `lu`: the lower one is below the diagonal, with an implicit diagonal of ones.
 Row i of their product is row permutation[i] of x. Step i of the elimination exchanged the rows i
-and pivots[i]. With a singular matrix, whose u has a zero on its diagonal, solutions are infinite or
+and pivots[i]. For a singular matrix, whose u has a zero on its diagonal, solutions are infinite or
 NaN.
 """
 
@@ -69,7 +69,7 @@ def _permutation_lower(op: Op, e: Any, ins: Any, outs: Any, pivots: str, *, size
 
 
 def _exchange(i: Any, pivots: Any, order: Any) -> list[Any]:
-    """Exchanges places i and pivots[i] of the order."""
+    """Swaps entries i and pivots[i] of the order."""
     axis = type_of(order).ndim - 1
     size = type_of(order).shape[-1]
     places = iota(dtype=INT32, shape=type_of(order).shape, dimension=axis)
@@ -91,7 +91,7 @@ def _permutation_batch(op: Op, mapped: Any, args: Any, ds: Any, **p: Any) -> tup
 
 lu_pivots_to_permutation = Op(
     "lu_pivots_to_permutation",
-    long=True,
+    is_expensive=True,
     type_rule=_permutation_type,
     dims=_permutation_dims,
     lower=_permutation_lower,
@@ -123,10 +123,10 @@ def _from_zero(pivots: Any, size: int) -> list[Any]:
 
 
 def _lu_jvp(op: Op, primals: Any, tangents: Any) -> tuple[Any, Any]:
-    """With F = l⁻¹ p dx u⁻¹, dl is l times what is below its diagonal, du is the rest times u.
+    """With F = l⁻¹ p dx u⁻¹, dl is l times F's part below the diagonal, du is the rest times u.
 
     Source: de Hoog, Anderssen, Lukas, "Differentiation of matrix functionals using triangular
-    factorization" (2011). l and u are made square by parts of the identity.
+    factorization" (2011). l and u are extended to square by parts of the identity.
     """
     (x,), (dx,) = primals, tangents
     factors, pivots, order = op(x)
@@ -142,7 +142,7 @@ def _lu_jvp(op: Op, primals: Any, tangents: Any) -> tuple[Any, Any]:
 
 
 def square_factors(factors: Any) -> tuple[Any, Any]:
-    """l and u as square matrices, with parts of the identity where they are not."""
+    """l and u as square matrices, extended by parts of the identity if necessary."""
     t = type_of(factors)
     (m, n), axes = t.shape[-2:], (t.ndim - 2, t.ndim - 1)
     k = min(m, n)
@@ -165,7 +165,7 @@ def _padded(x: Any, rows: int, columns: int) -> Any:
 
 
 def take_rows(x: Any, order: Any) -> Any:
-    """Rows of matrices in an order; order: i32[*, rows]."""
+    """Rows of matrices in a given order; order: i32[*, rows]."""
     t = type_of(x)
     if not t.size:
         return x
@@ -188,7 +188,7 @@ lu = matrix_op(
     "lu", (2,), results=_lu_results, lower=_lu_lower, jvp=_lu_jvp, divided="ab -> ab, -, -"
 )
 
-# -- lu_solve: a system whose matrix has factors already, which are constants of its derivatives --
+# -- lu_solve: a system with a factored matrix; derivatives treat the factors as constants --
 
 
 def _solve_results(
@@ -211,7 +211,7 @@ def _solve_lower(
 
 
 def by_factors(factors: Any, order: Any, b: Any, form: str) -> Any:
-    """The solution by triangular systems."""
+    """The solution by triangular solves."""
 
     def part(b: Any, lower: bool) -> Any:
         return triangular_solve(factors, b, left_side=True, lower=lower, form=form,
@@ -262,7 +262,7 @@ lu_solve = matrix_op(
 
 
 def solve(a: Any, b: Any, form: str = "N") -> Any:
-    """The solution of systems of equations, by factors of the matrix."""
+    """The solution of linear systems, by factoring the matrix."""
     factors, _, order = lu(ew.stop_gradient(a))
     return lu_solve(a, factors, order, b, form=form)
 

@@ -1,4 +1,4 @@
-"""`to_memory`: a value brought to the memory of its devices, or to that of their host."""
+"""`to_memory`: transfers a value to the memory of its devices, or to host memory."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from shardwise._src.types.dims import Dims, letters
 
 @public("shardwise.memory")
 class Space(enum.Enum):
-    """Where among the memories of a device: its own, or its host's."""
+    """A memory space of a device: its own memory, or its host's."""
 
     Device = enum.auto()
     Host = enum.auto()
 
     @property
     def wanted(self) -> str | None:
-        """The kind of memory that programs leave values of this space in."""
+        """The memory kind in which programs leave values of this space."""
         return None if self is Space.Device else "pinned_host"
 
     def kind(self, device: Any) -> str | None:
-        """The kind of memory that this is for a device; None for its default one.
+        """The memory kind of this space for a device; None for its default one.
 
-        Raises ValueError where it has no host memory.
+        Raises ValueError if the device has no host memory.
         """
         kinds, default = memory_kinds(device), default_memory_kind(device)
         if self is Space.Device:
@@ -40,17 +40,17 @@ class Space(enum.Enum):
         raise ValueError(f"{device} has no host memory; its kinds of memory are: {shown}.")
 
     def over(self, sharding: Any) -> Any:
-        """The sharding in this space."""
+        """The sharding, moved to this space."""
         return sharding.with_memory_kind(self.kind(sharding.devices[0]))
 
 
 def kind_of(sharding: Any) -> str | None:
-    """The kind of memory that a sharding asks for; None for the default one."""
+    """The memory kind that a sharding requests; None for the default one."""
     return getattr(sharding, "_memory_kind", None)
 
 
 def in_memory(e: Any, name: str, t: ArrayType, kind: str | None) -> str:
-    """A value of the type `t` in memory of a kind, in StableHLO; None for the devices' own."""
+    """A value of type `t` in a memory kind, in StableHLO; None for device memory."""
     return e.let(
         f'stablehlo.custom_call @annotate_device_placement({name}) {{backend_config = "", '
         "has_side_effect = true, mhlo.frontend_attributes = "
@@ -73,7 +73,7 @@ def _jvp(op: Op, primals: Any, tangents: Any, *, space: Space) -> tuple[Any, Any
 
 
 def _transpose(op: Op, ct: Any, x: Any, *, space: Space) -> list[Any]:
-    """Cotangents go the other way."""
+    """Cotangents are transferred back."""
     back = Space.Host if space is Space.Device else Space.Device
     return [to_memory(ct, space=back)]
 

@@ -1,4 +1,4 @@
-"""`xla_metadata_value`: its operand; the instruction that computes it gets attributes."""
+"""`xla_metadata_value`: an identity; the instruction of its operand gets attributes."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""`pdot`: sums of products over dimensions and named axes: `dot_general`, and `psum` of it.
+"""`pdot`: sums of products over dimensions and named axes: a `dot_general`, then a `psum`.
 
     pdot(x, y, names=("i",), sizes=(4,), dimension_numbers=(((1,), (0,)), ((), ())), …)
 
-As one op, an axis of a `vmap` becomes one more contracted dimension, and no product is held for
-each index. Parameters: those of both.
+Since this is one op, an axis of a `vmap` becomes one more contracted dimension, and no product is
+stored per index. Parameters: those of both ops.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _lower(op: Op, e: Any, ins: Any, outs: Any, x: str, y: str, **p: Any) -> str
 
 
 def _transpose(op: Op, ct: Any, x: Any, y: Any, *, names: tuple, sizes: tuple, **p: Any) -> Any:
-    """That of the sum, then that of the products."""
+    """The transpose of the sum, then of the products."""
     given = x if is_linear(x) else y
     product = Linear(given.aval.update(shape=type_of(ct).shape))
     (ct,) = transpose_sum(psum, ct, product, names=names, sizes=sizes, groups=None)
@@ -96,14 +96,15 @@ def _after(dims: tuple, new: int) -> tuple:
 
 pdot = Op(
     "pdot", type_rule=_type, dims=_dims, varies=_varies, lower=_lower, jvp=jvp_of_product,
-    transpose=_transpose, batch=_batch, named_axes=("names", "sizes"), contraction=True, long=True,
+    transpose=_transpose, batch=_batch, named_axes=("names", "sizes"), contraction=True,
+    is_expensive=True,
 )
 
 
 def sum_of_products(
     x: Any, y: Any, numbers: Any, precision: Any, preferred: Any, *, names: tuple, sizes: tuple
 ) -> Any:
-    """`pdot`, also of booleans: whether any product is true."""
+    """`pdot`, also for booleans: whether any product is true."""
     of_bools = type_of(x).dtype == BOOL and type_of(y).dtype == BOOL
     if of_bools:
         x, y = [convert_element_type(v, dtype=INT32) for v in (x, y)]

@@ -1,7 +1,7 @@
-"""`device_put` as an op, for traced values: a transfer when it runs eagerly, as under `grad`, and a
-constraint to the partitioner inside a compiled program.
+"""`device_put` as an op, for traced values: a transfer when run eagerly, as under `grad`, and a
+constraint for the partitioner inside a compiled program.
 
-Its cotangents go back to where the operand was: to `src`, or where a concrete operand lives.
+Its cotangents go back to the operand's sharding: `src`, or the sharding of a concrete operand.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shardwise._src.types.sharding import NamedSharding
 
 
 def _type(op: Op, x: ArrayType, *, sharding: Any, src: Any) -> ArrayType:
-    sharding.shard_shape(x.shape)  # raises where the rank does not fit
+    sharding.shard_shape(x.shape)  # raises if the rank does not fit
     return with_sharding(x, sharding)
 
 
@@ -38,7 +38,7 @@ def _jvp(op: Op, primals: Any, tangents: Any, *, sharding: Any, src: Any) -> tup
 
 
 def _home(x: Any) -> Any:
-    """Where a concrete operand lives, or the one that a traced operand stands for."""
+    """The sharding of a concrete operand, or of the value that a traced operand represents."""
     value = x.concrete() if hasattr(x, "concrete") else x
     return getattr(value, "sharding", None)
 
@@ -50,7 +50,7 @@ def _transpose(op: Op, ct: Any, x: Any, *, sharding: Any, src: Any) -> list[Any]
 def _batch(
     op: Op, mapped: Any, args: Any, dims: Any, *, sharding: Any, src: Any
 ) -> tuple[Any, int]:
-    """The hidden dimension is free, or over the mesh axes that `vmap(spmd_axis_name=)` names."""
+    """The batch dimension is free, or over the mesh axes of `vmap(spmd_axis_name=)`."""
     (x,), (d,) = args, dims
     ndim = type_of(x).ndim - 1
     wide = with_dim(sharding, d, ndim, mapped.split_over)
@@ -64,7 +64,7 @@ def _eager(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
 
 
 def placed_over(target: Any, own: Any) -> Any:
-    """A target as a place for data: over devices, and with nothing left to the compiler."""
+    """A target as a sharding for data: over devices, with nothing left to the compiler."""
     if not isinstance(target, NamedSharding):
         return target
     mesh, entries = target.mesh, list(target.spec)

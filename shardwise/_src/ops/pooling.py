@@ -1,11 +1,11 @@
-"""Windows that slide over all dimensions of an array: their elements, and folds of them.
+"""Sliding windows over all dimensions of an array: their elements, and reductions of them.
 
     reduce_window_sum(x, window=Window((2,), (2,), ((0, 0),), (1,), (1,)))    # pairs
 
-A window lies at each multiple of the strides where it fits. Around the array is padding, between
-its elements (base dilation) and the window's own (window dilation) are holes: of an identity, so
-that they add nothing. What `reduce_window_max` and `_min` choose is the first of equals, a NaN
-before all: tangents are gathered from there, cotangents scattered to there.
+There is a window at each multiple of the strides where it fits. Padding surrounds the array; holes
+are between its elements (base dilation) and the window's own (window dilation). Both are filled
+with an identity, so that they add nothing. `reduce_window_max` and `_min` select the first of
+equals, a NaN before all others; tangents are gathered from, cotangents scattered to its position.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from shardwise._src.types.dtypes import max_value, min_value
 
 
 class Window(NamedTuple):
-    """Sizes, strides and dilations of a window, one for each dimension; 1 where there is none."""
+    """Sizes, strides and dilations of a window, one for each dimension; 1 by default."""
 
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
@@ -47,7 +47,7 @@ class Window(NamedTuple):
     window_dilation: tuple[int, ...]
 
     def config(self) -> tuple[tuple[int, int, int], ...]:
-        """Padding and holes as `pad` takes them."""
+        """Padding and holes in the format of `pad`."""
         rows = zip(self.padding, self.base_dilation, strict=True)
         return tuple([(low, high, hole - 1) for (low, high), hole in rows])
 
@@ -56,7 +56,7 @@ class Window(NamedTuple):
         return not {*self.base_dilation, *self.window_dilation} <= {1}
 
     def cut(self, shape: tuple[int, ...]) -> tuple[list[tuple[int, int]], Window]:
-        """Which elements negative padding leaves, and the window with the padding over these."""
+        """The elements that negative padding leaves, and the window with the padding for them."""
         bounds, padding = [], []
         for n, row, hole in zip(shape, self.padding, self.base_dilation, strict=True):
             first, last = (max(-(p // hole), 0) for p in row)
@@ -65,7 +65,7 @@ class Window(NamedTuple):
         return bounds, self._replace(padding=tuple(padding))
 
     def counts(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """How many windows there are along each dimension."""
+        """The number of windows along each dimension."""
         rows: Any = zip(shape, *self, strict=True)
         return tuple([
             places(dilated(n, hole) + low + high, dilated(size, between), stride)
@@ -89,7 +89,7 @@ def patches(x: Any, fill: Any, window: Window) -> Any:
     return x
 
 
-# -- folds of all windows --
+# -- reductions of all windows --
 
 
 def check_window(name: str, x: ArrayType, window: Window) -> None:
@@ -111,13 +111,13 @@ def check_window(name: str, x: ArrayType, window: Window) -> None:
 
 
 def windowed(window: Window) -> list[int]:
-    """The dimensions along which a window is more than each element."""
+    """The dimensions along which a window spans more than one element."""
     plain = (1, 1, (0, 0), 1, 1)
     return [d for d, row in enumerate(zip(*window, strict=True)) if row != plain]
 
 
 def wider(window: Window) -> Window:
-    """A window with a dimension more in front, along which it is each element."""
+    """A window with one more leading dimension, along which it is a single element."""
     fields: Any = zip(window, (1, 1, (0, 0), 1, 1), strict=True)
     return Window(*[(one, *field) for field, one in fields])
 
@@ -143,7 +143,7 @@ def _fold(name: str, domain: Domain, combining: Op, identity: Callable, **rules:
         return op(move_axis(args[0], ds[0], 0), window=wider(window)), 0
 
     return Op(
-        name, long=True, type_rule=type_rule, dims=dims, lower=lower, batch=batch, **rules
+        name, is_expensive=True, type_rule=type_rule, dims=dims, lower=lower, batch=batch, **rules
     )
 
 
@@ -152,7 +152,7 @@ def _sum_jvp(op: Op, primals: Any, tangents: Any, *, window: Window) -> tuple[An
 
 
 def _sum_transpose(op: Op, ct: Any, x: Any, *, window: Window) -> list[Any]:
-    """What was strides are holes, what was holes strides."""
+    """Strides become dilations, dilations become strides."""
     padding = []
     rows: Any = zip(x.aval.shape, type_of(ct).shape, *window, strict=True)
     for n, m, size, stride, (low, _), hole, between in rows:
@@ -180,7 +180,7 @@ def _chosen_jvp(largest: bool) -> Callable:
 reduce_window_max = _fold("reduce_window_max", ORDERED, ew.max, min_value, jvp=_chosen_jvp(True))
 reduce_window_min = _fold("reduce_window_min", ORDERED, ew.min, max_value, jvp=_chosen_jvp(False))
 
-# -- what belongs to the element that a window chooses --
+# -- gather from, and scatter to, the element that a window selects --
 
 
 def _pair_type(op: Op, t: ArrayType, x: ArrayType, largest: bool, window: Window) -> ArrayType:
@@ -202,7 +202,7 @@ def _pair_dims(op: Op, t: ArrayType, x: ArrayType, *, largest: bool, window: Win
 
 
 def _pair_jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
-    """Where the choice is made does not move."""
+    """The position of the selected element is constant."""
     (t, x), (tt, _) = primals, tangents
     return op(t, x, **p), None if tt is None else op(tt, x, **p)
 
@@ -224,7 +224,7 @@ def _pair_transpose(op: Op, ct: Any, t: Any, x: Any, **p: Any) -> list[Any]:
 def _gather_lower(
     op: Op, e: Any, ins: Any, outs: Any, t: str, x: str, *, largest: bool, window: Window
 ) -> str:
-    """By a fold of values with their places and tangents."""
+    """By a reduction of values with their positions and tangents."""
     if 0 in (ins[1].size, outs[0].size):
         return e.constant(0, outs[0])
     dtype = np.dtype(np.int32 if ins[1].size < 2**31 else np.int64)
@@ -268,7 +268,7 @@ def _scatter_lower(
 
 
 def scattered(t: Any, x: Any, *, largest: bool, window: Window) -> Any:
-    """`select_and_scatter_add` by as many slices and pads as a window has elements."""
+    """`select_and_scatter_add` as one slice and pad per window element."""
     better = ew.gt if largest else ew.lt
     shape = type_of(x).shape
     config = window.config()
@@ -312,7 +312,8 @@ def scattered(t: Any, x: Any, *, largest: bool, window: Window) -> Any:
 
 def _paired(name: str, lower: Callable) -> Op:
     return Op(
-        name, long=True, dims=_pair_dims, lower=lower, jvp=_pair_jvp, transpose=_pair_transpose,
+        name, is_expensive=True, dims=_pair_dims, lower=lower, jvp=_pair_jvp,
+        transpose=_pair_transpose,
         batch=_pair_batch,
         type_rule=lambda op, t, x, *, largest, window: _pair_type(op, t, x, largest, window),
     )

@@ -1,13 +1,13 @@
-"""Orthogonal factors of matrices, by Householder's reflections: LAPACK's kernels on CPU.
+"""QR decomposition of matrices, by Householder reflections: LAPACK's kernels on CPU.
 
     geqrf(x)                            # f32[*, m, n] → [reflections and r, their scales]
-    geqp3(x)                            # the same with columns exchanged: [.., .., permutation]
+    geqp3(x)                            # the same with column pivoting: [.., .., permutation]
     householder_product(a, taus)        # the first columns of the product of reflections
     ormqr(a, taus, c, left=True, adjoint=False)    # the product of reflections times c
     qr(x, full_matrices=False, pivoting=False)     # [q, r], [q, r, permutation]
 
-Reflection i is I - taus[i] v vᴴ; v has zeros before place i, a one there, and then what is below
-the diagonal in column i of a.
+Reflection i is I - taus[i] v vᴴ; v has zeros before position i, a one there, and then the part of
+column i of a below the diagonal.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _geqp3_lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> list[str]:
     if 0 in t.shape[-2:]:
         from_zero = e.iota(order, order.ndim - 1)
         return [e.constant(0, a), e.constant(0, taus), from_zero]
-    free = e.constant(0, order)  # any column may go to any place
+    free = e.constant(0, order)  # any column may be moved
     found, places, scales = e.lapack(
         "geqp3", [x, free], (t, order), (a, order, taus), batch=t.ndim - 2, aliases={0: 0, 1: 1}
     )
@@ -71,7 +71,7 @@ def _less_one(x: Any) -> Any:
 
 geqp3 = matrix_op("geqp3", (2,), results=_geqp3_results, lower=_geqp3_lower)
 
-# -- what is made of reflections --
+# -- products of reflections --
 
 
 def _fit(name: str, a: ArrayType, taus: ArrayType) -> None:
@@ -178,7 +178,7 @@ def _qr_jvp(
     left, square = slice_in_dim(q, 0, k, columns), slice_in_dim(r, 0, k, rows)
     dq, dr = _thin_change(left, slice_in_dim(square, 0, k, columns),
                           slice_in_dim(dx, 0, k, columns))
-    if n > m:  # what is right of a square matrix is qᴴ times its own columns
+    if n > m:  # r right of its square part is qᴴ times the columns of x
         rest = slice_in_dim(dx, k, n, columns)
         known = product(q, slice_in_dim(r, k, n, columns))
         dr = concatenate(dr, ew.add(product(adjoint(dq), known), product(adjoint(q), rest)),
@@ -191,7 +191,7 @@ def _qr_jvp(
 
 
 def _thin_change(q: Any, r: Any, dx: Any) -> tuple[Any, Any]:
-    """Changes of q and of the square r, whose diagonal stays real where it is.
+    """Changes of q and of the square r, whose diagonal stays real if it is real.
 
     Source: Townsend, "Differentiating the QR decomposition" (2018).
     """
@@ -208,9 +208,9 @@ def _thin_change(q: Any, r: Any, dx: Any) -> tuple[Any, Any]:
 def _rest_of_change(q: Any, left: Any, dq: Any) -> Any:
     """The change of the other columns of a full q.
 
-    q is I - v t vᴴ with reflections v, of which the upper rows are a square v₁ and the lower ones
-    v₂. So with z = v₂ v₁⁻¹, the first columns less those of the identity, times zᴴ, are the other
-    columns less those of the identity; and z is found from the first columns.
+    q is I - v t vᴴ with reflections v, whose upper rows are a square v₁ and the lower ones v₂.
+    With z = v₂ v₁⁻¹, the first columns minus those of the identity, times zᴴ, are the other
+    columns minus those of the identity; and z is computed from the first columns.
     """
     t = type_of(left)
     (m, n), rows = t.shape[-2:], t.ndim - 2

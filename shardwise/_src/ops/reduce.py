@@ -1,10 +1,10 @@
-"""Reductions over the dimensions `axes`, which go away; `reduce_sum` is in `basis`.
+"""Reductions over the dimensions `axes`, which are removed; `reduce_sum` is in `basis`.
 
     reduce_max(x, axes=(0,))                              # f32[3] of a f32[2,3]
     argmax(x, axes=(1,), index_dtype=np.dtype("int32"))   # i32[2]
 
-A reduction of no elements gives its identity; the functions of shardwise.numpy refuse it where
-NumPy does. A reduction with a function of the user's is in `control.reduce`.
+A reduction of no elements returns its identity; the functions of shardwise.numpy raise an error
+where NumPy does. `control.reduce` is the reduction with a user function.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def reduction(
     name: str, domain: Domain, combining: Op, *, hlo: str, identity: Callable, combine: str,
     jvp: Callable | None = None,
 ) -> Op:
-    """An op that folds `axes`.
+    """An op that reduces `axes`.
 
-    combining: the elementwise op that it folds with.
-    hlo:       the name of that in StableHLO, for the short form of its text.
+    combining: the elementwise op that it reduces with.
+    hlo:       its name in StableHLO, for the short form of the text.
     identity:  the neutral element of a dtype.
-    combine:   how partial results are put together (see `Dims`).
+    combine:   how partial results are combined (see `Dims`).
     """
 
     def type_rule(op: Op, x: ArrayType, *, axes: tuple) -> ArrayType:
@@ -91,12 +91,12 @@ def body_of(op: Op) -> Callable:
 
 
 def spread(x: Any, shape: tuple, axes: tuple) -> Any:
-    """A reduced value in the shape before `axes` went away."""
+    """A reduced value in the shape before `axes` were removed."""
     kept = tuple(i for i in range(len(shape)) if i not in axes)
     return broadcast_in_dim(x, shape=shape, dims=kept)
 
 
-# -- the largest and the smallest: equals share the tangent --
+# -- maximum and minimum: equal elements share the tangent --
 
 
 def _extremum_jvp(op: Op, primals: Any, tangents: Any, *, axes: tuple) -> tuple[Any, Any]:
@@ -117,7 +117,7 @@ reduce_min = reduction("reduce_min", ANY, ew.min, hlo="minimum", identity=max_va
 
 
 def _prod_jvp(op: Op, primals: Any, tangents: Any, *, axes: tuple) -> tuple[Any, Any]:
-    """By a tree of products with their tangents, so that zeros among the factors do no harm."""
+    """By a tree of products with their tangents, so that zeros among the factors are harmless."""
     (x,), (t,) = primals, tangents
     out = op(x, axes=axes)
     p = x
@@ -131,7 +131,7 @@ def _prod_jvp(op: Op, primals: Any, tangents: Any, *, axes: tuple) -> tuple[Any,
 
 
 def _halves(x: Any, filler: int, axis: int) -> tuple[Any, Any]:
-    """Two parts of equal size along `axis`, filled up where it is odd."""
+    """Two halves of equal size along `axis`, padded if the size is odd."""
     shape = type_of(x).shape
     half = -(-shape[axis] // 2)
     if shape[axis] % 2:
@@ -143,7 +143,7 @@ def _halves(x: Any, filler: int, axis: int) -> tuple[Any, Any]:
 reduce_prod = reduction("reduce_prod", NUMERIC, ew.mul, hlo="multiply", identity=lambda d: 1,
                         combine="mul", jvp=_prod_jvp)
 
-# -- bits; on booleans all, any and parity --
+# -- bitwise reductions; all, any and parity for booleans --
 
 
 def all_ones(dtype: Any) -> Any:
@@ -157,7 +157,7 @@ reduce_or = reduction("reduce_or", LOGICAL, ew.bitwise_or, hlo="or", identity=la
 reduce_xor = reduction("reduce_xor", LOGICAL, ew.bitwise_xor, hlo="xor", identity=lambda d: 0,
                        combine="xor")
 
-# -- the place of the largest or smallest: the first of equals; a NaN counts as both --
+# -- index of the maximum or minimum: the first of equals; a NaN counts as both --
 
 
 def _place(name: str, direction: str, identity: Callable) -> Op:

@@ -1,4 +1,4 @@
-"""Elements along the first dimension, by numbers that are known."""
+"""Elements along the first dimension, by static indices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shardwise._src.ops.index import gather
 
 
 def rows(x: Any, numbers: Sequence[int] | np.ndarray) -> Any:
-    """The elements; those outside are zeros."""
+    """The elements; out-of-bounds ones are zeros."""
     t = type_of(x)
     if list(numbers) == list(range(t.shape[0])):
         return x

@@ -1,6 +1,6 @@
-"""Ops that move elements without computing: concatenate, pad, slice, rev, split.
+"""Ops that move elements without computation: concatenate, pad, slice, rev, split.
 
-What is only a broadcast or a reshape in disguise (squeeze, expand_dims, tile) is a function.
+Functions that are only a broadcast or a reshape (squeeze, expand_dims, tile) are not ops.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from shardwise._src.types.symbolic import Symbolic
 
 
 def along(x: ArrayType, worked: Sequence[int]) -> tuple:
-    """A factor for each dimension, None for those that an op works along."""
+    """A factor for each dimension, None for the dimensions that an op works along."""
     return tuple(None if i in worked else f for i, f in enumerate(letters(x.ndim)))
 
 
@@ -73,7 +73,7 @@ def _concatenate_lower(op: Op, e: Any, ins: Any, outs: Any, *xs: str, dimension:
 
 
 def each_once(fun: Callable, xs: Sequence[Any]) -> list[Any]:
-    """What `fun` gives for each of `xs`: one value for one that comes again."""
+    """The results of `fun` for each of `xs`, computed once for repeated values."""
     found: dict[int, Any] = {}
     for x in xs:
         if id(x) not in found:
@@ -208,7 +208,7 @@ slice_ = Op(
 def slice_in_dim(
     x: Any, start: int | Symbolic, limit: int | Symbolic, axis: int, stride: int = 1
 ) -> Any:
-    """The part from `start` to `limit` of one dimension; all non-negative."""
+    """The slice from `start` to `limit` of one dimension; all non-negative."""
     shape = type_of(x).shape
     if (start, limit, stride) == (0, shape[axis], 1):
         return x
@@ -222,7 +222,7 @@ def slice_in_dim(
     )
 
 
-# -- pad: lo elements before, hi after, interior between; negative lo and hi cut off --
+# -- pad: lo elements before, hi after, interior between; negative lo and hi crop --
 
 
 def padded_shape(shape: Sequence[int], config: Sequence[tuple]) -> tuple[int, ...]:
@@ -238,7 +238,7 @@ def dilated(n: int, dilation: int) -> int:
 
 
 def places(n: int, window: int, stride: int) -> int:
-    """How many windows fit into a dimension."""
+    """The number of windows that fit into a dimension."""
     return max((n - window) // stride + 1, 0)
 
 
@@ -325,7 +325,7 @@ pad = Op(
 )
 
 
-# -- rev: the elements in opposite order along `dimensions` --
+# -- rev: the elements in reverse order along `dimensions` --
 
 
 def _rev_type(op: Op, x: ArrayType, *, dimensions: tuple) -> ArrayType:
@@ -438,7 +438,7 @@ split = Op(
 
 
 def canonical_axis(axis: Any, ndim: int) -> int:
-    """An axis counted from the front; raises where there is none such."""
+    """A non-negative axis; raises if out of range."""
     try:
         i = operator.index(axis)
     except UnexpectedTracerError:
@@ -455,7 +455,7 @@ def canonical_axis(axis: Any, ndim: int) -> int:
 
 
 def squeeze(x: Any, axes: Sequence[int]) -> Any:
-    """Without the dimensions `axes`, which are of size 1."""
+    """`x` without the dimensions `axes`, which have size 1."""
     t = type_of(x)
     bad = [a for a in axes if t.shape[a] != 1]
     if bad:
@@ -469,7 +469,7 @@ def squeeze(x: Any, axes: Sequence[int]) -> Any:
 
 
 def expand_dims(x: Any, axes: Sequence[int]) -> Any:
-    """With new dimensions of size 1 at the places `axes` of the result."""
+    """`x` with new dimensions of size 1 at the positions `axes` of the result."""
     if not axes:
         return check_alive(x)
     sizes = iter(type_of(x).shape)
@@ -478,7 +478,7 @@ def expand_dims(x: Any, axes: Sequence[int]) -> Any:
 
 
 def tile(x: Any, reps: Sequence[int]) -> Any:
-    """Each dimension repeated `reps[i]` times as a whole."""
+    """`x` repeated `reps[i]` times along each dimension i."""
     shape = type_of(x).shape
     if all(r == 1 for r in reps):
         return check_alive(x)

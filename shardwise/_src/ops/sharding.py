@@ -1,8 +1,8 @@
-"""Ops that say where a value lives: `sharding_constraint` to the partitioner, `reshard` in types.
+"""Sharding ops: `sharding_constraint` for the partitioner, `reshard` in types.
 
-`reshard` gives its operand another spec over explicit mesh axes, with whatever communication that
-takes. Its operand and its result may also differ in which axes are explicit: without a mesh in its
-type, a value is split as the partitioner likes (`free`).
+`reshard` changes the spec of its operand over explicit mesh axes, with any communication that this
+needs. Its operand and its result may also differ in which axes are explicit: a value without a mesh
+in its type is sharded as the partitioner chooses (`free`).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from shardwise._src.types.tiling import Tiling
 
 
 def _type(op: Op, x: ArrayType, *, sharding: Any) -> ArrayType:
-    sharding.shard_shape(x.shape)  # raises where rank or sizes do not fit
+    sharding.shard_shape(x.shape)  # raises if rank or sizes do not fit
     return with_sharding(x, sharding)
 
 
 def _dims(op: Op, x: ArrayType, *, sharding: Any) -> Dims:
-    """What the two ops share. Their type rules say how a result is split."""
+    """Shared by both ops. Their type rules set the sharding of the result."""
     names = letters(x.ndim)
     return Dims((names,), (names,))
 
@@ -63,13 +63,13 @@ def _transpose(op: Op, ct: Any, x: Any, *, sharding: Any) -> list[Any]:
 def _batch(
     op: Op, mapped: Any, args: Any, dims: Any, *, sharding: Any
 ) -> tuple[Any, int]:
-    """The hidden dimension is free, or over the mesh axes that `vmap(spmd_axis_name=)` names."""
+    """The batch dimension is free, or over the mesh axes of `vmap(spmd_axis_name=)`."""
     (x,), (d,) = args, dims
     return sharding_constraint(x, sharding=with_dim(sharding, d, x.ndim - 1, mapped.split_over)), d
 
 
 def with_dim(sharding: Any, d: int, ndim: int, axes: Any) -> Any:
-    """A sharding for arrays with one dimension more, at `d`."""
+    """A sharding for arrays with one more dimension, at `d`."""
     if isinstance(sharding, NamedSharding):
         parts: list[Any] = [*sharding.spec, *[None] * (ndim - len(sharding.spec))]
         parts.insert(d, axes if axes is not None else PartitionSpec.UNCONSTRAINED)
@@ -96,7 +96,7 @@ sharding_constraint = Op(
 
 
 def constrained(x: Any, sharding: Any, name: str) -> Any:
-    """A constraint for Auto axes; what it says of Explicit ones must be in the type already."""
+    """A constraint for Auto axes; the entries for Explicit axes must match the type already."""
     t = type_of(x)
     axes = sharding.mesh.explicit_axes if isinstance(sharding, NamedSharding) else ()
     if not axes:
@@ -115,7 +115,7 @@ def constrained(x: Any, sharding: Any, name: str) -> Any:
     return x if sharding.mesh.are_all_axes_explicit else sharding_constraint(x, sharding=sharding)
 
 
-# -- reshard: to `sharding`, a NamedSharding; None where the result's type has no mesh --
+# -- reshard: to `sharding`, a NamedSharding; None if the result's type has no mesh --
 
 
 def _reshard_type(op: Op, x: ArrayType, *, sharding: NamedSharding | None) -> ArrayType:
@@ -129,7 +129,7 @@ def _reshard_jvp(op: Op, primals: Any, tangents: Any, *, sharding: Any) -> tuple
 def _reshard_batch(
     op: Op, mapped: Any, args: Any, dims: Any, *, sharding: Any
 ) -> tuple[Any, int]:
-    """The hidden dimension stays split as it is, or over the axes that `vmap` found for it."""
+    """The batch dimension keeps its sharding, or uses the axes that `vmap` found for it."""
     (x,), (d,) = args, dims
     if sharding is None:
         return reshard(x, sharding=None), d
@@ -148,7 +148,7 @@ def _reshard_batch(
 
 
 def _reshard_eager(op: Op, args: tuple, params: dict) -> Any:
-    """A transfer: the type of an array says what its sharding does."""
+    """A transfer: the type of an array reflects its sharding."""
     (x,), target = args, params["sharding"]
     place, t = ground().place, type_of(x)
     if _sums_of(t) or (target is not None and target.spec.unreduced):
@@ -164,7 +164,7 @@ def _reshard_eager(op: Op, args: tuple, params: dict) -> Any:
     if not isinstance(target.mesh, Mesh):
         devices = own.mesh if own is not None else current().mesh
         if not isinstance(devices, Mesh) or devices.shape_tuple != target.mesh.shape_tuple:
-            return x  # on one device: it goes where the other operands are
+            return x  # on one device: it follows the other operands
         mesh = devices.update(axis_types=target.mesh.axis_types)
         target = NamedSharding(mesh, target.spec)
     return place(x, target)
@@ -176,7 +176,7 @@ def _sums_of(t: ArrayType) -> frozenset[Any]:
 
 @fused(arrays=1)
 def _compiled_reshard(x: Any, sharding: Any) -> Any:
-    """As a program, which takes sums that a transfer knows nothing of."""
+    """Resharding as a program, which can reduce unreduced values; a transfer cannot."""
     return reshard(x, sharding=sharding)
 
 
@@ -184,7 +184,7 @@ reshard = Op(
     "reshard",
     type_rule=_reshard_type,
     dims=_dims,
-    lower=lambda op, e, ins, outs, x, **params: x,  # the result's type has a constraint of its own
+    lower=lambda op, e, ins, outs, x, **params: x,  # the result's type adds its own constraint
     jvp=_reshard_jvp,
     transpose=lambda op, ct, x, **params: [reshard_like(ct, cotangent_type(x.aval))],
     batch=_reshard_batch,
@@ -195,7 +195,7 @@ reshard = Op(
 
 
 def reshard_like(x: Any, t: ArrayType) -> Any:
-    """The value with the sharding of type `t`, varying along the names of it at least."""
+    """The value with the sharding of type `t`, varying at least along the same names."""
     held = type_of(x)
     if held.varying is not t.varying:
         x = pvary(x, t.varying)
@@ -210,7 +210,7 @@ def drop_sharding(x: Any) -> Any:
 
 
 def unreduced_like(zero: Any, x: Any) -> Any:
-    """A zero for use beside `x`: where that is a sum that is not taken yet, an addend of it."""
+    """A zero to combine with `x`: if `x` is unreduced, a zero partial sum of the same kind."""
     t = type_of(x)
     if t.mesh is None or not _sums_of(t):
         return zero
@@ -218,7 +218,7 @@ def unreduced_like(zero: Any, x: Any) -> Any:
 
 
 def cotangent_type(t: ArrayType) -> ArrayType:
-    """The type of cotangents of values of type `t`: reduced and unreduced axes change places."""
+    """The cotangent type of values of type `t`: reduced and unreduced axes are swapped."""
     spec = t.spec
     if spec is None or not (spec.unreduced or spec.reduced):
         return t.strong()
@@ -226,13 +226,13 @@ def cotangent_type(t: ArrayType) -> ArrayType:
     return t.strong().update(spec=spec)
 
 
-# -- out_sharding: what a function does inside is free, and its result is resharded --
+# -- out_sharding: sharding is free inside a function, and its result is resharded --
 
 
 def target(sharding: Any, name: str, *operands: Any) -> NamedSharding:
-    """What a user gives for `out_sharding`: a NamedSharding, or a spec over a mesh in scope.
+    """The NamedSharding of a user's `out_sharding`, which may be a spec over a mesh in scope.
 
-    operands: where no mesh is in scope, the spec is over the mesh in the type of one of them.
+    operands: if no mesh is in scope, the spec is over the mesh in the type of one of them.
     """
     if isinstance(sharding, NamedSharding):
         found = sharding
@@ -260,10 +260,10 @@ def target(sharding: Any, name: str, *operands: Any) -> NamedSharding:
 
 
 def placed(fun: Callable[..., Any], out_sharding: Any, *args: Any, **kwargs: Any) -> Any:
-    """`fun(*args, **kwargs)` with its result split by `out_sharding`, as one program.
+    """`fun(*args, **kwargs)` with its result sharded by `out_sharding`, as one program.
 
-    Inside, the partitioner chooses, so that nothing is ambiguous. The sharding of a type that says
-    nothing of it asks for nothing.
+    Inside, the partitioner chooses, so that nothing is ambiguous. An `out_sharding` without any
+    information has no effect.
     """
     if says_nothing(out_sharding):
         return fun(*args, **kwargs)
@@ -297,7 +297,7 @@ def _placed(
 
 
 def _check_sums(sharding: NamedSharding, operands: list[Any], name: str) -> None:
-    """A result can only wait for a sum over axes that split every operand."""
+    """A result can be unreduced only over axes that shard every operand."""
     types = [type_of(x) for x in operands]
     held = [{*t.spec.axes, *t.spec.unreduced} if t.spec is not None else set[Any]() for t in types]
     missing = [a for a in sharding.spec.unreduced if not held or not all(a in h for h in held)]
@@ -323,7 +323,7 @@ def _frozen(x: Any) -> Any:
 
 
 def own_sharding(x: Any, shape: tuple[int, ...]) -> NamedSharding | None:
-    """What splits `x` over explicit mesh axes; None where a shape is not that of `x`."""
+    """The sharding of `x` over explicit mesh axes; None if a shape differs from that of `x`."""
     t: Any = type_of(x) if is_array(x) else None
     if t is None or t.mesh is None or t.shape != shape:
         return None
@@ -333,10 +333,10 @@ def own_sharding(x: Any, shape: tuple[int, ...]) -> NamedSharding | None:
 
 
 def own_place(x: Any, shape: tuple[int, ...]) -> Any:
-    """The sharding that `x` is committed to, where values of a shape fit as well.
+    """The sharding that `x` is committed to, if values of a given shape fit it.
 
-    None where nobody chose a place, where another shape would have to be split in another way, and
-    where something is being traced: then nobody knows.
+    None if `x` is uncommitted, if another shape would need a different partition, or while
+    tracing, when the sharding is unknown.
     """
     sharding = getattr(x, "sharding", None) if current().interpreter.eager else None
     if not isinstance(sharding, Sharding) or not getattr(x, "committed", True):

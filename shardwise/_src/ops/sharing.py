@@ -1,13 +1,13 @@
-"""What all indices of a named axis share, and the sum of its cotangents over the axis.
+"""Values shared by all indices of a named axis, and the sum of their cotangents over the axis.
 
     w = share(w, w, names=("i",), sizes=(4,), units=(0,))    # w; its cotangent is summed over i
 
-Whether a value is the same along an axis is known where the axis is taken out again: the operand
-`primal` has a hidden dimension there, or has none. A value that differs has a cotangent for each
-index, which stays as it is.
+Whether a value is the same along an axis is known when the batch interpreter removes the axis: the
+operand `primal` has a batch dimension for it, or not. A value that varies has a cotangent for each
+index, which is unchanged.
 
-units: a number for each name; names of one number stand for one axis of the user's, of which the
-       last is the one that a batch interpreter takes out.
+units: a number for each name; names with the same number represent one user axis, of which the
+       batch interpreter removes the last name.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _batch(
     op: Op, mapped: Any, args: Any, dims: Any, *, sums: bool, names: tuple, sizes: tuple,
     units: tuple,
 ) -> tuple[Any, int | None]:
-    """sums: whether the values of an axis along which `primal` does not differ are summed."""
+    """sums: whether to sum over the axis if `primal` does not vary along it."""
     (x, primal), (d, held), name = args, dims, mapped.axis.name
     if name is not None and name in names:
         unit = units[names.index(name)]
@@ -84,5 +84,5 @@ shared_sum = Op(
     "shared_sum", type_rule=_type, dims=_dims, lower=_unknown, jvp=_jvp,
     transpose=lambda op, ct, x, primal, **p: [op(ct, primal, **p), None],
     batch=partial(_batch, sums=True),
-    named_axes=("names", "sizes"), long=True,
+    named_axes=("names", "sizes"), is_expensive=True,
 )

@@ -1,6 +1,6 @@
-"""`dce_sink`: takes a value, so that it is computed though nothing uses it.
+"""`dce_sink`: consumes a value, so that it is computed even if unused.
 
-A program keeps it as it keeps what has an effect; run eagerly, it does nothing.
+A program retains it like an op with an effect; run eagerly, it does nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from shardwise._src.core.op import Elements, Op
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dims import Dims, letters
 
-SINK = "sink"  # the effect of keeping a value
+SINK = "sink"  # the effect that keeps a value alive
 
 
 def _type(op: Op, x: ArrayType, *, prevent_mlir_dce: bool) -> tuple[ArrayType, ...]:

@@ -28,7 +28,7 @@ INT32 = np.dtype(np.int32)
 
 
 def take_along(x: Any, places: Any, axis: int) -> Any:
-    """The elements of `x` at `places` along `axis`; the other dimensions go one by one.
+    """The elements of `x` at `places` along `axis`; all other dimensions are batch dimensions.
 
     The places must be within the bounds.
     """
@@ -42,7 +42,7 @@ def take_along(x: Any, places: Any, axis: int) -> Any:
     )
 
 
-# -- sort: all operands in the order of the first `num_keys` of them, compared one after another --
+# -- sort: sorts all operands by the first `num_keys` of them, lexicographically --
 
 
 def _sort_type(
@@ -85,7 +85,7 @@ def _sort_lower(
 def _sort_text(
     e: Any, ins: Any, xs: list[str], dimension: int, is_stable: bool, body: Any
 ) -> list[str]:
-    """`stablehlo.sort`; `body` writes whether the first of each two elements comes first."""
+    """`stablehlo.sort`; `body` writes the comparator: whether the first element precedes."""
     scalars = [array_type((), t.dtype) for t in ins for _ in range(2)]
     names = [e.fresh() for _ in scalars]
     region = e.region(lambda: e.lines.append(f"stablehlo.return {body(names)} : tensor<i1>"))
@@ -99,11 +99,11 @@ def _sort_text(
     )
 
 
-Key = tuple[ArrayType, str, str]  # what two elements are compared by
+Key = tuple[ArrayType, str, str]  # a pair of elements to compare
 
 
 def _parts(e: Any, t: ArrayType, x: str, y: str) -> list[Key]:
-    """The keys of two elements: two for complex ones, with one zero and one NaN."""
+    """The keys of two elements: two keys for complex ones, with one zero and one NaN."""
     if is_complex(t.dtype):
         part = t.update(dtype=real_dtype(t.dtype))
         pairs = [
@@ -126,7 +126,7 @@ def _plain(e: Any, t: ArrayType, x: str) -> str:
 
 
 def _precedes(e: Any, keys: list[Key]) -> str:
-    """Whether the first element is less by its first key, or equal by that and less by the next."""
+    """Whether the first element is less by the first key, or equal by it and less by the next."""
     found = ""
     for t, x, y in reversed(keys):
         ty, order = e.ty(t), ", TOTALORDER" if is_float(t.dtype) else ""
@@ -145,7 +145,7 @@ def _precedes(e: Any, keys: list[Key]) -> str:
 def _sort_jvp(
     op: Op, primals: Any, tangents: Any, *, dimension: int, **params: Any
 ) -> tuple[Any, Any]:
-    """Tangents go the way of their values, which a sorted iota tells."""
+    """Tangents are permuted like their values, by a sorted iota."""
     if all(t is None for t in tangents):
         return sort(*primals, dimension=dimension, **params), [None] * len(primals)
     shape = type_of(primals[0]).shape
@@ -164,7 +164,7 @@ sort = Op(
     "sort",
     multiple=True,
     elements=Elements.MOVED,
-    long=True,
+    is_expensive=True,
     type_rule=_sort_type,
     dims=_sort_dims,
     lower=_sort_lower,
@@ -173,7 +173,7 @@ sort = Op(
 )
 
 
-# -- top_k: the k largest along the last dimension, in falling order, and where they are --
+# -- top_k: the k largest along the last dimension, in decreasing order, and their indices --
 
 
 def _top_type(op: Op, x: ArrayType, *, k: int) -> tuple[ArrayType, ArrayType]:
@@ -194,7 +194,7 @@ def _top_dims(op: Op, x: ArrayType, *, k: int) -> Dims:
 
 def _top_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, k: int) -> list[str]:
     t, values = ins[0], outs[0]
-    if t.dtype == BOOL:  # as bytes
+    if t.dtype == BOOL:  # sorted as bytes
         t, values = t.update(dtype=np.dtype(np.uint8)), values.update(dtype=np.dtype(np.uint8))
         x = e.let(f"stablehlo.convert {x} : ({e.ty(ins[0])}) -> {e.ty(t)}")
     write = _top_text if e.devices == 1 else _top_by_sorting
@@ -210,7 +210,7 @@ def _top_text(e: Any, t: ArrayType, outs: Any, x: str, k: int) -> list[str]:
 
 
 def _top_by_sorting(e: Any, t: ArrayType, outs: Any, x: str, k: int) -> list[str]:
-    """The same by a whole sort: XLA's partitioner splits that, and gathers for a top_k."""
+    """`top_k` by a full sort: XLA's partitioner shards a sort, but gathers for a top_k."""
     axis = t.ndim - 1
     ins = (t, t.update(dtype=INT32, weak_type=False))
     places = e.iota(ins[1], axis)
@@ -241,7 +241,7 @@ top_k = Op(
     "top_k",
     multiple=True,
     elements=Elements.MOVED,
-    long=True,
+    is_expensive=True,
     type_rule=_top_type,
     dims=_top_dims,
     lower=_top_lower,

@@ -1,4 +1,4 @@
-"""Special functions: those of CHLO in one line each, and the modified Bessel function i0e.
+"""Special functions: CHLO's, one line each, and the modified Bessel function i0e.
 
 The incomplete gamma and beta functions, which need loops, are in `incomplete`.
 """
@@ -46,7 +46,7 @@ FLOAT32 = np.dtype("float32")
 
 
 def no_derivative(name: str, operand: str) -> Any:
-    """A jvp rule for an operand in which no derivative is known."""
+    """A jvp rule for an operand whose derivative is not implemented."""
 
     def rule(*args: Any, **params: Any) -> NoReturn:
         raise NotImplementedError(
@@ -58,7 +58,7 @@ def no_derivative(name: str, operand: str) -> Any:
 
 
 def at_least_float32(fun: Any) -> Any:
-    """`fun` over ops for every float: the narrow ones are widened and narrowed again."""
+    """`fun` over ops for every float: low-precision operands are computed in float32."""
 
     def wide(*args: Any) -> Any:
         dtype = type_of(args[0]).dtype
@@ -109,12 +109,12 @@ def _logaddexp(x: Any, y: Any) -> Any:
     top, delta = max(x, y), sub(x, y)
     if is_complex(type_of(x).dtype):
         return _principal(add(top, log1p(exp(where(eq(top, x), neg(delta), delta)))))
-    # Where both are the same infinity, delta is NaN and the sum is right.
+    # If both are the same infinity, delta is NaN and the sum is right.
     return where(ne(delta, delta), add(x, y), add(top, log1p(exp(neg(abs(delta))))))
 
 
 def _principal(z: Any) -> Any:
-    """The imaginary part brought into (-π, π]."""
+    """The imaginary part wrapped to (-π, π]."""
     turn, half = lit(2 * math.pi, real(z)), lit(math.pi, real(z))
     wrapped = sub(half, rem(sub(half, imag(z)), turn))
     return complex(real(z), where(gt(wrapped, half), sub(wrapped, turn), wrapped))
@@ -127,7 +127,7 @@ def _logaddexp_lower(op: Op, e: Any, ins: Any, outs: Any, x: str, y: str) -> str
 
 
 def _share_of_sum(t: Any, x: Any, out: Any) -> Any:
-    """exp(x - out), and a half each where both operands are infinite."""
+    """exp(x - out), and one half each if both operands are infinite."""
     share = exp(sub(x, out))
     return mul(t, where(ne(share, share), where(eq(x, x), lit(0.5, x), x), share))
 
@@ -171,7 +171,7 @@ sinc_derivative = unary(
 # -- modified Bessel functions of the first kind, scaled by exp(-|x|) --
 
 # Chebyshev coefficients of i0e on [0, 8], in x / 4 - 1, and of √x·i0e on [8, ∞), in 16 / x - 1,
-# interpolated from values of 40 digits.
+# interpolated from 40-digit values.
 _I0E_NEAR = (
     0.33839763720473803, -0.3046826723431984, 0.17162090152220877, -0.09490109704804764,
     0.04930528423967071, -0.02373741480589947, 0.010546460394594998, -0.004324309995050576,
@@ -194,7 +194,7 @@ _I0E_FAR = (
 
 
 def _chebyshev(coefficients: tuple[float, ...], x: Any) -> Any:
-    """The sum of c_k T_k(x), by Clenshaw's recurrence; terms below the precision are left out."""
+    """The sum of c_k T_k(x), by Clenshaw's recurrence; terms below the precision are omitted."""
     least = np.finfo(type_of(x).dtype).eps / 64
     used = [c for c in coefficients if math.fabs(c) > least]
     two, ahead, behind = mul(x, lit(2, x)), mul(x, lit(0, x)), lit(0, x)

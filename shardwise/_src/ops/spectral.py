@@ -4,10 +4,9 @@
     svd(x, full_matrices=False, vectors=True)          # f32[*, m, n] → [s, u, vᴴ], s descending
     eig(x, left=False, right=True, differentiable=False)   # f32[*, n, n] → [w, vl, vr], complex
 
-Derivatives are those of matrices whose eigenvalues, or singular values, are all different; where
-two are equal, derivatives of vectors are infinite or NaN, and those of values are right all the
-same where their sum is. Vectors have a free sign, or a free complex factor of size 1: derivatives
-are along vectors that stay as they are.
+Derivatives assume that all eigenvalues, or singular values, are distinct; if two are equal,
+derivatives of vectors are infinite or NaN, but derivatives of the sum of such values are still
+right. Vectors have a free sign, or a free complex factor of size 1, which derivatives keep fixed.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ def _upper(x: Any) -> Any:
 
 
 def hermitian(x: Any, lower: bool) -> Any:
-    """The Hermitian matrix of which one triangle is given; the diagonal is taken as real."""
+    """The Hermitian matrix with the given triangle; the diagonal is taken as real."""
     return hermitian_part(ew.add(triangle(x, lower), triangle(x, lower, strict=True)))
 
 
@@ -144,7 +143,7 @@ def _svd_jvp(
     op: Op, primals: Any, tangents: Any, *, full_matrices: bool, vectors: bool, **p: Any
 ) -> tuple[Any, Any]:
     """Source: Giles (2008), section 3.2; with complex numbers: Townsend, "Differentiating the
-    singular value decomposition" (2016), and an imaginary diagonal, which is given to u.
+    singular value decomposition" (2016), with the imaginary diagonal assigned to u.
     """
     (x,), (dx,) = primals, tangents
     m, n = type_of(x).shape[-2:]
@@ -184,7 +183,7 @@ def _inverse_or_zero(x: Any) -> Any:
 
 
 def _outside(u: Any, x: Any, s: Any) -> Any:
-    """What is not in the space of the columns of u, over the singular values."""
+    """The component outside the column space of u, over the singular values."""
     x = ew.sub(x, product(u, product(adjoint(u), x)))
     t = type_of(x)
     return ew.div(x, rows_of(as_dtype(s, t.dtype), t.shape[-2]))
@@ -192,7 +191,7 @@ def _outside(u: Any, x: Any, s: Any) -> Any:
 
 svd = matrix_op("svd", (2,), results=_svd_results, lower=_svd_lower, jvp=_svd_jvp)
 
-# -- eig: of any square matrices --
+# -- eig: of general square matrices --
 
 
 def _eig_results(x: ArrayType, *, left: bool, right: bool, differentiable: bool) -> list:
@@ -248,10 +247,10 @@ def _eig_jvp(
 
 
 def _eig_change(w: Any, v: Any, dx: Any) -> tuple[Any, Any]:
-    """Changes of eigenvalues and of vectors of length 1, whose largest component is real.
+    """Changes of eigenvalues and of unit eigenvectors whose largest component is real.
 
-    v⁻¹ dx v has the changes of w on its diagonal, and off it how vectors turn to each other; a
-    multiple of each vector itself keeps its length, and its largest component real.
+    v⁻¹ dx v has the changes of w on its diagonal; off the diagonal it mixes the vectors. Adding a
+    multiple of each vector itself preserves its length, and keeps its largest component real.
     """
     change = product(solve(v, dx), v)
     turn = product(v, ew.mul(inverse_gaps(w), change))

@@ -1,10 +1,10 @@
-"""Systems of equations with a triangular matrix, and what ops on matrices share.
+"""Triangular solves, and common code for ops on matrices.
 
     triangular_solve(a, b, left_side=True, lower=True, form="N", unit_diagonal=False)   # a⁻¹ b
 
-`form` says what stands for the matrix: "N" itself, "T" its transpose, "C" its adjoint. On CPU it is
-LAPACK's `trsm`, elsewhere XLA's instruction. A matrix with a zero on its diagonal gives infinities
-or NaN, as there.
+`form` selects the matrix: "N" itself, "T" its transpose, "C" its adjoint. On CPU this is LAPACK's
+`trsm`, elsewhere XLA's instruction. A matrix with a zero on its diagonal gives infinities or NaN,
+as in LAPACK.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from shardwise._src.types.dtypes import is_complex
 INT32 = np.dtype(np.int32)
 KERNEL_DTYPES = ("float32", "float64", "complex64", "complex128")
 
-# -- what ops on matrices share: the last two dimensions are the matrix, the others a batch --
+# -- common to ops on matrices: the last two dimensions are the matrix, the others a batch --
 
 
 def check_matrices(name: str, *types: ArrayType, square: bool = True) -> None:
-    """Refuses what LAPACK has no kernels for."""
+    """Rejects operands that LAPACK has no kernels for."""
     x = types[0]
     if any(t.dtype.name not in KERNEL_DTYPES for t in types) or len({t.dtype for t in types}) > 1:
         raise TypeError(
@@ -47,7 +47,7 @@ def check_matrices(name: str, *types: ArrayType, square: bool = True) -> None:
 
 
 def batch_dims(*types: ArrayType) -> tuple[tuple[Any, ...], ...]:
-    """The factors of dimensions: batches go together, matrices must be whole."""
+    """The factors of dimensions: batches are shared, matrices must be unsharded."""
     count = types[0].ndim - 2
     names = letters(count)
     return tuple([(*names, *[None] * (t.ndim - count)) for t in types])
@@ -74,7 +74,7 @@ def product(a: Any, b: Any) -> Any:
 
 
 def triangle(x: Any, lower: bool, strict: bool = False) -> Any:
-    """Zeros outside of a triangle; strict: on its diagonal, too."""
+    """The matrix with zeros outside a triangle; strict: on its diagonal, too."""
     shape = type_of(x).shape
     n = len(shape)
     row, column = (iota(dtype=INT32, shape=shape, dimension=d) for d in (n - 2, n - 1))
@@ -85,9 +85,9 @@ def triangle(x: Any, lower: bool, strict: bool = False) -> Any:
 
 
 def for_one_matrix(solve: Callable[[Any], Any], b: Any, d: int, at: int) -> tuple[Any, int]:
-    """Solves for right-hand sides along a mapped dimension `d`, which have one matrix.
+    """Solves for right-hand sides along a mapped dimension `d`, which share one matrix.
 
-    They go beside each other, or below: `at` is the place behind the columns, or the rows.
+    They are merged into the columns or the rows: `at` is the position after these.
     """
     b = move_axis(b, d, at)
     shape = type_of(b).shape
@@ -96,7 +96,7 @@ def for_one_matrix(solve: Callable[[Any], Any], b: Any, d: int, at: int) -> tupl
 
 
 def left_to_partitioner(jvp: Callable) -> Callable:
-    """A rule for values whose types say how matrices are divided: in between, they do not."""
+    """A jvp rule for values with a mesh in their types: it runs without, and then reshards."""
 
     def rule(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
         if all(type_of(x).mesh is None for x in primals):
@@ -159,7 +159,7 @@ def _lower(
 
 
 def _standing(a: Any, form: str) -> Any:
-    """The matrix that stands in the equations."""
+    """The matrix of the equations, by `form`."""
     return {"N": lambda x: x, "T": turned, "C": adjoint}[form](a)
 
 
@@ -194,7 +194,7 @@ def _batch(op: Op, mapped: Any, args: Any, ds: Any, *, left_side: bool, **p: Any
 
 triangular_solve = Op(
     "triangular_solve",
-    long=True,
+    is_expensive=True,
     type_rule=_type,
     dims=_dims,
     lower=_lower,

@@ -1,9 +1,9 @@
-"""Systems of equations with a tridiagonal matrix, by LAPACK's `gtsv` on CPU.
+"""Linear systems with a tridiagonal matrix, by LAPACK's `gtsv` on CPU.
 
-    tridiagonal_solve(dl, d, du, b, perturbed=False)      # f32[*, n] thrice, f32[*, n, k]
+    tridiagonal_solve(dl, d, du, b, perturbed=False)      # f32[*, n] three times, f32[*, n, k]
 
-Row i of the matrix has dl[i], d[i] and du[i] about its diagonal; dl[0] and du[n - 1] are not read.
-A singular matrix gives NaN; one that is perturbed has tiny numbers in place of zero pivots.
+Row i of the matrix has dl[i], d[i] and du[i] around its diagonal; dl[0] and du[n - 1] are not read.
+A singular matrix gives NaN; with `perturbed`, tiny numbers replace zero pivots.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _lower(op: Op, e: Any, ins: Any, outs: Any, *xs: str, perturbed: bool) -> st
 
 
 def _shifted(x: Any, by: int) -> Any:
-    """Elements of the last dimension, `by` places later; zeros come in."""
+    """Elements of the last dimension, shifted by `by`; filled with zeros."""
     config = (*[(0, 0, 0)] * (type_of(x).ndim - 1), (by, -by, 0))
     return pad(x, lit(0, x), padding_config=config)
 
@@ -63,7 +63,7 @@ def _rows(x: Any, by: int) -> Any:
 
 
 def _product(lines: Any, x: Any) -> Any:
-    """The sum of products of the lines that are not None; what they do not read does not count."""
+    """The sum of products of the lines that are not None; unread elements are ignored."""
     count = type_of(x).shape[-1]
     total = None
     for line, by in zip(lines, (1, 0, -1), strict=True):
@@ -98,7 +98,7 @@ def _batch(op: Op, mapped: Any, args: Any, ds: Any, **p: Any) -> tuple[Any, Any]
 
 tridiagonal_solve = Op(
     "tridiagonal_solve",
-    long=True,
+    is_expensive=True,
     type_rule=_type,
     dims=_dims,
     lower=_lower,

@@ -1,5 +1,5 @@
 """The regularized incomplete gamma functions for large parameters, where series would be long, and
-the powers of incomplete beta functions.
+the power factors of incomplete beta functions.
 
 With μ = (x - a) / a and η²/2 = μ - log(1 + μ), where η has the sign of μ,
 
@@ -53,12 +53,12 @@ def is_large(a: Any) -> Any:
 
 
 def is_near(a: Any, x: Any) -> Any:
-    """Where `lower_and_upper` holds."""
+    """Where `lower_and_upper` is valid."""
     return bitwise_and(is_large(a), le(abs(sub(x, a)), mul(lit(NEAR, a), a)))
 
 
 def log_power(a: Any, x: Any) -> Any:
-    """The logarithm of x^a exp(-x) / Γ(a) for large a, without the differences of large numbers."""
+    """The logarithm of x^a exp(-x) / Γ(a) for large a, without cancellation."""
     scale = log(div(a, lit(2 * math.pi, a)))
     inverse = div(lit(1, a), a)
     return sub(sub(mul(lit(0.5, a), scale), mul(a, _gap(a, x))), _stirling(inverse))
@@ -104,7 +104,7 @@ def slope_over_power(a: Any, x: Any) -> Any:
 
 
 def beta_power(a: Any, b: Any, x: Any, y: Any) -> Any:
-    """x^a y^b / B(a, b) for x + y = 1, without the differences of large numbers.
+    """x^a y^b / B(a, b) for x + y = 1, without cancellation.
 
     With s = a + b and λ = ay - bx it is √(ab / 2πs) (1 - λ/a)^a (1 + λ/b)^b Γ*(s) / (Γ*(a) Γ*(b)).
     """
@@ -153,7 +153,7 @@ def _gap(a: Any, x: Any) -> Any:
 
 
 def _less_log(mu: Any) -> Any:
-    """μ - log(1 + μ), by the series of log((1 + s) / (1 - s)) where μ is small."""
+    """μ - log(1 + μ), by the series of log((1 + s) / (1 - s)) if μ is small."""
     s = div(mu, add(lit(2, mu), mu))
     square = mul(s, s)
     count = TERMS[type_of(mu).dtype.itemsize][2]
@@ -171,7 +171,7 @@ def _polynomial(x: Any, coefficients: Sequence[float]) -> Any:
 
 @functools.cache
 def coefficients(powers: int, terms: int) -> list[list[float]]:
-    """Of ηⁿ in cₖ, k < powers and n < terms."""
+    """The coefficients of ηⁿ in cₖ, k < powers and n < terms."""
     count = 2 * powers + terms + 1
     alpha = [Fraction(0), Fraction(1)]  # μ = Σ alpha[n] ηⁿ
     for n in range(2, count + 1):

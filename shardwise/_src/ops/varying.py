@@ -1,10 +1,10 @@
-"""Which values differ along named axes: `pcast`, and what makes types agree.
+"""Varying types: which values differ along named axes; `pcast`, and making types agree.
 
-Inside of `shard_map`, the type of a value says along which axes of the mesh it varies. Every op
-takes operands that vary along different axes, and its results vary along all of them. What that
-means for derivatives is said here once: the cotangent of an operand that does not vary along an
-axis is the sum of those of all devices along it (`_of_all` in `transforms/transpose.py`), so that
-no op needs a rule for it.
+Inside `shard_map`, the type of a value records the mesh axes along which it varies. Every op takes
+operands that vary along different axes, and its results vary along all of them. The consequence for
+derivatives is implemented once: the cotangent of an operand that does not vary along an axis is the
+sum of the cotangents of all devices along it (`_of_all` in `transforms/transpose.py`), so that no
+op needs a rule for it.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ def _batch(op: Op, mapped: Any, args: Any, dims: Any, *, names: tuple) -> tuple[
 
 pcast = Op(
     "pcast", type_rule=_type, dims=_dims, lower=lambda op, e, ins, outs, x, **p: x, jvp=_jvp,
-    transpose=lambda op, ct, x, **p: [ct],  # summed where it is added to others: `_of_all`
+    transpose=lambda op, ct, x, **p: [ct],  # summed when cotangents are accumulated: `_of_all`
     batch=_batch, elements=Elements.MOVED, pointwise=True,
 )
 
 
 def pvary(x: Any, names: Any) -> Any:
-    """The value as one that varies along these names."""
+    """The value as varying along these names."""
     more = tuple(sorted({*names} - type_of(x).varying, key=str))
     return pcast(x, names=more) if more else x
 
 
 def everywhere(x: Any) -> Any:
-    """The value as one that may differ along all axes in scope that types track."""
+    """The value as varying along all axes in scope that types track."""
     return pvary(x, tracked_names())
 
 

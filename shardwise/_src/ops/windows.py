@@ -1,6 +1,6 @@
-"""The windows that the ops of `ops.index` read and write: where they are, and whether inside.
+"""The windows that the ops of `ops.index` read and write: their positions, and bounds checks.
 
-The rules `*_windows` are what `checkify` asks the ops for (`Op.windows`).
+`checkify` calls the rules `*_windows` (`Op.windows`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shardwise._src.types.symbolic import Symbolic
 
 
 def stacked(size: int, starts: Any, ds: Any) -> Any:
-    """Scalars, some of which carry a hidden dimension, as the vectors i32[size, len(starts)]."""
+    """Scalars, some with a batch dimension, as the vectors i32[size, len(starts)]."""
     columns = [
         reshape(batch_first(size, s, d), shape=(size, 1)) for s, d in zip(starts, ds, strict=True)
     ]
@@ -27,7 +27,7 @@ def stacked(size: int, starts: Any, ds: Any) -> Any:
 
 
 def windows_inside(x: Any, indices: Any, index_map: tuple, sizes: tuple) -> Any:
-    """For each index vector, whether its window lies within the operand."""
+    """For each index vector, whether its window is in bounds."""
     shape, t = type_of(x).shape, type_of(indices)
     inside = None
     for j, d in enumerate(index_map):
@@ -47,7 +47,7 @@ def _within(i: Any, limit: int) -> list[Any]:
 
 
 def _at_starts(x: Any, starts: Any, sizes: tuple) -> tuple | None:
-    """The one window at starts along all dimensions."""
+    """The single window at starts along all dimensions."""
     if not starts:
         return None
     column = [broadcast_in_dim(s, shape=(1,), dims=()) for s in starts]

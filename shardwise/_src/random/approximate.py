@@ -1,4 +1,4 @@
-"""Gamma and Poisson numbers without loops, by functions of normal numbers: method="approximate".
+"""Gamma and Poisson samples without loops, as functions of normal samples: method="approximate".
 
 Sources: Goldstein, "Algorithm 451: Chi-square quantiles", CACM 16, 1973, in the form of Johnson,
 Kotz and Balakrishnan, "Continuous Univariate Distributions", 18.37; Stuart, "Gamma-distributed
@@ -40,8 +40,8 @@ from shardwise._src.random.continuous import exponential_sample, normal_sample
 from shardwise._src.random.draws import keys_of
 from shardwise._src.types.dtypes import finfo
 
-# Of tᵏ, with t = x / √ν for a normal number x: a polynomial in 1 / ν. The first is 1 exactly, as
-# the limit of many degrees of freedom asks, where the source has 1.0000886.
+# Coefficients of tᵏ, with t = x / √ν for a normal sample x: a polynomial in 1 / ν. The first is
+# exactly 1, as the limit ν → ∞ requires, where the source has 1.0000886.
 _QUANTILE = (
     (1.0, -0.2237368, -0.01513904),
     (0.4713941, 0.02607083, -0.008986007),
@@ -51,8 +51,8 @@ _QUANTILE = (
     (-0.0008426812, 0.00253001, 0.001060438),
     (0.00009780499, -0.001450117, 0.001565326),
 )
-_BOOSTS = 4  # the series is good from 8 degrees of freedom
-_SPLIT = 7.0  # Poisson means below are drawn by their first probabilities
+_BOOSTS = 4  # the series is accurate from 8 degrees of freedom on
+_SPLIT = 7.0  # smaller Poisson means are drawn by summing probabilities
 _TERMS = 20
 
 
@@ -71,9 +71,9 @@ def _horner(x: Any, coefficients: Any) -> Any:
 
 
 def approximate_loggamma(key: Any, a: Any, shape: tuple[int, ...]) -> Any:
-    """Logarithms of gamma numbers: of one for a + 4, and of four uniform ones to powers of 1 / a.
+    """Logarithms of gamma samples: a sample for a + 4 times powers of four uniform samples.
 
-    a: of that shape.
+    a: has the shape `shape`.
     """
     key_base, key_boost = keys_of(key, 2)
     t, wide = type_of(a), (_BOOSTS, *shape)
@@ -86,7 +86,7 @@ def approximate_loggamma(key: Any, a: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _by_quantiles(key: Any, a: Any) -> Any:
-    """log(a p³), where p is the series for the cube root of a chi-square number over its mean."""
+    """log(a p³), where p is the series for the cube root of a chi-square sample over its mean."""
     t = type_of(a)
     degrees = mul(lit(2, a), a)
     x = normal_sample(key, t.shape, t.dtype)
@@ -98,9 +98,9 @@ def _by_quantiles(key: Any, a: Any) -> Any:
 
 
 def approximate_poisson(key: Any, lam: Any, shape: tuple[int, ...]) -> Any:
-    """Poisson numbers as floats: where the distribution function reaches that of a normal number.
+    """Poisson samples as floats: where the CDF reaches that of a normal sample.
 
-    lam: of that shape.
+    lam: has the shape `shape`.
     """
     z = normal_sample(key, shape, type_of(lam).dtype)
     below = mul(lit(0.5, z), erfc(mul(z, lit(-np.sqrt(0.5), z))))
@@ -122,7 +122,7 @@ def _as_float(flags: Any, like: Any) -> Any:
 
 
 def _by_normal(z: Any, lam: Any) -> Any:
-    """The least integer whose z is not less. A guess is off by one at most."""
+    """The smallest integer whose z is not less. A guess is off by one at most."""
     root, one = sqrt(lam), lit(1, z)
     guess = sub(add(lam, mul(root, z)), lit(2 / 3, z))
     guess = add(guess, div(square(z), lit(6, z)))
@@ -138,7 +138,7 @@ def _by_normal(z: Any, lam: Any) -> Any:
 
 
 def _normal_of(x: Any, lam: Any) -> Any:
-    """z(x), of which the normal distribution function is nearly the Poisson one at x."""
+    """z(x), whose normal CDF is close to the Poisson CDF at x."""
     t = _curve(div(add(x, lit(0.5, x)), lam))
     middle = add(sub(x, lam), lit(2 / 3, x))
     middle = add(middle, div(lit(0.02, x), add(x, lit(1, x))))

@@ -1,4 +1,4 @@
-"""What the samplers accept: keys of both kinds, shapes, dtypes, parameters."""
+"""Argument checks of the samplers: keys of both kinds, shapes, dtypes, parameters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from shardwise._src.types.symbolic import broadcast_shapes, whole
 
 
 def check_key(name: str, key: Any) -> None:
-    """Raises TypeError for what cannot be a key; its dtype and shape are checked by `typed_key`."""
+    """Raises TypeError if `key` cannot be a key; `typed_key` checks its dtype and shape."""
     dtype = getattr(key, "dtype", None)
     if dtype.__class__ is not KeyDType:
         if dtype is None:
@@ -37,7 +37,7 @@ def check_key(name: str, key: Any) -> None:
 
 
 def _check_legacy(name: str) -> None:
-    """What the flags say of raw keys."""
+    """Errors and warnings for raw keys, depending on the flags."""
     said = (
         f"{name} got a raw key, an array of integers. Make keys with `shardwise.random.key`, or "
         'set the flag "legacy_prng_key" to "allow".'
@@ -54,7 +54,7 @@ def _check_legacy(name: str) -> None:
 
 
 def typed_keys(name: str, keys: Any) -> Any:
-    """Keys of either kind, in an array of any shape, as typed ones."""
+    """Keys of either kind, in an array of any shape, as typed keys."""
     t = type_of(keys)
     if isinstance(t.dtype, KeyDType):
         return keys
@@ -70,7 +70,7 @@ def check_raw(name: str, t: ArrayType) -> None:
 
 
 def typed_key(name: str, key: Any) -> Any:
-    """One key of either kind as a typed one."""
+    """One key of either kind as a typed key."""
     found = typed_keys(name, key)
     if type_of(found).shape:
         raise ValueError(
@@ -96,7 +96,7 @@ def _key_message(name: str, given: str) -> str:
 
 
 def sizes(name: str, shape: Any) -> tuple[int, ...]:
-    """A shape as a tuple of ints; an int stands for one dimension."""
+    """A shape as a tuple of ints; an int means one dimension."""
     if shape.__class__ is tuple:
         for n in shape:
             if n.__class__ is not int or n < 0:
@@ -115,7 +115,7 @@ def sizes(name: str, shape: Any) -> tuple[int, ...]:
 
 
 def common_sizes(name: str, shape: tuple[int, ...] | None, *params: Any) -> tuple[int, ...]:
-    """The shape of the result: the given one, or that of the parameters together."""
+    """The shape of the result: the given one, or the broadcast shape of the parameters."""
     shapes = [type_of(p).shape for p in params]
     try:
         found = broadcast_shapes(*shapes) if shape is None else broadcast_shapes(

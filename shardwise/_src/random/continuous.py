@@ -1,4 +1,4 @@
-"""Samplers of continuous distributions, from uniform and normal numbers.
+"""Samplers of continuous distributions, from uniform and normal samples.
 
 Values are those of `jax.random` for the same key, shape and dtype, to one unit in the last place.
 """
@@ -64,12 +64,12 @@ FLOAT32, UINT32 = np.dtype(np.float32), np.dtype(np.uint32)
 
 
 def plain(name: str, key: Any, shape: Any, dtype: Any) -> tuple[Any, tuple[int, ...], Any]:
-    """Checks the arguments that all samplers without parameters have."""
+    """Checks the arguments common to all samplers without parameters."""
     return *keyed(name, key, shape), float_dtype(name, dtype)
 
 
 def shaped(name: str, key: Any, shape: Any, dtype: Any) -> tuple[Any, tuple[int, ...] | None, Any]:
-    """Checks the arguments that samplers with parameters have; a shape may be None."""
+    """Checks the arguments common to samplers with parameters; a shape may be None."""
     return *optionally_keyed(name, key, shape), float_dtype(name, dtype)
 
 
@@ -80,7 +80,7 @@ def normal(
     key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
     out_sharding: OutSharding = None,
 ) -> Array:
-    """Standard normal numbers; complex ones have unit variance, half of it in each part."""
+    """Standard normal samples; complex ones have unit variance, half of it in each part."""
     if out_sharding is not None:
         return placed(normal, out_sharding, key, shape, dtype)
     key, shape = keyed("normal", key, shape)
@@ -122,7 +122,7 @@ def truncated_normal(
     key: ArrayLike, lower: ArrayLike, upper: ArrayLike, shape: ShapeLike | None = None,
     dtype: DTypeLike | None = None, *, out_sharding: OutSharding = None,
 ) -> Array:
-    """Standard normal numbers, given that they are in the open interval (lower, upper)."""
+    """Standard normal samples, truncated to the open interval (lower, upper)."""
     if out_sharding is not None:
         return placed(truncated_normal, out_sharding, key, lower, upper, shape, dtype)
     key, shape, dtype = shaped("truncated_normal", key, shape, dtype)
@@ -141,7 +141,7 @@ def truncated_sample(key: Any, lower: Any, upper: Any, shape: tuple | None, dtyp
     a, b = [erf(div(x, lit(root, x))) for x in (lower, upper)]
     u = uniform_sample(key, shape, dtype, a, b)
     out = mul(lit(root, u), erf_inv(u))
-    inf = lit(np.inf, u)  # rounding must not lead out of the interval, nor onto its ends
+    inf = lit(np.inf, u)  # rounding must not leave the interval or reach its ends
     low = nextafter(stop_gradient(lower), inf)
     return clamp(low, out, nextafter(stop_gradient(upper), neg(inf)))
 
@@ -171,10 +171,10 @@ def double_sided_maxwell(
     key: ArrayLike, loc: ArrayLike, scale: ArrayLike, shape: ShapeLike = (),
     dtype: DTypeLike | None = None, *, out_sharding: OutSharding = None,
 ) -> Array:
-    """loc + scale * s * m, where m is of `maxwell` and s is 1 or -1.
+    """loc + scale * s * m, where m is a sample of `maxwell` and s is 1 or -1.
 
-    The result's shape is `shape` followed by that of the parameters together, or twice the latter
-    where `shape` is ().
+    The result's shape is `shape` followed by the broadcast shape of the parameters, or twice the
+    latter if `shape` is ().
     """
     if out_sharding is not None:
         return placed(double_sided_maxwell, out_sharding, key, loc, scale, shape, dtype)
@@ -197,7 +197,7 @@ def wald(
     key: ArrayLike, mean: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None,
     *, out_sharding: OutSharding = None,
 ) -> Array:
-    """Wald (inverse Gaussian) numbers with the given mean and shape parameter 1."""
+    """Wald (inverse Gaussian) samples with the given mean and shape parameter 1."""
     if out_sharding is not None:
         return placed(wald, out_sharding, key, mean, shape, dtype)
     key, shape, dtype = shaped("wald", key, shape, dtype)
@@ -206,7 +206,7 @@ def wald(
 
 @fused(arrays=2)
 def _wald(key: Any, mean: Any, shape: tuple | None, dtype: Any) -> Any:
-    """Source: Michael, Schucany and Haas, 1976: the smaller root, or the larger, at random."""
+    """Source: Michael, Schucany and Haas, 1976: the smaller or the larger root, at random."""
     shape = common_sizes("wald", shape, mean)
     mean = parameter("wald", mean, dtype, shape)
     key_v, key_z = keys_of(typed_key("wald", key), 2)
@@ -218,14 +218,14 @@ def _wald(key: Any, mean: Any, shape: tuple | None, dtype: Any) -> Any:
     return where(le(z, div(mean, add(mean, x))), x, div(square, x))
 
 
-# -- by the inverse of the distribution function --
+# -- by the inverse CDF --
 
 
 def exponential(
     key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
     out_sharding: OutSharding = None,
 ) -> Array:
-    """Exponential numbers with mean 1."""
+    """Exponential samples with mean 1."""
     if out_sharding is not None:
         return placed(exponential, out_sharding, key, shape, dtype)
     key, shape, dtype = plain("exponential", key, shape, dtype)
@@ -245,7 +245,7 @@ def pareto(
     key: ArrayLike, b: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
     out_sharding: OutSharding = None,
 ) -> Array:
-    """Pareto numbers of 1 or more, with tail exponent `b`."""
+    """Pareto samples of at least 1, with tail exponent `b`."""
     if out_sharding is not None:
         return placed(pareto, out_sharding, key, b, shape, dtype)
     key, shape, dtype = shaped("pareto", key, shape, dtype)
@@ -263,7 +263,7 @@ def weibull_min(
     key: ArrayLike, scale: ArrayLike, concentration: ArrayLike, shape: ShapeLike = (),
     dtype: DTypeLike | None = None, *, out_sharding: OutSharding = None,
 ) -> Array:
-    """Weibull numbers of 0 or more."""
+    """Weibull samples of at least 0."""
     if out_sharding is not None:
         return placed(weibull_min, out_sharding, key, scale, concentration, shape, dtype)
     key, shape, dtype = plain("weibull_min", key, shape, dtype)
@@ -284,7 +284,7 @@ def rayleigh(
     key: ArrayLike, scale: ArrayLike, shape: ShapeLike | None = None,
     dtype: DTypeLike | None = None, *, out_sharding: OutSharding = None,
 ) -> Array:
-    """The length of a normal vector in two dimensions, of standard deviation `scale` in each."""
+    """The length of a normal vector in two dimensions, with standard deviation `scale` in each."""
     if out_sharding is not None:
         return placed(rayleigh, out_sharding, key, scale, shape, dtype)
     key, shape, dtype = shaped("rayleigh", key, shape, dtype)
@@ -303,10 +303,10 @@ def gumbel(
     key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, mode: str | None = None,
     *, out_sharding: OutSharding = None,
 ) -> Array:
-    """Gumbel numbers: -log(x) for exponential x.
+    """Gumbel samples: -log(x) for exponential x.
 
-    mode: "low" (the default), "high" or "highest": with how many bits. In float32 the largest
-          number is 16 with the fewest, and 32 otherwise.
+    mode: the number of bits: "low" (the default), "high" or "highest". In float32 the largest
+          sample is 16 with "low", and 32 otherwise.
     """
     if out_sharding is not None:
         return placed(gumbel, out_sharding, key, shape, dtype, mode)
@@ -334,7 +334,7 @@ def gumbel_sample(key: Any, shape: tuple, dtype: Any, mode: str) -> Any:
         return _finest_gumbel(key, shape)
     high, low = _halves(unit_sample(key, (2, *shape), dtype), shape)
     fine = add(add(high, mul(lit(2.0 ** -info.nmant, low), low)), lit(info.tiny, low))
-    x = where(ge(high, lit(0.5, high)), high, fine)  # above, it could round up to 1
+    x = where(ge(high, lit(0.5, high)), high, fine)  # larger values could round up to 1
     return neg(log(neg(log1p(neg(x)))))
 
 
@@ -343,7 +343,7 @@ def _halves(x: Any, shape: tuple) -> list[Any]:
 
 
 def _finest_gumbel(key: Any, shape: tuple) -> Any:
-    """From 64 bits, as a float near 0 and the distance to 1 as another near 1."""
+    """From 64 bits, as a float close to 0 or as the distance to 1."""
     high, low = _halves(draw_bits(key, (2, *shape), 32), shape)
     below = lt(high, lit(1 << 31, high))
     ones = lit(0xFFFFFFFF, low)
@@ -355,7 +355,7 @@ def _finest_gumbel(key: Any, shape: tuple) -> Any:
 
 
 def _float_of_bits(high: Any, low: Any) -> Any:
-    """The number high / 2**32 + low / 2**64 as float32, with all the bits that it has room for."""
+    """The number high / 2**32 + low / 2**64 as float32, with all bits of its precision."""
     zeros_high, zeros_low = clz(high), clz(low)
     word = lit(32, high)
     empty = eq(zeros_high, word)
@@ -372,7 +372,7 @@ def laplace(
     key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
     out_sharding: OutSharding = None,
 ) -> Array:
-    """Laplace numbers: exponential ones of either sign."""
+    """Laplace samples: exponential ones of either sign."""
     if out_sharding is not None:
         return placed(laplace, out_sharding, key, shape, dtype)
     key, shape, dtype = plain("laplace", key, shape, dtype)
@@ -390,7 +390,7 @@ def logistic(
     key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
     out_sharding: OutSharding = None,
 ) -> Array:
-    """Logistic numbers: log(u) - log(1 - u) for uniform u."""
+    """Logistic samples: log(u) - log(1 - u) for uniform u."""
     if out_sharding is not None:
         return placed(logistic, out_sharding, key, shape, dtype)
     key, shape, dtype = plain("logistic", key, shape, dtype)
@@ -408,7 +408,7 @@ def cauchy(
     key: ArrayLike, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
     out_sharding: OutSharding = None,
 ) -> Array:
-    """Cauchy numbers: the ratio of two normal ones."""
+    """Cauchy samples: the ratio of two normal ones."""
     if out_sharding is not None:
         return placed(cauchy, out_sharding, key, shape, dtype)
     key, shape, dtype = plain("cauchy", key, shape, dtype)
@@ -427,7 +427,7 @@ def triangular(
     shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
     out_sharding: OutSharding = None,
 ) -> Array:
-    """Numbers in [left, right] whose density rises linearly to `mode`, then falls."""
+    """Samples in [left, right] whose density rises linearly to `mode`, then falls."""
     if out_sharding is not None:
         return placed(triangular, out_sharding, key, left, mode, right, shape, dtype)
     key, shape, dtype = shaped("triangular", key, shape, dtype)

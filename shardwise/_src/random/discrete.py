@@ -67,9 +67,9 @@ def categorical(
 ) -> Array:
     """Indices along `axis`, with probabilities softmax(logits, axis).
 
-    shape:   of the result; ends in the shape of `logits` without `axis`, which is the default.
+    shape:   the result shape; ends in the shape of `logits` without `axis`, which is the default.
     replace: False to draw without repetition along the leading dimensions of `shape`.
-    mode:    as for `gumbel`: with how many bits.
+    mode:    the number of bits, as for `gumbel`.
     """
     if out_sharding is not None:
         return placed(categorical, out_sharding, key, logits, axis, shape, replace, mode)
@@ -110,15 +110,15 @@ def _categorical(
 
 
 def _first_largest(x: Any, axis: int) -> Any:
-    """`argmax`, in two reductions: XLA writes the numbers out for these, with vector instructions,
-    but computes them one by one inside of the one of `argmax`."""
+    """`argmax` as two reductions: XLA materializes the samples for these, with vector instructions,
+    but computes them one by one inside the reduction of `argmax`."""
     shape, dtype = type_of(x).shape, canonicalize(int)
     if not shape[axis]:
         return argmax(x, axes=(axis,), index_dtype=dtype)  # raises
     others = tuple([d for d in range(len(shape)) if d != axis])
     top = broadcast_in_dim(reduce_max(x, axes=(axis,)), shape=shape, dims=others)
     place = iota(dtype=dtype, shape=shape, dimension=axis)
-    here = bitwise_or(eq(x, top), ne(x, x))  # a NaN is the largest
+    here = bitwise_or(eq(x, top), ne(x, x))  # NaN counts as the largest
     return reduce_min(where(here, place, lit(shape[axis], place)), axes=(axis,))
 
 
@@ -130,7 +130,7 @@ def _ends_in(shape: tuple, end: tuple) -> bool:
 def _distinct(
     key: Any, logits: Any, axis: int, extra: tuple, shape: tuple, mode: str
 ) -> Any:
-    """The largest of the logits with Gumbel noise are a sample without repetition."""
+    """A sample without repetition: the largest logits after adding Gumbel noise."""
     t = type_of(logits)
     count = math.prod(extra)
     if count > t.shape[axis]:
@@ -152,12 +152,12 @@ def choice(
     key: ArrayLike, a: ArrayLike, shape: ShapeLike = (), replace: bool = True,
     p: ArrayLike | None = None, axis: int = 0, mode: str | None = None,
 ) -> Array:
-    """A sample from `a` along `axis`, or of range(a) where `a` is an integer.
+    """A sample from `a` along `axis`, or from range(a) if `a` is an integer.
 
-    shape:   how many to draw; takes the place of `axis` in the result's shape.
-    replace: whether one can be drawn more than once.
+    shape:   the number of draws; replaces `axis` in the result's shape.
+    replace: whether an element can be drawn more than once.
     p:       the probability of each; uniform by default. With `replace=False`, at least as many
-             must be positive as are drawn.
+             probabilities must be positive as elements are drawn.
     """
     key, shape = keyed("choice", key, shape)
     if type_of(a).shape == ():
@@ -259,7 +259,7 @@ def _weighted(key: Any, p: Any, shape: tuple, replace: bool, mode: str) -> Any:
 
 
 def _place_in(rising: Any, x: Any) -> Any:
-    """How many elements of a rising sequence are below each `x`, by bisection."""
+    """The number of elements of an increasing sequence below each `x`, by bisection."""
     n = type_of(rising).size
     shape = type_of(x).shape
     place = full(0, shape, INT32)
@@ -275,7 +275,7 @@ def _place_in(rising: Any, x: Any) -> Any:
 
 
 def _take(x: Any, places: Any, axis: int) -> Any:
-    """The elements at `places`, which are inside, along `axis`; their shape takes its place."""
+    """The elements at `places`, in bounds, along `axis`; their shape replaces the axis."""
     t, at = type_of(x), type_of(places)
     numbers = GatherDimensionNumbers(
         offset_dims=tuple(i if i < axis else i + at.ndim - 1 for i in range(t.ndim) if i != axis),
@@ -295,9 +295,9 @@ def permutation(
     key: ArrayLike, x: ArrayLike, axis: int = 0, independent: bool = False, *,
     out_sharding: OutSharding = None,
 ) -> Array:
-    """`x` with its elements along `axis` in random order, or range(x) where `x` is an integer.
+    """`x` with its elements along `axis` in random order, or range(x) if `x` is an integer.
 
-    independent: whether each line along `axis` gets an order of its own.
+    independent: whether each line along `axis` is permuted independently.
     """
     if out_sharding is not None:
         return placed(permutation, out_sharding, key, x, axis, independent)
@@ -332,8 +332,8 @@ def permuted(key: Any, x: Any, axis: int, independent: bool) -> Any:
 
 
 def shuffled(key: Any, x: Any, axis: int) -> Any:
-    """Sorted by random bits, several times: as often as makes it unlikely that two elements drew
-    the same bits each time.
+    """Sorted by random bits, in as many rounds as make it unlikely that two elements drew the
+    same bits in each round.
     """
     t = type_of(x)
     rounds = math.ceil(3 * math.log(max(1, t.size)) / math.log(2**32 - 1))
@@ -350,7 +350,7 @@ def geometric(
     key: ArrayLike, p: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
     out_sharding: OutSharding = None,
 ) -> Array:
-    """The number of trials up to the first success, each of probability `p`; 1 or more."""
+    """The number of trials up to the first success, with probability `p`; at least 1."""
     if out_sharding is not None:
         return placed(geometric, out_sharding, key, p, shape, dtype)
     key, shape = optionally_keyed("geometric", key, shape)
@@ -372,10 +372,10 @@ def poisson(
     key: ArrayLike, lam: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None,
     *, method: str = "exact", out_sharding: OutSharding = None,
 ) -> Array:
-    """Poisson numbers with mean `lam`, which is not negative.
+    """Poisson samples with mean `lam`, which is not negative.
 
-    method: "exact", by rejection; or "approximate", without loops, from a normal number, whose
-        distribution function is off by less than 1e-4.
+    method: "exact", by rejection; or "approximate", without loops, from a normal sample, with an
+        error of the CDF below 1e-4.
     """
     if out_sharding is not None:
         return placed(poisson, out_sharding, key, lam, shape, dtype, method=method)
@@ -405,9 +405,9 @@ def binomial(
     key: ArrayLike, n: ArrayLike, p: ArrayLike, shape: ShapeLike | None = None,
     dtype: DTypeLike | None = None, *, out_sharding: OutSharding = None,
 ) -> Array:
-    """The number of successes among `n` trials of probability `p`, as a float.
+    """The number of successes among `n` trials with probability `p`, as a float.
 
-    NaN where `n` is negative or `p` is not a probability.
+    NaN if `n` is negative or `p` is not a probability.
     """
     if out_sharding is not None:
         return placed(binomial, out_sharding, key, n, p, shape, dtype)
@@ -424,7 +424,7 @@ def _binomial(key: Any, n: Any, p: Any, shape: tuple | None, dtype: Any) -> Any:
 
 
 def binomial_sample(key: Any, n: Any, p: Any) -> Any:
-    rare = lt(p, lit(0.5, p))  # else the failures are drawn
+    rare = lt(p, lit(0.5, p))  # otherwise failures are counted
     q = where(rare, p, sub(lit(1, p), p))
     no_count = bitwise_or(ne(n, n), lt(n, lit(0, n)))
     no_chance = bitwise_or(ne(q, q), lt(q, lit(0, q)))
@@ -439,12 +439,12 @@ def multinomial(
     key: ArrayLike, n: ArrayLike, p: ArrayLike, *, shape: ShapeLike | None = None,
     dtype: DTypeLike | None = None, unroll: int | bool = 1,
 ) -> Array:
-    """How often each of several outcomes is drawn in `n` trials, as floats.
+    """The number of times each of several outcomes is drawn in `n` trials, as floats.
 
-    n: of a shape that broadcasts to that of `p` without its last dimension.
+    n: its shape broadcasts to the shape of `p` without its last dimension.
     p: probabilities of the outcomes, `(..., k)`.
-    shape:  of the result without its last dimension, by default that of `p`.
-    unroll: how many outcomes a step of the loop over them draws.
+    shape:  shape of the result without its last dimension, by default that of `p`.
+    unroll: the number of outcomes drawn per step of the loop over them.
     """
     key, shape, dtype = shaped("multinomial", key, shape, dtype)
     return _multinomial(key, n, p, shape, dtype, unroll)
@@ -454,7 +454,7 @@ def multinomial(
 def _multinomial(
     key: Any, n: Any, p: Any, shape: tuple | None, dtype: Any, unroll: int | bool
 ) -> Any:
-    """Outcome by outcome, each among the trials that are left."""
+    """Draws one outcome after another, each from the remaining trials."""
     name, t = "multinomial", type_of(p)
     if not t.shape:
         raise ValueError(f"{name}: p must have a dimension; got {t.str_short(True)}.")

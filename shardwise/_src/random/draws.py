@@ -1,4 +1,4 @@
-"""Bits, uniform floats and integers, and what follows from one uniform number at once."""
+"""Bits, uniform floats and integers, and samples that use one uniform sample directly."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ INT32 = np.dtype(np.int32)
 
 
 def keys_of(key: Any, count: int) -> list[Any]:
-    """The keys that one typed key is split into."""
+    """The keys that result from splitting one typed key."""
     new = split_keys(key, (count,))
     return [reshape(slice_in_dim(new, i, i + 1, 0), shape=()) for i in range(count)]
 
@@ -65,7 +65,7 @@ def bits(
 ) -> Array:
     """Uniform random bits, as unsigned integers.
 
-    dtype: an unsigned integer type; uint32 by default, uint64 where x64 is on.
+    dtype: an unsigned integer type; uint32 by default, uint64 if x64 is enabled.
     """
     if out_sharding is not None:
         return placed(bits, out_sharding, key, shape, dtype)
@@ -92,7 +92,7 @@ def uniform(
 ) -> Array:
     """Uniform floats in [minval, maxval).
 
-    minval, maxval: real, of shapes that broadcast to `shape`.
+    minval, maxval: real, with shapes that broadcast to `shape`.
     """
     if out_sharding is not None:
         return placed(uniform, out_sharding, key, shape, dtype, minval, maxval)
@@ -132,8 +132,8 @@ def bernoulli(
 ) -> Array:
     """True with probability `p`.
 
-    p:     floating-point, of a shape that broadcasts to `shape`.
-    shape: by default that of `p`.
+    p:     floating-point, with a shape that broadcasts to `shape`.
+    shape: the shape of `p` by default.
     mode:  "high" draws twice as many bits, which matters for `p` below about 1e-7 in float32.
     """
     if out_sharding is not None:
@@ -171,12 +171,12 @@ def randint(
     key: ArrayLike, shape: ShapeLike, minval: ArrayLike, maxval: ArrayLike,
     dtype: DTypeLike | None = None, *, out_sharding: OutSharding = None,
 ) -> Array:
-    """Uniform integers in [minval, maxval); minval where that is empty.
+    """Uniform integers in [minval, maxval); minval if that interval is empty.
 
-    minval, maxval: integers of shapes that broadcast to `shape`; cut to the range of `dtype`.
+    minval, maxval: integers of shapes that broadcast to `shape`; clipped to the range of `dtype`.
 
-    Twice as many bits are drawn as the result has, and taken modulo the width of the range: where
-    that is not a power of two, the lower values are more likely by a factor of about
+    Twice as many bits are drawn as the result has, and reduced modulo the width of the range: if
+    the width is not a power of two, the lower values are more likely by a factor of about
     1 + (maxval - minval) / 2**64.
     """
     if out_sharding is not None:
@@ -187,7 +187,7 @@ def randint(
 
 
 def _bound(x: Any) -> Any:
-    """A bound; a Python integer that only fits an unsigned type is taken as one."""
+    """A bound; a Python integer that only fits an unsigned type becomes unsigned."""
     if x.__class__ is int and not -(1 << 31) <= x < 1 << 31:
         return np.asarray(x)[()] if not 0 < x < 1 << 32 else np.uint32(x)
     return x
@@ -202,7 +202,7 @@ def randint_sample(key: Any, shape: tuple, low: Any, high: Any, dtype: Any) -> A
     common_sizes("randint", shape, low, high)
     low, high = [x if is_integer(type_of(x).dtype) else cast(x, canonicalize(int))
                  for x in (low, high)]
-    if dtype.itemsize < 4:  # drawn in 32 bits, lest few bits make the modulus uneven
+    if dtype.itemsize < 4:  # drawn in 32 bits, since few bits would bias the modulus
         info = iinfo(dtype)
         low = _clip(cast(low, INT32), int(info.min), int(info.max))
         high = _clip(cast(high, INT32), int(info.min), int(info.max) + 1)
@@ -221,9 +221,9 @@ def _integers(key: Any, shape: tuple, low: Any, high: Any, dtype: Any) -> Any:
     one = lit(1, np.zeros((), unsigned))
     span = convert_element_type(sub(high, low), dtype=unsigned)
     span = where(le(high, low), one, span)
-    # one more than `high` can say; 0 stands for all values, and the remainder keeps them all
+    # one more than `high` can represent; 0 means all values, and the remainder keeps them
     span = where(bitwise_and(beyond, gt(high, low)), add(span, one), span)
-    # upper * 2**bits + lower, modulo span, without leaving the width
+    # upper * 2**bits + lower, modulo span, without exceeding the width
     half = rem(lit(2 ** (dtype.itemsize * 4), span), span)
     shift = rem(mul(half, half), span)
     offset = rem(add(mul(rem(upper, span), shift), rem(lower, span)), span)
@@ -239,7 +239,7 @@ def _clip(x: Any, low: int, high: int) -> Any:
 
 
 def _into(x: Any, dtype: Any, shape: tuple) -> Any:
-    """`x` as `dtype`, cut to its range instead of wrapped around."""
+    """`x` as `dtype`, clipped to its range instead of wrapped around."""
     own, new = iinfo(type_of(x).dtype), iinfo(dtype)
     low = -min_int(-int(own.min), -int(new.min))
     high = min_int(int(own.max), int(new.max))

@@ -1,4 +1,4 @@
-"""Samplers that rest on gamma numbers: gamma, beta, Dirichlet, chi-square, t, F, and balls."""
+"""Samplers based on gamma samples: gamma, beta, Dirichlet, chi-square, t, F, and balls."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def gamma(
     key: ArrayLike, a: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
     method: str = "exact", out_sharding: OutSharding = None,
 ) -> Array:
-    """Gamma numbers with shape parameter `a` and scale 1. Differentiable in `a`.
+    """Gamma samples with shape parameter `a` and scale 1. Differentiable with respect to `a`.
 
-    method: "exact", by rejection; or "approximate", without loops, from a series for quantiles that
-        is off by some 0.05 %. The numbers differ, and so do their derivatives.
+    method: "exact", by rejection; or "approximate", without loops, from a series for quantiles with
+        an error of about 0.05 %. The samples differ, and so do their derivatives.
     """
     if out_sharding is not None:
         return placed(gamma, out_sharding, key, a, shape, dtype, method=method)
@@ -44,7 +44,7 @@ def loggamma(
     key: ArrayLike, a: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None, *,
     method: str = "exact", out_sharding: OutSharding = None,
 ) -> Array:
-    """Logarithms of gamma numbers, exact where these are too small for a float; as for `gamma`."""
+    """Logarithms of gamma samples, accurate even if these underflow; as for `gamma`."""
     if out_sharding is not None:
         return placed(loggamma, out_sharding, key, a, shape, dtype, method=method)
     key, shape, dtype = shaped("loggamma", key, shape, dtype)
@@ -77,7 +77,7 @@ def beta(
     key: ArrayLike, a: ArrayLike, b: ArrayLike, shape: ShapeLike | None = None,
     dtype: DTypeLike | None = None, *, method: str = "exact", out_sharding: OutSharding = None,
 ) -> Array:
-    """Beta numbers, in [0, 1]. method: as for `gamma`."""
+    """Beta samples, in [0, 1]. method: as for `gamma`."""
     if out_sharding is not None:
         return placed(beta, out_sharding, key, a, b, shape, dtype, method=method)
     key, shape, dtype = shaped("beta", key, shape, dtype)
@@ -100,9 +100,9 @@ def dirichlet(
     key: ArrayLike, alpha: ArrayLike, shape: ShapeLike | None = None,
     dtype: DTypeLike | None = None, *, out_sharding: OutSharding = None,
 ) -> Array:
-    """Dirichlet vectors: not negative, with sum 1.
+    """Dirichlet vectors: nonnegative, with sum 1.
 
-    alpha: concentrations `(..., n)`. shape: of the result without its last dimension.
+    alpha: concentrations `(..., n)`. shape: the result's, without its last dimension.
     """
     if out_sharding is not None:
         return placed(dirichlet, out_sharding, key, alpha, shape, dtype)
@@ -129,7 +129,7 @@ def chisquare(
     key: ArrayLike, df: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None,
     *, method: str = "exact", out_sharding: OutSharding = None,
 ) -> Array:
-    """Chi-square numbers with `df` degrees of freedom. method: as for `gamma`."""
+    """Chi-square samples with `df` degrees of freedom. method: as for `gamma`."""
     if out_sharding is not None:
         return placed(chisquare, out_sharding, key, df, shape, dtype, method=method)
     key, shape, dtype = shaped("chisquare", key, shape, dtype)
@@ -152,7 +152,7 @@ def t(
     key: ArrayLike, df: ArrayLike, shape: ShapeLike | None = None, dtype: DTypeLike | None = None,
     *, out_sharding: OutSharding = None,
 ) -> Array:
-    """Student's t numbers with `df` degrees of freedom."""
+    """Student's t samples with `df` degrees of freedom."""
     if out_sharding is not None:
         return placed(t, out_sharding, key, df, shape, dtype)
     key, shape, dtype = shaped("t", key, shape, dtype)
@@ -173,7 +173,7 @@ def f(
     key: ArrayLike, dfnum: ArrayLike, dfden: ArrayLike, shape: ShapeLike | None = None,
     dtype: DTypeLike | None = None, *, out_sharding: OutSharding = None,
 ) -> Array:
-    """F numbers: the ratio of two chi-square ones, each over its degrees of freedom."""
+    """F samples: the ratio of two chi-square ones, each over its degrees of freedom."""
     if out_sharding is not None:
         return placed(f, out_sharding, key, dfnum, dfden, shape, dtype)
     key, shape, dtype = shaped("f", key, shape, dtype)
@@ -193,7 +193,7 @@ def generalized_normal(
     key: ArrayLike, p: float, shape: ShapeLike = (), dtype: DTypeLike | None = None, *,
     out_sharding: OutSharding = None,
 ) -> Array:
-    """Numbers of density proportional to exp(-|x|**p)."""
+    """Samples with density proportional to exp(-|x|**p)."""
     if out_sharding is not None:
         return placed(generalized_normal, out_sharding, key, p, shape, dtype)
     key, shape, dtype = plain("generalized_normal", key, shape, dtype)

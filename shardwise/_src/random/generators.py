@@ -1,11 +1,11 @@
-"""Generators: how they are named, and how to define one.
+"""Random bit generators: their names, and custom definitions.
 
     counting = define_prng_impl(
         key_shape=(1,), seed=…, split=…, random_bits=…, fold_in=…, name="counting", tag="cnt"
     )
     key = random.key(0, impl=counting)      # key<cnt>[]
 
-The functions of a definition are of one key; they are mapped over arrays of keys.
+The functions of a definition take one key; they are mapped over arrays of keys.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Key = NewType("Key", Array)
 
 
 class PRNGImpl(NamedTuple):
-    """A generator by its functions of one key, which is a uint32 array of shape `key_shape`.
+    """A generator, as functions of one key, which is a uint32 array of shape `key_shape`.
 
     seed(integer) → key;  split(key, shape) → keys;  fold_in(key, integer) → key;
     random_bits(key, bit_width, shape) → unsigned integers.
@@ -53,7 +53,7 @@ class PRNGImpl(NamedTuple):
 @public("shardwise.extend.random")
 @dataclass(frozen=True, repr=False)
 class PRNGSpec:
-    """A generator that is none of the library, to be passed as `impl=`."""
+    """A custom generator, to be passed as `impl=`."""
 
     _impl: PRNGImpl
 
@@ -77,12 +77,12 @@ def define_prng_impl(
     name: str = "<unnamed>",
     tag: str = "?",
 ) -> PRNGSpec:
-    """A generator of one's own, for `impl=` of `random.key`.
+    """Defines a custom generator, for `impl=` of `random.key`.
 
-    key_shape: of the uint32 array that is a key.
+    key_shape: shape of the uint32 array of a key.
     seed(integer) → key;  split(key, shape) → keys;  fold_in(key, integer) → key;
     random_bits(key, bit_width, shape) → unsigned integers of that width. All are traced.
-    tag: what dtypes show, `key<tag>`.
+    tag: shown in dtypes, `key<tag>`.
     """
     impl = PRNGImpl(tuple(key_shape), seed, split, random_bits, fold_in, name, tag)
     for part, function in zip(impl._fields[1:5], impl[1:5], strict=True):
@@ -92,8 +92,8 @@ def define_prng_impl(
 
 
 def key_dtype(impl_spec: Generated = None) -> KeyDType:
-    """The dtype of typed keys of a generator, by its name, or as `define_prng_impl` gave it; None
-    for what the flag `default_prng_impl` says."""
+    """The dtype of typed keys of a generator, by its name or by the result of `define_prng_impl`;
+    None for the generator of the flag `default_prng_impl`."""
     if impl_spec is None:
         return default_dtype()
     if isinstance(impl_spec, KeyDType):
@@ -115,13 +115,13 @@ def key_dtype(impl_spec: Generated = None) -> KeyDType:
     raise ValueError(f"unknown generator {impl_spec!r}. Known are: {known}.")
 
 
-# -- a definition as the library uses it (ops/random/bits.py): over arrays of keys --
+# -- a definition in the library's interface (ops/random/bits.py): over arrays of keys --
 
 
 @dataclass(frozen=True)
 class Defined:
-    """The generator of a definition. Its functions may draw by other generators, which differ in
-    arrays of keys; so these are gone through one by one where that counts."""
+    """The generator of a definition. Its functions may draw from other generators, which behave
+    differently for arrays of keys; these process keys one by one where that matters."""
 
     impl: PRNGImpl
     each: bool = False
@@ -171,7 +171,7 @@ def _bits(fun: Callable[..., Any], width: int, shape: tuple[int, ...], key: Any)
 
 
 def _alone(fun: Callable[..., Any], at: int) -> Callable[..., Any]:
-    """`fun`, mapped over the other operand; the one of size 1 is used for all."""
+    """`fun`, mapped over the other operand; the operand of size 1 is shared."""
 
     def mapped(*xs: Any) -> Any:
         one = xs[at][0]
@@ -181,7 +181,7 @@ def _alone(fun: Callable[..., Any], at: int) -> Callable[..., Any]:
     return mapped
 
 
-# -- generators of the library as definitions --
+# -- built-in generators as definitions --
 
 
 @dataclass(frozen=True)
@@ -242,7 +242,7 @@ def seeded(seeds: ArrayLike, impl: PRNGImpl) -> Array:
 def threefry_2x32(keypair: Any, count: ArrayLike) -> Array:
     """The hashes of the uint32 array `count` under the two words of `keypair`.
 
-    The first half of its elements is hashed with the second; an odd one with 0.
+    The first half of its elements is paired with the second; for an odd size, the last with 0.
     """
     first, second = keypair[0], keypair[1]
     count = asarray(count)

@@ -1,7 +1,7 @@
-"""Keys: making, splitting and folding them.
+"""Keys: creating, splitting and folding in data.
 
-There are two kinds: typed keys, such as `key<fry>[]`, and raw ones, `u32[2]`. Every function takes
-both and returns keys of the kind that it was given.
+There are two kinds: typed keys, such as `key<fry>[]`, and raw keys, `u32[2]`. Every function
+accepts both and returns keys of the same kind as its input.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def key(
     """A typed key, such as `key<fry>[]`, from an integer seed.
 
     seed:  an integer, or an integer array of shape ().
-    impl:  the generator, by its name or as `key_dtype` takes it; by default what the flag
-           `default_prng_impl` says. `dtype` may say the same.
+    impl:  the generator, by its name or as accepted by `key_dtype`; by default the generator of
+           the flag `default_prng_impl`. `dtype` is an alternative.
     """
     if dtype is not None and impl is not None:
         raise ValueError("key: give `impl` or `dtype`, not both.")
@@ -61,9 +61,9 @@ def key(
 
 
 def PRNGKey(seed: ArrayLike, *, impl: Generated = None) -> Array:
-    """A raw key, `u32[2]`, from an integer seed. New code is better off with `key`.
+    """A raw key, `u32[2]`, from an integer seed. New code should use `key`.
 
-    Such a key is taken for one of the generator that the flag `default_prng_impl` says.
+    Such a key is assumed to belong to the generator of the flag `default_prng_impl`.
     """
     return _key(_seed("PRNGKey", seed), key_dtype(impl), enable_custom_prng.value)
 
@@ -75,7 +75,7 @@ def _key(seed: Any, dtype: KeyDType, typed: bool) -> Any:
 
 
 def _seed(name: str, seed: Any) -> Any:
-    """A seed as an array or scalar; Python integers are cut to the width of the default integer."""
+    """A seed as an array or scalar; Python integers are truncated to the default integer width."""
     if not hasattr(seed, "dtype"):
         try:
             value = operator.index(seed)
@@ -103,13 +103,13 @@ def _seed(name: str, seed: Any) -> Any:
     return add(seed, lit(offset, seed)) if offset else seed
 
 
-# -- new keys from old --
+# -- new keys from existing ones --
 
 
 def split(key: ArrayLike, num: Ints = 2) -> Array:
     """New keys from one, independent of it and of each other.
 
-    num: how many, an integer or a shape.
+    num: the number of keys, an integer or a shape.
     Returns an array of the given number or shape of keys, of the same kind as `key`.
     """
     check_key("split", key)
@@ -126,16 +126,16 @@ def _split(key: Any, shape: tuple) -> Any:
 
 @fused(arrays=1)
 def _split_in_two(key: Any) -> Any:
-    """The usual case: without static arguments, dispatch is shortest."""
+    """The usual case: dispatch is fastest without static arguments."""
     return _split(key, (2,))
 
 
 def fold_in(key: ArrayLike, data: ArrayLike) -> Array:
-    """The key that follows from a key and a 32-bit integer, such as a step or a device number."""
+    """A new key derived from a key and a 32-bit integer, such as a step or a device number."""
     check_key("fold_in", key)
     if not hasattr(data, "dtype"):
         try:
-            value = operator.index(data)  # pyright: ignore[reportArgumentType] (tried)
+            value = operator.index(data)  # pyright: ignore[reportArgumentType] (in a try)
         except TypeError:
             raise TypeError(f"fold_in: data must be an integer; got {data!r}.") from None
         if not 0 <= value < 1 << 32:
@@ -155,11 +155,11 @@ def _fold_in(key: Any, data: Any) -> Any:
     return new if is_typed(key) or enable_custom_prng.value else random_unwrap(new)
 
 
-# -- what is in a key --
+# -- the data of a key --
 
 
 def key_data(keys: ArrayLike) -> Array:
-    """The integers behind keys: `key<fry>[...]` → `u32[..., 2]`. Raw keys are returned as such."""
+    """The integers of keys: `key<fry>[...]` → `u32[..., 2]`. Raw keys are returned unchanged."""
     check_key("key_data", keys)
     return _key_data(keys)
 
@@ -172,7 +172,7 @@ def _key_data(keys: Any) -> Any:
 def wrap_key_data(
     key_bits_array: ArrayLike, *, impl: Generated = None, dtype: str | KeyDType | None = None
 ) -> Array:
-    """Typed keys of the given integers, such as `u32[..., 2]` → `key<fry>[...]`.
+    """Typed keys from the given integers, such as `u32[..., 2]` → `key<fry>[...]`.
 
     impl, dtype: the generator, as for `key`.
     """
@@ -187,7 +187,7 @@ def _wrap(data: Any, dtype: KeyDType) -> Any:
 
 
 def key_impl(keys: ArrayLike) -> str | PRNGSpec:
-    """The generator that keys belong to: its name, or what `define_prng_impl` gave."""
+    """The generator of keys: its name, or the result of `define_prng_impl`."""
     check_key("key_impl", keys)
     t = type_of(keys)
     if isinstance(t.dtype, KeyDType):
@@ -197,8 +197,7 @@ def key_impl(keys: ArrayLike) -> str | PRNGSpec:
 
 
 def clone(key: ArrayLike) -> Array:
-    """The key itself: says to readers, and to checks of key reuse, that it is used a second time on
-    purpose."""
+    """The key itself; tells readers, and checks of key reuse, that the reuse is intentional."""
     check_key("clone", key)
     if debug_key_reuse.value and is_typed(key):
         return _clone(key)

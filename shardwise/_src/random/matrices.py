@@ -1,4 +1,4 @@
-"""Samplers that rest on factors of matrices: multivariate normal vectors, orthogonal matrices."""
+"""Samplers based on matrix factorizations: multivariate normal vectors, orthogonal matrices."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def multivariate_normal(
 ) -> Array:
     """Normal vectors with mean `(..., n)` and covariance `(..., n, n)`.
 
-    shape:  of the result without its last dimension; by default that of `mean` and `cov` together.
-    method: how the covariance is factored, by "cholesky", or by "eigh" or "svd" where it is
-            singular.
+    shape:  shape of the result without its last dimension; by default the broadcast batch shape
+            of `mean` and `cov`.
+    method: how to factor the covariance: "cholesky", or "eigh" or "svd" if it is singular.
     """
     if out_sharding is not None:
         return placed(
@@ -88,7 +88,8 @@ def orthogonal(
 ) -> Array:
     """Uniformly distributed orthogonal matrices, of shape (*shape, n, m); unitary if complex.
 
-    m: the number of columns, `n` by default. The shorter ones of rows and columns are orthonormal.
+    m: the number of columns, `n` by default. The rows or columns, whichever are shorter, are
+      orthonormal.
 
     Source: Mezzadri, "How to generate random matrices from the classical compact groups", 2007.
     """

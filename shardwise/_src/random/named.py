@@ -1,7 +1,7 @@
-"""Keys and shapes of samplers; where the shape has named axes, each index draws numbers of its own.
+"""Keys and shapes of samplers; if the shape has named axes, each index draws its own samples.
 
-The key of an index is that of all with its number folded in. So the numbers are those of the index,
-whatever its axis runs over.
+The key of an index is the common key with its number folded in. So the samples depend only on the
+index, whatever its axis maps over.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def keyed(name: str, key: Any, shape: Any) -> tuple[Any, tuple[int, ...]]:
 
 
 def optionally_keyed(name: str, key: Any, shape: Any) -> tuple[Any, tuple[int, ...] | None]:
-    """The same, of samplers whose shape may be None."""
+    """Like `keyed`, for samplers whose shape may be None."""
     if shape is None:
         check_key(name, key)
         return key, None

@@ -1,10 +1,10 @@
-"""`stateful_rng`: a generator that counts for itself, in a ref, as NumPy's do.
+"""`stateful_rng`: a generator that counts its draws in a ref, like NumPy's generators.
 
     rng = stateful_rng(42)
     rng.uniform()
-    rng.normal(size=(3,))       # others, also within jit
+    rng.normal(size=(3,))       # different samples, also inside jit
 
-The n-th draw is by its key with n folded in.
+The n-th draw uses its key with n folded in.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ def _shape(size: Size, *parameters: Any) -> tuple[int, ...]:
 @register_dataclass
 @dataclass(frozen=True, slots=True)
 class StatefulPRNG:
-    """Random numbers of a key and a ref that counts draws; made by `stateful_rng`.
+    """Random samples from a key and a ref that counts draws; created by `stateful_rng`.
 
-    It is a pytree, which may be passed to functions under `jit`; transforms treat its ref as any
-    other. Under `checkpoint`, draw a `key` before.
+    This is a pytree, which may be passed to functions under `jit`; transforms treat its ref like
+    any other. Under `checkpoint`, draw a `key` beforehand.
     """
 
     _base_key: Array
     _counter: Ref
 
     def __post_init__(self) -> None:
-        dtype = getattr(self._base_key, "dtype", None)  # none of what stands in for leaves
+        dtype = getattr(self._base_key, "dtype", None)  # placeholders for leaves have none
         if dtype is not None and not isinstance(dtype, KeyDType):
             raise ValueError(
                 "StatefulPRNG takes a typed key; got an array of type "
@@ -88,7 +88,7 @@ class StatefulPRNG:
         self, loc: ArrayLike = 0, scale: ArrayLike = 1, size: Size = None, *,
         dtype: DTypeLike = float,
     ) -> Array:
-        """Normal numbers with mean `loc` and standard deviation `scale`."""
+        """Normal samples with mean `loc` and standard deviation `scale`."""
         drawn: Any = drawn_normal(self.key(), _shape(size, loc, scale), dtype)
         found = add(loc, multiply(scale, drawn))
         return cast(found, check_user_dtype(dtype, "normal"))
@@ -113,9 +113,9 @@ class StatefulPRNG:
 
 
 def stateful_rng(seed: ArrayLike | None = None, *, impl: Generated = None) -> StatefulPRNG:
-    """A generator that counts its draws.
+    """A random number generator that counts its draws.
 
-    seed: an integer; by default one of the operating system's, outside of transforms only.
+    seed: an integer; by default from the operating system, outside of transforms only.
     impl: the generator of the key, as for `random.key`.
     """
     if seed is None:

@@ -1,1 +1,1 @@
-"""Mutable references, and how programs that write to them become programs of values."""
+"""Mutable references, and the conversion of programs that write to them to pure programs."""

@@ -1,4 +1,4 @@
-"""Mutable references: `new_ref`, `freeze`, and reading and writing as functions.
+"""Mutable references: `new_ref`, `freeze`, and functions to read and write them.
 
     r = new_ref(x)
     set(r, 0, 1.0)      # r[0] = 1.0
@@ -44,7 +44,7 @@ class AbstractRef:
     def update(
         self, inner_aval: ArrayType | None = None, memory_space: Any = None, kind: Any = None
     ) -> AbstractRef:
-        """The same but for what is given."""
+        """A copy with the given fields replaced."""
         return AbstractRef(inner_aval or self.inner_aval, memory_space, kind)
 
     def str_short(self, short_dtypes: bool = False) -> str:
@@ -61,22 +61,22 @@ class AbstractRef:
 
 
 def typeof(x: Any) -> ArrayType | AbstractRef:
-    """The type of an array or scalar, traced or not; of a ref, an `AbstractRef`.
+    """The type of an array or scalar, traced or not; for a ref, an `AbstractRef`.
 
     Raises:
-      TypeError: for what is neither.
+      TypeError: for anything else.
     """
     return AbstractRef(x.type) if x.__class__ is Ref else type_of(x)
 
 
 def get(ref: Ref, idx: Any = None) -> Array:
-    """`ref[idx]`; the whole value without an index."""
+    """`ref[idx]`; the full value without an index."""
     check_ref("get", ref)
     return ref.get(idx)
 
 
 def set(ref: Ref, idx: Any, value: ArrayLike) -> None:
-    """`ref[idx] = value`; None stands for everything.
+    """`ref[idx] = value`; None means everything.
 
     Raises:
       TypeError: if the ref's dtype cannot hold the value.
@@ -86,12 +86,12 @@ def set(ref: Ref, idx: Any, value: ArrayLike) -> None:
 
 
 def swap(ref: Ref, idx: Any, value: ArrayLike, _function_name: str = "swap") -> Array:
-    """`ref[idx] = value`; returns what was there. _function_name: what errors call it."""
+    """`ref[idx] = value`; returns the previous value. _function_name: the name used in errors."""
     check_ref(_function_name, ref)
     return ref.swap(value, idx)
 
 
 def addupdate(ref: Ref, idx: Any, x: ArrayLike) -> None:
-    """`ref[idx] += x`, once for each time that a place is given."""
+    """`ref[idx] += x`; an element that is indexed repeatedly is incremented each time."""
     check_ref("addupdate", ref)
     ref.addupdate(x, idx)

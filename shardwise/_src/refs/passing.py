@@ -1,6 +1,6 @@
-"""Refs as arguments: functions that take refs, as functions of their values.
+"""Refs as arguments: converts functions of refs to functions of their values.
 
-    with lent(refs, "jit of f", names) as values:      # nobody else may use the refs meanwhile
+    with lent(refs, "jit of f", names) as values:      # no other code may use the refs in here
         result, last = functional(f, "jit of f", at, ())(*values, [])
 """
 
@@ -19,7 +19,7 @@ from shardwise._src.transforms.stage import Stage
 
 @contextmanager
 def lent(refs: Sequence[Ref], who: str, names: Callable[[], Sequence[str]]) -> Generator[list[Any]]:
-    """The values of refs that are passed to a function, which alone may use them meanwhile."""
+    """The values of refs that are passed to a function, which has exclusive use of them."""
     if len({*map(id, refs)}) < len(refs):
         twice = next(r for i, r in enumerate(refs) if r in refs[:i])
         at = [n for n, r in zip(names(), refs, strict=True) if r is twice]
@@ -39,11 +39,11 @@ def lent(refs: Sequence[Ref], who: str, names: Callable[[], Sequence[str]]) -> G
 
 
 def functional(fun: Callable, who: str, at: Sequence[int], closed: Sequence[Ref]) -> Callable:
-    """`fun` with values in place of refs: takes them, and gives the result and the last values.
+    """`fun` with values in place of refs: returns the result and the final values.
 
-    at:     which leaves of the arguments are values of refs.
-    closed: refs that `fun` uses from outside; their values are one positional argument more, a
-            list, after all others.
+    at:     the leaves of the arguments that are values of refs.
+    closed: refs that `fun` captures; their values are one additional positional argument, a list,
+            after all others.
     """
 
     @functools.wraps(fun)
@@ -65,7 +65,7 @@ def functional(fun: Callable, who: str, at: Sequence[int], closed: Sequence[Ref]
 
 @contextmanager
 def known_inside(refs: Sequence[Ref], values: Sequence[Any]) -> Generator[None]:
-    """In the current stage, refs from outside have these values, and stay what they are outside."""
+    """In the current stage, outer refs have these values; their outer values do not change."""
     if not refs:
         yield
         return
@@ -78,7 +78,7 @@ def known_inside(refs: Sequence[Ref], values: Sequence[Any]) -> Generator[None]:
 
 
 def with_refs_outside(fun: Callable, leaves: Sequence[Any]) -> Callable:
-    """`fun(*leaves)` as a function of those leaves that are no refs."""
+    """`fun(*leaves)` as a function of the leaves that are not refs."""
 
     @functools.wraps(fun)
     def filled(*rest: Any) -> Any:

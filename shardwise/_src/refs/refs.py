@@ -1,9 +1,9 @@
-"""Mutable references: `Ref`, and how what a function does to one becomes values.
+"""Mutable references: `Ref`, and the conversion of a function's effects on refs to values.
 
-A ref holds a value, and writing replaces it: there are no ops for refs. Where a function is staged
-(`jit`, `scan`, `cond`, `while_loop`) and touches a ref from outside, the stage gets an input more,
-the value at the start; the value at the end is a result more (`Stage.refs`). Who calls the staged
-program gives the one and writes back the other:
+A ref holds a value, and writing replaces it: there are no ops for refs. If a function is traced
+(`jit`, `scan`, `cond`, `while_loop`) and uses an outer ref, the stage gets an additional input, the
+initial value; the final value is an additional result (`Stage.refs`). The caller of the traced
+program passes the first and writes back the second:
 
     refs = []
     program, captured = stage(f, types, refs=refs)
@@ -11,8 +11,8 @@ program gives the one and writes back the other:
     outs, last = outs[: len(outs) - len(refs)], outs[len(outs) - len(refs) :]
     write_back(refs, last)
 
-Transforms that run a function as it is (`grad`, `vmap`) need nothing of that. A ref that was made
-outside of them cannot take their tracers, which would outlive them.
+Transforms that call a function directly (`grad`, `vmap`) need none of this. A ref made outside of
+them cannot store their tracers, which would outlive them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from shardwise._src.types.promotion import lattice_join
 
 
 class NotThreaded(NotImplementedError):
-    """A ref was touched in a stage that does not pass refs through. ref: that one."""
+    """A ref was used in a stage that does not pass refs through. ref: the ref."""
 
     def __init__(self, ref: Ref, stage: Stage):
         self.ref = ref
@@ -61,11 +61,11 @@ class Ref:
     """A mutable array. Made by `new_ref`.
 
         ref[...]            # the value
-        ref[0] = 1.0        # writes to places, with every index that arrays take
+        ref[0] = 1.0        # writes elements, with any index that arrays accept
         ref[1:] += y
 
-    Shape and dtype do not change, nor does the sharding of a value that was placed: what is written
-    is broadcast, cast where nothing is lost, and moved.
+    Shape and dtype do not change, nor does the sharding of a value that was placed: written values
+    are broadcast, cast if that is lossless, and moved.
     """
 
     __slots__ = ("type", "_value", "_owner", "_ended", "_site", "_lent_to", "__weakref__")
@@ -101,17 +101,17 @@ class Ref:
         return value if idx is ... or idx is None else getitem(value, idx)
 
     def set(self, value: Any, idx: Any = ...) -> None:
-        """Writes to the places `idx`."""
+        """Writes to the elements `idx`."""
         self._write("set", idx, value)
 
     def swap(self, value: Any, idx: Any = ...) -> Any:
-        """Writes to the places `idx`; returns what was there."""
+        """Writes to the elements `idx`; returns their previous values."""
         old = self.get(idx)
         self._write("set", idx, value)
         return old
 
     def addupdate(self, value: Any, idx: Any = ...) -> None:
-        """Adds to the places `idx`, once for each time that a place is given."""
+        """Adds to the elements `idx`; repeated indices add repeatedly."""
         self._write("add", idx, value)
 
     def _write(self, method: str, idx: Any, value: Any) -> None:
@@ -161,7 +161,7 @@ class Ref:
 
 
 class RefAt:
-    """What `ref.at` gives: index it to choose a part."""
+    """The type of `ref.at`: index it to select a part."""
 
     __slots__ = ("ref",)
 
@@ -173,7 +173,7 @@ class RefAt:
 
 
 class RefPart:
-    """A part of a ref, which reads and writes there: `ref.at[1:][0] = x` is `ref[1] = x`."""
+    """A part of a ref that can be read and written: `ref.at[1:][0] = x` is `ref[1] = x`."""
 
     __slots__ = ("ref", "index")
 
@@ -190,17 +190,17 @@ class RefPart:
         return part if idx is ... or idx is None else getitem(part, idx)
 
     def set(self, value: Any, idx: Any = ...) -> None:
-        """Writes to the places `idx` of the part."""
+        """Writes to the elements `idx` of the part."""
         self._write("set", idx, value)
 
     def swap(self, value: Any, idx: Any = ...) -> Any:
-        """Writes to the places `idx` of the part; returns what was there."""
+        """Writes to the elements `idx` of the part; returns their previous values."""
         old = self.get(idx)
         self.set(value, idx)
         return old
 
     def addupdate(self, value: Any, idx: Any = ...) -> None:
-        """Adds to the places `idx` of the part."""
+        """Adds to the elements `idx` of the part."""
         self._write("add", idx, value)
 
     def _write(self, method: str, idx: Any, value: Any) -> None:
@@ -219,18 +219,18 @@ class RefPart:
 def new_ref(
     init_val: Any, *, memory_space: Any = None, kind: str | None = None, pin: bool = False
 ) -> Ref:
-    """A mutable reference that starts with a value.
+    """A mutable reference with an initial value.
 
     Args:
       init_val: an array or a scalar. Refs keep its shape and dtype, and its sharding over explicit
-        mesh axes. Made inside of `shard_map`, they hold a value of each device by their type.
+        mesh axes. Refs made inside `shard_map` hold per-device values, according to their type.
       memory_space, kind, pin: None and False; they are for kernels.
 
     Returns:
       The ref: `ref[...]` reads it, `ref[...] = x` writes it.
 
     Raises:
-      TypeError: if the value is no array, or is a ref itself.
+      TypeError: if the value is not an array, or is a ref itself.
     """
     check_plain("new_ref", memory_space=memory_space, kind=kind, pin=pin or None)
     if init_val.__class__ is Ref:
@@ -248,10 +248,10 @@ read_by("Ref", new_ref)
 
 
 def freeze(ref: Ref) -> Array:
-    """The value of a ref, and the end of the ref: it cannot be used any more.
+    """Returns the value of a ref and ends the ref: it cannot be used afterwards.
 
     Raises:
-      ValueError: if the ref has ended, or was made outside of the function that is staged.
+      ValueError: if the ref has ended, or was made outside of the function being traced.
     """
     check_ref("freeze", ref)
     value = value_of(ref)
@@ -265,16 +265,16 @@ def freeze(ref: Ref) -> Array:
 
 
 def free_ref(ref: Ref) -> None:
-    """The end of a ref, and of its memory: it cannot be used any more. Raises as `freeze`."""
+    """Ends a ref and frees its memory: it cannot be used afterwards. Raises as `freeze`."""
     freeze(ref)
     ref._value, ref._ended = None, ref._ended.replace("frozen", "freed", 1)
 
 
 def empty_ref(ty: Any, memory_space: Any = None, pin: bool = False) -> Ref:
-    """A ref of a shape and dtype, whose first value is not to be relied on.
+    """A ref with a shape and dtype, whose initial value is unspecified.
 
     Args:
-      ty: what has a shape and a dtype, such as `ShapeDtypeStruct`.
+      ty: an object with a shape and a dtype, such as `ShapeDtypeStruct`.
       memory_space, pin: None and False; they are for kernels.
     """
     check_plain("empty_ref", memory_space=memory_space, pin=pin or None)
@@ -291,16 +291,16 @@ def check_plain(who: str, **options: Any) -> None:
 
 
 def check_ref(who: str, ref: Any) -> None:
-    """Raises where something is no ref."""
+    """Raises if an object is not a ref."""
     if not isinstance(ref, Ref | RefPart):
         raise TypeError(f"{who}: expected a Ref; got {short_repr(ref)}.")
 
 
-# -- the value at this place of the program --
+# -- the value at the current point of the program --
 
 
 def value_of(ref: Ref) -> Any:
-    """The value of a ref as the current interpreter sees it."""
+    """The value of a ref in the current interpreter."""
     stage = _stage_of(ref)
     return ref._value if stage is None else _entry(ref, stage)[1]
 
@@ -310,7 +310,7 @@ def values_of(refs: Sequence[Ref]) -> list[Any]:
 
 
 def write_back(refs: Sequence[Ref], values: Sequence[Any]) -> None:
-    """Replaces values of refs by those that a program gave."""
+    """Replaces values of refs by the values that a program returned."""
     for ref, value in zip(refs, values, strict=True):
         if value is not value_of(ref):
             put(ref, value)
@@ -321,7 +321,7 @@ def put(ref: Ref, value: Any) -> None:
     t = ref.type
     value = cast(value, t.dtype, False)
     if current().interpreter.eager and not is_array(value):
-        value = ground().new_array(value)  # not one that is shared: users get it
+        value = ground().new_array(value)  # not a cached one: users can access it
     value = _beside(value_of(ref), value)
     stage = _stage_of(ref)
     holder = ref._owner if stage is None else stage
@@ -334,7 +334,7 @@ def put(ref: Ref, value: Any) -> None:
 
 
 def _beside(old: Any, value: Any) -> Any:
-    """A new value in the place of the old one; traced, with the sharding in its type."""
+    """Moves a new value to the old one's sharding; if traced, to the sharding in its type."""
     if not current().interpreter.eager:
         return reshard_like(value, type_of(old))
     value = ground().array(value)
@@ -344,7 +344,7 @@ def _beside(old: Any, value: Any) -> Any:
 
 
 def _stage_of(ref: Ref) -> Stage | None:
-    """The innermost stage that sees the ref from inside; None where it is read as it is."""
+    """The innermost stage inside which the ref is an outer one; None if it is read directly."""
     if ref._ended:
         raise ValueError(f"{ref.short} was {ref._ended}, and cannot be used any more.")
     owner = ref._owner
@@ -369,7 +369,7 @@ def _stage_of(ref: Ref) -> Stage | None:
 
 
 def _entry(ref: Ref, stage: Stage) -> list[Any]:
-    """What a stage knows of a ref from outside: its value at the start, and that of now."""
+    """A stage's record of an outer ref: its initial value and its current value."""
     found = stage.refs.get(ref)
     if found is None:
         if not stage.takes_refs:
@@ -380,12 +380,12 @@ def _entry(ref: Ref, stage: Stage) -> list[Any]:
 
 
 def keepable(refs: Sequence[Ref]) -> bool:
-    """Whether what touches these refs may be kept for later calls."""
+    """Whether programs that use these refs may be cached for later calls."""
     return all(ref._owner.eager for ref in refs)
 
 
 def _check_kept(ref: Ref, t: ArrayType) -> None:
-    """Raises where a ref cannot hold values of a type."""
+    """Raises if a ref cannot hold values of a type."""
     if lattice_join((ref.dtype, False), (t.dtype, t.weak_type))[0] != ref.dtype:
         raise TypeError(
             f"{ref.short} cannot hold {t.str_short(True)}: its dtype stays as it is. Cast the "
@@ -394,7 +394,7 @@ def _check_kept(ref: Ref, t: ArrayType) -> None:
 
 
 def _check_index(ref: Ref, idx: Any) -> None:
-    """Raises where a known integer of an index is out of bounds, which arrays pass over."""
+    """Raises if a static integer of an index is out of bounds, which arrays ignore."""
     if idx.__class__ not in (int, tuple):
         return
     if parse(idx, ref.shape, moving=True, clip=False).outside:
@@ -406,7 +406,7 @@ def _check_index(ref: Ref, idx: Any) -> None:
 
 
 def _in_shape(ref: Ref, value: Any) -> Any:
-    """A value in the shape of a ref."""
+    """A value broadcast to the shape of a ref."""
     shape = type_of(value).shape
     pairs = zip(reversed(shape), reversed(ref.shape), strict=False)
     if len(shape) > ref.ndim or any(n not in (1, m) for n, m in pairs):
@@ -450,7 +450,7 @@ def is_ref(x: Any) -> bool:
 
 
 def refuse_returned(who: str, leaves: Sequence[Any]) -> None:
-    """Raises where a ref is among the results of a staged function."""
+    """Raises if a ref is among the results of a traced function."""
     found = next((x for x in leaves if x.__class__ is Ref), None)
     if found is not None:
         raise ValueError(

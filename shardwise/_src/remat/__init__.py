@@ -1,1 +1,1 @@
-"""What reverse mode keeps and what it computes again."""
+"""Rematerialization: which values reverse mode saves and which it recomputes."""

@@ -1,11 +1,11 @@
-"""Policies for `checkpoint(fun, policy=...)`: what is kept from the forward to the backward pass.
+"""Policies for `checkpoint(fun, policy=...)`: what to save between forward and backward pass.
 
-A policy is asked for each equation of the function, and says whether its results are saved:
+A policy is called for each equation of the function, and decides whether its results are saved:
 
     policy(op, *types, **params) → bool, or ad_checkpoint.Offloadable
 
-Arguments of the function are always at hand. Policies made with equal names are one object, so that
-programs compiled for them are found again.
+Arguments of the function are always available. Policies made with equal names are the same object,
+so that programs compiled for them are reused.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ def everything_saveable(op: Op, *types: Any, **params: Any) -> bool:
 
 
 def nothing_saveable(op: Op, *types: Any, **params: Any) -> bool:
-    """Computes all residuals again; the default."""
+    """Recomputes all residuals; the default."""
     return False
 
 
 def dots_saveable(op: Op, *types: Any, **params: Any) -> bool:
-    """Saves what matrix products and convolutions give."""
+    """Saves the results of matrix products and convolutions."""
     return op.contraction
 
 
@@ -48,7 +48,7 @@ checkpoint_dots_with_no_batch_dims = dots_with_no_batch_dims_saveable
 
 @functools.lru_cache
 def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> Policy:
-    """Saves products without batch dimensions in another memory, such as 'pinned_host'."""
+    """Saves products without batch dimensions in another memory kind, such as 'pinned_host'."""
 
     def offload_dots(op: Op, *types: Any, **params: Any) -> Any:
         found = dots_with_no_batch_dims_saveable(op, *types, **params)
@@ -59,7 +59,7 @@ def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> Policy
 
 @functools.lru_cache
 def save_anything_except_these_names(*names_not_to_save: str) -> Policy:
-    """Saves everything but values that `checkpoint_name` gave one of these names."""
+    """Saves everything except values that `checkpoint_name` gave one of these names."""
 
     def save_except(op: Op, *types: Any, **params: Any) -> bool:
         return op is not named or params["name"] not in names_not_to_save
@@ -89,7 +89,7 @@ def save_only_these_names(*names_which_can_be_saved: str) -> Policy:
 
 @functools.lru_cache
 def save_from_both_policies(policy_1: Policy, policy_2: Policy) -> Policy:
-    """Saves what either of two policies saves."""
+    """Saves the values that either of two policies saves."""
 
     def save_either(op: Op, *types: Any, **params: Any) -> Any:
         return policy_1(op, *types, **params) or policy_2(op, *types, **params)
@@ -101,9 +101,9 @@ def save_and_offload_only_these_names(
     *, names_which_can_be_saved: Sequence[str], names_which_can_be_offloaded: Sequence[str],
     offload_src: str, offload_dst: str,
 ) -> Policy:
-    """Saves values with one of some names where they are, and those of others in another memory.
+    """Saves values with some names in place, and values with other names in another memory kind.
 
-    Raises ValueError where a name is in both lists.
+    Raises ValueError if a name is in both lists.
     """
     saved, offloaded = tuple(names_which_can_be_saved), tuple(names_which_can_be_offloaded)
     both = sorted({*saved} & {*offloaded})

@@ -1,19 +1,20 @@
-"""The `checkpoint` op: a call of a held program whose values are computed again in reverse mode.
+"""The `checkpoint` op: a call of a program whose values are recomputed in reverse mode.
 
-Differentiated, a program falls into what is known and a linear rest, which needs residuals from the
-known part. An ordinary call keeps them from the forward to the backward pass. A checkpoint keeps
-only what its policy says; its rest takes the known arguments in their place, and begins with the
-equations that compute the residuals from these once more:
+Differentiation splits a program into a known part and a linear rest, which needs residuals from the
+known part. An ordinary call stores them between the forward and the backward pass. A checkpoint
+stores only those that its policy selects; its rest takes the known arguments in place of the
+others, and begins with the equations that recompute the residuals from them:
 
     known:  (known…) → (results…, saved…)
-    rest:   (known…, saved…, unknown…) → (unknown results…)       what is missing is recomputed
+    rest:   (known…, saved…, unknown…) → (unknown results…)       recomputes missing residuals
 
-Policies look into `jit`, `scan` and `cond`: what they save there is stacked, or goes out of its
-branch. In a `while_loop`, which forward mode only differentiates, there is nothing to save.
+Policies apply inside `jit`, `scan` and `cond`: values saved there are stacked, or become results of
+the branch. In a `while_loop`, which only forward mode differentiates, there is nothing to save.
 
-The compiler would see that both passes compute the same, and do it once. So the rest is lowered
-behind a barrier (`prevent_cse`), which also makes it wait for the cotangents; on CPUs, where XLA
-drops barriers before it looks for equal values, as a branch that is always taken.
+The compiler would notice that both passes compute the same values, and merge them. So the rest is
+lowered behind a barrier (`prevent_cse`), which also makes it wait for the cotangents; on CPUs,
+where XLA drops barriers before it eliminates common subexpressions, it is lowered as a branch that
+is always taken.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ from shardwise._src.types.dims import Dims, letters
 Policy = Callable[..., Any]
 
 
-# -- what policies say --
+# -- results of policies --
 
 
 class Offloadable(NamedTuple):
-    """A policy's answer: the value is saved, in another kind of memory. Of kinds of memory."""
+    """A policy's answer: save the value in another memory kind. The fields are memory kinds."""
 
     src: str
     dst: str
@@ -48,7 +49,7 @@ class Offloadable(NamedTuple):
 
 @public("shardwise.ad_checkpoint")
 class Answer:
-    """A policy's answer that says no more than its name."""
+    """A policy's answer that consists only of its name."""
 
     __slots__ = ("name",)
 
@@ -70,7 +71,7 @@ Saveable, Recompute = Answer("Saveable"), Answer("Recompute")
 
 def _answer(policy: Policy, eqn: Equation) -> bool | Space:
     """Whether the results of an equation are saved, or the space they are saved in."""
-    if eqn.effects:  # what happens in the world happens once
+    if eqn.effects:  # side effects happen once
         return True
     found = policy(eqn.op, *[a.aval for a in eqn.inputs], **eqn.params)
     if not isinstance(found, Offloadable):
@@ -82,14 +83,14 @@ def _answer(policy: Policy, eqn: Equation) -> bool | Space:
     return Space.Host
 
 
-# -- dividing programs --
+# -- splitting programs --
 
 
 @dataclass(frozen=True)
 class Plan:
     """How a list of equations runs again after its first run.
 
-    first: the equations, and what prepares the saved values.
+    first: the equations, and those that prepare the saved values.
     saved: values of the first run that the second needs.
     again: the equations of the second run.
     """
@@ -100,7 +101,7 @@ class Plan:
 
 
 def plan(equations: Sequence[Equation], targets: Iterable[Atom], policy: Policy) -> Plan:
-    """What to save, and what to compute again, for `targets`."""
+    """Determines what to save and what to recompute for `targets`."""
     needed = {a for a in targets if a.__class__ is Var}
     first: list[Equation] = []
     saved: list[Var] = []
@@ -132,19 +133,20 @@ def plan(equations: Sequence[Equation], targets: Iterable[Atom], policy: Policy)
 
 
 def _divided(eqn: Equation, policy: Policy) -> tuple[Equation, list[Var], Equation]:
-    """An equation that gives what is saved inside of its programs, the values, one that takes them.
+    """Splits an equation: returns one with the values saved inside it as additional results, these
+    values, and one that takes them.
     """
 
     def inside(program: Program) -> tuple[Plan, Program]:
         program = without_calls(program)
         return plan(program.equations, program.outputs, policy), program
 
-    return (eqn, [], eqn) if eqn.op.divide is None else eqn.op.divide(eqn.op, inside, eqn)
+    return (eqn, [], eqn) if eqn.op.remat is None else eqn.op.remat(eqn.op, inside, eqn)
 
 
 @derived
 def without_calls(program: Program) -> Program:
-    """The program with its calls of held programs written in place."""
+    """The program with its calls of nested programs inlined."""
     if not any(eqn.op.is_call for eqn in program.equations):
         return program
     return inlined(program, lambda eqn: eqn.called)
@@ -159,9 +161,9 @@ def nothing(*args: Any, **params: Any) -> bool:
 
 @derived
 def remat_split(program: Program, unknown: tuple[bool, ...], policy: Policy | None) -> Split:
-    """Splits a program as `split_program` does, but for which residuals there are.
+    """Splits a program like `split_program`, but with other residuals.
 
-    They are those of the known arguments that are needed, and what the policy saves.
+    The residuals are the known arguments that are needed, and the values saved by the policy.
     """
     split = split_program(program, unknown)
     known = without_calls(split.known)
@@ -216,7 +218,7 @@ def _lower(
 def _in_branch(e: Any, outs: Sequence[ArrayType], program: Program, xs: Sequence[str]) -> list[str]:
     """The call as the first of two branches.
 
-    It is taken, as there is one replica, with the number 0; the compiler does not use that.
+    It is always taken, because the only replica has number 0; the compiler does not exploit this.
     """
     types = ", ".join(map(e.ty, outs))
     number = e.let("stablehlo.replica_id : tensor<ui32>")
@@ -234,11 +236,11 @@ def _in_branch(e: Any, outs: Sequence[ArrayType], program: Program, xs: Sequence
 
 
 def _keys(op: Op, flow: Any, args: Any, *, program: Program, differentiated: bool, **p: Any) -> Any:
-    """What is computed again uses the keys of the first time."""
+    """Recomputation uses the keys of the first run again."""
     return () if differentiated else flow.through(program, args)
 
 
-checkpoint = calling("checkpoint", _lower, _split, keys=_keys)
+checkpoint = calling("checkpoint", _lower, _split, key_reuse=_keys)
 
 
 # -- names --

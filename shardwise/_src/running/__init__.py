@@ -1,1 +1,1 @@
-"""Programs run: executables, where they run, and the eager interpreter."""
+"""Running programs: executables, their placement, and the eager interpreter."""

@@ -47,7 +47,7 @@ CACHE_SIZE = 8192
 
 
 class Eager(Interpreter, Indexing):
-    """Where every chain of interpreters ends. Caches programs by op and signatures."""
+    """The end of every chain of interpreters. Caches programs by op and signatures."""
 
     eager = True
     __slots__ = ("cache",)
@@ -59,11 +59,11 @@ class Eager(Interpreter, Indexing):
     def process(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         if op.eager is not None:
             return self._run_user_code(op, args, params)
-        try:  # to ask what each argument is would take a tenth longer
+        try:  # checking each argument's type would be 10% slower
             key = (op, current().key, *[a._sig for a in args], *params, *params.values())
             kept = _table_of(op, params) if op.programs else self.cache
             run = None if float in map(type, params.values()) else kept.get(key)
-        except (AttributeError, TypeError):  # a host value; a parameter without a hash
+        except (AttributeError, TypeError):  # a host value; an unhashable parameter
             run = None
         if run is None:
             args = self._operands(op, args)
@@ -94,12 +94,12 @@ class Eager(Interpreter, Indexing):
                 form, given = equal_form(fused, *args[n:], **static), args[:n]
                 if form.signed:
                     form = form_of(fused, args[n:], static)
-            except TypeError:  # a static argument without a hash: it is given one, or refused
+            except TypeError:  # an unhashable static argument: converted, or rejected
                 form = None
             if form is None:
                 return self._new_call(fused, args, static)
         key = None
-        if len(given) == 2:  # to make a list of so few takes as long as all the rest
+        if len(given) == 2:  # building a list of two would double the cost
             x, y = given
             if x.__class__ is Array and y.__class__ is Array:
                 key = (form, here, x._sig, y._sig)
@@ -126,7 +126,7 @@ class Eager(Interpreter, Indexing):
             else:
                 key = (form, current().key, *[a._sig for a in given])
             run = self.cache.get(key)
-        except (AttributeError, TypeError):  # a host value; a static argument without a hash
+        except (AttributeError, TypeError):  # a host value; an unhashable static argument
             pass
         if run is None and key is not None and given:
             run = self._as_one(fused, key, given, args[n:], static)
@@ -136,12 +136,12 @@ class Eager(Interpreter, Indexing):
         self, fused: Composite, key: tuple, arrays: Sequence[Any], rest: Sequence[Any],
         static: dict[str, Any],
     ) -> Callable | None:
-        """The function as one program; None where it cannot be one."""
+        """The function as one program; None if it cannot be one."""
         if not all(map(is_plain, (*rest, *static.values()))):
             return None
         try:
             program, tree = stage_fused(fused, [a.aval for a in arrays], rest, static, self)
-        except Exception:  # it will be raised again, by the function itself
+        except Exception:  # the function itself will raise it again
             return None
         exe = build(program, [a._sig for a in arrays], out_tree=tree, quick=True)
         return _keep(self.cache, key, exe)
@@ -149,7 +149,7 @@ class Eager(Interpreter, Indexing):
     def _with_scalars(
         self, form: Any, here: Any, args: Sequence[Any]
     ) -> tuple[Any, Sequence[Any]]:
-        """The program and operands of a call with host values; None where one of them is new."""
+        """The program and operands of a call with host values; None if one of them is new."""
         near = args[0] if args[0].__class__ is Array else args[-1]
         held = near._sig.ints if near.__class__ is Array else scalars
         arrays = []
@@ -161,7 +161,7 @@ class Eager(Interpreter, Indexing):
                 elif kind is not Array:
                     a = held[a, kind if a else exact(a), here]
                 arrays.append(a)
-        # New; without a hash, or truth value (a RuntimeError, of torch): no scalar.
+        # New; unhashable, or without a truth value (RuntimeError in torch): not a scalar.
         except (KeyError, TypeError, ValueError, RuntimeError):
             return None, args
         return self.cache.get((form, here, *[a._sig for a in arrays])), arrays
@@ -191,8 +191,8 @@ class Eager(Interpreter, Indexing):
         ]
 
     def _operands(self, op: Op, args: Sequence[Any]) -> list[Array]:
-        """The operands as arrays; for programs in the types that these were staged for: on no mesh
-        in scope, where nobody placed them."""
+        """The operands as arrays. Programs need the types that they were traced for, so operands
+        without explicit placement are then not put on the mesh in scope."""
         if not op.programs:
             return self.arrays(args)
         if current().mesh is None:
@@ -224,7 +224,7 @@ class Eager(Interpreter, Indexing):
     def place(self, x: Any, target: Any) -> Any:
         sharding = as_sharding(target, "device")
         if isinstance(x, Tracer) or isinstance(getattr(sharding, "mesh", None), AbstractMesh):
-            return sharding_constraint(x, sharding=sharding)  # of a trace, which has no devices
+            return sharding_constraint(x, sharding=sharding)  # in a trace, which has no devices
         return move(self.array(x), sharding)
 
     def made(self, fused: Composite, args: tuple[Any, ...], target: Any) -> Any:
@@ -263,11 +263,11 @@ class Eager(Interpreter, Indexing):
         t = array_type(value.shape, sig.type.dtype, sig.type.weak_type)
         return put_host(value, whole_beside(sig), sig.committed, t)
 
-    # -- what the caches do not know yet --
+    # -- cache misses --
 
     def _run_user_code(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         with current().under(self).entered():
-            return op.eager(op, args, params)  # pyright: ignore[reportOptionalCall] (asked before)
+            return op.eager(op, args, params)  # pyright: ignore[reportOptionalCall] (not None here)
 
     def _op_program(self, op: Op, args: list[Array], params: dict[str, Any]) -> Callable:
         kept = _table_of(op, params) if op.programs else self.cache
@@ -304,12 +304,12 @@ class Eager(Interpreter, Indexing):
 
 
 def _table_of(op: Op, params: dict[str, Any]) -> dict[Any, Any]:
-    """What runs an op that holds programs is kept with the first of them, and gone with it."""
+    """The cache for an op with nested programs: stored on the first one, and freed with it."""
     return next(held_in(op, params)).derived
 
 
 def _executable(op: Op, args: list[Array], params: dict[str, Any]) -> Executable:
-    """The executable of a program of one equation."""
+    """The executable of a program with a single equation."""
     program = single(op, tuple([a.aval for a in args]), params)
     sigs = [a._sig for a in args]
     out_tree = flatten([0] * len(program.outputs))[1] if op.multiple else None

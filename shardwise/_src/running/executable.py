@@ -27,7 +27,7 @@ _SCALARS = frozenset((bool, int, float, complex))
 
 @functools.lru_cache(256)
 def _donated(name: str) -> Gone:
-    """What donated arguments of a program of this name become."""
+    """The state of arguments donated to a program of this name."""
     return Gone(
         f"was donated to {name}",
         f"Use what {name} returned; to keep the array as well, pass a copy of it, `x.copy()`, or "
@@ -36,17 +36,17 @@ def _donated(name: str) -> Gone:
 
 
 class Executable(NamedTuple):
-    """A loaded module with everything a call needs, worked out beforehand.
+    """A loaded module with everything a call needs, precomputed.
 
-    program:  what was compiled; text: its module in StableHLO.
-    names:    of the arguments, for messages.
+    program:  the compiled program; text: its module in StableHLO.
+    names:    names of the arguments, for messages.
     in_shardings, in_layouts: of each argument, as the module takes it.
-    moves:    (position, target sharding) of arguments to bring elsewhere before each call.
+    moves:    (position, target sharding) of arguments to transfer before each call.
     hidden:   raw buffers of the constants, the first arguments.
-    donated:  positions of the arguments whose memory the program takes.
-    unfit:    positions of those that were to be donated, but no result could use.
-    out_sigs: of the results, and what makes each of a raw buffer, the `handlers`.
-    out_tree: of the results; None where the result is the one array that there is.
+    donated:  positions of the arguments whose memory the program reuses.
+    unfit:    positions of donated arguments that no result could use.
+    out_sigs: signatures of the results; `handlers` make each of them from a raw buffer.
+    out_tree: of the results; None if the result is the only array.
     eager:    whether it is an eager op or fused function.
     """
 
@@ -66,7 +66,7 @@ class Executable(NamedTuple):
     eager: bool
 
     def __call__(self, args: Sequence[Any]) -> list[Array]:
-        """Runs the program; gives a list of all results."""
+        """Runs the program; returns a list of all results."""
         given = args
         if self.moves:
             args = self.moved(args, self.moves)
@@ -86,9 +86,9 @@ class Executable(NamedTuple):
         return [wrap(raw, sig) for raw, sig in zip(raws, self.out_sigs, strict=True)]
 
     def runner(self) -> Callable[[Sequence[Any]], Any]:
-        """What runs it on arrays of exactly its signatures, and gives the result in its tree.
+        """The function that runs it on arrays of exactly its signatures, and returns the pytree.
 
-        Caches hold this function, so that a hit costs one call.
+        Caches store this function, so a hit costs one call.
         """
         self.check_allowed()
         run = self._runner()
@@ -97,7 +97,7 @@ class Executable(NamedTuple):
         return watched(self.program, run, self.eager) if watching() else run
 
     def check_allowed(self) -> None:
-        """Raises while the flag `no_execution` is on, which is a part of the keys of caches."""
+        """Raises if the flag `no_execution` is on, which is part of all cache keys."""
         if no_execution.value:
             raise RuntimeError(
                 f"{self.program.name} is to be run, while the flag no_execution is on. "
@@ -105,7 +105,7 @@ class Executable(NamedTuple):
             )
 
     def _runner(self) -> Callable[[Sequence[Any]], Any]:
-        """A short function, where no memory is donated."""
+        """A short function, if no memory is donated."""
         tree, module = self.out_tree, self.module
         if self.donated:
             return lambda args: self(args)[0] if tree is None else tree.unflatten(self(args))
@@ -120,7 +120,7 @@ class Executable(NamedTuple):
         execute, handlers = self.module.raw.execute_sharded, self.handlers
         (sig,), new = self.out_sigs, new_array
         hidden = self.hidden
-        one = len(self.program.arguments) == 1 and not hidden  # without a loop then
+        one = len(self.program.arguments) == 1 and not hidden  # avoids a loop
 
         def run(args: Sequence[Any]) -> Array:
             try:
@@ -151,7 +151,7 @@ class Executable(NamedTuple):
                 raws = execute(inputs).consume_with_handlers(handlers)
             except Exception as error:
                 self.explain(args, error)
-            for i, sig in enumerate(sigs):  # in place: one list less on the way
+            for i, sig in enumerate(sigs):  # in place: saves a list
                 array = new()
                 array._impl = raws[i]
                 array._sig = sig
@@ -162,7 +162,7 @@ class Executable(NamedTuple):
         return run
 
     def _waiting_runner(self) -> Callable[[Sequence[Any]], Any]:
-        """Where a launch may wait: over several devices, or with calls of host functions."""
+        """For launches that may wait: over several devices, or with host callbacks."""
         launch, handlers = self.module.launch, self.handlers
         sigs, new = self.out_sigs, new_array
         tree, hidden = self.out_tree, self.hidden
@@ -186,7 +186,7 @@ class Executable(NamedTuple):
         return run
 
     def moved(self, args: Sequence[Any], moves: Sequence[tuple[int, Any]]) -> list[Array]:
-        """The arguments, with some brought to other shardings."""
+        """The arguments, with some transferred to other shardings."""
         out = list(args)
         for position, target in moves:
             try:
@@ -196,7 +196,7 @@ class Executable(NamedTuple):
         return out
 
     def _moved_for_good(self, args: Sequence[Any], moves: Sequence[tuple[int, Any]]) -> list[Any]:
-        """The same where no argument is donated, so that equal scalars may be one array."""
+        """`moved` without donated arguments: equal scalars may then be one array."""
         out = list(args)
         for position, target in moves:
             x = out[position]
@@ -208,7 +208,7 @@ class Executable(NamedTuple):
         return out
 
     def _not_moved(self, position: int, x: Any, target: Any, error: Exception) -> Exception:
-        """The error for an argument that could not be brought where the program takes it."""
+        """The error for an argument that could not be transferred for the program."""
         if not is_disallowed(error):
             return error
         name = f"{self.name_of(position)} of {self.program.name}"
@@ -216,7 +216,7 @@ class Executable(NamedTuple):
         return disallowed(error, type_of(x), source, target, name)
 
     def _consume(self, *calls: Sequence[Any]) -> None:
-        """Marks the donated arrays as gone, as they were given and as they were moved."""
+        """Marks the donated arrays as gone, both the originals and their transferred copies."""
         gone = _donated(self.program.name)
         for array in (args[position] for args in calls for position in self.donated):
             if array.__class__ is Array and array._impl.__class__ is not Gone:
@@ -224,21 +224,21 @@ class Executable(NamedTuple):
                 buffers.delete(raw, gone)
 
     def _let_go(self, calls: Sequence[Sequence[Any]], shared: bool) -> None:
-        """Lets go of views of the memory that is donated. shared: whether arrays share any."""
+        """Releases views of the donated memory. shared: whether any arrays share memory."""
         arrays = [args[i] for args in calls for i in self.donated if args[i].__class__ is Array]
         for array in arrays:
             array._host = None
         given = [a for args in calls for a in args if a.__class__ is Array]
-        if not shared or not any(a.is_deleted() for a in given):  # else it will fail
+        if not shared or not any(a.is_deleted() for a in given):  # otherwise the launch will fail
             raws = [array._impl for array in arrays] if shared else ()
             buffers.let_go(raws, _donated(self.program.name))
 
     def _check_donated(self, inputs: Sequence[Any], shared: Sequence[Any]) -> None:
-        """Raises where donated memory comes in twice: XLA's checks of that may crash."""
+        """Raises if donated memory is passed twice: XLA's own checks may crash."""
         if buffers.are_apart(inputs, shared):
             return
         if any(b.__class__ is Gone for b in inputs):
-            return  # the launch will fail, and say why
+            return  # the launch will fail with the reason
         first: dict[int, int] = {}
         extra = len(self.hidden)
         pairs = [(id(m), k - extra) for k, b in enumerate(inputs) for m in buffers.memories(b)]
@@ -256,13 +256,13 @@ class Executable(NamedTuple):
             )
 
     def name_of(self, position: int) -> str:
-        """An argument's name, for messages; that of a constant if negative."""
+        """An argument's name, for messages; if negative, the name of a constant."""
         if position < 0:
             return "an array that it closes over"
         return self.names[position] if position < len(self.names) else f"argument {position}"
 
     def unused_donations(self) -> list[int]:
-        """The donated arguments whose memory no result takes."""
+        """The donated arguments whose memory no result uses."""
         if not (self.donated or self.unfit):
             return []
         used = self.module.aliased_parameters()
@@ -270,7 +270,7 @@ class Executable(NamedTuple):
         return sorted([*self.unfit, *taken])
 
     def explain(self, args: Sequence[Array], error: Exception) -> NoReturn:
-        """Raises what a failed launch was about: an array that is gone, or the error itself."""
+        """Raises the cause of a failed launch: an array that is gone, or the error itself."""
         for a in args:
             if a.is_deleted():
                 raise a._gone() from None

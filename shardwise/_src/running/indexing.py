@@ -1,11 +1,11 @@
-"""`x[idx]` of arrays: no program is compiled for an integer, or for the start of a slice.
+"""`x[idx]` of arrays, without compiling a program for each integer, or each start of a slice.
 
-`numpy.indexing` says what an index means. Here its integers become operands, arrays that are kept
-beside the one that is indexed (`Signature.ints`), and the commonest indices take a short way:
+`numpy.indexing` defines the meaning of an index. Here its integers become operands: arrays that are
+cached per signature (`Signature.ints`). The most common indices take a fast path:
 
-    x[5], x[2:4], x[rows]     a look at `idx` is enough: a fused function for each of the three
-    x[mask]                   NumPy, where the array is in its reach
-    x[5, :, rows], …          parsed to a pattern: a program for each
+    x[5], x[2:4], x[rows]     recognized directly from `idx`: one fused function for each
+    x[mask]                   NumPy, if it can access the array
+    x[5, :, rows], …          parsed to a pattern: one program for each
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from shardwise._src.numpy.indexing import READ, read
 from shardwise._src.transfers.transfer import put_host, whole_beside
 from shardwise._src.types.array_type import array_type
 
-KEPT_INTEGERS = 4096  # at each place
+KEPT_INTEGERS = 4096  # per signature
 BOOL, INT32, INT64 = np.dtype(bool), np.dtype(np.int32), np.dtype(np.int64)
 
 
 class Indexing(EvalTrace):
-    """The part of the eager interpreter that indexes arrays."""
+    """The mixin of the eager interpreter that indexes arrays."""
 
     __slots__ = ()
 
     @abstractmethod
     def call(self, fused: Composite, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
-        """Runs a fused function, as `Interpreter.call`."""
+        """Runs a fused function, as in `Interpreter.call`."""
 
     def getitem(self, x: Any, idx: Any) -> Any:
         if x.__class__ is not Array or not x._sig.type.shape:
@@ -53,7 +53,7 @@ class Indexing(EvalTrace):
         elif kind is slice and idx.step is None and len(sig.devices) == 1:
             try:
                 start, stop, _ = idx.indices(n)
-            except TypeError:  # no integers: said there
+            except TypeError:  # not integers: the error is raised there
                 return self._parsed(x, idx)
             size = stop - start
             if size <= 0:
@@ -93,7 +93,7 @@ class Indexing(EvalTrace):
 
 
 def _shard_asked(idx: tuple[Any, ...], shape: tuple[int, ...], dim: int) -> int | None:
-    """The number of the shard that an index with whole slices asks for, if it does."""
+    """The number of the shard that an index selects, if all its other entries are full slices."""
     if not dim < len(idx) <= len(shape) or idx[dim].__class__ is not int:
         return None
     rest = idx[:dim] + idx[dim + 1 :]
@@ -104,7 +104,7 @@ def _shard_asked(idx: tuple[Any, ...], shape: tuple[int, ...], dim: int) -> int 
 
 
 def _is_on_host(sig: Signature, mask: Any) -> bool:
-    """Whether NumPy applies a mask: a program would be compiled for each count of elements."""
+    """Whether NumPy applies a mask: otherwise each count of elements would need a program."""
     return (
         len(sig.devices) == 1 and sig.devices[0].platform == "cpu"
         and isinstance(sig.type.dtype, np.dtype)
@@ -113,7 +113,7 @@ def _is_on_host(sig: Signature, mask: Any) -> bool:
 
 
 def _kept(i: int, sig: Signature) -> Array:
-    """An integer as an uncommitted scalar on the devices of a signature, kept in its `ints`."""
+    """An integer as an uncommitted scalar on the devices of a signature, cached in its `ints`."""
     if len(sig.ints) >= KEPT_INTEGERS:
         sig.ints.clear()
     dtype = INT32 if -(2**31) <= i < 2**31 else INT64
@@ -122,7 +122,7 @@ def _kept(i: int, sig: Signature) -> Array:
     return placed
 
 
-# -- what the short ways run: without static arguments, which would have to be looked up --
+# -- the functions of the fast paths: without static arguments, which would need a lookup --
 
 _NONE: dict[str, Any] = {}
 
@@ -143,7 +143,7 @@ _ROW, _ROWS = record_of(_row), record_of(_rows)
 
 @functools.lru_cache(1024)
 def _window(size: int) -> Composite:
-    """The first `size` rows from `start` on, as a fused function of its own."""
+    """The first `size` rows from `start` on, as a separate fused function."""
 
     def window(x: Any, start: Any) -> Any:
         return read(x, start, pattern=(("window", size), *[ALL] * (type_of(x).ndim - 1)))

@@ -1,7 +1,7 @@
-"""Tells the functions of `inspect_sharding` how a compiled program shards what they look at.
+"""Calls the functions of `inspect_sharding` with the shardings in the compiled program.
 
-The values become results of a second program, which the compiler places as it does those of the
-first; it is compiled only for this.
+The inspected values become results of a second program, which the compiler shards in the same way;
+it is compiled only for this.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from shardwise._src.ops.inspect import INSPECT
 def report_shardings(program: Program, compiled: Callable[[Program], Any]) -> None:
     """Calls each function with its value's sharding.
 
-    compiled: makes the executable of a program with the given one's results, and more.
+    compiled: makes the executable of a program with the results of the given one, and more.
     """
     flat = inlined(program, _looking)
     seen = [e for e in flat.equations if INSPECT in e.op.effects]
@@ -35,6 +35,6 @@ def report_shardings(program: Program, compiled: Callable[[Program], Any]) -> No
 
 
 def _looking(eqn: Equation) -> Program | None:
-    """The program that an equation calls, if that inspects something."""
+    """The program that an equation calls, if it inspects a sharding."""
     held = eqn.called
     return held if held is not None and INSPECT in held.effects else None

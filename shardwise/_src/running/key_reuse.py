@@ -1,16 +1,16 @@
-"""`debug_key_reuse`: keys that are used twice are found, before a program runs.
+"""`debug_key_reuse`: finds keys that are used twice, before a program runs.
 
-While the flag is on, each program that has keys is walked through once, without running it: keys
-get numbers, and a value's are an array of them, which ops that only move elements are applied to.
-An op that draws uses its keys up; `split`, `fold_in` and `clone` make new ones. What was used is
-kept beside arrays, for the programs that they are passed to next.
+While the flag is on, each program with keys is traversed once, without running it: keys are
+numbered, and a key array is represented by an array of numbers, to which ops that only move
+elements are applied. An op that draws consumes its keys; `split`, `fold_in` and `clone` make new
+ones. The used keys of arrays are recorded, for the programs that the arrays are passed to next.
 
     key = random.key(0)
     random.normal(key)
     random.normal(key)      # KeyReuseError
 
-Two turns stand for a loop, and all branches are walked through. Keys at places that are not known
-before the program runs are taken for new ones. Raw keys are numbers like others.
+Two iterations represent a loop, and all branches are traversed. Keys at positions that are unknown
+before the program runs are treated as new ones. Raw keys are ordinary numbers.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import KeyDType, is_integer
 
-FEW = 16  # elements of values that are computed, as they may be places of keys
-_PLACES = ["", "an unknown line"]  # where keys were used, by numbers from 1; a line is there once
+FEW = 16  # maximum elements of values computed as possible key indices
+_PLACES = ["", "an unknown line"]  # lines that used keys, by number from 1, without duplicates
 _NUMBERS = {text: i for i, text in enumerate(_PLACES)}
 
 
@@ -64,20 +64,20 @@ def _is_key(t: ArrayType) -> bool:
     return isinstance(t.dtype, KeyDType)
 
 
-# -- a program, walked through --
+# -- traversal of a program --
 
 
 class Keys(NamedTuple):
-    """A value that is made of keys: their numbers."""
+    """A value that consists of keys: their numbers."""
 
     ids: np.ndarray
 
 
 class Flow:
-    """Which keys a program uses. Values are `Keys`, small ones that are known, or None.
+    """The keys that a program uses. Values are `Keys`, small known ones, or None.
 
-    marks: for each key the number of the line where it was used, or 0.
-    constants: arrays of keys that programs hold, with their numbers.
+    marks: for each key, the number of the line that used it, or 0.
+    constants: arrays of keys that are constants of programs, with their numbers.
     """
 
     def __init__(self) -> None:
@@ -94,21 +94,21 @@ class Flow:
         return Keys(np.arange(start, self.count, dtype=np.int32).reshape(shape))
 
     def use(self, keys: Any, site: Site | None) -> None:
-        """Uses keys up."""
+        """Consumes keys."""
         before, here = self.marks[keys.ids], _number(site)
         if before.any():
             raise _error(here, int(before.max()))
         self.marks[keys.ids] = here
 
     def mark(self, keys: Any) -> int:
-        """Where one of the keys was used, or 0."""
+        """The line that used one of the keys, or 0."""
         return int(self.marks[keys.ids].max(initial=0)) if isinstance(keys, Keys) else 0
 
     def row(self, x: Any, i: int) -> Any:
         return Keys(np.asarray(x.ids[i])) if isinstance(x, Keys) else None
 
     def as_first(self, x: Any) -> None:
-        """What became of the first row becomes of all."""
+        """Marks all rows as used if the first one is."""
         if isinstance(x, Keys) and len(x.ids) and self.mark(self.row(x, 0)):
             rest = x.ids[2:]
             self.marks[rest] = np.where(self.marks[rest], self.marks[rest], self.marks[x.ids[0]])
@@ -119,7 +119,7 @@ class Flow:
         return self.fresh((length, *y.ids.shape), self.mark(y))
 
     def either(self, programs: Sequence[Program], args: Sequence[Any]) -> list[Any]:
-        """One of several programs: what each of them uses is used."""
+        """One of several programs: the keys that any of them uses count as used."""
         start, found, marks = self.marks.copy(), [], self.marks
         for program in programs:
             self.marks = np.zeros(self.marks.size, np.int32)
@@ -138,8 +138,8 @@ class Flow:
         return self.fresh(keys[0].ids.shape, max(map(self.mark, keys)))
 
     def through(self, program: Program, args: Sequence[Any]) -> list[Any]:
-        """The results of a program. Inside of maps over meshes, keys stand for parts of those
-        outside: if one is used, all are."""
+        """The results of a program. Inside maps over meshes, keys represent shards of the outer
+        ones: if one is used, all are."""
         program, constants = consts_to_args(program)
         given, linked = [], []
         for var, x in zip(program.inputs, [*map(self._constant, constants), *args], strict=True):
@@ -169,7 +169,7 @@ class Flow:
         outs: Sequence[Any] = ()
         if op.programs:
             outs = self._holding(eqn, values, keys)
-        elif op.draws:
+        elif op.consumes_key:
             for k in keys:
                 self.use(k, eqn.site)
         elif keys and op.elements is Elements.MOVED:
@@ -186,8 +186,8 @@ class Flow:
         return found
 
     def _holding(self, eqn: Equation, values: list[Any], keys: list[Keys]) -> list[Any]:
-        if eqn.op.keys is not None:
-            return eqn.op.keys(eqn.op, self, values, **eqn.params)
+        if eqn.op.key_reuse is not None:
+            return eqn.op.key_reuse(eqn.op, self, values, **eqn.params)
         programs = list(held_in(eqn.op, eqn.params))
         if len(programs) == 1 and len(programs[0].arguments) == len(values):
             return self.through(programs[0], values)
@@ -196,8 +196,8 @@ class Flow:
         return []
 
     def _moved(self, op: Op, values: list[Any], eqn: Equation) -> list[Any]:
-        """The op applied to the numbers; nothing, where a place is not known."""
-        if op.shardings or op.multiple:  # as they are
+        """The op applied to the numbers; an empty list if an index is unknown."""
+        if op.shardings or op.multiple:  # unchanged
             return values if len(values) == len(eqn.outputs) else []
         if None in [None if v is None else 0 for v in values]:
             return []
@@ -205,7 +205,7 @@ class Flow:
             try:
                 found = op(*[v.ids if isinstance(v, Keys) else v for v in values], **eqn.params)
                 return [Keys(np.asarray(found))]
-            except Exception:  # it needs what is in scope when the program runs
+            except Exception:  # it needs the scope of the running program
                 return []
 
     def _known(self, op: Op, values: list[Any], eqn: Equation) -> list[Any]:
@@ -215,7 +215,7 @@ class Flow:
         with _plainly():
             try:
                 return [np.asarray(op(*values, **eqn.params))]
-            except Exception:  # likewise
+            except Exception:  # as above
                 return []
 
 
@@ -224,14 +224,14 @@ def _longer(marks: np.ndarray, size: int) -> np.ndarray:
 
 
 def _plainly() -> Any:
-    """What holds while numbers are moved: the flags of here but for this, and no transform."""
+    """The context while numbers are moved: the current flags but this one, and no transforms."""
     here = current()
     flags = {k: v for k, v in here.flags.items() if k != debug_key_reuse.name}
     return Context(ground(), here.mesh, here.axes, flags).entered()
 
 
 class _Walked(NamedTuple):
-    """A program that was walked through: the numbers of its arguments and results, and marks."""
+    """A traversed program: the numbers of its arguments and results, and marks."""
 
     arguments: list[Any]
     constants: list[tuple[Any, Keys]]
@@ -241,7 +241,7 @@ class _Walked(NamedTuple):
 
 @derived
 def _walked(program: Program, places: tuple[tuple[int, int], ...]) -> _Walked:
-    """places: positions and values of arguments that may be places of keys."""
+    """places: positions and values of arguments that may be indices of keys."""
     flow, known = Flow(), dict(places)
     given = [flow.fresh(v.aval.shape) if _is_key(v.aval) else known.get(i)
              for i, v in enumerate(program.arguments)]
@@ -253,7 +253,7 @@ def _walked(program: Program, places: tuple[tuple[int, int], ...]) -> _Walked:
 
 
 class _Held(NamedTuple):
-    """The marks of the keys of an array, or of several that share keys; and which are its own."""
+    """The marks of the keys of one or more arrays that share keys, and the array's own indices."""
 
     marks: np.ndarray
     ids: np.ndarray
@@ -278,9 +278,9 @@ def _hold(x: Array, held: _Held) -> _Held:
 def key_checked(
     program: Program, run: Callable[[Sequence[Any]], Any], eager: bool
 ) -> Callable[[Sequence[Any]], Any]:
-    """The function that runs a program, and raises where a key is used that was used before.
+    """Wraps the function that runs a program: raises if a key is used again.
 
-    eager: whether the program is an eager op or fused function, at the user's line of now.
+    eager: whether the program is an eager op or fused function, at the user's current line.
 
     Raises:
       KeyReuseError: naming both lines.
@@ -314,7 +314,7 @@ def key_checked(
 
 
 def _of_result(ids: np.ndarray, sources: list[tuple[Any, _Held]], marks: np.ndarray) -> _Held:
-    """Of keys of one argument, these themselves; else new ones, used as they are."""
+    """Keys of a single argument keep their marks; others become new ones with the same usage."""
     found = marks[ids].ravel().astype(np.int32)
     for keys, held in sources:
         if not ids.size or not keys.ids.size:

@@ -1,4 +1,4 @@
-"""Programs that need more memory than there is: which of their values and arguments are large."""
+"""Errors for programs that run out of memory: they list the largest values and arguments."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def program_exhausted(
     program: Program, sigs: Sequence[Signature], names: Sequence[str], devices: Sequence[Any],
     error: BaseException, doing: str,
 ) -> Exception:
-    """The error for a program that could not be compiled, or run, for want of memory.
+    """The error for a program that could not be compiled, or run, for lack of memory.
 
-    names: of the arguments; doing: `compiled` or `run`.
+    names: names of the arguments; doing: `compiled` or `run`.
     """
     what = f"{program.name.lstrip('_')} could not be {doing}: out of memory."
     rows = f"{_largest_value(program)}{_largest_arguments(sigs, names)}"

@@ -1,7 +1,7 @@
-"""Where a program runs and where its arguments and results are: devices, meshes, shardings.
+"""Placement of a program, its arguments and results: devices, meshes and shardings.
 
-Arguments that are committed decide on the devices; then `in_shardings`, `out_shardings` and
-constraints; then the mesh in scope; else where the first array is, or the default device.
+Committed arguments determine the devices; then `in_shardings`, `out_shardings` and constraints;
+then the mesh in scope; otherwise the devices of the first array, or the default device.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from shardwise._src.types.tiling import Tiling
 
 
 class Places(NamedTuple):
-    """Where a program runs, and where what it takes and gives is.
+    """The placement of a program, its arguments and its results.
 
-    devices:   in the program's order; committed: whether its results must stay on them.
-    meshes:    that it meets, the leading one first; None among them where there need be none.
+    devices:   in the program's order; committed: whether its results are committed to them.
+    meshes:    the meshes it uses, the leading one first; contains None if none is needed.
     constants, arguments: the sharding of each, as the program takes it.
-    results:   the sharding of each; None where the partitioner chooses.
+    results:   the sharding of each; None to let the partitioner choose.
     """
 
     devices: tuple
@@ -61,9 +61,9 @@ def places_for(
     program: Program, sigs: Sequence[Signature], names: Sequence[str], ins: Iterable[Any],
     outs: Iterable[Any], constants: Sequence[Any],
 ) -> Places:
-    """The places for arguments of these signatures.
+    """The placement for arguments of these signatures.
 
-    names: of the arguments, for messages; ins, outs: the shardings that are asked for, or None.
+    names: names of the arguments, for messages; ins, outs: the requested shardings, or None.
     constants: hidden arguments of the program.
     """
     wanted, outs = list(ins), list(outs)
@@ -74,7 +74,7 @@ def places_for(
     named = [*wanted, *shardings, *outs, *constraint_shardings(program)]
     meshes = _meshes_of([getattr(s, "mesh", None) for s in named], devices)
     for sharding in filter(is_abstract, named):
-        _concrete_mesh(sharding.mesh, meshes)  # raises where there is none
+        _concrete_mesh(sharding.mesh, meshes)  # raises if there is none
     mesh = meshes[0]
     pairs = zip(outs, program.out_types, strict=True)
     results = [over_devices(_wanted_by_type(s, t), t, devices, meshes) for s, t in pairs]
@@ -84,7 +84,7 @@ def places_for(
 
 
 def _check_here(program: Program, devices: tuple) -> None:
-    """Raises where this process has none of a program's devices."""
+    """Raises if this process has none of a program's devices."""
     if processes.link() is None or any(map(is_addressable, devices)):
         return
     owners = sorted({process_of(d) for d in devices})
@@ -100,7 +100,7 @@ def _check_here(program: Program, devices: tuple) -> None:
 def check_committed(
     program: Program, sigs: Sequence[Signature], names: Sequence[str], wanted: Sequence[Any]
 ) -> None:
-    """Raises where an argument was placed otherwise than `in_shardings` asks for."""
+    """Raises if a committed argument has another sharding than `in_shardings` requests."""
     for i, (sig, asked) in enumerate(zip(sigs, wanted, strict=True)):
         want = bare(asked)
         if asked is None or not sig.committed or asked is sig.sharding:
@@ -130,13 +130,13 @@ def _layout_text(layout: Any) -> str:
 
 
 def _alike(sig: Signature, sharding: Any) -> bool:
-    """Whether a sharding puts the same data on each device as the signature's does."""
+    """Whether a sharding puts the same data on each device as the signature's sharding."""
     ndim = sig.type.ndim
     return aligned(sharding, sig.devices, ndim).is_equivalent_to(sig.sharding, ndim)
 
 
 def _wanted_by_type(asked: Any, t: Any) -> Any:
-    """What a result's sharding is to be: as asked, or what its type says (Explicit axes)."""
+    """A result's sharding: the requested one, or the one in its type (Explicit axes)."""
     if asked is not None or t.mesh is None or not t.mesh.are_all_axes_explicit:
         return asked
     return t.explicit_sharding
@@ -153,7 +153,7 @@ def over_devices(sharding: Any, t: Any, devices: tuple, meshes: Sequence[Any]) -
 
 
 def _concrete_mesh(abstract: AbstractMesh, meshes: Sequence[Any]) -> Mesh:
-    """The mesh among those of a program that an abstract one stands for."""
+    """The mesh of a program that an abstract mesh represents."""
     alike = [m for m in meshes if m is not None and m.shape_tuple == abstract.shape_tuple]
     if not alike:
         met = [str(m) for m in meshes if m is not None]
@@ -167,14 +167,14 @@ def _concrete_mesh(abstract: AbstractMesh, meshes: Sequence[Any]) -> Mesh:
 
 
 def _place_of(constant: Any, devices: tuple, mesh: Any) -> Any:
-    """Where a constant goes: it stays, where it is on the program's devices."""
+    """The sharding for a constant: unchanged, if it is on the program's devices."""
     if constant.__class__ is Array and constant._sig.devices == devices:
         return constant._sig.sharding
     return _replicated(devices, mesh)
 
 
 def order_of_held(constant: Any, place: Any) -> Any:
-    """The layout of a constant at its place."""
+    """The layout of a constant under its sharding."""
     return order_in(None, constant._sig, place) if constant.__class__ is Array else None
 
 
@@ -214,7 +214,7 @@ def _choose_devices(
         elif here != found:
             if set(here) != set(found):
                 raise ValueError(_mismatch(program, by, found, shown, here))
-            if sig.type.mesh is not None:  # types name this mesh, with its devices in this order
+            if sig.type.mesh is not None:  # the types contain this mesh, in this device order
                 found, by = here, shown
     asked = [s for s in [*outs, *constraint_shardings(program)] if s is not None]
     for sharding in asked:
@@ -268,7 +268,7 @@ def _shown(devices: tuple) -> str:
 
 @derived
 def constraint_shardings(program: Program) -> tuple[Any, ...]:
-    """The shardings that the program's constraints name, those of held programs included."""
+    """The shardings in the program's constraints, including those of nested programs."""
     found = [eqn.params[p] for eqn in walk(program) for p in eqn.op.shardings]
     return tuple([s for s in found if s is not None])
 
@@ -276,7 +276,7 @@ def constraint_shardings(program: Program) -> tuple[Any, ...]:
 def result_shardings(
     module: LoadedModule, types: Sequence[ArrayType], places: Places
 ) -> list[Any]:
-    """The shardings of the results of a loaded module: as asked, else as it has them."""
+    """The result shardings of a loaded module: the requested ones, else the compiled ones."""
     asked, devices, meshes = places.results, places.devices, places.meshes
     if len(devices) == 1 or not asked:
         mesh = meshes[0]  # of one device, if arguments are over one
@@ -290,7 +290,7 @@ def result_shardings(
 
 
 def _meshes_of(meshes: Sequence[Any], devices: tuple) -> list[Any]:
-    """The meshes that a program meets, the leading one first; None where there need be none."""
+    """The meshes that a program uses, the leading one first; [None] if none is needed."""
     met = [m for m in (*meshes, current().mesh) if isinstance(m, Mesh)]
     found = dict.fromkeys(m for m in met if m.flat_devices == devices)
     if found:
@@ -300,7 +300,7 @@ def _meshes_of(meshes: Sequence[Any], devices: tuple) -> list[Any]:
 
 def _read_back(compiled: Any, ndim: int, meshes: Sequence[Mesh], devices: tuple) -> Any:
     """The sharding that the partitioner chose for a result, as a spec over the first mesh
-    that has one for it. Elements that are arrays, of more dimensions than `ndim`, are whole."""
+    that can express it. Element dimensions, beyond `ndim`, are unsharded."""
     tiles = shardings.describe(compiled)
     if tiles is None:
         return NamedSharding(meshes[0], PartitionSpec())

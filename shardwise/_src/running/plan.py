@@ -1,7 +1,7 @@
-"""Plans: what is decided about a program before it is compiled, and the text of its module.
+"""Plans: all decisions about a program before compilation, and the text of its module.
 
-    plan = plan_module(program, signatures)    # devices, shardings, layouts; what is donated; text
-    executable = plan.load()                   # compiled, or found compiled, and ready to run
+    plan = plan_module(program, signatures)    # devices, shardings, layouts, donation; text
+    executable = plan.load()                   # compiled, or from the cache, and ready to run
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from shardwise._src.types.sharding import NamedSharding
 
 
 class Orders(NamedTuple):
-    """The order of elements (see `storage.Order`) of each argument and result; kinds: of memory."""
+    """The layout (see `storage.Order`) of each argument and result; kinds: memory kinds."""
 
     arguments: list[Any]
     results: list[Any]
@@ -62,10 +62,10 @@ class Orders(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What a module's text says of constants and arguments, and of results.
+    """The requests in a module's text for constants and arguments, and for results.
 
-    ins, outs: shardings, each None on a single device; None of a result: the partitioner chooses.
-    donated:   of each argument, whether its memory may be reused.
+    ins, outs: shardings, all None on a single device; None for a result: the partitioner chooses.
+    donated:   for each argument, whether its memory may be reused.
     """
 
     ins: Sequence[Any]
@@ -75,14 +75,14 @@ class Asked(NamedTuple):
 
 
 class ModulePlan(NamedTuple):
-    """A program with all that is decided about it before it is compiled, and its module's text.
+    """A program with all decisions made before compilation, and its module's text.
 
-    program:   as it is compiled: with ordered effects in sequence.
-    sigs:      of the arguments that calls give; names: of the arguments, for messages.
-    constants: those that are hidden arguments, before the others.
-    donated:   positions of the arguments whose memory the program takes; unfit: of those that no
+    program:   the program to compile: with ordered effects in sequence.
+    sigs:      signatures of the arguments of calls; names: their names, for messages.
+    constants: the hidden arguments, before the others.
+    donated:   positions of the arguments whose memory the program reuses; unfit: of those that no
                result could use.
-    places:    where everything is; the results, too, as far as that is known.
+    places:    the placement of everything; of the results as far as known.
     """
 
     program: Program
@@ -99,7 +99,7 @@ class ModulePlan(NamedTuple):
     def load(
         self, *, out_tree: Any = None, quick: bool = False, overrides: tuple = ()
     ) -> Executable:
-        """The executable. Without a tree its result is the one array that the program gives.
+        """The executable. Without a tree, its result is the only array that the program returns.
 
         quick: for eager ops and fused functions, which are small and many.
         """
@@ -132,11 +132,11 @@ class ModulePlan(NamedTuple):
         return executable
 
     def compiled(self, overrides: tuple, quick: bool = False) -> LoadedModule:
-        """The text as compiled, with XLA's options."""
+        """The compiled module, with XLA's options."""
         program, places = self.program, self.places
         free = tuple(s is None for s in places.results)
         quick = quick or _is_single(program)
-        if 'scatter"(' in self.text:  # it has to be in a fusion
+        if 'scatter"(' in self.text:  # needs the fusion pass
             quick = False
         small = quick and _is_small(program)
         called = tuple(host_functions(program))
@@ -151,7 +151,7 @@ class ModulePlan(NamedTuple):
             ) from None
 
     def _result_signatures(self, module: LoadedModule) -> list[Signature]:
-        """The signatures of the results, from what the compiler says of them."""
+        """The signatures of the results, from the compiler's report."""
         types, places = self.program.out_types, self.places
         layouts = self.orders.results
         shardings = result_shardings(module, types, places)
@@ -163,7 +163,7 @@ class ModulePlan(NamedTuple):
         return [signature(t, s, places.committed, layout) for t, s, layout in rows]
 
     def _check(self, module: LoadedModule) -> None:
-        """Refuses a module whose results are of other shapes than the program's types say."""
+        """Rejects a module whose result shapes differ from the types in the program."""
         if module.result_shapes is None:
             return
         types = self.program.out_types
@@ -172,7 +172,7 @@ class ModulePlan(NamedTuple):
             held = padded_type(t, s)
             tiles = s.tiling(held.ndim).dims
             wanted = tuple([n // m for n, m in zip(held.shape, tiles, strict=True)])
-            if t.size and module.result_shapes[i] != wanted:  # empty ones are left whole
+            if t.size and module.result_shapes[i] != wanted:  # empty results are not split
                 raise backend.RuntimeFailure(
                     f"XLA compiled {self.program.name} wrongly: on each device its result {i} of "
                     f"type {t.str_short(True)} under {s} is of shape {module.result_shapes[i]} "
@@ -182,11 +182,12 @@ class ModulePlan(NamedTuple):
                 )
 
     def located(self) -> str:
-        """The text with the lines of the user's program that it comes from."""
+        """The text with source locations of the user's program."""
         return self._written(True)
 
     def numbered(self) -> tuple[str, list[Any]]:
-        """The text with lines named by equations, and these: see `lowering.emitter.NUMBERED`."""
+        """The text with lines labelled by equation, and the equations: see
+        `lowering.emitter.NUMBERED`."""
         equations: list[Any] = []
         return self._written(equations), equations
 
@@ -197,7 +198,7 @@ class ModulePlan(NamedTuple):
         )[0]
 
     def _executable_of(self, wider: Program) -> Executable:
-        """A program with more results, compiled as this one is."""
+        """A program with more results, compiled with the same shardings."""
         results = self.places.results
         outs = [*results, *[None] * (len(wider.outputs) - len(results))]
         tree = flatten([0] * len(outs))[1]
@@ -224,11 +225,10 @@ def plan_module(
 ) -> ModulePlan:
     """The plan of a program for arguments of the given signatures.
 
-    names:         of the arguments, for messages.
-    in_shardings:  per argument, the sharding or format that it must have; None where it stays as
-                   it is.
-    out_shardings: per result; None where the partitioner chooses.
-    donated:       positions of arguments whose memory the program may take.
+    names:         names of the arguments, for messages.
+    in_shardings:  per argument, the required sharding or format; None to leave it unchanged.
+    out_shardings: per result; None to let the partitioner choose.
+    donated:       positions of arguments whose memory the program may reuse.
     """
     unfit = _unfit(program, donated)
     donated = () if watching() else tuple([i for i in donated if i not in unfit])
@@ -254,7 +254,7 @@ def plan_module(
 
 
 def _unfit(program: Program, donated: Sequence[int]) -> tuple[int, ...]:
-    """The donated arguments that no result is like in shape and dtype: they are left alone."""
+    """The donated arguments that match no result in shape and dtype: they are left alone."""
     if not donated:
         return ()
     free = Counter((t.shape, t.dtype) for t in program.out_types)
@@ -271,7 +271,7 @@ def _orders(
     program: Program, sigs: Sequence[Signature], places: Places, ins: Sequence[Any],
     outs: Sequence[Any],
 ) -> Orders:
-    """How all lies in memory, by the formats that are asked for: `ins` and `outs`."""
+    """The memory layouts and memory kinds, from the requested formats `ins` and `outs`."""
     rows = zip(ins, sigs, places.arguments, strict=True)
     arguments = [order_in(*row) for row in rows]
     results = [order_of(f, t) for f, t in zip(outs, program.out_types, strict=True)]
@@ -294,7 +294,7 @@ def _asked(
 def _text_for(
     program: Program, constants: Sequence[Any], places: Places, asked: Asked
 ) -> tuple[str, list[Any]]:
-    """The module's text and the results' shardings; made once for all meshes of equal shape."""
+    """The module's text and the result shardings; shared by all meshes of equal shape."""
     devices = places.devices
 
     def make() -> tuple[str, list[Any]]:
@@ -324,7 +324,7 @@ def _text_for(
 
 
 def _form(sharding: Any, devices: tuple) -> Any:
-    """A sharding as all meshes of its shape have it; False where it is tied to its devices."""
+    """A sharding in mesh-independent form; False if it is tied to its devices."""
     if sharding is None or is_abstract(sharding):
         return sharding
     if not isinstance(sharding, NamedSharding) or sharding.devices != devices:
@@ -334,25 +334,25 @@ def _form(sharding: Any, devices: tuple) -> Any:
 
 @derived
 def _asks(program: Program) -> bool:
-    """Whether the compiler asks functions of the user about it."""
-    return any(eqn.op.asks for eqn in walk(program))
+    """Whether the compiler calls user functions for it."""
+    return any(eqn.op.has_partitioner_callback for eqn in walk(program))
 
 
 def _is_single(program: Program) -> bool:
-    """Whether a program is one op, the least that XLA can be given."""
+    """Whether a program is a single op, the smallest program for XLA."""
     equations = program.equations
     return len(equations) == 1 and not equations[0].op.programs
 
 
-SMALL = 2048  # elements; an unoptimised kernel loses at most a few ns on each
+SMALL = 2048  # elements; an unoptimised kernel costs at most a few ns for each
 
 
 def _is_small(program: Program) -> bool:
-    """Whether a program does little work: few elements, and a fixed amount of work for each."""
+    """Whether a program does little work: few elements, and constant work for each."""
     if any(v.aval.size > SMALL for v in program.inputs):
         return False
     return all(
-        not (eqn.op.long or eqn.op.programs or eqn.op.shardings)
+        not (eqn.op.is_expensive or eqn.op.programs or eqn.op.shardings)
         and all(v.aval.size <= SMALL for v in eqn.outputs)
         for eqn in program.equations
     )

@@ -1,9 +1,9 @@
-"""`debug_nans` and `debug_infs`: results are looked at, and the op that gave a bad one is found.
+"""`debug_nans` and `debug_infs`: check results, and find the op that produced a bad one.
 
-Only while one of the flags is on are programs compiled to be watched; the flags are part of the
-keys of all caches. When a watched program gives a bad result, its equations run again one by one,
-into the programs that they hold, until one gives something bad. Effects on the host happen again
-then; and no memory is donated, as arguments have to be there still.
+Programs are compiled with checks only while one of the flags is on; the flags are part of all cache
+keys. When a checked program returns a bad result, its equations run again one by one, down into
+nested programs, until one of them returns a bad value. Host effects then happen again; and no
+memory is donated, because the arguments must still exist.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def watching() -> bool:
 def watched(
     program: Program, run: Callable[[Sequence[Any]], Any], eager: bool
 ) -> Callable[[Sequence[Any]], Any]:
-    """The function that runs a program, and raises where a result is bad.
+    """Wraps the function that runs a program: raises if a result is bad.
 
-    eager: whether the program is an eager op or fused function, at the user's line of now.
+    eager: whether the program is an eager op or fused function, at the user's current line.
 
     Raises:
       FloatingPointError: naming the op, the types of its operands, and the line.
@@ -62,14 +62,14 @@ def watched(
 
 
 def _unwatched() -> Any:
-    """What holds while values are looked at: the flags of here but for these, and no transform."""
+    """The context while values are checked: the current flags but these, and no transforms."""
     here = current()
     kept = {k: v for k, v in here.flags.items() if k not in (debug_nans.name, debug_infs.name)}
     return Context(ground(), here.mesh, here.axes, kept).entered()
 
 
 def _bad_among(values: Iterable[Any]) -> str:
-    """'nan' or 'inf', if one of the values has one that the flags ask for; else ''."""
+    """'nan' or 'inf', if one of the values contains one that the flags check; else ''."""
     nans, infs = debug_nans.value, debug_infs.value
     with _unwatched():
         return _bad(values, nans, infs)
@@ -88,7 +88,7 @@ def _may_be_bad(dtype: Any) -> bool:
 
 @fused(arrays=1)
 def _has(x: Any, infinite: bool) -> Any:
-    if x.dtype.itemsize < 2:  # what is compared may have no infinity of its own
+    if x.dtype.itemsize < 2:  # the dtype may not have infinities
         x = convert_element_type(x, dtype=np.dtype("float32"), weak=False)
     bad = ne(x, x)
     if infinite:
@@ -98,7 +98,7 @@ def _has(x: Any, infinite: bool) -> Any:
 
 
 class _Search:
-    """Runs a program equation by equation, until one gives something bad."""
+    """Runs a program equation by equation, until one returns a bad value."""
 
     def __init__(self, program: Program, what: str, site: Site | None):
         self.program, self.what, self.site = program, what, site
@@ -123,8 +123,8 @@ class _Search:
         outs = list(result) if eqn.op.multiple else [result]
         if self.is_bad(outs):
             inner = None
-            if eqn.op.replay is not None:  # which may find it in a program that the op holds
-                inner = eqn.op.replay(eqn.op, self.through, values, **eqn.params)
+            if eqn.op.eval is not None:  # may find it in a nested program
+                inner = eqn.op.eval(eqn.op, self.through, values, **eqn.params)
             if inner is not None:
                 raise self.within(inner)
             raise self.found(eqn, values, outs)
@@ -137,7 +137,7 @@ class _Search:
         return self.error(eqn, arrays, outs, had)
 
     def within(self, eqn: Equation) -> Exception:
-        """Of an equation of a program that an op holds, which cannot be run by itself."""
+        """For an equation of a nested program, which cannot run on its own."""
         return self.error(eqn, eqn.inputs, eqn.outputs, "")
 
     def error(self, eqn: Equation, ins: Any, outs: Any, had: str) -> Exception:

@@ -1,27 +1,26 @@
-"""The seam to jaxlib: the only package that imports it.
+"""The interface to jaxlib: the only package that imports it.
 
-Plain data goes in (StableHLO text, NumPy arrays, `Tiling` records), opaque buffers and executables
-come out. One module for each concern:
+It takes plain data (StableHLO text, NumPy arrays, `Tiling` records) and returns opaque buffers and
+executables. One module for each concern:
 
     backend      clients, devices, put and fetch
     host         host values as buffers, and buffers as host values
     memory       memory of large arrays on CPU
-    lapack       kernels of linear algebra on CPU
-    batches      instructions that XLA does not split along batches
+    lapack       linear-algebra kernels on CPU
     modules      compile, execute, statistics, serialisation
-    shardy       propagation of shardings
+    shardy       sharding propagation
     shardings    our tilings as jaxlib shardings
-    callbacks    calls of host functions by devices
-    divided      calls that the partitioner asks about: tiles of matrices
-    questions    the same for functions of the user
+    callbacks    host functions called by devices
+    partitioner  custom calls partitioned by a callback: tiles of matrices
+    partitioner_callbacks  the same for user functions
     in_flight    bounds the collective programs in flight on CPU
-    fingerprint  what a compiled program depends on
+    fingerprint  the cache key of compiled programs
     pytree       flattening of nested containers
-    cuda         CUDA's plugin
+    cuda         the CUDA plugin
     profiler     profiles, and annotations in them
-    processes    this process among others; what launches and waits of their programs pass
+    processes    multi-process membership; the gate for launches and waits of their programs
     transports   Gloo, between CPU devices of processes
-    coordinator  the process that the others meet at; its `coordinator_server`
+    coordinator  the rendezvous process; its `coordinator_server`
 """
 
 import os

@@ -1,7 +1,7 @@
 """How processes join their coordinator (`coordinator_server`) when a program begins.
 
-All processes come before any goes on, with numbers and versions that agree. Who does not come in
-time is named to those that wait, and so is a process that ended without having joined.
+No process continues before all have joined, with consistent ranks, counts and versions. The waiting
+processes are notified of any that does not join in time, or that ended without having joined.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-ALONE = 0.05  # seconds after which XLA's service is started, if not all processes are here by then
+ALONE = 0.05  # seconds after which XLA's service is started even if not all processes have joined
 
 
 def _nothing() -> None:
@@ -23,23 +23,23 @@ def _nothing() -> None:
 
 
 class Arrival(FailureDetector):
-    """Lets the processes of a program start, once all of them are there."""
+    """Lets the processes of a program start once all of them have joined."""
 
     def __init__(self, asked: dict[str, Any]):
         super().__init__(asked)
         self.count: int = asked["count"]
         self.strangers: set[Peer] = set()
-        self.service: Any = None  # XLA's, once it is there, or the error
+        self.service: Any = None  # of XLA, once available, or its error
         self.start_service: Callable[[], None] = _nothing
         self.service_port = 0
         self.started = False
-        self.refusal = ""  # why all that come are turned away
-        self.absent: list[int] = []  # the processes that this is because of
+        self.refusal = ""  # why all joining processes are rejected
+        self.absent: list[int] = []  # the processes that cause it
         self.exited: dict[int, str] = {}  # by rank: the names of processes that ended with status 0
-        self.turned_away: list[str] = []  # who could not join, and why
+        self.turned_away: list[str] = []  # messages: which process could not join, and why
         self.begin = time.monotonic()
         self.first_arrival = 0.0
-        self.impatient: dict[int, str] = {}  # those that came, and did not wait for all
+        self.impatient: dict[int, str] = {}  # processes that joined, and then stopped waiting
 
     def _on_join(self, peer: Peer, message: dict[str, Any]) -> None:
         rank, count = int(message["rank"]), message["count"]
@@ -93,7 +93,7 @@ class Arrival(FailureDetector):
             )
 
     def _turn_away(self, peer: Peer, why: str) -> None:
-        peer.rank = -1  # it is a stranger
+        peer.rank = -1  # a stranger again
         self.strangers.add(peer)
         self.send(peer, {"op": "refused", "why": why, "ranks": self.absent})
 
@@ -101,7 +101,7 @@ class Arrival(FailureDetector):
         return [p for p in self.peers.values() if p.about["versions"] != peer.about["versions"]]
 
     def _start(self) -> None:
-        """Lets all go on, once they are here. XLA's service may follow."""
+        """Lets all processes continue once they have joined. XLA's service may start later."""
         if self.started or self.refusal or len(self.peers) < self.count:
             return
         if isinstance(self.service, BaseException):
@@ -118,7 +118,7 @@ class Arrival(FailureDetector):
             })
 
     def _start_service(self) -> None:
-        """Has XLA's service start, in a thread: that takes a moment, in which all else is slow."""
+        """Starts XLA's service in a thread, since it takes a moment and slows down everything."""
         start, self.start_service = self.start_service, _nothing
         start()
 
@@ -139,7 +139,7 @@ class Arrival(FailureDetector):
         for peer in [p for p in self.peers.values() if now - p.begin > p.left + 1]:
             why = self._who_is_missing(peer.timeout)
             self.impatient[peer.rank] = peer.name
-            del self.peers[peer.rank]  # the others may still wait
+            del self.peers[peer.rank]  # others may wait longer
             self._turn_away(peer, why)
 
     def _who_is_missing(self, seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""Clients and devices: which there are, when they are started, and how pickles name them."""
+"""Clients and devices: enumeration, lazy start, and pickling."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ Client = _jax.Client
 _lock = threading.RLock()
 _clients: dict[str, Any] = {}
 _failures: dict[str, str] = {}
-before_start: Callable[[], None] | None = None  # of devices: `distributed.launched` joins others
+# Called before devices are started: `distributed.launched` joins other processes.
+before_start: Callable[[], None] | None = None
 
 
 def _make_cpu() -> Any:
@@ -46,7 +47,7 @@ _ALIASES = {"gpu": "cuda"}
 
 
 def started() -> Mapping[str, Any]:
-    """The clients that were made, by platform: also those that will be."""
+    """A live view of the clients, by platform."""
     return MappingProxyType(_clients)
 
 
@@ -91,12 +92,12 @@ guards.follow()
 
 
 def clients() -> dict[str, Any]:
-    """Those that are started, by the names of their platforms."""
+    """The started clients, by platform name."""
     return dict(_clients)
 
 
 def is_started() -> bool:
-    """Whether devices were started, so that it is too late to join other processes."""
+    """Whether devices were started; then it is too late to join other processes."""
     return bool(_clients)
 
 
@@ -149,7 +150,7 @@ def _reduced(device: Any) -> tuple[Any, ...]:
 
 
 def _device(platform: str, number: int) -> Any:
-    """The device that a pickle names; the process that reads it must have one like it."""
+    """The device that a pickle names; the process that reads it must have such a device."""
     known = _numbered(client(platform))
     if number not in known:
         raise ValueError(
@@ -172,7 +173,7 @@ _their_live_buffers: Any = Device.live_buffers
 
 
 def _live_buffers(device: Any) -> Any:
-    """`Device.live_buffers`, which for devices of other clients stays what it was."""
+    """`Device.live_buffers`, which is unchanged for devices of other clients."""
     if all(client is not device.client for client in _clients.values()):
         return _their_live_buffers(device)
     raise RuntimeError(

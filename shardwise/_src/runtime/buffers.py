@@ -1,10 +1,10 @@
-"""Raw buffers: the way of bytes between host and devices, and who shares memory with whom.
+"""Raw buffers: transfers between host and devices, and tracking of shared memory.
 
-A *raw buffer* is a jaxlib array: one logical array over the devices of its placement. Everything
-above this package holds raw buffers without looking inside.
+A *raw buffer* is a jaxlib array: one logical array over the devices of its placement. All other
+packages treat raw buffers as opaque.
 
-Several raw buffers may be on one memory: parts of a whole, views, the same bytes under another
-type. A `Memory` stands for it, so that what ends one of them ends all.
+Several raw buffers may share memory: shards of an array, views, the same bytes under another type.
+A `Memory` represents it, so that deleting one of them deletes all.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def put(
 ) -> Any:
     """One raw buffer of type `aval` from a NumPy array for each local device in `on`.
 
-    The bytes are copied before the call returns: later writes to `shards` are not seen.
-    apart: the caller knows that no shards share memory, or that all do.
+    The bytes are copied before the call returns: later writes to `shards` have no effect.
+    apart: the caller guarantees that no shards share memory, or that all do.
     """
     if len(on) > 1 and not placement._internal_device_list.is_fully_addressable:
         shards = _apart(shards, not_all=True)
@@ -47,10 +47,10 @@ def put(
 
 
 def _apart(shards: Sequence[np.ndarray], not_all: bool = False) -> Sequence[np.ndarray]:
-    """The shards without shared memory, unless all share it.
+    """The shards, copied so that no two share memory, unless all do.
 
-    jaxlib 0.10 to 0.12 fails ("bad_function_call") on shards of which some are the same memory, and
-    (not_all) on those of which all are, if the array has others in other processes.
+    jaxlib 0.10 to 0.12 fails ("bad_function_call") if some shards share memory, and (not_all) also
+    if all do and the array has further shards in other processes.
     """
     if not shards[0].size:
         return [np.empty(s.shape, s.dtype) for s in shards]
@@ -66,7 +66,7 @@ def _apart(shards: Sequence[np.ndarray], not_all: bool = False) -> Sequence[np.n
 
 
 def assemble(aval: Any, placement: Any, parts: Sequence[Any]) -> Any:
-    """One raw buffer out of single-device raw buffers, in the order of the devices. No copy."""
+    """One raw buffer from single-device raw buffers, in the order of the devices. No copy."""
     parts = list(parts)
     raw = _jax.ArrayImpl(aval, placement, parts, committed=True, _skip_checks=True)
     return _sharing(raw, parts)
@@ -84,15 +84,15 @@ def reorder(raw: Any, placement: Any) -> Any:
 
 
 class Memory(list[Any]):
-    """Stands for memory that several raw buffers share: a list of references to these.
+    """Memory that several raw buffers share: a list of weak references to them.
 
-    why: what ended it, in the caller's words, where that is known. kin: what stands for a part of
-    this memory, or what this is a part of. parts: the same by address. views: raw buffers that
-    alias a part (`host`).
+    why: the caller's reason for freeing it, if known. related: the memories of its parts, or the memory
+    that contains it. parts: the memories of its parts by address. views: raw buffers that alias a
+    part (`host`).
     """
 
     why: object = None
-    kin: tuple[Memory, ...] = ()
+    related: tuple[Memory, ...] = ()
     parts: dict[int, Memory] | None = None
     views: dict[tuple[Any, Any], Any] | None = None
 
@@ -102,7 +102,7 @@ class Memory(list[Any]):
         self.append(weakref.ref(raw))
 
     def let_go(self, why: object) -> None:
-        """Ends the views of the memory, which is to be used for something else."""
+        """Ends the views of the memory before it is reused."""
         for r in self:
             drop_value(r())
         views, self.views = self.views, None
@@ -110,23 +110,23 @@ class Memory(list[Any]):
             delete(view, why)
 
     def end(self, raw: Any, why: object) -> None:
-        """Marks the memory as gone, with `raw`, and the other buffers as deleted.
+        """Marks the memory as freed together with `raw`, and the other buffers as deleted.
 
-        XLA crashes or hangs on a program that gets some shards but not all. The other shards may
-        belong to others: each buffer gets something else to hold, and that is deleted.
+        XLA crashes or hangs on a program if an input lacks some shards. The other shards may be in
+        use elsewhere: each buffer is replaced by a throwaway, which is deleted.
         """
         self.why, self.views = self.why or why, None
         others = [found for r in self if (found := r()) is not None and found is not raw]
         self.clear()
         for other in others:
-            with suppress(RuntimeFailure):  # jaxlib refuses one that is deleted already
+            with suppress(RuntimeFailure):  # jaxlib rejects deleted buffers
                 drop_value(other)
                 other._replace_with(_throwaway(other))
                 other.delete()
 
 
 def _throwaway(like: Any) -> Any:
-    """A raw buffer that passes for another one, with hardly any memory behind it."""
+    """A raw buffer of the same type and sharding as another one, with almost no memory."""
     devices = list(like._sharding._internal_device_list)
     local = [d for d in devices if d.process_index == d.client.process_index()]
     place = _jax.GSPMDSharding(_jax.DeviceList(tuple(devices)), xc.HloSharding.replicate())
@@ -137,7 +137,7 @@ def _throwaway(like: Any) -> Any:
 
 
 def _sharing(new: Any, raws: Sequence[Any]) -> Any:
-    """`new`, marked as on the memory of `raws`."""
+    """`new`, marked as sharing the memory of `raws`."""
     one = len(raws) == 1
     marks = _marks(raws[0]) if one else (Memory(), *[m for raw in raws for m in _marks(raw)])
     for memory in marks:
@@ -156,7 +156,7 @@ def _marks(raw: Any) -> tuple[Memory, ...]:
 
 
 def _mark_parts(raw: Any, parts: Sequence[Any]) -> None:
-    """Marks the parts of a raw buffer, of which jaxlib makes new ones for each who asks."""
+    """Marks the parts of a raw buffer; jaxlib returns new part objects for each request."""
     whole = _marks(raw)[0]
     known = whole.parts = whole.parts or {}
     for part in parts:
@@ -164,14 +164,14 @@ def _mark_parts(raw: Any, parts: Sequence[Any]) -> None:
         memory = known.get(place)
         if memory is None:
             memory = known[place] = Memory()
-            memory.kin = (whole,)
-            whole.kin += (memory,)
+            memory.related = (whole,)
+            whole.related += (memory,)
         memory.add(part)
         part._shardwise_memory = (memory,)
 
 
 def view_of(raw: Any, aval: Any, placement: Any) -> Any:
-    """The view of a part of a raw buffer that `keep_view` was given; None where there is none."""
+    """The view of a part of a raw buffer that was stored by `keep_view`; None if absent."""
     marks = getattr(raw, "_shardwise_memory", None)
     views = None if marks is None else marks[0].views
     found = None if views is None else views.get((aval, placement))
@@ -179,9 +179,9 @@ def view_of(raw: Any, aval: Any, placement: Any) -> Any:
 
 
 def keep_view(raw: Any, view: Any) -> None:
-    """Keeps a raw buffer that is a view of a part of another's memory: until that is donated.
+    """Caches a raw buffer that views a part of another's memory, until that memory is donated.
 
-    XLA never writes to a view, whose end is not that of the whole.
+    XLA never writes to a view, and deleting a view does not delete the full buffer.
     """
     whole = _marks(raw)[0]
     views = whole.views = whole.views or {}
@@ -190,7 +190,7 @@ def keep_view(raw: Any, view: Any) -> None:
 
 
 def memories(raw: Any) -> Sequence[Any]:
-    """What tells the memory of a raw buffer from that of others: itself, unless it is shared."""
+    """Objects that identify the memory of a raw buffer: the buffer itself, unless it is shared."""
     marks = getattr(raw, "_shardwise_memory", None)
     if marks is None:
         return (raw,)
@@ -200,12 +200,12 @@ def memories(raw: Any) -> Sequence[Any]:
 
 
 def shared(raws: Sequence[Any]) -> list[Any]:
-    """The raw buffers on whose memory others are, or were."""
+    """The raw buffers whose memory is, or was, shared with others."""
     return [raw for raw in raws if getattr(raw, "_shardwise_memory", None) is not None]
 
 
 def are_apart(raws: Sequence[Any], shared: Sequence[Any]) -> bool:
-    """Whether no two raw buffers are on one memory. shared: those of them that `shared` gives."""
+    """Whether no two raw buffers share memory. shared: the result of `shared` for them."""
     if len(set(map(id, raws))) < len(raws):
         return False
     found = [id(memory) for raw in shared for memory in memories(raw)]
@@ -213,23 +213,23 @@ def are_apart(raws: Sequence[Any], shared: Sequence[Any]) -> bool:
 
 
 def let_go(raws: Sequence[Any], why: object) -> None:
-    """Ends the views that are kept here of memory that a program is to reuse.
+    """Drops the views cached here of memory that is about to be donated to a program.
 
-    XLA copies what somebody holds: by NumPy's arrays that users have, then.
+    XLA copies memory that still has external references, such as NumPy views held by users.
     """
     for raw in raws:
         for memory in getattr(raw, "_shardwise_memory", ()):
             memory.let_go(why)
-    _jax.collect_garbage()  # the runtime puts off the end of views until somebody asks
+    _jax.collect_garbage()  # the runtime frees views only when requested
 
 
 def note_reader(raw: Any, array: Any) -> None:
-    """Remembers who keeps the value of a raw buffer, maybe as a view, in its `_host`."""
+    """Records the array that caches the value of a raw buffer, maybe as a view, in its `_host`."""
     raw._shardwise_reader = weakref.ref(array)
 
 
 def drop_value(raw: Any) -> None:
-    """Drops the value that is kept of a raw buffer."""
+    """Drops the cached value of a raw buffer."""
     reader = getattr(raw, "_shardwise_reader", None)
     array = None if reader is None else reader()
     if array is not None:
@@ -237,16 +237,16 @@ def drop_value(raw: Any) -> None:
 
 
 def delete(raw: Any, why: object) -> None:
-    """Frees the memory of a raw buffer. why: what others that share it say of that."""
+    """Frees the memory of a raw buffer. why: the reason reported by others that share it."""
     for memory in getattr(raw, "_shardwise_memory", ()):
-        for one in (memory, *memory.kin):
+        for one in (memory, *memory.related):
             one.end(raw, why)
     drop_value(raw)
     raw.delete()
 
 
 def is_gone(raw: Any) -> bool:
-    """Whether memory of a raw buffer was freed or donated, if only that of one shard."""
+    """Whether any memory of a raw buffer was freed or donated, even if only one shard's."""
     if raw.is_deleted():
         return True
     marks = getattr(raw, "_shardwise_memory", None)
@@ -254,19 +254,19 @@ def is_gone(raw: Any) -> bool:
 
 
 def why_gone(raw: Any) -> Any:
-    """What ended the memory of a deleted raw buffer, where that is known."""
+    """Why the memory of a deleted raw buffer was freed, if known."""
     return next((m.why for m in getattr(raw, "_shardwise_memory", ()) if m.why), None)
 
 
 def copy_to_devices(raw: Any, device_list: Any, placement: Any) -> Any:
-    """Copies shard i to device i of the list; the number of shards stays."""
+    """Copies shard i to device i of the list; the number of shards is unchanged."""
     return copy_each([raw], [device_list], [placement])[0]
 
 
 def copy_each(
     raws: Sequence[Any], device_lists: Sequence[Any], placements: Sequence[Any]
 ) -> Sequence[Any]:
-    """`copy_to_devices` for several raw buffers at once."""
+    """`copy_to_devices` for several raw buffers together."""
     how = [_jax.ArrayCopySemantics.ALWAYS_COPY] * len(raws)
     return _jax.batched_copy_array_to_devices_with_sharding(raws, device_lists, placements, how)
 
@@ -278,7 +278,7 @@ def device_list(devices: tuple[Any, ...]) -> Any:
 def single_buffers(raw: Any) -> list[Any]:
     """The single-device raw buffers, in the order of the addressable devices.
 
-    jaxlib imports jax here, where that is installed (see `runtime.host` for the way on CPU).
+    jaxlib imports jax here if it is installed (see `runtime.host` for the alternative on CPU).
     """
     parts = raw._arrays
     if len(parts) > 1:
@@ -298,7 +298,7 @@ def fetch_one(raw: Any, dtype: np.dtype[Any]) -> np.ndarray:
     dtype: of whole bytes.
     """
     if raw.platform() == "cpu":
-        raw.block_until_ready()  # jaxlib ends the process where a computation has failed
+        raw.block_until_ready()  # jaxlib ends the process if the computation has failed
         return np.asarray(raw) if dtype.isbuiltin == 1 else host.shard_view(raw, (), 0, dtype)
     value, _ = raw._single_device_array_to_np_array_did_copy()
     value.flags.writeable = False
@@ -306,7 +306,7 @@ def fetch_one(raw: Any, dtype: np.dtype[Any]) -> np.ndarray:
 
 
 def bytes_in_use() -> int:
-    """What arrays of this process take on its devices: as these say, or, on CPU, all that live."""
+    """Bytes of this process's arrays on its devices: as reported, or on CPU, of all live arrays."""
     total = 0
     for platform_client in clients().values():
         stats = [device.memory_stats() for device in platform_client.local_devices()]
@@ -315,14 +315,14 @@ def bytes_in_use() -> int:
             continue
         for raw in platform_client.live_arrays():
             if not raw.is_deleted():
-                on = raw._sharding._internal_device_list  # the size is that on all of them
+                on = raw._sharding._internal_device_list  # the size is the total over them
                 here = len(on.addressable_device_list)
                 total += raw.on_device_size_in_bytes() * here // len(on)
     return total
 
 
 def free_bytes(device: Any) -> int | None:
-    """Bytes that a device can still allocate, of the host's for CPU; None where nothing says so."""
+    """Bytes that a device can still allocate (host memory for CPU); None if unknown."""
     stats = device.memory_stats()
     if stats:
         limit = stats.get("bytes_limit")

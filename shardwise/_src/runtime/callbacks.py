@@ -1,13 +1,14 @@
-"""Host functions that compiled programs call: launching such programs, and waiting for the calls.
+"""Host callbacks of compiled programs: launching such programs, and waiting for the calls.
 
-A program on one device is launched like any other. What its functions raise fails its results; the
-program's *token* tells when the calls are over, and `effects_barrier` waits for all tokens.
+A program on one device is launched like any other. An exception in a callback fails its results;
+the program's *token* becomes ready when the calls are over, and `effects_barrier` waits for all
+tokens.
 
-A program on several devices is waited for, and raises at once what its function raised. One device
-makes the calls while the others wait for it to send the results. Were it to fail they would wait
-forever, or rather until XLA ends the process; so its functions never fail: after an error, blank
+A launch on several devices waits for the program, and raises the callback's exception immediately.
+One device makes the calls while the others wait for it to send the results. If it failed, they
+would wait forever, or until XLA ends the process; so callbacks never fail: after an error, blank
 results are sent until the program ends. They change from call to call, so that loops which wait for
-a result do end. If one does not, the function fails after all, and with it the process.
+a result end. If a loop does not end, the callback does fail, and with it the process.
 """
 
 from __future__ import annotations
@@ -29,19 +30,19 @@ from shardwise._src.base.errors import Documented
 from shardwise._src.runtime import processes
 from shardwise._src.runtime.forks import forgotten_by_fork
 
-LIMIT = 32  # launches whose calls need not be over
-ENDLESS = 60.0  # seconds after an error until a program that still makes calls is given up
-PATIENCE = 10**6  # seconds that devices wait for one that is in a call; by default XLA gives up
+LIMIT = 32  # launches whose calls may be pending
+ENDLESS = 60.0  # seconds after an error until a program that still makes calls is aborted
+PATIENCE = 10**6  # seconds that devices wait for one in a call; XLA's default is too short
 _log = logging.getLogger("shardwise.callbacks")
 JaxRuntimeError = _jax.JaxRuntimeError
 
 
 class CallbackError(Documented, JaxRuntimeError):
-    """A host function that a compiled program called has failed; the cause is what it raised."""
+    """A host callback of a compiled program failed; `__cause__` is the exception that it raised."""
 
 
 class _Here(threading.local):
-    """What this thread is inside of: a call by a program, on how many devices."""
+    """The number of devices of the program whose callback this thread is running; 0 if none."""
 
     devices = 0
 
@@ -59,7 +60,7 @@ def _inside(devices: int) -> Generator[None]:
 
 
 def refuse_inside() -> None:
-    """Raises where a program over several devices would wait for one that waits for it."""
+    """Raises if two programs over several devices would wait for each other."""
     if _here.devices > 1:
         raise RuntimeError(
             "a function that a program over several devices calls on the host cannot run another "
@@ -69,7 +70,7 @@ def refuse_inside() -> None:
 
 
 def bits_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The unsigned integers that stand for real floats, and for other dtypes those themselves."""
+    """The unsigned integer dtype that represents a real float dtype; other dtypes unchanged."""
     if dtype.kind == "f" or dtype.name.startswith(("bfloat", "float8")):
         return np.dtype(f"uint{8 * dtype.itemsize}")
     return dtype
@@ -82,11 +83,11 @@ def _bits(x: np.ndarray) -> np.ndarray:
 class HostCalls:
     """The host functions of one compiled program.
 
-    functions: called with NumPy arrays, for a tuple of such; with `title`, for messages; `results`;
-               and `blank(n)`, results of no meaning, where there are several devices.
-    devices:   of the program, by number.
-    span:      their processes, if there are several.
-    ordered:   whether some calls come after all those of programs launched before.
+    functions: take NumPy arrays and return a tuple of them; with `title`, for messages; `results`;
+               and, for several devices, `blank(n)`, which returns placeholder results.
+    devices:   number of devices of the program.
+    span:      their processes, if several.
+    ordered:   whether some calls must come after all calls of programs launched before.
     """
 
     __slots__ = ("entries", "_span", "_ordered", "_lock", "_failure", "_blanks", "_end")
@@ -100,7 +101,7 @@ class HostCalls:
         self._ordered = ordered
         self._lock = None if devices == 1 else threading.Lock()
         self._failure: CallbackError | None = None
-        self._blanks, self._end = 0, 0.0  # given since the failure; when to give up
+        self._blanks, self._end = 0, 0.0  # blank results since the failure; when to abort
 
     # -- called by the program --
 
@@ -112,7 +113,7 @@ class HostCalls:
         except BaseException as error:
             failure = _failure_of(function, error)
             _pending.failed(failure)
-            # jaxlib shows the traceback and the text of what comes out here, and no cause.
+            # jaxlib shows the traceback and the message of this exception, but no cause.
             raise CallbackError(str(failure)).with_traceback(error.__traceback__) from None
 
     def _among(self, devices: int, function: Any, *values: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -133,7 +134,7 @@ class HostCalls:
     # -- launching --
 
     def launch(self, raw: Any, buffers: Sequence[Any], handlers: Sequence[Any]) -> list[Any]:
-        """Starts the program; on several devices, also waits for it and raises what failed."""
+        """Starts the program; on several devices, also waits for it and raises its failure."""
         if self._ordered and not _here.devices:
             _pending.wait(ordered=True)
         if self._lock is None:
@@ -154,7 +155,7 @@ class HostCalls:
     def _start(self, raw: Any, buffers: Sequence[Any], handlers: Sequence[Any]) -> list[Any]:
         try:
             results, token = _launched(raw, buffers, handlers)
-        except _jax.JaxRuntimeError as error:  # it ran at once
+        except _jax.JaxRuntimeError as error:  # it ran synchronously
             known = _pending.shown_by(error)
             if isinstance(known.__cause__, KeyboardInterrupt):  # the main thread ran the function
                 raise known.__cause__ from None
@@ -164,7 +165,7 @@ class HostCalls:
 
 
 def _told(span: tuple[int, ...], failure: CallbackError | None) -> list[str]:
-    """What failed in each of the processes of a program that all have run."""
+    """The failure messages of all processes of a program, after all have run it."""
     gate = processes.gate()
     if gate is None:
         return []
@@ -189,7 +190,7 @@ def _failure_of(function: Any, error: BaseException) -> CallbackError:
 
 
 class _Pending:
-    """Launches on one device whose calls may not be over."""
+    """Launches on one device whose calls may be pending."""
 
     def __init__(self) -> None:
         self._tokens: deque[tuple[Any, bool]] = deque()
@@ -204,7 +205,7 @@ class _Pending:
         self._failures.append(failure)
 
     def wait(self, ordered: bool = False) -> None:
-        """Waits until all calls, or those that are ordered, are over."""
+        """Waits until all calls, or all ordered calls, are over."""
         while self._tokens and (not ordered or any([o for _, o in list(self._tokens)])):
             self._wait_for_one()
 
@@ -215,13 +216,13 @@ class _Pending:
         except IndexError:
             return  # another thread took the last one
         except _jax.JaxRuntimeError:
-            return  # `failed` was told; and what else fails a program fails its results
+            return  # `failed` was called; any other failure of a program fails its results
 
     def forget(self) -> None:
         self._tokens.clear()
 
     def shown_by(self, error: Exception) -> Exception:
-        """The failure that jaxlib's error tells of, which then is known; else the error itself."""
+        """The callback failure behind jaxlib's error, removed from the list; else the error."""
         for failure in reversed(list(self._failures)):
             if str(failure) in str(error):
                 self._failures.remove(failure)
@@ -240,10 +241,10 @@ forgotten_by_fork(_pending.forget)
 
 
 def effects_barrier() -> None:
-    """Waits until all calls of host functions, by programs that were launched, are over.
+    """Waits until all host callbacks of launched programs are over.
 
     Raises:
-      CallbackError: if one of these functions raised something since the last barrier.
+      CallbackError: if one of these functions raised an exception since the last barrier.
     """
     if _here.devices:
         raise RuntimeError(
@@ -256,7 +257,7 @@ def effects_barrier() -> None:
 
 @atexit.register
 def _wait_at_exit() -> None:
-    """Calls that were launched still happen; what failed and nobody asked for is logged."""
+    """Waits for pending calls, and logs failures that were not raised."""
     _pending.wait()
     try:
         _pending.raise_failure()

@@ -1,4 +1,4 @@
-"""What the certificate of a peer says of it, once TLS has found that it is of our authority."""
+"""Checks the names in a peer's certificate, after TLS has verified its authority."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ if TYPE_CHECKING:
 
 
 def is_of(sock: ssl.SSLSocket, uri_prefix: str) -> bool:
-    """Whether a URI in the certificate of a peer begins so."""
+    """Whether a URI in a peer's certificate has this prefix."""
     names = (sock.getpeercert() or {}).get("subjectAltName", ())
     return any(kind == "URI" and str(name).startswith(uri_prefix) for kind, name in names)

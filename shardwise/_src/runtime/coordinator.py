@@ -1,15 +1,15 @@
-"""The coordinator: the process that the processes of one program meet at.
+"""The coordinator: the rendezvous process of a multi-process program.
 
-It is started as a script by process 0 or by the launcher, and outlives both: a process that dies
-takes nothing down with it that the others need in order to say who it was. It holds XLA's
-coordination service, through which XLA's own transports (Gloo, NCCL) find their peers, and the
-`coordinator_server`, which knows who is alive.
+It is started as a script by process 0 or by the launcher, and outlives both, so that the other
+processes can still report which one died. It runs XLA's coordination service, through which XLA's
+own transports (Gloo, NCCL) find their peers, and the `coordinator_server`, which tracks the
+processes that are alive.
 
-The first line of the standard input says what to do, later ones name processes that have ended with
-status 0, and its end means that the parent is gone: the coordinator ends with the last connection
-then. So it does after SIGTERM, since XLA's client aborts each process that is still there and may
-be about to save what it has. The coordinator has to be there in a moment, so of shardwise only what
-it needs is imported, and jaxlib while processes arrive already.
+The first line of standard input has the parameters; later lines name processes that have ended with
+status 0; end of file means that the parent is gone: then the coordinator ends with the last
+connection. It does the same after SIGTERM, since XLA's client would abort every process that is
+still connected and may be about to save its state. The coordinator must start fast, so it imports
+only the modules of shardwise that it needs, and jaxlib while processes are already joining.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 PACKAGE = "shardwise._src.runtime"
 
-if __name__ == "__main__":  # without the public names, whose homes take their time
+if __name__ == "__main__":  # without the public modules, which are slow to import
     package = sys.modules[PACKAGE.partition(".")[0]] = type(sys)("shardwise")
     here = os.path.realpath(__file__)
     package.__path__ = [os.path.dirname(os.path.dirname(os.path.dirname(here)))]
@@ -55,7 +55,7 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 def tls_context(asked: dict[str, Any]) -> ssl.SSLContext | None:
-    """What accepts those alone that show a certificate of the given authority."""
+    """A server context that accepts only peers with a certificate of the given authority."""
     files = asked.get("tls")
     if not files:
         return None
@@ -70,9 +70,9 @@ def tls_context(asked: dict[str, Any]) -> ssl.SSLContext | None:
 
 
 def start_service(board: CoordinatorServer, asked: dict[str, Any]) -> None:
-    """XLA's service, on a port of its own that the switchboard tells to who joins."""
+    """Starts XLA's service on a separate port, which the server sends to joining processes."""
     try:
-        transports = importlib.import_module(f"{PACKAGE}.transports")  # jaxlib takes a moment
+        transports = importlib.import_module(f"{PACKAGE}.transports")  # a slow import
         host = f"[{asked['host']}]" if ":" in asked["host"] else asked["host"]
         before = transports.listening_ports()
         tls = asked.get("tls")
@@ -93,7 +93,7 @@ def start_service(board: CoordinatorServer, asked: dict[str, Any]) -> None:
 
 
 def starter(board: CoordinatorServer, asked: dict[str, Any]) -> Callable[[], None]:
-    """What starts the service in a thread."""
+    """A function that starts the service in a thread."""
 
     def start() -> None:
         name = "shardwise-service"
@@ -103,7 +103,7 @@ def starter(board: CoordinatorServer, asked: dict[str, Any]) -> Callable[[], Non
 
 
 def allow_connections() -> None:
-    """Has this process hold as many connections as the system lets it: two of each process."""
+    """Raises the limit of open files to the maximum: each process has two connections."""
     try:
         import resource  # not on all systems
 
@@ -114,7 +114,7 @@ def allow_connections() -> None:
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program; this ends after it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program only
     parent = open(0, "rb", buffering=0)  # noqa: SIM115 (unbuffered: the selector looks at it)
     asked = json.loads(parent.readline())
     sys.path[:] = asked["path"]
@@ -126,14 +126,14 @@ def main() -> None:
         print(json.dumps({"error": f"{error.strerror or error}"}), flush=True)
         return
     print(json.dumps({"port": board.listener.getsockname()[1]}), flush=True)
-    os.close(1)  # whoever reads the parent's output is not to wait for this process
+    os.close(1)  # readers of the parent's output must not wait for this process
     board.selector.register(parent, selectors.EVENT_READ, "parent")
     for name in ("SIGTERM", "SIGHUP"):
         if hasattr(signal, name):  # not on all systems
             signal.signal(getattr(signal, name), board.orphan)
     board.start_service = starter(board, asked)
     board.run()
-    os._exit(0)  # without the service's long good-byes
+    os._exit(0)  # without the service's slow shutdown
 
 
 if __name__ == "__main__":

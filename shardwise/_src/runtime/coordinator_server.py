@@ -1,10 +1,10 @@
-"""The switchboard of a coordinator (`coordinator`): one connection to each process.
+"""The message server of a coordinator (`coordinator`): one connection to each process.
 
-Processes meet here: at the start, before the first launch of a program, at barriers. Whatever they
-do there is compared, so that one that goes another way is named before anybody waits for it.
+Processes meet here: at the start, before the first launch of a program, at barriers. Their actions
+are compared, so that a diverging process is reported before any other waits for it.
 
-Messages are lines of JSON; nothing that arrives is executed or unpickled. Only the standard library
-is imported, and of that little: all processes wait until the coordinator is there.
+Messages are lines of JSON; no received data is executed or unpickled. Only a few modules of the
+standard library are imported, since all processes wait until the coordinator has started.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from typing import Any
 
 LINE = 1 << 22  # bytes of a message at most
-FIRST_LINE = 1 << 12  # of one with which a process joins
-STRANGER = 20.0  # seconds in which who connects must join
-WINDOW = 4096  # launches that are remembered of each set of processes
-ORDER = 128  # of each process: more than it can have in flight
+FIRST_LINE = 1 << 12  # bytes of a "join" message at most
+STRANGER = 20.0  # seconds within which a new connection must join
+WINDOW = 4096  # launches that are stored for each set of processes
+ORDER = 128  # launches that are stored for each process: more than it can have in flight
 TICK = 0.25  # seconds
-PAUSED = 2.0  # seconds after which this process was not just busy
+PAUSED = 2.0  # seconds after which this process is assumed to have been suspended
 
 
-OPS = (  # what processes send
+OPS = (  # operations that processes send
     "join", "beat", "era", "broken", "meet", "withdraw", "census", "leave", "settled", "stacks",
     "values",
 )
@@ -52,7 +52,7 @@ def _members(text: str, count: int) -> frozenset[int]:
 
 
 def _print(text: str) -> None:
-    with suppress(OSError, ValueError):  # nobody reads it
+    with suppress(OSError, ValueError):  # no reader
         print(f"shardwise: {text}", file=sys.stderr, flush=True)
 
 
@@ -61,7 +61,7 @@ def encoded(message: dict[str, Any]) -> bytes:
 
 
 class CoordinatorServer(Arrival):
-    """The connections of all processes, and what they wait for."""
+    """The connections of all processes, and their pending meetings."""
 
     def __init__(self, asked: dict[str, Any], listener: Any, tls: ssl.SSLContext | None):
         super().__init__(asked)
@@ -72,12 +72,12 @@ class CoordinatorServer(Arrival):
         self._waker, self._wakened = socket.socketpair()
         self.selector.register(self._wakened, selectors.EVENT_READ, "wake")
         self.tls = tls
-        self.later: tuple[type[OSError], ...] = (BlockingIOError,)  # it is to be tried again
+        self.later: tuple[type[OSError], ...] = (BlockingIOError,)  # to be retried
         if tls is not None:
             import ssl
 
             self.later += (ssl.SSLWantReadError, ssl.SSLWantWriteError)
-        self.cannot_accept = False  # which has been reported
+        self.cannot_accept = False  # and it was reported
         self.orphaned = False
         self._from_parent = b""  # the beginning of a line
         self.empty_since = time.monotonic()
@@ -107,14 +107,14 @@ class CoordinatorServer(Arrival):
                 self._tick()
 
     def _go_on(self, now: float, pause: float) -> None:
-        """After this process was stopped, as by Ctrl-Z: it has heard nobody, and nobody is late."""
+        """Resumes after a suspension, as by Ctrl-Z: extends all deadlines by its duration."""
         for peer in self.peers.values():
             peer.seen = min(now, peer.seen + pause)
         for meeting in (*self.meetings.values(), *self.censuses.values()):
             meeting.begin = min(now, meeting.begin + pause)
 
     def _is_over(self) -> bool:
-        """Whether nobody is connected any more, who is not beyond reach."""
+        """Whether no process is connected any more, except for unreachable ones."""
         now, long_ago = time.monotonic(), 2 * self.asked["heartbeat"]
         peers = [p for p in (*self.peers.values(), *self.strangers) if p.sock is not None]
         if any(not p.gone or now - p.seen < long_ago for p in peers):
@@ -122,7 +122,7 @@ class CoordinatorServer(Arrival):
         return now - self.empty_since > 1.0
 
     def orphan(self, *_: object) -> None:
-        """Has it end with the last connection. (A handler of signals.)"""
+        """Makes the server end with the last connection. (A signal handler.)"""
         self.orphaned = True
 
     def _read_parent(self, stream: Any) -> None:
@@ -136,15 +136,15 @@ class CoordinatorServer(Arrival):
             self.selector.unregister(stream)
             self.orphaned = True
             nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, 2)  # nobody who reads the parent's errors waits for this process
+            os.dup2(nowhere, 2)  # readers of the parent's stderr must not wait for this process
             os.close(nowhere)
 
     def _accept(self) -> None:
         try:
             sock, _ = self.listener.accept()
         except (BlockingIOError, ConnectionAbortedError):
-            return  # whoever came has gone
-        except OSError as error:  # as of too many open files
+            return  # the peer has disconnected
+        except OSError as error:  # such as too many open files
             self.selector.unregister(self.listener)  # until the next tick
             if not self.cannot_accept:
                 self.cannot_accept = True
@@ -242,14 +242,14 @@ class CoordinatorServer(Arrival):
         if peer.rank < 0 or self.peers.get(peer.rank) is not peer:
             return
         if not self.started:
-            del self.peers[peer.rank]  # it may come again
+            del self.peers[peer.rank]  # it may reconnect
         elif not peer.gone:
             self._lost(peer, how)
 
     # ------------------------------------------------------------------ XLA's service
 
     def service_is(self, service: Any, port: int) -> None:
-        """Takes XLA's service, or the error that it does not start with; from another thread."""
+        """Sets XLA's service, or the error of its start; called from another thread."""
         self.service, self.service_port = service, port
         self._waker.send(b"!")
 
@@ -295,17 +295,17 @@ class CoordinatorServer(Arrival):
             self.send(peer, {"op": "heard"})
 
     def _key(self, peer: Peer, text: Any) -> str:
-        """The key of a set of processes that a process is one of.
+        """The key of a set of processes that contains this one.
 
         Raises:
-          ValueError: it is not.
+          ValueError: the set does not contain it.
         """
         if peer.rank not in _members(text, self.count):
             raise ValueError("not a set of this process")
-        return sys.intern(text)  # it is long where there are many processes
+        return sys.intern(text)  # it is long if there are many processes
 
     def _on_era(self, peer: Peer, message: dict[str, Any]) -> None:
-        """The program goes on after a failure: what was before it does not count any more."""
+        """The program continues after a failure: earlier launches and meetings are discarded."""
         era = str(message["era"])
         peer.launched.clear()
         peer.order.clear()
@@ -316,7 +316,7 @@ class CoordinatorServer(Arrival):
             del self.launches[key]
 
     def _on_broken(self, peer: Peer, message: dict[str, Any]) -> None:
-        """Connections between processes failed; it may be that one is lost, as is known soon."""
+        """Connections between processes failed; a process may be lost, which is known soon."""
         self.broken.append((peer, str(message["text"]), time.monotonic()))
 
     def _on_meet(self, peer: Peer, message: dict[str, Any]) -> None:
@@ -350,7 +350,7 @@ class CoordinatorServer(Arrival):
             self._send_line(self.peers[rank], line)
 
     def _on_withdraw(self, peer: Peer, message: dict[str, Any]) -> None:
-        """Lets one that does not wait any longer go, unless all are there by now."""
+        """Removes a process that stops waiting from a meeting, unless all have arrived by now."""
         key, number = message["set"], message["k"]
         meeting = self.meetings.get((key, number))
         if meeting is None or peer.rank not in meeting.values:
@@ -374,7 +374,7 @@ class CoordinatorServer(Arrival):
         self._mind_censuses()
 
     def _mind_censuses(self) -> None:
-        """Lets those go on who have waited for all that are alive."""
+        """Completes the censuses in which all live processes have arrived."""
         for (key, number), meeting in list(self.censuses.items()):
             alive = [r for r in ranks_of(key.split()[1]) if not self.peers[r].gone]
             if meeting.values.keys() >= set(alive):
@@ -407,7 +407,7 @@ class CoordinatorServer(Arrival):
         self._mind_leaves()
 
     def _mind_leaves(self) -> None:
-        """Lets those end whom nobody needs any more."""
+        """Lets processes end that no other process needs any more."""
         alive = [rank for rank, peer in self.peers.items() if not peer.gone]
         for rank, question in list(self.leaves.questions(alive)):
             self.send(self.peers[rank], question)
@@ -437,7 +437,7 @@ class CoordinatorServer(Arrival):
             self.selector.register(self.listener, selectors.EVENT_READ, None)
         if self.started:
             self._mind_censuses()
-            if self.leaves.waiting:  # for one that is lost, maybe
+            if self.leaves.waiting:  # maybe for a lost process
                 self._mind_leaves()
             self.mind(now)
         else:

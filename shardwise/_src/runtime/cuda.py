@@ -1,6 +1,6 @@
 """The CUDA client, from the plugin wheel (`pip install shardwise[cuda13]`).
 
-The plugin is loaded by the path of its shared library: its Python package would import jax.
+The plugin is loaded from the path of its shared library, since its Python package would import jax.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _VERSIONS = ("13", "12")
 
 @functools.cache
 def _plugin_path() -> tuple[str, str] | None:
-    """(CUDA major version, path of the plugin's library), or None where no wheel is installed."""
+    """(CUDA major version, path of the plugin's library), or None if no wheel is installed."""
     spec = importlib.util.find_spec("jax_plugins")
     for root in (spec.submodule_search_locations if spec else None) or ():
         for version in _VERSIONS:
@@ -47,14 +47,14 @@ def _preload_libraries() -> None:
             try:
                 ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
             except OSError:
-                continue  # optional parts need others; the plugin reports what it really misses
+                continue  # optional libraries need others; the plugin reports missing required ones
 
 
 _loaded: dict[str, Any] = {}
 
 
 def c_api() -> Any:
-    """The plugin's functions, once there is a client."""
+    """The plugin's C API, once a client has been created."""
     return _loaded["api"]
 
 

@@ -1,9 +1,9 @@
-"""What a coordinator concludes from what it hears of the processes (`coordinator_server`).
+"""The failure detector of a coordinator (`coordinator_server`).
 
-A process that dies is known by its closed connection at once, one that is stopped by its silence.
-One that goes another way is known by what it launches or meets for, before others wait for it for
-ever; one that does not come is told of, with the stacks of all, and in the end failed. What fails
-because of another process is not a failure of its own.
+A dead process is detected immediately by its closed connection, a stopped one by its silence. A
+diverging process is detected by its launches and meetings, before others wait for it forever. A
+process that does not arrive is first reported, with the stacks of all processes, and finally
+failed. A failure caused by another process is not reported as a separate failure.
 """
 
 from __future__ import annotations
@@ -19,41 +19,41 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-ENDED = ("finished", "followed")  # what is lost was told of
+ENDED = ("finished", "followed")  # lost processes were already reported
 MISSED = (
     " All processes must do this: look for an `if` on process_index() around it, for an early end, "
     "or for data of another length."
 )
-# What malformed messages raise where they are read; also infinite numbers and deeply nested lists.
+# Exceptions raised by reading malformed messages, infinite numbers or deeply nested lists.
 MALFORMED = (
     ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError,
 )
-GATHERING = 2.0  # seconds to wait for the stacks of all processes, and for why connections broke
+GATHERING = 2.0  # seconds to wait for the stacks of all processes, or why connections broke
 
 
 class Peer:
-    """One connection, and what is known of the process behind it."""
+    """One connection, and the known facts about its process."""
 
     def __init__(self, sock: Any, secured: bool):
         self.sock = sock
-        self.secured = secured  # False while TLS shakes hands
+        self.secured = secured  # False during the TLS handshake
         self.incoming = b""
         self.outgoing = b""
-        self.asked = 0  # whether the selector tells when more can be sent
+        self.asked = 0  # the selector's write event, if it is registered
         self.rank = -1  # until it joins
-        self.about: dict[str, Any] = {}  # host, pid, the address that it comes from
+        self.about: dict[str, Any] = {}  # host, pid, its address
         self.begin = self.seen = time.monotonic()
-        self.timeout = self.left = 0.0  # seconds that it waits for others to arrive, in all and yet
-        self.line = ""  # the line of the user's program that it was at
-        self.waiting = ""  # for what
+        self.timeout = self.left = 0.0  # seconds that it waits for others: total, remaining
+        self.line = ""  # the last known line of the user's program
+        self.waiting = ""  # a description of its wait
         self.kind = ""  # of wait: for a "launch", in a "meet"
         self.since = 0.0  # seconds that it has waited
         self.launched: dict[str, int] = {}  # by set of processes
         self.order: dict[int, tuple[str, int, str]] = {}  # by turn: set, number, program
-        self.limit = 0.0  # seconds that it waits, when it ends, for others to have its results
+        self.limit = 0.0  # seconds that it waits at its end until others have its results
         self.gone: str = ""  # how it left: "finished", "lost", "followed" (another's failure)
-        self.answered = 0.0  # when it heard of the coordinator
-        self.told = False  # of a failure, which it may follow
+        self.answered = 0.0  # when it was last sent "heard"
+        self.told = False  # whether it was notified of a failure, which may end it too
 
     @property
     def name(self) -> str:
@@ -65,7 +65,7 @@ class Peer:
 
 
 class Meeting:
-    """What the processes of a set do next, as those say that have come to it."""
+    """The next step of the processes of a set, as sent by those that have arrived."""
 
     def __init__(self) -> None:
         self.values: dict[int, str] = {}
@@ -73,23 +73,23 @@ class Meeting:
         self.payloads: dict[int, str] = {}
         self.about: dict[int, str] = {}  # of programs: their types
         self.after: dict[int, int] = {}  # how many launches
-        self.patient = False  # whether those that wait end that by themselves
+        self.patient = False  # whether waiting processes have their own timeout
         self.begin = time.monotonic()
 
 
 class Stall:
-    """A wait that takes long: the stacks of all processes are gathered, once."""
+    """A long wait, for which the stacks of all processes are gathered once."""
 
     def __init__(self, ranks: set[int], missing: list[int], head: str):
-        self.ranks, self.head = ranks, head  # who is told, and what
-        self.missing = missing  # who is waited for
+        self.ranks, self.head = ranks, head  # processes to notify; the message
+        self.missing = missing  # processes that are waited for
         self.begin = time.monotonic()
         self.stacks: dict[int, str] = {}
 
 
 @functools.lru_cache(256)
 def ranks_of(key: str) -> tuple[int, ...]:
-    """Of a set's key, which has its ranks, and after failures the era of the program."""
+    """The ranks in a set's key, which after failures also has the era of the program."""
     return tuple([int(r) for r in key.partition("#")[0].split(",")])
 
 
@@ -99,24 +99,24 @@ def counted(ranks: list[int]) -> str:
 
 
 class FailureDetector:
-    """Looks at peers, meetings and launches, and tells processes of failures."""
+    """Monitors peers, meetings and launches, and notifies processes of failures."""
 
     def __init__(self, asked: dict[str, Any]):
         self.asked = asked
         self.peers: dict[int, Peer] = {}
         self.meetings: dict[tuple[str, int], Meeting] = {}
         self.launches: dict[str, dict[int, tuple[str, int, str]]] = {}
-        self.broken: list[tuple[Peer, str, float]] = []  # who lost connections to others, when
+        self.broken: list[tuple[Peer, str, float]] = []  # who lost connections, when
         self.stalls: dict[int, Stall] = {}
-        self.told: set[tuple[Any, ...]] = set()  # what was reported once
+        self.told: set[tuple[Any, ...]] = set()  # failures and waits that were reported
         self.next_stall = 0
-        self.differences: dict[str, Difference] = {}  # that processes are asked about, by set
+        self.differences: dict[str, Difference] = {}  # being queried from processes, by set
 
     def send(self, peer: Peer, message: dict[str, Any]) -> None:
         raise NotImplementedError
 
     def mind(self, now: float) -> None:
-        """Looks for what has failed by now."""
+        """Checks for new failures."""
         for peer in list(self.peers.values()):
             self._mind_silence(peer, now - peer.seen)
         for key in {key for key, _ in self.meetings}:
@@ -151,7 +151,7 @@ class FailureDetector:
         self._fail(others, kind, [peer.rank], f"{peer.name} is lost: {said}{peer.at()}")
 
     def _differ_in(self, key: str, meeting: Meeting, ranks: tuple[int, int]) -> None:
-        """Tells of two processes that come to a meeting with different things."""
+        """Reports two processes that arrived at a meeting with different values."""
         doing = {r: meeting.doing[r] for r in ranks}
         first, second = (meeting.about.get(r, "") for r in ranks)
         why = ""
@@ -181,7 +181,7 @@ class FailureDetector:
         self._fail(ranks_of(key), "differ", [a, b], text)
 
     def values_differ(self, key: str, a: int, b: int, name: str, number: int) -> None:
-        """Asks two processes that put different values of the host before a launch for these."""
+        """Queries two processes that put different host values before a launch for these values."""
         if (key, "differ") in self.told:
             return
         self.told.add((key, "differ"))
@@ -196,7 +196,7 @@ class FailureDetector:
     def _on_values(self, peer: Peer, message: dict[str, Any]) -> None:
         difference = self.differences.get(message["set"])
         if difference is None or peer.rank not in difference.names:
-            return  # it comes late
+            return  # the answer is late
         what = difference.answer(peer.rank, message)
         if what is not None:
             self._tell_difference(difference, what)
@@ -222,7 +222,7 @@ class FailureDetector:
         self._fail(ranks_of(difference.key), "differ", difference.ranks, text)
 
     def _mind_passed(self, key: str, ranks: Sequence[int]) -> None:
-        """Fails a meeting that one of some cannot come to: it has launched something since."""
+        """Fails a meeting that one of `ranks` has passed: it has launched another program since."""
         for (other, _), meeting in list(self.meetings.items()):
             if other != key or not meeting.doing:
                 continue
@@ -239,7 +239,7 @@ class FailureDetector:
                 self._differ(key, here, f"launch {number}")
 
     def _mind_absent(self, key: str, meeting: Meeting) -> None:
-        """Fails a meeting to which one who has left will not come."""
+        """Fails a meeting that waits for a process that has left."""
         gone = [
             r for r in ranks_of(key) if r not in meeting.values and self.peers[r].gone in ENDED
         ]
@@ -255,7 +255,7 @@ class FailureDetector:
         self._fail(waiters, kind, gone, text)
 
     def _mind_broken(self, now: float) -> None:
-        """Tells of connections between processes that failed, though all of them are alive."""
+        """Reports failed connections between processes that are all alive."""
         for entry in list(self.broken):
             peer, text, since = entry
             for key, number in peer.launched.items():
@@ -291,7 +291,7 @@ class FailureDetector:
             )
 
     def _mind_launches(self, key: str) -> None:
-        """Looks for processes that wait for what others have not launched."""
+        """Checks for processes that wait for programs that others have not launched."""
         peers = [self.peers[r] for r in ranks_of(key)]
         here = [p for p in peers if not p.gone]
         waiting = [p for p in here if p.kind == "launch" and p.launched.get(key, 0)]
@@ -315,7 +315,7 @@ class FailureDetector:
                                                           p.launched.get(key, 0) < number])
 
     def _later(self, peer: Peer) -> list[launch_order.Launch]:
-        """What others have launched that a process is needed for, and has not launched."""
+        """Launches by others that also need this process, and that it has not made."""
         return [
             (key, number, name)
             for key, seen in self.launches.items() if peer.rank in ranks_of(key)
@@ -325,9 +325,9 @@ class FailureDetector:
     def _mind_long(
         self, waiters: list[int], doing: str, since: float, behind: list[int]
     ) -> None:
-        """Tells of what takes long though nobody is elsewhere, or why it cannot end.
+        """Reports a long wait for which no process is missing, or why it cannot end.
 
-        behind: those that wait for another program, before they come to this one.
+        behind: processes that wait for another program before they reach this one.
         """
         later = {p.rank: self._later(p) for p in self.peers.values() if p.kind == "launch"}
         launched = {p.rank: p.order for p in self.peers.values()}
@@ -354,7 +354,7 @@ class FailureDetector:
         )
 
     def _tell_ended(self, key: str, ended: list[Peer], doing: str) -> None:
-        """Tells those who have launched something of one who has ended without it."""
+        """Notifies processes that have launched a program of one that has ended without it."""
         peer = ended[0]
         number = peer.launched.get(key, 0)
         ahead = [r for r in ranks_of(key) if self.peers[r].launched.get(key, 0) > number]
@@ -366,7 +366,7 @@ class FailureDetector:
         self._fail(ahead, kind, [p.rank for p in ended], text)
 
     def _places(self, ranks: list[int]) -> str:
-        """Where processes are, as far as is known."""
+        """A message with the last known lines of processes."""
         shown = [f"{self.peers[r].name} is at {self.peers[r].line or '?'}" for r in ranks[:16]]
         return "; ".join(shown + ([f"and {len(ranks) - 16} more"] if len(ranks) > 16 else []))
 
@@ -408,7 +408,7 @@ class FailureDetector:
             return
         del self.stalls[number]
         if all(self.peers[rank].gone for rank in stall.missing):
-            return  # which was told of
+            return  # which was reported
         parts = [stall.head]
         for rank in sorted(self.peers):
             text = stall.stacks.get(rank, "  it does not answer\n")

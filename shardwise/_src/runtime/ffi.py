@@ -1,9 +1,9 @@
-"""Foreign functions: XLA's tables of them, and the views of buffers that Python callbacks get.
+"""Foreign functions: XLA's registries of them, and the buffer views passed to Python callbacks.
 
-A name stands for one function for as long as the process lives. jaxlib keeps what is registered
-for a platform whose client does not exist yet, and hands it to XLA with the client, which does not
-start if XLA refuses anything. So for the CPU all goes to XLA at once, and names that are taken are
-refused here.
+A name refers to one function for the lifetime of the process. jaxlib queues registrations for a
+platform whose client does not exist yet, and passes them to XLA with the client, which does not
+start if XLA rejects any. So registrations for the CPU go to XLA immediately, and names that are
+taken are rejected here.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _batched: set[str] = set()
 def register_target(
     name: str, functions: Any, platform: str, api_version: int, options: dict[str, Any]
 ) -> None:
-    """Tells XLA of a function. Raises ValueError if the name is that of another one."""
+    """Registers a function with XLA. Raises ValueError if the name is taken by another one."""
     where = _PLATFORMS.get(platform.lower(), platform)
     if _is_new(where, name, _addresses(functions)):
         with _undone(where, name):
@@ -39,7 +39,7 @@ def register_target(
 
 
 def register_type(name: str, registration: Any, platform: str) -> None:
-    """Tells XLA of a type that functions keep states in."""
+    """Registers a state type of functions with XLA."""
     where = _PLATFORMS.get(platform.lower(), platform)
     if _is_new(where, f"type {name}", _addresses(registration)):
         with _undone(where, f"type {name}"):
@@ -48,7 +48,7 @@ def register_type(name: str, registration: Any, platform: str) -> None:
 
 @contextmanager
 def _undone(where: str, name: str) -> Generator[None]:
-    """Forgets a name that XLA refuses."""
+    """Removes a name that XLA rejects."""
     if where == "Host":
         xc.register_custom_type_handler(where, _jax.register_custom_type)
         xc.register_custom_call_handler(where, _jax.register_custom_call_target)
@@ -70,7 +70,7 @@ def _is_new(where: str, name: str, addresses: Any) -> bool:
 
 
 def register_batch_partitionable(name: str) -> None:
-    """Tells XLA that parts of a batch may be given to a function."""
+    """Registers a function with XLA as partitionable along batch dimensions."""
     if name not in _batched:
         _jax.register_custom_call_as_batch_partitionable(name)
         _batched.add(name)
@@ -81,7 +81,7 @@ def is_batch_partitionable(name: str) -> bool:
 
 
 def _addresses(functions: Any) -> Any:
-    """What capsules hold."""
+    """The addresses in capsules."""
     if isinstance(functions, dict):
         stages = cast("dict[str, Any]", functions)
         return {stage: _addresses(found) for stage, found in stages.items()}
@@ -94,7 +94,7 @@ def _addresses(functions: Any) -> Any:
 
 
 def capsule(address: Any) -> Any:
-    """A capsule without a name that holds the address of a function of ctypes."""
+    """An unnamed capsule with the address of a ctypes function."""
     new = ctypes.pythonapi.PyCapsule_New
     new.restype = ctypes.py_object
     new.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
@@ -107,7 +107,7 @@ def headers() -> Path:
 
 
 def unknown_target(name: str, platform: str) -> str:
-    """The message for a name that nobody registered."""
+    """The error message for a name that is not registered."""
     where = _PLATFORMS.get(platform.lower(), platform)
     known = {n for w, n in _registered if w == where} | {*xc.custom_call_targets(where)}
     return (

@@ -1,4 +1,4 @@
-"""What compiled code depends on besides the module's text: the key under which it may be kept."""
+"""The part of a compilation cache key that is independent of the module's text."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 from shardwise._src.runtime.backend import JAXLIB_VERSION
 
-# Variables that XLA and the libraries it calls read. How memory is allocated is no part of code.
+# Variables read by XLA and its libraries. Memory allocation does not affect compiled code.
 _VARIABLES = ("XLA_", "TF_XLA_", "TF_CUDNN_", "TF_ENABLE_ONEDNN", "DNNL_", "ONEDNN_", "NVIDIA_TF32")
 _IRRELEVANT = ("XLA_PYTHON_CLIENT_", "XLA_CLIENT_MEM_FRACTION")
-# The lines of /proc/cpuinfo that tell processors apart; others change from moment to moment.
+# The lines of /proc/cpuinfo that identify a processor; others vary over time.
 _PROCESSOR = (
     "vendor_id", "cpu family", "model", "model name", "flags", "Features", "CPU implementer",
     "CPU architecture", "CPU variant", "CPU part", "isa",
@@ -27,16 +27,16 @@ def fingerprint(devices: tuple[Any, ...], options: Any) -> Iterator[bytes]:
     yield _machine()
     yield _environment()
     overrides = options.env_option_overrides
-    options.env_option_overrides = []  # they serialise in an order that varies
+    options.env_option_overrides = []  # their serialised order varies
     try:
-        yield options.SerializeAsString()  # with the device assignment and what XLA_FLAGS asked
+        yield options.SerializeAsString()  # with the device assignment and XLA_FLAGS
     finally:
         options.env_option_overrides = overrides
     yield repr(sorted(overrides)).encode()
 
 
 def dumps(options: Any) -> bool:
-    """Whether XLA is asked to write files while it compiles: then it is to compile."""
+    """Whether XLA should write dump files during compilation, so that it must compile."""
     asked = [name for name, _ in options.env_option_overrides]
     return "--xla_dump_" in os.environ.get("XLA_FLAGS", "") or any(
         name.startswith("xla_dump_") for name in asked
@@ -50,7 +50,7 @@ def _machine() -> bytes:
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
             lines = file.read(1 << 16).split("\n\n")[0].splitlines()
-    except OSError:  # not Linux; elsewhere the version names the kind of processor
+    except OSError:  # not Linux; on other systems the version identifies the processor
         return f"{system.sysname} {system.machine} {system.version}".encode()
     facts = [line for line in lines if line.partition(":")[0].strip() in _PROCESSOR]
     return "\n".join([system.machine, *facts]).encode()
@@ -58,7 +58,7 @@ def _machine() -> bytes:
 
 @functools.cache
 def _environment() -> bytes:
-    """What the variables held when first asked: XLA reads them once."""
+    """The values of the variables at the first call, since XLA reads them only once."""
     held = sorted(
         item for item in os.environ.items()
         if item[0].startswith(_VARIABLES) and not item[0].startswith(_IRRELEVANT)

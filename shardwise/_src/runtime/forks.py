@@ -1,10 +1,10 @@
-"""`os.fork`: a child has none of the threads that run programs, so that it would wait forever.
+"""`os.fork`: a child has none of the threads that run programs, so it would wait forever.
 
-Once devices were started, a fork is warned of, once in a process; and in the child every way to
-devices and arrays raises. What leads there says so: attributes of modules and classes that are
+After devices were started, the first fork in a process issues a warning, and in the child every
+access to devices and arrays raises. Attributes of modules and classes that are registered with
 `closed_by_fork` are replaced in the child by a function that raises, so that calls in the parent
-pay nothing. A child that does not touch the library runs as ever, and so do those that `subprocess`
-starts, or `multiprocessing` by other methods than "fork".
+have no overhead. A child that does not use the library runs normally, as do children started by
+`subprocess`, or by `multiprocessing` with methods other than "fork".
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ _forgotten: list[Callable[[], Any]] = []
 
 
 class _State:
-    """devices: whether any were started in this process; warned: of a fork, or in a parent."""
+    """devices: whether any were started in this process; warned: whether a fork was warned about,
+    here or in a parent; parent: pid of the parent, in a child."""
 
     devices = False
     warned = False
@@ -29,12 +30,12 @@ class _State:
 
 
 def closed_by_fork(owner: Any, *names: str) -> None:
-    """Functions of a module or methods of a class that raise in children of this process."""
+    """Registers functions of a module or methods of a class that raise in forked children."""
     _closed.extend((owner, name) for name in names)
 
 
 def forgotten_by_fork(forget: Callable[[], Any]) -> None:
-    """What is called in a child, to drop what it would wait for."""
+    """Registers a function that is called in a child, to drop objects that it would wait for."""
     _forgotten.append(forget)
 
 
@@ -45,8 +46,8 @@ def devices_started() -> None:
 def _before() -> None:
     if not _State.devices or _State.warned:
         return
-    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] (who forks)
-    if frame.f_globals.get("__name__") == "subprocess":  # it runs another program then
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] (the forking frame)
+    if frame.f_globals.get("__name__") == "subprocess":  # the child runs another program
         return
     _State.warned = True
     warn(

@@ -1,10 +1,10 @@
-"""What the runtime is told of the flags `transfer_guard…` and `array_garbage_collection_guard`.
+"""Forwards the flags `transfer_guard…` and `array_garbage_collection_guard` to the runtime.
 
-jaxlib itself looks at each transfer, and at each array that Python's collector frees. It has a
-value for all threads and one for each, which counts where it is set. `device_put` and `device_get`
-are explicit transfers; all others, of arguments that are NumPy's for example, are implicit.
+jaxlib itself checks each transfer, and each array freed by Python's garbage collector. It has a
+global value and one for each thread, which takes precedence if set. `device_put` and `device_get`
+are explicit transfers; all others, such as those of NumPy arguments, are implicit.
 
-The flags are public from here, so that whoever sets one has this module.
+The flags are re-exported here, so that setting one imports this module.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from shardwise._src.base.config import (
 from shardwise._src.base.flags import FLAGS, GuardFlag
 
 _guards: Any = _jax.guard_lib
-# Whether a guard of transfers was ever set: whoever marks explicit ones asks this first.
+# Whether a transfer guard was ever set; checked before transfers are marked as explicit.
 used = False
 
 
 def _level(name: str, value: str) -> tuple[str, Any]:
-    """The runtime's name of a guard, and of what it is to do."""
+    """The runtime's name of a guard, and its level."""
     if name == "array_garbage_collection_guard":
         return "garbage_collect_array", getattr(_guards.GarbageCollectionGuardLevel, value.upper())
     level = getattr(_guards.TransferGuardLevel, value.upper())
@@ -45,7 +45,7 @@ def _level(name: str, value: str) -> tuple[str, Any]:
 
 def _tell(name: str, value: str) -> None:
     global used
-    if name == "transfer_guard":  # its parts are told
+    if name == "transfer_guard":  # its parts are forwarded
         return
     used = True
     place, level = _level(name, value)
@@ -74,7 +74,7 @@ def _told(name: str, value: str) -> Generator[None]:
 
 @contextmanager
 def explicitly(what: str) -> Generator[None]:
-    """Transfers inside a `with` block are explicit. what: `put` or `get`."""
+    """Marks transfers inside a `with` block as explicit. what: `put` or `get`."""
     state, name = _guards.thread_local_state(), f"explicit_device_{what}"
     before = getattr(state, name)
     setattr(state, name, True)
@@ -86,7 +86,7 @@ def explicitly(what: str) -> Generator[None]:
 
 @contextmanager
 def between_devices() -> Generator[None]:
-    """Copies inside a `with` block count as those between devices, though they go over the host."""
+    """Treats copies inside a `with` block as device-to-device, though they go through the host."""
     state = _guards.thread_local_state()
     before = state.host_to_device, state.device_to_host
     level = state.device_to_device
@@ -106,7 +106,7 @@ GuardFlag.tell, GuardFlag.told = staticmethod(_tell), staticmethod(_told)
 
 
 def follow() -> None:
-    """Tells the runtime of what was set before this module was there, as by the environment."""
+    """Forwards flags that were set before this module was imported, as by the environment."""
     found = [f for f in FLAGS.values() if isinstance(f, GuardFlag) and f.value != f.default]
     for flag in found:
         _tell(flag.name, flag.value)

@@ -1,14 +1,14 @@
 """Shards of CPU buffers as NumPy arrays, without a copy; exchange with other libraries by DLPack.
 
-jaxlib's own ways to one shard of a buffer (`_arrays`, `disassemble…`) import jax where it is
-installed, and try to, at some cost, where it is not. This way does neither: DLPack exports the
+jaxlib's own methods for accessing one shard of a buffer (`_arrays`, `disassemble…`) import jax if
+it is installed, and try to, at some cost, if it is not. This module avoids both: DLPack exports the
 first shard of a buffer, and reordering the devices of a buffer, which moves no data, makes any
 shard the first. It takes about 5 µs per shard.
 
-The views keep the memory alive: a program to which the buffer is donated takes a copy then.
+The views keep the memory alive: a program to which the buffer is donated then makes a copy.
 
 Between libraries on CPU, NumPy makes and reads the capsules: jaxlib imports jax to read one, and
-before 0.12 knows only those without a version, which cannot forbid writing to the memory.
+before 0.12 supports only unversioned capsules, which cannot be marked read-only.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from numpy.typing import NDArray
 from shardwise._src.runtime import processes
 
 _ALIAS = _jax.HostBufferSemantics.ZERO_COPY
-ALIGNMENT = 64  # bytes: other memory cannot be a buffer's
+ALIGNMENT = 64  # bytes: a buffer cannot use memory that is less aligned
 
 
 def shard_view(
     raw: Any, devices: tuple[Any, ...], position: int, dtype: np.dtype[Any],
     memory_kind: str | None = None,
 ) -> NDArray[Any]:
-    """What `devices[position]` holds, read-only. Waits until it is computed.
+    """The shard on `devices[position]`, read-only. Waits until it is computed.
 
-    devices: all devices of the buffer, in its order; this one is of this process.
+    devices: all devices of the buffer, in its order; `devices[position]` is of this process.
     dtype:   of whole bytes.
     memory_kind: of the buffer; None for the default one.
     """
@@ -47,14 +47,14 @@ def shard_view(
 
 def export(raw: Any, stream: Any = None) -> Any:
     """A DLPack capsule of the first shard, once it is computed."""
-    # The capsule must not hold on to `raw` itself: XLA aborts when that is deleted or donated.
+    # The capsule must not reference `raw` itself: XLA aborts when that is deleted or donated.
     raw = raw._rewrap_with_aval_and_sharding(raw.aval, raw._sharding)
     processes.wait(raw)
     return _jax.buffer_to_dlpack_managed_tensor(raw, stream=stream)
 
 
 def from_view(aval: Any, placement: Any, view: NDArray[Any], device: Any) -> Any:
-    """A single-device raw buffer on the memory of a view, which nobody may write to any more."""
+    """A single-device raw buffer on the memory of a view, which must not be written to any more."""
     return _jax.batched_device_put(
         aval, placement, [view], [device], True, False,
         host_buffer_semantics=_ALIAS, enable_x64=True,
@@ -67,11 +67,11 @@ def _rotated(devices: tuple[Any, ...], position: int, memory_kind: str | None) -
     return _jax.GSPMDSharding(order, xc.HloSharding.replicate(), memory_kind=memory_kind)
 
 
-# ------------------------------------------------------------------------- DLPack, by way of NumPy
+# ------------------------------------------------------------------------------ DLPack via NumPy
 
 
 def export_view(view: NDArray[Any], *, version: tuple[int, int], copy: bool | None = None) -> Any:
-    """A DLPack capsule with a version, of a read-only NumPy array, which it says."""
+    """A versioned DLPack capsule of a NumPy array, marked read-only as the array is."""
     code = _CODES.get(view.dtype.name)
     plain = view if code is None else view.view(f"u{view.dtype.itemsize}")
     capsule: Any = plain.__dlpack__(max_version=version, copy=copy)  # pyright: ignore[reportCallIssue] (NumPy 2.1)
@@ -80,12 +80,12 @@ def export_view(view: NDArray[Any], *, version: tuple[int, int], copy: bool | No
     return capsule
 
 
-# Whether NumPy writes capsules with a version.
+# Whether NumPy exports versioned capsules.
 EXPORTS_VERSIONS = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
 
 
 def foreign_view(x: Any) -> NDArray[Any]:
-    """What another library's array on the CPU holds, as a NumPy array on its memory."""
+    """Another library's array on the CPU, as a NumPy array on the same memory."""
     if isinstance(x, np.ndarray):
         return cast("NDArray[Any]", x)
     capsule = capsule_of(x)
@@ -93,15 +93,15 @@ def foreign_view(x: Any) -> NDArray[Any]:
 
 
 def capsule_of(x: Any, **how: Any) -> Any:
-    """The DLPack capsule of another library's array, with a version if the library knows of it."""
+    """The DLPack capsule of another library's array, versioned if the library supports it."""
     try:
         return x.__dlpack__(max_version=(1, 0), **how)
-    except TypeError:  # from before versions
+    except TypeError:  # unversioned
         return x.__dlpack__(**how)
 
 
 class _Exporter:
-    """A DLPack capsule in the form that NumPy imports."""
+    """Wraps a DLPack capsule for import by NumPy."""
 
     def __init__(self, capsule: Any):
         self._capsule = capsule
@@ -116,7 +116,7 @@ class _Exporter:
 def _imported(capsule: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     if dtype.isbuiltin == 1:
         return np.from_dlpack(_Exporter(capsule))
-    # NumPy knows no bfloat16 or float8: the elements are handed over as unsigned integers.
+    # NumPy does not support bfloat16 or float8: pass the elements as unsigned integers.
     _tensor(capsule).code = _UNSIGNED
     return np.from_dlpack(_Exporter(capsule)).view(dtype)
 
@@ -156,7 +156,7 @@ _BEHIND_VERSION = 32  # bytes: version, context, deleter, flags
 
 
 def _tensor(capsule: Any) -> Tensor:
-    """What a capsule describes. It is the first field, or behind the version and its company."""
+    """The tensor of a capsule: its first field, or, if versioned, after the version header."""
     name = _name_of(capsule)
     offset = _BEHIND_VERSION if name == b"dltensor_versioned" else 0
     return Tensor.from_address(cast(int, _pointer_of(capsule, name)) + offset)
@@ -182,9 +182,9 @@ def _dtype_in(capsule: Any) -> np.dtype[Any]:
 
 
 def foreign_buffer(x: Any, device: Any) -> tuple[Any, tuple[int, ...], np.dtype[Any]]:
-    """Another library's array on a GPU as a raw buffer on its memory; its shape and dtype."""
+    """Another library's GPU array as a raw buffer on the same memory; its shape and dtype."""
     stream = device.get_stream_for_external_ready_events()
-    capsule = x.__dlpack__(stream=stream)  # without a version, as jaxlib before 0.12 takes it
+    capsule = x.__dlpack__(stream=stream)  # unversioned, as jaxlib before 0.12 requires
     tensor, dtype = _tensor(capsule), _dtype_in(capsule)
     shape = tuple(tensor.shape[: tensor.ndim])
     rows = np.cumprod((1, *shape[:0:-1]))[::-1].tolist()  # strides in row-major order

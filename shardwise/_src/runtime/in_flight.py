@@ -1,11 +1,11 @@
-"""Bounds the programs over several devices that are in flight on CPU.
+"""Bounds the number of programs over several devices that are in flight on CPU.
 
-XLA's CPU backend runs the parts of all devices on as many threads as there are devices. A program
-with collectives needs all of them at once; and the launch of a program when 32 are in flight waits
-for one on such a thread. So un-awaited programs deadlock, and XLA ends the process after 40 s
-(jaxlib 0.10 and 0.11), if but one of them has collectives. The bound is one for the process,
-whichever devices the programs run on. A launch that finds `LIMIT` older ones waits for the first
-half of these; so most launches ask nothing.
+XLA's CPU backend has as many threads as devices. A program with collectives needs all of them
+simultaneously; and if 32 programs are in flight, launching another one waits on such a thread for
+one of them. So programs that are not waited for deadlock, and XLA ends the process after 40 s
+(jaxlib 0.10 and 0.11), if even one of them has collectives. The bound applies to the whole process,
+regardless of the programs' devices. A launch that finds `LIMIT` older ones waits for the first half
+of these; so most launches check nothing.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ HALF = LIMIT // 2
 
 
 def _is_deleted(output: Any) -> bool:
-    asked = getattr(output, "is_deleted", None)  # tokens have none
+    asked = getattr(output, "is_deleted", None)  # tokens do not have it
     return asked is not None and asked()
 
 
 def _has_ended(output: Any) -> bool:
-    """Whether it is known that the launch has ended."""
+    """Whether the launch is known to have ended."""
     is_ready = getattr(output, "is_ready", None)
     return is_ready is not None and (output.is_deleted() or is_ready())
 
@@ -43,35 +43,35 @@ class Window:
             self._wait_for_some()
 
     def _wait_for_some(self) -> None:
-        """Waits for the last of the older half first: as a rule the others have ended then."""
+        """Waits for the last of the older half first: usually the others have ended by then."""
         oldest: list[Any] = []
         with suppress(IndexError):  # another thread took the last one
             for _ in range(HALF):
                 oldest.append(self._pending.popleft())
         for output in reversed(oldest):
-            with suppress(RuntimeError):  # of whoever wants the result, or it was deleted just now
+            with suppress(RuntimeError):  # raised for users of the result; or just deleted
                 if not _is_deleted(output):
                     processes.wait(output)
 
     def record(self, output: Any) -> None:
-        """Notes a launch by one of its results, which is kept until the launch has ended, or by
-        its token, which says only when asked to wait."""
+        """Records a launch by one of its results, which is kept until the launch has ended, or by
+        its token, which can only be waited for."""
         self._pending.append(output)
 
     def finish(self) -> None:
-        """Waits for what is in flight; what fails is an error here, if another process is why."""
+        """Waits for programs in flight; raises failures caused by another process."""
         for output in list(self._pending):
             if not _has_ended(output):
                 processes.wait(output)
 
     def settle(self) -> None:
-        """Waits for what is in flight, and leaves errors to those that want the results."""
+        """Waits for programs in flight; ignores errors, which users of the results will see."""
         for output in list(self._pending):
             with suppress(RuntimeError):
                 output.block_until_ready()
 
     def drain(self) -> BaseException | None:
-        """Waits for all that is in flight; gives the first error that it ends with."""
+        """Waits for all programs in flight; returns the first error of any of them."""
         first: BaseException | None = None
         while self._pending:
             try:

@@ -1,7 +1,7 @@
-"""What XLA makes of a module, for reports: of the devices here, or of as many virtual ones.
+"""Compiles modules for reports: for the devices here, or for many virtual ones.
 
-A client for CPU has at most 2,048 devices, by the way in which it numbers them: for more, the
-process has several clients, each of which takes itself for a process.
+A CPU client has at most 2,048 devices because of its numbering scheme: for more, the process has
+several clients, each of which acts as a separate process.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Inspection(NamedTuple):
 
 @contextmanager
 def quiet() -> Generator[None]:
-    """XLA warns of nothing, in a `with` block."""
+    """Suppresses XLA's warnings in a `with` block."""
     set_level: Any = _utils.absl_set_min_log_level
     set_level(2)
     try:
@@ -50,7 +50,7 @@ def quiet() -> Generator[None]:
 
 
 def inspected(raw: Any) -> Inspection:
-    """Of a loaded executable."""
+    """The inspection of a loaded executable."""
     stats = raw.get_compiled_memory_stats()
     sizes = {name: int(getattr(stats, f"{name}_size_in_bytes")) for name in SIZES}
     (module,) = raw.hlo_modules()
@@ -61,7 +61,7 @@ def inspected(raw: Any) -> Inspection:
 
 
 def _clients(count: int) -> list[Any]:
-    """Clients that have as many devices together."""
+    """Clients that together have `count` devices."""
     if count <= PER_CLIENT:
         return [xc.make_cpu_client(asynchronous=True, num_devices=count)]
     nodes = -(-count // PER_CLIENT)
@@ -97,14 +97,14 @@ def _clients(count: int) -> list[Any]:
     return [client for _, client in made]
 
 
-_kept: list[Any] = []  # what clients need as long as the process lasts
+_kept: list[Any] = []  # objects that clients need for the lifetime of the process
 
 
 def inspected_of_virtual_devices(
     text: str, count: int, free_outputs: Sequence[bool],
     overrides: Sequence[tuple[str, Any]] = (),
 ) -> Inspection:
-    """Compiles a module for as many devices, in a process that has no others and only does this."""
+    """Compiles a module for `count` devices, in a process that has no others and only does this."""
     client = _clients(count)[0]
     devices = sorted(client.devices(), key=lambda d: d.id)[:count]
     options = xc.CompileOptions()

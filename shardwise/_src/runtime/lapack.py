@@ -1,4 +1,4 @@
-"""LAPACK's kernels for CPU, which jaxlib ships: known to XLA once a program needs one."""
+"""LAPACK kernels for CPU, shipped with jaxlib: registered with XLA once a program needs one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from shardwise._src.base.interrupts import uninterrupted
 
 @functools.lru_cache(1)
 def register() -> None:
-    """Makes them known. They call SciPy's LAPACK."""
+    """Registers the kernels, which call SciPy's LAPACK."""
     with uninterrupted():
         from jaxlib import lapack
         from jaxlib.cpu import _lapack

@@ -1,7 +1,7 @@
-"""Orders in which processes launch programs, which may contradict each other.
+"""Detects contradictory launch orders of processes.
 
-A program over several processes needs all of them, and each runs its programs one after the other:
-if one runs A before B, another B before C, and a third C before A, all wait for ever.
+A program over several processes needs all of them, and each runs its programs one after another: if
+one runs A before B, another B before C, and a third C before A, all wait forever.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ Launch = tuple[str, int, str]  # the set of processes, the number among its laun
 def contradiction(
     orders: Mapping[int, Mapping[int, Launch]], later: Mapping[int, Sequence[Launch]]
 ) -> list[tuple[int, str, str]]:
-    """A cycle in what processes launch; an empty list if there is none.
+    """A cycle in the launch orders of processes; an empty list if none.
 
-    orders: by rank and turn. later: by rank, what it cannot launch before its last has ended.
-    Gives who launches what before what: (rank, first program, second program).
+    orders: by rank and turn. later: by rank, launches that must wait for its last launch to end.
+    Returns (rank, first program, second program) for each pair of launches in the cycle.
     """
     graph: graphlib.TopologicalSorter[tuple[str, int]] = graphlib.TopologicalSorter()
     names: dict[tuple[str, int], str] = {}
-    ranks: dict[tuple[tuple[str, int], tuple[str, int]], list[int]] = {}  # who does both so
-    for rank, order in sorted(orders.items()):  # not as they have joined
+    ranks: dict[tuple[tuple[str, int], tuple[str, int]], list[int]] = {}  # with that order
+    for rank, order in sorted(orders.items()):  # not in the order in which they joined
         launches = [order[turn] for turn in sorted(order)]
         names.update({launch[:2]: _words(launch) for launch in (*launches, *later.get(rank, ()))})
         pairs = [*itertools.pairwise(launches)]

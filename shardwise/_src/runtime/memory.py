@@ -1,15 +1,15 @@
-"""Host memory that large arrays on CPU devices live in, and fast copies into it.
+"""Host memory of large arrays on CPU devices, and fast copies into it.
 
-The shards of an array are cut out of one block, next to each other, and the runtime takes them over
-where they are: every byte is copied once, with a thread per core; a block is large enough for huge
-pages; and an array that is split along its first dimension lies in memory as a whole, so that
-reading it takes no copy at all.
+The shards of an array are contiguous parts of one block, and the runtime adopts them in place:
+every byte is copied once, with a thread per core; a block is large enough for huge pages; and an
+array that is sharded along its first dimension is contiguous in memory, so that reading it needs no
+copy.
 
-The runtime never writes to memory that it took over: a program to which such a buffer is donated
-gets a copy. Who made a block forgets it when it is full, so nobody else writes there either.
+The runtime never writes to adopted memory: a program to which such a buffer is donated gets a copy.
+The creator of a block drops its reference once it is filled, so no one else writes to it either.
 
 Blocks of dropped arrays are reused by the next arrays of about the same size, up to 160 MiB in all;
-larger ones go back to the system at once. `POOL` counts both.
+larger ones are returned to the system immediately. `POOL` counts both.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from numpy.typing import NDArray
 from shardwise._src.base.progress import progress
 from shardwise._src.runtime import threads
 
-_ALIGNMENT = 64  # bytes; the runtime copies what is less aligned
-_PAGE = mmap.PAGESIZE  # at multiples of which disks write into memory by themselves
+_ALIGNMENT = 64  # bytes; the runtime copies memory that is less aligned
+_PAGE = mmap.PAGESIZE  # alignment for direct I/O from disks
 _CHUNK = 1 << 20  # bytes copied at a time, so that threads end together
-_MANY_CHUNKS = 4  # per thread: below that, starting one does not pay
-_MOST_THREADS = 8  # memory is busy by then
-_SPARE = 160 << 20  # bytes of blocks that are kept for use again
+_MANY_CHUNKS = 4  # per thread: below that, starting one does not pay off
+_MOST_THREADS = 8  # enough to saturate memory bandwidth
+_SPARE = 160 << 20  # bytes of blocks that are kept for reuse
 _LEAST_SPARE = 1 << 20  # bytes of the smallest of them
 _LEVELS = 4  # of owners of a block that `release` frees; of deeper ones, the rest is freed later
 
@@ -44,8 +44,8 @@ _LEVELS = 4  # of owners of a block that `release` frees; of deeper ones, the re
 class Pool:
     """Blocks of dropped arrays, for reuse: fresh pages cost as much as filling them.
 
-    allocated, reused: blocks since the start, each without lock: of threads at the same time, one
-    may be counted in place of two.
+    allocated, reused: blocks since the start, counted without a lock: concurrent threads may count
+    one instead of two.
     """
 
     __slots__ = ("allocated", "reused", "spare")
@@ -55,7 +55,7 @@ class Pool:
         self.allocated = self.reused = 0
 
     def take(self, size: int) -> NDArray[np.uint8]:
-        """A spare block of about this size if there is one, else a new one."""
+        """A spare block of about this size if available, else a new one."""
         for _ in range(len(self.spare)):
             try:
                 found = self.spare.popleft()
@@ -85,7 +85,7 @@ POOL = Pool()
 
 
 class _Block:
-    """Memory that goes to the pool when the last array on it is gone."""
+    """Memory that returns to the pool when the last array on it is gone."""
 
     __slots__ = ("memory", "__array_interface__")
 
@@ -94,13 +94,13 @@ class _Block:
         self.__array_interface__ = self.memory.__array_interface__
 
     def __del__(self) -> None:
-        if hasattr(self, "memory"):  # it could be allocated
+        if hasattr(self, "memory"):  # the allocation succeeded
             POOL.give_back(self.memory)
 
 
 def blocks(count: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> list[NDArray[Any]]:
-    """Uninitialised arrays in one allocation; without gaps where their size allows it. Large ones
-    begin where a page does."""
+    """Uninitialised arrays in one allocation; without gaps if their size allows it. Large ones
+    begin at a page boundary."""
     release()
     size = math.prod(shape) * dtype.itemsize
     stride = -(-size // _ALIGNMENT) * _ALIGNMENT
@@ -113,9 +113,9 @@ def blocks(count: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> list[NDA
 
 
 def release() -> None:
-    """Frees memory whose last buffer is gone. The runtime puts that off until it is requested.
+    """Frees memory whose last buffer is gone. The runtime defers that until it is requested.
 
-    Several times, as each one frees only what nothing owns: a view of a shard that was read on the
+    Repeated, since each pass frees only unowned objects: a view of a shard that was read on the
     host owns the shard's buffer, which owns a view of the array's buffer, which owns the memory.
     """
     for _ in range(_LEVELS):
@@ -123,10 +123,10 @@ def release() -> None:
 
 
 class _Collection:
-    """What Python's collector calls, as `getattr(_Collection(), phase, info)`.
+    """Called by Python's garbage collector, as `getattr(_Collection(), phase, info)`.
 
-    It is not a Python function: the handler of a signal that came during a collection would run
-    when that begins, and an exception in it, as Ctrl-C raises, would be printed and lost.
+    It is not a Python function: a pending signal handler would run at the start of the function,
+    and an exception in it, as raised by Ctrl-C, would be printed and lost.
     """
 
     release = staticmethod(_jax.collect_garbage)
@@ -161,7 +161,7 @@ def _cores() -> int:
 
 
 def _chunks(to: NDArray[Any], source: NDArray[Any]) -> list[tuple[NDArray[Any], NDArray[Any]]]:
-    """The pair cut along the first dimension that has several elements."""
+    """The pair, split along the first dimension that has several elements."""
     if to.nbytes <= _CHUNK:
         return [(to, source)]
     axis = next(i for i, n in enumerate(to.shape) if n > 1)
@@ -183,7 +183,7 @@ def _copy_chunks(work: deque[Any], failures: list[BaseException], bar: progress)
 
 
 class _Span:
-    """Memory that others keep alive, in the form that NumPy takes."""
+    """Memory that `owners` keep alive, as an object that NumPy accepts."""
 
     def __init__(self, address: int, size: int, owners: Any):
         self.owners = owners
@@ -195,9 +195,9 @@ class _Span:
 def whole(
     parts: Sequence[NDArray[Any]], shape: tuple[int, ...], dtype: np.dtype[Any]
 ) -> NDArray[Any] | None:
-    """Parts of an array in row-major order as one read-only array; None if that takes a copy.
+    """Parts of an array in row-major order as one read-only array; None if that needs a copy.
 
-    It does not if they are cut along the first dimension and follow each other in memory.
+    It does not if they are split along the first dimension and are adjacent in memory.
     """
     address = end = None
     for part in parts:

@@ -1,7 +1,7 @@
-"""MLIR's Python bindings, for lowering rules of users that build operations with them.
+"""MLIR's Python bindings, for users' lowering rules that build operations with them.
 
-Everything here needs a current context, as `shardy.in_context` makes it. Imported when such a rule
-is registered, or asks for one of these names.
+Everything here needs a current context, as set by `shardy.in_context`. Imported when such a rule is
+registered, or uses one of these names.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from shardwise._src.runtime.shardy import in_context
 upstream_dialects = ir.DialectRegistry()
 _jax_mlir_ext.register_dialects(upstream_dialects)
 Value = ir.Value
-_NAME = re.compile(r'"(?:[^"\\\\]|\\\\.)*"|%[\w$.-]+(?:#\d+)?')  # of a value; and texts, to be left
+_NAME = re.compile(r'"(?:[^"\\\\]|\\\\.)*"|%[\w$.-]+(?:#\d+)?')  # a value name, or a string
 
 
 class JaxIrContext(ir.Context):
-    """A context of MLIR's without dialects, until some are loaded."""
+    """An MLIR context without dialects, until some are loaded."""
 
     def __init__(self, *args: Any, **kwargs: Any):
         super(ir.Context, self).__init__(*args, **kwargs)
 
 
 def make_ir_context() -> ir.Context:
-    """A context with the dialects of programs."""
+    """A context with the dialects used by programs."""
     context = JaxIrContext()
     context.append_dialect_registry(upstream_dialects)
     context.load_all_available_dialects()
@@ -68,9 +68,9 @@ def dense_int_array(xs: Sequence[int]) -> ir.DenseI64ArrayAttr:
 
 
 def dense_elements(value: np.ndarray, element: ir.Type) -> ir.DenseElementsAttr:
-    """An array as an attribute, to the bit. Of elements of a byte or more, or of booleans."""
+    """An array as a bit-exact attribute. Elements must be booleans or of a byte or more."""
     shape, value = value.shape, np.ascontiguousarray(value)
-    if value.dtype.kind == "V":  # numbers that NumPy itself does not know
+    if value.dtype.kind == "V":  # dtypes that NumPy itself does not support
         value = value.view(f"u{value.dtype.itemsize}")
     return ir.DenseElementsAttr.get(value, type=element, shape=shape)
 
@@ -85,18 +85,18 @@ def custom_call(
     result_layouts: Sequence[Sequence[int]] | None = None,
     extra_attributes: Mapping[str, ir.Attribute] | None = None,
 ) -> ir.OpView:
-    """Builds a call of a function by the name that XLA was told.
+    """Builds a custom call of a function registered with XLA.
 
     Args:
-      call_target_name: that name.
-      result_types, operands: of the call.
-      backend_config: a text, or attributes by name; a dictionary makes `api_version` at least 4.
-      has_side_effect: whether it is called though nothing uses its results.
-      result_shapes: the shape of each result as a value, where they are dynamic.
+      call_target_name: the registered name.
+      result_types, operands: those of the call.
+      backend_config: a string, or attributes by name; a dictionary makes `api_version` at least 4.
+      has_side_effect: whether it is called even if its results are unused.
+      result_shapes: the shape of each result as a value, if they are dynamic.
       called_computations: symbols of functions of the module.
-      operand_output_aliases: operands whose memory a result takes, by number.
-      operand_layouts, result_layouts: of each, its dimensions from the one that varies fastest.
-      extra_attributes: of the operation, by name.
+      operand_output_aliases: for each aliased operand index, the result that reuses its memory.
+      operand_layouts, result_layouts: for each, its dimensions in minor-to-major order.
+      extra_attributes: attributes of the operation, by name.
     """
     given, shapes = list(operands), list(result_shapes or ())
     held: dict[str, Any] = {}
@@ -135,17 +135,17 @@ def custom_call(
 
 
 def constant(value: ir.Attribute) -> ir.Value:
-    """An attribute of elements as a value."""
+    """A constant value from an elements attribute."""
     return stablehlo.ConstantOp(value).result
 
 
 def concatenated(values: Sequence[ir.Value], dimension: int) -> ir.Value:
-    """Values one after the other."""
+    """Concatenates values along a dimension."""
     return stablehlo.concatenate(values, dimension)
 
 
 def call(symbol: str, result_types: Sequence[ir.Type], operands: Sequence[ir.Value]) -> Any:
-    """Calls a function of the module; gives its results."""
+    """Calls a function of the module; returns its results."""
     return func.CallOp(result_types, ir.FlatSymbolRefAttr.get(symbol), list(operands)).results
 
 
@@ -153,10 +153,10 @@ def call(symbol: str, result_types: Sequence[ir.Type], operands: Sequence[ir.Val
 
 
 class Function:
-    """A function that is built in a module of its own, to be written out as text.
+    """A function that is built in a separate module, to be printed as text.
 
     build: `(function)` → its results, as values or sequences of them; `function.arguments` are its
-      arguments. In the module there may be other functions then, beside it.
+      arguments. It may add other functions to the module.
     """
 
     def __init__(self, ins: Sequence[str], outs: Sequence[str], build: Callable[[Any], Any]):
@@ -181,14 +181,14 @@ class Function:
         self.module.operation.verify()
 
     def declare(self, symbol: str, ins: Sequence[str], outs: Sequence[str]) -> None:
-        """Says that there is a function, which the module does not have."""
+        """Declares an external function."""
         types = [[ir.Type.parse(t) for t in side] for side in (ins, outs)]
         with self.ip:
             declared = func.FuncOp(symbol, ir.FunctionType.get(*types), visibility="private")
         self.symbols.insert(declared)
 
     def rename(self, fresh: Callable[[str], str]) -> None:
-        """Gives new names to the functions beside it."""
+        """Renames the other functions of the module."""
         for op in self.module.body.operations:
             if op.operation != self._main.operation and not self._is_declared(op):
                 name = ir.StringAttr(op.operation.attributes["sym_name"]).value
@@ -198,7 +198,7 @@ class Function:
                     ir.SymbolTable.set_symbol_name(op, new)
 
     def beside(self) -> list[str]:
-        """The texts of the functions beside it."""
+        """The texts of the other functions of the module."""
         return [
             op.operation.get_asm(use_local_scope=True) for op in self.module.body.operations
             if op.operation != self._main.operation and not self._is_declared(op)
@@ -211,10 +211,10 @@ class Function:
         self, arguments: Sequence[str], fresh: Callable[[], str], line: Callable[[str], None],
         called: Callable[[str, list[str]], Sequence[str] | None],
     ) -> list[str]:
-        """Gives the text of each operation of the body to `line`; returns the names of the results.
+        """Passes the text of each operation of the body to `line`; returns the result names.
 
-        arguments: their names in the text; fresh: gives new names for values.
-        called: `(symbol, operands)` of a call → the names of its results, if it writes that itself.
+        arguments: their names in the text; fresh: returns a new name for a value.
+        called: `(symbol, operands)` of a call → the names of its results, if it prints that itself.
         """
         state = ir.AsmState(self._main.operation, use_local_scope=True)
         pairs = zip(self.arguments, arguments, strict=True)

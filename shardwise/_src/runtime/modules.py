@@ -1,7 +1,7 @@
 """Loaded modules: compiled from StableHLO text, launched on raw buffers.
 
-The runtime below checks byte sizes and devices only. Whoever calls `LoadedModule.launch` has
-checked types and placements; dispatch does so by looking the program up under exactly those.
+The runtime below checks only byte sizes and devices. Callers of `LoadedModule.launch` must have
+checked types and placements; dispatch does so by using them as the key of the program cache.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from shardwise._src.runtime.shardy import parsed
 
 CompileOptions = xc.CompileOptions
 COLLECTIVES = ("all-reduce", "all-gather", "all-to-all", "reduce-scatter", "collective-permute")
-LARGE = 1 << 16  # bytes of a result that is not kept until its program has ended
+LARGE = 1 << 16  # bytes of a result from which it is not kept until its program has ended
 _SKIP_CHECKS: dict[str, Any] = {}
 
 
-# XLA's flags for kernels that are compiled fast and run unoptimised.
+# XLA flags for kernels that are compiled fast and run unoptimised.
 _UNOPTIMISED: dict[str, Any] = {
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,
@@ -40,7 +40,7 @@ _UNOPTIMISED: dict[str, Any] = {
 
 if JAXLIB < (0, 11):
     _SKIP_CHECKS["_skip_checks"] = True
-    _UNOPTIMISED["xla_cpu_use_fusion_emitters"] = False  # the flag is gone since
+    _UNOPTIMISED["xla_cpu_use_fusion_emitters"] = False  # the flag was removed in 0.11
 
 
 def compile_options(
@@ -54,9 +54,9 @@ def compile_options(
 ) -> Any:
     """Options for one SPMD program over `devices`, partitioned by Shardy.
 
-    free_parameters, free_outputs: where the partitioner may choose the sharding itself.
-    quick: a program of one or two kernels, where compile time outweighs run time.
-    small: one on so few elements that optimising its kernels would not pay.
+    free_parameters, free_outputs: whether the partitioner may choose the sharding of each.
+    quick: a program of one or two kernels, for which compile time outweighs run time.
+    small: a program on so few elements that optimising its kernels would not pay off.
     overrides: XLA flags by name; an unknown name fails the compilation.
     """
     platform = devices[0].platform
@@ -81,23 +81,23 @@ def compile_options(
 
 
 def _passes_left_out(quick: bool, devices: Sequence[Any]) -> list[str]:
-    """XLA's passes for CPU that a program goes without."""
+    """The XLA CPU passes to disable for a program."""
     out: list[str] = []
     if quick and JAXLIB < (0, 12):
         out.append("fusion-wrapper")
     if processes.span_of(devices):
-        # Gloo reduces several arrays one after the other anyway, and one that fails among them,
-        # because a process is gone, leaves others waiting for ever: nothing can break that.
+        # Gloo reduces several arrays one after another anyway, and if one of them fails because a
+        # process is gone, the others wait forever, and nothing can break that wait.
         out += ["all-reduce-combiner", "cpu-all-reduce-combiner"]
     return out
 
 
 class LoadedModule:
-    """A module as XLA compiled it, on its devices. It knows buffers, and neither types nor trees.
+    """A compiled module on its devices. It handles buffers, and neither types nor pytrees.
 
-    collectives: whether its devices talk to each other, where that is known already.
-    span:        the processes of its devices, if there are several; name, digest: what tells it
-                 from other modules in these, then, and text: what it was compiled from.
+    collectives: whether its devices communicate, if known already.
+    span:        the processes of its devices, if several; in that case, name and digest identify
+                 it in these, and text is its source.
     """
 
     __slots__ = (
@@ -114,7 +114,7 @@ class LoadedModule:
         self.devices = devices
         self.span = processes.span_of(devices)
         self.name, self.digest, self.text = "", "", ""
-        self._smallest: int | None = None  # the result that the window holds; -1: a token
+        self._smallest: int | None = None  # the result that the window stores; -1: a token
         platform = devices[0].platform
         self.result_shapes: list[tuple[int, ...]] | None = None  # on each device, if just compiled
         if collectives is None:
@@ -159,14 +159,14 @@ class LoadedModule:
         return self.raw.get_output_shardings()
 
     def parameter_layouts(self) -> list[str]:
-        """As XLA writes them: `{1,0}` is row by row."""
+        """In XLA's notation: `{1,0}` is row-major."""
         return [str(layout) for layout in self.raw.get_parameter_layouts()]
 
     def output_layouts(self) -> list[str]:
         return [str(layout) for layout in self.raw.get_output_layouts()]
 
     def aliased_parameters(self) -> set[int]:
-        """The parameters whose memory a result takes."""
+        """The parameters whose memory a result reuses."""
         header = self.raw.get_hlo_text().partition("\n")[0]
         return {int(n) for n in re.findall(r"\((\d+), \{[^}]*\}, (?:may|must)-alias\)", header)}
 
@@ -199,14 +199,14 @@ def compile_text(
     client: Any, text: str, devices: tuple[Any, ...], options: Any,
     callbacks: Sequence[Any] = (), ordered: bool = False,
 ) -> LoadedModule:
-    """Compiles a module; `callbacks` are the host functions that it calls, by number."""
+    """Compiles a module; `callbacks` are the host functions that it calls, by index."""
     where = _jax.DeviceList(devices)
     calls = None
     if callbacks:
         calls = HostCalls(callbacks, len(devices), processes.span_of(devices), ordered)
     try:
-        with uninterrupted():  # XLA asks Python how calls are partitioned
-            if calls is not None:  # jaxlib takes them with a parsed module only
+        with uninterrupted():  # XLA calls Python to partition custom calls
+            if calls is not None:  # jaxlib accepts them only with a parsed module
                 module = parsed(text)
                 raw = client.compile_and_load(module, where, options, host_callbacks=calls.entries)
             else:
@@ -239,7 +239,7 @@ _NO_TARGET = re.compile(
 
 
 def _explain(error: Exception, platform: str) -> NoReturn:
-    """Raises what a failed compilation was about: an option, a name, or the error itself."""
+    """Raises the cause of a failed compilation: an option, a name, or the error itself."""
     if found := _NO_TARGET.search(str(error)):
         name = found[1] or found[2].strip("'\"")
         raise _jax.JaxRuntimeError(unknown_target(name, platform)) from None
@@ -258,7 +258,7 @@ def _explain(error: Exception, platform: str) -> NoReturn:
 
 
 def _option_names() -> list[str]:
-    """The names that jaxlib knows by themselves; XLA has more."""
+    """The option names that jaxlib exposes; XLA has more."""
     known = xc.CompileOptions().executable_build_options.debug_options
     return [name for name in dir(known) if name.startswith("xla_")]
 
@@ -267,14 +267,14 @@ def load(
     client: Any, blob: bytes, devices: tuple[Any, ...], options: Any,
     collectives: bool | None = None,
 ) -> LoadedModule:
-    """What `LoadedModule.serialize` wrote. The caller vouches for an equal `fingerprint`."""
+    """Loads the result of `LoadedModule.serialize`. The caller ensures an equal `fingerprint`."""
     raw = client.deserialize_executable(blob, _jax.DeviceList(devices), options)
     return LoadedModule(raw, devices, collectives)
 
 
 @functools.lru_cache(4096)
 def result_handler(aval: Any, placement: Any) -> Any:
-    """Turns one result of a launch into a raw buffer of that type and placement."""
+    """A handler that converts a launch result to a raw buffer of this type and placement."""
     return _jax.array_result_handler(aval, placement, committed=True, **_SKIP_CHECKS)
 
 

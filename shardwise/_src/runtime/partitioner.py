@@ -1,12 +1,11 @@
-"""Calls that XLA's partitioner asks about: what each device does, for shardings as they come.
+"""Custom calls with a partitioning callback: a per-device module for any operand shardings.
 
     register("shardwise_matrices", write)
 
-`write(config, ins, outs)` gets what the call was made with, and the `Piece` of each operand; it
-gives the module of one device, and for each result the number of the operand that it is divided
-like, or None for results that are the same on all devices. This is known when a program is
-compiled, so that arrays placed by hand, types with shardings, and what the partitioner chose by
-itself are all treated alike.
+`write(config, ins)` gets the call's configuration, and the `Piece` of each operand; it returns the
+module of one device, and for each result the index of the operand whose sharding it has, or None
+for replicated results. It runs at compile time, so that manually placed arrays, types with
+shardings, and shardings chosen by the partitioner are all treated alike.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from shardwise._src.base.interrupts import uninterrupted
 
 
 class Piece(NamedTuple):
-    """How an operand or result is divided.
+    """The sharding of an operand or result.
 
-    shape: of the whole; order: the numbers of devices, by their places along each dimension, and
-    then those that have the same part.
+    shape: the global shape; order: device indices, by tile index along each dimension; the last
+    dimension has the devices that replicate a tile.
     """
 
     shape: tuple[int, ...]
@@ -36,7 +35,7 @@ class Piece(NamedTuple):
         return self.order.shape[:-1]
 
     def part(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """What each device has of an array that is divided alike."""
+        """The shard shape of an array with the same sharding."""
         return tuple([-(-n // k) for n, k in zip(shape, self.tiles, strict=True)])
 
 
@@ -45,7 +44,7 @@ _REGISTERED: set[str] = set()
 
 
 def register(target: str, write: Writer) -> None:
-    """Makes a call known to XLA's partitioner."""
+    """Registers a custom call with XLA's partitioner."""
     if target in _REGISTERED:
         return
 

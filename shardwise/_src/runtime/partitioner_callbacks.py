@@ -1,10 +1,10 @@
-"""Calls that XLA's partitioner asks about, one question each: functions of the user answer.
+"""Custom calls that are partitioned by user functions, one question for each call.
 
     name = ask(question)       # the `backend_config` of a call of TARGET in a module's text
 
-`question.answer(ins, outs)` gets shape and tiles of each operand and result, as soon as the
-partitioner knows them; it gives the module of one device and the tiles that this is for. A question
-lives as long as something holds it; the text is of use in this process only.
+`question.answer(ins, outs)` gets the shape and tiles of each operand and result, once the
+partitioner knows them; it returns the module of one device and the tiles that it is for. A question
+is referenced weakly: its caller must keep it alive. The text is valid only in this process.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ TARGET = "shardwise_functions"
 
 
 class Tiles(NamedTuple):
-    """How an operand or result is divided; sharding: XLA's own, or None where it is not known."""
+    """The sharding of an operand or result; sharding: that of XLA, or None if unknown."""
 
     shape: tuple[int, ...]
     sharding: Any
 
 
 class Question(Protocol):
-    """failure: what `answer` raised last."""
+    """failure: the last exception of `answer`."""
 
     failure: BaseException | None
 
@@ -49,7 +49,7 @@ _registered: set[str] = set()
 
 
 def ask(question: Question, platform: str) -> str:
-    """A name for the question, which a call has in its text."""
+    """Registers a question; returns its name, which identifies it in a call's text."""
     if platform not in _registered:
         api = {"c_api": cuda.c_api()} if platform == "cuda" else {}
         rules = _of_users, _parts, _of_operands
@@ -65,7 +65,7 @@ _NAME = re.compile(r"question \d+")
 
 
 def failure_in(text: str) -> BaseException | None:
-    """What a question of a module raised, whose compilation failed."""
+    """The exception of a question in a module whose compilation failed."""
     if TARGET not in text:
         return None
     asked = [_open.get(name) for name in _NAME.findall(text)]
@@ -74,7 +74,7 @@ def failure_in(text: str) -> BaseException | None:
 
 
 def without_names(text: str) -> str:
-    """The text as it is in every process."""
+    """The text without process-local names, equal in all processes."""
     return _NAME.sub("question", text) if TARGET in text else text
 
 
@@ -104,4 +104,4 @@ def _of_users(sharding: Any, shape: Any, config: bytes) -> Any:
 
 
 def _of_operands(arg_shapes: Any, shardings: Any, shape: Any, config: bytes) -> Any:
-    return xc.HloSharding.replicate()  # Shardy goes by the rule in the text
+    return xc.HloSharding.replicate()  # Shardy uses the rule in the text

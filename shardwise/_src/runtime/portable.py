@@ -1,7 +1,7 @@
-"""Portable artifacts: modules in StableHLO's own versioned form, which other releases read.
+"""Portable artifacts: modules in StableHLO's versioned format, which other releases can read.
 
-jaxlib's serializer and reader, its refinement of modules with dynamic shapes, and what a module is
-made of. MLIR's bindings are imported when they are first needed.
+Wraps jaxlib's serializer and reader and its refinement of modules with dynamic shapes, and lists
+the symbols of a module. MLIR's bindings are imported when they are first needed.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ READING = 120  # seconds that a process may take to read an artifact
 
 
 class Unreadable(Exception):
-    """What jaxlib, or the process that was to read an artifact, says of it."""
+    """An artifact cannot be read; the message is from jaxlib or the reading process."""
 
 
 class Part(NamedTuple):
-    """A symbol of a module: a function, with the types it takes and gives, or a mesh."""
+    """A symbol of a module: a function, with its input and output types, or a mesh."""
 
     symbol: str
     text: str
@@ -34,7 +34,7 @@ class Part(NamedTuple):
 
 
 def artifact_version() -> str:
-    """The version of StableHLO that artifacts are written in: one that is a month old."""
+    """The StableHLO version for artifacts: one that is a month old."""
     with uninterrupted():
         from jaxlib.mlir.dialects import stablehlo
 
@@ -44,7 +44,7 @@ def artifact_version() -> str:
 
 
 def portable_artifact(text: str) -> bytes:
-    """A module's text as a portable artifact. Shardy's attributes are kept as they are."""
+    """A module's text as a portable artifact. Shardy's attributes are unchanged."""
     with in_context():
         from jaxlib.mlir import ir
 
@@ -55,7 +55,7 @@ def portable_artifact(text: str) -> bytes:
 def artifact_text(artifact: bytes) -> str:
     """The text of a portable artifact's module, without aliases and locations.
 
-    Only for bytes that are surely whole: jaxlib may end the process over others.
+    Only for bytes that are known to be intact: jaxlib may abort the process on others.
     """
     with in_context() as context:
         from jaxlib.mlir.passmanager import PassManager
@@ -69,7 +69,7 @@ def artifact_text(artifact: bytes) -> str:
 
 
 def foreign_text(artifact: bytes) -> str:
-    """The same of bytes that may be anything: another process reads them."""
+    """`artifact_text` for untrusted bytes: a separate process reads them."""
     code = "from shardwise._src.runtime import portable; portable.read_for_parent()"
     paths = os.pathsep.join(p for p in sys.path if p)
     try:
@@ -91,7 +91,7 @@ _REFUSED = 3
 
 
 def read_for_parent() -> None:
-    """What the other process does: an artifact from its input, as text to its output."""
+    """The main function of that process: reads an artifact from stdin, writes text to stdout."""
     try:
         text = artifact_text(sys.stdin.buffer.read())
     except Unreadable as error:
@@ -101,9 +101,9 @@ def read_for_parent() -> None:
 
 
 def refined_text(text: str) -> str:
-    """A module whose `main` has static shapes, with static shapes in all that follows from these.
+    """Propagates the static shapes of `main`'s parameters through a module.
 
-    What is asserted of shapes is checked, and conditionals on constants are decided.
+    Shape assertions are checked, and conditionals on constants are resolved.
     """
     with in_context():
         from jaxlib.mlir import ir
@@ -138,5 +138,5 @@ def _part(op: Any) -> Part:
 
 
 def _text(op: Any) -> str:
-    """The text of an operation, which refers to nothing outside of it but symbols."""
+    """The text of an operation, which references only symbols outside of it."""
     return op.operation.get_asm(use_local_scope=True)

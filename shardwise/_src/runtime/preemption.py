@@ -1,6 +1,7 @@
-"""Notice that a process is about to be ended, and the step at which all are to save.
+"""Preemption notices, and the step at which all processes should save.
 
-With other processes XLA's service does it: its client waits for SIGTERM, and all agree on a step.
+With several processes, XLA's service does it: its client waits for SIGTERM, and all agree on a
+step.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class _State:
 
 
 def reached(client: Any, step: int) -> bool:
-    """Whether all are to save at this step. client: of XLA's service; None in a single process."""
+    """Whether all should save at this step. client: of XLA's service; None in a single process."""
     if client is not None:
         if _State.manager is None:
             manager = _jax.create_preemption_sync_manager()
@@ -39,7 +40,7 @@ def _note(number: int, frame: Any) -> None:
 
 
 def end() -> None:
-    """Before the client of XLA's service is shut down."""
+    """Ends the sync manager before the client of XLA's service is shut down."""
     manager, _State.manager = _State.manager, None
     if manager is not None:
         manager.shutdown()

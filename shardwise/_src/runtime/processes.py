@@ -1,8 +1,8 @@
-"""This process among those that run one program: XLA's client of the coordination service.
+"""Multi-process membership of this process: XLA's client of the coordination service.
 
-The clients of platforms (`backend`) ask here how they are one of several. Launches and waits of
-programs that span processes pass the *gate*, which `distributed` puts here; without one they cost
-nothing more.
+Platform clients (`backend`) get their multi-process options here. Launches and waits of programs
+that span processes go through the *gate*, which `distributed` installs here; without one they have
+no overhead.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ HAS_TLS = "mtls_cert_file" in (_jax.get_distributed_runtime_client.__doc__ or ""
 
 
 class Connection:
-    """XLA's client of the service, which a thread of its own connects.
+    """XLA's client of the service, which a separate thread connects.
 
-    connect: gives the client.
+    connect: returns the client.
     """
 
     def __init__(self, connect: Callable[[], Any]):
@@ -60,10 +60,10 @@ class Connection:
 
 @dataclass(frozen=True)
 class Link:
-    """What joins this process to the others.
+    """The connection of this process to the others.
 
-    connection: with XLA's coordination service, which takes a moment to be there.
-    host:      the address of this machine under which others find its transports.
+    connection: to XLA's coordination service, which takes a moment to start.
+    host:      the address of this machine at which others reach its transports.
     transport: of CPU devices: "gloo" or "mpi".
     devices:   the local device ids that this process may use; None for all.
     """
@@ -83,10 +83,10 @@ class Link:
 
 
 class Gate(Protocol):
-    """What launches of programs over several processes pass, and waits for their results."""
+    """Handles launches of programs over several processes, and waits for their results."""
 
     def launch(self, module: Any, buffers: Sequence[Any], handlers: Sequence[Any]) -> Any:
-        """Launches a loaded module, by `launch_now`, in its turn."""
+        """Launches a loaded module, by `launch_now`, in order."""
         ...
 
     def wait(self, raw: Any) -> None:
@@ -94,23 +94,23 @@ class Gate(Protocol):
         ...
 
     def note(self, span: tuple[int, ...], value: Any) -> None:
-        """Compares a host's value that all processes of a set put on devices, before long."""
+        """Schedules the comparison of a host value that all processes of a set put on devices."""
         ...
 
     def meet(
         self, name: str, value: str = "", span: Sequence[int] | None = None, *, payload: str = ""
     ) -> Any:
-        """Waits until all processes of a set are here, with the same value; gives the payloads."""
+        """Waits until all processes of a set arrive with the same value; returns the payloads."""
         ...
 
     def gather(
         self, name: str, payload: str, timeout: float, span: Sequence[int] | None = None
     ) -> list[str]:
-        """Waits until all processes of a set have come to a name; gives what they came with."""
+        """Waits until all processes of a set have arrived at a name; returns their payloads."""
         ...
 
     def explain(self, error: BaseException) -> BaseException:
-        """What a failure of the runtime was about: a process that is gone, or the error itself."""
+        """The cause of a runtime failure: the loss of a process, or the error itself."""
         ...
 
 
@@ -138,17 +138,17 @@ def part() -> None:
         here, _State.link = _State.link, None
         preemption.end()
         if here.connection.is_settled(0):
-            with suppress(RuntimeError):  # it never connected, which is told where devices start
+            with suppress(RuntimeError):  # it never connected, which the start of devices reports
                 here.client.shutdown()
 
 
 def is_connected(seconds: float) -> bool:
-    """Whether XLA's service has this process, or will not have it, within some seconds."""
+    """Whether the connection to XLA's service succeeds or fails within some seconds."""
     return _State.link is None or _State.link.connection.is_settled(seconds)
 
 
 def break_connections() -> None:
-    """Has what waits for other processes fail, where the transport can be broken."""
+    """Makes waits for other processes fail, if the transport can be broken."""
     if _State.link is not None and _State.link.transport == "gloo":
         transports.break_connections()
 
@@ -162,23 +162,23 @@ def wait(raw: Any) -> None:
 
 
 def reached_preemption_sync_point(step: int) -> bool:
-    """Whether all processes are to save at this step, as one is about to be ended."""
+    """Whether all processes should save at this step, as one is about to be ended."""
     return preemption.reached(None if _State.link is None else _State.link.client, step)
 
 
 def explained(error: BaseException) -> BaseException:
-    """The error that a failed launch, or the wait for its results, raises."""
+    """The error to raise for a failed launch, or a failed wait for its results."""
     return error if _State.gate is None else _State.gate.explain(error)
 
 
 def is_about_peers(error: BaseException) -> bool:
-    """Whether a failure of the runtime may come from a process that is gone."""
+    """Whether a runtime failure may be caused by the loss of a process."""
     text = str(error)
     return any(word in text for word in ("Gloo", "gloo", "NCCL", "MPI", "onnection", "peer"))
 
 
 def note(devices: tuple[Any, ...], value: Any) -> None:
-    """To be called where all processes of some devices put a value of the host on these."""
+    """Must be called when all processes of some devices put a host value on them."""
     if _State.gate is not None and (span := _span_of(devices)):
         _State.gate.note(span, value)
 
@@ -191,7 +191,7 @@ def _span_of(devices: tuple[Any, ...]) -> tuple[int, ...] | None:
 def meet_to_start(platform: str) -> None:
     """Waits until all processes are about to start the devices of a platform.
 
-    XLA waits for them too, but cannot be told of one that does not come.
+    XLA waits for them too, but cannot be notified of one that will not arrive.
     """
     if _State.gate is not None:
         _State.gate.meet(f"the start of {platform} devices")
@@ -200,20 +200,20 @@ def meet_to_start(platform: str) -> None:
 def exchanged(
     name: str, text: str, seconds: float, span: Sequence[int] | None = None
 ) -> list[str]:
-    """What all processes, or some, say under a name, which is used once, in the order of their
-    ranks.
+    """The strings that all processes, or a span of them, pass under a name, which is used only
+    once, in the order of their ranks.
 
-    From any thread, in any order with launches and meetings.
+    Callable from any thread, in any order relative to launches and meetings.
 
     Raises:
-      ProcessFailureError: one will not come, as it has failed or ended.
-      TimeoutError: some do not come within some seconds; it names them.
+      ProcessFailureError: one will not arrive, as it has failed or ended.
+      TimeoutError: some do not arrive within `seconds`; it names them.
     """
     return [text] if _State.gate is None else _State.gate.gather(name, text, seconds, span)
 
 
 def span_of(devices: Sequence[Any]) -> tuple[int, ...] | None:
-    """The processes that devices belong to; None where it is one."""
+    """The processes that devices belong to; None if there is only one."""
     if _State.link is None:
         return None
     found = sorted({d.process_index for d in devices})
@@ -224,7 +224,7 @@ def span_of(devices: Sequence[Any]) -> tuple[int, ...] | None:
 
 
 class Coordinator:
-    """A coordinator that this process started, and keeps as long as it lives (`coordinator`)."""
+    """A coordinator process started by this process, for its lifetime (`coordinator`)."""
 
     def __init__(
         self, host: str, port: int, count: int, *, heartbeat: float, arrival: float,
@@ -251,7 +251,7 @@ class Coordinator:
             self._process.wait(10)
             raise OSError(answer["error"])
         self.port: int = answer["port"]
-        name = "shardwise-reap"  # there are no zombies
+        name = "shardwise-reap"  # avoids a zombie
         threading.Thread(target=self._process.wait, name=name, daemon=True).start()
 
     @property
@@ -262,18 +262,18 @@ class Coordinator:
         """Notifies it of a process that ended with status 0: others must not wait for it."""
         line = json.dumps({"rank": rank, "name": name}).encode() + b"\n"
         assert self._process.stdin is not None
-        with suppress(OSError):  # the coordinator has ended, as all processes hear
+        with suppress(OSError):  # the coordinator has ended, as all processes notice
             self._process.stdin.write(line)
             self._process.stdin.flush()
 
     def stop(self) -> None:
-        """Ends it at once; no process needs it any more."""
+        """Ends it immediately; no process needs it any more."""
         self._process.kill()
         self.release()
         self._process.wait()
 
     def release(self) -> None:
-        """Lets it end with the last connection of a process."""
+        """Lets it end when the last process disconnects."""
         stdin = self._process.stdin
         if stdin is not None and not stdin.closed:
             with suppress(OSError):  # it has ended, with something unread
@@ -286,9 +286,9 @@ class Coordinator:
 def connected(
     address: str, index: int, *, seconds: float, tls: dict[str, str] | None = None
 ) -> Any:
-    """XLA's client of the service at an address, where all processes are about to connect.
+    """XLA's client of the service at an address, to which all processes are about to connect.
 
-    XLA ends the process where this fails: all must be there.
+    XLA ends the process if this fails: all must be present.
     """
     how: dict[str, Any] = {}
     if tls:
@@ -308,7 +308,7 @@ _PROXIES, _NO_PROXY = ("grpc_proxy", "https_proxy", "http_proxy"), ("no_grpc_pro
 
 
 def bypass_proxies(host: str) -> list[str]:
-    """Has gRPC talk to a host directly; gives the proxies of the environment that it would use."""
+    """Makes gRPC bypass proxies for a host; returns the proxies that it would have used."""
     found = [name for name in _PROXIES if os.environ.get(name)]
     if found:
         known = next(filter(None, map(os.environ.get, _NO_PROXY)), "")
@@ -318,7 +318,7 @@ def bypass_proxies(host: str) -> list[str]:
 
 
 def cpu_options() -> dict[str, Any]:
-    """What the CPU client takes to be one of several."""
+    """The multi-process options of the CPU client."""
     here = _State.link
     if here is None:
         return {}
@@ -333,10 +333,10 @@ def cpu_options() -> dict[str, Any]:
 
 
 def check_transport(name: str) -> None:
-    """Whether CPU devices can be connected so.
+    """Checks whether CPU devices can be connected by this transport.
 
     Raises:
-      RuntimeError: says what is missing.
+      RuntimeError: names the missing requirement.
     """
     why = transports.why_no_mpi() if name == "mpi" else ""
     if why:
@@ -349,14 +349,14 @@ def check_transport(name: str) -> None:
 
 
 def cpu_started() -> None:
-    """To be called once this process has its CPU client: all others have theirs then."""
+    """Must be called once this process has its CPU client: all others then have theirs too."""
     here = _State.link
     if here is not None and here.transport == "gloo":
         transports.learn_ports(here.client)
 
 
 def plugin_options() -> dict[str, Any]:
-    """The same for clients of plugins, which take the client of the service apart."""
+    """The same for plugin clients, which take the service's client as a separate argument."""
     here = _State.link
     if here is None:
         return {}

@@ -1,10 +1,10 @@
-"""Profiles: what the devices and the host did, for Perfetto and XProf, and annotations in them.
+"""Profiles of the devices and the host, for Perfetto and XProf, and annotations in them.
 
     with trace("profile", create_perfetto_trace=True):
         step(state).block_until_ready()
 
-One profile is collected at a time, by XLA's profiler. A folder gets XProf's files, and with
-`create_perfetto_trace` a `perfetto_trace.json.gz` beside them for https://ui.perfetto.dev.
+One profile is collected at a time, by XLA's profiler. XProf's files are written to a folder, and
+with `create_perfetto_trace` also a `perfetto_trace.json.gz` for https://ui.perfetto.dev.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from jaxlib import _profile_data, _profiler
 
 from shardwise._src.runtime import backend
 
-if TYPE_CHECKING:  # jaxlib says nothing of their types
+if TYPE_CHECKING:  # jaxlib has no type stubs for them
     ProfileData: TypeAlias = Any
     ProfileEvent: TypeAlias = Any
     ProfileLine: TypeAlias = Any
@@ -45,23 +45,23 @@ _data_of: Any = _profile_data.ProfileData.from_serialized_xspace
 _default_options: Any = _profiler.ProfileOptions
 
 PERFETTO_FILE = "perfetto_trace.json.gz"
-PERFETTO_PORT = 9001  # the one that Perfetto's page may load from
+PERFETTO_PORT = 9001  # the port that Perfetto's page may load from
 PathLike = str | os.PathLike[str]
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class TraceAnnotation(_TraceMe):
-    """Shows what a `with` block does, under a name, in a profile that is being collected.
+    """Shows a `with` block as a named event in the current profile.
 
     Args:
-      name: of the event.
-      **kwargs: numbers and texts that are shown with it.
+      name: the name of the event.
+      **kwargs: numbers and strings that are shown with it.
     """
 
 
 class StepTraceAnnotation(TraceAnnotation):
-    """The same for one step of a training loop, by which profiles are divided: `step_num=i`."""
+    """The same for one step of a training loop, by which profiles are split: `step_num=i`."""
 
     def __init__(self, name: str, **kwargs: Any):
         super().__init__(name, _r=1, **kwargs)  # pyright: ignore[reportUnknownMemberType] (jaxlib's)
@@ -74,8 +74,8 @@ def annotate_function(
 
     Args:
       func: any function.
-      name: of the events; by default that of the function.
-      **decorator_kwargs: what is shown with each.
+      name: the name of the events; by default that of the function.
+      **decorator_kwargs: numbers and strings that are shown with each event.
     """
     shown = name or getattr(func, "__qualname__", None) or type(func).__name__
 
@@ -90,7 +90,7 @@ def annotate_function(
 class ProfileSession:
     """A profile that is collected between `start` and `stop`, or in a `with` block.
 
-    profile_data: what was collected, once it has stopped; None before. collected: its bytes.
+    profile_data: the collected profile, once it has stopped; None before. collected: its bytes.
     """
 
     def __init__(
@@ -116,8 +116,8 @@ class ProfileSession:
         return _data_of(self.collected)
 
     def start(self) -> ProfileSession:
-        """Begins; starts the devices. Raises RuntimeError while another profile is collected."""
-        backend.client()  # before, so that it collects what they do
+        """Starts collecting, and the devices. Raises RuntimeError if another profile is running."""
+        backend.client()  # first, so that device activity is collected
         with _state.lock:
             if _state.session is not None:
                 raise RuntimeError(
@@ -130,7 +130,7 @@ class ProfileSession:
         return self
 
     def stop(self) -> Any:
-        """Ends; writes what was collected, if there is a folder, and returns it.
+        """Stops collecting; writes the profile, if there is a folder, and returns it.
 
         Raises RuntimeError for a session that is not running.
         """
@@ -152,7 +152,7 @@ class ProfileSession:
         create_perfetto_trace: bool = False,
         session_id: str | None = None,
     ) -> None:
-        """Writes what was collected, see `shardwise.profiler.export_profile_data`."""
+        """Writes the collected profile: see `shardwise.profiler.export_profile_data`."""
         export_profile_data(
             self, log_dir, create_perfetto_link, create_perfetto_trace, session_id
         )
@@ -166,7 +166,7 @@ class ProfileSession:
 
 
 class _State:
-    session: ProfileSession | None = None  # the one that is running
+    session: ProfileSession | None = None  # the running one
     server: Any = None
     lock = threading.Lock()
 
@@ -180,17 +180,17 @@ def start_trace(
     create_perfetto_trace: bool = False,
     profiler_options: Any = None,
 ) -> ProfileSession:
-    """Begins to collect a profile, until `stop_trace`.
+    """Collects a profile until `stop_trace` is called.
 
     Args:
-      log_dir: the folder that it is written to then, in the form that XProf reads.
-      create_perfetto_link: whether to serve it to https://ui.perfetto.dev then, by a link that is
-        printed; the program waits until it is opened.
-      create_perfetto_trace: whether to write a file for that page besides.
-      profiler_options: a `ProfileOptions`: what is collected.
+      log_dir: the folder that it is then written to, in XProf's format.
+      create_perfetto_link: whether to then serve it to https://ui.perfetto.dev, through a link that
+        is printed; the program waits until it is opened.
+      create_perfetto_trace: whether to also write a file for that page.
+      profiler_options: a `ProfileOptions` that selects what is collected.
 
     Raises:
-      RuntimeError: while another profile is collected.
+      RuntimeError: another profile is being collected.
     """
     return ProfileSession(
         log_dir, create_perfetto_link, create_perfetto_trace, profiler_options
@@ -198,10 +198,10 @@ def start_trace(
 
 
 def stop_trace() -> ProfileData:
-    """Ends what `start_trace` began, writes it, and returns it as a `ProfileData`.
+    """Stops the profile begun by `start_trace`, writes it, and returns it as a `ProfileData`.
 
     Raises:
-      RuntimeError: where no profile is being collected.
+      RuntimeError: no profile is being collected.
     """
     session = _state.session
     if session is None:
@@ -218,10 +218,10 @@ def trace(
     create_perfetto_trace: bool = False,
     profiler_options: Any = None,
 ) -> Generator[ProfileSession]:
-    """Collects a profile inside a `with` block, and gives its session.
+    """Collects a profile inside a `with` block, and yields its session.
 
     The arguments are those of `start_trace`; without a folder nothing is written, and
-    `session.profile_data` has it all.
+    `session.profile_data` has the whole profile.
     """
     with ProfileSession(
         log_dir, create_perfetto_link, create_perfetto_trace, profiler_options
@@ -236,16 +236,16 @@ def export_profile_data(
     create_perfetto_trace: bool = False,
     session_id: str | None = None,
 ) -> None:
-    """Writes a profile to a folder, in the form that XProf reads: `plugins/profile/SESSION/`.
+    """Writes a profile to a folder, in XProf's layout: `plugins/profile/SESSION/`.
 
     Args:
       profile_data: a session that has stopped.
       log_dir: the folder.
       create_perfetto_link, create_perfetto_trace: see `start_trace`.
-      session_id: the name of the folder inside; by default the time of now.
+      session_id: the name of the folder inside; by default the current time.
 
     Raises:
-      TypeError: for a `ProfileData` by itself, of which jaxlib gives no bytes to write.
+      TypeError: for a bare `ProfileData`, since jaxlib does not expose its bytes.
       ValueError: for a session that has collected nothing yet.
     """
     if not isinstance(profile_data, ProfileSession):
@@ -266,8 +266,8 @@ def export_profile_data(
     if create_perfetto_trace or create_perfetto_link:
         path = folder / PERFETTO_FILE
         with warnings.catch_warnings():
-            # Python warns of a class of jaxlib's when it is first used. As an error, that would
-            # end the process.
+            # Python issues a warning about a jaxlib class on first use. As an error, it would end
+            # the process.
             warnings.simplefilter("ignore", DeprecationWarning)
             events = _perfetto(profile_data.profile_data)
         with gzip.open(path, "wt", encoding="utf-8") as file:
@@ -277,7 +277,7 @@ def export_profile_data(
 
 
 def _perfetto(data: Any) -> dict[str, Any]:
-    """The events in the form of Chrome's trace viewer, which Perfetto reads. Times are in µs."""
+    """The events in Chrome's trace event format, which Perfetto reads. Times are in µs."""
     events: list[dict[str, Any]] = []
     for number, plane in enumerate(data.planes, 1):
         own = _events_of(plane, number)
@@ -312,7 +312,7 @@ def _plain(value: Any) -> Any:
 
 
 def _serve(path: Path) -> None:
-    """Gives the file to Perfetto's page, once, and prints where to open it."""
+    """Serves the file once to Perfetto's page, and prints the link to open."""
     content = path.read_bytes()
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -335,14 +335,14 @@ def _serve(path: Path) -> None:
 
 
 def start_server(port: int, requires_backend: bool = True) -> ProfilerServer:
-    """Lets XProf collect profiles of this process, by a server, until `stop_server`.
+    """Starts a server through which XProf can profile this process, until `stop_server`.
 
     Args:
-      port: where it listens.
-      requires_backend: whether to start the devices before.
+      port: the port it listens on.
+      requires_backend: whether to start the devices first.
 
     Raises:
-      ValueError: while there is one already.
+      ValueError: a server is running already.
     """
     with _state.lock:
         if _state.server is not None:
@@ -357,43 +357,43 @@ def start_server(port: int, requires_backend: bool = True) -> ProfilerServer:
 
 
 def stop_server() -> None:
-    """Ends what `start_server` began. Raises ValueError where there is no server."""
+    """Stops the server of `start_server`. Raises ValueError if no server is running."""
     with _state.lock:
         if _state.server is None:
             raise ValueError("no profiler server is running.")
-        _state.server = None  # the object's end is the server's
+        _state.server = None  # its destructor stops the server
 
 
 def register_subprocess(pid: int, port: int) -> Callable[[], None]:
-    """Lets profiles of this process include those of another's profiler server, on CPU.
+    """Makes CPU profiles of this process include those of another process's profiler server.
 
     Args:
       pid: of the other process.
       port: of its server.
 
     Returns:
-      what ends that when it is called.
+      A function that ends this when called.
     """
     return _profiler.register_subprocess(pid, port)
 
 
 def get_profiled_instructions_proto(tensorboard_dir: str) -> bytes:
-    """The costs of instructions that a profile measured, as XLA's scheduler reads them.
+    """The instruction costs measured by a profile, in the format that XLA's scheduler reads.
 
     Args:
       tensorboard_dir: the folder of one profile, `…/plugins/profile/RUN`.
 
     Returns:
-      The bytes of a `ProfiledInstructionsProto`: of a profile of NVIDIA's GPUs; of others empty.
+      The bytes of a `ProfiledInstructionsProto` for a profile of NVIDIA GPUs; else empty.
 
     Raises:
-      RuntimeFailure: where there is no profile in the folder.
+      RuntimeFailure: the folder contains no profile.
     """
     return _profiler.get_profiled_instructions_proto(tensorboard_dir)
 
 
 def device_memory_profile(backend: str | None = None) -> bytes:
-    """What the memory of the devices is used for, as a profile that pprof reads.
+    """A profile of device memory usage, in pprof's format.
 
     backend: a platform's name; by default the first platform.
     """

@@ -1,12 +1,12 @@
-"""Nested containers of leaves, by jaxlib's C++ registry (a private instance).
+"""Pytrees, based on jaxlib's C++ registry (a private instance).
 
-Tuples, lists, dicts, named tuples, `None`, ordered and default dicts are known; classes are added
-with `register_node` and `register_dataclass`.
+Tuples, lists, dicts, named tuples, `None`, ordered and default dicts are registered; classes are
+added with `register_node` and `register_dataclass`.
 
-Entries of a dict are in the order of its keys. Where these have none, jaxlib reports that a
-comparator failed, and does not give back the recursion depth that the containers above took: after
-some hundred failures every function would raise RecursionError. `flatten` names the dict and two of
-its keys, and gives the depth back.
+Entries of a dict are sorted by key. If the keys cannot be ordered, jaxlib reports that a comparator
+failed, and does not restore the recursion depth used by the enclosing containers: after some
+hundred failures every function would raise RecursionError. `flatten` names the dict and two of its
+keys, and restores the depth.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from shardwise._src.base.pickles import read_by, reduced
 registry = _jax.pytree.PyTreeRegistry(
     enable_none=True, enable_tuple=True, enable_namedtuple=True, enable_list=True, enable_dict=True
 )
-if TYPE_CHECKING:  # for programs of users: jaxlib has no stubs
+if TYPE_CHECKING:  # for users' programs: jaxlib has no stubs
     PyTreeDef = Any
 else:
     PyTreeDef = _jax.pytree.PyTreeDef
-flatten_quickly = registry.flatten  # who calls it calls `refund` where it fails
+flatten_quickly = registry.flatten  # callers must call `refund` if it fails
 _flatten_with_path = registry.flatten_with_path
 _flatten_one_level = registry.flatten_one_level
 DictKey = _jax.pytree.DictKey
@@ -39,14 +39,14 @@ FlattenedIndexKey = _jax.pytree.FlattenedIndexKey
 treedef_tuple = _jax.pytree.treedef_tuple
 KeyEntry = Any
 KeyPath = tuple[KeyEntry, ...]
-_FAILURES = (ValueError, TypeError, SystemError)  # the last one: nested too deeply for jaxlib
+_FAILURES = (ValueError, TypeError, SystemError)  # SystemError: nested too deeply for jaxlib
 
 
 def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None, /) -> tuple[list[Any], Any]:
-    """The leaves of a tree, and its structure.
+    """The leaves of a pytree, and its treedef.
 
     Raises:
-      ValueError: the keys of a dict in it have no order, or it contains itself.
+      ValueError: the keys of a dict in it cannot be ordered, or it contains itself.
     """
     try:
         return flatten_quickly(tree, is_leaf)
@@ -59,7 +59,7 @@ def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None, /) -> tuple
 def flatten_with_path(
     tree: Any, is_leaf: Callable[[KeyPath, Any], bool] | None = None, /
 ) -> tuple[list[tuple[KeyPath, Any]], Any]:
-    """As `flatten`, with the path of each leaf. is_leaf: takes a path and a node."""
+    """Like `flatten`, with the path of each leaf. is_leaf: takes a path and a node."""
     try:
         return _flatten_with_path(tree, is_leaf)
     except _FAILURES as error:
@@ -78,12 +78,12 @@ def flatten_one_level(tree: Any, /) -> Any:
 
 
 def _reduced(found: Any) -> Any:
-    """How trees pickle: by the registry of whoever reads them; those of others as before."""
+    """Pickles this registry by reference to the reader's registry; others as before."""
     return reduced("trees") if found is registry else found.__reduce__()
 
 
 def _reduced_method(found: Any) -> Any:
-    """Of a registry's methods, which functions that cloudpickle writes down refer to."""
+    """Pickles registry methods, which functions pickled by cloudpickle may reference."""
     return getattr, (found.__self__, found.__name__)
 
 
@@ -92,13 +92,13 @@ copyreg.pickle(_jax.pytree.PyTreeRegistry, _reduced)
 copyreg.pickle(cast(Any, type(flatten_quickly)), _reduced_method)
 
 
-# ------------------------------------------------------------------------- keys without an order
+# ------------------------------------------------------------------------------ unorderable keys
 
 
 def _check_order(
     tree: Any, error: Exception, is_leaf: Callable[[KeyPath, Any], bool] | None
 ) -> None:
-    """Raises for the dict whose keys have no order, if a failure to flatten was about one."""
+    """Raises an error that names the dict with unorderable keys, if that caused the failure."""
     found = refund(tree, error, is_leaf)
     if found is not None:
         path, keys = found
@@ -108,8 +108,8 @@ def _check_order(
 def refund(
     tree: Any, error: Exception, is_leaf: Callable[[KeyPath, Any], bool] | None = None
 ) -> tuple[KeyPath, tuple[Any, Any]] | None:
-    """Gives back the recursion depth that a failure to flatten took, if it was about a dict whose
-    keys have no order: as `unordered_dict`."""
+    """Restores the recursion depth lost by a failed flatten, if the cause was a dict with
+    unorderable keys; then returns the result of `unordered_dict`."""
     text = str(error)
     if not text.startswith("Comparator raised") and "not supported between" not in text:
         return None
@@ -120,7 +120,7 @@ def refund(
 
 
 def order_error(name: str, keys: tuple[Any, Any]) -> ValueError:
-    """The error of a dict, by its name, that has two keys without an order."""
+    """The error for a dict, by its name, with two keys that cannot be ordered."""
     one, other = [text if len(text := repr(key)) <= 60 else f"{text[:57]}..." for key in keys]
     return ValueError(
         f"{name} is a dict with the keys {one} and {other}, which have no order, and entries of a "
@@ -131,8 +131,8 @@ def order_error(name: str, keys: tuple[Any, Any]) -> ValueError:
 def unordered_dict(
     tree: Any, is_leaf: Callable[[KeyPath, Any], bool] | None = None
 ) -> tuple[KeyPath, tuple[Any, Any]] | None:
-    """The path of the first dict, in the order of flattening, whose keys have no order, and two of
-    these; None if there is no such dict."""
+    """The path of the first dict, in flattening order, whose keys cannot be ordered, and two of
+    these keys; None if there is no such dict."""
     waiting: list[tuple[KeyPath, Any]] = [((), tree)]
     while waiting:
         path, x = waiting.pop()
@@ -146,7 +146,7 @@ def unordered_dict(
 
 
 def unordered_keys(x: Any) -> tuple[Any, Any] | None:
-    """Two keys without an order, of a dict whose entries are in the order of its keys."""
+    """Two keys that cannot be ordered, of a dict whose entries are sorted by key; else None."""
     if type(x) not in (dict, defaultdict):
         return None
     try:
@@ -165,20 +165,20 @@ def _has_order(a: Any, b: Any) -> bool:
 
 
 def _give_back(levels: int) -> None:
-    """Ends as many calls of `Py_EnterRecursiveCall`, which jaxlib leaves open when it fails."""
+    """Undoes calls of `Py_EnterRecursiveCall`, which jaxlib does not do when it fails."""
     leave = ctypes.pythonapi.Py_LeaveRecursiveCall
     leave.restype = None
     for _ in range(levels):
         leave()
 
 
-# ------------------------------------------------------------------------- trees that do not end
+# ----------------------------------------------------------------------------------- cyclic trees
 
 
 def _check_ends(
     tree: Any, error: Exception, is_leaf: Callable[[KeyPath, Any], bool] | None
 ) -> None:
-    """Raises for a tree that contains itself, if a failure to flatten was that of depth."""
+    """Raises an error for a tree that contains itself, if its depth caused the failure."""
     found = cycle(tree, error, is_leaf)
     if found is not None:
         inner, outer = ["tree" + "".join(map(str, path)) for path in found]
@@ -186,7 +186,7 @@ def _check_ends(
 
 
 def cycle_error(inner: str, outer: str) -> ValueError:
-    """The error of a container, by its path, that is one of those that it is in."""
+    """The error for a container, by its path, that is also one of its own ancestors."""
     return ValueError(
         f"{inner} is {outer} itself: the tree contains itself, and has no end. Leave that entry "
         "out."
@@ -196,8 +196,8 @@ def cycle_error(inner: str, outer: str) -> ValueError:
 def cycle(
     tree: Any, error: Exception, is_leaf: Callable[[KeyPath, Any], bool] | None = None
 ) -> tuple[KeyPath, KeyPath] | None:
-    """The path of the first container that it is in itself, and where; None if absent, or the
-    failure to flatten is another one."""
+    """The path of the first container that is its own ancestor, and the ancestor's path; None if
+    absent, or if flattening failed for another reason."""
     if not isinstance(error, SystemError):
         return None
     waiting: list[tuple[KeyPath, Any, dict[int, KeyPath]]] = [((), tree, {})]
@@ -212,7 +212,7 @@ def cycle(
 
 
 def _entries(path: KeyPath, x: Any) -> list[tuple[KeyPath, Any]]:
-    """The entries of a container, with their paths; none of a leaf."""
+    """The entries of a container, with their paths; [] for a leaf."""
     parts = _flatten_one_level(x)
     if parts is None:
         return []
@@ -222,7 +222,7 @@ def _entries(path: KeyPath, x: Any) -> list[tuple[KeyPath, Any]]:
 
 
 def tree_of(node_data: Any, children: Any) -> Any:
-    """The tree of a container, by what `PyTreeDef.node_data` says of it, over other trees."""
+    """A treedef from `PyTreeDef.node_data` and the treedefs of its children."""
     return _jax.pytree.PyTreeDef.from_node_data_and_children(registry, node_data, children)
 
 
@@ -279,7 +279,7 @@ def _default(made_of: Any, values: Any) -> defaultdict[Any, Any]:
 
 
 def _with_keys(parts: Callable[[Any], tuple[Any, Any]]) -> Callable[[Any], tuple[Any, Any]]:
-    """As `parts`, which gives entries in the order of the keys at the end of the static part."""
+    """Like `parts`, with keys: the order of its entries is that of the keys in the static part."""
 
     def pairs(d: Any) -> tuple[Any, Any]:
         values, made_of = parts(d)

@@ -1,6 +1,6 @@
 """Our tilings as jaxlib shardings, and back.
 
-jaxlib gets plain `GSPMDSharding` objects: they hash and compare in C++ and know nothing of ours.
+jaxlib gets plain `GSPMDSharding` objects: they hash and compare in C++, independent of ours.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def placement(devices: tuple[Any, ...], tiling: Any, memory_kind: str | None) ->
 
 
 def tiles_of(tiling: Any) -> HloSharding:
-    """XLA's record of a tiling; None: the whole everywhere."""
+    """The XLA sharding of a tiling; None means replicated."""
     if tiling is None or all(d == 1 for d in tiling.dims):
         return xc.HloSharding.replicate()
     return _iota_tiles(tiling) if tiling.assignment is None else _listed_tiles(tiling)
@@ -49,7 +49,7 @@ def _listed_tiles(tiling: Any) -> Any:
 def describe(op_sharding: Any) -> tuple[tuple[int, ...], tuple[int, ...], bool] | None:
     """A compiled sharding as (tiles per dimension, device order, last dimension replicates).
 
-    None stands for fully replicated.
+    None means fully replicated.
     """
     if op_sharding is None:
         return None
@@ -71,14 +71,14 @@ _from_proto: Any = xc.HloSharding.from_proto
 
 
 def get_op_sharding_from_serialized_proto(sharding: bytes) -> OpSharding:
-    """XLA's `OpSharding` of its serialised form."""
+    """XLA's `OpSharding` from its serialised form."""
     found = _new_proto()
     found.ParseFromString(sharding)
     return found
 
 
 def get_hlo_sharding_from_serialized_proto(sharding: bytes) -> HloSharding:
-    """XLA's `HloSharding` of the serialised form of an `OpSharding`."""
+    """XLA's `HloSharding` from the serialised form of an `OpSharding`."""
     return _from_proto(get_op_sharding_from_serialized_proto(sharding))
 
 

@@ -1,9 +1,9 @@
-"""Modules as MLIR's bindings see them; above all Shardy's propagation, run on a module by itself,
-to see how it shards the results.
+"""Analyses of modules through MLIR's bindings; mainly Shardy's propagation, run on a module in
+isolation, to see how it shards the results.
 
-At the boundary of a program Shardy drops mesh axes that do not divide a dimension; inside it keeps
-them. What a result that need not divide is sharded like can be seen only there. MLIR's bindings are
-imported when they are first needed: few programs need them.
+At the boundary of a program, Shardy drops mesh axes that do not divide a dimension; inside, it
+keeps them. So the sharding of a result that may be uneven is visible only there. MLIR's bindings
+are imported when they are first needed: few programs need them.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ class AxisPart(NamedTuple):
     size: int
 
 
-# The mesh's symbol in the module, and the axes of each dimension; of a result, whole ones only.
+# The mesh's symbol in the module, and the axes of each dimension; for a result, only full axes.
 ValueSharding = tuple[str, tuple[tuple[str | AxisPart, ...], ...]]
 ResultSharding = tuple[str, tuple[tuple[str, ...], ...]]
 
 ATTRIBUTES = "mhlo.frontend_attributes"
-_MARKED = re.compile(r'loc\("([^"]*\\00@[^"]*)"')  # a location whose name has marks
+_MARKED = re.compile(r'loc\("([^"]*\\00@[^"]*)"')  # a location name with marks
 _MARK = re.compile(r'\\00@[^/"]*/?')
-_NOWHERE = re.compile(r'loc\((?:""|"-":\d+:\d+)\)')  # nothing left, or a line of the text itself
+_NOWHERE = re.compile(r'loc\((?:""|"-":\d+:\d+)\)')  # empty, or a line of the text itself
 
-# An operation on each element that propagation knows nothing of; it is like any that it knows.
+# An elementwise operation that propagation does not support; any supported one can replace it.
 _ELEMENTWISE = re.compile(r"\bchlo\.\w+ (%\w+) : (tensor<[^<>]*>) -> \2(?![\w<])")
 
-_lock = threading.RLock()  # the context is not to be used by two threads at once
+_lock = threading.RLock()  # two threads must not use the context concurrently
 
 
 @functools.cache
 def _context() -> Any:
-    """MLIR's context. Whoever asks for it is in a block without interrupts."""
+    """MLIR's context. Callers must be in a block with deferred interrupts."""
     from jaxlib.mlir import ir
     from jaxlib.mlir._mlir_libs import _jax_mlir_ext
     from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
@@ -66,8 +66,8 @@ def _context() -> Any:
 def in_context() -> Generator[Any]:
     """MLIR's context with all dialects, for one thread at a time.
 
-    Interrupts are raised at the end of the block: MLIR imports modules from C++, and calls visitors
-    from there.
+    Interrupts are raised at the end of the block, since MLIR imports modules and calls visitors
+    from C++.
     """
     with uninterrupted():
         from jaxlib.mlir import ir
@@ -77,9 +77,9 @@ def in_context() -> Generator[Any]:
 
 
 def propagated_results(text: str) -> list[ResultSharding | None]:
-    """How the values that `main` returns are sharded after propagation.
+    """The shardings of the values that `main` returns, after propagation.
 
-    None: not known, or by a part of a mesh axis.
+    None: unknown, or sharded by a part of a mesh axis.
     """
     with in_context():
         from jaxlib.mlir import ir
@@ -100,9 +100,10 @@ def _by_whole_axes(found: ValueSharding | None) -> ResultSharding | None:
 
 
 class Flow(NamedTuple):
-    """What an instruction takes and gives, as propagation shards it: the axes of each dimension.
+    """The operands and results of an instruction, as sharded by propagation: the axes of each
+    dimension.
 
-    None: not known.
+    None: unknown.
     """
 
     operands: list[tuple[tuple[int, ...], ValueSharding | None]]
@@ -110,10 +111,10 @@ class Flow(NamedTuple):
 
 
 def propagated_flows(text: str, prefix: str) -> dict[int, Flow]:
-    """The flow of the instructions whose locations have names of this prefix and a number.
+    """The flow of the instructions whose location names are this prefix and a number.
 
-    Those of one number count as one instruction: it takes what it does not make itself, and gives
-    what its last one gives.
+    Operations with the same number count as one instruction: its operands are those that it does
+    not produce itself, and its results are those of its last operation.
     """
     text = _ELEMENTWISE.sub(r"stablehlo.negate \1 : \2", text)
     named = re.compile(rf'loc\("{re.escape(prefix)}(\d+)"')
@@ -150,7 +151,7 @@ def _flow(ops: list[Any]) -> Flow:
 
 
 def _inside(value: Any, op: Any) -> bool:
-    """Whether a value is one of the regions that an operation holds, as the state of a loop is."""
+    """Whether a value is defined in a region of an operation, such as the state of a loop."""
     from jaxlib.mlir import ir
 
     at = value.owner.owner if isinstance(value.owner, ir.Block) else value.owner.parent
@@ -160,16 +161,16 @@ def _inside(value: Any, op: Any) -> bool:
 
 
 def _holder(value: Any) -> Any:
-    """The operation whose region a value is an argument of."""
+    """The operation whose region has the value as an argument; None for other values."""
     from jaxlib.mlir import ir
 
     return value.owner.owner if isinstance(value.owner, ir.Block) else None
 
 
 def with_attributes(text: str, of_path: Callable[[str], dict[str, str]]) -> str:
-    """A module with the attributes that marks in names of its locations say (`messages.source`).
+    """A module with the attributes specified by marks in its location names (`messages.source`).
 
-    of_path: the attributes of a path with marks.
+    of_path: returns the attributes of a path with marks.
     """
     def visit(op: Any) -> Any:
         found = _MARKED.search(str(op.location))
@@ -192,7 +193,7 @@ def with_attributes(text: str, of_path: Callable[[str], dict[str, str]]) -> str:
 
 
 def parsed(text: str) -> Any:
-    """The module of a text, for what takes no texts."""
+    """The parsed module of a text, for APIs that do not accept text."""
     with uninterrupted():
         from jaxlib.mlir import ir
 
@@ -205,7 +206,8 @@ def _is_main(op: Any) -> bool:
 
 
 def _sharding_of(holder: Any, value: Any) -> ValueSharding | None:
-    """Of a value; `holder` is the operation of whose region it is an argument, if it is one."""
+    """The sharding of a value; `holder` is the operation whose region has it as an argument, if
+    any."""
     from jaxlib.mlir import ir
     from jaxlib.mlir.dialects import sdy
 
@@ -232,7 +234,7 @@ def _sharding_of(holder: Any, value: Any) -> ValueSharding | None:
 
 
 def _of_manual(sdy: Any, held: Any, number: int) -> ValueSharding | None:
-    """Of an argument of a computation that is manual along some axes: by the others."""
+    """The sharding of an argument of a manual computation, along the axes that are not manual."""
     given = sdy.TensorShardingPerValueAttr(held["in_shardings"]).shardings[number]
     manual = {str(name) for name in sdy.ManualAxesAttr(held["manual_axes"])}
     symbol, dims = _read(sdy, given)

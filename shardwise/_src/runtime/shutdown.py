@@ -1,14 +1,15 @@
-"""The end of a process waits for programs that still run, as far as XLA's CPU backend runs them.
+"""At exit, a process waits for running programs of XLA's CPU backend.
 
-That runs them on threads of its own; C++'s exit handlers take away what these use (the kernels that
-oneDNN makes, for one), and the process would end with a segmentation fault. Whoever drops the
-result of a program has nothing to wait for. Programs over several devices `CPU_WINDOW` holds; those
-that one thread launches on one device run in their order, so that a last one there, launched here,
-ends after them. Left out are programs on one device that other threads launched, and whose results
-nobody holds. XLA's waits hear nothing of signals: Ctrl-C meanwhile ends the process at once.
+The backend runs them on its own threads; C++ exit handlers destroy objects that these use (such as
+oneDNN's kernels), and the process would end with a segmentation fault. If the result of a program
+was dropped, there is no buffer to wait for. Programs over several devices are recorded in
+`CPU_WINDOW`; programs that one thread launches on one device run in order, so that a final program,
+launched here, ends after them. Not covered are programs on one device that other threads launched
+and whose results were dropped. XLA's waits ignore signals, so Ctrl-C during them ends the process
+immediately.
 
-Daemon threads that compute are ended first, by SystemExit: Python ends such threads when they come
-back from XLA, and C++ ends the process with an abort, when it is asked to end a thread within it.
+Daemon threads that compute are ended first, by SystemExit: otherwise Python ends such threads when
+they return from XLA, and C++ aborts the process if a thread is ended inside of it.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ _LAST = """module @last {
   }
 }"""
 _PACKAGE = __name__.partition(".")[0]
-_PATIENCE = 5.0  # seconds in which daemon threads that compute come back from what they do
-_AGAIN = 1.0  # seconds after which a thread that goes on is told again
-_LOOKS = 5  # at threads, a moment apart, in which none may be found to compute
+_PATIENCE = 5.0  # seconds for daemon threads that compute to return
+_AGAIN = 1.0  # seconds after which SystemExit is sent again to a thread that continues
+_LOOKS = 5  # consecutive checks that must find no thread computing
 _waited_for: list[Any] = []  # clients, at the end of this process
-# Devices of CPUs that have had programs of their own, and what makes handlers of their results.
+# CPU devices that have run single-device programs, and factories of their result handlers.
 _alone: dict[Any, Callable[[Any, Any], Any]] = {}
 
 
@@ -56,9 +57,9 @@ class _Flag(NamedTuple):
 
 
 def runs_alone(device: Any, result_handler: Callable[[Any, Any], Any]) -> None:
-    """A device of a CPU client gets a program that runs on no other.
+    """Records that a single-device program runs on a device of a CPU client.
 
-    result_handler: of a type and a placement.
+    result_handler: returns the handler for a type and a placement.
     """
     _alone[device] = result_handler
 
@@ -66,7 +67,7 @@ def runs_alone(device: Any, result_handler: Callable[[Any, Any], Any]) -> None:
 def drain(client: Any) -> None:
     """Waits for the programs that this thread launched on a CPU client, and for all live arrays.
 
-    What they fail with is left to those that want the results.
+    Errors are ignored, as users of the results will see them.
     """
     CPU_WINDOW.settle()
     with suppress(RuntimeError):
@@ -83,7 +84,7 @@ def _launched_last(client: Any, device: Any) -> Any:
     options = xc.CompileOptions()
     options.device_assignment = xc.DeviceAssignment.create(np.array([[device.id]], np.int32))
     last = client.compile_and_load(_LAST, [device], options)
-    # By a handler: jaxlib imports jax, where it is installed, to take results apart.
+    # Uses a handler, since jaxlib imports jax, if installed, to disassemble results.
     here = _jax.GSPMDSharding(_jax.DeviceList((device,)), xc.HloSharding.replicate())
     (raw,) = last.execute_sharded([]).consume_with_handlers([_alone[device](_Flag(), here)])
     return raw
@@ -91,7 +92,7 @@ def _launched_last(client: Any, device: Any) -> Any:
 
 @contextmanager
 def _ended_by_interrupts() -> Generator[None]:
-    """Ctrl-C ends the process here, without a traceback, unless the program has its own handler."""
+    """Lets Ctrl-C end the process without a traceback, unless the program has its own handler."""
     handler = signal.getsignal(signal.SIGINT)
     if (
         handler is not signal.default_int_handler
@@ -107,8 +108,8 @@ def _ended_by_interrupts() -> Generator[None]:
 
 
 def _end_daemons() -> None:
-    """Ends the daemon threads that are found within this library; those that do not end in time go
-    on."""
+    """Ends the daemon threads that are executing this library; those that do not end in time
+    continue."""
     until, told, looks = time.monotonic() + _PATIENCE, dict[int, float](), 0
     while (others := _daemons()) and looks < _LOOKS and (now := time.monotonic()) < until:
         frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage]
@@ -144,7 +145,7 @@ def drain_all() -> None:
 
 
 def waits_for(client: Any) -> None:
-    """This process settles the client at its end; one of several does so once it has left them."""
+    """Drains the client when this process exits, or, with several processes, once it has left."""
     _waited_for.append(client)
     atexit.register(lambda: processes.link() or drain_all())
 

@@ -1,9 +1,9 @@
-"""Who wants to end, and who still needs a process that does.
+"""Tracks which processes want to exit, and which processes still need them.
 
-A process that has its part of a program may end before others have theirs: the kernel may then
-throw away what it has sent, and they wait for ever. So it is let go when all others have launched
-what it has launched, and have the results. One question is on the way to each process at a time, of
-all that want to end by then.
+If a process that has finished its part of a program exits before others have finished theirs, the
+kernel may discard data that it has sent, and they wait forever. So it may exit only when all others
+have launched the same programs and have the results. At most one question is pending for each
+process, and covers all processes that want to exit by then.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 class ShutdownBarrier:
-    """Leaves are numbered; processes are known by their ranks."""
+    """Leaves are numbered; processes are identified by rank."""
 
     def __init__(self) -> None:
-        self.waiting: dict[int, int] = {}  # who wants to end: the number of the leave
-        self._since: dict[int, float] = {}  # when they said so
-        self._late: set[int] = set()  # whose wait takes long, and was told of
-        self._launched: dict[str, int] = {}  # by those that want to end, by set
+        self.waiting: dict[int, int] = {}  # leave numbers of processes that want to exit
+        self._since: dict[int, float] = {}  # when they requested it
+        self._late: set[int] = set()  # processes whose long wait was reported
+        self._launched: dict[str, int] = {}  # by processes that want to exit, by set
         self._count = 0
-        self._asked: set[int] = set()  # who has not answered yet
-        self._settled: dict[int, int] = {}  # the last leave that a process agrees with
+        self._asked: set[int] = set()  # processes that have not answered yet
+        self._settled: dict[int, int] = {}  # the last leave that a process has confirmed
 
     def begin(self, rank: int, launched: Mapping[str, int], now: float = 0.0) -> None:
         self._count += 1
@@ -32,7 +32,7 @@ class ShutdownBarrier:
             self._launched[key] = max(count, self._launched.get(key, 0))
 
     def questions(self, alive: Iterable[int]) -> Iterator[tuple[int, dict[str, object]]]:
-        """Whom to ask, and what."""
+        """The ranks to query, with the messages."""
         for rank in alive:
             if rank not in self._asked and self._settled.get(rank, 0) < self._count:
                 self._asked.add(rank)
@@ -45,7 +45,8 @@ class ShutdownBarrier:
     def late(
         self, alive: Iterable[int], now: float, patience: float
     ) -> Iterator[tuple[int, float, list[int]]]:
-        """Who has waited for longer than that, how long, and for whom; each once."""
+        """Ranks that have waited longer than `patience`, how long, and for which ranks; each
+        once."""
         for rank, number in self.waiting.items():
             waited = now - self._since[rank]
             if waited > patience and rank not in self._late:
@@ -53,7 +54,7 @@ class ShutdownBarrier:
                 yield rank, waited, [r for r in alive if self._settled.get(r, 0) < number]
 
     def dismissed(self, alive: Iterable[int]) -> list[int]:
-        """Who may end now."""
+        """The ranks that may exit now."""
         least = min([self._settled.get(rank, 0) for rank in alive], default=self._count)
         found = [rank for rank, number in self.waiting.items() if number <= least]
         for rank in found:

@@ -1,13 +1,13 @@
-"""Threads that can also be started while Python ends.
+"""Threads that can also be started during interpreter shutdown.
 
     task = start(work, "drain")
     if not task.join(5.0):
-        ...                       # it goes on, as a daemon thread
+        ...                       # it continues, as a daemon thread
 
-Python 3.12 starts no threads any more once the program has ended, before exit handlers run. There,
-work goes to one of a few threads that `reserve` has started before. Without these (a program in one
-process does not reserve any) `start` runs the work itself, and returns when it is done; so work
-that may last for ever needs a reserve.
+Python 3.12 does not start threads after the main program has ended, even before exit handlers run.
+At that point, work goes to one of a few threads that `reserve` has started earlier. Without these
+(a single-process program does not reserve any) `start` runs the work itself, and returns when it is
+done; so work that may run forever needs a reserve.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from typing import Any
 
 from shardwise._src.base.interrupts import import_module
 
-with suppress(RuntimeError):  # it cannot be imported any more once Python ends
+with suppress(RuntimeError):  # it cannot be imported during interpreter shutdown
     import_module("concurrent.futures.thread")
 
 RESERVE = 4  # threads; at the end, two write, one waits for programs, one answers the coordinator
 
 
 class Task:
-    """Work that is under way in a thread."""
+    """Work that runs in a thread."""
 
     def __init__(self, work: Callable[[], object]):
         self._work = work
@@ -43,7 +43,7 @@ class Task:
             self._ended.set()
 
     def join(self, seconds: float | None = None) -> bool:
-        """Waits until the work is done, for some seconds at most; whether it is."""
+        """Waits until the work is done, for at most `seconds`; returns whether it is."""
         return self._ended.wait(seconds)
 
     def is_alive(self) -> bool:
@@ -68,7 +68,7 @@ class _Reserve:
             self._count += 1
 
     def take(self, task: Task) -> bool:
-        """Gives it to one of the threads, if there are any."""
+        """Passes the task to one of the threads, if there are any."""
         if self._count:
             self._tasks.put(task)
         return self._count > 0
@@ -85,34 +85,34 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 
 
 def reserve() -> None:
-    """Starts the threads that do the work of the end, unless they are there.
+    """Starts the threads for work at shutdown, unless already started.
 
     Raises:
-      RuntimeError: Python starts no threads any more, or the system does not.
+      RuntimeError: Python or the system cannot start threads.
     """
     _reserve.fill(RESERVE)
 
 
 def start(work: Callable[[], object], name: str, *, daemon: bool = True) -> Task:
-    """Runs `work`, which raises nothing, in a thread `shardwise-NAME`."""
+    """Runs `work`, which must not raise, in a thread `shardwise-NAME`."""
     task = Task(work)
     try:
         threading.Thread(target=task.run, name=f"shardwise-{name}", daemon=daemon).start()
-    except RuntimeError:  # Python ends
+    except RuntimeError:  # interpreter shutdown
         if not _reserve.take(task):
             task.run()
     return task
 
 
 def result_of(work: Callable[[], Any], name: str) -> Any:
-    """What `work` gives or raises, in another thread."""
+    """Runs `work` in another thread; returns its result or raises its exception."""
     made: Future[Any] = Future()
     start(lambda: _fill(made, work), name).join()
     return made.result()
 
 
 def submit(executor: Executor, call: Callable[..., Any], *args: Any) -> Future[Any]:
-    """Has an executor make a call. While Python ends, these take none: it is made here."""
+    """Submits a call to an executor. During shutdown, executors reject it: it is made here."""
     made: Future[Any] = Future()
     turns = itertools.count()
 
@@ -122,7 +122,7 @@ def submit(executor: Executor, call: Callable[..., Any], *args: Any) -> Future[A
 
     try:
         executor.submit(once)
-    except RuntimeError:  # the executor may have queued it even so
+    except RuntimeError:  # the executor may have queued it nevertheless
         once()
     return made
 

@@ -1,9 +1,9 @@
-"""Gloo's connections between the CPU devices of processes: which they are, and how to break them.
+"""Gloo's connections between the CPU devices of processes: how to identify and break them.
 
-Gloo waits for ever for a process that itself waits for one that is gone, and it cannot be told to
-give up. It does notice that a connection is shut down; so a wait is ended by shutting down all of
-its connections. It listens at one port in each process, which all publish: a connection is Gloo's
-if one of its ends is at such a port.
+Gloo waits forever for a process that itself waits for a lost one, and its waits cannot be
+cancelled. It does notice that a connection is shut down; so a wait is ended by shutting down all of
+Gloo's connections. It listens on one port in each process, which all publish: a connection is
+Gloo's if one of its ends is such a port.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _KEY = "shardwise/gloo/"
 
 
 class _Ports:
-    """Where Gloo listens, in all processes."""
+    """The ports on which Gloo listens, in all processes."""
 
     known: frozenset[int] = frozenset()
 
 
 def gloo(client: Any, index: int, host: str) -> Any:
-    """Gloo for this process, listening at an address of this machine."""
+    """Gloo collectives of this process, listening on an address of this machine."""
     before = listening_ports()
     collectives = _jax.make_gloo_tcp_collectives(distributed_client=client, hostname=host)
     new = listening_ports() - before
@@ -34,14 +34,14 @@ def gloo(client: Any, index: int, host: str) -> Any:
 
 
 def service(address: str, count: int, **options: Any) -> Any:
-    """XLA's coordination service at an address, which outlives the loss of processes."""
+    """XLA's coordination service at an address, which survives the loss of processes."""
     return _jax.get_distributed_runtime_service(address, count, recoverable=True, **options)
 
 
 def why_no_mpi() -> str:
-    """What is missing for MPI between CPU devices; "" if nothing is known to be.
+    """The missing requirement for MPI between CPU devices; "" if none is known.
 
-    XLA calls MPI through MPItrampoline, which ends the process where it finds no library.
+    XLA calls MPI through MPItrampoline, which ends the process if it finds no library.
     """
     path = os.environ.get("MPITRAMPOLINE_LIB")
     if not hasattr(_jax, "make_mpi_collectives"):
@@ -52,7 +52,7 @@ def why_no_mpi() -> str:
 
 
 def mpi() -> Any:
-    """MPI, of the library that `MPITRAMPOLINE_LIB` names."""
+    """MPI collectives, using the library that `MPITRAMPOLINE_LIB` names."""
     collectives = _jax.make_mpi_collectives()
     collectives.Init()
     return collectives
@@ -66,25 +66,25 @@ def _connections() -> list[Any]:
 
 
 def listening_ports() -> set[int]:
-    """The TCP ports that this process listens at."""
+    """The TCP ports on which this process listens."""
     return {c.laddr.port for c in _connections() if c.status == "LISTEN"}
 
 
 def learn_ports(client: Any) -> None:
-    """Asks where Gloo listens in other processes, once all have started their devices.
+    """Fetches the Gloo ports of other processes, once all have started their devices.
 
-    Later, when connections are to be broken, nobody may be there to ask.
+    Later, when connections must be broken, the service may be gone.
     """
     found = {int(port) for _, port in client.key_value_dir_get(_KEY)}
     _Ports.known = frozenset(found - {0})
 
 
 def break_connections() -> int:
-    """Shuts down the connections of Gloo in this process, so that what waits on them fails.
+    """Shuts down Gloo's connections in this process, so that waits on them fail.
 
-    Gives their number.
+    Returns their number.
     """
-    import socket  # programs of one process have no use for it
+    import socket  # not needed in single-process programs
 
     count = 0
     for c in _connections():

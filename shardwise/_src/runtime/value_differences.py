@@ -1,8 +1,8 @@
-"""Values of the host that differ between two processes: which, where, and what they are.
+"""Finds and describes the host values that differ between two processes.
 
-A coordinator knows that checksums of values differ that two processes put before a launch. It asks
-both for the values' types and checksums of their blocks, then for the elements of the first block
-that differs. Whoever does not answer in time is not waited for.
+A coordinator has found that the checksums of values that two processes put before a launch differ.
+It queries both for the values' types and the checksums of their blocks, then for the elements of
+the first block that differs. It does not wait for late answers.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ ANSWERED_WITHIN = 2.0  # seconds
 
 
 class Difference:
-    """Between two processes, before a launch over a set of them.
+    """A difference between two processes, before a launch over a set of them.
 
-    names: of the processes, by rank.
+    names: the names of the processes, by rank.
     """
 
     def __init__(self, key: str, number: int, program: str, names: dict[int, str]):
         self.key, self.number, self.program, self.names = key, number, program, names
         self.begin = time.monotonic()
-        self.place: tuple[int, int] | None = None  # value and block that are asked for
+        self.place: tuple[int, int] | None = None  # the value and block being queried
         self._abouts: list[list[Any]] = []
         self._answers: dict[int, dict[str, Any]] = {}
 
@@ -41,10 +41,10 @@ class Difference:
         return f"{self.names[a]} others than {self.names[b]}"
 
     def answer(self, rank: int, message: dict[str, Any]) -> str | None:
-        """Takes what a process says; gives the difference, or None where something is to be asked.
+        """Handles an answer of a process; returns the difference, or None if more is needed.
 
         Raises:
-          ValueError, LookupError, TypeError, AttributeError: it says something else.
+          ValueError, LookupError, TypeError, AttributeError: the message is malformed.
         """
         if "about" in message:
             message["about"] = [
@@ -69,9 +69,9 @@ class Difference:
         return not self._answers
 
     def _compare(self, first: list[Any], second: list[Any]) -> str | None:
-        """What differs in the values' number or types; None once a block is known."""
+        """The difference in the values' number or types; None if a differing block is found."""
         if not first or not second:
-            return self.unknown()  # they are not cached any more
+            return self.unknown()  # no longer cached
         if len(first) != len(second):
             rows = [(len(about), *about[-1][:1]) for about in (first, second)]
             return self._said([f"{n} value{'s' * (n > 1)}, the last at {at}" for n, at in rows])

@@ -1,1 +1,1 @@
-"""Arrays in files of TensorStore, in JAX's formats: `experimental.array_serialization`."""
+"""Arrays stored in TensorStore files in JAX's formats: `experimental.array_serialization`."""

@@ -1,9 +1,9 @@
-"""Arrays to TensorStore's files and back, shard by shard.
+"""Writes arrays to TensorStore files and reads them back, shard by shard.
 
     asyncio.run(async_serialize(x, spec))
     x = asyncio.run(async_deserialize(sharding, spec))
 
-Each process writes and reads what its own devices hold, and of replicas the first is written.
+Each process writes and reads the shards of its own devices; one replica of each shard is written.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.layout import Format
 from shardwise._src.types.sharding import Sharding
 
-_DEFAULT: Any = object()  # a context, or layout of chunks, that is made when it is needed
-_RAM = 10_000_000_000  # bytes of TensorStore's pools of chunks
+_DEFAULT: Any = object()  # default context or chunk layout, created when needed
+_RAM = 10_000_000_000  # limit of TensorStore's chunk caches, in bytes
 _shared: dict[str, Any] = {}
 
 
 def tensorstore() -> ModuleType:
-    """The package, which may be missing."""
+    """The tensorstore package, which may not be installed."""
     try:
         return import_module("tensorstore")
     except ImportError as error:
@@ -46,7 +46,7 @@ def tensorstore() -> ModuleType:
 
 
 def shared_context() -> Any:
-    """TensorStore's context of all that is written and read here: its pools and their limits."""
+    """The TensorStore context shared by all reads and writes here: cache pools and their limits."""
     if "context" not in _shared:
         pool = {"total_bytes_limit": _RAM}
         _shared["context"] = tensorstore().Context({
@@ -57,7 +57,7 @@ def shared_context() -> Any:
 
 
 def store_context() -> Any:
-    """That of checkpoints, which keeps nothing in memory that is in files."""
+    """The context for checkpoints, which caches no file contents in memory."""
     if "checkpoints" not in _shared:
         _shared["checkpoints"] = tensorstore().Context({
             "file_io_concurrency": {"limit": 16}, "cache_pool": {"total_bytes_limit": 0},
@@ -74,10 +74,10 @@ def _how(context: Any, chunk_layout: Any) -> dict[str, Any]:
 
 
 class _Loop(asyncio.SelectorEventLoop):
-    """An event loop that may end while TensorStore cancels what nobody waits for any more.
+    """An event loop that may be closed while TensorStore still cancels abandoned operations.
 
-    Where one of several reads fails, the others are cancelled, and say so when they are: maybe
-    later than the loop is there.
+    If one of several reads fails, the others are cancelled and report this through the loop,
+    possibly after it was closed.
     """
 
     def call_soon_threadsafe(
@@ -92,10 +92,10 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 class _Interruptible:
-    """A task that Ctrl-C cancels, wherever it is: what asyncio does about Ctrl-C may lose it, or
-    end in a cancellation without a request."""
+    """A task that Ctrl-C cancels at any point: asyncio's own handling of Ctrl-C may lose it, or
+    end in a cancellation that was not requested."""
 
-    def __init__(self, work: Coroutine[Any, Any, None]):
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, None]]):
         self.work = work
         self.task: asyncio.Task[Any] | None = None
         self.is_cancelled = False
@@ -107,10 +107,8 @@ class _Interruptible:
 
     async def run(self) -> None:
         self.task = asyncio.current_task()
-        if self.is_cancelled:
-            self.work.close()
-        else:
-            await self.work
+        if not self.is_cancelled:
+            await self.work()
 
 
 def _run_alone(work: _Interruptible) -> None:
@@ -118,16 +116,19 @@ def _run_alone(work: _Interruptible) -> None:
         runner.run(work.run())
 
 
-def run(task: Coroutine[Any, Any, Any]) -> Any:
-    """The result of a task, also where another event loop is running in this thread."""
+def run(make: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    """The result of a coroutine, even if another event loop is running in this thread.
+
+    make: creates it, where Ctrl-C cannot come between that and its start.
+    """
     results: list[Any] = []
 
     async def kept() -> None:
-        # Not as its own result: Python 3.11 makes a text of that when it ends, and a text of an
-        # array takes all of it to the host.
-        results.append(await task)
+        # Not returned as the task's result: Python 3.11 formats that when the task ends, and
+        # formatting an array copies all of it to the host.
+        results.append(await make())
 
-    work = _Interruptible(kept())
+    work = _Interruptible(kept)
     with uninterrupted(work.cancel):
         try:
             asyncio.get_running_loop()
@@ -139,14 +140,14 @@ def run(task: Coroutine[Any, Any, Any]) -> Any:
 
 
 class LimitInFlightBytes:
-    """A bound on bytes that are read into memory at a time. One read may have more for itself."""
+    """Limits the bytes read into memory at a time. A single larger read may exceed the limit."""
 
     def __init__(self, host_memory_bytes_limit: int):
         self._most = self._left = host_memory_bytes_limit
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()  # who came first, first
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()  # first come, first served
 
     async def wait_for_bytes(self, requested_bytes: int) -> None:
-        """Waits until there is room for so many, and takes it."""
+        """Waits until the requested bytes fit under the limit, then reserves them."""
         if requested_bytes > self._most:
             self._left += requested_bytes - self._most
             self._most = requested_bytes
@@ -158,12 +159,12 @@ class LimitInFlightBytes:
         try:
             await turn
         except asyncio.CancelledError:
-            if not turn.cancelled():  # it was granted just before
+            if not turn.cancelled():  # it was granted just before the cancellation
                 await self.release_bytes(requested_bytes)
             raise
 
     async def release_bytes(self, requested_bytes: int) -> None:
-        """Gives them back."""
+        """Releases the bytes."""
         self._left += requested_bytes
         while self._waiting:
             size, turn = self._waiting[0]
@@ -183,22 +184,22 @@ async def async_serialize(
     context: Any = _DEFAULT, chunk_layout: Any = _DEFAULT, primary_host: int | None = None,
     replica_id: int = 0, transaction: Any = None,
 ) -> None:
-    """Writes the shards of an array that this process has.
+    """Writes this process's shards of an array.
 
     Args:
       arr_inp: an array, or a NumPy array, which process 0 writes.
-      tensorstore_spec: where to. What it does not say about shape and dtype is added to it.
-      commit_future: a list to which TensorStore's futures are added; to wait for them is then up
-        to the caller, and the array's values have been taken when this ends. Without it, all is
-        written when this ends.
+      tensorstore_spec: where to write. A missing shape and dtype are filled in.
+      commit_future: a list to which TensorStore's futures are appended; the caller must wait for
+        them. The array's values have been copied when this returns. Without it, everything has been
+        written when this returns.
       context, chunk_layout, transaction: TensorStore's.
-      primary_host: the process that makes the file; by default each does, if it is not there.
-      replica_id: of the shards that are written.
+      primary_host: the process that creates the file; by default each process does if it is absent.
+      replica_id: the replica of each shard to write.
 
     Raises:
-      ValueError: in a program of several processes, for an array that one of them has whole: all
-        would write it.
-      TypeError: for what is no array, and for arrays of keys.
+      ValueError: with several processes, if one process has the full array: every process would
+        write it.
+      TypeError: for a value that is not an array, and for key arrays.
       ImportError: tensorstore is not installed.
     """
     ts = tensorstore()
@@ -218,7 +219,7 @@ async def async_serialize(
     fixed = isinstance(arr_inp, Array)
 
     async def write(index: Any, data: Any) -> None:
-        await asyncio.sleep(0)  # copies to the host that are under way go on meanwhile
+        await asyncio.sleep(0)  # lets device-to-host copies in flight make progress
         writing = store[index].write(
             np.asarray(data), can_reference_source_data_indefinitely=fixed
         )
@@ -244,7 +245,7 @@ def _check_writable(x: Any, spec: Spec) -> None:
 
 
 def _own_parts(x: Any, replica: int) -> list[tuple[Any, Any]]:
-    """Indices and values of what this process writes."""
+    """Indices and values of the shards that this process writes."""
     if not isinstance(x, Array):
         return [(..., x)] if process_index() == 0 else []
     shards = [s for s in x.addressable_shards if s.replica_id == replica and s.data.size]
@@ -256,7 +257,7 @@ def _own_parts(x: Any, replica: int) -> list[tuple[Any, Any]]:
 async def combine_kvstores(
     combined_kvstore: Spec, kvstores: Sequence[Spec], context: Any = _DEFAULT
 ) -> None:
-    """Makes one store of several, without copies: its entries refer to theirs."""
+    """Combines several stores into one without copying: its entries reference theirs."""
     ts = tensorstore()
     context = shared_context() if context is _DEFAULT else context
     whole, *parts = await asyncio.gather(
@@ -276,20 +277,20 @@ async def async_deserialize(
     dtype: Any = None, byte_limiter: LimitInFlightBytes | None = None, context: Any = _DEFAULT,
     chunk_layout: Any = _DEFAULT, assume_metadata: bool = False,
 ) -> Array:
-    """Reads an array onto devices: this process the shards that its devices are to hold.
+    """Reads an array onto devices; each process reads only the shards of its own devices.
 
     Args:
-      in_type: a sharding, a `Format`, or a `ShapeDtypeStruct` with a sharding, whose dtype counts.
-      tensorstore_spec: where the array is.
-      global_shape: of the result, if it is to be another: what is more is zero, what is less is
-        not read.
+      in_type: a sharding, a `Format`, or a `ShapeDtypeStruct` with a sharding, whose dtype is used.
+      tensorstore_spec: where the array is stored.
+      global_shape: of the result, if it differs from the stored one: missing elements are zero,
+        extra ones are not read.
       dtype: of the result; by default as stored. It is converted on the host.
-      byte_limiter: bounds how much is read at a time.
+      byte_limiter: limits the bytes read at a time.
       context, chunk_layout, assume_metadata: TensorStore's.
 
     Raises:
       TypeError: `in_type` has no sharding.
-      ValueError: there is no such file, or it cannot be read.
+      ValueError: the file is missing or cannot be read.
       ImportError: tensorstore is not installed.
     """
     ts = tensorstore()
@@ -327,7 +328,7 @@ async def async_deserialize(
 
 
 def _target(x: Any) -> tuple[Sharding, Any, Any]:
-    """The sharding, the whole placement and the dtype that are asked for."""
+    """The requested sharding, the full placement (with layout), and the requested dtype."""
     if isinstance(x, ShapeDtypeStruct):
         sharding, dtype = x.sharding, x.aval.dtype
         place = sharding if x.layout is None else x.format
@@ -346,7 +347,7 @@ def _bounds(index: Sequence[slice], shape: Sequence[int]) -> tuple[tuple[int, in
 
 
 def _overlap(ts: ModuleType, store: Any, bounds: Sequence[tuple[int, int]]) -> Any:
-    """What is there of a part; of a part that is not there, nothing."""
+    """The part of the bounds that is inside the store's domain; possibly empty."""
     have = zip(store.domain.origin, store.domain.shape, bounds, strict=True)
     ranges = [(max(o, a), min(o + n, b)) for o, n, (a, b) in have]
     return ts.IndexDomain(
@@ -355,7 +356,7 @@ def _overlap(ts: ModuleType, store: Any, bounds: Sequence[tuple[int, int]]) -> A
 
 
 def estimate_read_memory_footprint(t: Any, domain: Any) -> int:
-    """Bytes that reading a part of a store takes: those of all chunks that the part touches."""
+    """Bytes needed to read a region of a store: the size of all chunks that the region overlaps."""
     size = t.dtype.numpy_dtype.itemsize
     domain = t.domain if domain is None else domain
     chunk = t.chunk_layout.read_chunk_template
@@ -373,13 +374,13 @@ def estimate_read_memory_footprint(t: Any, domain: Any) -> int:
 
 
 def run_serialization(arrays: Sequence[Any], tensorstore_specs: Sequence[Spec]) -> None:
-    """Writes arrays, and waits until they are written."""
+    """Writes arrays and waits until they are written."""
 
     async def all_of_them() -> None:
         pairs = zip(arrays, tensorstore_specs, strict=True)
         await asyncio.gather(*[async_serialize(x, spec) for x, spec in pairs])
 
-    run(all_of_them())
+    run(all_of_them)
 
 
 def run_deserialization(
@@ -387,7 +388,7 @@ def run_deserialization(
     global_shapes: Sequence[Any] | None = None, dtypes: Sequence[Any] | None = None,
     concurrent_gb: int = 32,
 ) -> list[Array]:
-    """Reads arrays. concurrent_gb: bounds how much is read at a time."""
+    """Reads arrays. concurrent_gb: limit on data read at a time, in GB."""
     count = len(tensorstore_specs)
 
     async def all_of_them() -> list[Array]:
@@ -397,4 +398,4 @@ def run_deserialization(
         rows = zip(shardings, tensorstore_specs, shapes, kinds, strict=True)
         return await asyncio.gather(*[async_deserialize(*row, byte_limiter=limit) for row in rows])
 
-    return run(all_of_them())
+    return run(all_of_them)

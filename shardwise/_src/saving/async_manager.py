@@ -1,7 +1,7 @@
-"""Checkpoints that are written while the program goes on.
+"""Checkpoints that are written in the background.
 
     manager = GlobalAsyncCheckpointManager()
-    manager.serialize_with_paths(arrays, paths, on_commit_callback=rename)   # values are taken now
+    manager.serialize_with_paths(arrays, paths, on_commit_callback=rename)   # copies the values
     ...                                                                      # arrays may be donated
     manager.wait_until_finished()
 """
@@ -24,31 +24,31 @@ from shardwise._src.runtime import processes, threads
 from shardwise._src.saving.arrays import async_serialize, run, run_deserialization
 from shardwise._src.saving.specs import Spec, serialization_spec
 
-WAIT = 3600.0  # seconds that processes wait for each other, where files are written or read
-_numbers = itertools.count()  # of commits, in the order of all processes
+WAIT = 3600.0  # timeout in seconds for processes that wait for each other during reads and writes
+_numbers = itertools.count()  # of commits, in the same order in all processes
 
 
 class BarrierTimeoutError(Exception):
-    """Not all processes have written their parts in time."""
+    """Not all processes have written their shards in time."""
 
 
 class GlobalAsyncCheckpointManagerBase(abc.ABC):
-    """What a manager of checkpoints does: one checkpoint is under way at a time."""
+    """Interface of a checkpoint manager; only one checkpoint is in progress at a time."""
 
     @abc.abstractmethod
     def check_for_errors(self) -> None:
-        """Raises what has gone wrong so far, once; does not wait."""
+        """Raises any error so far, once; does not wait."""
 
     @abc.abstractmethod
     def wait_until_finished(self) -> None:
-        """Waits for the checkpoint that is under way."""
+        """Waits for the checkpoint in progress."""
 
     @abc.abstractmethod
     def serialize(
         self, arrays: Sequence[Any], tensorstore_specs: Sequence[Spec], *,
         on_commit_callback: Callable[[], None],
     ) -> None:
-        """Begins to write arrays."""
+        """Starts writing arrays."""
 
     @abc.abstractmethod
     def deserialize(
@@ -59,9 +59,9 @@ class GlobalAsyncCheckpointManagerBase(abc.ABC):
 
 
 class AsyncManager:
-    """Waits in a thread for what is being written, and meets the other processes there.
+    """Waits for writes in a background thread, which also synchronizes with other processes.
 
-    timeout_secs: how long a process waits for the others to have written theirs.
+    timeout_secs: how long a process waits for the other processes to finish writing.
     """
 
     def __init__(self, timeout_secs: int = 300):
@@ -103,19 +103,19 @@ class AsyncManager:
             self._error = error
 
     def check_for_errors(self) -> None:
-        """Raises what has gone wrong so far, once; does not wait.
+        """Raises any error so far, once; does not wait.
 
         Raises:
-          BarrierTimeoutError: other processes have not written theirs in time.
-          RuntimeError: another process could not write, or its callback failed; it says which.
+          BarrierTimeoutError: other processes have not finished writing in time.
+          RuntimeError: a write or the callback failed in another process, which the message names.
         """
         error, self._error = self._error, None
         if error is not None:
             raise error
 
     def wait_until_finished(self) -> None:
-        """Waits until all processes have written the checkpoint that is under way, and process 0
-        has called its callback; raises as `check_for_errors`."""
+        """Waits until all processes have written the checkpoint in progress and process 0 has
+        called the callback; raises like `check_for_errors`."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None
@@ -134,8 +134,8 @@ def step_together(
     name: str, step: Callable[[], None], seconds: float, text: str = "", *,
     span: Sequence[int] | None = None, doing: str = "write",
 ) -> list[str]:
-    """Does something, and waits until all processes have, or those of a span; an error of one is
-    raised in all."""
+    """Runs a step, then waits until all processes (or those of a span) have run it; an error in
+    one process is raised in all."""
     problem = None
     try:
         step()
@@ -148,8 +148,8 @@ def together(
     name: str, problem: BaseException | None, seconds: float, text: str = "", *,
     span: Sequence[int] | None = None, doing: str = "write",
 ) -> list[str]:
-    """Meets all processes, or those of a span, and gives what they say; raises in all if one has a
-    problem. doing: what it could not do then."""
+    """Synchronizes all processes (or those of a span) and returns the text of each; if one has a
+    problem, raises in all. doing: the failed action, for the message."""
     said = "" if problem is None else f"{type(problem).__name__}: {problem}"
     try:
         given = f"{said}\n{text}" if said or text else ""
@@ -173,24 +173,24 @@ def together(
 
 
 class GlobalAsyncCheckpointManager(AsyncManager, GlobalAsyncCheckpointManagerBase):
-    """Writes arrays of all processes with TensorStore, and reads them."""
+    """Writes and reads arrays distributed over all processes, with TensorStore."""
 
     def serialize(
         self, arrays: Sequence[Any], tensorstore_specs: Sequence[Spec], *,
         on_commit_callback: Callable[[], None] | None = None, transaction: Any = None,
     ) -> None:
-        """Begins to write arrays; their values have been taken when it returns.
+        """Starts writing arrays; their values have been copied when this returns.
 
         Args:
           arrays: a list of arrays.
-          tensorstore_specs: where each goes.
-          on_commit_callback: called in process 0 once all processes have written theirs: to rename
-            a folder, for instance.
+          tensorstore_specs: the destination of each array.
+          on_commit_callback: called in process 0 once all processes have finished writing, for
+            instance to rename a folder.
           transaction: TensorStore's.
 
         Raises:
-          as `check_for_errors`, for the checkpoint before, for which it waits; and as
-          `async_serialize`.
+          any error of `check_for_errors`, for the previous checkpoint, which this waits for; and
+          any of `async_serialize`.
         """
         self.wait_until_finished()
         futures: list[Any] = []
@@ -202,7 +202,7 @@ class GlobalAsyncCheckpointManager(AsyncManager, GlobalAsyncCheckpointManagerBas
                 for x, spec in pairs
             ])  # fmt: skip
 
-        run(all_of_them())
+        run(all_of_them)
         self._add_futures(futures)
         self._start_async_commit(on_commit_callback)
 
@@ -210,7 +210,7 @@ class GlobalAsyncCheckpointManager(AsyncManager, GlobalAsyncCheckpointManagerBas
         self, arrays: Sequence[Any], paths: Sequence[str], *,
         on_commit_callback: Callable[[], None] | None = None, transaction: Any = None,
     ) -> None:
-        """`serialize` with a folder for each array, in the format "zarr"."""
+        """`serialize` with a folder for each array, in the "zarr" format."""
         specs = [serialization_spec(path) for path in paths]
         self.serialize(
             arrays, specs, on_commit_callback=on_commit_callback, transaction=transaction
@@ -221,10 +221,10 @@ class GlobalAsyncCheckpointManager(AsyncManager, GlobalAsyncCheckpointManagerBas
         global_shapes: Sequence[Any] | None = None, dtypes: Sequence[Any] | None = None,
         concurrent_gb: int = 32,
     ) -> list[Array]:
-        """Reads arrays, each onto a sharding or `Format`; waits for what is being written.
+        """Reads arrays, each onto a sharding or `Format`; waits for writes in progress first.
 
-        global_shapes, dtypes: of the results, by default as stored (see `async_deserialize`).
-        concurrent_gb: bounds how much is read at a time.
+        global_shapes, dtypes: of the results; by default as stored (see `async_deserialize`).
+        concurrent_gb: limit on data read at a time, in GB.
         """
         self.wait_until_finished()
         return run_deserialization(
@@ -236,6 +236,6 @@ class GlobalAsyncCheckpointManager(AsyncManager, GlobalAsyncCheckpointManagerBas
         global_shapes: Sequence[Any] | None = None, dtypes: Sequence[Any] | None = None,
         concurrent_gb: int = 32,
     ) -> list[Array]:
-        """`deserialize` of what `serialize_with_paths` wrote."""
+        """`deserialize` for arrays that `serialize_with_paths` wrote."""
         specs = [serialization_spec(path) for path in paths]
         return self.deserialize(shardings, specs, global_shapes, dtypes, concurrent_gb)

@@ -1,10 +1,10 @@
-"""Arrays as files of Zarr's third version, a file for each chunk, with checksums.
+"""Arrays as Zarr version 3 files, one file per chunk, with checksums.
 
-An array's chunks are its shards as they were when it was saved, or parts of them where these are
-large. So each file has one writer, who needs nothing of others. What is read, on any other
-division, comes from the files that it touches, which are checked as a whole.
+An array's chunks are its shards at save time, or pieces of them if the shards are large. So each
+file has exactly one writer, which needs no data from other processes. Reading with any other
+sharding reads the files that overlap the requested region, and checks each of them in full.
 
-Files are written and read a few at a time: beside the arrays themselves only those few take memory.
+Files are written and read a few at a time: only these few need memory in addition to the arrays.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from shardwise._src.saving.manifest import Entry, canonicalize_name
 from shardwise._src.saving.storage import Place, not_saved
 from shardwise._src.types.dtypes import canonicalize, short_name
 
-CHUNK_BYTES = 32 << 20  # of a file, at most, if the shard can be divided
-IN_FLIGHT = 128 << 20  # bytes of files that are written or read at a time
+CHUNK_BYTES = 32 << 20  # maximum size of a file, if the shard can be split
+IN_FLIGHT = 128 << 20  # bytes of files written or read at a time
 _DTYPES = (
     "bool int4 int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 bfloat16 float32 float64 "
     "complex64 complex128 float8_e3m4 float8_e4m3b11fnuz float8_e4m3fn float8_e4m3fnuz "
@@ -48,15 +48,15 @@ Bounds = tuple[tuple[int, int], ...]  # start and end along each dimension
 
 
 def stored_dtype(dtype: np.dtype[Any]) -> str:
-    """The name of the dtype in files; of dtypes that files have not, that of their bits."""
+    """The dtype name in files; for dtypes that Zarr lacks, the unsigned type of the same width."""
     return dtype.name if dtype.name in _DTYPES else f"uint{8 * dtype.itemsize}"
 
 
 def chunk_shape(shard: Sequence[int], tiles: Sequence[int], itemsize: int) -> tuple[int, ...]:
     """The shape of the chunks of an array.
 
-    shard: the shape of a shard; tiles: how many there are along each dimension. Along dimensions
-    that are divided, chunks divide the shards evenly, so that no two shards share a chunk.
+    shard: the shape of a shard; tiles: the number of shards along each dimension. Along sharded
+    dimensions, chunks split the shards evenly, so that no two shards share a chunk.
     """
     found = [max(1, n) for n in shard]
     for dim, n in enumerate(found):
@@ -72,11 +72,11 @@ def chunk_shape(shard: Sequence[int], tiles: Sequence[int], itemsize: int) -> tu
 
 
 def metadata(entry: Entry) -> dict[str, Any]:
-    """What Zarr's third version says of an array."""
+    """An array's metadata in Zarr version 3."""
     order = {"configuration": {"endian": "little"}}
     one_byte = canonicalize_name(entry.stored).itemsize == 1
-    # xarray takes arrays by the names of dimensions, which are of one length in all of a group, and
-    # none of an array's: no folder's name has a colon.
+    # xarray identifies dimensions by name, and a name must have one size in the whole group. These
+    # names cannot clash with an array's: no folder name contains a colon.
     name = entry.folder.rpartition("/")[2]
     return {
         "zarr_format": 3, "node_type": "array", "shape": list(entry.physical),
@@ -94,8 +94,8 @@ def metadata(entry: Entry) -> dict[str, Any]:
 
 
 def pieces(bounds: Bounds, chunks: Sequence[int]) -> Iterator[tuple[tuple[int, ...], Bounds]]:
-    """The parts of a region that lie in one chunk each, with the chunk's number along each
-    dimension."""
+    """Splits a region at chunk borders: for each piece, the chunk's index along each dimension and
+    the piece's bounds."""
     along: list[list[tuple[int, tuple[int, int]]]] = []
     for (start, stop), size in zip(bounds, chunks, strict=True):
         numbers = range(start // size, -(-stop // size)) if stop > start else range(0)
@@ -105,15 +105,14 @@ def pieces(bounds: Bounds, chunks: Sequence[int]) -> Iterator[tuple[tuple[int, .
 
 
 def within(part: Bounds, bounds: Bounds) -> tuple[slice, ...]:
-    """Where a part of a region is in an array of the region."""
+    """The slices of a part of a region within an array of the region."""
     return tuple(
         [slice(a - first, b - first) for (a, b), (first, _) in zip(part, bounds, strict=True)]
     )
 
 
 def as_stored(value: np.ndarray, entry: Entry) -> np.ndarray:
-    """The value with the dtype in files, in the order of bytes of this machine: of dtypes that
-    files have not, its bits."""
+    """The value with its stored dtype, in native byte order; its bits if Zarr lacks the dtype."""
     value = np.asarray(value)
     if value.dtype.name != entry.stored:
         return value.view(entry.stored)
@@ -127,9 +126,9 @@ async def write_part(
     place: Place, entry: Entry, bounds: Bounds, value: np.ndarray, limit: LimitInFlightBytes,
     progress: Callable[[int], None], digests: dict[str, str],
 ) -> None:
-    """Writes a region of an array, which no other writer shares a chunk with.
+    """Writes a region of an array whose chunks have no other writer.
 
-    digests: receives those of the files, by their names.
+    digests: receives the digests of the files, by file name.
     """
     value = as_stored(value, entry)
     size = math.prod(entry.chunks) * value.dtype.itemsize
@@ -141,7 +140,7 @@ async def write_part(
             found = await _write(place, name, entry, data)
         except (ValueError, OSError) as error:
             if place.folder is None and isinstance(error, TimeoutError):
-                raise  # the message names the store
+                raise  # the message already names the store
             what = f"save: tree{entry.path} could not be written: {_reason(error)}"
             raise not_saved(place, what, error) from None
         digests[name] = hexadecimal(found)
@@ -155,7 +154,7 @@ async def write_part(
 
 
 async def _write(place: Place, name: str, entry: Entry, data: np.ndarray) -> int:
-    """Writes a chunk; its checksum."""
+    """Writes a chunk; returns its checksum."""
     if place.folder is not None:
         return await in_thread(_to_file, place.folder / name, entry, data)
     whole, found = with_checksum(_whole_chunk(entry, data))
@@ -168,8 +167,7 @@ def _to_file(path: Path, entry: Entry, data: np.ndarray) -> int:
 
 
 def _whole_chunk(entry: Entry, data: np.ndarray) -> np.ndarray:
-    """A chunk in the order of bytes of files, from the part of it that lies within the array; the
-    rest is zeros."""
+    """A full chunk in the byte order of files, from its part within the array; zero-padded."""
     if data.shape != entry.chunks:
         chunk = np.zeros(entry.chunks, data.dtype)
         chunk[tuple([slice(n) for n in data.shape])] = data
@@ -178,7 +176,7 @@ def _whole_chunk(entry: Entry, data: np.ndarray) -> np.ndarray:
 
 
 def _reason(error: Exception) -> str:
-    """The message of an error, without where in TensorStore's source it is from."""
+    """The message of an error, without its location in TensorStore's source."""
     return str(error).partition(" [source locations=")[0].rstrip(".")
 
 
@@ -189,11 +187,11 @@ async def read_part(
     what: str, place: Place, store: Any, entry: Entry, bounds: Bounds, out: np.ndarray,
     limit: LimitInFlightBytes, alone: bool, digests: Digests = None,
 ) -> None:
-    """Reads a region of an array into one of NumPy's, of its dtype or another.
+    """Reads a region of an array into a NumPy array, of the same dtype or another.
 
-    store: TensorStore's object of an array that another library wrote; else None.
+    store: TensorStore's object for an array that another library wrote; else None.
     alone: whether no other process reads the region.
-    digests: of all files, by their names; None where they were not recorded.
+    digests: of all files, by file name; None if they were not recorded.
     """
     stored = canonicalize_name(entry.dtype)
     size = math.prod(entry.chunks) * stored.itemsize
@@ -213,7 +211,7 @@ async def read_part(
                 check_file(digests, name, await _read(place, name, entry, part, bits, alone))
         except (ValueError, OSError) as error:
             if place.folder is None and isinstance(error, TimeoutError):
-                raise  # the message names the store
+                raise  # the message already names the store
             raise damaged(what, place, entry, number, size, error) from None
         if not same:
             into[...] = converted(what, f"tree{entry.path}", data, out.dtype)
@@ -228,8 +226,8 @@ async def read_part(
 async def _read(
     place: Place, name: str, entry: Entry, part: Bounds, into: np.ndarray, alone: bool
 ) -> int:
-    """Reads a part of a chunk; all of it directly into its place, if that is contiguous. Returns
-    the checksum of the chunk."""
+    """Reads a part of a chunk, directly into its destination if this is the full chunk and the
+    destination is contiguous. Returns the chunk's checksum."""
     size = math.prod(entry.chunks) * into.itemsize
     if place.folder is None:
         chunk, found = chunk_of(name, await place.download(name, size), size)
@@ -242,9 +240,9 @@ async def _read(
     else:
         path = place.folder / name
         if path.stat().st_size != size + CHECKSUM:
-            raise ValueError(f"{path} has another length")  # the size is not taken from a manifest
+            raise ValueError(f"{path} has another length")  # do not trust a manifest's size
         chunk = np.empty(entry.chunks, entry.stored)
-        # Not past the system's memory: the next part of it is wanted soon.
+        # Through the page cache: the next part of this chunk is read soon.
         found = await in_thread(read_chunk, path, chunk, False)
     first = [start // n * n for (start, _), n in zip(part, entry.chunks, strict=True)]
     values = chunk[within(part, tuple([(n, 0) for n in first]))]
@@ -257,19 +255,19 @@ def _name(entry: Entry, number: Sequence[int]) -> str:
 
 
 def on_devices(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype that arrays of a dtype have on devices: 64 bits only if they are enabled."""
+    """The dtype on devices for a given dtype: 64-bit only if 64-bit types are enabled."""
     found = canonicalize(dtype)
     assert isinstance(found, np.dtype)
     return found
 
 
 def converted(what: str, path: str, x: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    """A value as another dtype, which integers must fit into.
+    """Converts a value to another dtype; integers must fit into it.
 
     path: of the array, for messages.
 
     Raises:
-      CheckpointError: it is complex or an integer, and loses more than precision.
+      CheckpointError: it is complex or integer and would lose more than precision.
     """
     lost = x.dtype.kind == "c" and dtype.kind != "c"
     with np.errstate(all="ignore"):
@@ -288,8 +286,8 @@ def converted(what: str, path: str, x: np.ndarray, dtype: np.dtype[Any]) -> np.n
 def damaged(
     what: str, place: Place, entry: Entry, number: Sequence[int], size: int, error: Exception
 ) -> CheckpointError:
-    """What is wrong with the file of a chunk that could not be read."""
-    if not entry.folder:  # of another library
+    """The error for a chunk file that could not be read."""
+    if not entry.folder:  # written by another library
         return CheckpointError(
             f"{what}: {place.text} is damaged: tree{entry.path} cannot be read: {_reason(error)}."
         )

@@ -1,11 +1,12 @@
-"""How a checkpoint becomes whole at once, by one writer at a time: `begin`, `Writing`.
+"""Atomic checkpoint commits, by one writer at a time: `begin`, `Writing`.
 
-    writing = begin("save", place, overwrite=True)    # no other writer may write there now
+    writing = begin("save", place, overwrite=True)    # locks out other writers
     writing.place.put("w/c/0", data)
-    writing.commit(manifest)                          # from here on it is there, and whole
+    writing.commit(manifest)                          # from here on it exists and is complete
 
-On the file system all is written into a sibling folder, which is renamed at the end. In other
-stores, which cannot rename, the manifest is written last, and without one there is no checkpoint.
+On a file system, everything is written into a sibling folder, which is renamed at the end. In
+object stores, which cannot rename, the manifest is written last; nothing counts as a checkpoint
+without one.
 """
 
 from __future__ import annotations
@@ -26,20 +27,20 @@ from shardwise._src.saving.digests import METADATA
 from shardwise._src.saving.manifest import FORMAT, read
 from shardwise._src.saving.storage import MANIFEST, Place, found, remove, set_aside, sync
 
-CLAIM = "checkpoint.writer"  # in stores without folders: who is writing
-REMOVING = 600.0  # seconds that a writer may take to remove the checkpoint before its own
-LOOKS = 100  # at a folder that others replace all the time
-_OF_SYSTEMS = (".DS_Store", "Thumbs.db")  # files that systems make in any folder
+CLAIM = "checkpoint.writer"  # for object stores: who is writing
+REMOVING = 600.0  # seconds that a writer may take to remove the checkpoint it replaces
+LOOKS = 100  # attempts to list a folder that other writers keep replacing
+_OF_SYSTEMS = (".DS_Store", "Thumbs.db")  # files that operating systems create in any folder
 _NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # on some network file systems
 
 
 def begin(what: str, place: Place, overwrite: bool) -> Writing:
-    """Begins to write at a place; no other writer can, as long as this one lives.
+    """Begins to write a checkpoint; no other writer can write there while the result exists.
 
     Raises:
-      CheckpointError: another one is writing there; something else than a checkpoint is there; or
-        a checkpoint is, and `overwrite` is False.
-      OSError: nothing can be written there.
+      CheckpointError: another writer is active there; something other than a checkpoint is there;
+        or a checkpoint is there and `overwrite` is False.
+      OSError: the location is not writable.
     """
     _check_free(what, place, overwrite)
     how = _begin_keys if place.folder is None else _begin_folder
@@ -65,7 +66,7 @@ def _check_free(what: str, place: Place, overwrite: bool) -> None:
     if not overwrite:
         raise _is_there(what, place)
     others = _others(what, there)
-    if others and found(place).get(MANIFEST) != manifest:  # replaced meanwhile
+    if others and found(place).get(MANIFEST) != manifest:  # replaced in the meantime
         return _check_free(what, place, overwrite)
     if others:
         raise CheckpointError(
@@ -75,9 +76,9 @@ def _check_free(what: str, place: Place, overwrite: bool) -> None:
 
 
 def _contents(place: Place) -> tuple[Place, bytes | None, list[str]]:
-    """Where a checkpoint is, its manifest, and the names of its files.
+    """Location, manifest and file names of a checkpoint.
 
-    Another writer may replace it between these looks: then they are repeated.
+    Retries if another writer replaces the checkpoint between these reads.
     """
     looks = 0
     while True:
@@ -101,7 +102,7 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _others(what: str, there: Place) -> list[str]:
-    """Names of the files at a checkpoint that are not its own, as far as its manifest is whole."""
+    """Files that belong to something other than the checkpoint; none if its manifest is damaged."""
     try:
         folders = {entry.folder for entry in read(what, there).arrays}
     except CheckpointError:
@@ -122,11 +123,11 @@ def _others(what: str, there: Place) -> list[str]:
 
 
 class Writing:
-    """A checkpoint that is being written.
+    """A checkpoint being written.
 
-    place: where its files go meanwhile.
+    place: where its files go until the commit.
     lock: of a folder.
-    claim: the generation of the claim in a store without folders.
+    claim: the generation of the claim object, in an object store.
     """
 
     def __init__(
@@ -140,10 +141,10 @@ class Writing:
         self._committed = False
 
     def commit(self, manifest: bytes) -> None:
-        """Makes it the checkpoint at the place, all of it at once.
+        """Publishes the checkpoint at its place, atomically.
 
         Raises:
-          CheckpointError: somebody has removed the claim of this writer, and another may write.
+          CheckpointError: the claim of this writer has been removed, so another one may be writing.
         """
         if self._claim and not self._holds_claim():
             self._claim = b""
@@ -164,7 +165,7 @@ class Writing:
         self._lock = None
 
     def _replace(self, folder: Path, target: Path) -> None:
-        """Puts a folder into the place of another, which is set aside meanwhile."""
+        """Replaces a folder with another one; the old one is set aside in the meantime."""
         before = set_aside(target)
         if target.exists():
             remove(before)
@@ -181,9 +182,9 @@ class Writing:
             remove(before)
 
     def abandon(self) -> None:
-        """Removes what has been written, and lets others write. What is committed stays."""
+        """Removes uncommitted files and releases the lock or claim. Committed files stay."""
         if self.place.folder is None:
-            if self._claim:  # else what is there may be another writer's
+            if self._claim:  # else the files may belong to another writer
                 self._unclaim() if self._committed else self.place.remove()
             return
         try:
@@ -205,7 +206,7 @@ class Writing:
 
 
 def meanwhile(place: Place) -> Place:
-    """Where the files of a checkpoint lie while it is written."""
+    """Where the files of a checkpoint are stored until the commit."""
     if place.folder is None:
         return place
     beside = place.folder.with_name(f".{place.folder.name}.saving")
@@ -215,7 +216,7 @@ def meanwhile(place: Place) -> Place:
 def _begin_folder(what: str, place: Place, overwrite: bool) -> Writing:
     beside = meanwhile(place)
     assert beside.folder is not None
-    for _ in range(100):  # a folder that its writer renames meanwhile is looked for again
+    for _ in range(100):  # retry if the writer renames its folder in the meantime
         try:
             beside.folder.mkdir(parents=True, exist_ok=True)
         except FileExistsError:
@@ -229,11 +230,11 @@ def _begin_folder(what: str, place: Place, overwrite: bool) -> Writing:
             raise _second_writer(what, place.text, "")
         try:
             if _is_same(lock, beside.folder):
-                for entry in [*beside.folder.iterdir()]:  # of a writer that is dead
+                for entry in [*beside.folder.iterdir()]:  # left by a dead writer
                     remove(entry)
                 if not overwrite and found(place).get(MANIFEST) is not None:
                     remove(beside.folder)
-                    raise _is_there(what, place)  # another writer was done just now
+                    raise _is_there(what, place)  # another writer has just finished
                 return Writing(what, place, beside, lock)
         except BaseException:
             _unlock(lock)
@@ -243,9 +244,9 @@ def _begin_folder(what: str, place: Place, overwrite: bool) -> Writing:
 
 
 def locked(folder: Path, surely: bool = False) -> int | None:
-    """Takes hold of a folder, for as long as this process lives; None if another has it.
+    """Locks a folder for the lifetime of this process; None if another process has the lock.
 
-    surely: whether to give None, too, where the file system has no locks, and nobody can know.
+    surely: whether to return None also if the file system has no locks: the state is unknown.
     """
     try:
         lock = os.open(folder, os.O_RDONLY)
@@ -261,9 +262,9 @@ def locked(folder: Path, surely: bool = False) -> int | None:
 
 
 def _locked_when_done(what: str, place: Place) -> int | None:
-    """Takes hold of the checkpoint at a place, once its writer has removed the one before it.
+    """Locks the checkpoint at a place, once its writer has removed the previous one.
 
-    Gives None if no checkpoint is there.
+    Returns None if there is no checkpoint.
     """
     assert place.folder is not None
     end = time.monotonic() + REMOVING
@@ -281,7 +282,7 @@ def _locked_when_done(what: str, place: Place) -> int | None:
 def _unlock(lock: int | None) -> None:
     if lock is not None:
         with contextlib.suppress(OSError):  # on file systems without locks
-            fcntl.flock(lock, fcntl.LOCK_UN)  # also for processes forked meanwhile
+            fcntl.flock(lock, fcntl.LOCK_UN)  # also for processes forked in the meantime
         os.close(lock)
 
 
@@ -305,7 +306,7 @@ def _begin_keys(what: str, place: Place, overwrite: bool) -> Writing:
         raise _second_writer(what, place.text, "")
     try:
         if not overwrite and place.get(MANIFEST) is not None:
-            raise _is_there(what, place)  # another writer was done just now
+            raise _is_there(what, place)  # another writer has just finished
         for name in [MANIFEST, *place.names()]:
             if name != CLAIM:
                 place._result(store.write(name, None))
@@ -316,7 +317,7 @@ def _begin_keys(what: str, place: Place, overwrite: bool) -> Writing:
 
 
 def _release(place: Place) -> None:
-    """Has others write to a place in a store without folders."""
+    """Releases the claim on a place in an object store."""
     place._result(place._opened().write(CLAIM, None))
 
 
@@ -338,9 +339,9 @@ def _second_writer(what: str, place: str, more: str) -> CheckpointError:
 
 
 def clean(folder: Path, names: re.Pattern[str]) -> None:
-    """Removes what dead writers have left in a folder of checkpoints.
+    """Removes the remains of dead writers from a folder of checkpoints.
 
-    names: which the checkpoints have; other entries stay.
+    names: pattern of checkpoint names; other entries stay.
     """
     for entry in sorted(folder.iterdir()):
         name, _, end = entry.name[1:].rpartition(".")
@@ -348,7 +349,7 @@ def clean(folder: Path, names: re.Pattern[str]) -> None:
             continue
         if end in ("saving", "removed") or (end == "before" and (folder / name).exists()):
             lock = locked(entry, surely=True)
-            if lock is not None:  # its writer is gone
+            if lock is not None:  # its writer has exited
                 try:
                     remove(entry)
                 finally:

@@ -1,7 +1,7 @@
-"""Processes that restore one checkpoint together read the same one, or all of them raise.
+"""Ensures that processes restoring a checkpoint together read the same one, or all raise.
 
-Those are together that have devices of arrays over several processes. Restoring NumPy arrays, or
-arrays on devices of one process, is a matter of that process alone: it waits for nobody.
+Processes restore together if an array spans devices of several of them. A process that restores
+NumPy arrays, or arrays on its own devices only, does so alone and waits for no other process.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ def in_agreement(
     what: str, found: Callable[[], Checkpoint], span: tuple[int, ...] | None,
     read: Callable[[Checkpoint], Any],
 ) -> Any:
-    """What is read of the checkpoint that is found, which is the same in all processes of a span.
+    """Reads the checkpoint after verifying that all processes of a span have found the same one.
 
-    span: that of `span_of`; None if this process is on its own.
+    span: from `span_of`; None if this process restores alone.
 
     Raises:
-      RuntimeError: another process could not read it; it says which, and why.
-      CheckpointError: the processes have found different ones.
-      and what `found` and `read` raise.
+      RuntimeError: another process could not read it; the message names the process and the cause.
+      CheckpointError: the processes have found different checkpoints.
+      any error that `found` and `read` raise.
     """
     if span is None:
         return read(found())
@@ -52,26 +52,26 @@ def in_agreement(
 
 
 def span_of(what: str, shardings: Any, like: Any) -> tuple[int, ...] | None:
-    """The processes that are to have parts of arrays that no process has all of; None if this one
-    is not among them."""
+    """The processes that hold shards of arrays that no single process holds in full; None if this
+    process is not among them."""
     places: list[Any] = []
     if shardings is not None:
         leaves, _ = flatten(shardings, is_sharding_leaf)
-        asked = [x for x in leaves if is_sharding_leaf(x)]  # `restored` says what others are not
+        asked = [x for x in leaves if is_sharding_leaf(x)]  # `restored` reports other leaves
         places = [as_placement(x, f"{what}: shardings") for x in asked]
     elif like is not None:
         places = [getattr(end.value, "sharding", None) for end in take_apart(what, "like", like)[1]]
     over = [_over_devices(p) for p in map(bare, places) if isinstance(p, Sharding)]
     spans = [processes.span_of(sharding.devices) for sharding in over if sharding is not None]
     ranks = {rank for span in spans if span is not None for rank in span}
-    # `process_index` starts the devices, which NumPy arrays do not need.
+    # `process_index` initializes the devices, which NumPy arrays do not need.
     return tuple(sorted(ranks)) if ranks and process_index() in ranks else None
 
 
 def _over_devices(sharding: Sharding) -> Sharding | None:
     try:
         found: Sharding = placed_over(sharding, None)
-    except ValueError:  # it has none: `restored` says so, and of which array
+    except ValueError:  # no devices: `restored` reports it, with the array's path
         return None
     return found
 
@@ -79,7 +79,7 @@ def _over_devices(sharding: Sharding) -> Sharding | None:
 def _agreed(
     what: str, name: str, found: Callable[[], Checkpoint], span: tuple[int, ...]
 ) -> Checkpoint:
-    """The checkpoint that all find."""
+    """The checkpoint that all processes find."""
     seen: list[Checkpoint] = []
     problem = None
     try:

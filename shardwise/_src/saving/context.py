@@ -1,4 +1,4 @@
-"""TensorStore's context of what is written and read here, as a name that needs the package."""
+"""TensorStore's context for reads and writes here, as a lazy module attribute."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -2,11 +2,11 @@
 
     digests = {"zarr.json": "9a3c51f0", "w/zarr.json": "07b1d2aa", "w/c/0/0": "5e1f0c77"}
 
-A chunk has its checksum behind its values, so that a changed byte is found. But the file of another
-array, or of another checkpoint, under the same name is intact, too. The digest of a chunk is the
-same checksum, CRC-32C of its values, which writing and reading compute anyway; that of a zarr.json
-is the checksum of its text. Process 0 writes the manifest: the other processes leave their digests
-in files, on the storage that all share.
+A chunk's file ends with the checksum of its values, which detects a changed byte. It does not
+detect the intact file of another array or checkpoint under the same name. A chunk's digest is the
+same checksum, CRC-32C of the values, which reads and writes compute anyway; the digest of a
+zarr.json is the checksum of its contents. Process 0 writes the manifest: other processes leave
+their digests in files on the shared storage.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from shardwise._src.base.errors import CheckpointError
 from shardwise._src.saving.files import checksum, in_thread
 from shardwise._src.saving.storage import Place
 
-Digests = Mapping[str, str] | None  # None: of a checkpoint that has none
+Digests = Mapping[str, str] | None  # None: the checkpoint has no digests
 METADATA = "zarr.json"
-_OF_PROCESS = "checkpoint.files"  # and a process's number: its digests, until the manifest has them
+_OF_PROCESS = "checkpoint.files"  # plus a process index: digests until the manifest exists
 
 
 class WrongFile(ValueError):
-    """A file is not the one that was written: the end of a sentence about it."""
+    """A file is not the one that was written: the tail of an error message about it."""
 
 
 def hexadecimal(found: int) -> str:
-    """A checksum as a manifest has it."""
+    """A checksum as stored in a manifest."""
     return f"{found:08x}"
 
 
 def digest_of(data: bytes) -> str:
-    """The digest of a file that is no chunk."""
+    """The digest of a file that is not a chunk."""
     return hexadecimal(checksum()(data))
 
 
 def check_file(digests: Digests, name: str, found: int) -> None:
-    """Compares a chunk's checksum with the digest of the file.
+    """Compares a chunk's checksum with the digest of its file.
 
     Raises:
-      WrongFile: it is another one, or the file has none.
+      WrongFile: they differ, or the file has no digest.
     """
     if digests is None:
         return
@@ -57,10 +57,10 @@ def check_file(digests: Digests, name: str, found: int) -> None:
 
 
 async def check_metadata(what: str, place: Place, digests: Digests) -> None:
-    """Reads all that the checkpoint says to other readers of Zarr, and compares the digests.
+    """Reads all Zarr metadata files of a checkpoint and compares their digests.
 
     Raises:
-      CheckpointError: a file is missing, or is another one.
+      CheckpointError: a file is missing or is a different one.
     """
     names = [name for name in digests or () if name.rpartition("/")[2] == METADATA]
     if place.folder is not None:
@@ -93,15 +93,15 @@ def _check_text(what: str, place: Place, digests: Any, name: str, data: bytes | 
 
 
 def leave(place: Place, process: int, digests: Mapping[str, str]) -> None:
-    """Writes the digests of the files that a process has written to where process 0 reads them."""
+    """Writes the digests of this process's files to where process 0 reads them."""
     place.put(f"{_OF_PROCESS}.{process}", json.dumps(digests).encode())
 
 
 def collect(place: Place, count: int) -> dict[str, str]:
-    """The digests that all processes but the first have left, which are removed.
+    """The digests left by all processes except process 0; removes their files.
 
     Raises:
-      CheckpointError: those of a process are not there.
+      CheckpointError: the digests of a process are missing.
     """
     found: dict[str, str] = {}
     for process in range(1, count):

@@ -1,9 +1,9 @@
-"""Files of chunks on the file system: a chunk's values as NumPy has them in memory, and a checksum.
+"""Chunk files on the file system: the chunk's values as in NumPy's memory, then a checksum.
 
-Several threads write and read files, which takes half the time of one. The disk takes large ones
-from memory, and gives them, by itself (O_DIRECT): the system's own copy of all that is written or
-read would take more time than the disk does, and memory that nobody else wants. What the system has
-in its memory already is read from there.
+Several threads write and read files, which takes half the time of a single thread. Large files are
+transferred directly between disk and memory (O_DIRECT): the page cache would take more time than
+the disk itself, and memory that is of no further use. Files already in the page cache are read
+from there.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from shardwise._src.base.interrupts import import_module
 from shardwise._src.runtime import threads
 from shardwise._src.runtime.forks import forgotten_by_fork
 
-CHECKSUM = 4  # bytes behind those of a chunk
+CHECKSUM = 4  # bytes after those of a chunk
 T = TypeVar("T")
-MISMATCH = "Digest mismatch"  # as TensorStore says it
-_THREADS = 4  # some copy and check while others wait for the disk
-_LARGE = 1 << 20  # bytes of a file that goes past the system's memory
-_PIECE = 8 << 20  # bytes that are copied to where the disk can take them
-_BLOCK = mmap.PAGESIZE  # of which places and lengths are multiples where disks work by themselves
+MISMATCH = "Digest mismatch"  # TensorStore's wording
+_THREADS = 4  # some copy and compute checksums while others wait for the disk
+_LARGE = 1 << 20  # bytes of a file that bypasses the page cache
+_PIECE = 8 << 20  # bytes copied at a time into an aligned buffer
+_BLOCK = mmap.PAGESIZE  # alignment of addresses and lengths for direct I/O
 
 
 @functools.cache
@@ -60,7 +60,7 @@ def checksum() -> Callable[[Any], int]:
 
 
 class WrongLength(ValueError):
-    """A chunk's bytes are not as many as were written. size: how many they are."""
+    """A chunk does not have the expected number of bytes. size: the actual number."""
 
     def __init__(self, name: str, size: int):
         super().__init__(f"{name} has another length")
@@ -68,12 +68,12 @@ class WrongLength(ValueError):
 
 
 async def in_thread(call: Callable[..., T], *args: Any) -> T:
-    """The result of a call in one of the threads for files; waits for it also when cancelled."""
+    """The result of a call in one of the file threads; waits for it even if cancelled."""
     calling = threads.submit(_threads(), call, *args)
     try:
         return await asyncio.wrap_future(calling)
     except asyncio.CancelledError:
-        wait([calling])  # nobody removes a folder while files are made in it
+        wait([calling])  # no folder may be removed while files are created in it
         raise
 
 
@@ -81,7 +81,7 @@ async def in_thread(call: Callable[..., T], *args: Any) -> T:
 
 
 def write_chunk(path: Path, chunk: np.ndarray) -> int:
-    """Writes a chunk, and waits until the disk has it.
+    """Writes a chunk, and waits until it is on disk.
 
     chunk: contiguous.
 
@@ -89,7 +89,7 @@ def write_chunk(path: Path, chunk: np.ndarray) -> int:
       The checksum of the values.
 
     Raises:
-      OSError: it cannot be written.
+      OSError: the write fails.
       ImportError: crc32c is not installed.
     """
     data = _bytes(chunk)
@@ -108,7 +108,7 @@ def write_chunk(path: Path, chunk: np.ndarray) -> int:
 
 
 def with_checksum(chunk: np.ndarray) -> tuple[bytes, int]:
-    """The bytes of a chunk's file, for stores without files; and the checksum of its values.
+    """The contents of a chunk file, for object stores; and the checksum of the values.
 
     chunk: contiguous.
     """
@@ -122,7 +122,7 @@ def _bytes(x: np.ndarray) -> np.ndarray:
 
 
 def _is_large(data: np.ndarray) -> bool:
-    """Whether it goes past the memory of the system, if that has such a way."""
+    """Whether the data bypasses the page cache, if the system supports that."""
     return len(data) >= _LARGE and sys.platform == "linux"
 
 
@@ -136,12 +136,12 @@ def _put(file: int, data: memoryview, at: int) -> None:
 
 
 def _write_directly(path: Path, data: np.ndarray) -> int:
-    """Has the disk take as many bytes from memory as it can; how many these are."""
+    """Writes as many bytes as possible with direct I/O; returns how many."""
     whole = len(data) // _BLOCK * _BLOCK
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_DIRECT, 0o666)
     except OSError:
-        return 0  # the file system has no such way
+        return 0  # the file system has no direct I/O
     try:
         piece = np.frombuffer(mmap.mmap(-1, _PIECE), np.uint8)
         for start in range(0, whole, _PIECE):
@@ -150,7 +150,7 @@ def _write_directly(path: Path, data: np.ndarray) -> int:
             _put(file, piece[: end - start].data, start)
         return whole
     except OSError:
-        return 0  # what is wrong, if anything, is found by writing in the usual way
+        return 0  # if anything is wrong, the ordinary write reports it
     finally:
         os.close(file)
 
@@ -159,21 +159,21 @@ def _write_directly(path: Path, data: np.ndarray) -> int:
 
 
 def read_chunk(path: Path, into: np.ndarray, alone: bool) -> int:
-    """Reads all of a chunk into an array of its shape, which is contiguous.
+    """Reads a full chunk into a contiguous array of its shape.
 
-    alone: whether no other process reads the file, as far as is known, so that the system need not
-    keep it.
+    alone: whether, as far as is known, no other process reads the file, so that it does not need to
+    stay in the page cache.
 
     Returns:
       The checksum of the values.
 
     Raises:
       OSError: the file cannot be read.
-      ValueError: it is not as long as it should be, or its checksum is another one.
+      ValueError: it has the wrong length or the wrong checksum.
       ImportError: crc32c is not installed.
     """
     checksum_of, data = checksum(), _bytes(into)
-    kept = bytearray(CHECKSUM + 1)  # no more is there
+    kept = bytearray(CHECKSUM + 1)  # one more byte detects a file that is too long
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         past = alone and _is_large(data) and not _in_memory(file)
@@ -193,11 +193,11 @@ def read_chunk(path: Path, into: np.ndarray, alone: bool) -> int:
 
 
 def chunk_of(name: str, data: bytes | None, size: int) -> tuple[np.ndarray, int]:
-    """The bytes of a chunk of so many, from those of its file; and their checksum.
+    """A chunk's bytes and their checksum, from the contents of its file. size: of the chunk.
 
     Raises:
-      FileNotFoundError: there is no file.
-      ValueError: it is not as long as it should be, or its checksum is another one.
+      FileNotFoundError: the file is missing.
+      ValueError: it has the wrong length or the wrong checksum.
     """
     if data is None:
         raise FileNotFoundError(f"{name} does not exist")
@@ -210,7 +210,7 @@ def chunk_of(name: str, data: bytes | None, size: int) -> tuple[np.ndarray, int]
 
 
 def _fill(file: int, into: memoryview, at: int) -> int:
-    """Reads from a place in a file on, until there is no more room, or file; how many bytes."""
+    """Reads from an offset until the buffer is full or the file ends; returns the byte count."""
     done = 0
     while done < len(into) and (count := os.preadv(file, [into[done:]], at + done)):
         done += count
@@ -218,25 +218,25 @@ def _fill(file: int, into: memoryview, at: int) -> int:
 
 
 def _in_memory(file: int) -> bool:
-    """Whether the system has the file in its memory, so far as its beginning tells."""
-    _advise(file, os.POSIX_FADV_RANDOM)  # or it begins to read what follows
+    """Whether the file is in the page cache, judged by its first byte."""
+    _advise(file, os.POSIX_FADV_RANDOM)  # prevents read-ahead
     try:
         return bool(os.preadv(file, [bytearray(1)], 0, os.RWF_NOWAIT))
     except (OSError, AttributeError, NotImplementedError):
-        return False  # BlockingIOError: it has not; others: system, or Python, cannot tell
+        return False  # BlockingIOError: not cached; others: the system or Python cannot tell
     finally:
         _advise(file, os.POSIX_FADV_NORMAL)
 
 
 def _advise(file: int, how: int) -> None:
-    with suppress(OSError):  # some systems take no advice
+    with suppress(OSError):  # some systems do not support this
         os.posix_fadvise(file, 0, 0, how)
 
 
 def _read_directly(path: Path, data: np.ndarray) -> int:
-    """Has the disk write as much into memory as it can; how many bytes these are.
+    """Reads as much as possible with direct I/O; returns the number of bytes.
 
-    These are 0 if the memory does not begin where a page does, or the file system does not do it.
+    Returns 0 if the memory is not page-aligned or the file system does not support direct I/O.
     """
     whole = len(data) // _BLOCK * _BLOCK
     if data.ctypes.data % _BLOCK:
@@ -248,6 +248,6 @@ def _read_directly(path: Path, data: np.ndarray) -> int:
     try:
         return _fill(file, data.data[:whole], 0)
     except OSError:
-        return 0  # what is wrong, if anything, is found by reading in the usual way
+        return 0  # if anything is wrong, the ordinary read reports it
     finally:
         os.close(file)

@@ -1,11 +1,10 @@
-"""Trees of arrays in a folder: `save`, `load`. The format is JAX's.
+"""Saves pytrees of arrays to a folder and loads them: `save`, `load`, in JAX's format.
 
     save({"w": w, "b": None}, "/ckpt/step_10")
     params = load("/ckpt/step_10", sharding)
 
-A folder has `pytreedef.json`, the structure with a word for each leaf, and `array_store`, a
-database of TensorStore's with the arrays by the numbers of their leaves. All processes write into
-one folder.
+A folder contains `pytreedef.json`, the structure with a string per leaf, and `array_store`, a
+TensorStore database with the arrays, keyed by leaf number. All processes write into one folder.
 """
 
 from __future__ import annotations
@@ -52,10 +51,10 @@ from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.layout import Format
 
 _TREE_FILE, _ARRAYS = "pytreedef.json", "array_store"
-_OWN = (_TREE_FILE, _ARRAYS, "archive.zip")  # what there may be in a folder that is written anew
-_WAIT = 300  # seconds that a process waits for the others
+_OWN = (_TREE_FILE, _ARRAYS, "archive.zip")  # entries that may exist in a folder to be overwritten
+_WAIT = 300  # timeout in seconds for waiting for other processes
 _READ_AT_A_TIME = 10 << 30  # bytes
-_numbers = itertools.count()  # of calls of `save`, in the order of all processes
+_numbers = itertools.count()  # of calls of `save`, in the same order in all processes
 _threads = ThreadPoolExecutor(32, "shardwise-checkpoint")
 
 
@@ -80,19 +79,20 @@ def _folder(what: str, directory: str | PathLike[str]) -> Path:
 def save(
     data: Any, directory: str | PathLike[str], *, overwrite: bool = True, ts_specs: Any = None
 ) -> None:
-    """Writes a tree of arrays into a folder, and waits until all processes have.
+    """Writes a pytree of arrays into a folder and waits until all processes have done so.
 
     Args:
-      data: a tree whose leaves are arrays, NumPy arrays, or None.
-      directory: the folder, the same for all processes. Folders above it must be there.
-      overwrite: whether a checkpoint that is there is removed first.
-      ts_specs: what TensorStore's specifications of arrays are to say besides, or instead: one for
-        all, or a tree of them that is a prefix of `data`.
+      data: a pytree whose leaves are arrays, NumPy arrays, or None.
+      directory: the folder, the same for all processes. Its parent folders must exist.
+      overwrite: whether to remove an existing checkpoint first.
+      ts_specs: overrides for TensorStore's array specifications: one for all arrays, or a pytree of
+        them that is a prefix of `data`.
 
     Raises:
-      ValueError: a leaf is something else; the folder has files and `overwrite` is False; processes
-        name different folders; or `ts_specs` do not fit.
-      RuntimeError: the folder has files that are not of a checkpoint, or another process fails.
+      ValueError: a leaf has another type; the folder has files and `overwrite` is False; processes
+        pass different folders; or `ts_specs` does not match.
+      RuntimeError: the folder has files that do not belong to a checkpoint, or another process
+        fails.
       ImportError: tensorstore is not installed.
     """
     _save(f"shardwise/save/{next(_numbers)}", data, directory, overwrite, ts_specs)
@@ -101,9 +101,9 @@ def save(
 def nonblocking_save(
     data: Any, directory: str | PathLike[str], *, overwrite: bool = True, ts_specs: Any = None
 ) -> PyTreeFuture:
-    """`save` in a thread. Gives a future; its `pytree` has the types of `data`.
+    """`save` in a thread. Returns a future; its `pytree` has the types of `data`.
 
-    Arrays must not be deleted or donated, nor NumPy arrays changed, until it is done.
+    Until it is done, do not delete or donate arrays, and do not modify NumPy arrays.
     """
     name = f"pytree save {next(_numbers)}"
     leaves, tree = flatten(data)
@@ -136,14 +136,14 @@ def _save(
     def finish() -> None:
         if process_index() == 0:
             if rows and process_count() > 1:
-                run(_combine(root))
+                run(lambda: _combine(root))
             (root / _TREE_FILE).write_text(json.dumps(about, indent=2))
 
     places = step_together(f"{name}/start", lambda: None, _WAIT, str(root))
     if len({*places}) > 1:
         raise ValueError(f"save: directory must be one folder for all processes; got {places}.")
     step_together(f"{name}/folder", prepare, _WAIT)
-    step_together(f"{name}/arrays", lambda: run(_write(rows)), _WAIT)
+    step_together(f"{name}/arrays", lambda: run(lambda: _write(rows)), _WAIT)
     step_together(f"{name}/end", finish, _WAIT)
 
 
@@ -152,19 +152,19 @@ def _word(x: Any) -> str:
 
 
 def _broadcast_specs(what: str, ts_specs: Any, tree: Any) -> list[Any]:
-    """A specification, or None, for each leaf of a tree in which None is a leaf."""
+    """A specification, or None, for each leaf of a pytree in which None is a leaf."""
     leaf = specs.is_tensorstore_spec_leaf
     return broadcast_prefix(ts_specs, _numbered(tree), f"{what}: ts_specs", leaf, "data")
 
 
 def _numbered(tree: Any) -> Any:
-    """The tree with a number at each leaf, None among them."""
+    """The pytree with each leaf, including None, replaced by its number."""
     leaves, whole = flatten(tree, _is_none)
     return whole.unflatten([*range(len(leaves))])
 
 
 def _rows(root: Path, leaves: Sequence[Any], given: Sequence[Any]) -> list[tuple[Any, Any]]:
-    """The arrays among leaves, with where each goes."""
+    """The arrays among the leaves, each with its specification."""
     process = process_index() if process_count() > 1 else None
     found: list[tuple[Any, Any]] = []
     for i, (x, spec) in enumerate(zip(leaves, given, strict=True)):
@@ -197,7 +197,7 @@ async def _write(rows: Sequence[tuple[Any, Any]]) -> None:
 
 
 async def _combine(root: Path) -> None:
-    """Makes one database of those of the processes."""
+    """Merges the databases of the processes into one."""
 
     def store(process: int | None) -> Any:
         found = specs.get_tensorstore_spec(root / _ARRAYS / "any", True, process)["kvstore"]
@@ -210,10 +210,10 @@ async def _combine(root: Path) -> None:
 
 
 def load_pytreedef(directory: str | PathLike[str]) -> Any:
-    """The tree that was saved in a folder, with a `ShapeDtypeStruct` for each array.
+    """The pytree saved in a folder, with a `ShapeDtypeStruct` in place of each array.
 
     Raises:
-      FileNotFoundError: there is no checkpoint.
+      FileNotFoundError: there is no checkpoint in the folder.
       ValueError: its file is damaged.
     """
     text = (_folder("load_pytreedef", directory) / _TREE_FILE).read_text()
@@ -232,19 +232,19 @@ def _from_word(word: Any) -> Any:
 def load(
     directory: str | PathLike[str], shardings: Any, *, mask: Any = None, ts_specs: Any = None
 ) -> Any:
-    """Reads a tree of arrays that `save` has written, or JAX's.
+    """Reads a pytree of arrays that was written by `save` or by JAX.
 
     Args:
       directory: the folder.
-      shardings: where arrays go: a sharding for all, or a tree of them that is a prefix of what was
-        saved; or `ShapeDtypeStruct`s with shardings, whose dtype and layout count.
-      mask: a tree of bools that is a prefix: where it is False, the result has None.
-      ts_specs: what TensorStore's specifications are to say besides, as in `save`.
+      shardings: where arrays go: one sharding for all, or a pytree of them that is a prefix of the
+        saved one; or `ShapeDtypeStruct`s with shardings, whose dtype and layout are used.
+      mask: a prefix pytree of bools: where it is False, the result has None.
+      ts_specs: overrides for TensorStore's specifications, as in `save`.
 
     Raises:
-      FileNotFoundError: there is no checkpoint.
-      ValueError: something does not fit, or a file is damaged.
-      NotImplementedError: for a `Format`: use a `ShapeDtypeStruct` with it.
+      FileNotFoundError: there is no checkpoint in the folder.
+      ValueError: an argument does not match the checkpoint, or a file is damaged.
+      NotImplementedError: for a `Format`: pass a `ShapeDtypeStruct` with it instead.
       ImportError: tensorstore is not installed.
     """
     tensorstore()
@@ -262,7 +262,7 @@ def load(
     leaves, treedef = flatten(tree, _is_none)
     numbers = [i for i, x in enumerate(leaves) if x is not None and wanted[i]]
     rows = [(places[i], _stored(root, i, given[i])) for i in numbers]
-    arrays = dict(zip(numbers, run(_read(rows)), strict=True))
+    arrays = dict(zip(numbers, run(lambda: _read(rows)), strict=True))
     return treedef.unflatten([arrays.get(i) for i in range(len(leaves))])
 
 
@@ -282,7 +282,7 @@ async def _read(rows: Sequence[tuple[Any, Any]]) -> list[Array]:
 def nonblocking_load(
     directory: str | PathLike[str], shardings: Any, *, mask: Any = None, ts_specs: Any = None
 ) -> PyTreeFuture:
-    """`load` in a thread. Gives a future; its `pytree` has the types of what is read."""
+    """`load` in a thread. Returns a future; its `pytree` has the types of the result."""
     types = load_pytreedef(directory)
     read = partial(load, mask=mask, ts_specs=ts_specs)
     future = submit(_threads, read, directory, shardings)

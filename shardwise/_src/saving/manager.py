@@ -1,14 +1,14 @@
-"""`CheckpointManager`: the checkpoints of a run, by step, of which some are kept.
+"""`CheckpointManager`: the checkpoints of a run, by step, with a retention policy.
 
     manager = CheckpointManager("/run/ckpt", keep_last=3, keep_best=(1, "loss", "min"), every=100)
     state, first = (manager.restore(like=state), manager.latest()) if manager.latest() else ...
     for step in range(first, steps):
         state, loss = train(state)
-        manager.save(step, state, metrics={"loss": float(loss)})   # goes on while it is written
+        manager.save(step, state, metrics={"loss": float(loss)})   # writes in the background
     manager.wait()
 
-Each checkpoint is a folder of its own (`step_00000100`), complete without the others. What a writer
-that was killed has left is ignored, and removed by the next manager of the folder.
+Each checkpoint is a separate, self-contained folder (`step_00000100`). Incomplete files of a
+killed writer are ignored, and removed by the next manager that opens the folder.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from shardwise._src.saving.storage import MANIFEST, Place, explained
 
 _NAME = re.compile(r"\.?step_(\d+)(\.before)?$")
 _STEP = re.compile(r"step_\d+$")
-_numbers = itertools.count()  # of questions to process 0, in the order of all processes
+_numbers = itertools.count()  # of queries to process 0, in the same order in all processes
 
 
 class CheckpointManager:
     """The checkpoints of one run.
 
-    folder: where they are, or an address; it is made if it is not there.
-    keep_last: how many of the newest are kept; None for all, or only one if there is `keep_best`.
-    keep_best: (how many, which metric, "min" or "max"): these are kept besides. The newest one
-      always is, and the one that was just saved.
-    every: steps that it divides are saved.
-    wait: whether `save` waits until it is done, if it is not told there.
+    folder: their location, or an address; it is created if absent.
+    keep_last: how many of the newest to keep; None keeps all, or only one if `keep_best` is set.
+    keep_best: (count, metric, "min" or "max"): these are kept in addition. The newest checkpoint
+      and the one just saved are always kept.
+    every: only steps divisible by this are saved.
+    wait: the default of `wait` in `save`.
 
-    All processes make one, and call its `save` and `restore` in the same order.
+    All processes create a manager and call its `save` and `restore` in the same order.
     """
 
     @hides_frames
@@ -68,22 +68,22 @@ class CheckpointManager:
         self, step: int, tree: Any, metrics: Mapping[str, float] | None = None, *,
         metadata: Any = None, force: bool = False, wait: bool | None = None,
     ) -> bool:
-        """Saves a tree as that of a step, if it is the step's turn, and removes what is no longer
-        kept. Waits for the one before.
+        """Saves a pytree as the checkpoint of a step, if the step is due, and removes checkpoints
+        that are no longer retained. Waits for the previous save first.
 
         Args:
-          step: 0 or more. One that is there is replaced.
+          step: 0 or more. An existing checkpoint of this step is replaced.
           tree: as for `save`.
           metrics: numbers by name, for `keep_best` and `best`.
-          metadata: what JSON can hold.
-          force: whether to save also where `every` does not divide the step.
-          wait: whether this returns once it is there; by default as the manager has it.
+          metadata: any JSON-serializable value.
+          force: whether to save even if `every` does not divide the step.
+          wait: whether to return only when it is written; by default as set in the manager.
 
         Returns:
-          Whether it is saved.
+          Whether the step is saved.
 
         Raises:
-          as `save_async`; ValueError where `metrics` has not that of `keep_best`.
+          as `save_async`; ValueError if `metrics` lacks the metric of `keep_best`.
         """
         step = _step_number(step)
         if step % self._every and not force:
@@ -102,18 +102,18 @@ class CheckpointManager:
 
     @hides_frames
     def wait(self) -> None:
-        """Waits until the last one is there; raises what went wrong."""
+        """Waits until the last checkpoint is written; raises any error."""
         saving, self._saving = self._saving, None
         if saving is not None:
             saving.wait()
 
     @hides_frames
     def restore(self, step: int | None = None, shardings: Any = None, like: Any = None) -> Any:
-        """Reads the checkpoint of a step, by default of the newest: see `checkpoints.restore`.
+        """Reads the checkpoint of a step, by default the newest: see `checkpoints.restore`.
 
         Raises:
-          FileNotFoundError: there is none; in the other processes that have parts of its arrays a
-            RuntimeError, which says so.
+          FileNotFoundError: it is missing; other processes that have shards of its arrays raise a
+            RuntimeError that reports this.
           and as `checkpoints.restore`.
         """
         self.wait()
@@ -123,7 +123,7 @@ class CheckpointManager:
             raise FileNotFoundError(f"{what}: {self._place.text} has no checkpoint.")
 
         def found() -> manifest.Checkpoint:
-            """A process that does not see the step tells the others so, which wait for it."""
+            """Lets a process that does not see the step report this to the waiting processes."""
             if step is not None and asked not in (there := self.steps()):
                 but = f", but of steps {join(there)}" if there else ""
                 raise FileNotFoundError(
@@ -134,7 +134,7 @@ class CheckpointManager:
         return restored_together(what, found, shardings, like)
 
     def steps(self) -> list[int]:
-        """The steps of which there are whole checkpoints, in order; not one that is being saved."""
+        """The steps that have complete checkpoints, in order; excludes one that is being saved."""
         names = self._place.names()
         if self._place.folder is None:
             names = [n.removesuffix(f"/{MANIFEST}") for n in names if n.endswith(f"/{MANIFEST}")]
@@ -142,13 +142,13 @@ class CheckpointManager:
         return sorted([s for s in found if self._is_whole(s)])
 
     def latest(self) -> int | None:
-        """The newest step that is there; None if there is none. The last `save` may not be done:
-        `wait` for it."""
+        """The newest complete step; None if there is none. The last `save` may still be running:
+        call `wait` first."""
         return max(self.steps(), default=None)
 
     def best(self, metric: str | None = None, mode: str = "min") -> int | None:
-        """The step with the best value of a metric, by default that of `keep_best`; of equal ones
-        the newest. None if no checkpoint has it."""
+        """The step with the best value of a metric, by default the metric of `keep_best`; the
+        newest if there are ties. None if no checkpoint has the metric."""
         if metric is None:
             if self._best is None:
                 raise ValueError(
@@ -159,11 +159,11 @@ class CheckpointManager:
         return next(iter(self._by_value(self.steps(), metric, mode)), None)
 
     def metrics(self, step: int) -> dict[str, float]:
-        """The metrics that a step was saved with."""
+        """The metrics saved with a step."""
         return dict(self._about(step).metrics)
 
     def metadata(self, step: int) -> Any:
-        """The metadata that a step was saved with."""
+        """The metadata saved with a step."""
         return self._about(step).metadata
 
     def __enter__(self) -> CheckpointManager:
@@ -178,11 +178,11 @@ class CheckpointManager:
     def __repr__(self) -> str:
         return f"CheckpointManager({self._place.text!r}, steps={self.steps()})"
 
-    # -- what is kept --
+    # -- retention --
 
     def _prune(self, saved: int) -> None:
-        """Removes what is not kept. saved: the step that is there since just now, which may be one
-        before others where a run has gone back."""
+        """Removes checkpoints that are no longer retained. saved: the step just written, which may
+        precede existing ones if the run was rolled back."""
         steps = self.steps()
         for step in sorted(set(steps) - self._kept(steps) - {saved}):
             (self._place / _name(step)).remove()
@@ -199,7 +199,7 @@ class CheckpointManager:
         return kept
 
     def _by_value(self, steps: list[int], metric: str, mode: str) -> list[int]:
-        """The steps that have a metric, the best first; NaN is worst. Damaged ones have none."""
+        """The steps that have a metric, best first; NaN is worst. Skips damaged checkpoints."""
         rows: list[tuple[bool, float, int]] = []
         for step in steps:
             try:
@@ -231,7 +231,7 @@ class CheckpointManager:
         return found
 
     def _agreed_latest(self) -> int | None:
-        """The newest step as process 0 sees it, in all processes."""
+        """The newest step according to process 0, in all processes."""
         name = f"checkpoint latest {next(_numbers)}"
         latest, problem = None, None
         try:
@@ -242,9 +242,9 @@ class CheckpointManager:
         return None if said == "None" else int(said)
 
     def _clean(self) -> None:
-        """Removes what dead writers have left.
+        """Removes the remains of dead writers.
 
-        In stores without locks a writer with a claim may be alive: what it wrote stays.
+        In stores without locks, a writer with a claim may be alive: its files stay.
         """
         folder = self._place.folder
         if folder is not None:

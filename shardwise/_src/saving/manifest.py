@@ -1,7 +1,7 @@
-"""What a checkpoint says of itself: `checkpoint.json`, read and written; `describe`.
+"""Manifests of checkpoints: `checkpoint.json`, read and written; `describe`.
 
-The file has a format name, a version, and a digest of all the rest, so that a changed byte in it is
-found; and the digests of all other files (`digests`), so that a file of another checkpoint is.
+The file has a format name, a version, and a digest of the rest, so that a changed byte in it is
+detected; and the digests of all other files (`digests`), which detect a file of another checkpoint.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from shardwise._version import __version__
 
 FORMAT, VERSION = "shardwise.checkpoint", 1
 _STEP = re.compile(r"step_\d+$")  # names of the checkpoints of a run
-_WIDEST = 100  # characters of a line of metadata
+_WIDEST = 100  # maximum length of a line of metadata
 _FOLDER = re.compile(r"(?!\.\.?(/|$))[\w.%-]+(/(?!\.\.?(/|$))[\w.%-]+)*", re.ASCII)
 _DIGEST = re.compile(r"[0-9a-f]{8}")
-LARGEST, MOST_DIMS = 1 << 63, 64  # bytes of an array, and its dimensions: NumPy's
+LARGEST, MOST_DIMS = 1 << 63, 64  # NumPy's limits: bytes of an array, and its dimensions
 
-# What a manifest has, and what it has of an array, by type.
+# The fields of a manifest and of its array entries, by type.
 _FIELDS = {
     "created": str, "library": str, "processes": int, "metadata": object, "tree": dict,
     "arrays": list,
@@ -54,18 +54,18 @@ _ENTRY_FIELDS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known of one array.
+    """Metadata of one array.
 
-    path: its place in the tree, as text: `['w'][0].scale`.
-    folder: where its files are, below that of the checkpoint.
-    shape, dtype: of the array; of typed keys the dtype of their integers.
+    path: its location in the pytree, as a string: `['w'][0].scale`.
+    folder: the location of its files, relative to the checkpoint.
+    shape, dtype: of the array; for typed keys, the dtype of their integers.
     inner: the shape of the integers of one key.
-    stored: the dtype in the files, where those have no such dtype: its bits.
-    chunks: the shape of a file.
-    sharding: how it was divided when it was saved: `{"mesh": {"x": 4}, "spec": [["x"], []]}`; None
-        for an array of one device, or of the host.
-    key: the generator that typed keys are of.
-    scalar: whether it was a scalar of NumPy.
+    stored: the dtype in the files; for dtypes that the format lacks, that of their bits.
+    chunks: the shape of one chunk.
+    sharding: the sharding at save time: `{"mesh": {"x": 4}, "spec": [["x"], []]}`; None for an
+        array on a single device or on the host.
+    key: the PRNG implementation of typed keys.
+    scalar: whether it was a NumPy scalar.
     """
 
     path: str
@@ -81,7 +81,7 @@ class Entry:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the array."""
+        """Size of the array in bytes."""
         return math.prod(self.physical) * np.dtype(canonicalize_name(self.dtype)).itemsize
 
     @property
@@ -91,19 +91,19 @@ class Entry:
 
 
 def canonicalize_name(name: str) -> np.dtype[Any]:
-    """The dtype of a name, also of one of ml_dtypes."""
+    """The dtype of a name, including those of ml_dtypes."""
     found: Any = name if name in np.sctypeDict else canonicalize(name)
     return np.dtype(found)
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a checkpoint has: `describe(path)`. Prints as a table.
+    """Contents of a checkpoint: `describe(path)`. Prints as a table.
 
-    path: where it is; tree: its structure; arrays: one entry for each; metadata: what the writer
-    gave with it; created: when, in UTC; library: who wrote it; processes: how many wrote it; step
-    and metrics: what a manager gave with it, else None and nothing; files: the digest of each file
-    by its name, None for a checkpoint that was written without.
+    path: its location; tree: its structure; arrays: one entry per array; metadata: the value passed
+    by the writer; created: the time, in UTC; library: the library that wrote it; processes: how
+    many wrote it; step and metrics: set by a manager, else None and empty; files: the digest of
+    each file by name, None if the checkpoint was written without digests.
     """
 
     path: str
@@ -117,24 +117,24 @@ class Checkpoint:
     metrics: dict[str, float] = field(default_factory=dict[str, float])
     files: dict[str, str] | None = field(default=None, repr=False)
     place: Place | None = field(default=None, repr=False, compare=False)
-    digest: str = field(default="", repr=False, compare=False)  # of the whole manifest
+    digest: str = field(default="", repr=False, compare=False)  # of the entire manifest
     opened: Callable[[Entry], Awaitable[Any]] | None = field(
         default=None, repr=False, compare=False
     )
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays."""
+        """Size of all arrays in bytes."""
         return sum([entry.nbytes for entry in self.arrays])
 
     @property
     def values(self) -> dict[str, Any]:
-        """What is not an array, by its path."""
+        """Values that are not arrays, by path."""
         ends = [(p, n) for _, p, n in ends_of(self.tree) if n.kind not in ("array", "none")]
         return {path: node.value for path, node in ends}
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it as data that JSON can hold."""
+        """All contents as JSON-serializable data."""
         return {
             "path": self.path, "format": FORMAT, "version": VERSION, "created": self.created,
             "library": self.library, "processes": self.processes, "bytes": self.nbytes,
@@ -161,7 +161,7 @@ class Checkpoint:
 
 
 def _said_with(c: Checkpoint) -> Iterator[str]:
-    """What was given with a checkpoint, in lines."""
+    """The step, metrics and metadata of a checkpoint, in lines."""
     if c.step is not None:
         yield f"step: {c.step}"
     if c.metrics:
@@ -192,13 +192,13 @@ def _divided(e: Entry) -> str:
 
 
 def with_metrics(step: int, metrics: Mapping[str, float], metadata: Any) -> dict[str, Any]:
-    """What a manager has as metadata of a checkpoint; numbers as text, which has all of them."""
+    """The metadata that a manager saves; numbers as strings, so that no digits are lost."""
     said = {str(name): repr(float(value)) for name, value in metrics.items()}
     return {"step": step, "metrics": said, "metadata": metadata}
 
 
 def _of_manager(metadata: Any) -> tuple[int | None, dict[str, float], Any]:
-    """A step, its metrics and its metadata; of what no manager wrote the metadata only."""
+    """Step, metrics and user metadata; only the metadata if no manager wrote it."""
     try:
         if {*metadata} == {"step", "metrics", "metadata"} and type(metadata["step"]) is int:
             metrics = {n: _number(text) for n, text in metadata["metrics"].items()}
@@ -217,9 +217,9 @@ def _number(text: Any) -> float:
 def written(
     tree: Node, arrays: Sequence[Entry], metadata: Any, processes: int, files: Mapping[str, str]
 ) -> bytes:
-    """The text of a manifest. files: the digests of all files, by their names."""
+    """The contents of a manifest. files: the digests of all files, by name."""
     content = {
-        "id": uuid.uuid4().hex,  # so that no two manifests are the same
+        "id": uuid.uuid4().hex,  # so that no two manifests are equal
         "created": datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S"),
         "library": f"shardwise {__version__}", "processes": processes, "metadata": metadata,
         "tree": to_json(tree), "arrays": [_entry_json(entry) for entry in arrays],
@@ -242,8 +242,8 @@ def read(what: str, place: Place) -> Checkpoint:
     """The manifest of the checkpoint at a place.
 
     Raises:
-      FileNotFoundError: there is nothing.
-      CheckpointError: it is no checkpoint, of a newer version, or damaged.
+      FileNotFoundError: nothing is there.
+      CheckpointError: it is not a checkpoint, has a newer version, or is damaged.
     """
     there = found(place)
     data = there.get(MANIFEST)
@@ -295,7 +295,7 @@ def _checkpoint(
 
 
 def _files(rows: Any) -> dict[str, str] | None:
-    """The digests of files; None in manifests of releases that wrote none."""
+    """The digests of files; None in manifests of releases that wrote no digests."""
     if rows is None:
         return None
     if not isinstance(rows, dict):
@@ -359,8 +359,8 @@ def _is_sharding(x: dict[str, Any]) -> bool:
 
 
 def check_is_there(what: str, checkpoint: Checkpoint) -> None:
-    """Raises if a checkpoint whose arrays have been read is not the one at its place any more: some
-    of them may be those of another one."""
+    """Raises if the checkpoint has been replaced since its manifest was read: some of the arrays
+    read could be those of the new one."""
     place = checkpoint.place
     if place is None or not checkpoint.digest:
         return
@@ -373,7 +373,7 @@ def check_is_there(what: str, checkpoint: Checkpoint) -> None:
 
 
 def _beside(place: Place) -> str:
-    """Which checkpoints of a run are where one of them was looked for."""
+    """A hint about other checkpoints of the run, next to a missing one."""
     if place.folder is None or not place.folder.parent.is_dir():
         return ""
     steps = sorted(name for name in os.listdir(place.folder.parent) if _STEP.match(name))
@@ -416,17 +416,17 @@ def _none(what: str, place: Place) -> Exception:
 
 @hides_frames
 def describe(path: Any) -> Checkpoint:
-    """What the checkpoint at a path has: its arrays with shapes, dtypes and shardings, its other
-    values, when it was written and with which metadata. Nothing of the arrays is read.
+    """The contents of a checkpoint: its arrays with shapes, dtypes and shardings, its other values,
+    when it was written, and its metadata. Reads no array data.
 
     Args:
       path: a folder, or an address such as gs://bucket/folder.
 
     Returns:
-      A record that prints as a table; `to_dict()` gives it as data.
+      A record that prints as a table; `to_dict()` returns it as data.
 
     Raises:
-      FileNotFoundError: there is nothing.
-      CheckpointError: it is no checkpoint, of a newer version, or damaged.
+      FileNotFoundError: nothing is there.
+      CheckpointError: it is not a checkpoint, has a newer version, or is damaged.
     """
     return read("describe", Place.at("describe", path))

@@ -1,4 +1,4 @@
-"""Checkpoints of Orbax, read: `load_orbax`. TensorStore knows their files, and JSON their trees.
+"""Reads Orbax checkpoints: `load_orbax`. The files are read by TensorStore, the pytree from JSON.
 
     load_orbax("/ckpt/100/default", shardings)
 """
@@ -23,24 +23,24 @@ from shardwise._src.saving.writing import run_all
 _TREE, _TEXTS = "_METADATA", "_strings.json"
 _ARRAYS = ("jax.Array", "np.ndarray", "scalar")
 _EMPTY = {"Dict": "dict", "List": "list", "Tuple": "tuple", "NamedTuple": "dict"}
-_NUMBERED = 1  # Orbax's word for a step into a list or tuple
+_NUMBERED = 1  # Orbax's code for a step into a list or tuple
 
 
 def load_orbax(path: str | PathLike[str], shardings: Any = None, like: Any = None) -> Any:
-    """Reads a tree that Orbax wrote, in Zarr's second or third version, with OCDBT or without.
+    """Reads a pytree that Orbax wrote, in Zarr version 2 or 3, with or without OCDBT.
 
     Args:
-      path: the folder with the arrays, or the one above it (a step of Orbax's manager), if that has
-        one item.
+      path: the folder with the arrays, or its parent (a step of Orbax's manager) if that has a
+        single item.
       shardings, like: as for `restore`.
 
     Returns:
-      The tree. Without `like` it has dicts and lists for all containers, and scalars of NumPy for
-      numbers. Keys of random numbers come as their integers.
+      The pytree. Without `like`, all containers are dicts and lists, and numbers are NumPy scalars.
+      Random keys are returned as their integers.
 
     Raises:
-      FileNotFoundError: there is nothing.
-      CheckpointError: it is no such checkpoint, is damaged, or does not fit `like`.
+      FileNotFoundError: nothing is there.
+      CheckpointError: it is not an Orbax checkpoint, is damaged, or does not match `like`.
       ImportError: tensorstore is not installed.
     """
     what = "load_orbax"
@@ -56,7 +56,7 @@ def load_orbax(path: str | PathLike[str], shardings: Any = None, like: Any = Non
             f"{what}: {place.text}/{_TREE} is not as Orbax writes it: {error!r}."
         ) from error
     names = [".".join(name for name, _ in steps) for steps, kind in rows if kind in _ARRAYS]
-    stores = run_all(_opened(what, place, names, about))
+    stores = run_all(lambda: _opened(what, place, names, about))
     entries: list[Entry] = []
     ends: list[tuple[Any, Node]] = []
     for steps, kind in rows:
@@ -92,14 +92,14 @@ def _found(what: str, place: Place) -> tuple[Place, bytes]:
 
 
 def _steps(keys: Sequence[dict[str, Any]]) -> tuple[tuple[str, bool], ...]:
-    """The way to an end: names, and whether each is a number in a list."""
+    """The path to a leaf: names, and whether each is an index into a list."""
     return tuple([(str(key["key"]), key["key_type"] == _NUMBERED) for key in keys])
 
 
 async def _opened(
     what: str, place: Place, names: Sequence[str], about: dict[str, Any]
 ) -> list[Any]:
-    """TensorStore's objects of arrays."""
+    """TensorStore's objects for arrays."""
     driver = "zarr3" if about.get("use_zarr3") else "zarr"
     has_all = bool(about.get("store_array_data_equal_to_fill_value"))
 
@@ -145,7 +145,7 @@ def _end(
 
 
 def _tree(ends: Sequence[tuple[Any, Node]]) -> Node:
-    """The tree of ends with the ways to them."""
+    """Builds the tree from its leaves and their paths."""
     if len(ends) == 1 and not ends[0][0]:
         return ends[0][1]
     groups: dict[str, list[tuple[Any, Node]]] = {}

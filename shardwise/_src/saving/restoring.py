@@ -1,11 +1,11 @@
-"""`restore`: a checkpoint as a tree, on the host or on any devices.
+"""`restore`: reads a checkpoint as a pytree, onto the host or any devices.
 
     restore("/ckpt/step_10")                                  # NumPy arrays in plain containers
     restore("/ckpt/step_10", shardings=NamedSharding(mesh, P("data")))
     restore("/ckpt/step_10", like=state)                      # types, dtypes and shardings of state
 
-A process reads what its own devices are to hold, each part once, and directly into the memory of
-the array where the device's memory is the host's.
+A process reads the shards of its own devices, each distinct shard once, and directly into the
+array's memory if the device uses host memory.
 """
 
 from __future__ import annotations
@@ -58,13 +58,13 @@ from shardwise._src.types.extended import KeyDType
 from shardwise._src.types.layout import Format
 from shardwise._src.types.sharding import SingleDeviceSharding
 
-_PARTS = 64 << 20  # bytes of parts that are read at a time, on their way to devices
+_PARTS = 64 << 20  # bytes of shards read at a time, on their way to devices
 
 
 @dataclass(frozen=True)
 class _Wanted:
-    """How an array is wanted. place: None for NumPy; dtype: None for the one that is stored;
-    free: whether it is to be uncommitted, on the default device."""
+    """The requested form of an array. place: None for NumPy; dtype: None for the stored one;
+    free: whether the result is uncommitted, on the default device."""
 
     place: Any = None
     dtype: Any = None
@@ -77,28 +77,30 @@ def restore(path: str | PathLike[str], shardings: Any = None, like: Any = None) 
 
     Args:
       path: a folder, or an address such as gs://bucket/folder.
-      shardings: where arrays go: a sharding for all, or a tree of them that is a prefix of what was
-        saved (of `like`, if there is one); None for NumPy arrays. Any mesh will do, whatever the
-        one that the arrays were on.
-      like: a tree with the same names: its containers are those of the result, and its arrays or
-        `ShapeDtypeStruct`s say shapes, which are checked, dtypes, to which values are converted,
-        and shardings, where `shardings` does not. Those without go to the default device.
+      shardings: where arrays go: one sharding for all, or a pytree of them that is a prefix of the
+        saved pytree (of `like`, if given); None for NumPy arrays. Any mesh works, regardless of the
+        mesh at save time.
+      like: a pytree with the same names: the result has its containers; its arrays or
+        `ShapeDtypeStruct`s define shapes, which are checked, dtypes, to which values are converted,
+        and shardings, unless `shardings` is given. Arrays without a sharding go to the default
+        device.
 
     Returns:
-      The tree. Without `like`, it has dicts for named tuples, dataclasses and other classes. Python
-      numbers and texts come back as they were, typed keys as arrays of keys.
+      The pytree. Without `like`, it has dicts in place of named tuples, dataclasses and other
+      classes. Python numbers and strings are restored unchanged, typed keys as key arrays.
 
-    Where arrays go to devices of several processes, all of these call it, in the same order, with
-    shardings over the same processes. They wait for each other, read the same checkpoint, and raise
-    together. Else it is called by any process alone; then another one may read another checkpoint
-    where it is replaced meanwhile.
+    If arrays go to devices of several processes, all of these processes call it, in the same order,
+    with shardings over the same processes. They wait for each other, read the same checkpoint, and
+    raise together. Otherwise each process calls it independently; if the checkpoint is replaced in
+    the meantime, processes may read different checkpoints.
 
     Raises:
-      FileNotFoundError: there is nothing.
-      CheckpointError: it is no checkpoint, of a newer version, or damaged; it does not fit `like`;
-        another one has taken its place while it was read; or processes have found different ones.
-      ValueError: a sharding does not fit an array.
-      RuntimeError: another process could not read its part; it says which, and why.
+      FileNotFoundError: nothing is there.
+      CheckpointError: it is not a checkpoint, has a newer version, or is damaged; it does not match
+        `like`; it was replaced during the read; or processes have found different ones.
+      ValueError: a sharding does not match an array.
+      RuntimeError: another process could not read its shards; the message names the process and the
+        cause.
       ImportError: tensorstore is not installed.
     """
     place = Place.at("restore", path)
@@ -108,13 +110,13 @@ def restore(path: str | PathLike[str], shardings: Any = None, like: Any = None) 
 def restored_together(
     what: str, found: Callable[[], Checkpoint], shardings: Any, like: Any
 ) -> Any:
-    """`restored`, of a checkpoint that is the same in all processes that have parts of an array."""
+    """`restored` after checking that all processes that share an array read the same checkpoint."""
     span = span_of(what, shardings, like)
     return in_agreement(what, found, span, lambda one: restored(what, one, shardings, like))
 
 
 def restored(what: str, checkpoint: Checkpoint, shardings: Any, like: Any) -> Any:
-    """`restore` of a checkpoint whose manifest has been read."""
+    """`restore` for a checkpoint whose manifest has been read."""
     count = len(checkpoint.arrays)
     wanted = [_Wanted()] * count
     if like is not None:
@@ -125,7 +127,7 @@ def restored(what: str, checkpoint: Checkpoint, shardings: Any, like: Any) -> An
         wanted = _placed(what, checkpoint, shardings, like, wanted)
     wanted = [_fitting(what, e, w) for e, w in zip(checkpoint.arrays, wanted, strict=True)]
     try:
-        arrays = run_all(_read(what, checkpoint, wanted))
+        arrays = run_all(lambda: _read(what, checkpoint, wanted))
     except CheckpointError:
         check_is_there(what, checkpoint)
         raise
@@ -135,7 +137,7 @@ def restored(what: str, checkpoint: Checkpoint, shardings: Any, like: Any) -> An
     return matched(what, checkpoint.tree, like, lambda *row: _end(what, arrays, *row))
 
 
-# -------------------------------------------------------------------------------- what is wanted
+# ----------------------------------------------------------------------------- requested arrays
 
 
 def _note(
@@ -189,7 +191,7 @@ def _like(what: str, entry: Entry, row: tuple[str, Any]) -> _Wanted:
 def _placed(
     what: str, checkpoint: Checkpoint, shardings: Any, like: Any, wanted: Sequence[_Wanted]
 ) -> list[_Wanted]:
-    """With what `shardings` says of places. In the tree that it is a prefix of, only arrays are
+    """Adds the placements from `shardings`. In the pytree that it is a prefix of, only arrays are
     leaves."""
     numbers = range(len(checkpoint.arrays))
     if like is None:
@@ -213,7 +215,7 @@ def _placed(
 
 
 def _fitting(what: str, entry: Entry, wanted: _Wanted) -> _Wanted:
-    """The same over devices, where it was over a mesh without."""
+    """The same with concrete devices, if the mesh had none."""
     if wanted.place is None:
         return wanted
     try:
@@ -249,7 +251,7 @@ def _arrays_only(x: Any) -> Any:
 
 
 def _end(what: str, arrays: Sequence[Any], node: Node, path: str, x: Any) -> Any:
-    """What is to be at an end of a tree like another one."""
+    """The result for one leaf of a pytree like `like`."""
     if node.kind == "array":
         value = arrays[node.value]
         if isinstance(x, bool | int | float | complex):
@@ -270,7 +272,7 @@ def _end(what: str, arrays: Sequence[Any], node: Node, path: str, x: Any) -> Any
 
 
 def _number(what: str, path: str, saved: Any, x: Any) -> Any:
-    """A number as one of Python's type of another, which loses no more than precision."""
+    """Converts a number to another Python number type, losing at most precision."""
     try:
         found = type(x)(saved)
     except (TypeError, ValueError, OverflowError):  # complex to real, NaN or infinity to integers
@@ -304,12 +306,12 @@ async def _read(what: str, checkpoint: Checkpoint, wanted: Sequence[_Wanted]) ->
 
 
 def _on_host(entry: Entry, wanted: _Wanted) -> bool:
-    """Whether an array is read as a whole."""
+    """Whether an array is read in full to the host."""
     return wanted.place is None or wanted.free or entry.key is not None
 
 
 def _bytes_here(entry: Entry, wanted: _Wanted) -> int:
-    """What this process reads of an array, as it is stored."""
+    """Bytes of an array that this process reads, as stored."""
     shape = entry.physical
     found = [shape]
     if not _on_host(entry, wanted):
@@ -338,7 +340,7 @@ class _Reader:
         store = None if self._opened is None else await self._opened(entry)
         shape = entry.physical
         nothing = np.empty(0, stored)
-        converted(self._what, f"tree{entry.path}", nothing, dtype)  # raises if it never fits
+        converted(self._what, f"tree{entry.path}", nothing, dtype)  # raises if never possible
         if _on_host(entry, wanted):
             (out,) = memory.blocks(1, shape, dtype)
             bounds = tuple([(0, n) for n in shape])
@@ -392,7 +394,7 @@ class _Reader:
 
 
 def _taken_over(sharding: Any) -> bool:
-    """Whether devices take over the memory that values are read into."""
+    """Whether the devices adopt the host buffer that values are read into."""
     on_cpu = all(device.platform == "cpu" for device in parts.local_devices(sharding))
     return on_cpu and stated_kind(sharding) is None
 

@@ -1,11 +1,11 @@
-"""Files in the format of safetensors: `save_safetensors`, `load_safetensors`.
+"""Reads and writes the safetensors format: `save_safetensors`, `load_safetensors`.
 
     save_safetensors("model.safetensors", {"layer": {"w": w, "b": b}})
     load_safetensors("model.safetensors")             # {"layer.w": ..., "layer.b": ...}
 
 The format (https://huggingface.co/docs/safetensors): eight bytes with the length of a header; the
-header, JSON, with dtype, shape and place of each array by its name; the arrays, one after another,
-little-endian, in row-major order. It has no checksums, and names instead of trees.
+header, in JSON, with the dtype, shape and offsets of each array by name; then the arrays, in
+little-endian, row-major order. It has no checksums, and names instead of pytrees.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _DTYPES = {
 }  # fmt: skip
 _METADATA = "__metadata__"
 _CODES = {name: code for code, name in _DTYPES.items()}
-_LONGEST = 100_000_000  # bytes of a header
-_numbers = itertools.count()  # of saves, in the order of all processes
+_LONGEST = 100_000_000  # maximum size of a header, in bytes
+_numbers = itertools.count()  # of saves, in the same order in all processes
 
 
 class _Tensor(NamedTuple):
-    """One array in a file. start: of its bytes, in the file."""
+    """One array in a file. start: offset of its bytes in the file."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -62,17 +62,17 @@ class _Tensor(NamedTuple):
 def save_safetensors(
     path: str | PathLike[str], tree: Any, *, metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Writes the arrays of a tree into one file, under names: their steps, joined by dots.
+    """Writes the arrays of a pytree into one file. Names are key paths, joined by dots.
 
     Args:
-      path: of the file, which is replaced once the new one is complete. All processes write into
-        it, each what its devices hold, so that it must be on a file system that they share.
-      tree: arrays in containers; scalars of NumPy count as arrays.
-      metadata: texts by name, for the header.
+      path: of the file, which is replaced once the new one is complete. All processes write the
+        shards of their devices into it, so it must be on a file system that they share.
+      tree: arrays in containers; NumPy scalars count as arrays.
+      metadata: strings by name, for the header.
 
     Raises:
-      TypeError: the tree has something else than arrays; the format has not an array's dtype; or
-        metadata are no texts.
+      TypeError: a leaf is not an array; the format does not support an array's dtype; or a metadata
+        value is not a string.
       ValueError: two arrays would have the same name.
       IsADirectoryError: the path is a folder.
       RuntimeError: another process failed.
@@ -109,9 +109,9 @@ def save_safetensors(
 
 
 def _make(path: Path, head: bytes, size: int) -> None:
-    """Makes the file, with room for so many bytes of arrays.
+    """Creates the file and allocates space for the arrays.
 
-    Without room, the process would end where it writes to the mapped file.
+    Without allocated space, the process would crash on writing to the memory-mapped file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -130,7 +130,7 @@ def _allocate(file: int, start: int, size: int) -> None:
         try:
             os.posix_fallocate(file, start, size)
         except OSError as error:
-            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):  # not on that file system
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):  # not supported there
                 raise
 
 
@@ -160,7 +160,7 @@ def _check_sources(what: str, names: Sequence[str], own: Sequence[Source]) -> No
 def _header(
     what: str, names: Sequence[str], own: Sequence[Source], metadata: Mapping[str, str] | None
 ) -> tuple[bytes, list[int]]:
-    """The file up to the arrays; and where each begins: wide dtypes first, so all are aligned."""
+    """The file's header, and the offset of each array: widest dtypes first, so all are aligned."""
     about: dict[str, Any] = {}
     if metadata is not None:
         if not all(isinstance(x, str) for row in metadata.items() for x in row):
@@ -182,7 +182,7 @@ def _header(
 
 
 def _write(path: Path, own: Sequence[Source], starts: Sequence[int]) -> None:
-    """Writes what this process has of arrays into a file that is large enough."""
+    """Writes this process's shards into a file that is large enough."""
     for source, start in zip(own, starts, strict=True):
         entry = source.entry
         dtype = np.dtype(f"u{canonicalize_name(entry.dtype).itemsize}")
@@ -206,21 +206,21 @@ def _slices(bounds: Bounds) -> tuple[Any, ...]:
 
 
 def load_safetensors(path: str | PathLike[str], shardings: Any = None) -> dict[str, Any]:
-    """Reads the arrays of a file, by their names.
+    """Reads the arrays of a file, by name.
 
     Args:
-      path: of the file, such as those of models that others publish.
-      shardings: where arrays go: a sharding for all, or a dict of them by name, with an entry for
-        each array; None for NumPy arrays. Devices get their parts only.
+      path: of the file, for instance of a published model.
+      shardings: where arrays go: one sharding for all, or a dict by name with an entry for each
+        array; None for NumPy arrays. Devices receive only their shards.
 
     Returns:
-      A dict with the names of the file. Nothing in it is executed.
+      A dict keyed by the names in the file. Nothing in the file is executed.
 
     Raises:
-      FileNotFoundError: there is no file.
-      IsADirectoryError: it is a folder.
-      ValueError: a sharding does not fit an array.
-      CheckpointError: it is no such file, damaged, or has a dtype that is not known here.
+      FileNotFoundError: the file is missing.
+      IsADirectoryError: the path is a folder.
+      ValueError: a sharding does not match an array.
+      CheckpointError: it is not a safetensors file, is damaged, or has an unsupported dtype.
     """
     what = "load_safetensors"
     file = _file(what, path)
@@ -237,7 +237,7 @@ def load_safetensors(path: str | PathLike[str], shardings: Any = None) -> dict[s
 
 
 def safetensors_metadata(path: str | PathLike[str]) -> dict[str, str]:
-    """The texts in the header of a file, by name."""
+    """The strings in a file's header, by name."""
     what = "safetensors_metadata"
     return _read_header(what, _file(what, path))[1]
 
@@ -246,8 +246,8 @@ def _file(what: str, path: Any) -> Path:
     """The file at a path.
 
     Raises:
-      TypeError: it is neither text nor a path.
-      ValueError: it is the address of a store.
+      TypeError: it is neither a string nor a path.
+      ValueError: it is the address of an object store.
       IsADirectoryError: it is a folder.
     """
     place = Place.at(what, path)
@@ -343,7 +343,7 @@ def _tensor(row: dict[str, Any], data: int) -> _Tensor:
         [type(n) is int and 0 <= n < LARGEST for n in (*shape, start, end)]
     ):
         raise ValueError("sizes must be integers from 0 on")
-    largest = math.prod([n for n in shape if n]) * dtype.itemsize  # NumPy counts so, if one is 0
+    largest = math.prod([n for n in shape if n]) * dtype.itemsize  # like NumPy, if a size is 0
     if largest >= LARGEST or len(shape) > MOST_DIMS:
         raise ValueError(f"no array is as large as one of shape {brief(tuple(shape))}")
     if end - start != math.prod(shape) * dtype.itemsize:

@@ -1,4 +1,4 @@
-"""What a process writes of each array of a tree: `Source`, and the entries of the manifest."""
+"""The data that a process writes for each array of a pytree: `Source`, and manifest entries."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from shardwise._src.types.extended import KeyDType
 from shardwise._src.types.mesh import BaseMesh
 from shardwise._src.types.sharding import NamedSharding
 
-_FILES = ("", "zarr.json", "checkpoint.json", "checkpoint.writer")  # no names of folders
-_LONGEST = 120  # characters of a name of a folder
+_FILES = ("", "zarr.json", "checkpoint.json", "checkpoint.writer")  # reserved names
+_LONGEST = 120  # maximum characters of a folder name
 
 
 @dataclass
 class Source:
-    """An array that is saved: its entry, and what this process writes of it.
+    """An array to save: its entry, and the shards that this process writes.
 
-    parts: regions, with functions that give their values on the host.
-    fixed: whether nobody can change these values, as long as they are held.
+    parts: regions, with functions that return their values on the host.
+    fixed: whether the values cannot change while they are referenced.
     """
 
     entry: Entry
@@ -47,7 +47,7 @@ class Source:
         return size * sum([_size(bounds) for bounds, _ in self.parts])
 
     def taken(self) -> Source:
-        """The same with values that are on the host now: the array may change, or be donated."""
+        """The same with values copied to the host: the array may now be changed or donated."""
         return replace(self, parts=[(b, self._kept(value())) for b, value in self.parts])
 
     def _kept(self, value: np.ndarray) -> Callable[[], np.ndarray]:
@@ -63,13 +63,13 @@ def _size(bounds: Bounds) -> int:
 
 
 def sources(what: str, ends: Sequence[End]) -> list[Source]:
-    """The arrays of a tree, with what this process writes of them.
+    """The arrays of a pytree, with the shards of them that this process writes.
 
     Raises:
       TypeError: an array's dtype cannot be written.
-      UnexpectedTracerError: one is traced.
-      ValueError: one is a sum that is not taken yet.
-      RuntimeError: one has been deleted or donated.
+      UnexpectedTracerError: an array is traced.
+      ValueError: an array is unreduced (partial sums).
+      RuntimeError: an array has been deleted or donated.
     """
     return [_source(what, end) for end in ends]
 
@@ -129,8 +129,8 @@ def _check_lives(what: str, path: str, x: Array) -> None:
 
 
 def _divided(what: str, path: str, x: Any) -> tuple[Any, Any, Any, dict[str, Any] | None]:
-    """What this process writes; the shape of a shard, the number of shards along each dimension,
-    and the sharding as data. What a process has for itself alone, the first one writes."""
+    """The regions that this process writes; the shape of a shard, the number of shards along each
+    dimension, and the sharding as data. Process-local values are written by process 0."""
     if not isinstance(x, Array) or (x.is_fully_addressable and len(x.sharding.devices) == 1):
         own = [(tuple([(0, n) for n in x.shape]), lambda: np.asarray(x))]
         return own if process_index() == 0 else [], x.shape, (1,) * x.ndim, None
@@ -165,7 +165,7 @@ def _as_data(sharding: Any, shape: Sequence[int]) -> dict[str, Any]:
 
 
 def folder_of(steps: Sequence[str]) -> str:
-    """The folder of an array, from its place in the tree; for people to read."""
+    """The folder of an array, from its key path; human-readable."""
     return "/".join([_name(step) for step in steps]) or "value"
 
 
@@ -174,7 +174,7 @@ def _in_hexadecimal(found: re.Match[str]) -> str:
 
 
 def _name(step: str) -> str:
-    """A step as the name of a folder: what some system would not take, in hexadecimal."""
+    """A key as a folder name: characters that some systems reject become hexadecimal."""
     text = re.sub(r"[^A-Za-z0-9_.\-]", _in_hexadecimal, step)
     if text in _FILES or text.startswith((".", "checkpoint.files.")):
         text = f"%{ord(text[0]):02X}{text[1:]}" if text else "%"

@@ -1,9 +1,9 @@
-"""Where arrays lie in files, as TensorStore's specifications say it: dicts.
+"""TensorStore specifications (dicts) of where arrays are stored.
 
     get_tensorstore_spec("/ckpt/arrays/0", arr=x)
     # {'driver': 'zarr3', 'kvstore': {'driver': 'ocdbt', ...}, 'metadata': {'shape': ..., ...}}
 
-With `ocdbt` the arrays of a folder share one database, in which the last part of a path is a key.
+With `ocdbt`, the arrays of a folder share one database, keyed by the last component of the path.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from shardwise._src.arrays.array import Array
 
-FILE_BYTES = 2 << 30  # of a chunk, at most, if it can be divided
+FILE_BYTES = 2 << 30  # maximum size of a chunk, if it can be split
 Spec = dict[str, Any]
 _REMOTE = {"gs": "gcs", "s3": "s3"}  # scheme of an address → TensorStore's driver
 
@@ -26,17 +26,17 @@ def get_tensorstore_spec(
     ckpt_path: str | PathLike[str], ocdbt: bool = True, process_idx: int | None = None,
     arr: Any = None, driver: str = "zarr3",
 ) -> Spec:
-    """TensorStore's specification of an array at a path.
+    """The TensorStore specification of an array at a path.
 
     Args:
       ckpt_path: absolute, or an address `gs://bucket/…` or `s3://bucket/…`.
-      ocdbt: whether the arrays of a folder share one database; a relative path is refused then.
-      process_idx: of a process that writes into a folder of its own, `process_N`, beside the path.
-      arr: an array, whose shape, dtype and division into chunks the specification then says.
+      ocdbt: whether the arrays of a folder share one database; relative paths are then rejected.
+      process_idx: of a process that writes into a separate folder, `process_N`, next to the path.
+      arr: an array, whose shape, dtype and chunking are added to the specification.
       driver: "zarr3" or "zarr".
 
     Raises:
-      ValueError: the path cannot be used so.
+      ValueError: the path is not usable in this way.
     """
     path = re.sub(r"^(gs|s3):/", r"\1://", os.path.normpath(str(ckpt_path)))
     folder, name = os.path.split(path)
@@ -59,7 +59,7 @@ def serialization_spec(
     ckpt_path: str | PathLike[str], ocdbt: bool = False, process_idx: int | None = None,
     arr: Any = None, driver: str = "zarr",
 ) -> Spec:
-    """`get_tensorstore_spec` for a folder of its own for each array, in the older format."""
+    """`get_tensorstore_spec` with a separate folder for each array, in the older format."""
     return get_tensorstore_spec(ckpt_path, ocdbt, process_idx, arr, driver)
 
 
@@ -77,8 +77,8 @@ def _kvstore(place: str, asked: str) -> Spec:
 
 
 def metadata(arr: Any, driver: str = "zarr3", file_bytes: int = FILE_BYTES) -> Spec:
-    """What is written about an array: its shape, its dtype, and its chunks, which are its shards,
-    or parts of them where these are large."""
+    """An array's metadata: its shape, its dtype, and its chunks, which are its shards, or pieces of
+    them if the shards are large."""
     shape = tuple(arr.shape)
     local = arr.sharding.shard_shape(shape) if isinstance(arr, Array) else shape
     if driver == "zarr":
@@ -95,9 +95,9 @@ def metadata(arr: Any, driver: str = "zarr3", file_bytes: int = FILE_BYTES) -> S
 
 
 def chunk_shape(shape: Sequence[int], itemsize: int, file_bytes: int = FILE_BYTES) -> list[int]:
-    """A division of a shard into equal parts of about so many bytes, or a tenth more.
+    """Splits a shard into equal chunks of about `file_bytes`, at most a tenth more.
 
-    The dimension with the smallest factor is divided first.
+    The dimension with the smallest factor is split first.
     """
     found = [max(1, n) for n in shape]
     while math.prod(found) * itemsize > 1.1 * file_bytes:
@@ -114,12 +114,12 @@ def _smallest_factor(n: int) -> int:
 
 
 def is_tensorstore_spec_leaf(leaf: Any) -> bool:
-    """Whether this is a specification, or None, in a tree of them."""
+    """Whether this is a specification or None, within a pytree of them."""
     return leaf is None or (isinstance(leaf, dict) and ("driver" in leaf or "kvstore" in leaf))
 
 
 def merge_nested_ts_specs(dict1: Spec, dict2: Spec | None) -> Spec:
-    """A specification with what a second one says instead; the parts of `kvstore` one by one."""
+    """Merges a second specification into the first; `kvstore` is merged key by key."""
     if dict2 is None:
         return dict1
     kvstore = {**dict1.get("kvstore", {}), **dict2.get("kvstore", {})}
@@ -129,7 +129,7 @@ def merge_nested_ts_specs(dict1: Spec, dict2: Spec | None) -> Spec:
 def verify_tensorstore_spec(
     spec: Spec, arr: Any, path: str | PathLike[str], ocdbt: bool, check_metadata: bool = True
 ) -> None:
-    """Raises ValueError if a specification does not fit an array, or lies at another path.
+    """Raises ValueError if a specification does not match an array or has a different path.
 
     arr: may be None if `check_metadata` is False.
     """
@@ -167,14 +167,14 @@ def _check_metadata(what: str, spec: Spec, arr: Any) -> None:
 
 
 def has_metadata(spec: Any) -> bool:
-    """Whether a specification, or one within it, has metadata."""
+    """Whether a specification, or one nested in it, has metadata."""
     return isinstance(spec, Mapping) and (
         "metadata" in spec or any(has_metadata(part) for part in spec.values())
     )
 
 
 def is_remote_storage(tspec: Spec | str) -> bool:
-    """Whether a specification, or an address, is of a store in a cloud: `gs://` or `s3://`."""
+    """Whether a specification, or an address, is in cloud storage: `gs://` or `s3://`."""
     if isinstance(tspec, str):
         return tspec.startswith(tuple(f"{scheme}://" for scheme in _REMOTE))
     for key in ("base", "kvstore"):

@@ -1,11 +1,11 @@
-"""Where a checkpoint lies: `Place`, a folder or a part of a store of objects.
+"""Storage locations of checkpoints: `Place`, a folder or a prefix in an object store.
 
     place = Place.at("what", "/ckpt/step_10")     # or gs://bucket/run, s3://..., memory://...
     place.put("w/zarr.json", data)
     place.get("w/zarr.json")                      # None if it is absent
 
-TensorStore repeats requests that a store does not answer, for minutes. Each request has a deadline
-(the option `store_timeout_secs`), and the error then names the store.
+TensorStore retries requests for minutes if a store does not answer. Each request therefore has a
+deadline (the option `store_timeout_secs`), and the error then names the store.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ _ADVICE = {
     "system that allows larger ones.",
     errno.EIO: "Look into the messages of the system, and name a folder on another disk.",
 }
-_GCS_URL = "TENSORSTORE_GCS_HTTP_URL"  # the variable by which TensorStore is given another store
-_SLOWEST = 1 << 20  # bytes a second that a store takes or gives, at least
-_AT_A_TIME = 128 << 20  # bytes that may be on their way besides those of a request
+_GCS_URL = "TENSORSTORE_GCS_HTTP_URL"  # the variable that points TensorStore to another store
+_SLOWEST = 1 << 20  # assumed minimum bandwidth of a store, in bytes per second
+_AT_A_TIME = 128 << 20  # bytes that may be in flight in addition to those of a request
 
 
 @dataclass(frozen=True)
 class Place:
-    """A folder, or what stands for one in a store of TensorStore.
+    """A folder, or its equivalent in a TensorStore key-value store.
 
-    text: as the user says it; folder: on the file system, else None; store: TensorStore's
-    specification of the key-value store, whose path ends in a slash; seconds: in which a store
-    has to answer.
+    text: as the user wrote it; folder: on the file system, else None; store: TensorStore's
+    specification of the key-value store, whose path ends in a slash; seconds: the deadline for an
+    answer of the store.
     """
 
     text: str
@@ -60,8 +60,8 @@ class Place:
         """The place at a path or an address.
 
         Raises:
-          TypeError: it is neither text nor a path.
-          ValueError: no folder can be there, or TensorStore knows no such address.
+          TypeError: it is neither a string nor a path.
+          ValueError: a folder cannot be there, or TensorStore does not support the address.
         """
         if not isinstance(path, str | bytes | PathLike):
             raise TypeError(f"{what}: path must be a text or a path; got {short_repr(path)}.")
@@ -92,7 +92,7 @@ class Place:
         return Place(f"{self.text}/{name}", folder, store, self.seconds)
 
     def get(self, name: str) -> bytes | None:
-        """The bytes under a name; None if there are none."""
+        """The bytes under a name; None if absent."""
         if self.folder is not None:
             try:
                 return (self.folder / name).read_bytes()
@@ -102,7 +102,7 @@ class Place:
         return bytes(found.value) if found.state == "value" else None
 
     def put(self, name: str, data: bytes) -> None:
-        """Writes bytes under a name, and waits until they are kept."""
+        """Writes bytes under a name, and waits until they are durable."""
         if self.folder is None:
             self._result(self._opened().write(name, data), len(data))
             return
@@ -114,26 +114,26 @@ class Place:
             os.fsync(file.fileno())
 
     async def upload(self, name: str, data: bytes) -> None:
-        """`put` of one of many objects that are written at a time, in a store without folders."""
+        """`put` for one of many concurrent writes, in an object store."""
         await self._awaited(self._opened().write(name, data), len(data))
 
     async def download(self, name: str, size: int) -> bytes | None:
-        """`get` of one of many objects that are read at a time, in a store without folders.
+        """`get` for one of many concurrent reads, in an object store.
 
-        size: how many bytes are expected, by which the deadline is later.
+        size: the expected number of bytes, which extends the deadline.
         """
         found = await self._awaited(self._opened().read(name), size)
         return bytes(found.value) if found.state == "value" else None
 
     def drop(self, name: str) -> None:
-        """Removes what is under a name."""
+        """Removes the object or file with a name."""
         if self.folder is None:
             self._result(self._opened().write(name, None))
         else:
             (self.folder / name).unlink()
 
     def names(self) -> list[str]:
-        """What is there: on the file system the names in the folder, elsewhere all names."""
+        """The contents: names in the folder on a file system, all keys in an object store."""
         if self.folder is not None:
             try:
                 return sorted(os.listdir(self.folder))
@@ -142,7 +142,7 @@ class Place:
         return sorted(name.decode() for name in self._result(self._opened().list()))
 
     def files(self) -> list[str]:
-        """The names of all files, with those of the folders that they are in."""
+        """Relative paths of all files."""
         top = self.folder
         if top is None:
             return self.names()
@@ -150,10 +150,10 @@ class Place:
         return [(at / name).as_posix() for at, names in walk for name in names]
 
     def remove(self) -> None:
-        """Removes all of it. On the file system it is out of sight first."""
+        """Removes the checkpoint. On a file system it first becomes invisible."""
         if self.folder is None:
             store = self._opened()
-            self._result(store.write(MANIFEST, None))  # from here on it is not whole
+            self._result(store.write(MANIFEST, None))  # from here on the checkpoint is incomplete
             count = len(self.names())
             self._result(store.delete_range(tensorstore().KvStore.KeyRange()), count << 16)
             return
@@ -165,7 +165,7 @@ class Place:
             remove(gone)
 
     def size_of(self, name: str) -> int | None:
-        """The size of a file in bytes; None where there is none, or no file system."""
+        """The size of a file in bytes; None if absent or not on a file system."""
         try:
             return None if self.folder is None else (self.folder / name).stat().st_size
         except OSError:
@@ -175,11 +175,11 @@ class Place:
         return self._result(tensorstore().KvStore.open(self.store, context=store_context()))
 
     def _result(self, asked: Any, size: int = 0) -> Any:
-        """What a store answers to a request. size: bytes that are written.
+        """A store's answer to a request. size: bytes to write.
 
         Raises:
-          TimeoutError: it does not answer in time.
-          OSError: it refuses, or is not there.
+          TimeoutError: the store does not answer in time.
+          OSError: the store rejects the request or is unreachable.
         """
         seconds = self._seconds(size)
         try:
@@ -191,7 +191,7 @@ class Place:
             raise self._refused(error) from None
 
     async def _awaited(self, asked: Any, size: int) -> Any:
-        """`_result` of one of many requests, which share a connection."""
+        """`_result` for one of many requests that share a connection."""
         seconds = self._seconds(size + _AT_A_TIME)
         try:
             async with asyncio.timeout(seconds):
@@ -212,7 +212,7 @@ class Place:
         )
 
     def _refused(self, error: Exception) -> OSError:
-        answer = str(error).partition(" [")[0]  # and then the whole of an HTTP response
+        answer = str(error).partition(" [")[0]  # the full HTTP response follows
         return OSError(
             f"{self.text}: the store answers {answer}. Look whether its bucket is there, and "
             "whether this program may use it."
@@ -229,14 +229,14 @@ class Place:
 
 
 def _variable(store: dict[str, Any]) -> str:
-    """By which the environment names another store."""
+    """The environment variable that selects another store."""
     name = {"s3": "AWS_ENDPOINT_URL", "gcs": _GCS_URL}.get(store["driver"])
     return f", and that {name}, if it is set, names the right one" if name else ""
 
 
 def _of_environment(store: dict[str, Any]) -> dict[str, Any]:
-    """What the environment says of objects of S3: TensorStore would ask Amazon's only, and look for
-    files of credentials before those of the environment."""
+    """S3 settings from the environment: by default TensorStore would contact only Amazon, and
+    search for credential files before the environment variables."""
     said: dict[str, Any] = {}
     if store["driver"] != "s3":
         return said
@@ -250,8 +250,8 @@ def _of_environment(store: dict[str, Any]) -> dict[str, Any]:
 
 
 def found(place: Place) -> Place:
-    """Where a checkpoint is read from: also the one before, if a new one was to take its place and
-    its writer was ended between the two renames."""
+    """The location to read a checkpoint from: the previous checkpoint if a new one was to replace
+    it and its writer was killed between the two renames."""
     if place.folder is None or place.folder.exists():
         return place
     before = set_aside(place.folder)
@@ -261,20 +261,20 @@ def found(place: Place) -> Place:
 
 
 def set_aside(folder: Path) -> Path:
-    """Where a checkpoint is while another one takes its place."""
+    """The location of a checkpoint while another one replaces it."""
     return folder.with_name(f".{folder.name}.before")
 
 
 def remove(path: Path) -> None:
-    """Removes a file, or a folder with all in it, if it is there."""
+    """Removes a file, or a folder with its contents, if present."""
     while path.is_dir() and not path.is_symlink():
-        with suppress(FileNotFoundError):  # another process removes it, too
+        with suppress(FileNotFoundError):  # another process is removing it, too
             shutil.rmtree(path)
     path.unlink(missing_ok=True)
 
 
 def sync(folder: str | Path) -> None:
-    """Has the names in a folder survive a failure of the machine."""
+    """Makes the directory entries of a folder survive a machine failure."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -283,7 +283,7 @@ def sync(folder: str | Path) -> None:
 
 
 def not_saved(place: Place, why: str, error: Exception) -> OSError:
-    """The error of a save that fails, with its number if the system gave one."""
+    """The error for a failed save, with the errno if the system provided one."""
     end = (
         "What was there before is there still." if place.folder is not None else
         f"There is no checkpoint at {place.text} now."
@@ -296,9 +296,9 @@ def not_saved(place: Place, why: str, error: Exception) -> OSError:
 
 
 class explained:
-    """Errors of the system within a block as those of `what`, which name the checkpoint.
+    """Re-raises system errors within a block as errors of `what` that name the checkpoint.
 
-    doing: what fails then, such as "its folder could not be made".
+    doing: the failed action, such as "its folder could not be made".
     """
 
     def __init__(self, what: str, place: Place, doing: str):
@@ -312,7 +312,7 @@ class explained:
         traceback: TracebackType | None,
     ) -> None:
         place = self._place
-        # Without `strerror` it is an error of this library.
+        # Without `strerror` it is an error raised by this library.
         if isinstance(error, OSError) and error.strerror is not None and place.folder is not None:
             why = f"{self._what}: {place.text} could not be written: {self._doing}: {error}"
             raise not_saved(place, why, error) from None

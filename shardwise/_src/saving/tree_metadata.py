@@ -1,11 +1,11 @@
-"""Trees as data: what containers there are, and what is at their ends.
+"""Pytrees as data: their containers and leaves.
 
     node, ends = take_apart("save", "tree", {"w": w, "step": 3})
     # Node("dict", names=("w", "step"), ...); ends: w with the path "tree['w']" and steps ("w",)
 
-Nothing of a class is kept but its name, so that nothing has to be imported, let alone executed, to
-read a tree: named tuples and dataclasses come back as dicts by the names of their fields, or as
-what they were where the reader shows one (`matched`).
+Only the names of classes are stored, so that reading a pytree does not import, let alone execute,
+anything: named tuples and dataclasses are restored as dicts keyed by field name, or with their
+original classes if the reader provides an example (`matched`).
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from shardwise._src.runtime.pytree import flatten, flatten_one_level, unordered_
 from shardwise._src.runtime.pytree import steps as keys_of
 
 PLAIN = (bool, int, float, complex, str, bytes)
-_KEYS = (str, int, float, bool, type(None))  # of dicts
-_DEEPEST = 100  # containers within each other: all that reads and writes them is recursive
+_KEYS = (str, int, float, bool, type(None))  # dict keys
+_DEEPEST = 100  # maximum nesting: all code that reads and writes pytrees is recursive
 _BY_NAME = ("dict", "namedtuple", "dataclass", "object")
 Steps = tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class Node:
-    """A container, or an end.
+    """A container or a leaf.
 
     kind: "dict", "list", "tuple", "namedtuple", "dataclass", "object" (another class, by names),
-    "sequence" (another class, by numbers); or an end: "none", "bool", "int", "float", "complex",
+    "sequence" (another class, by numbers); or a leaf: "none", "bool", "int", "float", "complex",
     "str", "bytes", "array".
-    names: of the entries, where they have names; items: the entries.
-    type: name of the class, for readers.
-    value: of an end; of an array its number.
-    static: fields of a dataclass that are no entries, as far as they are plain.
+    names: of the entries, if they have names; items: the entries.
+    type: name of the class, for human readers.
+    value: of a leaf; for an array, its number.
+    static: plain-valued fields of a dataclass that are not entries.
     """
 
     kind: str
@@ -56,7 +56,7 @@ class Node:
 
 
 class End(NamedTuple):
-    """What is at an end of a tree. path: as text, for messages."""
+    """A leaf of a pytree. path: as a string, for messages."""
 
     steps: Steps
     path: str
@@ -66,13 +66,13 @@ class End(NamedTuple):
 class _Parts(NamedTuple):
     kind: str
     names: tuple[Any, ...]
-    texts: tuple[str, ...]  # of the steps, for messages
+    texts: tuple[str, ...]  # of the keys, for messages
     items: Sequence[Any]
-    again: Callable[[Sequence[Any]], Any]  # the container of other entries
+    again: Callable[[Sequence[Any]], Any]  # rebuilds the container from other entries
 
 
 def _parts(x: Any) -> _Parts | None:
-    """A container, taken apart by one level; None for an end."""
+    """A container, flattened by one level; None for a leaf."""
     if x is None:
         return None
     found = flatten_one_level(x)
@@ -105,38 +105,38 @@ def _kind(x: Any, names: Sequence[Any]) -> str:
 
 
 def _parts_of_dataclass(x: Any) -> _Parts:
-    """One that is not registered as a container: by all of its fields."""
+    """Flattens an unregistered dataclass: all of its fields are entries."""
     names = tuple([f.name for f in dataclasses.fields(x)])
 
     def again(items: Sequence[Any]) -> Any:
         new = copy.copy(x)
         for name, item in zip(names, items, strict=True):
-            object.__setattr__(new, name, item)  # also of frozen ones
+            object.__setattr__(new, name, item)  # also works for frozen ones
         return new
 
     texts = tuple([f".{n}" for n in names])
     return _Parts("dataclass", names, texts, [getattr(x, n) for n in names], again)
 
 
-# ---------------------------------------------------------------------------------- taking apart
+# ----------------------------------------------------------------------------------- flattening
 
 
 def take_apart(what: str, root: str, tree: Any) -> tuple[Node, list[End]]:
-    """A tree as data, with its arrays, by number.
+    """A pytree as data, with its arrays, by number.
 
-    Arrays are ours, NumPy's and its scalars, and `ShapeDtypeStruct`s.
+    Arrays are shardwise arrays, NumPy arrays and scalars, and `ShapeDtypeStruct`s.
 
     Raises:
-      TypeError: something in it is neither a container, nor an array, nor plain (None, bools,
-        numbers, texts, bytes); or a dict has keys that are not, or that have no order.
-      ValueError: it contains itself, or is nested too deeply.
+      TypeError: a leaf is neither an array nor plain (None, bool, number, string, bytes); or a dict
+        has keys that are not plain or cannot be sorted.
+      ValueError: the pytree contains itself, or is nested too deeply.
     """
     ends: list[End] = []
     return _node(what, End((), root, tree), ends, {}), ends
 
 
 def _node(what: str, at: End, ends: list[End], above: dict[int, str]) -> Node:
-    """above: the containers that it is in, by identity, with their paths."""
+    """above: the enclosing containers, by identity, with their paths."""
     x = at.value
     if x is None:
         return Node("none")
@@ -162,7 +162,7 @@ def _node(what: str, at: End, ends: list[End], above: dict[int, str]) -> Node:
 
 
 def is_array(x: Any) -> bool:
-    """Whether it is an array of ours or NumPy's, or the type of one."""
+    """Whether it is a shardwise or NumPy array, or a `ShapeDtypeStruct`."""
     return isinstance(x, Array | np.ndarray | np.generic | ShapeDtypeStruct)
 
 
@@ -189,7 +189,7 @@ def _check_depth(what: str, at: End, above: dict[int, str]) -> None:
 
 
 def _check_order(what: str, at: End) -> None:
-    """Raises for a dict that is no tree, as its entries would be in the order of its keys."""
+    """Raises for a dict whose keys cannot be sorted, so that it is not a pytree."""
     found = unordered_keys(at.value)
     if found is None:
         return
@@ -222,7 +222,7 @@ def _check_names(what: str, path: str, parts: _Parts) -> None:
 
 
 def _static(x: Any, parts: _Parts) -> tuple[tuple[str, Node], ...]:
-    """The plain ones of a dataclass's fields that are not among its entries."""
+    """The plain fields of a dataclass that are not among its entries."""
     if parts.kind != "dataclass" or not dataclasses.is_dataclass(x):
         return ()
     rest = [f.name for f in dataclasses.fields(x) if f.name not in parts.names]
@@ -236,11 +236,11 @@ def _is_plain(x: Any) -> bool:
     return x is None or type(x) in PLAIN
 
 
-# ------------------------------------------------------------------------------ together again
+# --------------------------------------------------------------------------------- unflattening
 
 
 def plain(node: Node, arrays: Sequence[Any]) -> Any:
-    """The tree of plain containers: dicts, lists and tuples."""
+    """The pytree with plain containers: dicts, lists and tuples."""
     if node.kind == "array":
         return arrays[node.value]
     items = [plain(item, arrays) for item in node.items]
@@ -253,7 +253,7 @@ def plain(node: Node, arrays: Sequence[Any]) -> Any:
 
 
 def ends_of(node: Node, steps: Steps = (), path: str = "") -> Iterator[tuple[Steps, str, Node]]:
-    """The ends of a tree as data with their steps, and as text."""
+    """The leaves of a tree as data, with their key paths as tuples and as strings."""
     if node.kind in ("list", "tuple", "sequence"):
         rows = [(str(i), f"[{i}]") for i in range(len(node.items))]
     elif node.kind == "dict":
@@ -270,12 +270,12 @@ def ends_of(node: Node, steps: Steps = (), path: str = "") -> Iterator[tuple[Ste
 def matched(
     what: str, node: Node, like: Any, take: Callable[[Node, str, Any], Any]
 ) -> Any:
-    """A tree like another one, by the names of its entries, from a tree as data.
+    """Rebuilds saved data as a pytree with the structure of `like`, matching entries by name.
 
-    take: gives what is to be at an end, from what is saved there, its path, and what `like` has.
+    take: returns the value of a leaf, from its saved node, its path, and the leaf of `like`.
 
     Raises:
-      CheckpointError: one of them has ends that the other has not.
+      CheckpointError: one of them has leaves that the other lacks.
     """
     saved = {steps: end for steps, _, end in ends_of(node)}
     paths = {steps: path for steps, path, _ in ends_of(node)}
@@ -316,7 +316,7 @@ def _some(paths: Sequence[str]) -> str:
 
 
 def to_json(node: Node) -> dict[str, Any]:
-    """A tree as data, as JSON can hold it."""
+    """A tree as JSON-serializable data."""
     out: dict[str, Any] = {"kind": node.kind}
     if node.kind in _BY_NAME:
         out["names"] = [_said(n) if type(n) is float else n for n in node.names]
@@ -332,12 +332,12 @@ def to_json(node: Node) -> dict[str, Any]:
 
 
 def from_json(data: Any, count: int, depth: int = 0) -> Node:
-    """What `to_json` wrote, checked. count: of the arrays; depth: of containers that it is in.
+    """Parses and checks the output of `to_json`. count: of arrays; depth: nesting depth so far.
 
     Raises:
-      ValueError, KeyError, TypeError: it is nothing of the kind.
+      ValueError, KeyError, TypeError: the data is malformed.
     """
-    if depth > 2 * _DEEPEST:  # also of the fields of a dataclass that is itself that deep
+    if depth > 2 * _DEEPEST:  # the fields of a dataclass at that depth nest further
         raise ValueError(f"the tree is nested more than {2 * _DEEPEST} times")
     static = _of_type(dict, _of_type(dict, data).get("static", {}))
     fields = tuple([(n, from_json(v, 0, depth + 1)) for n, v in static.items()])
@@ -365,7 +365,7 @@ def _of_type(kind: type, x: Any) -> Any:
 
 
 def _names_heard(data: dict[str, Any], count: int) -> tuple[Any, ...]:
-    """The names of as many entries."""
+    """The names of the entries; count: how many."""
     rows = _of_type(list, data["names"])
     names = tuple([_heard("float", n) if isinstance(n, dict) else n for n in rows])
     if len(names) != count:
@@ -378,7 +378,7 @@ def _names_heard(data: dict[str, Any], count: int) -> tuple[Any, ...]:
 
 
 def _said(x: Any) -> Any:
-    """A plain value as JSON: floats as text, which has all of them, and exactly."""
+    """A plain value as JSON: floats as strings, which represent all values exactly."""
     if type(x) is float:
         return {"float": repr(x)}
     if type(x) is complex:

@@ -1,4 +1,4 @@
-"""Structures of trees as JSON can hold them, in JAX's format; and a future with a tree's types."""
+"""Pytree structures as JSON, in JAX's format; and a future that has the types of a pytree."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ REPR, LEAF_IDS = "__jax_pytreedef_repr", "__jax_leaf_ids"
 
 
 def serialize_pytreedef(node: PyTreeDef) -> dict[str, Any]:
-    """The structure of a tree as a dict for JSON, with a number for each leaf.
+    """The structure of a pytree as a JSON-serializable dict, with a number for each leaf.
 
     Raises:
-      ValueError: it has containers of users that `register_pytree_node_serialization` has not been
-        told of.
+      ValueError: it has custom containers that are not registered with
+        `register_pytree_node_serialization`.
       TypeError: it has a dict whose keys are not strings.
     """
     data = write(TREE, trees.written(node))
@@ -29,10 +29,10 @@ def serialize_pytreedef(node: PyTreeDef) -> dict[str, Any]:
 
 
 def deserialize_pytreedef(pytreedef_repr: dict[str, Any]) -> PyTreeDef:
-    """The structure that `serialize_pytreedef`, or JAX's, wrote.
+    """The structure from a dict that `serialize_pytreedef` or JAX wrote.
 
     Raises:
-      ValueError: it is damaged, or has containers that are not registered here.
+      ValueError: the dict is malformed, or has containers that are not registered here.
     """
     try:
         fields = read(TREE, base64.b64decode(pytreedef_repr[REPR], validate=True))
@@ -44,22 +44,22 @@ def deserialize_pytreedef(pytreedef_repr: dict[str, Any]) -> PyTreeDef:
 
 
 class PyTreeFuture(Future[Any]):
-    """A result that is under way, which can be awaited. pytree: its types meanwhile."""
+    """A pending result, which can be awaited. pytree: the types of the result."""
 
     def __init__(self, future: Future[Any], pytree: Any = None):
         super().__init__()
         self._future, self.pytree = future, pytree
 
     def done(self) -> bool:
-        """Whether it is there."""
+        """Whether the result is ready."""
         return self._future.done()
 
     def result(self, timeout: float | None = None) -> Any:
-        """The result, or its error, once it is there."""
+        """The result, or its error, once it is ready."""
         return self._future.result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """The error that it ended with; None without one."""
+        """The error of the result; None if it succeeded."""
         return self._future.exception(timeout)
 
     def __await__(self) -> Generator[None, None, Any]:

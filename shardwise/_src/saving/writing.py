@@ -1,11 +1,11 @@
-"""`save`: a tree into a checkpoint, by all processes, each shard once by who has it.
+"""`save`: all processes write a pytree into a checkpoint, each shard once, by one of its owners.
 
     save("/ckpt/step_10", {"params": params, "step": 10})
-    saving = save_async("/ckpt/step_20", state)     # values are taken now; training goes on
+    saving = save_async("/ckpt/step_20", state)     # values are copied now; training continues
     saving.wait()
 
-All processes write into one place. The first one makes it, and has the checkpoint appear when all
-are done; an error of one is an error of all, and leaves what was there before.
+All processes write to one location. Process 0 creates it, and publishes the checkpoint when all
+are done; an error in one process is raised in all, and leaves an existing checkpoint untouched.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from shardwise._src.saving.shard_sources import Source, sources
 from shardwise._src.saving.storage import Place, explained
 from shardwise._src.saving.tree_metadata import Node, take_apart
 
-_FETCHED = 256 << 20  # bytes of shards that are fetched from devices at a time
-_numbers = itertools.count()  # of saves, in the order of all processes
+_FETCHED = 256 << 20  # bytes of shards fetched from devices at a time
+_numbers = itertools.count()  # of saves, in the same order in all processes
 
 
 @dataclass(frozen=True)
 class Job:
-    """A checkpoint to be written: all that is known before it begins.
+    """A checkpoint to write, with everything that is known in advance.
 
-    then: what process 0 does once it is there.
+    then: called by process 0 once it is committed.
     """
 
     number: int
@@ -68,25 +68,26 @@ class Job:
 def save(
     path: str | PathLike[str], tree: Any, *, overwrite: bool = False, metadata: Any = None
 ) -> None:
-    """Writes a tree into a checkpoint, which is there whole when this returns.
+    """Writes a pytree into a checkpoint, which is complete when this returns.
 
     Args:
-      path: a folder, or an address such as gs://bucket/folder. Called by all processes, with the
+      path: a folder, or an address such as gs://bucket/folder. All processes call this with the
         same path.
-      tree: arrays, of ours over any devices and NumPy's, typed keys, numbers, texts, bytes and
-        None, in dicts, lists, tuples, named tuples, dataclasses and registered containers. Values
-        that each process has for itself are those of process 0.
-      overwrite: whether a checkpoint that is there is replaced, which is an error otherwise; on the
-        file system it stays until the new one is whole. What is no checkpoint is never replaced.
-      metadata: what JSON can hold, for `describe(path).metadata`.
+      tree: arrays (of this library over any devices, or NumPy's), typed keys, numbers, strings,
+        bytes and None, in dicts, lists, tuples, named tuples, dataclasses and registered
+        containers. Process-local values are those of process 0.
+      overwrite: whether to replace an existing checkpoint, which is an error otherwise; on a file
+        system it stays until the new one is complete. Anything that is not a checkpoint is never
+        replaced.
+      metadata: any JSON-serializable value, for `describe(path).metadata`.
 
     Raises:
-      TypeError: something in the tree cannot be saved.
-      CheckpointError: a checkpoint is at the path, and `overwrite` is False; something else is
-        there; or another writer writes there.
+      TypeError: something in the pytree cannot be saved.
+      CheckpointError: a checkpoint is at the path and `overwrite` is False; something else is
+        there; or another writer is active there.
       RuntimeError: another process failed.
-      OSError: it cannot be written; what was there before is still there. A TimeoutError: a store
-        does not answer.
+      OSError: writing failed; an existing checkpoint is still there. A TimeoutError: a store does
+        not answer.
       ImportError: tensorstore is not installed.
     """
     write(prepared("save", path, tree, overwrite, metadata), lambda _: None)
@@ -96,16 +97,16 @@ def save(
 def save_async(
     path: str | PathLike[str], tree: Any, *, overwrite: bool = False, metadata: Any = None
 ) -> Saving:
-    """`save` in a thread. All values have been copied to the host when this returns, so that
-    arrays may be changed, deleted and donated.
+    """`save` in a thread. All values have been copied to the host when this returns, so arrays may
+    then be changed, deleted and donated.
 
-    Waits first for the one before, and raises its error if nobody has seen it.
+    First waits for the previous save, and raises its error unless it was already raised.
     """
     return start(prepared("save_async", path, tree, overwrite, metadata))
 
 
 class Saving:
-    """A checkpoint that is being written: what `save_async` gives."""
+    """A checkpoint being written: the result of `save_async`."""
 
     def __init__(self, job: Job):
         self._path, self._total, self._written = job.place.text, job.nbytes, 0
@@ -122,18 +123,18 @@ class Saving:
         self._written += size
 
     def done(self) -> bool:
-        """Whether it is over, well or not."""
+        """Whether the save has ended, with or without an error."""
         return not self._thread.is_alive()
 
     def progress(self) -> float:
-        """The part of this process's bytes that is written: from 0 to 1."""
+        """The fraction of this process's bytes that has been written, from 0 to 1."""
         if self.done() and self._error is None:
             return 1.0
         return min(1.0, self._written / self._total) if self._total else 0.0
 
     @hides_frames
     def wait(self) -> None:
-        """Waits until the checkpoint is there. Raises, once, what `save` would have raised."""
+        """Waits until the checkpoint is committed. Raises, once, any error of the save."""
         self._thread.join()
         error, self._error = self._error, None
         if error is not None:
@@ -146,7 +147,7 @@ class Saving:
         return f"Saving({self._path!r}, {state})"
 
     def tell(self) -> None:
-        """Warns of an error that nobody has seen."""
+        """Warns of an error that was never raised."""
         error, self._error = getattr(self, "_error", None), None
         if error is not None:
             warn(
@@ -161,21 +162,21 @@ class Saving:
 
 
 class _Current:
-    """The checkpoint that is under way, if any: one at a time."""
+    """The save in progress, if any: one at a time."""
 
     saving: Saving | None = None
 
 
 @atexit.register
 def _tell_of_the_last() -> None:
-    """The last checkpoint of a program may be one that it did not wait for."""
+    """At exit: the program may not have waited for its last checkpoint."""
     if _Current.saving is not None:
-        _Current.saving._thread.join()  # Python waits for no thread that an exit handler started
+        _Current.saving._thread.join()  # Python does not wait for threads started by exit handlers
         _Current.saving.tell()
 
 
 def start(job: Job) -> Saving:
-    """Begins to write in a thread, once the one before is done, whose error this raises."""
+    """Starts writing in a thread once the previous save is done; raises the error of that."""
     if _Current.saving is not None:
         before, _Current.saving = _Current.saving, None
         before.wait()
@@ -188,7 +189,7 @@ def prepared(
     what: str, path: str | PathLike[str], tree: Any, overwrite: bool, metadata: Any,
     then: Callable[[], None] = lambda: None,
 ) -> Job:
-    """What is to be written, checked."""
+    """Checks the arguments and returns the job."""
     tensorstore()
     try:
         metadata = json.loads(json.dumps(metadata, allow_nan=False))
@@ -211,7 +212,7 @@ def prepared(
 
 
 def write(job: Job, told: Callable[[int], None]) -> None:
-    """Writes a checkpoint. told: called with bytes of this process that are written."""
+    """Writes a checkpoint. told: called with the number of bytes this process has written."""
     with progress(f"saving {job.place.text}", job.nbytes) as bar:
 
         def written(size: int) -> None:
@@ -232,10 +233,10 @@ def _write(job: Job, written: Callable[[int], None]) -> None:
             with explained("save", job.place, "its folder could not be made"):
                 writings.append(begin("save", job.place, job.overwrite))
             with explained("save", job.place, f"a {METADATA} could not be written"):
-                digests.update(run_all(_described(where, entries)))
+                digests.update(run_all(lambda: _described(where, entries)))
 
     def write_arrays() -> None:
-        digests.update(run_all(_arrays(where, job.sources, written)))
+        digests.update(run_all(lambda: _arrays(where, job.sources, written)))
         if process_index() > 0:
             with explained("save", job.place, "the digests of files could not be written"):
                 leave(where, process_index(), digests)
@@ -262,7 +263,7 @@ def _write(job: Job, written: Callable[[int], None]) -> None:
 
 
 def _check_same(name: str, job: Job) -> None:
-    """Raises where processes save different trees, or to different places."""
+    """Raises if processes save different pytrees, or to different places."""
     if process_count() == 1:
         return
     text = manifest.written(job.tree, [s.entry for s in job.sources], None, 1, {})
@@ -288,8 +289,8 @@ def _without_values(tree: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _described(place: Place, entries: Sequence[manifest.Entry]) -> dict[str, str]:
-    """Writes what Zarr has beside the values: of each array, and of the folders above them. Returns
-    the digests of these files."""
+    """Writes Zarr metadata: for each array, and for the folders above them. Returns the digests of
+    these files."""
     group = {"zarr_format": 3, "node_type": "group", "attributes": {}}
     folders = {""}
     for entry in entries:
@@ -309,7 +310,7 @@ async def _described(place: Place, entries: Sequence[manifest.Entry]) -> dict[st
 async def _arrays(
     place: Place, own: Sequence[Source], written: Callable[[int], None]
 ) -> dict[str, str]:
-    """Writes what this process has of arrays; a few shards are on the host at a time. Returns the
+    """Writes this process's shards; only a few shards are on the host at a time. Returns the
     digests of the files."""
     files, shards = LimitInFlightBytes(IN_FLIGHT), LimitInFlightBytes(_FETCHED)
     digests: dict[str, str] = {}
@@ -330,10 +331,10 @@ async def _arrays(
     return digests
 
 
-def run_all(task: Any) -> Any:
-    """`run` of tasks in groups: of several errors the first is raised."""
+def run_all(make: Callable[[], Any]) -> Any:
+    """`run` for task groups: of several errors, raises the first."""
     try:
-        return run(task)
+        return run(make)
     except BaseExceptionGroup as group:
         first: BaseException = group
         while isinstance(first, BaseExceptionGroup):

@@ -1,1 +1,1 @@
-"""The functions of `shardwise.lax`: ops under strict, typed names."""
+"""The functions of `shardwise.scipy`."""

@@ -1,4 +1,4 @@
-"""The beta function and quotients of gamma functions, under SciPy's names: beta, comb, poch."""
+"""The beta function and ratios of gamma functions, under SciPy's names: beta, comb, poch."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from shardwise._src.types.annotations import Array, ArrayLike
 def _beta_parts(a: Any, b: Any) -> tuple[Any, Any]:
     """(l, f) with B(a, b) = exp(l) f for a, b > 0.
 
-    Both are raised to where Stirling's series holds (DiDonato and Morris 1992, Algorithm 708); the
-    factors of these steps are divided by where they lead, which gives back a and b in the powers.
-    Of tiny a and b it is 1 / a + 1 / b, times 1 - ζ(2) ab.
+    Both arguments are shifted up to where Stirling's series holds (DiDonato and Morris 1992,
+    Algorithm 708); the factors of these steps are divided by the shifted arguments, which turns the
+    shifted arguments in the powers back into a and b.
+    For tiny a and b it is 1 / a + 1 / b, times 1 - ζ(2) ab.
     """
     least = by_dtype(a, 4, 8)
     a, b = where(a < b, a, b), where(a < b, b, a)
@@ -34,7 +35,7 @@ def _beta_parts(a: Any, b: Any) -> tuple[Any, Any]:
 
 
 def _climb(z: Any, end: Any, most: int) -> Any:
-    """The product of (z + i) / end over the steps up to `end`, `most` at most."""
+    """The product of (z + i) / end over the steps up to `end`; at most `most` steps."""
     product = where(z == z, 1.0, z)
     for _ in range(most):
         low = z < end - 0.5
@@ -46,9 +47,9 @@ def _climb(z: Any, end: Any, most: int) -> Any:
 def _any_beta(a: Any, b: Any) -> tuple[Any, Any, Any]:
     """(l, f, n) with B(a, b) = exp(l) f / n for all finite a and b, each of them within range.
 
-    Γ of what is not positive is -π / (sin πx Γ(1 - x)) (DLMF 5.5.3) of x = -a, -b, or -(a + b),
-    which leaves B, or 1 / B, of positive arguments. Where a or b is a pole, it is infinite, unless
-    a + b is one, too: for whole a of 1 … -b it is the limit (-1)^a B(a, 1 - a - b).
+    For x = -a, -b, or -(a + b) ≥ 0, the reflection formula gives Γ(-x) = -π / (sin πx Γ(1 + x))
+    (DLMF 5.5.3), which leaves B or 1 / B of positive arguments. B is infinite if a or b is a pole,
+    unless a + b is also one: for integers a in 1 … -b it is the limit (-1)^a B(a, 1 - a - b).
     """
     high, low = where(a < b, b, a), where(a < b, a, b)
     plain, both, inner = low > 0.0, high <= 0.0, (low <= 0.0) & (high <= -low)
@@ -57,12 +58,12 @@ def _any_beta(a: Any, b: Any) -> tuple[Any, Any, Any]:
     p = where(both, left + 1.0, where(plain | inner, high, high - right))
     q = where(plain, low, where(both | ~inner, right + 1.0, right - high + 1.0))
     log, factor = _beta_parts(p, q)
-    # of 1 / (n B), with n = a, or 1 - a - b
+    # for 1 / (n B), with n = a, or 1 - a - b
     n = where(both, left + right + 1.0, high)
     u, v = [x - 2.0 * ew.round(x * 0.5, rounding_method=1) for x in (left, right)]
     sine, other = signed_pi(ew.sin, v), signed_pi(ew.sin, u)
     mixed = signed_pi(ew.sin, where(both, u + v, v - u))
-    turned = (mixed / sine) * where(both, 1.0 / other, 1.0)  # the divisors' product may be 0
+    turned = (mixed / sine) * where(both, 1.0 / other, 1.0)  # the product of the divisors may be 0
     ratio = where(inner & ~both, turned, -math.pi * where(both, turned, 1.0 / sine))
     whole_low, whole_high = low == ew.floor(low), high == ew.floor(high)
     limit = inner & ~both & whole_low & whole_high
@@ -100,7 +101,7 @@ def betaln_of(a: Any, b: Any) -> Any:
 
 
 def _at_infinity(a: Any, b: Any, inside: Any, logs: bool) -> Any:
-    """The limit Γ(b) a^-b where a is infinite, or the other way round; NaN passes."""
+    """The limit Γ(b) a^-b for infinite a, or vice versa; propagates NaN."""
     low, high = where(a < b, a, b), where(a < b, b, a)
     pole = (low <= 0.0) & (low == ew.floor(low))
     sign = where(pole, 1.0, sign_of_gamma(low))
@@ -118,7 +119,7 @@ def beta(a: ArrayLike, b: ArrayLike) -> Array:
 
 @fused(arrays=2)
 def betaln(a: ArrayLike, b: ArrayLike) -> Array:
-    """Logarithm of |beta(a, b)|."""
+    """The logarithm of |beta(a, b)|."""
     return wide(betaln_of, a, b)
 
 
@@ -133,7 +134,7 @@ def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
     lambda out, n, k: out * (special.digamma(n - k + 1.0) - special.digamma(k + 1.0)),
 )
 def _choices(n: Any, k: Any) -> Any:
-    """1 / ((n + 1) B(n - k + 1, k + 1)) for 0 <= k <= n, where B may be below all numbers."""
+    """1 / ((n + 1) B(n - k + 1, k + 1)) for 0 <= k <= n, even if B underflows."""
     log, factor = _beta_parts(n - k + 1.0, k + 1.0)
     root = ew.exp(log * -0.5)
     return root / (n + 1.0) * (root / factor)
@@ -141,9 +142,10 @@ def _choices(n: Any, k: Any) -> Any:
 
 @fused(arrays=2)
 def comb(N: ArrayLike, k: ArrayLike, *, repetition: bool = False) -> Array:
-    """The number of choices of k out of N things, as a float: 1 / ((N + 1) B(N - k + 1, k + 1)).
+    """The number of combinations of N things taken k at a time, as a float: 1 / ((N + 1)
+    B(N - k + 1, k + 1)).
 
-    repetition: whether a thing can be chosen again. 0 where k or N is negative or k > N.
+    repetition: whether a thing can be chosen again. 0 if k or N is negative or k > N.
     """
 
     def chosen(n: Any, k: Any) -> Any:
@@ -166,7 +168,7 @@ def comb(N: ArrayLike, k: ArrayLike, *, repetition: bool = False) -> Array:
 
 
 def _whole_choices(n: Any, k: Any, about: Any) -> Any:
-    """Of whole numbers: for few the product of (n - k + i) / i, whose parts are whole, too."""
+    """For integers n and small k, the product of (n - k + i) / i, with integer partial products."""
     few, product = ew.min(k, n - k), about * 0 + 1.0
     for i in range(1, 21):
         factor = n - few + float(i)
@@ -181,7 +183,7 @@ def _whole_choices(n: Any, k: Any, about: Any) -> Any:
     lambda out, z, m: out * special.digamma(z + m),
 )
 def poch_of(z: Any, m: Any) -> Any:
-    """A product for small whole m; where z and z + m are negative by DLMF 5.5.3."""
+    """A product for small integers m; DLMF 5.5.3 where z and z + m are negative."""
     end, whole_m = z + m, m == ew.floor(m)
     mirrored = (z <= 0.0) & (end <= 0.0)
     x, y = where(mirrored, 1.0 - end, z), where(mirrored, 1.0 - z, end)
@@ -189,7 +191,7 @@ def poch_of(z: Any, m: Any) -> Any:
     x, y, least = where(usual, x, 1.0), where(usual, y, 1.0), float(by_dtype(z, 4, 8))
     (p, up), (q, uq) = raised_to(x), raised_to(y)
     d = where((x >= least) & (y >= least), m, q - p)
-    raised = where(ew.abs(d) < p * eps(p), d, (p - 0.5) * ew.log1p(d / p))  # d / p may be nothing
+    raised = where(ew.abs(d) < p * eps(p), d, (p - 0.5) * ew.log1p(d / p))  # d / p may round to 0
     log = raised + d * (ew.log(q) - 1.0) + correction(q) - correction(p)
     value = ew.exp(log) * (up / uq)
     turn = where(m * 0.5 == ew.floor(m * 0.5), 1.0, -1.0)
@@ -199,7 +201,7 @@ def poch_of(z: Any, m: Any) -> Any:
     sign = sign_of_gamma(end) * sign_of_gamma(z)
     value = where(usual, value, sign * ew.exp(special.lgamma(end) - special.lgamma(z)))
     value = where((z > 0.0) & (end == math.inf), math.inf, value)
-    # z + m may be rounded to a whole number: its sine is that of the parts of both
+    # z + m may be rounded to an integer: its sine is computed from both terms
     below, sine = (z > 0.0) & (end <= 0.0), signed_pi(ew.sin, u + v)
     small = ew.exp(-special.lgamma(1.0 - end) - special.lgamma(z))
     value = where(below, math.pi / where(sine == 0.0, 1.0, sine) * small, value)

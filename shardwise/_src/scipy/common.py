@@ -1,4 +1,4 @@
-"""What functions under SciPy's names share."""
+"""Shared helpers of the functions under SciPy's names."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from shardwise._src.numpy.creation import as_operand, asarray
 
 
 def inexact(*xs: Any) -> list[Any]:
-    """Arrays of one floating-point or complex dtype, with operators."""
+    """Arrays of a common floating-point or complex dtype, with operators."""
     return [asarray(x) for x in promote_inexact(*[as_operand(x) for x in xs])]

@@ -1,6 +1,6 @@
-"""Discrete distributions of `scipy.stats`, and those of vectors.
+"""Discrete and multivariate distributions of `scipy.stats`.
 
-As in SciPy, numbers that are not whole have probability 0, and parameters out of range give NaN.
+As in SciPy, non-integers have probability 0, and parameters out of range give NaN.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def at_mu(mu: ArrayLike, loc: ArrayLike = 0) -> Array: ...
 
 @dataclass(frozen=True)
 class Counts:
-    """A distribution of whole numbers. valid: where its parameters are."""
+    """A distribution over the integers. valid: whether its parameters are valid."""
 
     name: str
     title: str
@@ -53,7 +53,7 @@ class Counts:
     def both(
         self, like: Callable[P, Array], support: Callable, f: Callable
     ) -> tuple[Callable[P, Array], Callable[P, Array]]:
-        """logpmf and pmf, of the formula of the former and of where it holds."""
+        """logpmf and pmf, from the formula of logpmf and its support."""
 
         def formula(k: Any, *rest: Any) -> Any:
             *shapes, loc = rest
@@ -127,7 +127,7 @@ def _poisson_cdf(k: Any, mu: Any, loc: Any) -> Any:
 
 
 def _poisson_entropy(mu: Any, loc: Any) -> Any:
-    """The sum up to k = 320 for mu < 100, else the asymptotic series (error below 2e-9)."""
+    """The sum up to k = 320 for mu < 100, otherwise the asymptotic series (error below 2e-9)."""
     large = mu >= 100.0
     m = where(large | (mu <= 0.0), 1.0, mu)
     logs = [math.lgamma(k + 1) for k in range(320)]
@@ -151,12 +151,12 @@ poisson_entropy = program(at_mu, "poisson_entropy",
                           "Entropy of the Poisson distribution with mean mu, in nats.",
                           _poisson_entropy)
 
-# -- vectors --
+# -- multivariate --
 
 
 @fused(arrays=3)
 def multinomial_logpmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
-    """Logarithm of the probability of the counts x, of which there are n, with chances p.
+    """Log probability of the counts x, with total n and probabilities p.
 
     Args:
       x: integers (…, k), n: integers (…), p: (…, k).
@@ -183,10 +183,10 @@ def multinomial_pmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
 
 @fused(arrays=2)
 def dirichlet_logpdf(x: ArrayLike, alpha: ArrayLike) -> Array:
-    """Logarithm of the density of Dirichlet's distribution; -inf where x is no simplex.
+    """Log density of the Dirichlet distribution; -inf if x is not on the simplex.
 
     Args:
-      x: (k, …), with sums of 1 over the first dimension; or (k - 1, …), without the last element.
+      x: (k, …), with sum 1 over the first dimension; or (k - 1, …), without the last element.
       alpha: (k,).
     """
     y, a = promote_inexact(x, alpha)
@@ -205,18 +205,18 @@ def dirichlet_logpdf(x: ArrayLike, alpha: ArrayLike) -> Array:
 
 @fused(arrays=2)
 def dirichlet_pdf(x: ArrayLike, alpha: ArrayLike) -> Array:
-    """Density of Dirichlet's distribution; see `logpdf`."""
+    """Density of the Dirichlet distribution; see `logpdf`."""
     return ew.exp(dirichlet_logpdf(x, alpha))
 
 
 def multivariate_normal_logpdf(
     x: ArrayLike, mean: ArrayLike, cov: ArrayLike, allow_singular: None = None
 ) -> Array:
-    """Logarithm of the density of normal vectors, by the Cholesky factor of their covariance.
+    """Log density of the multivariate normal distribution, by the Cholesky factor of cov.
 
     Args:
-      x, mean: (…, n), or numbers where n is 1.
-      cov: (…, n, n), positive definite, or a number: the variance of each element.
+      x, mean: (…, n), or scalars if n is 1.
+      cov: (…, n, n), positive definite, or a scalar: the variance of each element.
       allow_singular: must be None.
     """
     if allow_singular is not None:
@@ -247,5 +247,5 @@ def _normal_logpdf(x: Any, mean: Any, cov: Any) -> Any:
 
 @fused(arrays=3)
 def multivariate_normal_pdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike) -> Array:
-    """Density of normal vectors; see `logpdf`."""
+    """Density of the multivariate normal distribution; see `logpdf`."""
     return ew.exp(_normal_logpdf(x, mean, cov))

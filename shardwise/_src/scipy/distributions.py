@@ -1,10 +1,10 @@
-"""Continuous distributions of `scipy.stats`: each is a few formulas of the standardized variable.
+"""Continuous distributions of `scipy.stats`, each as formulas of the standardized variable.
 
     norm_logpdf = NORM.made(at_x, "logpdf", lambda y: -0.5 * y * y - …)
 
-makes a function with the signature of `at_x`: it casts and broadcasts its arguments, takes location
-and scale off (and gives them back to quantiles), is NaN where an argument is NaN or the scale is
-not above 0, and is one program when it runs eagerly.
+makes a function with the signature of `at_x`: it casts and broadcasts its arguments, standardizes
+by location and scale (and applies them to quantiles), is NaN if an argument is NaN or the scale is
+not positive, and runs eagerly as one program.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _WHAT = {
 }
 
 
-# -- signatures: only what functions take is read of these --
+# -- signatures: only the parameters are used --
 
 
 def at_x(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array: ...
@@ -55,11 +55,11 @@ def at_x_kappa(x: ArrayLike, kappa: ArrayLike) -> Array: ...
 def at_x_c(x: ArrayLike, c: ArrayLike) -> Array: ...
 
 
-# -- how functions are made --
+# -- constructors of functions --
 
 
 def program(like: Callable[P, Array], name: str, doc: str, formula: Callable) -> Callable[P, Array]:
-    """A function with the signature of `like`: one program of a formula of single elements."""
+    """A function with the signature of `like`: one program for an elementwise formula."""
     signature = inspect.signature(like)
     defaults = [p.default for p in signature.parameters.values()]
     count, least = len(defaults), defaults.count(inspect.Parameter.empty)
@@ -80,21 +80,21 @@ def program(like: Callable[P, Array], name: str, doc: str, formula: Callable) ->
 
     made: Any = call
     made.__name__ = made.__qualname__ = name
-    made.__code__ = made.__code__.replace(co_name=name)  # what messages say
+    made.__code__ = made.__code__.replace(co_name=name)  # the name in messages
     made.__doc__ = doc
     return made
 
 
 @dataclass(frozen=True)
 class Family:
-    """A distribution. valid: where its parameters of shape are."""
+    """A distribution. valid: whether its shape parameters are valid."""
 
     name: str
     title: str
     valid: Callable | None = None
 
     def made(self, like: Callable[P, Array], kind: str, f: Callable) -> Callable[P, Array]:
-        """kind: one of `_WHAT`. f: of the standardized variable, or probability, and shapes."""
+        """kind: one of `_WHAT`. f: of the standardized variable (or probability) and the shapes."""
         located = "scale" in inspect.signature(like).parameters
         quantile = kind in ("ppf", "isf")
 
@@ -134,7 +134,7 @@ def exp_of(f: Callable) -> Callable:
 
 
 def log_of(f: Callable, rest: Callable) -> Callable:
-    """log f, by 1 - f = rest where f is near 1."""
+    """log f, computed from 1 - f = rest if f is near 1."""
 
     def log(*args: Any) -> Any:
         value = f(*args)
@@ -145,7 +145,7 @@ def log_of(f: Callable, rest: Callable) -> Callable:
 
 
 def negative(f: Callable) -> Callable:
-    """f(-y) of a symmetric distribution."""
+    """f(-y), for a symmetric distribution."""
     return lambda y, *shapes: f(-y, *shapes)
 
 
@@ -157,7 +157,7 @@ def _clipped(y: Any) -> Any:
     return where(y > 1.0, 1.0, _above(y))
 
 
-# -- of location and scale alone --
+# -- with location and scale only --
 
 _norm = Family("norm", "the normal distribution")
 norm_logpdf = _norm.made(at_x, "logpdf", lambda y: -0.5 * y * y - 0.5 * _LOG_TAU)
@@ -179,7 +179,7 @@ def _cauchy_logsf(y: Any) -> Any:
 
 
 def _cauchy_isf(q: Any) -> Any:
-    """cot πq, by the tangent of the distance from ½ where that is near."""
+    """cot πq, by the tangent of the distance from ½ if that is small."""
     near = (q > 0.25) & (q < 0.75)
     turned = signed_pi(ew.tan, where(near, q - 0.5, q))
     return where(near, -turned, where(q == 1.0, -_INF, 1.0 / where(near, 1.0, turned)))
@@ -254,7 +254,7 @@ uniform_pdf = _uniform.made(at_x, "pdf", lambda y: where(_unit(y), 1.0, 0.0))
 uniform_cdf = _uniform.made(at_x, "cdf", lambda y: _clipped(y))
 uniform_ppf = _uniform.made(at_q, "ppf", lambda q: q)
 
-# -- with parameters of shape --
+# -- with shape parameters --
 
 
 def _gamma_logpdf(y: Any, a: Any) -> Any:
@@ -280,7 +280,7 @@ gamma_logsf = _gamma.made(at_x_a, "logsf", log_of(_gamma_sf, _gamma_cdf))
 
 
 def _halved(f: Callable) -> Callable:
-    """A chi-square number is twice a gamma number with a = df / 2."""
+    """A chi-square variable is twice a gamma variable with a = df / 2."""
     return lambda y, df: f(0.5 * y, 0.5 * df)
 
 
@@ -393,11 +393,11 @@ wrapcauchy_logpdf = _wrapcauchy.made(at_x_c, "logpdf", _wrapcauchy_logpdf)
 wrapcauchy_pdf = _wrapcauchy.made(at_x_c, "pdf", exp_of(_wrapcauchy_logpdf))
 
 
-# -- the normal distribution between a and b --
+# -- the normal distribution truncated to [a, b] --
 
 
 def _mass(a: Any, b: Any) -> Any:
-    """log(Φ(b) - Φ(a)), in the left tail where both are on one side."""
+    """log(Φ(b) - Φ(a)), in the left tail if both are on one side."""
     right = a > 0.0
     low, high = where(right, -b, a), where(right, -a, b)
     upper, lower = errors.log_ndtr_of(high), errors.log_ndtr_of(low)
@@ -411,7 +411,7 @@ def _truncnorm_logpdf(y: Any, a: Any, b: Any) -> Any:
 
 
 def _truncnorm_logcdf(y: Any, a: Any, b: Any) -> Any:
-    """Near 0 by the mass above y."""
+    """Near 0, computed from the mass above y."""
     inner = where((y > a) & (y < b), y, 0.5 * (where(a > -_INF, a, b - 1.0) + where(
         b < _INF, b, where(a > -_INF, a, 0.0) + 1.0)))
     whole = _mass(a, b)

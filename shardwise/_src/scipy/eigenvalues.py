@@ -1,4 +1,4 @@
-"""Eigenvalues of Hermitian matrices, and Schur's and Hessenberg's forms, under SciPy's names."""
+"""Eigenvalues of Hermitian matrices, and Schur and Hessenberg forms, under SciPy's names."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _eigh(a: Any, lower: bool, vectors: bool) -> Any:
 
 @fused(arrays=2)
 def _general_eigh(a: Any, b: Any, lower: bool, vectors: bool, kind: int) -> Any:
-    """With b = l lᴴ, eigenvalues of l⁻¹ a l⁻ᴴ (kind 1) or lᴴ a l, and vectors turned back."""
+    """With b = l lᴴ, eigenvalues of l⁻¹ a l⁻ᴴ (kind 1) or lᴴ a l, and back-transformed vectors."""
     a, b = promote_inexact(a, b)
     for x in (a, b):
         check_matrices("eigh", type_of(x))
@@ -68,14 +68,14 @@ def eigh(
     """Eigenvalues and eigenvectors of Hermitian matrices.
 
     Args:
-      a: (…, n, n); (a + aᴴ) / 2 is taken where there is no b.
+      a: (…, n, n); (a + aᴴ) / 2 is used if b is None.
       b: positive definite. Types are 1: a v = w b v; 2: a b v = w v; 3: b a v = w v.
-      lower: which triangle of a and b is read where there is a b.
-      eigvals_only: whether there are no vectors.
+      lower: which triangle of a and b is read if b is given.
+      eigvals_only: whether to omit the eigenvectors.
       eigvals: must be None; all are computed.
 
     Returns:
-      (w, v), or w: ascending.
+      (w, v), or w; eigenvalues are in ascending order.
     """
     if type not in (1, 2, 3):
         raise ValueError(f"eigh: type must be 1, 2 or 3; got {type}.")
@@ -114,16 +114,16 @@ def eigh_tridiagonal(
     select_range: tuple[float, float] | None = None, tol: float | None = None,
     key: Array | None = None,
 ) -> Array | tuple[Array, Array]:
-    """Eigenvalues and eigenvectors of Hermitian tridiagonal matrices, as of full ones.
+    """Eigenvalues and eigenvectors of Hermitian tridiagonal matrices, computed as full matrices.
 
     Args:
-      d, e: the diagonal, (…, n), which is real, and what is below it, (…, n - 1).
-      select: "a": all; "i": those with numbers from select_range[0] to select_range[1], both
-        included. How many are in a range of values ("v") is not known when a program is traced.
+      d, e: the real diagonal, (…, n), and the subdiagonal, (…, n - 1).
+      select: "a": all; "i": indices from select_range[0] to select_range[1], both included. A
+        range of values ("v") is not supported: its size is unknown when a program is traced.
       tol, key: have no effect: values are as accurate as those of `eigh`, and nothing is random.
 
     Returns:
-      (w, v), or w: ascending.
+      (w, v), or w; eigenvalues are in ascending order.
     """
     n = type_of(d).shape[-1] if type_of(d).ndim else 0
     part = None
@@ -154,12 +154,12 @@ def _schur(a: Any, output: str) -> Any:
 
 
 def schur(a: ArrayLike, output: str = "real") -> tuple[Array, Array]:
-    """(t, z) with a = z t zᴴ, where t is triangular; without derivatives.
+    """(t, z) with a = z t zᴴ and triangular t; not differentiable.
 
     Args:
       a: (…, n, n).
-      output: "real": t of a real matrix is real, with blocks of two for pairs of complex
-        eigenvalues; "complex": it is complex and triangular.
+      output: "real": for a real matrix t is real, with 2×2 blocks for pairs of complex
+        eigenvalues; "complex": t is complex and triangular.
     """
     if output not in ("real", "complex"):
         raise ValueError(f"schur: output must be 'real' or 'complex'; got {output!r}.")
@@ -187,7 +187,7 @@ def _hessenberg(a: Any, calc_q: bool) -> Any:
 
 
 def _from_first_subdiagonal(x: Any) -> Any:
-    """Zeros below the first subdiagonal: the upper triangle of the matrix one row lower."""
+    """Zeros below the first subdiagonal: the upper triangle of the matrix shifted by a row."""
     t = type_of(x)
     rows = t.ndim - 2
     if t.shape[-1] < 2:
@@ -204,7 +204,7 @@ def hessenberg(
 
     Args:
       a: (…, n, n).
-      calc_q: whether q is given. There are no derivatives.
+      calc_q: whether to return q. Not differentiable.
     """
     found = _hessenberg(a, calc_q)
     return (found[0], found[1]) if calc_q else found[0]

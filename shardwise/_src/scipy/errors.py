@@ -1,6 +1,6 @@
-"""Error functions of real and complex numbers, the normal distribution, Fresnel's and Owen's.
+"""Real and complex error functions, the normal distribution, Fresnel integrals, Owen's T.
 
-Most rest on w(z) = exp(-z²) erfc(-iz) by the trapezoidal and midpoint rules with the residue of the
+Most use w(z) = exp(-z²) erfc(-iz) by the trapezoidal and midpoint rules with the residue of the
 nearby pole (Al Azah and Chandler-Wilde 2021, "Computation of the complex error function using
 modified trapezoidal rules"): with 12 nodes the error is below 1e-15, with 6 below 1e-8.
 """
@@ -35,7 +35,7 @@ _ROOT_PI, _ROOT_2 = math.sqrt(math.pi), math.sqrt(2)
 
 
 def _rule(x: Any) -> tuple[float, Any, Any]:
-    """The step h; nodes and weights of the midpoint rule for exp(-t²), and of the trapezoidal."""
+    """The step h; the nodes and weights of the midpoint and the trapezoidal rule for exp(-t²)."""
     count = by_dtype(x, 6, 12)
     h = math.sqrt(math.pi / count)
     halves, wholes = (np.arange(count) + 0.5) * h, np.arange(1, count) * h
@@ -43,7 +43,7 @@ def _rule(x: Any) -> tuple[float, Any, Any]:
 
 
 def _near_nodes(x: Any, h: float) -> Any:
-    """Where midpoints are nearer to x than multiples of h: the trapezoidal rule is used."""
+    """Whether midpoints are nearer to x than multiples of h: then the trapezoidal rule is used."""
     place = x / h - ew.floor(x / h)
     return (place >= 0.25) & (place <= 0.75)
 
@@ -85,7 +85,7 @@ def _first_quadrant(z: Any, x: Any, y: Any) -> Any:
 
 @fused(arrays=1)
 def wofz(z: ArrayLike) -> Array:
-    """Faddeeva's function exp(-z²) erfc(-iz), complex. Errors are relative to |w(z)|."""
+    """The Faddeeva function exp(-z²) erfc(-iz), complex. Errors are relative to |w(z)|."""
     return wide(lambda z: _wofz(as_complex(z)), z, allow_complex=True)
 
 
@@ -93,7 +93,7 @@ def wofz(z: ArrayLike) -> Array:
 
 
 def _erfcx_slope(out: Any, x: Any) -> Any:
-    """2 x w - 2 / √π, and for large x the derivative of the sum."""
+    """2 x w - 2 / √π, and the derivative of the sum for large x."""
     h, halves, _ = _rule(x)
     y = where(x > 7.0, x, 7.0)
     far = over_nodes(halves, lambda t, y: ((t / y) ** 2 - 1.0) / (y + t * t / y) ** 2, y)
@@ -114,7 +114,7 @@ def _erfcx(x: Any) -> Any:
 
 @fused(arrays=1)
 def erfcx(x: ArrayLike) -> Array:
-    """exp(x²) erfc(x), for complex numbers, too."""
+    """exp(x²) erfc(x), also for complex numbers."""
 
     def scaled(x: Any) -> Any:
         if is_complex(type_of(x).dtype):
@@ -134,7 +134,7 @@ def _dawsn_slope(out: Any, x: Any) -> Any:
 
 @with_derivatives(_dawsn_slope)
 def _dawsn(x: Any) -> Any:
-    """The power series of exp(-x²) ∫ exp(t²) (DLMF 7.6.1) for small x, √π/2 Im w(x) elsewhere."""
+    """The power series of exp(-x²) ∫ exp(t²) (DLMF 7.6.1) for small x, otherwise √π/2 Im w(x)."""
     y = ew.abs(x)
     square = where(y < 1.5, y * y, 0.0)
     ratios = [(2 * k - 1) / (k * (2 * k + 1)) for k in range(1, by_dtype(x, 14, 24))]
@@ -160,7 +160,7 @@ def dawsn(x: ArrayLike) -> Array:
 
 
 def _quarter_turns(x: Any) -> Any:
-    """π x² / 2 with multiples of 2π taken off: x = n + f with n even, x² = n² + 2 n f + f²."""
+    """π x² / 2 reduced modulo 2π: x = n + f with even n, x² = n² + 2 n f + f²."""
     n = ew.round(x * 0.5, rounding_method=1)
     f = x - 2.0 * n
     turns = n * f
@@ -169,7 +169,7 @@ def _quarter_turns(x: Any) -> Any:
 
 @with_derivatives(lambda out, x: (ew.sin(_quarter_turns(x)), ew.cos(_quarter_turns(x))))
 def _fresnel(x: Any) -> tuple[Any, Any]:
-    """Power series (DLMF 7.6.4, 7.6.6) for small x; elsewhere w on the diagonal."""
+    """Power series (DLMF 7.6.4, 7.6.6) for small x; otherwise w on the diagonal."""
     y = ew.abs(x)
     small = y < 1.5
     q = where(small, (math.pi / 2 * y * y) ** 2, 0.0)
@@ -199,7 +199,7 @@ def _fresnel(x: Any) -> tuple[Any, Any]:
 
 @fused(arrays=1)
 def fresnel(x: ArrayLike) -> tuple[Array, Array]:
-    """Fresnel's integrals of sin(π t² / 2) and cos(π t² / 2) from 0 to x."""
+    """Fresnel integrals of sin(π t² / 2) and cos(π t² / 2) from 0 to x."""
     return wide(_fresnel, x)
 
 
@@ -219,7 +219,7 @@ def ndtr_of(x: Any) -> Any:
 
 @fused(arrays=1)
 def ndtr(x: ArrayLike) -> Array:
-    """Distribution function of the standard normal distribution."""
+    """Cumulative distribution function of the standard normal distribution."""
     return wide(ndtr_of, x)
 
 
@@ -239,7 +239,7 @@ def _log_of_ndtr(x: Any) -> Any:
 
 
 def log_ndtr(x: ArrayLike, series_order: int = 3) -> Array:
-    """log(ndtr(x)), exact where that underflows. series_order: has no effect, no series is used."""
+    """log(ndtr(x)), accurate where ndtr underflows. series_order: no effect, no series is used."""
     if not isinstance(series_order, int) or not 0 <= series_order <= 30:
         raise ValueError(
             f"log_ndtr: series_order must be a whole number from 0 to 30; got {series_order!r}.")
@@ -247,9 +247,9 @@ def log_ndtr(x: ArrayLike, series_order: int = 3) -> Array:
 
 
 def _quantile(p: Any) -> Any:
-    """ndtri for 0 < p ≤ ½: inverse of erf, or Halley's steps on log(ndtr(x)) - log(p).
+    """ndtri for 0 < p ≤ ½: the inverse of erf, or Halley steps for log(ndtr(x)) = log(p).
 
-    They start from Abramowitz and Stegun 26.2.23, whose error is below 4.5e-4.
+    The initial guess is Abramowitz and Stegun 26.2.23, whose error is below 4.5e-4.
     """
     log = ew.log(p)
     t = ew.sqrt(-2.0 * log)
@@ -279,25 +279,25 @@ def ndtri(p: ArrayLike) -> Array:
 
 @fused(arrays=1)
 def erf(x: ArrayLike) -> Array:
-    """Error function."""
+    """The error function."""
     return wide(special.erf, x)
 
 
 @fused(arrays=1)
 def erfc(x: ArrayLike) -> Array:
-    """1 - erf(x), exact where it is small."""
+    """1 - erf(x), accurate where it is small."""
     return wide(special.erfc, x)
 
 
 @fused(arrays=1)
 def erfinv(x: ArrayLike) -> Array:
-    """Inverse of erf."""
+    """The inverse of erf."""
     return wide(special.erf_inv, x)
 
 
 @fused(arrays=1)
 def erfcinv(y: ArrayLike) -> Array:
-    """Inverse of erfc."""
+    """The inverse of erfc."""
     return wide(lambda y: ndtri_of(0.5 * y) * (-1 / _ROOT_2), y)
 
 
@@ -313,9 +313,9 @@ def _owens_slopes(out: Any, h: Any, a: Any) -> Any:
     lambda out, h, a: ew.exp(-0.5 * h * h * (1.0 + a * a)) / (1.0 + a * a) * (0.5 / math.pi),
 )
 def _owens_t(h: Any, a: Any) -> Any:
-    """Gauss and Legendre's rule over [0, min(a, 9 / h)], where the integrand is not negligible.
+    """Gauss-Legendre quadrature over [0, min(a, 9 / h)], where the integrand is not negligible.
 
-    |a| > 1 by T(h, a) = ½ (q + r) - q r - T(ah, 1/a), q and r the tails at h and ah (Owen 1956).
+    For |a| > 1: T(h, a) = ½ (q + r) - q r - T(ah, 1/a), with tails q at h, r at ah (Owen 1956).
     """
     points, weights = np.polynomial.legendre.leggauss(by_dtype(h, 16, 34))
     h, far = ew.abs(h), ew.abs(a)

@@ -3,9 +3,10 @@
     dct(x)                          # type 2 along the last axis
     idctn(dctn(x, norm="ortho"), norm="ortho")
 
-Real values take one real Fourier transform of their length (types 2 and 3, by J. Makhoul, "A fast
-cosine transform in one and two dimensions", 1980) or of twice that (1 and 4); of complex ones both
-parts are transformed. Transformed dimensions may be gathered on each device; others stay split.
+Real inputs take one real FFT of the same length (types 2 and 3, by J. Makhoul, "A fast cosine
+transform in one and two dimensions", 1980) or of twice the length (1 and 4); for complex inputs the
+real and imaginary parts are transformed. Transformed dimensions may be gathered on each device;
+other dimensions stay sharded.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _NORMS = (None, "backward", "ortho", "forward")
 
 
 def _turned(z: Any, n: int, sign: int) -> Any:
-    """Each term k times exp(sign iπk / 2n)."""
+    """Term k times exp(sign iπk / 2n)."""
     dtype = z.real.dtype
     angles = iota(dtype=dtype, shape=z.shape[-1:], dimension=0) * (math.pi / (2 * n))
     return z * ew.complex(cos(angles), sign * sin(angles))
@@ -65,12 +66,12 @@ def _third(x: Any) -> Any:
 
 
 def _first(x: Any) -> Any:
-    """x[0] + (-1)^k x[-1] + 2 Σ x[j] cos(πkj / (n - 1)), over the others."""
+    """x[0] + (-1)^k x[-1] + 2 Σ x[j] cos(πkj / (n - 1)), over the inner elements."""
     return rfft(concatenate([x, x[..., 1:-1][..., ::-1]], -1)).real
 
 
 def _fourth(x: Any) -> Any:
-    """2 Σ x[j] cos(π(2k + 1)(2j + 1) / 4n): every other term of type 2 of twice the length."""
+    """2 Σ x[j] cos(π(2k + 1)(2j + 1) / 4n): every other term of type 2 with twice the length."""
     return _second(pad(x, (*[(0, 0)] * (x.ndim - 1), (0, x.shape[-1]))))[..., 1::2]
 
 
@@ -78,7 +79,7 @@ _KINDS = {1: _first, 2: _second, 3: _third, 4: _fourth}
 
 
 def _ends_times(x: Any, factor: float, kind: int) -> Any:
-    """The first element times factor; of type 1 the last one, too."""
+    """The first element times factor; for type 1 also the last one."""
     n = x.shape[-1]
     places = iota(dtype=np.dtype(np.int32), shape=(n,), dimension=0)
     ends = (places == 0) | (places == n - 1) if kind == 1 else places == 0
@@ -156,9 +157,9 @@ def dct(
 
     Args:
       type: 1, 2, 3 or 4; see SciPy for their definitions.
-      n: the length of the signal, which is cut or filled with zeros at its end.
-      norm: "backward" (the default): inverse transforms are divided by 2n, of type 1 by 2(n - 1);
-        "forward": the others are; "ortho": all are orthogonal.
+      n: the length of the signal, which is truncated or zero-padded at its end.
+      norm: "backward" (the default): inverse transforms are divided by 2n, for type 1 by 2(n - 1);
+        "forward": forward transforms are; "ortho": all transforms are orthogonal.
     """
     return _cosines("dct", x, type, n, axis, norm, False)
 
@@ -178,7 +179,7 @@ def dctn(
 ) -> Array:
     """`dct` along several axes.
 
-    s: the lengths along them; axes: by default the last ones, as many as s has, or all.
+    s: the lengths along the axes; axes: by default the last len(s) ones, or all.
     """
     return _cosines("dctn", x, type, s, axes, norm, False)
 

@@ -1,9 +1,9 @@
-"""Functions of matrices and equations between them, under SciPy's names.
+"""Matrix functions and matrix equations, under SciPy's names.
 
     sqrtm(a)   funm(a, exp)   polar(a)   expm_frechet(a, e)   solve_sylvester(a, b, c)
 
-Roots, functions and Sylvester's equations are solved in Schur's form, where they are recurrences
-over columns, each of which is a triangular system.
+Square roots, matrix functions and Sylvester equations are solved in Schur form, where they are
+recurrences over columns, each of which is a triangular system.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ def _complex_schur(a: Any) -> tuple[Any, Any]:
 
 
 def _by_columns(start: Any, step: Callable, *given: Any) -> Any:
-    """Matrices whose columns 0, 1, … are replaced, in turn, by step(matrices, number, …).
+    """Matrices whose columns 0, 1, … are replaced, in order, by step(matrices, index, …).
 
-    given: what has a row for each step: columns of others, and numbers.
+    given: inputs with a row for each step: columns of other matrices, and scalars.
     """
     t = type_of(start)
 
@@ -79,13 +79,13 @@ def _by_columns(start: Any, step: Callable, *given: Any) -> Any:
 
 
 def _plus(a: Any, number: Any) -> Any:
-    """a + number I."""
+    """a + number · I."""
     t = type_of(a)
     return ew.add(a, ew.mul(eye(t.shape, t.dtype), spread(number, t.shape)))
 
 
 def _times(a: Any, v: Any) -> Any:
-    """Matrices times vectors."""
+    """Matrix-vector products."""
     return _column(product(a, reshape(v, shape=(*type_of(v).shape, 1))))
 
 
@@ -94,7 +94,7 @@ def _column(x: Any) -> Any:
 
 
 def _before(v: Any, k: Any) -> Any:
-    """The first k elements of vectors, and zeros."""
+    """The first k elements of vectors, and zeros elsewhere."""
     t = type_of(v)
     return where(ew.lt(iota(dtype=INT32, shape=t.shape, dimension=t.ndim - 1), k), v, lit(0, v))
 
@@ -107,7 +107,7 @@ def _with(v: Any, k: Any, number: Any) -> Any:
 
 
 def _solved(upper: Any, v: Any) -> tuple[Any, Any]:
-    """The solutions of upper triangular systems, and which pivots are 0; 1 stands for these."""
+    """The solutions of upper triangular systems, and which pivots are 0 and replaced by 1."""
     zero = ew.eq(diagonal(upper), lit(0, upper))
     upper = where(ew.bitwise_and(on_diagonal(type_of(upper).shape),
                                  columns_of(zero, type_of(upper).shape[-1])), lit(1, upper), upper)
@@ -148,10 +148,10 @@ def _root_jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
 
 
 def sqrtm(A: ArrayLike, blocksize: int = 1) -> Array:
-    """The principal square roots of matrices, (…, n, n): always complex, unlike SciPy's.
+    """The principal square roots of matrices, (…, n, n): always complex, unlike in SciPy.
 
-    Source: Björck, Hammarling, "A Schur method for the square root of a matrix" (1983). Where a
-    singular matrix has no root, there are NaN.
+    Source: Björck, Hammarling, "A Schur method for the square root of a matrix" (1983). If a
+    singular matrix has no square root, the result contains NaN.
 
     Args:
       blocksize: has no effect.
@@ -161,7 +161,7 @@ def sqrtm(A: ArrayLike, blocksize: int = 1) -> Array:
     return _root(a)
 
 
-# -- other functions --
+# -- matrix functions --
 
 
 @fused(arrays=1)
@@ -172,7 +172,7 @@ def _schur_and_diagonal(a: Any) -> Any:
 
 @fused(arrays=3)
 def _parlett(t: Any, z: Any, values: Any) -> Any:
-    """f t = t f, where f has these values on its diagonal."""
+    """f t = t f, with these values on the diagonal of f."""
     values = as_dtype(values, type_of(t).dtype)
     own = diagonal(t)
 
@@ -187,7 +187,7 @@ def _parlett(t: Any, z: Any, values: Any) -> Any:
 
 
 def _error(t: Any, own: Any, found: Any) -> Any:
-    """SciPy's estimate: the norm of t off its diagonal over the least distance of eigenvalues."""
+    """SciPy's estimate: the off-diagonal norm of t over the least distance of eigenvalues."""
     s = type_of(t)
     n, axes = s.shape[-1], (s.ndim - 2, s.ndim - 1)
     tol = lit(float(finfo(s.dtype).eps), ew.real(t))
@@ -206,14 +206,14 @@ def _error(t: Any, own: Any, found: Any) -> Any:
 def funm(
     A: ArrayLike, func: Callable[..., Any], disp: bool = True
 ) -> Array | tuple[Array, Array]:
-    """A function of matrices, (…, n, n), by its values at eigenvalues; without derivatives.
+    """A function of matrices, (…, n, n), from its values at eigenvalues; not differentiable.
 
-    Always complex, unlike SciPy's; inaccurate where eigenvalues are close to each other.
+    Always complex, unlike in SciPy; inaccurate if eigenvalues are close to each other.
     Source: Parlett's recurrence; Golub, Van Loan, "Matrix computations", algorithm 9.1.1.
 
     Args:
-      func: takes the eigenvalues, complex and (…, n), and gives its value at each.
-      disp: if False, an estimate of the relative error is given, too: (result, error).
+      func: takes the eigenvalues, complex and (…, n), and returns the function's values.
+      disp: if False, also return an estimate of the relative error: (result, error).
     """
     (a,) = promote_inexact(A)
     check_matrices("funm", type_of(a))
@@ -235,9 +235,9 @@ def _frechet(a: Any, e: Any, both: bool) -> Any:
 def expm_frechet(
     A: ArrayLike, E: ArrayLike, *, method: str | None = None, compute_expm: bool = True
 ) -> Array | tuple[Array, Array]:
-    """Exponentials of matrices and their derivatives along E, both (…, n, n); or these alone.
+    """Matrix exponentials and their Fréchet derivatives along E, (…, n, n); or only derivatives.
 
-    method: "SPS", "blockEnlarge" or None; it has no effect: derivatives are those of `expm`.
+    method: "SPS", "blockEnlarge" or None; has no effect: derivatives are those of `expm`.
     """
     if method not in (None, "SPS", "blockEnlarge"):
         raise ValueError(
@@ -258,20 +258,20 @@ def _rsf2csf(t: Any, z: Any) -> Any:
 
 
 def rsf2csf(T: ArrayLike, Z: ArrayLike, check_finite: bool = True) -> tuple[Array, Array]:
-    """Schur's real form, (…, n, n) each, brought into the complex one: (t, z).
+    """Converts a real Schur form, (…, n, n) each, to the complex Schur form: (t, z).
 
-    Eigenvalues come in the order, and vectors with the factors of size 1, that LAPACK gives them;
-    SciPy's may be others. There are no derivatives.
+    The order of eigenvalues and the phases of vectors are those of LAPACK; SciPy's may differ. Not
+    differentiable.
     """
     t, z = _rsf2csf(T, Z)
     return t, z
 
 
-# -- Sylvester's equation --
+# -- Sylvester equations --
 
 
 def _by_schur(a: Any, b: Any, c: Any, tol: float) -> Any:
-    """In Schur's forms r and s of a and b: (r + s[k, k]) y[k] = c[k] - Σ y[i] s[i, k], i < k."""
+    """With Schur forms r and s of a and b: (r + s[k, k]) y[k] = c[k] - Σ y[i] s[i, k], i < k."""
     dtype = type_of(c).dtype
     (r, u), (s, v) = map(_complex_schur, (a, b))
     c = product(product(adjoint(u), as_dtype(c, type_of(u).dtype)), v)
@@ -346,12 +346,12 @@ def _solve_sylvester(a: Any, b: Any, c: Any, method: str, tol: float) -> Any:
 def solve_sylvester(
     A: ArrayLike, B: ArrayLike, C: ArrayLike, *, method: str = "schur", tol: float = 1e-8
 ) -> Array:
-    """The solution x of A x + x B = C.
+    """The solution x of the Sylvester equation A x + x B = C.
 
     Args:
       A, B, C: (…, m, m), (…, n, n), (…, m, n); the batches broadcast.
-      method: "schur", or "eigen", which is less accurate where eigenvectors are about parallel.
-      tol: where an eigenvalue of A and one of B add up to less, the result is NaN.
+      method: "schur", or "eigen", which is less accurate if eigenvectors are nearly parallel.
+      tol: if the sum of an eigenvalue of A and one of B is smaller, the result is NaN.
 
     Source: Bartels, Stewart, "Solution of the matrix equation AX + XB = C" (1972), in complex form.
     """
@@ -360,7 +360,7 @@ def solve_sylvester(
     return _solve_sylvester(A, B, C, method, float(tol))
 
 
-# -- polar factors --
+# -- polar decomposition --
 
 
 @fused(arrays=1)
@@ -397,11 +397,11 @@ def polar(
     a: ArrayLike, side: str = "right", *, method: str = "qdwh", eps: float | None = None,
     max_iterations: int | None = None,
 ) -> tuple[Array, Array]:
-    """(u, p): a = u p, or a = p u for side "left"; u with orthonormal columns, or rows.
+    """(u, p): a = u p, or a = p u for side "left"; u with orthonormal columns or rows.
 
     Args:
-      a: (…, m, n), of full rank; of another, "svd" gives one of several u.
-      method: "qdwh" (see `shardwise.lax.linalg.qdwh`, which tells of eps and max_iterations), or
+      a: (…, m, n), of full rank; otherwise u is not unique, and "svd" returns one of them.
+      method: "qdwh" (see `shardwise.lax.linalg.qdwh`, also for eps and max_iterations), or
         "svd".
     """
     if side not in ("right", "left") or method not in ("qdwh", "svd"):

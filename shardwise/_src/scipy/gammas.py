@@ -1,4 +1,4 @@
-"""The gamma function and what is written with it, under SciPy's names."""
+"""The gamma function and related functions, under SciPy's names."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from shardwise._src.types.dtypes import canonicalize, is_complex, is_integer
 
 HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 _STIRLING = [b / (2 * k * (2 * k - 1)) for k, b in enumerate(bernoulli_numbers(9), 1)]
-# (ζ(k) - 1) (-1)^k / k, of log Γ(2 + w) = (1 - γ) w + the sum of these times w^k (DLMF 5.7.3);
-# ζ(k) - 1 is summed up to 199^-k, the rest by Euler and Maclaurin's formula.
+# (ζ(k) - 1) (-1)^k / k, for log Γ(2 + w) = (1 - γ) w + the sum of these times w^k (DLMF 5.7.3);
+# ζ(k) - 1 is summed up to 199^-k, the rest by the Euler-Maclaurin formula.
 _NEAR_TWO = [0.42278433509846714] + [
     (-1) ** k / k * math.fsum([*(float(n) ** -k for n in range(2, 200)), 200.0 ** (1 - k) * (
         1 / (k - 1) + 1 / 400 + k / 480000 - k * (k + 1) * (k + 2) / 1.152e12
@@ -49,7 +49,7 @@ def correction(z: Any) -> Any:
 
 
 def raised_to(z: Any) -> tuple[Any, Any]:
-    """z + n in the reach of Stirling's series, and z (z + 1) … (z + n - 1), for z > 0."""
+    """z + n in the range of Stirling's series, and z (z + 1) … (z + n - 1), for z > 0."""
     least = by_dtype(z, 4, 8)
     product = z * 0 + 1.0
     for _ in range(least):
@@ -60,7 +60,7 @@ def raised_to(z: Any) -> tuple[Any, Any]:
 
 
 def _positive_gamma(x: Any) -> Any:
-    """Γ(x), x > 0: brought to [1.5, 2.5] by factors up to 20, by Stirling's formula above."""
+    """Γ(x), x > 0: reduced to [1.5, 2.5] by factors up to 20, by Stirling's formula above."""
     w = where(x < 20.5, x, 2.0)
     product, divisor = x * 0 + 1.0, x * 0 + 1.0
     for _ in range(18):
@@ -80,7 +80,7 @@ def _positive_gamma(x: Any) -> Any:
 
 @with_derivatives(lambda out, x: out * special.digamma(x))
 def gamma_of(x: Any) -> Any:
-    """Negative arguments by Γ(x) Γ(-x) = -π / (x sin πx) (of DLMF 5.5.3)."""
+    """For negative arguments by Γ(x) Γ(-x) = -π / (x sin πx) (from DLMF 5.5.3)."""
     low = x < 0.0
     y = ew.abs(x)
     value = _positive_gamma(where(y == 0.0, 1.0, y))
@@ -92,7 +92,7 @@ def gamma_of(x: Any) -> Any:
 
 @fused(arrays=1)
 def gamma(x: ArrayLike) -> Array:
-    """Gamma function; NaN at negative whole numbers. Complex arguments: exp(loggamma)."""
+    """The gamma function; NaN at negative integers. Complex arguments: exp(loggamma)."""
     return wide(lambda x: _complex_gamma(x) if is_complex(type_of(x).dtype) else gamma_of(x), x,
                 allow_complex=True)
 
@@ -103,16 +103,16 @@ def _complex_gamma(z: Any) -> Any:
 
 @fused(arrays=1)
 def gammaln(x: ArrayLike) -> Array:
-    """Logarithm of |Γ(x)|."""
+    """The logarithm of |Γ(x)|."""
     return wide(special.lgamma, x)
 
 
 @fused(arrays=1)
 def loggamma(x: ArrayLike) -> Array:
-    """Principal branch of the logarithm of the gamma function, NaN for real x < 0.
+    """The principal branch of the logarithm of the gamma function; NaN for real x < 0.
 
-    Complex arguments: Stirling's series (DLMF 5.11.1), after steps to the right and a reflection.
-    On the cut, the negative real axis, the value is that of the side of the imaginary part's sign.
+    Complex arguments: Stirling's series (DLMF 5.11.1), after shifts to the right and a reflection.
+    On the cut, the negative real axis, the sign of the (zero) imaginary part selects the side.
     """
     return wide(_loggamma, x, allow_complex=True)
 
@@ -129,7 +129,7 @@ def _complex_loggamma(z: Any) -> Any:
     left = re < 0.5
     z = complex_of(re, ew.abs(im))
     w = where(left, 1.0 - z, z)
-    w = complex_of(ew.real(w), where(left, -ew.imag(w), ew.imag(w)))  # its conjugate, on the left
+    w = complex_of(ew.real(w), where(left, -ew.imag(w), ew.imag(w)))  # conjugated on the left
     steps = w * 0.0
     for _ in range(9):
         low = ew.real(w) < 9.0
@@ -147,7 +147,7 @@ def _complex_loggamma(z: Any) -> Any:
 
 
 def _complex_digamma(z: Any) -> Any:
-    """By steps and the asymptotic series (DLMF 5.11.2); on the left ψ(1 - z) - π cot πz."""
+    """By shifts and the asymptotic series (DLMF 5.11.2); on the left ψ(1 - z) - π cot πz."""
     left = ew.real(z) < 0.5
     w = where(left, 1.0 - z, z)
     steps = w * 0.0
@@ -163,7 +163,7 @@ def _complex_digamma(z: Any) -> Any:
 
 @fused(arrays=1)
 def gammasgn(x: ArrayLike) -> Array:
-    """Sign of the gamma function; NaN at its poles, but the sign of x at zeros."""
+    """The sign of the gamma function; NaN at its poles, but the sign of x at zeros."""
     return wide(sign_of_gamma, x)
 
 
@@ -176,7 +176,7 @@ def sign_of_gamma(x: Any) -> Any:
 
 @fused(arrays=1)
 def digamma(x: ArrayLike) -> Array:
-    """Derivative of the logarithm of the gamma function."""
+    """The derivative of the logarithm of the gamma function."""
     return wide(_digamma, x)
 
 
@@ -196,7 +196,7 @@ def polygamma(n: ArrayLike, x: ArrayLike) -> Array:
 def factorial(n: ArrayLike, exact: bool = False) -> Array:
     """n! = Γ(n + 1) as a float; 0 for n < 0.
 
-    exact: must be false: there are no integers of any size.
+    exact: must be false: there are no arbitrary-precision integers.
     """
     if exact:
         raise NotImplementedError("factorial: exact=True needs integers of any size; leave it out.")
@@ -210,21 +210,21 @@ def _factorial(n: Any) -> Any:
 
 @fused(arrays=2)
 def gammainc(a: ArrayLike, x: ArrayLike) -> Array:
-    """Regularized lower incomplete gamma function."""
+    """The regularized lower incomplete gamma function."""
     return wide(incomplete.igamma, a, x)
 
 
 @fused(arrays=2)
 def gammaincc(a: ArrayLike, x: ArrayLike) -> Array:
-    """Regularized upper incomplete gamma function."""
+    """The regularized upper incomplete gamma function."""
     return wide(incomplete.igammac, a, x)
 
 
-# -- of many arguments, and of many numbers --
+# -- the multivariate gamma function, and Bernoulli numbers --
 
 
 def multigammaln(a: ArrayLike, d: ArrayLike) -> Array:
-    """Logarithm of the multivariate gamma function of dimension d, a whole number.
+    """The logarithm of the multivariate gamma function of dimension d, an integer.
 
     The sum of log Γ(a - i / 2) over i < d, plus d (d - 1) / 4 · log π.
     """
@@ -241,14 +241,14 @@ def _multigammaln(a: Any, d: int) -> Any:
 
 
 def bernoulli(n: int) -> Array:
-    """The Bernoulli numbers B₀, … B_n, of which those that overflow are infinite."""
+    """The Bernoulli numbers B₀, … B_n; those that overflow are infinite."""
     n = whole(n, "bernoulli: n")
     if n < 0:
         raise ValueError(f"bernoulli: n must be at least 0; got {n}.")
     numbers = np.zeros(n + 1)
     numbers[0] = 1
     numbers[1:2] = -0.5
-    known = min(n // 2, 130)  # those above overflow
+    known = min(n // 2, 130)  # the remaining ones overflow
     numbers[2::2] = [*bernoulli_numbers(known), *(
         math.inf * (-1) ** (k - 1) for k in range(known + 1, n // 2 + 1))]
     with np.errstate(over="ignore"):
@@ -259,7 +259,7 @@ def bernoulli(n: int) -> Array:
 
 
 def _euler_maclaurin(x: Any, q: Any) -> Any:
-    """Hurwitz's zeta function by Euler and Maclaurin's formula (DLMF 25.11.28)."""
+    """The Hurwitz zeta function by the Euler-Maclaurin formula (DLMF 25.11.28)."""
     count = by_dtype(x, 6, 10)
     head = sum(((q + float(k)) ** -x for k in range(1, count)), q**-x)
     a = q + float(count)
@@ -279,8 +279,8 @@ def _zeta_slope(out: Any, x: Any, q: Any) -> Any:
     lambda out, x, q: jvp(lambda x: _euler_maclaurin(x, q), (x,), (x * 0 + 1.0,))[1], _zeta_slope
 )
 def _zeta(x: Any, q: Any) -> Any:
-    """Where q < 0, for whole x: the terms on both sides of zero are those of fractions f and 1 - f,
-    without those beyond q."""
+    """For q < 0 and integers x: the terms on both sides of zero are those of the fractions f and
+    1 - f, without the terms beyond q."""
     mirrored = (q < 0.0) & (q != ew.floor(q)) & (x == ew.floor(x)) & (x > 1.0)
     f = where(mirrored, ew.floor(q) - q, 0.0) + where(mirrored, 1.0, 0.0)
     value = _right_zeta(x, where(mirrored, f, q))
@@ -290,7 +290,7 @@ def _zeta(x: Any, q: Any) -> Any:
 
 
 def _right_zeta(x: Any, q: Any) -> Any:
-    """Of a large exponent the first term is all; of large q Euler and Maclaurin's formula is."""
+    """The first term for a large exponent; the Euler-Maclaurin formula for large q."""
     far = q ** (1.0 - x) * (1.0 / (x - 1.0) + (0.5 + x / (12.0 * q)) / q)
     value = where((x > 1000.0) & (q > 0.0), q**-x, special.zeta(x, where(q > 1e5, 1.0, q)))
     return where((q > 1e5) & (x > 1.0), far, value)
@@ -306,7 +306,7 @@ def _continued(x: Any) -> Any:
     left = x < -0.1
     y = where(left, 1.0 - x, where(x == 1.0, 2.0, x))
     value = _euler_maclaurin(y, y * 0 + 1.0)
-    far = left & (y > by_dtype(x, 35.0, 170.0))  # by Stirling's formula, powers together
+    far = left & (y > by_dtype(x, 35.0, 170.0))  # by Stirling's formula, combining the powers
     z, w = where(far, y, 30.0), where(left & ~far, y, 2.0)
     half = (z / (2 * math.pi * math.e)) ** (0.5 * z)
     stirling = half * (ew.exp(correction(z)) * ew.sqrt(2 * math.pi / z)) * half
@@ -317,7 +317,7 @@ def _continued(x: Any) -> Any:
 
 
 def zeta(x: ArrayLike, q: ArrayLike | None = None) -> Array:
-    """Hurwitz zeta function, the sum of (n + q)^-x over n from 0; for q of None Riemann's."""
+    """The Hurwitz zeta function, the sum of (n + q)^-x over n from 0; Riemann's if q is None."""
     return _riemann_zeta(x) if q is None else _hurwitz_zeta(x, q)
 
 

@@ -1,6 +1,6 @@
-"""Hypergeometric functions 1F1 and 2F1 of real numbers, by series that run until they converge.
+"""Hypergeometric functions 1F1 and 2F1 of real numbers, by series summed until they converge.
 
-Which series, after which transformation: Pearson, Olver and Porter 2014, "Numerical methods for
+Choice of the series and transformation: Pearson, Olver and Porter 2014, "Numerical methods for
 the computation of the confluent and Gauss hypergeometric functions".
 """
 
@@ -28,7 +28,7 @@ _LARGE = 2.0**60
 
 
 def _series(ratio: Callable[[Any, tuple], Any], args: tuple, active: Any, most: int) -> Any:
-    """1 + r₀ + r₀ r₁ + … with r_k = ratio(k, args), until terms are far below the precision."""
+    """1 + r₀ + r₀ r₁ + … with r_k = ratio(k, args), until terms are well below the precision."""
     total, powers = _scaled_series(ratio, args, active, most)
     return total * ew.exp(powers * math.log(_LARGE))
 
@@ -36,9 +36,9 @@ def _series(ratio: Callable[[Any, tuple], Any], args: tuple, active: Any, most: 
 def _scaled_series(
     ratio: Callable[[Any, tuple], Any], args: tuple, active: Any, most: int
 ) -> tuple[Any, Any]:
-    """The sum as (s, n), which is s · _LARGE^n; NaN where it takes more than so many terms.
+    """The sum as (s, n), meaning s · _LARGE^n; NaN if it needs more than `most` terms.
 
-    active: the elements that are asked for.
+    active: the elements to compute.
     """
     one = args[-1] * 0 + 1.0
     least = eps(one) / 256
@@ -52,7 +52,7 @@ def _scaled_series(
         term = where(active & (term != 0.0), term * r, 0.0)
         total = total + term
         going = (ew.abs(term) > least * ew.abs(total)) & ew.is_finite(total)
-        # Where terms still grow, the next ones count.
+        # While terms still grow, continue.
         going = going | ((ew.abs(r) > 0.99) & (term != 0.0) & ew.is_finite(total))
         high = ew.abs(total) > _LARGE
         term, total = [where(high, v / _LARGE, v) for v in (term, total)]
@@ -69,7 +69,7 @@ def _over(x: Any, y: Any) -> Any:
 
 
 def _partial(fun: Callable, i: int) -> Callable:
-    """The derivative of `fun` in argument i, by forward mode."""
+    """The derivative of `fun` with respect to argument i, by forward mode."""
 
     def slope(out: Any, *args: Any) -> Any:
         def alone(x: Any) -> Any:
@@ -89,12 +89,12 @@ def _whole_below(x: Any) -> Any:
 
 
 def _confluent(a: Any, b: Any, x: Any) -> Any:
-    """By the power series, for x < 0 of exp(x) 1F1(b - a, b, -x); by DLMF 13.7.2 for large |x|."""
+    """By the power series, for x < 0 of exp(x) 1F1(b - a, b, -x); for large |x| by DLMF 13.7.2."""
     turned = (x < 0.0) & ~_whole_below(a)
     c, z = where(turned, b - a, a), where(turned, -x, x)
     size = (ew.abs(1.0 - c) + 1.0) * (ew.abs(b - c) + 1.0)
     far = (z > by_dtype(x, 20.0, 50.0)) & (z > 4.0 * size) & ~_whole_below(c)
-    # Where terms are of both signs:
+    # If terms have both signs:
     waves = turned & ~far & (b > 0.0) & (a > b + 1.5) & ~_whole_below(c)
     ends = _whole_below(c) & (b > 0.0) & (z > 0.0) & ew.is_finite(z)
     total, powers = _scaled_series(
@@ -118,7 +118,7 @@ def _confluent(a: Any, b: Any, x: Any) -> Any:
 
 
 def _laguerre(n: Any, b: Any, z: Any) -> tuple[Any, Any]:
-    """1F1(-n, b, z) by recurrence in n (DLMF 13.3.1), as (s, m) for s · _LARGE^m."""
+    """1F1(-n, b, z) by recurrence in n (DLMF 13.3.1), as (s, m), meaning s · _LARGE^m."""
 
     def step(state: tuple) -> tuple:
         k, before, now, powers = state
@@ -137,9 +137,9 @@ def _laguerre(n: Any, b: Any, z: Any) -> tuple[Any, Any]:
 
 
 def _downward(a: Any, b: Any, x: Any) -> Any:
-    """For a > b > 0, x ≤ 0 by Taylor's series of the differential equation (DLMF 13.2.1).
+    """For a > b > 0, x ≤ 0, by Taylor series of the differential equation (DLMF 13.2.1).
 
-    They start from where the power series hardly alternates, and lead less than a wave on.
+    They start where the power series hardly alternates; each step is less than one oscillation.
     """
 
     def taylor(z: Any, t: Any, value: Any, slope: Any) -> tuple[Any, Any]:
@@ -194,9 +194,9 @@ def _hyp1f1(a: Any, b: Any, x: Any) -> Any:
 
 @fused(arrays=3)
 def hyp1f1(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
-    """Confluent hypergeometric function, the sum of (a)_k / (b)_k · x^k / k!.
+    """The confluent hypergeometric function, the sum of (a)_k / (b)_k · x^k / k!.
 
-    Infinite where b is 0, -1, …; 1 for a = 0 (in SciPy infinite for a = b = 0), exp(x) for a = b.
+    Infinite if b is 0, -1, …; 1 for a = 0 (infinite in SciPy for a = b = 0), exp(x) for a = b.
     """
     return wide(_hyp1f1, a, b, x)
 
@@ -205,7 +205,7 @@ def hyp1f1(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
 
 
 def _gauss(a: Any, b: Any, c: Any, x: Any) -> Any:
-    """The power series. It ends where a or b is a negative integer."""
+    """The power series, which terminates if a or b is a negative integer."""
     return _series(
         lambda k, s: _over((s[0] + k) * (s[1] + k), s[2] + k) * (s[3] / (k + 1.0)),
         (a, b, c, x), ew.is_finite(x), 10000,
@@ -213,9 +213,9 @@ def _gauss(a: Any, b: Any, c: Any, x: Any) -> Any:
 
 
 def _onward(a: Any, b: Any, c: Any, x: Any) -> Any:
-    """For 0.9 < x < 1 by Taylor's series of the differential equation (DLMF 15.10.1).
+    """For 0.9 < x < 1 by Taylor series of the differential equation (DLMF 15.10.1).
 
-    Each leads from a place z halfway to the singularity at 1, at most; they start from 0.9.
+    They start at 0.9; each step goes from z at most halfway to the singularity at 1.
     """
 
     def taylor(z: Any, t: Any, value: Any, slope: Any) -> tuple[Any, Any]:
@@ -246,14 +246,14 @@ def _onward(a: Any, b: Any, c: Any, x: Any) -> Any:
 
 
 def _inside(a: Any, b: Any, c: Any, x: Any) -> Any:
-    """2F1 for x < 1, or where the series ends."""
+    """2F1 for x < 1, or if the series terminates."""
     ends = _whole_below(a) | _whole_below(b)
     turned = (x < 0.0) & ~ends
-    # Pfaff's transformation brings negative x to (0, 1) (DLMF 15.8.1) …
+    # The Pfaff transformation maps negative x to (0, 1) (DLMF 15.8.1) …
     z = where(turned, x / (x - 1.0), x)
     outer = where(turned, (1.0 - where(turned, x, 0.0)) ** -a, 1.0)
     b = where(turned, c - b, b)
-    # … and Euler's, where the function would grow at 1, makes c - a - b positive.
+    # … and Euler's makes c - a - b positive if the function would grow at 1.
     d = c - a - b
     flipped = (d < 0.0) & ~(_whole_below(a) | _whole_below(b)) & (z > 0.5)
     rest = where(turned, 1.0 / (1.0 - where(turned, x, 0.0)), 1.0 - x)  # 1 - z
@@ -299,6 +299,6 @@ def _hyp2f1(a: Any, b: Any, c: Any, x: Any) -> Any:
 def hyp2f1(a: ArrayLike, b: ArrayLike, c: ArrayLike, x: ArrayLike) -> Array:
     """Gauss's hypergeometric function, the sum of (a)_k (b)_k / (c)_k · x^k / k!, for x ≤ 1.
 
-    Infinite for x > 1, unless a or b is 0, -1, …, and where c is 0, -1, …
+    Infinite for x > 1, unless a or b is 0, -1, …, and if c is 0, -1, …
     """
     return wide(_hyp2f1, a, b, c, x)

@@ -1,7 +1,7 @@
 """Exponential, sine and cosine integrals, and Spence's function.
 
-Power series where arguments are small, quadrature, continued fractions and asymptotic series
-elsewhere, all of fixed lengths (NIST Handbook of Mathematical Functions, chapters 6, 8 and 25).
+Power series for small arguments; otherwise quadrature, continued fractions and asymptotic series,
+all of fixed length (NIST Handbook of Mathematical Functions, chapters 6, 8 and 25).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _fraction(n: Any, x: Any, depth: int) -> Any:
 
 
 def _positive_expn(n: Any, x: Any) -> Any:
-    """E_n(x) for n > 0, x > 0: by DLMF 8.19.8 for x ≤ 1.5."""
+    """E_n(x) for n > 0, x > 0; for x ≤ 1.5 by DLMF 8.19.8."""
     small = x <= 1.5
     u = where(small, x, 1.0)
     total, term = x * 0, x * 0 + 1.0
@@ -71,7 +71,7 @@ def _positive_expn(n: Any, x: Any) -> Any:
 
 
 def _expn_slope(out: Any, n: Any, x: Any) -> Any:
-    """-E_(n-1); those of orders 0 and -1 are elementary."""
+    """-E_(n-1); orders 0 and -1 are elementary."""
     order = ew.floor(n)
     flat = where(order == 1.0, ew.exp(-x) / x, ew.exp(-x) * (1.0 + x) / (x * x))
     return -where(order > 1.0, _expn(where(order > 1.0, order - 1.0, 1.0), x), flat)
@@ -104,7 +104,7 @@ def _exp1(x: Any) -> Any:
 
 
 def _positive_exp1(x: Any) -> Any:
-    """By DLMF 6.6.2 for x ≤ 1, else exp(-x) times the integral of exp(-t) / (x + t)."""
+    """For x ≤ 1 by DLMF 6.6.2, otherwise exp(-x) times the integral of exp(-t) / (x + t)."""
     small = x <= 1.0
     u, z = where(small, x, 1.0), where(small, 1.0, x)
     series = -EULER - ew.log(u) - _ein(-u, by_dtype(x, 14, 22))
@@ -119,8 +119,8 @@ def exp1(x: ArrayLike) -> Array:
     return wide(_exp1, x)
 
 
-# Ei near its zero at _HIGH + _LOW, of which the first is a number of few bits: Σ c_k t^(k+1), by
-# the coefficients g_k = (k + 1) c_k of exp(x) / x, for which zero · g_k + g_(k-1) = exp(zero) / k!.
+# Ei near its zero at _HIGH + _LOW, where _HIGH has few bits: Σ c_k t^(k+1), from the coefficients
+# g_k = (k + 1) c_k of exp(x) / x, which satisfy zero · g_k + g_(k-1) = exp(zero) / k!.
 _HIGH, _LOW = 6103 / 16384, 9.8521876166344664e-06
 
 
@@ -142,7 +142,7 @@ def _expi(x: Any) -> Any:
     far = where(z == math.inf, z, ew.exp(z * 0.5) * (far / z) * ew.exp(z * 0.5))
     value = where(x < bound, near, far)
     value = where(x < 0.0, -_positive_exp1(where(x < 0.0, -x, 1.0)), value)
-    t = (x * 2.0**14 - _HIGH * 2**14) * 2.0**-14 - _LOW  # XLA makes one number of two in a sum
+    t = (x * 2.0**14 - _HIGH * 2**14) * 2.0**-14 - _LOW  # XLA would fold the two constants
     value = where(ew.abs(t) < 0.05, t * horner(_near_zero(), t, 0.05), value)
     return where(x == 0.0, -math.inf, where(x != x, x, value))
 
@@ -155,7 +155,7 @@ def expi(x: ArrayLike) -> Array:
 
 @with_derivatives(lambda out, x: (where(x == 0.0, 1.0, ew.sin(x) / x), ew.cos(x) / x))
 def _sici(x: Any) -> tuple[Any, Any]:
-    """Power series (DLMF 6.6.5, 6.6.6) for |x| < 3, else the auxiliary functions (DLMF 6.7.13)."""
+    """Power series (DLMF 6.6.5, 6.6.6) for |x| < 3, otherwise auxiliary functions (DLMF 6.7.13)."""
     y = ew.abs(x)
     small = y < 3.0
     q = where(small, y * y, 0.0)
@@ -187,7 +187,7 @@ def _spence_slope(out: Any, x: Any) -> Any:
 
 @with_derivatives(_spence_slope)
 def _spence(x: Any) -> Any:
-    """With u = -log x the sum of B_k u^(k+1) / (k+1)! for ½ ≤ x ≤ 1; elsewhere DLMF 25.12.4, .6."""
+    """The sum of B_k u^(k+1) / (k+1)!, u = -log x, for ½ ≤ x ≤ 1; otherwise DLMF 25.12.4, .6."""
     large = x > 1.0
     y = where(large, 1.0 / x, x)
     small = y < 0.5

@@ -24,20 +24,20 @@ _METHODS = ("linear", "nearest")
 
 
 class RegularGridInterpolator:
-    """Values on a rectangular grid, to be called for those in between.
+    """Interpolates values on a rectangular grid; call it with points.
 
         at = RegularGridInterpolator((x, y), values)
         at(points)                          # float[…], of points float[…, 2]
 
     Args:
-      points: for each of the first dimensions of values the places along it, two or more, strictly
+      points: for each leading dimension of values, the coordinates along it: two or more, strictly
         ascending or descending.
       values: of shape (len(points[0]), len(points[1]), …, …); integers become floats.
-      method: "linear" or "nearest" (the lower one where halfway).
-      bounds_error: must be False: values are not known in traced programs.
-      fill_value: what is outside the grid; None continues the outermost cells.
+      method: "linear" or "nearest" (the lower one if halfway).
+      bounds_error: must be False: values are unknown in traced programs.
+      fill_value: the value outside the grid; None extrapolates from the outermost cells.
 
-    A pytree, whose leaves are points, values and fill_value.
+    A pytree with the leaves points, values and fill_value.
     """
 
     def __init__(

@@ -1,11 +1,11 @@
-"""Systems of linear equations by iteration, under SciPy's names: cg, bicgstab, gmres.
+"""Iterative solvers of linear systems, under SciPy's names: cg, bicgstab, gmres.
 
     x, _ = cg(lambda v: a @ v, b)
     x, info = gmres(a, b, M=preconditioner)
 
-Operators take and give trees of arrays like `b`, which stay split over devices as they are. The
-solution is differentiated by what it solves (`lax.custom_linear_solve`): derivatives are solutions
-of further systems, and as exact as these.
+Operators map pytrees of arrays like `b` to such pytrees; their shardings are preserved. The
+solution is differentiated implicitly (`lax.custom_linear_solve`): derivatives are solutions of
+further systems, and as accurate as these.
 
 Sources: Y. Saad, "Iterative methods for sparse linear systems", 2003; H. A. van der Vorst,
 "Bi-CGSTAB", 1992.
@@ -39,7 +39,7 @@ from shardwise._src.types.dtypes import finfo, is_complex, real_dtype
 HIGHEST = "highest"
 
 
-# -- vectors that are trees --
+# -- vectors that are pytrees --
 
 
 def _map(f: Callable[..., Any], *trees: Any) -> Any:
@@ -60,7 +60,7 @@ def _times(scalar: Any, x: Any) -> Any:
 
 
 def _vdot(x: Any, y: Any) -> Any:
-    """Conjugates of x times y, summed up where they are."""
+    """The sum of conj(x) times y, over sharded arrays without gathering them."""
     return functools.reduce(operator.add, flatten(_map(lambda a, b: total(a.conj() * b), x, y))[0])
 
 
@@ -86,7 +86,7 @@ def _operator(what: str, f: Any) -> Callable[[Any], Any]:
 
 
 def _start(name: str, b: Any, x0: Any) -> tuple[Any, Any, int]:
-    """The right-hand side and where to start, as arrays of one dtype a leaf; their size."""
+    """The right-hand side and the initial guess, as arrays of one dtype per leaf; their size."""
     leaves, tree = flatten(b)
     given, other = flatten(x0) if x0 is not None else ([None] * len(leaves), tree)
     if other != tree:
@@ -147,19 +147,19 @@ def cg(
     A: Any, b: Any, x0: Any = None, *, tol: float = 1e-5, atol: float = 0.0,
     maxiter: int | None = None, M: Any = None,
 ) -> tuple[Any, None]:
-    """Solves A x = b by conjugate gradients, where A is Hermitian and positive definite.
+    """Solves A x = b by conjugate gradients, for Hermitian positive definite A.
 
     Args:
-      A: a function of trees like b that gives such trees, or a square matrix, or anything with
+      A: a function from pytrees like b to pytrees like b, or a square matrix, or any object with
         `shape` and `@`.
-      b: an array of any shape, or a tree of arrays, real or complex.
-      x0: where to start; zero by default.
-      tol, atol: it ends where the norm of b - A x is at most max(tol · norm(b), atol), or after
-        `maxiter` steps: by default ten for each element of b.
+      b: an array of any shape, or a pytree of arrays, real or complex.
+      x0: the initial guess; zero by default.
+      tol, atol: it stops when the norm of b - A x is at most max(tol · norm(b), atol), or after
+        `maxiter` steps: by default ten per element of b.
       M: an approximation of A's inverse, in the forms of A.
 
     Returns:
-      (x, None): x is a tree like b.
+      (x, None): x is a pytree like b.
     """
     return _solved("cg", _cg, A, b, x0, tol, atol, maxiter, M, True), None
 
@@ -199,15 +199,15 @@ def bicgstab(
     A: Any, b: Any, x0: Any = None, *, tol: float = 1e-5, atol: float = 0.0,
     maxiter: int | None = None, M: Any = None,
 ) -> tuple[Any, None]:
-    """Solves A x = b by stabilised biconjugate gradients, for any A; arguments as of `cg`."""
+    """Solves A x = b by the stabilized biconjugate gradient method, for any A; see `cg`."""
     return _solved("bicgstab", _bicgstab, A, b, x0, tol, atol, maxiter, M, False), None
 
 
-# -- minimal residuals --
+# -- GMRES --
 
 
 def _arnoldi(A: Any, M: Any, V: Any, k: Any, dtype: Any) -> tuple[Any, Any, Any]:
-    """The next vector of the basis V, [restart + 1, …] a leaf, and its column of A in the basis.
+    """The next vector of the basis V, leaves [restart + 1, …], and its column of A in the basis.
 
     Classical Gram-Schmidt, twice.
     """
@@ -229,7 +229,7 @@ def _arnoldi(A: Any, M: Any, V: Any, k: Any, dtype: Any) -> tuple[Any, Any, Any]
 
 
 def _batched(A: Any, M: Any, V: Any, size: Any, least: Any, restart: int, dtype: Any) -> Any:
-    """Coordinates in the basis, by least squares once it is whole."""
+    """Coordinates in the basis, by least squares once the basis is complete."""
 
     def step(state: Any) -> Any:
         V, H, k, _ = state
@@ -244,7 +244,7 @@ def _batched(A: Any, M: Any, V: Any, size: Any, least: Any, restart: int, dtype:
 
 
 def _incremental(A: Any, M: Any, V: Any, size: Any, least: Any, restart: int, dtype: Any) -> Any:
-    """Coordinates in the basis, by Givens's rotations step by step until they are good enough."""
+    """Coordinates in the basis, updated by Givens rotations until they are accurate enough."""
 
     def rotated(h: Any, i: Any, c: Any, s: Any) -> Any:
         x, y = h[i], h[i + 1]
@@ -290,18 +290,18 @@ def gmres(
     A: Any, b: Any, x0: Any = None, *, tol: float = 1e-5, atol: float = 0.0, restart: int = 20,
     maxiter: int | None = None, M: Any = None, solve_method: str = "batched",
 ) -> tuple[Any, Any]:
-    """Solves A x = b by minimal residuals in Krylov spaces, for any A.
+    """Solves A x = b by the generalized minimal residual method, for any A.
 
     Args:
-      A, b, x0, M: as of `cg`.
-      tol, atol: it ends where the norm of M (b - A x) is at most max(tol · norm(b), atol), or
-        after `maxiter` spaces: by default ten for each element of b.
-      restart: the dimension of a space, after which the next one starts.
-      solve_method: "batched" solves in a space when it is whole, "incremental" after each vector,
-        and leaves it when the residual is small.
+      A, b, x0, M: as for `cg`.
+      tol, atol: it stops when the norm of M (b - A x) is at most max(tol · norm(b), atol), or
+        after `maxiter` restarts: by default ten per element of b.
+      restart: the dimension of the Krylov space, after which it restarts.
+      solve_method: "batched" solves when the space is complete, "incremental" after each vector,
+        and restarts once the residual is small.
 
     Returns:
-      (x, info): info is -1 where x is not a number, as where A gives none, else 0.
+      (x, info): info is -1 if x is not a number, for example because A returns NaN, else 0.
     """
     if solve_method not in _METHODS:
         raise ValueError(
@@ -317,7 +317,7 @@ def gmres(
         length = sqrt(_square(b))
         least = maximum(tol * length, atol).astype(real_dtype(dtype))
         nonzero = where(length > 0, length, 1)
-        within = sqrt(_square(other(b))) * minimum(least / nonzero, 1)  # a space
+        within = sqrt(_square(other(b))) * minimum(least / nonzero, 1)  # per restart
 
         def left(x: Any) -> tuple[Any, Any]:
             r = other(_sub(b, matvec(x)))

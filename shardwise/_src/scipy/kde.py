@@ -40,7 +40,7 @@ def _prepared(dataset: Any, weights: Any) -> tuple[Any, ...]:
 
 @fused(arrays=4)
 def _evaluated(dataset: Any, weights: Any, inv_cov: Any, points: Any, log: bool) -> Any:
-    """The sum of the kernels at points (d, m), in which data and points are whitened."""
+    """The sum of the kernels at points (d, m), computed with whitened data and points."""
     dataset, weights, inv_cov, points = promote_inexact(dataset, weights, inv_cov, points)
     d, factor = type_of(dataset).shape[0], cholesky(inv_cov)
     data, at = [matmul(factor.mT, v) for v in (dataset, points)]
@@ -61,11 +61,11 @@ def _between(dataset: Any, weights: Any, covariance: Any, low: Any, high: Any) -
 
 @register_pytree_node_class
 class gaussian_kde:
-    """A density estimated from data: normal kernels with the covariance of the data, scaled.
+    """A kernel density estimate: normal kernels with the scaled covariance of the data.
 
     Args:
       dataset: (n,) or (d, n): n points of d dimensions.
-      bw_method: the scale of the kernel: "scott" (by default), "silverman", a number, or a
+      bw_method: the scale of the kernel: "scott" (the default), "silverman", a number, or a
         function of this object.
       weights: (n,), of the points.
 
@@ -123,12 +123,12 @@ class gaussian_kde:
 
     @property
     def d(self) -> int:
-        """How many dimensions a point has."""
+        """The dimension of a point."""
         return self.dataset.shape[0]
 
     @property
     def n(self) -> int:
-        """How many points there are."""
+        """The number of points."""
         return self.dataset.shape[1]
 
     def _points(self, points: Any) -> Any:
@@ -150,11 +150,11 @@ class gaussian_kde:
     __call__ = pdf = evaluate
 
     def logpdf(self, x: ArrayLike) -> Array:
-        """The logarithm of the density at points (d, m)."""
+        """The log density at points (d, m)."""
         return _evaluated(self.dataset, self.weights, self.inv_cov, self._points(x), True)
 
     def integrate_gaussian(self, mean: ArrayLike, cov: ArrayLike) -> Array:
-        """The integral of this density times a normal one of mean (d,) and covariance (d, d)."""
+        """The integral of this density times a normal density of mean (d,), covariance (d, d)."""
         at, spread = atleast_1d(asarray(mean).squeeze()), atleast_2d(asarray(cov))
         if at.shape != (self.d,) or spread.shape != (self.d, self.d):
             raise ValueError(f"gaussian_kde: mean must be of size {self.d} and cov of shape "
@@ -164,7 +164,7 @@ class gaussian_kde:
                 * self.weights).sum()
 
     def integrate_box_1d(self, low: ArrayLike, high: ArrayLike) -> Array:
-        """The probability between two numbers, where d is 1."""
+        """The probability of an interval, if d is 1."""
         if self.d != 1 or type_of(low).ndim or type_of(high).ndim:
             raise ValueError("gaussian_kde: integrate_box_1d takes two numbers and data of one "
                              f"dimension; got {type_of(low).str_short(True)} and "
@@ -172,7 +172,7 @@ class gaussian_kde:
         return _between(self.dataset, self.weights, self.covariance, low, high)
 
     def integrate_kde(self, other: gaussian_kde) -> Array:
-        """The integral of the product of two estimates."""
+        """The integral of the product of two densities."""
         if other.d != self.d:
             raise ValueError("gaussian_kde: integrate_kde takes an estimate of as many dimensions; "
                              f"got {other.d} and {self.d}.")
@@ -184,17 +184,17 @@ class gaussian_kde:
     def integrate_box(
         self, low_bounds: ArrayLike, high_bounds: ArrayLike, maxpts: int | None = None
     ) -> Array:
-        """Of several dimensions; not built."""
+        """Not implemented: boxes of several dimensions."""
         raise NotImplementedError(
             "gaussian_kde: integrate_box is not built; integrate_box_1d is, for one dimension.")
 
     def set_bandwidth(self, bw_method: Any = None) -> None:
-        """Not there: make another estimate."""
+        """Not supported: make another estimate."""
         raise NotImplementedError(
             "gaussian_kde: arrays are not changed in place; make another gaussian_kde.")
 
     def resample(self, key: ArrayLike, shape: ShapeLike = ()) -> Array:
-        """Points drawn from the density, (d, *shape)."""
+        """Samples from the density, (d, *shape)."""
         of_index, of_noise = split(key)
         chosen = choice(of_index, self.n, shape=shape, p=self.weights)
         zero = full(0, (self.d,), type_of(self.dataset).dtype)

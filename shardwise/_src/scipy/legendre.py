@@ -1,8 +1,8 @@
-"""Associated Legendre functions of all degrees and orders up to one number.
+"""Associated Legendre functions of all degrees and orders up to a maximum.
 
     lpmn_values(2, 2, z, True)[1, 2]      # P₂¹(z), normalized as in spherical harmonics
 
-SciPy 1.15 and older have them for one z, as `lpmn`. Source: NIST Handbook of Mathematical
+SciPy 1.15 and older have them for a scalar z, as `lpmn`. Source: NIST Handbook of Mathematical
 Functions, 14.10.3 and 14.7.15, with (-1)^m.
 """
 
@@ -33,18 +33,18 @@ def lpmn_values(m: int, n: int, z: ArrayLike, is_normalized: bool) -> Array:
     Args:
       m, n: the largest order and degree, which must be equal.
       z: float32 or float64 numbers in [-1, 1], as a vector.
-      is_normalized: whether they have the factors with which spherical harmonics are orthonormal.
+      is_normalized: whether they are normalized, so that spherical harmonics are orthonormal.
 
     Raises:
       NotImplementedError: if m and n differ.
       ValueError: if z is not a vector, or n is negative.
-      TypeError: for another dtype.
+      TypeError: if z has another dtype.
     """
     return _values(z, _degree("lpmn_values", m, n, z), bool(is_normalized))
 
 
 def lpmn(m: int, n: int, z: ArrayLike) -> tuple[Array, Array]:
-    """`lpmn_values` that are not normalized, and their derivatives in z."""
+    """Unnormalized `lpmn_values`, and their derivatives with respect to z."""
     degree = _degree("lpmn", m, n, z)
     one = full(1, type_of(z).shape, type_of(z).dtype)
     return jvp(lambda z: _values(z, degree, False), (z,), (one,))
@@ -72,13 +72,13 @@ def _values(z: Any, degree: int, normalized: bool) -> Any:
     first, up, back = (x.astype(t.dtype) for x in _factors(degree, normalized))
     square = ew.sub(full(1, t.shape, t.dtype), ew.mul(z, z))
     sine, powers = ew.sqrt(square), [full(1, t.shape, t.dtype)]
-    for order in range(1, degree + 1):  # whole powers where there are any: with derivatives at 1
+    for order in range(1, degree + 1):  # integer powers if possible: differentiable at 1
         even = ew.integer_pow(square, y=order // 2)
         powers.append(ew.mul(even, sine) if order % 2 else even)
     diagonal = first[:, None] * stack(powers)
 
     def step(carry: Any, row: Any) -> tuple[Any, Any]:
-        before, now = carry  # of the two degrees below, by order
+        before, now = carry  # of the two preceding degrees, by order
         number, up, back = row
         new = up[:, None] * z * now - back[:, None] * before
         orders = np.arange(degree + 1, dtype=np.int32)[:, None]
@@ -91,7 +91,7 @@ def _values(z: Any, degree: int, normalized: bool) -> Any:
 
 
 def _factors(degree: int, normalized: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Factors of (1 - z²)^(m/2), which is P_m^m; and by degree l and order m, `up` and `back`:
+    """The factors of (1 - z²)^(m/2) in P_m^m; and by degree l and order m, `up` and `back`:
 
     P_l^m = up z P_{l-1}^m - back P_{l-2}^m.
     """

@@ -1,8 +1,8 @@
-"""Linear algebra under SciPy's names. The last two dimensions are matrices, the others a batch.
+"""Linear algebra under SciPy's names. The last two dimensions are matrices, the others the batch.
 
-Integers become floats. What LAPACK fails at is NaN, where SciPy raises an error. `overwrite_…`,
-`check_finite`, `lwork`, `turbo` and `debug` have no effect: arrays are immutable, and values are
-not known when a program is traced.
+Integers become floats. Where LAPACK fails the result is NaN, where SciPy raises an error.
+`overwrite_…`, `check_finite`, `lwork`, `turbo` and `debug` have no effect: arrays are immutable,
+and values are unknown when a program is traced.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from shardwise._src.ops.triangular import (
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import real_dtype
 
-# -- what there is in numpy.linalg, with SciPy's arguments --
+# -- functions of numpy.linalg, with SciPy's arguments --
 
 
 @fused(arrays=1)
 def _cholesky(a: Any, lower: bool) -> Any:
-    """Of SciPy's functions, those of one triangle read only that."""
+    """Like SciPy's functions of one triangle, it only reads that triangle."""
     (a,) = promote_inexact(a)
     check_matrices("cholesky", type_of(a))
     return cholesky_op(a) if lower else adjoint(cholesky_op(adjoint(a)))
@@ -60,7 +60,7 @@ def cholesky(
 def cho_factor(
     a: ArrayLike, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True
 ) -> tuple[Array, bool]:
-    """Cholesky's factor for `cho_solve`, and whether it is the lower one."""
+    """The Cholesky factor for `cho_solve`, and whether it is the lower one."""
     return _cholesky(a, lower), lower
 
 
@@ -111,7 +111,7 @@ def qr(
     Args:
       a: (…, m, n).
       mode: "full": q is square; "economic": q has min(m, n) columns; "r": without q.
-      pivoting: whether columns are exchanged, so that r's diagonal descends; p is last then.
+      pivoting: whether columns are permuted, so that r's diagonal descends; then p is last.
 
     Returns:
       (q, r), (q, r, p), (r,) or (r, p).
@@ -147,23 +147,23 @@ def qr_multiply(
     a: ArrayLike, c: ArrayLike, mode: str = "right", pivoting: bool = False,
     conjugate: bool = False, overwrite_a: bool = False, overwrite_c: bool = False,
 ) -> tuple[Array, ...]:
-    """Products with the orthogonal factor of a, and its triangular one.
+    """Products with the orthogonal factor of a, and the triangular factor.
 
     Args:
       a: (…, m, n), with k = min(m, n).
       c: (…, k, p) or (k,) for mode "left": q c; (…, p, m) or (m,) for "right": c q.
-      pivoting: whether columns of a are exchanged; their order is last then.
-      conjugate: whether it is the conjugate of q.
+      pivoting: whether columns of a are permuted; then their order is last.
+      conjugate: whether to use the conjugate of q.
 
     Returns:
-      (product, r), or (product, r, p). Of a vector, the product is one.
+      (product, r), or (product, r, p). For a vector, the product is a vector.
     """
     if mode not in ("left", "right"):
         raise ValueError(f"qr_multiply: mode must be 'left' or 'right'; got {mode!r}.")
     return tuple(_qr_multiply(a, c, mode == "left", pivoting, bool(conjugate)))
 
 
-# -- elimination --
+# -- LU decomposition --
 
 
 @fused(arrays=1)
@@ -191,11 +191,11 @@ def _counted(order: Any) -> Any:
 def lu(
     a: ArrayLike, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True
 ) -> tuple[Array, Array] | tuple[Array, Array, Array]:
-    """Triangular factors with rows exchanged: a = p l u.
+    """LU decomposition with row permutations: a = p l u.
 
     Args:
       a: (…, m, n).
-      permute_l: whether p l is given in place of both.
+      permute_l: whether to return p l instead of both.
 
     Returns:
       (p, l, u), or (p l, u).
@@ -212,13 +212,13 @@ def _lu_factor(a: Any) -> Any:
 def lu_factor(
     a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True
 ) -> tuple[Array, Array]:
-    """Both triangular factors in one matrix, and the rows that were exchanged; for `lu_solve`."""
+    """Both triangular factors in one matrix, and the row exchanges; for `lu_solve`."""
     factors, pivots = _lu_factor(a)
     return factors, pivots
 
 
 def _with_columns(name: str, a: Any, b: Any) -> tuple[Any, Any, bool]:
-    """Operands with one batch, and whether b is a vector, which is a column then."""
+    """Operands with a common batch, and whether b is a vector, which becomes a column."""
     t, s = type_of(a), type_of(b)
     check_matrices(name, t)
     if not s.ndim or s.shape[-2:][0] != t.shape[-1]:
@@ -251,7 +251,7 @@ def lu_solve(
     lu_and_piv: tuple[ArrayLike, ArrayLike], b: ArrayLike, trans: int = 0,
     overwrite_b: bool = False, check_finite: bool = True,
 ) -> Array:
-    """The solution x of a x = b by what `lu_factor` gives.
+    """The solution x of a x = b from the result of `lu_factor`.
 
     Args:
       b: (n,) or (…, n, k).
@@ -276,7 +276,7 @@ def cho_solve(
     c_and_lower: tuple[ArrayLike, bool], b: ArrayLike, overwrite_b: bool = False,
     check_finite: bool = True,
 ) -> Array:
-    """The solution x of a x = b by what `cho_factor` gives; b: (n,) or (…, n, k)."""
+    """The solution x of a x = b from the result of `cho_factor`; b: (n,) or (…, n, k)."""
     c, lower = c_and_lower
     return _cho_solve(c, b, bool(lower))
 
@@ -295,14 +295,14 @@ def solve_triangular(
     unit_diagonal: bool = False, overwrite_b: bool = False, debug: Any = None,
     check_finite: bool = True,
 ) -> Array:
-    """The solution x of a x = b with a triangular matrix.
+    """The solution x of a x = b with a triangular matrix a.
 
     Args:
       a: (…, n, n), of which one triangle is read.
       b: (n,) or (…, n, k).
       trans: 0 or "N"; 1 or "T" for the transpose of a, 2 or "C" for its adjoint.
-      lower: which triangle it is.
-      unit_diagonal: whether its diagonal is of ones, and not read.
+      lower: whether it is the lower triangle.
+      unit_diagonal: whether the diagonal consists of ones; then it is not read.
     """
     forms_of = {0: "N", 1: "T", 2: "C", "N": "N", "T": "T", "C": "C"}
     if trans not in forms_of:
@@ -329,7 +329,7 @@ def solve(
       a: (…, n, n).
       b: (n,) or (…, n, k).
       lower: which triangle of a is read, if it is positive definite.
-      assume_a: "gen", "sym" and "her": by elimination; "pos": by Cholesky's factor.
+      assume_a: "gen", "sym" and "her": by LU decomposition; "pos": by the Cholesky factor.
     """
     if assume_a not in ("gen", "sym", "her", "pos"):
         raise ValueError(

@@ -1,6 +1,6 @@
-"""Matrices of special forms under SciPy's names, and exponentials of matrices.
+"""Special matrices under SciPy's names, and matrix exponentials.
 
-Those that only a size tells are made on the host, by SciPy.
+Matrices that only depend on a size are made on the host, by SciPy.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from shardwise._src.ops.triangular import (
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike
 from shardwise._src.types.dtypes import real_dtype
 
-# -- of a size alone --
+# -- determined by a size --
 
 
-KEPT = 64  # matrices on the host, of at most so many rows
+KEPT = 64  # number and maximum size of the matrices cached on the host
 
 
 def _made(name: str, n: int, *args: Any, **options: Any) -> np.ndarray:
@@ -72,36 +72,36 @@ def dft(n: int, scale: str | None = None, *, dtype: DTypeLike | None = None) -> 
 
 
 def hadamard(n: int, dtype: DTypeLike = int) -> Array:
-    """Hadamard's matrix of size n, a power of two."""
+    """The Hadamard matrix of size n, a power of two."""
     return _on_host("hadamard", n, dtype=dtype)
 
 
 def helmert(n: int, full: bool = False) -> Array:
-    """Helmert's matrix: (n - 1, n), orthogonal; full: with a row of equal elements first."""
+    """The Helmert matrix: (n - 1, n), orthogonal; full: with a first row of equal elements."""
     return _on_host("helmert", n, full)
 
 
 def hilbert(n: int) -> Array:
-    """Hilbert's matrix, 1 / (i + j + 1)."""
+    """The Hilbert matrix, 1 / (i + j + 1)."""
     return _on_host("hilbert", n)
 
 
 def invhilbert(n: int) -> Array:
-    """The inverse of Hilbert's matrix."""
+    """The inverse of the Hilbert matrix."""
     return _on_host("invhilbert", n)
 
 
 def pascal(n: int, kind: str | None = None) -> Array:
-    """Pascal's matrix; kind: "symmetric" (the default), "lower" or "upper"."""
+    """The Pascal matrix; kind: "symmetric" (the default), "lower" or "upper"."""
     return _on_host("pascal", n, kind=kind or "symmetric", exact=False)
 
 
 def invpascal(n: int, kind: str | None = None) -> Array:
-    """The inverse of Pascal's matrix of the same kind."""
+    """The inverse of the Pascal matrix of the same kind."""
     return _on_host("invpascal", n, kind=kind or "symmetric", exact=False)
 
 
-# -- of vectors --
+# -- determined by vectors --
 
 
 def _grid(rows: int, columns: int, form: str) -> np.ndarray:
@@ -126,7 +126,7 @@ def _symmetric_toeplitz(c: Any) -> Any:
 def toeplitz(c: ArrayLike, r: ArrayLike | None = None) -> Array:
     """The matrix with first column c, (…, n), and first row r, (…, m), constant along diagonals.
 
-    r: without its first element; by default the conjugate of c.
+    r: its first element is ignored; by default the conjugate of c.
     """
     return _symmetric_toeplitz(c) if r is None else _toeplitz(c, r)
 
@@ -145,9 +145,9 @@ def _square_hankel(c: Any) -> Any:
 
 @eager_jit(arrays=2)
 def hankel(c: ArrayLike, r: ArrayLike | None = None) -> Array:
-    """The matrix with first column c, (…, n), and last row r, (…, m), constant along the others.
+    """The matrix with first column c, (…, n), and last row r, (…, m), constant on antidiagonals.
 
-    r: without its first element; by default zeros.
+    r: its first element is ignored; by default zeros.
     """
     return _square_hankel(c) if r is None else _hankel(c, r)
 
@@ -161,7 +161,7 @@ def _circulant(c: Any) -> Any:
 
 @eager_jit
 def circulant(c: ArrayLike) -> Array:
-    """The square matrix whose columns are c, (…, n), each one place lower than the one before."""
+    """The square matrix whose columns are c, (…, n), each shifted down by one element."""
     return _circulant(c)
 
 
@@ -177,7 +177,7 @@ def _companion(a: Any) -> Any:
 
 
 def _over_subdiagonal(first: Any, below: Any) -> Any:
-    """A first row, and elements below the diagonal; zeros else."""
+    """A matrix with this first row and subdiagonal, and zeros elsewhere."""
     t = type_of(first)
     n = t.shape[-1]
     below = broadcast_to(below, (*t.shape[:-1], n - 1))
@@ -188,7 +188,7 @@ def _over_subdiagonal(first: Any, below: Any) -> Any:
 
 @eager_jit
 def companion(a: ArrayLike) -> Array:
-    """The matrix whose characteristic polynomial has coefficients a, (…, n), the highest first."""
+    """The matrix whose characteristic polynomial has coefficients a, (…, n), highest first."""
     return _companion(a)
 
 
@@ -201,7 +201,7 @@ def _fiedler_companion(a: Any, places: tuple) -> Any:
 
 
 def fiedler_companion(a: ArrayLike) -> Array:
-    """Another matrix of this characteristic polynomial, with five diagonals; a: (n,)."""
+    """Another matrix with this characteristic polynomial, with five diagonals; a: (n,)."""
     with uninterrupted():
         import scipy.linalg
 
@@ -234,7 +234,7 @@ def _convolution_matrix(a: Any, n: int, mode: str) -> Any:
 
 @eager_jit
 def convolution_matrix(a: ArrayLike, n: int, mode: str = "full") -> Array:
-    """The matrix whose products with vectors v of n are convolutions of a, (…, m), with v.
+    """The matrix whose products with vectors v of size n are convolutions of a, (…, m), with v.
 
     mode: "full", "same" or "valid", as for `shardwise.numpy.convolve`.
     """
@@ -259,7 +259,7 @@ def _leslie(f: Any, s: Any) -> Any:
 
 @eager_jit(arrays=2)
 def leslie(f: ArrayLike, s: ArrayLike) -> Array:
-    """Leslie's matrix of births f, (…, n), in its first row, and survivals s, (…, n - 1), below."""
+    """The Leslie matrix of births f, (…, n), in the first row, and survivals s, (…, n - 1)."""
     return _leslie(f, s)
 
 
@@ -274,7 +274,7 @@ def _fiedler(a: Any) -> Any:
 
 @eager_jit
 def fiedler(a: ArrayLike) -> Array:
-    """The differences of all pairs of elements of a, (…, n), without their signs."""
+    """The absolute differences of all pairs of elements of a, (…, n)."""
     return _fiedler(a)
 
 
@@ -293,18 +293,18 @@ def _block_diag(*arrs: Any) -> Any:
 
 
 def block_diag(*arrs: ArrayLike) -> Array:
-    """Matrices along the diagonal of one, with zeros about them; vectors are rows."""
+    """The block diagonal matrix of these matrices; vectors are rows."""
     return _block_diag(*arrs) if arrs else full(0, (1, 0), np.dtype(np.float32))
 
 
 # -- exponentials --
 
-# The largest norm for an approximant of this degree, by width of numbers.
+# The Padé degree and the largest norm that it is valid for, by precision.
 _APPROXIMANTS = {"float32": (7, 3.92572478313866), "float64": (13, 5.371920351148152)}
 
 
 def _approximant(a: Any, degree: int) -> tuple[Any, Any]:
-    """The odd and the even part of the numerator of Padé's approximant."""
+    """The odd and the even part of the numerator of the Padé approximant."""
     t = type_of(a)
     top, fact = degree, math.factorial
     weights = [fact(2 * top - k) * fact(top) // (fact(top - k) * fact(k)) / fact(2 * top)
@@ -334,7 +334,7 @@ def _expm(a: Any, upper: bool, most: int) -> Any:
     halvings = ew.max(halvings, lit(0, halvings))
     scale = _power_of_two(ew.min(halvings, lit(most + 1, halvings)), most)
     known = ew.le(halvings, lit(most, halvings))
-    scale = where(known, scale, lit(np.nan, scale))  # so are the result and its derivatives
+    scale = where(known, scale, lit(np.nan, scale))  # makes the result and its derivatives NaN, too
     odd, even = _approximant(ew.mul(a, spread(as_dtype(scale, t.dtype), t.shape)), degree)
     below, above = ew.sub(even, odd), ew.add(even, odd)
     if upper:
@@ -346,7 +346,7 @@ def _expm(a: Any, upper: bool, most: int) -> Any:
 
 
 def _power_of_two(halvings: Any, most: int) -> Any:
-    """2 to minus this, exactly."""
+    """2 ** -halvings, exactly."""
     t = type_of(halvings)
     shape = (*t.shape, most + 2)
     steps = as_dtype(iota(dtype=INT32, shape=shape, dimension=t.ndim), t.dtype)
@@ -356,7 +356,7 @@ def _power_of_two(halvings: Any, most: int) -> Any:
 
 
 def _squared(x: Any, times: Any, most: int) -> Any:
-    """Each matrix squared so many times."""
+    """Each matrix squared `times` times."""
     shape = type_of(x).shape
 
     def step(x: Any, k: Any) -> Any:
@@ -370,13 +370,13 @@ def _squared(x: Any, times: Any, most: int) -> Any:
 
 
 def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 16) -> Array:
-    """Exponentials of square matrices, by Padé's approximant of halves, which is squared.
+    """Exponentials of square matrices, by scaling and squaring of the Padé approximant.
 
     Source: Higham, "The scaling and squaring method for the matrix exponential revisited" (2005).
 
     Args:
       A: (…, n, n).
-      upper_triangular: whether it is that.
-      max_squarings: where more are needed, the result is NaN.
+      upper_triangular: whether A is upper triangular.
+      max_squarings: if more are needed, the result is NaN.
     """
     return _expm(A, upper_triangular, operator.index(max_squarings))

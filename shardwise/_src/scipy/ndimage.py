@@ -1,4 +1,4 @@
-"""Images at coordinates between their elements."""
+"""Interpolation of images at coordinates."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _mirrored(i: Any, size: int) -> Any:
     return absolute((i + turn) % (2 * turn) - turn) if turn else i * 0
 
 
-# What an index outside stands for; "constant" is told from the index itself.
+# Maps an index out of bounds to the element used instead; "constant" checks the index itself.
 _PLACES: dict[str, Callable[[Any, int], Any]] = {
     "constant": lambda i, size: i,
     "nearest": lambda i, size: i.clip(0, size - 1),
@@ -49,7 +49,7 @@ def _rounded(x: Any) -> Any:
 def _mapped(*arrays: Any, order: int, mode: str) -> Any:
     image, cval, *coordinates = [asarray(a) for a in arrays]
     fixed = _PLACES[mode]
-    parts = []  # along each dimension: places with whether they are inside, and weights
+    parts = []  # per dimension: indices, whether they are in bounds, and weights
     for x, size in zip(broadcast(*coordinates), image.shape, strict=True):
         if order == 0:
             found = [(cast(_rounded(x), _INT32), 1)]
@@ -74,16 +74,16 @@ def map_coordinates(
     input: ArrayLike, coordinates: Sequence[ArrayLike], order: int, mode: str = "constant",
     cval: ArrayLike = 0.0,
 ) -> Array:
-    """Values of an array between its elements, in its dtype and the shape of the coordinates.
+    """Interpolated values of an array, in its dtype and the shape of the coordinates.
 
     Args:
-      input: any shape with elements; integers are rounded, away from zero where halfway.
-      coordinates: for each dimension an array of places along it.
-      order: 0 takes the nearest element (that away from zero where halfway), 1 is linear.
-      mode: what is outside: "constant" is `cval`, "nearest" the nearest element, "wrap" starts
-        again, "mirror" turns back at the middle of the last element, "reflect" at its end. These
-        are continued from element to element: SciPy calls the first "grid-constant" and the third
-        "grid-wrap", which are other names here, as is "grid-mirror" for "reflect".
+      input: any shape with elements; integers are rounded, halfway cases away from zero.
+      coordinates: for each dimension, an array of coordinates along it.
+      order: 0 uses the nearest element (halfway cases away from zero), 1 is linear.
+      mode: the values out of bounds: "constant" is `cval`, "nearest" the nearest element, "wrap"
+        is periodic, "mirror" reflects at the center of the last element, "reflect" at its edge.
+        The extension is by elements: SciPy calls the first "grid-constant" and the third
+        "grid-wrap", which are aliases here, as is "grid-mirror" for "reflect".
 
     Raises:
       NotImplementedError: for higher orders, which are splines in SciPy.

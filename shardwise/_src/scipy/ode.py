@@ -3,10 +3,10 @@
     ys = odeint(lambda y, t, k: -k * y, y0, times, k)
 
 Method: J. R. Dormand, P. J. Prince, "A family of embedded Runge-Kutta formulae", 1980, of order 5
-with an error of order 4; values in between by L. F. Shampine, "Some practical Runge-Kutta
-formulas", 1986. The first step is that of E. Hairer, S. P. Nørsett, G. Wanner, "Solving ordinary
-differential equations I", II.4. Reverse mode solves the adjoint equation backwards (R. T. Q. Chen
-et al., "Neural ordinary differential equations", 2018); it keeps the values at the given times.
+with an error of order 4; interpolation by L. F. Shampine, "Some practical Runge-Kutta formulas",
+1986. The first step is that of E. Hairer, S. P. Nørsett, G. Wanner, "Solving ordinary differential
+equations I", II.4. Reverse mode solves the adjoint equation backwards (R. T. Q. Chen et al.,
+"Neural ordinary differential equations", 2018); it stores the values at the given times.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _map(f: Callable[..., Any], *trees: Any) -> Any:
 
 
 def _combined(y: Any, dt: Any, weights: Any, ks: Any) -> Any:
-    """y + dt Σ weight · k; without y where that is None."""
+    """y + dt Σ weight · k; without y if y is None."""
 
     def leaf(*xs: Any) -> Any:
         parts = [k * w for k, w in zip(xs[1:] if y is not None else xs, weights, strict=True) if w]
@@ -71,14 +71,14 @@ def _combined(y: Any, dt: Any, weights: Any, ks: Any) -> Any:
 
 
 def _norm(error: Any, scales: Any) -> Any:
-    """The root of the mean square of errors, each by its scale."""
+    """The root mean square of errors relative to their scales."""
     leaves = [absolute(e) / s for e, s in zip(flatten(error)[0], flatten(scales)[0], strict=True)]
     count = sum([type_of(x).size for x in leaves])
     return sqrt(functools.reduce(operator.add, [(x * x).sum() for x in leaves]) / max(count, 1))
 
 
 def _stepped(func: Any, y: Any, f: Any, t: Any, dt: Any) -> tuple[Any, Any, Any]:
-    """The next value, the error, and the slopes, of which the last is that of the next value."""
+    """The next value, the error, and the derivatives, the last of which is at the next value."""
     ks = [f]
     new = y
     for at, weights in zip(_TIMES, _STAGES, strict=True):
@@ -90,14 +90,14 @@ def _stepped(func: Any, y: Any, f: Any, t: Any, dt: Any) -> tuple[Any, Any, Any]
 def runge_kutta_step(
     func: Callable[..., Any], y0: Array, f0: Array, t0: Array, dt: Array
 ) -> tuple[Array, Array, Array, Array]:
-    """One step of Dormand's and Prince's method, from t0 to t0 + dt.
+    """One step of the Dormand-Prince method, from t0 to t0 + dt.
 
     Args:
-      func: `func(y, t)`, the slope.
-      y0, f0: a vector, and its slope.
+      func: `func(y, t)`, the derivative.
+      y0, f0: a vector, and its derivative.
 
     Returns:
-      the vector at the end, its slope, the error, and the seven slopes along the way, f32[7,n].
+      the vector at the end, its derivative, the error, and the seven derivatives, f32[7,n].
     """
     new, error, ks = _stepped(func, asarray(y0), asarray(f0), asarray(t0), asarray(dt))
     return new, ks[-1], error, stack(ks)
@@ -106,11 +106,11 @@ def runge_kutta_step(
 def fit_4th_order_polynomial(
     y0: Array, y1: Array, y_mid: Array, dy0: Array, dy1: Array, dt: Array
 ) -> tuple[Array, ...]:
-    """Coefficients of the polynomial of a step, over times from 0 to 1; the highest power first.
+    """Coefficients of the interpolating polynomial of a step, over [0, 1]; highest power first.
 
     Args:
-      y0, y1, y_mid: values at its ends and in the middle.
-      dy0, dy1: slopes at its ends.
+      y0, y1, y_mid: values at the ends and in the middle of the step.
+      dy0, dy1: derivatives at its ends.
       dt: its length.
     """
     step = asarray(dt).astype(y0.real.dtype)
@@ -123,7 +123,7 @@ def fit_4th_order_polynomial(
 
 
 def interp_fit_dopri(y0: Array, y1: Array, k: Array, dt: Array) -> Array:
-    """`fit_4th_order_polynomial` of a step of `runge_kutta_step` with slopes k, stacked."""
+    """`fit_4th_order_polynomial` for a step of `runge_kutta_step` with stacked derivatives k."""
     middle = _combined(y0, asarray(dt), _MIDDLE, list(k))
     return stack(fit_4th_order_polynomial(y0, y1, middle, k[0], k[-1], dt))
 
@@ -137,7 +137,7 @@ def abs2(x: ArrayLike) -> Array:
 def mean_error_ratio(
     error_estimate: Array, rtol: float, atol: float, y0: Array, y1: Array
 ) -> Array:
-    """The root of the mean square of errors of a step from y0 to y1, by what is allowed."""
+    """The root mean square error of a step from y0 to y1, relative to the tolerance."""
     return _norm(error_estimate, _scales(y0, y1, rtol, atol))
 
 
@@ -149,12 +149,12 @@ def optimal_step_size(
     last_step: Array, mean_error_ratio: Array, safety: float = 0.9, ifactor: float = 10.0,
     dfactor: float = 0.2, order: float = 5.0,
 ) -> Array:
-    """The length of the next step, from that of the last one and its error.
+    """The length of the next step, from the length and error of the last one.
 
     Args:
-      mean_error_ratio: of the last step; one that is too wrong is taken again.
-      safety: a factor for what would do just so.
-      ifactor, dfactor: the most and the least that a step is longer.
+      mean_error_ratio: of the last step, which is repeated if its error is too large.
+      safety: a factor below 1 for the predicted step size.
+      ifactor, dfactor: the largest and the smallest ratio of step sizes.
       order: of the method.
     """
     least = where(mean_error_ratio < 1, 1, dfactor)
@@ -167,7 +167,7 @@ def initial_step_size(
     fun: Callable[..., Any], t0: Array, y0: Array, order: float, rtol: float, atol: float,
     f0: Array,
 ) -> Array:
-    """The length of a first step from y0 with slope f0, for a method of this order."""
+    """The length of a first step from y0 with derivative f0, for a method of this order."""
     return _first_step(fun, asarray(y0), asarray(f0), asarray(t0), rtol, atol, order)
 
 
@@ -175,7 +175,7 @@ def _first_step(
     func: Any, y: Any, f: Any, t: Any, rtol: float, atol: float, order: float = 4
 ) -> Any:
     scales = _map(lambda v: atol + absolute(v) * rtol, y)
-    size = sum([type_of(v).size for v in flatten(y)[0]]) ** 0.5  # norms there are no means
+    size = sum([type_of(v).size for v in flatten(y)[0]]) ** 0.5  # norms there are not means
     d0, d1 = _norm(y, scales) * size, _norm(f, scales) * size
     little = (d0 < 1e-5) | (d1 < 1e-5)
     h0 = where(little, 1e-6, 0.01 * d0 / where(little, 1, d1)).astype(t.dtype)
@@ -231,7 +231,7 @@ def _forward(func: Any, options: Any, y0: Any, ts: Any, args: Any) -> Any:
 
 
 def _leaves_of(fitted: Any, y: Any) -> Any:
-    """Trees of coefficients, of a tree of tuples of them."""
+    """Pytrees of coefficients, from a pytree of tuples of coefficients."""
     leaves, tree = flatten(y)
     flat = flatten(fitted)[0]
     return tuple([tree.unflatten(flat[i::5]) for i in range(5)]) if leaves else (y,) * 5
@@ -248,7 +248,7 @@ def _solved_fwd(func: Any, options: Any, y0: Any, ts: Any, args: Any) -> Any:
 
 
 def _solved_bwd(func: Any, options: Any, residuals: Any, ct: Any) -> Any:
-    """From time to time backwards: the state with its cotangent, and those of t and args."""
+    """Backwards through the times: the state and the cotangents of the state, t and args."""
     ys, ts, args = residuals
     leaves, tree = flatten(args)
     moving = [i for i, x in enumerate(leaves) if is_inexact(type_of(x).dtype)]
@@ -303,7 +303,7 @@ _solved.name = "odeint"
 
 
 def _slope_like(slope: Any, y: Any) -> Any:
-    """The slope as a tree like y: leaf by leaf, or of as many elements in the same order."""
+    """The derivative as a pytree like y: per leaf, or from as many elements in the same order."""
     (leaves, tree), found = flatten(y), [asarray(as_operand(x)) for x in flatten(slope)[0]]
     wanted, given = [v.shape for v in leaves], [x.shape for x in found]
     if len(given) == len(wanted) and all(map(_fits, given, wanted)):
@@ -320,7 +320,7 @@ def _slope_like(slope: Any, y: Any) -> Any:
 
 
 def _fits(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    """Whether a value of the first shape can be broadcast to the other one."""
+    """Whether a value of the first shape can be broadcast to the second."""
     pairs = zip(reversed(shape), reversed(other), strict=False)
     return len(shape) <= len(other) and all(a in (1, b) for a, b in pairs)
 
@@ -330,23 +330,23 @@ def odeint(
     func: Callable[..., Any], y0: Any, t: ArrayLike, *args: Any, rtol: float = 1.4e-8,
     atol: float = 1.4e-8, mxstep: float = np.inf, hmax: float = np.inf,
 ) -> Any:
-    """Values at given times of the solution of dy / dt = func(y, t, *args), y(t[0]) = y0.
+    """The solution of dy / dt = func(y, t, *args), y(t[0]) = y0, at given times.
 
     Args:
-      func: gives a tree like y0, or of as many elements in the same order, as a list of scalars
-        for a vector. What it uses from outside is differentiated by, too.
-      y0: a tree of arrays of floats or complex numbers; integers become floats.
+      func: returns a pytree like y0, or one with as many elements in the same order, such as a list
+        of scalars for a vector. Values that it closes over are differentiated, too.
+      y0: a pytree of arrays of floats or complex numbers; integers become floats.
       t: a vector of floats, strictly ascending.
-      args: trees of arrays.
-      rtol, atol: how large the error of a step may be, against the value and at all.
-      mxstep: how many steps there may be from one time to the next.
-      hmax: how long a step may be.
+      args: pytrees of arrays.
+      rtol, atol: the relative and absolute error tolerance of a step.
+      mxstep: the maximum number of steps from one time to the next.
+      hmax: the maximum step size.
 
     Returns:
-      A tree like y0, with a first dimension more, for the times. Leaves stay split as they are.
+      A pytree like y0, with a new first dimension for the times. Leaves keep their shardings.
 
     Raises:
-      TypeError: if t are no floats, or func gives other sizes.
+      TypeError: if t is not a float array, or func returns other sizes.
     """
     leaves, tree = flatten(y0)
     y0 = tree.unflatten([asarray(promote_inexact(as_operand(x))[0]) for x in leaves])

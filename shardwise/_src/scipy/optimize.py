@@ -1,4 +1,4 @@
-"""Minima of functions of vectors, under SciPy's name.
+"""Minimization of functions of vectors, under SciPy's name.
 
     found = minimize(lambda x: ((x - 1) ** 2).sum(), x0, method="BFGS")
     found.x, found.success
@@ -33,19 +33,19 @@ from shardwise._src.types.dtypes import canonicalize, finfo, is_complex
 
 HIGHEST = "highest"
 _DECREASE, _CURVATURE = 1e-4, 0.9  # of the Wolfe conditions
-_ZOOMS = 30  # trials between two ends, at most
+_ZOOMS = 30  # maximum number of trials between two ends
 
 
 class OptimizeResults(NamedTuple):
-    """What `minimize` found.
+    """The result of `minimize`.
 
-    x, fun, jac: where it ended, the value and the gradient there.
+    x, fun, jac: the final point, and the value and the gradient there.
     success: whether the gradient is small enough.
-    status: 0 if so; 1 after too many steps; of BFGS 3 and 5 where the line search failed (between
-      two ends, or to find any); of L-BFGS 2 and 3 after too many values and gradients, 4 where the
-      value hardly decreased, 5 where the line search failed.
-    hess_inv: of BFGS, an estimate of the inverse Hessian.
-    nfev, njev, nit: numbers of values, gradients and steps.
+    status: 0 if so; 1 after too many steps; for BFGS 3 and 5 if the line search failed (between
+      two ends, or to find any); for L-BFGS 2 and 3 after too many values and gradients, 4 if the
+      value hardly decreased, 5 if the line search failed.
+    hess_inv: for BFGS, an estimate of the inverse Hessian.
+    nfev, njev, nit: numbers of function evaluations, gradients and steps.
     """
 
     x: Array
@@ -67,7 +67,7 @@ def _dot(x: Any, y: Any) -> Any:
 
 
 class _Point(NamedTuple):
-    """A step, with the value and the slope there."""
+    """A step length, with the value and the derivative there."""
 
     a: Any
     f: Any
@@ -75,9 +75,9 @@ class _Point(NamedTuple):
 
 
 class _Search(NamedTuple):
-    """low: the best point between ends, or the one before; high: the other end."""
+    """low: the best point between the ends, or the previous point; high: the other end."""
 
-    a: Any  # to be tried next
+    a: Any  # the next trial
     low: _Point
     high: _Point
     zooming: Any
@@ -94,7 +94,7 @@ def _either(test: Any, x: Any, y: Any) -> Any:
 
 
 def _between(low: _Point, high: _Point) -> Any:
-    """The least point of the cubic through both ends, well inside; else the middle."""
+    """The minimum of the cubic through both ends, if well inside; else the midpoint."""
     width = high.a - low.a
     first = low.d + high.d + 3 * (low.f - high.f) / where(width == 0, 1, width)
     inner = first * first - low.d * high.d
@@ -107,9 +107,9 @@ def _between(low: _Point, high: _Point) -> Any:
 
 
 def _line_search(fun: Any, x: Any, p: Any, f0: Any, g0: Any, start: Any, most: int) -> Any:
-    """(step, value, gradient, trials, failure): the failure is 0, 1 between ends, 3 else."""
+    """(step, value, gradient, trials, failure); failure: 0 none, 1 between ends, 3 otherwise."""
     d0 = _dot(g0, p)
-    slack = 2 * finfo(f0.dtype).eps * absolute(f0)  # of rounding
+    slack = 2 * finfo(f0.dtype).eps * absolute(f0)  # for rounding errors
     zero = d0 * 0
     origin = _Point(zero, f0, d0)
 
@@ -119,8 +119,8 @@ def _line_search(fun: Any, x: Any, p: Any, f0: Any, g0: Any, start: Any, most: i
     def step(s: _Search) -> _Search:
         f, g = value_and_grad(fun)(x + s.a * p)
         here = _Point(s.a, f, _dot(g, p))
-        known = s.zooming | (s.trials > 0)  # whether `low` has been tried
-        # A value that is no number is too high.
+        known = s.zooming | (s.trials > 0)  # whether `low` was evaluated
+        # NaN counts as too high.
         high = ~(f <= f0 + _DECREASE * s.a * d0 + slack) | (known & (f > s.low.f + slack))
         good = ~high & (absolute(here.d) <= -_CURVATURE * d0)
         turned = ~high & (here.d * where(s.zooming, s.high.a - s.low.a, 1) >= 0)
@@ -194,7 +194,7 @@ def _lbfgs(fun: Any, x: Any, o: Mapping[str, Any]) -> OptimizeResults:
         return norm_of(g, ord=o["norm"]) < o["gtol"]
 
     def direction(g: Any, S: Any, Y: Any, rho: Any, gamma: Any) -> Any:
-        """By the last steps S and changes of the gradient Y; rho is 0 where there is none."""
+        """From the last steps S and gradient changes Y; rho is 0 for missing ones."""
         q, parts = -g, []
         for i in reversed(range(o["maxcor"])):
             parts.append(rho[i] * _dot(S[i], q))
@@ -246,21 +246,21 @@ def minimize(
     fun: Callable[..., Any], x0: Array, args: tuple[Any, ...] = (), *, method: str,
     tol: float | None = None, options: Mapping[str, Any] | None = None,
 ) -> OptimizeResults:
-    """A local minimum of a function of a vector.
+    """Finds a local minimum of a function of a vector.
 
     Args:
-      fun: `fun(x, *args)` gives a real scalar, and can be differentiated.
-      x0: where to start, a vector of real values; integers become floats.
+      fun: `fun(x, *args)` returns a real scalar, and is differentiable.
+      x0: the initial guess, a vector of real values; integers become floats.
       args: further arguments of `fun`.
-      method: "BFGS", or "l-bfgs-experimental-do-not-rely-on-this", which keeps some vectors only.
-      tol: the option `gtol`, if that is not given (JAX ignores it).
-      options: `gtol`, `norm`: it ends where that norm of the gradient is less; `maxiter`: steps;
-        of BFGS `line_search_maxiter`; of the other `maxcor`, how many vectors are kept, `ftol`,
+      method: "BFGS", or "l-bfgs-experimental-do-not-rely-on-this", which stores only a few vectors.
+      tol: the option `gtol`, if that is absent (JAX ignores it).
+      options: `gtol`, `norm`: it stops when this norm of the gradient is less; `maxiter`: steps;
+        for BFGS `line_search_maxiter`; for L-BFGS `maxcor`, the number of stored vectors, `ftol`,
         `maxfun`, `maxgrad` and `maxls`.
 
     Returns:
-      `OptimizeResults`. It may be mapped and run under `jit`; as of all loops whose length is not
-      known, there are no derivatives in reverse mode.
+      `OptimizeResults`. It supports `vmap` and `jit`, but, like all loops of unknown length, no
+      reverse-mode differentiation.
     """
     if not isinstance(args, tuple):
         raise TypeError(f"minimize: args must be a tuple; got {type(args).__name__}.")

@@ -1,12 +1,12 @@
-"""What functions of single elements are written with: one dtype and shape, derivatives, series.
+"""Tools for elementwise functions: a common dtype and shape, derivatives, series.
 
     @with_derivatives(lambda out, x: 1 - 2 * x * out)
     def _dawsn(x): ...
 
     dawsn(x) = wide(_dawsn, x)
 
-`_dawsn` sees float32 or float64 arrays of one shape, which narrower floats are cast to and back,
-and is written with operators. Coefficients are formulas, so that there are few tables.
+`_dawsn` gets float32 or float64 arrays of one shape and uses operators; lower-precision floats are
+cast to float32 and back. Coefficients are computed by formulas, so there are few tables.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ EULER = 0.57721566490153286
 
 
 def wide(fun: Callable, *args: Any, name: str = "", allow_complex: bool = False) -> Any:
-    """`fun` over floats of 32 bits at least and of one shape; results as narrow as arguments."""
+    """`fun` with floats of at least 32 bits and one shape; results have the argument precision."""
     args = tuple(promote_inexact(*args))
     t = type_of(args[0])
     weak = all(type_of(a).weak_type for a in args)
@@ -53,7 +53,7 @@ def _narrowed(x: Any, dtype: Any, weak: bool) -> Any:
 
 
 def _spread(x: Any, shape: tuple) -> Any:
-    """`x` in this shape; values of the host become arrays."""
+    """`x` broadcast to this shape; host values become arrays."""
     if is_array(x):
         return broadcast_to(x, shape)
     dims = tuple(range(len(shape) - type_of(x).ndim, len(shape)))
@@ -61,9 +61,9 @@ def _spread(x: Any, shape: tuple) -> Any:
 
 
 def with_derivatives(*partials: Callable | str | None) -> Callable[[Callable], Callable]:
-    """A function whose derivatives are `partial(result, *args)`, one for each argument.
+    """A function with the derivatives `partial(result, *args)`, one for each argument.
 
-    A partial that is text refuses: it names the argument. None: the derivative is zero.
+    A string instead of a partial names a nondifferentiable argument. None: zero derivative.
     """
 
     def mark(fun: Callable) -> Callable:
@@ -99,7 +99,7 @@ def is_double(x: Any) -> bool:
 
 
 def by_dtype(x: Any, single: Any, double: Any) -> Any:
-    """A number of steps, or a bound, for the precision of `x`."""
+    """A number of terms, or a bound, for the precision of `x`."""
     return double if is_double(x) else single
 
 
@@ -117,7 +117,7 @@ def as_complex(z: Any) -> Any:
 
 
 def horner(coefficients: Sequence[float], x: Any, reach: float = 1.0) -> Any:
-    """c₀ + c₁ x + c₂ x² + …, without the last terms that are below the precision at |x| = reach."""
+    """c₀ + c₁ x + c₂ x² + …, without trailing terms below the precision at |x| = reach."""
     sizes = [abs(c) * reach**k for k, c in enumerate(coefficients)]
     used = [i for i, size in enumerate(sizes) if size > eps(x) / 64 * max(sizes)]
     total = x * 0 + coefficients[used[-1]]
@@ -135,9 +135,9 @@ def nested(ratios: Sequence[float], x: Any) -> Any:
 
 
 def over_nodes(rule: tuple[Any, Any], term: Callable, *xs: Any) -> Any:
-    """The sum of w · term(t, *xs) over the nodes t and weights w of a rule of quadrature.
+    """The sum of w · term(t, *xs) over the nodes t and weights w of a quadrature rule.
 
-    The nodes are a last dimension, which is reduced as it is made: a loop in one kernel.
+    The nodes are a last dimension, which XLA reduces while it is computed: a loop in one kernel.
     """
     dtype: Any = real_dtype(type_of(xs[0]).dtype)
     t, w = [np.asarray(values).astype(dtype) for values in rule]
@@ -145,16 +145,16 @@ def over_nodes(rule: tuple[Any, Any], term: Callable, *xs: Any) -> Any:
 
 
 def signed_pi(f: Callable, x: Any) -> Any:
-    """f(π x) for f one of sine, tangent; with the multiples of π taken off before."""
+    """f(π x) for f sine or tangent, with the multiples of π subtracted first."""
     n = ew.round(x, rounding_method=1)
     value = f((x - n) * math.pi)
     return value if f is ew.tan else where(n * 0.5 == ew.floor(n * 0.5), value, -value)
 
 
 def exp_of_square(x: Any, factor: float) -> Any:
-    """exp(factor · x²) with the error of x² made good; factor is a power of 2, or its negative.
+    """exp(factor · x²), compensated for the rounding of x²; factor is ± a power of 2.
 
-    With expm1, because XLA makes one exponential of a product of two.
+    Uses expm1, because XLA merges a product of two exponentials into one.
     """
     head = ew.floor(x * 64.0) / 64.0
     head = where(ew.is_finite(head), head, x)

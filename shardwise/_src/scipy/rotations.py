@@ -3,8 +3,8 @@
     turn = Rotation.from_euler("z", 90, degrees=True)
     turn.apply([1, 0, 0])
 
-A rotation is a quaternion (x, y, z, w) of length one; an array of them has these along its last
-dimension. Both classes are named tuples, and so trees: they pass through all transforms.
+A rotation is a unit quaternion (x, y, z, w); an array of rotations has the quaternions along its
+last dimension. Both classes are named tuples, and thus pytrees: they work with all transforms.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _product(p: Any, q: Any) -> Any:
 
 
 def _axes(seq: str, counts: Sequence[int]) -> tuple[list[int], bool]:
-    """Numbers of axes, and whether they turn with the body."""
+    """The indices of the axes, and whether they rotate with the body."""
     same = any(a == b for a, b in itertools.pairwise(seq))
     if len(seq) not in counts or same or not re.fullmatch("[xyz]+|[XYZ]+", seq):
         raise ValueError(
@@ -71,22 +71,22 @@ def _axes(seq: str, counts: Sequence[int]) -> tuple[list[int], bool]:
 
 
 class Rotation(NamedTuple):
-    """One rotation, or an array of them. quat: float[…, 4], as (x, y, z, w)."""
+    """A rotation, or an array of them. quat: float[…, 4], as (x, y, z, w)."""
 
     quat: Array
 
     @classmethod
     def concatenate(cls, rotations: Sequence[Rotation]) -> Rotation:
-        """Arrays of rotations, one after the other."""
+        """Concatenates arrays of rotations."""
         return cls(concatenate([r.quat.reshape(-1, 4) for r in rotations]))
 
     @classmethod
     def from_euler(cls, seq: str, angles: ArrayLike, degrees: bool = False) -> Rotation:
-        """From turns about one to three axes, one after the other.
+        """From successive rotations about one to three axes.
 
         Args:
-          seq: "xyz" and the like for fixed axes, "XYZ" for those of the body.
-          angles: float[…, len(seq)]; of one axis also a scalar, or a vector of several rotations.
+          seq: "xyz" and similar for fixed axes, "XYZ" for body axes.
+          angles: float[…, len(seq)]; for one axis also a scalar, or a vector for several rotations.
         """
         axes, turning = _axes(seq, (1, 2, 3))
         given = _floats(angles)
@@ -136,7 +136,7 @@ class Rotation(NamedTuple):
 
     @classmethod
     def from_quat(cls, quat: ArrayLike) -> Rotation:
-        """From quaternions float[…, 4] of any length but zero."""
+        """From quaternions float[…, 4] of any nonzero length."""
         return cls(_normalized(_floats(quat)))
 
     @classmethod
@@ -153,13 +153,13 @@ class Rotation(NamedTuple):
 
     @classmethod
     def identity(cls, num: int | None = None, dtype: DTypeLike = float) -> Rotation:
-        """The rotation that does nothing, or `num` of them."""
+        """The identity rotation, or `num` of them."""
         one = array([0, 0, 0, 1], dtype=dtype)
         return cls(one if num is None else broadcast_to(one, (num, 4)))
 
     @classmethod
     def random(cls, random_key: Array, num: int | None = None) -> Rotation:
-        """A rotation of uniform distribution, or `num` of them. (JAX has none.)"""
+        """A uniformly distributed rotation, or `num` of them. (JAX does not have this.)"""
         return cls(_normalized(normal(random_key, (4,) if num is None else (num, 4))))
 
     def __getitem__(self, indexer: Any) -> Rotation:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -173,11 +173,11 @@ class Rotation(NamedTuple):
         return self.quat.shape[0]
 
     def __mul__(self, other: Rotation) -> Rotation:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """First the other, then this one."""
+        """Composition: first the other rotation, then this one."""
         return Rotation.from_quat(_product(self.quat, other.quat))
 
     def apply(self, vectors: ArrayLike, inverse: bool = False) -> Array:
-        """Vectors float[…, 3] turned; their shape and that of the rotations broadcast."""
+        """Rotates vectors float[…, 3]; their shape and that of the rotations broadcast."""
         m = self.as_matrix()
         m = m.swapaxes(-1, -2) if inverse else m
         return matmul(m, _floats(vectors)[..., None], precision="highest")[..., 0]
@@ -185,7 +185,7 @@ class Rotation(NamedTuple):
     def as_euler(self, seq: str, degrees: bool = False) -> Array:
         """Angles float[…, 3] about three axes, the first and third in [-π, π]; see `from_euler`.
 
-        Where the axes of both coincide, the third angle is zero. Algorithm: E. Bernardes,
+        In gimbal lock, when two axes coincide, the third angle is zero. Algorithm: E. Bernardes,
         S. Viollet, "Quaternion to Euler angles conversion", 2022.
         """
         axes, turning = _axes(seq, (3,))
@@ -239,8 +239,8 @@ class Rotation(NamedTuple):
         return rad2deg(found) if degrees else found
 
     def as_quat(self, canonical: bool = False, scalar_first: bool = False) -> Array:
-        """float[…, 4]. canonical: of q and -q the one whose last number that is not zero, of
-        (z, y, x, w) read from behind, is positive. scalar_first: as (w, x, y, z)."""
+        """float[…, 4]. canonical: of q and -q, the one whose first nonzero component in the order
+        (w, x, y, z) is positive. scalar_first: as (w, x, y, z)."""
         q = self.quat
         if canonical:
             turned, open_ = q[..., 3] < 0, q[..., 3] == 0
@@ -250,15 +250,15 @@ class Rotation(NamedTuple):
         return roll(q, 1, -1) if scalar_first else q
 
     def inv(self) -> Rotation:
-        """The rotation back."""
+        """The inverse rotation."""
         return Rotation(self.quat * asarray([-1, -1, -1, 1], self.quat.dtype))
 
     def magnitude(self) -> Array:
-        """Angles, in [0, π]."""
+        """The rotation angles, in [0, π]."""
         return 2 * arctan2(_length(self.quat[..., :3])[..., 0], absolute(self.quat[..., 3]))
 
     def mean(self, weights: ArrayLike | None = None) -> Rotation:
-        """The rotation that is nearest to all, in squares of chords."""
+        """The mean rotation: it minimizes the sum of squared chordal distances."""
         w = ones(len(self), self.quat.dtype) if weights is None else _floats(weights)
         if w.shape != (len(self),):
             raise ValueError(
@@ -269,12 +269,12 @@ class Rotation(NamedTuple):
 
     @property
     def single(self) -> bool:
-        """Whether it is one rotation, and no array."""
+        """Whether it is a single rotation, not an array."""
         return self.quat.ndim == 1
 
 
 class Slerp(NamedTuple):
-    """Rotations between rotations at given times, at constant speed; made by `Slerp.init`."""
+    """Interpolates rotations given at times, at constant speed; made by `Slerp.init`."""
 
     times: Array
     timedelta: Array
@@ -283,7 +283,7 @@ class Slerp(NamedTuple):
 
     @classmethod
     def init(cls, times: ArrayLike, rotations: Rotation) -> Slerp:
-        """times: strictly ascending, one for each rotation; two or more."""
+        """times: strictly ascending, one per rotation; two or more."""
         if not isinstance(rotations, Rotation):
             raise TypeError(f"Slerp: takes a Rotation; got {type(rotations).__name__}.")
         quat = rotations.quat
@@ -297,7 +297,7 @@ class Slerp(NamedTuple):
         return cls(at, diff(at), first, (first.inv() * Rotation(quat[1:])).as_rotvec())
 
     def __call__(self, times: ArrayLike) -> Rotation:
-        """The rotations at times: a scalar or a vector."""
+        """The rotations at the given times: a scalar or a vector."""
         t: Any = array(times, self.times.dtype)
         if t.ndim > 1:
             raise ValueError(f"Slerp: times must be a scalar or a vector; got shape {t.shape}.")

@@ -1,4 +1,4 @@
-"""Statistics of samples: ranks, the most frequent value, the error of a mean."""
+"""Sample statistics: ranks, the mode, the standard error of the mean."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _check_policy(name: str, policy: str, known: tuple[str, ...]) -> None:
 
 
 def _runs(s: Any) -> tuple[Any, Any]:
-    """Of values in order along the last axis: places, and where a new value starts."""
+    """For values sorted along the last axis: positions, and where a new value starts."""
     shape = type_of(s).shape
     places = iota(dtype=np.dtype("int32"), shape=shape, dimension=len(shape) - 1)
     before, after = s[..., :-1], s[..., 1:]
@@ -55,7 +55,7 @@ def _runs(s: Any) -> tuple[Any, Any]:
 
 
 class ModeResult(NamedTuple):
-    """The most frequent value, and how often it is there."""
+    """The most frequent value, and its count."""
 
     mode: Array
     count: Array  # pyright: ignore[reportIncompatibleMethodOverride] (the name in SciPy)
@@ -64,9 +64,9 @@ class ModeResult(NamedTuple):
 def mode(
     a: ArrayLike, axis: int | None = 0, nan_policy: str = "propagate", keepdims: bool = False
 ) -> ModeResult:
-    """The most frequent value along `axis` (of all elements for None), the smallest of several.
+    """The most frequent value along `axis` (of all elements for None); the smallest if tied.
 
-    NaNs are one value. Of no elements: NaN, 0 times. nan_policy: must be "propagate".
+    NaNs count as one value. Without elements: NaN, 0 times. nan_policy: must be "propagate".
     """
     _check_policy("mode", nan_policy, ("propagate",))
     return ModeResult(*_mode(a, axis, bool(keepdims)))
@@ -102,8 +102,8 @@ def rankdata(
 ) -> Array:
     """The ranks of elements along `axis`, from 1, as floats; of the flat array for None.
 
-    method: of equal elements: "average", "min", "max"; "dense": each value has the next rank;
-            "ordinal": in the order in which they are there.
+    method: of equal elements: "average", "min", "max"; "dense": consecutive ranks for distinct
+            values; "ordinal": in the order of occurrence.
     nan_policy: must be "propagate": rows with a NaN are NaN.
     """
     if method not in METHODS:
@@ -138,16 +138,16 @@ def _rankdata(a: Any, method: str, axis: int | None) -> Any:
     return moveaxis(out, -1, place)
 
 
-# -- the error of a mean --
+# -- standard error of the mean --
 
 
 def sem(
     a: ArrayLike, axis: int | None = 0, ddof: int = 1, nan_policy: str = "propagate", *,
     keepdims: bool = False,
 ) -> Array:
-    """The standard error of the mean: the standard deviation over the root of the count.
+    """The standard error of the mean: the standard deviation over the square root of the count.
 
-    nan_policy: "propagate", or "omit": NaNs are left out.
+    nan_policy: "propagate", or "omit", which ignores NaNs.
     """
     _check_policy("sem", nan_policy, ("propagate", "omit"))
     return _sem(a, axis, ddof, nan_policy == "omit", bool(keepdims))

@@ -31,7 +31,7 @@ from shardwise._src.types.dtypes import is_complex
 
 _MODES = ("full", "same", "valid")
 _METHODS = ("auto", "direct", "fft")
-_LITTLE = 32  # elements of a kernel that are multiplied one by one, which is faster on CPU
+_LITTLE = 32  # up to this size, kernel elements are multiplied one by one, which is faster on CPU
 _BOUNDARIES = {"fill": "constant", "wrap": "wrap", "symm": "symmetric"}
 
 
@@ -48,7 +48,7 @@ def _checked(name: str, x: Any, y: Any, mode: str) -> tuple[Any, Any]:
 
 
 def _within(name: str, x: Any, y: Any, axes: Sequence[int]) -> bool:
-    """Whether y is within x, or x within y, as "valid" asks for."""
+    """Whether y fits in x, or x fits in y, as "valid" requires."""
     if all(x.shape[d] >= y.shape[d] for d in axes):
         return True
     if all(x.shape[d] <= y.shape[d] for d in axes):
@@ -60,9 +60,9 @@ def _within(name: str, x: Any, y: Any, axes: Sequence[int]) -> bool:
 
 
 def _part(n: int, m: int, mode: str, late: bool = False) -> tuple[int, int]:
-    """Where the part of all n + m - 1 sums that is asked for starts, and how many it has.
+    """The start and length of the requested part of the full convolution of size n + m - 1.
 
-    late: whether the middle of an even m is the later one.
+    late: whether the center of an even m is the later element.
     """
     if mode == "full":
         return 0, n + m - 1
@@ -75,7 +75,7 @@ def _part(n: int, m: int, mode: str, late: bool = False) -> tuple[int, int]:
 def _direct(
     *arrays: Any, name: str, mode: str, precision: Any, boundary: str = "fill", late: bool = False
 ) -> Any:
-    """The convolution of x and y as sums of products; a third array is what is around x."""
+    """The convolution of x and y as sums of products; a third array is the boundary value."""
     x, y, *fill = arrays
     parts = [_part(n, m, mode, late) for n, m in zip(x.shape, y.shape, strict=True)]
     zeros = boundary == "fill" and not fill
@@ -110,7 +110,7 @@ def _direct(
 
 
 def _good_size(n: int) -> int:
-    """The next one without factors above 5, of which transforms are fast."""
+    """The next size without prime factors above 5, for which FFTs are fast."""
     best = 1 << (n - 1).bit_length()
     five = 1
     while five < best:
@@ -137,7 +137,7 @@ def _by_fft(x: Any, y: Any, name: str, mode: str, axes: tuple[int, ...] | None) 
     if mode == "valid" and not _within(name, x, y, over):
         x, y = y, x
     parts = [_part(x.shape[d], y.shape[d], mode) for d in over]
-    # A factor of one element is only multiplied with.
+    # Along a dimension where one operand has size 1, the convolution is a plain product.
     longer = [d for d in over if x.shape[d] > 1 and y.shape[d] > 1]
     if longer:
         sizes = [_good_size(x.shape[d] + y.shape[d] - 1) for d in longer]
@@ -171,13 +171,13 @@ def convolve(
     in1: ArrayLike, in2: ArrayLike, mode: str = "full", method: str = "auto",
     precision: PrecisionLike = None,
 ) -> Array:
-    """The convolution of two arrays with equally many dimensions, of sizes n and m along each.
+    """The convolution of two arrays of equal rank, with sizes n and m along each dimension.
 
     Args:
       in1, in2: arrays with elements; integers become floats.
-      mode: "full" of sizes n + m - 1; "same" of in1's size, the middle of these; "valid" where
-        both overlap completely, of sizes |n - m| + 1: one must be within the other.
-      method: "direct" sums products, and "auto" is the same; "fft" as `fftconvolve`.
+      mode: "full" of size n + m - 1; "same" of in1's size, the center of "full"; "valid" where both
+        overlap completely, of size |n - m| + 1: one must fit in the other.
+      method: "direct" and "auto" sum products; "fft" is `fftconvolve`.
       precision: of the products.
     """
     return _convolved("convolve", in1, in2, mode, method, precision, False)
@@ -188,7 +188,7 @@ def correlate(
     in1: ArrayLike, in2: ArrayLike, mode: str = "full", method: str = "auto",
     precision: PrecisionLike = None,
 ) -> Array:
-    """The correlation of two arrays: `convolve` with in2 conjugated and turned around."""
+    """The correlation of two arrays: `convolve` with in2 conjugated and reversed."""
     return _convolved("correlate", in1, in2, mode, method, precision, True)
 
 
@@ -196,9 +196,9 @@ def correlate(
 def fftconvolve(
     in1: ArrayLike, in2: ArrayLike, mode: str = "full", axes: int | Sequence[int] | None = None
 ) -> Array:
-    """`convolve` by Fourier transforms, whose errors are those of the largest sum everywhere.
+    """`convolve` by FFTs: the absolute error is everywhere that of the largest sum.
 
-    axes: along which; all by default. Along others, shapes broadcast.
+    axes: the axes to convolve; by default all. Along other axes, shapes broadcast.
     """
     if axes is not None:
         axes = tuple(map(operator.index, axes if isinstance(axes, Sequence) else (axes,)))
@@ -235,10 +235,10 @@ def convolve2d(
     in1: ArrayLike, in2: ArrayLike, mode: str = "full", boundary: str = "fill",
     fillvalue: ArrayLike = 0, precision: PrecisionLike = None,
 ) -> Array:
-    """The convolution of two matrices; mode and precision as of `convolve`.
+    """The convolution of two matrices; mode and precision as for `convolve`.
 
-    boundary: what is around in1: "fill" is `fillvalue`, "wrap" its other end, "symm" its mirror
-      image. Nothing is for "valid".
+    boundary: the extension of in1: "fill" by `fillvalue`, "wrap" periodic, "symm" by reflection.
+      Unused for "valid".
     """
     return _in_two("convolve2d", in1, in2, mode, boundary, fillvalue, precision, False)
 
@@ -250,8 +250,8 @@ def correlate2d(
 ) -> Array:
     """The correlation of two matrices, with the arguments of `convolve2d`.
 
-    As in SciPy, and unlike `correlate`: of an even size the later middle counts for "same", and
-    for "valid" the result is conjugated where in1 is within in2.
+    As in SciPy, and unlike `correlate`: for even sizes "same" uses the later center, and for
+    "valid" the result is conjugated if in1 fits in in2.
     """
     return _in_two("correlate2d", in1, in2, mode, boundary, fillvalue, precision, True)
 
@@ -266,7 +266,7 @@ def _detrended(data: Any, axis: int, type: str, breaks: tuple[int, ...]) -> Any:
     for start, end in itertools.pairwise(breaks):
         part, n = x[..., start:end], end - start
         t = iota(dtype=x.real.dtype, shape=(n,), dimension=0) - (n - 1) / 2
-        squares = n * (n * n - 1) / 12 or 1  # the sum of those of t
+        squares = n * (n * n - 1) / 12 or 1  # the sum of t²
         slope = (part * t).sum(-1, keepdims=True) / squares
         parts.append(part - part.mean(-1, keepdims=True) - slope * t)
     return moveaxis(concatenate(parts, -1), -1, axis)
@@ -276,11 +276,11 @@ def detrend(
     data: ArrayLike, axis: int = -1, type: str = "linear",
     bp: int | Sequence[int] | np.ndarray[Any, Any] = 0, overwrite_data: None = None,
 ) -> Array:
-    """Values without their mean, or without the line that is nearest to them.
+    """Removes the mean, or the least-squares line.
 
     Args:
       type: "linear" or "constant".
-      bp: places along the axis where another line starts.
+      bp: breakpoints along the axis, at which another line starts.
       overwrite_data: must be None: arrays are immutable.
     """
     x = as_operand(data)

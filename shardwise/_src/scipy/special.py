@@ -1,7 +1,7 @@
-"""Functions of `scipy.special` that are few operations: entropies, transforms, Bessel functions.
+"""Simple functions of `scipy.special`: entropies, transforms, Bessel functions.
 
-In float16 and bfloat16 all of them compute in float32. Complex numbers are refused, but by those
-that say otherwise. Derivatives are those of the functions, also where a formula has none.
+For float16 and bfloat16 they compute in float32. Complex numbers are rejected unless stated
+otherwise. Derivatives are exact, even where the formula itself is not differentiable.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from shardwise._src.types.dtypes import is_integer
 
 @fused(arrays=1)
 def expit(x: ArrayLike) -> Array:
-    """Logistic function 1 / (1 + exp(-x)), of complex numbers, too."""
+    """The logistic function 1 / (1 + exp(-x)), also for complex numbers."""
     return wide(ew.logistic, x, allow_complex=True)
 
 
@@ -41,7 +41,7 @@ def logit_of(x: Any) -> Any:
 
 @fused(arrays=1)
 def logit(x: ArrayLike) -> Array:
-    """Inverse of `expit`: log(x / (1 - x))."""
+    """The inverse of `expit`: log(x / (1 - x))."""
     return wide(logit_of, x)
 
 
@@ -51,12 +51,12 @@ def _softmax(x: Any, axis: Any, log: bool) -> Any:
 
 
 def softmax(x: ArrayLike, /, *, axis: AnyAxis = None) -> Array:
-    """exp(x) / sum(exp(x)) over `axis`, by default all of them."""
+    """exp(x) / sum(exp(x)) over `axis`, by default all axes."""
     return _softmax(x, _axes(x, axis), False)
 
 
 def log_softmax(x: ArrayLike, /, *, axis: AnyAxis = None) -> Array:
-    """log(softmax(x)), exact where the softmax is too small for a float."""
+    """log(softmax(x)), accurate where softmax underflows."""
     return _softmax(x, _axes(x, axis), True)
 
 
@@ -64,7 +64,7 @@ def _axes(x: Any, axis: Any) -> Any:
     return tuple(range(type_of(x).ndim)) if axis is None else axis
 
 
-# -- x log y and its kin --
+# -- x log y and related functions --
 
 
 @with_derivatives(lambda out, x, y: ew.log(y), lambda out, x, y: x / y)
@@ -79,13 +79,13 @@ def xlog1py_of(x: Any, y: Any) -> Any:
 
 @fused(arrays=2)
 def xlogy(x: ArrayLike, y: ArrayLike) -> Array:
-    """x log(y), and 0 where x is 0; of complex numbers, too."""
+    """x log(y), and 0 where x is 0; also for complex numbers."""
     return wide(xlogy_of, x, y, allow_complex=True)
 
 
 @fused(arrays=2)
 def xlog1py(x: ArrayLike, y: ArrayLike) -> Array:
-    """x log(1 + y), and 0 where x is 0; of complex numbers, too."""
+    """x log(1 + y), and 0 where x is 0; also for complex numbers."""
     return wide(xlog1py_of, x, y, allow_complex=True)
 
 
@@ -101,7 +101,7 @@ def entr(x: ArrayLike) -> Array:
 
 
 def _log_ratio(p: Any, q: Any) -> Any:
-    """log(p / q), by p / q - 1 where they are close, and without overflow."""
+    """log(p / q), from p / q - 1 if they are close, and without overflow."""
     r = p / q
     close = (r > 0.5) & (r < 2.0)
     apart = where((r > 0.0) & (r < math.inf), ew.log(r), ew.log(p) - ew.log(q))
@@ -117,13 +117,13 @@ def _rel_entr(p: Any, q: Any) -> Any:
 
 @fused(arrays=2)
 def rel_entr(p: ArrayLike, q: ArrayLike) -> Array:
-    """p log(p / q): 0 where p = 0 ≤ q, infinite elsewhere outside of p, q > 0."""
+    """p log(p / q) for p, q > 0; 0 if p = 0 ≤ q; otherwise infinite."""
     return wide(_rel_entr, p, q)
 
 
 @with_derivatives(lambda out, p, q: _log_ratio(p, q), lambda out, p, q: 1.0 - p / q)
 def _kl_div(p: Any, q: Any) -> Any:
-    """q ((1 + r) log(1 + r) - r) with r = p / q - 1, for small r by its series."""
+    """q ((1 + r) log(1 + r) - r) with r = p / q - 1; for small r by its series."""
     entropy = _rel_entr(p, q)
     r = (p - q) / q
     close = (ew.abs(r) < 0.3) & (q > 0.0)
@@ -134,12 +134,12 @@ def _kl_div(p: Any, q: Any) -> Any:
 
 @fused(arrays=2)
 def kl_div(p: ArrayLike, q: ArrayLike) -> Array:
-    """p log(p / q) - p + q: `rel_entr` as a distance, at least 0."""
+    """p log(p / q) - p + q: the nonnegative divergence of `rel_entr`."""
     return wide(_kl_div, p, q)
 
 
 def _box_cox(log: Any, lmbda: Any) -> Any:
-    """(exp(λ log) - 1) / λ; for small λ log by the series, which derivatives need at λ = 0."""
+    """(exp(λ log) - 1) / λ; for small λ log by its series, for the derivatives at λ = 0."""
     power = lmbda * log
     small = ew.abs(power) < 1e-3
     p = where(small, power, 0.0)
@@ -158,7 +158,7 @@ def boxcox(x: ArrayLike, lmbda: ArrayLike) -> Array:
 
 @fused(arrays=2)
 def boxcox1p(x: ArrayLike, lmbda: ArrayLike) -> Array:
-    """boxcox(1 + x, lmbda), exact for small x."""
+    """boxcox(1 + x, lmbda), accurate for small x."""
     return wide(lambda x, lmbda: _box_cox(ew.log1p(x), lmbda), x, lmbda)
 
 
@@ -207,16 +207,16 @@ def i1(x: ArrayLike) -> Array:
     return wide(_i1, x)
 
 
-AT_ONCE = 2  # steps of a recurrence in one of a loop: even ones have another weight
+AT_ONCE = 2  # steps of the recurrence per loop iteration: even orders have another weight
 
 
 def bessel_jn(z: ArrayLike, *, v: int, n_iter: int = 50) -> Array:
     """Bessel functions of the first kind of orders 0, … v: an array of shape (v + 1, *z.shape).
 
-    Ratios of neighbours by the continued fraction from order n_iter down (Miller's algorithm, DLMF
-    3.6(iii)), and J₀ + 2 J₂ + 2 J₄ + … = 1, for which n_iter must be well above |z| and v. From
-    |z| = 21 on, and for orders up to |z|, upward from the asymptotic series of J₀ and J₁ (DLMF
-    10.17.3).
+    Ratios of neighbors by the continued fraction from order n_iter down (Miller's algorithm, DLMF
+    3.6(iii)), normalized by J₀ + 2 J₂ + 2 J₄ + … = 1; n_iter must be well above |z| and v. For
+    |z| ≥ 21 and orders up to |z|, by upward recurrence from the asymptotic series of J₀ and J₁
+    (DLMF 10.17.3).
     """
     v, n_iter = whole(v, "bessel_jn: v"), whole(n_iter, "bessel_jn: n_iter")
     if not 0 <= v < n_iter:
@@ -234,7 +234,7 @@ def _bessel_jn(z: Any, v: int, n_iter: int) -> Any:
 
 
 def _orders(v: int, n_iter: int) -> Any:
-    """The function of z that gives J₀, … J_v, with J_n' = (J_(n-1) - J_(n+1)) / 2."""
+    """The function from z to J₀, … J_v, with J_n' = (J_(n-1) - J_(n+1)) / 2."""
 
     def slopes(out: Any, z: Any) -> Any:
         j = _orders(v + 1, n_iter + 1)(z)
@@ -243,7 +243,7 @@ def _orders(v: int, n_iter: int) -> Any:
     @with_derivatives(slopes)
     def bessel_jn(z: Any) -> Any:
         def down(k: Any, weight: float, r: Any, total: Any) -> tuple[Any, Any]:
-            """From r = J_(k+1) / J_k and the sum from J_k on, over J_k, to those one order below;
+            """From order k to k - 1: r = J_(k+1) / J_k, and the sum from J_k on divided by J_k;
             weight: of J_(k-1) in the sum."""
             below = 2.0 * k - z * r
             r = z / where(below == 0.0, 1e-30, below)
@@ -273,7 +273,7 @@ def _orders(v: int, n_iter: int) -> Any:
 
 
 def _weight(k: int) -> float:
-    """Of J_(k-1), k > 1, in the sum that is 1."""
+    """The weight of J_(k-1), k > 1, in the normalization sum."""
     return 2.0 if k % 2 else 0.0
 
 
@@ -308,8 +308,8 @@ def sph_harm_y(
     """Spherical harmonics of degrees n ≥ 0 and orders m, |m| ≤ n, complex; 0 for |m| > n.
 
     theta: the polar angle, in [0, π]; phi: the azimuth. All four are broadcast together.
-    n_max: bounds n, for programs in which n is traced; larger n are taken for n_max.
-    diff_n: derivatives are asked for by transforms: it must be None.
+    n_max: an upper bound of n, for programs in which n is traced; larger n are clipped to n_max.
+    diff_n: must be None: use transforms for derivatives.
     """
     if diff_n is not None:
         raise NotImplementedError(
@@ -336,7 +336,7 @@ def _sph_harm_y(n: Any, m: Any, theta: Any, phi: Any, n_max: int) -> Any:
 
 
 def _legendre(n: Any, m: Any, theta: Any, n_max: int) -> Any:
-    """P_n^m(cos θ), normalized: from the diagonal by sin θ, then up in n (DLMF 14.10.3)."""
+    """P_n^m(cos θ), normalized: from the diagonal by sin θ, then upward in n (DLMF 14.10.3)."""
     cos, sin = ew.cos(theta), ew.sin(theta)
     sin = where(sin < 0.0, -sin, sin)  # √(1 - cos² θ)
 

@@ -1,9 +1,9 @@
-"""Spectra of signals, segment by segment, under SciPy's names: stft, istft, csd, welch.
+"""Spectra of signals by segments, under SciPy's names: stft, istft, csd, welch.
 
     frequencies, times, z = stft(x, fs=1000, nperseg=128)
     times, x = istft(z, fs=1000)
 
-Segments of `nperseg` elements start every `nperseg - noverlap`; each is multiplied with a window.
+Segments of `nperseg` elements start every `nperseg - noverlap`; each is multiplied by a window.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import complex_dtype, is_complex, real_dtype
 
 _INT32 = np.dtype(np.int32)
-_BLOCKS = 16  # of a segment, at most; of more, elements are gathered one by one
+_BLOCKS = 16  # maximum per segment; with more, elements are gathered one by one
 _EXTENSIONS: dict[str | None, dict[str, Any]] = {
     "even": {"mode": "reflect"}, "odd": {"mode": "reflect", "reflect_type": "odd"},
     "constant": {"mode": "edge"}, "zeros": {"mode": "constant"}, None: {},
@@ -47,7 +47,7 @@ Window = str | tuple[Any, ...] | ArrayLike
 
 
 def _window(name: str, window: Any, nperseg: Any, length: int | None) -> tuple[Any, int]:
-    """The window and its size. length: of the signal."""
+    """The window and its size. length: the length of the signal."""
     if isinstance(window, str | tuple):
         size = min(256, length or 256) if nperseg is None else operator.index(nperseg)
         if length and size > length:
@@ -86,7 +86,7 @@ def _of_scipy(name: str, window: Any, size: int) -> Any:
 
 
 def _sizes(name: str, nperseg: int, noverlap: Any, nfft: Any) -> tuple[int, int]:
-    """The step between segments, and the length of transforms."""
+    """The step between segments, and the FFT length."""
     overlap = nperseg // 2 if noverlap is None else operator.index(noverlap)
     length = nperseg if nfft is None else operator.index(nfft)
     if length < nperseg or not overlap < nperseg:
@@ -98,7 +98,7 @@ def _sizes(name: str, nperseg: int, noverlap: Any, nfft: Any) -> tuple[int, int]
 
 
 def _segments(x: Any, size: int, step: int) -> Any:
-    """[…, segments, size]: of blocks of `step` elements several make a segment."""
+    """[…, segments, size]: each segment consists of blocks of `step` elements."""
     *before, length = x.shape
     count, blocks = (length - size) // step + 1, -(-size // step)
     if blocks > _BLOCKS:
@@ -127,9 +127,9 @@ def _spectra(
     *arrays: Any, step: int, nfft: int, trend: Any, onesided: bool, scaling: str, axis: int,
     boundary: str | None, padded: bool, power: bool,
 ) -> tuple[Any, Any, Any]:
-    """Frequencies, times and terms, or with `power` products with their conjugates.
+    """Frequencies, times and Fourier terms; with `power`, their products with conjugates.
 
-    arrays: fs, the window, one signal, and maybe a second one.
+    arrays: fs, the window, a signal, and optionally a second signal.
     """
     fs, win, *given = arrays
     signals = inexact(*given)
@@ -154,7 +154,7 @@ def _spectra(
     out = found[0]
     if power:
         out = square(out.real) + square(out.imag) if len(found) == 1 else out.conj() * found[1]
-    if onesided and power:  # terms that are left out are conjugates of these
+    if onesided and power:  # the omitted terms are the conjugates of these
         k = iota(dtype=_INT32, shape=out.shape[-1:], dimension=0)
         out = where((k > 0) & (k < (nfft + 1) // 2), out * 2, out)
     frequencies = (rfftfreq if onesided else fftfreq)(nfft, dtype=real_dtype(dtype)) * fs
@@ -194,7 +194,7 @@ def _estimated(
         return_onesided = False
     run: Callable[..., Any] = _spectra
     if callable(detrend):
-        run = body_of(_spectra)  # the user's function is no key
+        run = body_of(_spectra)  # the user's function cannot be a cache key
     return run(
         asarray(as_operand(fs)), win, *map(asarray, signals), step=step, nfft=nfft,
         trend=detrend or None, onesided=bool(return_onesided), scaling=scaling, axis=axis,
@@ -208,23 +208,23 @@ def stft(
     detrend: str | bool | Callable[[Array], Array] = False, return_onesided: bool = True,
     boundary: str | None = "zeros", padded: bool = True, axis: int = -1,
 ) -> tuple[Array, Array, Array]:
-    """Fourier transforms of segments of a signal.
+    """Short-time Fourier transform of a signal.
 
     Args:
       x: a signal along `axis`.
       fs: elements per unit of time.
-      window: "hann", a name or tuple that SciPy's `get_window` takes, or nperseg weights.
-      nperseg, noverlap: how many elements segments have, and share: half of them by default.
-      nfft: the length of transforms, to which segments are filled with zeros.
-      detrend: what each segment is without: "constant", "linear", nothing if False; or a function
-        of segments along the last axis.
-      return_onesided: whether terms of real signals are left out that are conjugates of others.
-      boundary: how the signal is continued at both ends: "zeros", "even", "odd", "constant"; None
-        if it is not.
-      padded: whether zeros fill the last segment.
+      window: "hann", a name or tuple that SciPy's `get_window` accepts, or nperseg weights.
+      nperseg, noverlap: the length and the overlap of segments; by default they overlap by half.
+      nfft: the FFT length, to which segments are zero-padded.
+      detrend: what to remove from each segment: "constant", "linear", nothing if False; or a
+        function of segments along the last axis.
+      return_onesided: for real signals, whether to omit terms that are conjugates of others.
+      boundary: how the signal is extended at both ends: "zeros", "even", "odd", "constant"; None
+        for no extension.
+      padded: whether the last segment is zero-padded.
 
     Returns:
-      (frequencies, times, z): z has terms along `axis`, and segments along a new last one.
+      (frequencies, times, z): z has frequencies along `axis`, and segments along a new last axis.
     """
     return _estimated(
         "stft", x, None, fs, window, nperseg, noverlap, nfft, detrend, return_onesided, "spectrum",
@@ -238,17 +238,17 @@ def csd(
     detrend: str | bool | Callable[[Array], Array] = "constant", return_onesided: bool = True,
     scaling: str = "density", axis: int = -1, average: str = "mean",
 ) -> tuple[Array, Array]:
-    """The power spectral density that two signals share, by P. Welch's method.
+    """The cross power spectral density of two signals, by Welch's method.
 
     Args:
-      x, y: signals along `axis`, the shorter one filled with zeros; without y it is x.
+      x, y: signals along `axis`; the shorter one is zero-padded. Without y, x is used twice.
       nperseg: 256 by default, or the length of the signal if that is less.
       scaling: "density", power per frequency; or "spectrum", power.
-      average: over segments: "mean", or "median" without its bias.
-      others: as of `stft`.
+      average: over segments: "mean", or the bias-corrected "median".
+      others: as for `stft`.
 
     Returns:
-      (frequencies, density): complex if there is a y.
+      (frequencies, density): complex if y is given.
     """
     return _averaged("csd", x, y, fs, window, nperseg, noverlap, nfft, detrend, return_onesided,
                      scaling, axis, average)
@@ -260,7 +260,7 @@ def welch(
     detrend: str | bool | Callable[[Array], Array] = "constant", return_onesided: bool = True,
     scaling: str = "density", axis: int = -1, average: str = "mean",
 ) -> tuple[Array, Array]:
-    """The power spectral density of a signal: `csd` of it with itself, which is real."""
+    """The power spectral density of a signal: its `csd` with itself, which is real."""
     return _averaged("welch", x, None, fs, window, nperseg, noverlap, nfft, detrend,
                      return_onesided, scaling, axis, average)
 
@@ -295,18 +295,18 @@ def istft(
     noverlap: int | None = None, nfft: int | None = None, input_onesided: bool = True,
     boundary: bool = True, time_axis: int = -1, freq_axis: int = -2,
 ) -> tuple[Array, Array]:
-    """The signal whose `stft` is nearest to Zxx.
+    """The signal whose `stft` is nearest to Zxx (inverse STFT).
 
     Args:
-      Zxx: terms along `freq_axis`, segments along `time_axis`.
-      nperseg, nfft: as many as there are terms, if None.
-      input_onesided: whether these are the terms of a real signal that are no conjugates of others.
-      boundary: whether the signal was continued at both ends, which is cut off.
-      others: as of `stft`.
+      Zxx: frequencies along `freq_axis`, segments along `time_axis`.
+      nperseg, nfft: if None, determined by the number of frequencies.
+      input_onesided: whether Zxx has the one-sided spectrum of a real signal.
+      boundary: whether the signal was extended at both ends; the extension is removed.
+      others: as for `stft`.
 
     Returns:
-      (times, x): unlike in SciPy and JAX, times for the elements of x along its axis also where x
-      has several.
+      (times, x): unlike in SciPy and JAX, the times are along x's time axis even if x has several
+      axes.
     """
     z = as_operand(Zxx)
     t = type_of(z)
@@ -352,7 +352,7 @@ def _signal(
 
 
 def _added(parts: Any, step: int) -> Any:
-    """The sum of segments that start every `step`."""
+    """The overlap-add of segments that start every `step`."""
     *before, count, size = parts.shape
     shifts = -(-size // step)
     none: Sequence[tuple[int, int]] = [(0, 0)] * len(before)

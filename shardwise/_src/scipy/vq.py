@@ -1,4 +1,4 @@
-"""Vector quantisation."""
+"""Vector quantization."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shardwise._src.types.annotations import Array, ArrayLike
 def vq(
     obs: ArrayLike, code_book: ArrayLike, check_finite: bool = True
 ) -> tuple[Array, Array]:
-    """For each observation the nearest code, and its Euclidean distance.
+    """The nearest code of each observation, and its Euclidean distance.
 
     Args:
       obs: (m, n), or m numbers.
@@ -22,8 +22,8 @@ def vq(
       check_finite: has no effect.
 
     Returns:
-      (codes, distances): integers and floats of shape (m,). Of codes that are equally near it is
-      the first.
+      (codes, distances): integers and floats of shape (m,). Ties go to the
+      first code.
     """
     x, codes = inexact(obs, code_book)
     if x.ndim != codes.ndim or x.ndim not in (1, 2) or x.shape[1:] != codes.shape[1:]:

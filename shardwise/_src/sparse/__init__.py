@@ -1,6 +1,6 @@
-"""Sparse arrays: elements that are stored, with their places, as pytrees of dense arrays.
+"""Sparse arrays: stored elements and their indices, as pytrees of dense arrays.
 
-No op knows of them: they are composed of gathers, scatters and sorts, so that every transform and
-every sharding of the data applies. The number of stored elements (*nse*) is a part of the shape;
-elements whose place is out of bounds stand for nothing.
+No op is specific to them: they are composed of gathers, scatters and sorts, so that every transform
+and every sharding of the data applies. The number of stored elements (*nse*) is part of the static
+shape; elements with out-of-bounds indices are padding.
 """

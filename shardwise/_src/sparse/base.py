@@ -1,13 +1,13 @@
-"""`JAXSparse`, what all sparse arrays share, and `Stored`: elements with their coordinates.
+"""`JAXSparse`, the base of all sparse arrays, and `Stored`: elements with their coordinates.
 
-A `Stored` array of shape (*batch, *sparse, *dense) holds, for each place in the batch dimensions,
-nse blocks of the dense ones, each with its coordinates along the sparse ones:
+A `Stored` array of shape (*batch, *sparse, *dense) has, for each batch element, nse blocks of the
+dense dimensions, each with its coordinates along the sparse dimensions:
 
     data:    (*batch, nse, *dense)
     indices: (*batch, nse, number of sparse dimensions)
 
-Batch dimensions of either may be 1, for the same everywhere. The shape of the batch is taken from
-the arrays, so that `vmap` over batch dimensions takes and gives sparse arrays as any pytrees.
+Batch dimensions of either may be 1, which broadcasts. The batch shape is that of the arrays, so
+that `vmap` over batch dimensions takes and returns sparse arrays like any pytree.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SparseEfficiencyWarning(UserWarning):
 
 
 class CuSparseEfficiencyWarning(SparseEfficiencyWarning):
-    """For programs that catch it: nothing here calls cuSPARSE."""
+    """For programs that catch it; never raised, because cuSPARSE is not used."""
 
 
 class JAXSparse:
@@ -50,7 +50,7 @@ class JAXSparse:
     shape: Any
     fields: tuple[str, ...] = ("data",)
     __hash__: Any = None
-    __array_ufunc__ = None  # NumPy's arrays leave binary operators to us
+    __array_ufunc__ = None  # lets NumPy arrays defer binary operators to this class
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -58,7 +58,7 @@ class JAXSparse:
 
     @property
     def nse(self) -> int:
-        """How many elements are stored, in each batch."""
+        """The number of stored elements in each batch element."""
         return self.data.shape[0]
 
     @property
@@ -89,7 +89,7 @@ class JAXSparse:
         name = type(self).__name__
         try:
             text = f"{name}({self._words()})"
-        except Exception:  # its leaves are no arrays
+        except Exception:  # its leaves are not arrays
             return f"{name}(<invalid>)"
         return f"{type(self.data).__name__}[{text}]" if isinstance(self.data, Tracer) else text
 
@@ -113,7 +113,7 @@ class JAXSparse:
         self._refuse("sum")
 
     def with_data(self, data: Any) -> Any:
-        """The same places with other elements."""
+        """An array with the same indices and other data."""
         children, static = self.tree_flatten()
         return type(self).tree_unflatten(static, (data, *children[1:]))
 
@@ -133,9 +133,9 @@ class JAXSparse:
 
 
 class Stored(JAXSparse):
-    """Elements with their coordinates; see the module's text.
+    """Elements with their coordinates; see the module docstring.
 
-    indices_sorted, unique_indices: promises about the rows of `indices`.
+    indices_sorted, unique_indices: guarantees about the rows of `indices`.
     """
 
     fields = ("data", "indices")
@@ -216,13 +216,13 @@ class Stored(JAXSparse):
         )
 
     def split(self, shape: Sequence[Any] | None = None) -> tuple[Any, Any, Any]:
-        """The batch, sparse and dense parts of the shape, or of what else has such parts."""
+        """The batch, sparse and dense parts of the shape, or of a similar sequence."""
         given = tuple(self.shape if shape is None else shape)
         a, b = self.n_batch, self.n_batch + self.n_sparse
         return given[:a], given[a:b], given[b:]
 
     def whole(self) -> tuple[Any, Any]:
-        """Data and indices for each place in the batch."""
+        """Data and indices with fully broadcast batch dimensions."""
         batch, n = self.split()[0], self.n_batch
         data, indices = self.data, self.indices
         if data.shape[:n] != batch:
@@ -232,12 +232,12 @@ class Stored(JAXSparse):
         return data, indices
 
     def made_whole(self) -> Any:
-        """The same array, with data and indices for each place in the batch."""
+        """The same array, with fully broadcast data and indices."""
         return type(self).tree_unflatten(self._static(), self.whole())
 
 
 def coordinates(indices: Any) -> tuple[Any, ...]:
-    """Of each stored element, along each batch and sparse dimension: arrays (*batch, nse)."""
+    """The coordinates of stored elements, per batch and sparse dimension: arrays (*batch, nse)."""
     *batch, nse, places = indices.shape
     shape = (*batch, nse)
     first = [
@@ -255,14 +255,14 @@ def columns(indices: Any) -> tuple[Any, ...]:
 
 
 def read(x: Any, at: tuple[Any, ...], fill: Any = 0) -> Any:
-    """`x[at]`, `fill` out of bounds."""
+    """`x[at]`; `fill` if out of bounds."""
     if 0 in x.shape:
         return full((*at[0].shape, *x.shape[len(at) :]), fill, x.dtype)
     return x.at[at].get(mode="fill", fill_value=fill, wrap_negative_indices=False)
 
 
 def taken(x: Any, indices: Any, fill: Any = 0) -> Any:
-    """What an array holds at the places of stored elements: their data."""
+    """The data of stored elements with these indices, gathered from an array."""
 
     def one(x: Any, i: Any) -> Any:
         return read(x, columns(i), fill) if i.shape[1] else broadcast_to(x, (len(i), *x.shape))
@@ -271,7 +271,7 @@ def taken(x: Any, indices: Any, fill: Any = 0) -> Any:
 
 
 def scattered(data: Any, indices: Any, shape: Sequence[int]) -> Any:
-    """The array of such a shape with stored elements added up in their places."""
+    """An array of this shape with the stored elements added at their indices."""
     n = indices.ndim - 2
     tail = tuple(shape)[n:]
 
@@ -284,7 +284,7 @@ def scattered(data: Any, indices: Any, shape: Sequence[int]) -> Any:
 
 
 def added(x: Any, at: tuple[Any, ...], values: Any) -> Any:
-    """`x[at] += values`, where in bounds; of booleans, whether any is true."""
+    """`x[at] += values`, where in bounds; for booleans, logical or."""
     if 0 in x.shape:
         return x
     put = x.at[at].max if x.dtype == bool else x.at[at].add
@@ -292,25 +292,25 @@ def added(x: Any, at: tuple[Any, ...], values: Any) -> Any:
 
 
 def masked(data: Any, keep: Any) -> Any:
-    """`data` where `keep`, of leading dimensions, holds; else 0."""
+    """`data` where `keep`, of the leading dimensions, is true; else 0."""
     keep = keep.reshape(keep.shape + (1,) * (data.ndim - keep.ndim))
     return where(keep, data, zeros((), data.dtype))
 
 
 def each(fun: Callable, times: int, **axes: Any) -> Callable:
-    """`fun` over leading dimensions."""
+    """`fun` mapped over leading dimensions."""
     for _ in range(times):
         fun = vmap(fun, **axes)
     return fun
 
 
 def sizes_like(sizes: Sequence[int], indices: Any) -> Any:
-    """Sizes as an array of the dtype of indices: the place out of bounds."""
+    """Sizes as an array of the indices' dtype: the out-of-bounds index."""
     return asarray(np.asarray(sizes, indices.dtype))
 
 
 def grid(sizes: Sequence[int], dtype: Any) -> Any:
-    """All places of a shape, in order: (number of them, number of dimensions)."""
+    """All indices of a shape, in order: (number of indices, number of dimensions)."""
     columns = np.meshgrid(*[np.arange(n) for n in sizes], indexing="ij")
     found = np.stack(columns, -1) if columns else np.zeros((1, 0))
     return asarray(found.reshape(math.prod(sizes), len(sizes)).astype(dtype))

@@ -1,4 +1,4 @@
-"""`BCOO`: batched arrays of elements with coordinates, with operators and methods.
+"""`BCOO`: batched sparse arrays in coordinate format, with operators and methods.
 
     m = BCOO.fromdense(jnp.array([[0, 2.0], [3.0, 0]]))       # nse=2
     m @ v, m.T, m * 2, m + m, m[0], m.sum(0), m.todense()
@@ -35,23 +35,23 @@ from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike
 
 
 def operators(fun: Callable) -> tuple[Callable, Callable]:
-    """The methods of a binary operator, and of its reflected form."""
+    """The methods for a binary operator and its reflected form."""
     forward, backward = sparsify(fun), sparsify(lambda x, y: fun(y, x))
     return (lambda self, other: forward(self, other)), (lambda self, other: backward(self, other))
 
 
 @register_pytree_node_class
 class BCOO(Stored):
-    """An array of shape (*batch, *sparse, *dense), of which `nse` elements (or blocks of the dense
-    dimensions) are stored for each place in the batch.
+    """An array of shape (*batch, *sparse, *dense), with `nse` stored elements (or blocks of the
+    dense dimensions) for each batch element.
 
     Args:
       args: data of shape (*batch, nse, *dense), and integer indices of shape
-        (*batch, nse, sparse). Elements of equal places add up; those out of bounds are left out.
-      indices_sorted, unique_indices: promises about the rows of indices.
+        (*batch, nse, sparse). Duplicates are summed; out-of-bounds elements are ignored.
+      indices_sorted, unique_indices: guarantees about the rows of indices.
 
-    A pytree of data and indices. `vmap` maps batch dimensions; derivatives by `data` are those of
-    `shardwise.experimental.sparse.grad`. Operators are those of dense arrays (see `sparsify`).
+    A pytree of data and indices. `vmap` maps batch dimensions; `shardwise.experimental.sparse.grad`
+    differentiates with respect to `data`. Operators are those of dense arrays (see `sparsify`).
     """
 
     @classmethod
@@ -59,7 +59,7 @@ class BCOO(Stored):
         cls, mat: ArrayLike, *, nse: int | None = None, index_dtype: DTypeLike = np.int32,
         n_dense: int = 0, n_batch: int = 0,
     ) -> BCOO:
-        """The elements of a dense array that are not zero; see `bcoo_fromdense`."""
+        """The nonzero elements of a dense array; see `bcoo_fromdense`."""
         return from_dense(cls, mat, nse, n_batch, n_dense, index_dtype)
 
     @classmethod
@@ -98,22 +98,22 @@ class BCOO(Stored):
         )
 
     def todense(self) -> Array:
-        """The whole array."""
+        """The dense array."""
         return to_dense(self)
 
     def transpose(self, axes: Sequence[int] | None = None) -> BCOO:
-        """The array with its dimensions in another order; batch, sparse, dense stay such."""
+        """The array with permuted dimensions, within batch, sparse and dense dimensions."""
         order = range(self.ndim)[::-1] if axes is None else axes
         return bcoo_transpose(self, permutation=tuple(order))
 
     def sort_indices(self) -> BCOO:
-        """The same elements, ordered by their coordinates."""
+        """The same elements, sorted by their coordinates."""
         return bcoo_sort_indices(self)
 
     def sum_duplicates(self, nse: int | None = None, remove_zeros: bool = True) -> BCOO:
-        """Elements of equal places added up, in order; see `bcoo_sum_duplicates`.
+        """Sums duplicates and sorts the elements; see `bcoo_sum_duplicates`.
 
-        remove_zeros: whether zeros are left out, too, which has no derivative.
+        remove_zeros: whether to drop zeros, too, which is not differentiable.
         """
         return without_zeros(self, nse) if remove_zeros else bcoo_sum_duplicates(self, nse)
 
@@ -133,7 +133,7 @@ class BCOO(Stored):
         return sparsify(lambda x: x.astype(*args, **kwargs))(self)
 
     def sum(self, *args: Any, **kwargs: Any) -> Any:
-        """Sums along dimensions, as a sparse array."""
+        """The sum over axes, as a sparse array."""
         return sparsify(lambda x: x.sum(*args, **kwargs))(self)
 
     def __getitem__(self, idx: Any) -> Any:
@@ -166,26 +166,27 @@ def bcoo_fromdense(
     mat: ArrayLike, *, nse: int | None = None, n_batch: int = 0, n_dense: int = 0,
     index_dtype: DTypeLike = np.int32,
 ) -> BCOO:
-    """The elements of a dense array that are not zero, in order.
+    """The nonzero elements of a dense array, in order.
 
     Args:
-      nse: how many are stored for each place in the batch: further ones are left out, missing
-        ones out of bounds. By default as many as there are, which must be known: not under `jit`.
-      n_batch, n_dense: how many leading dimensions are batch ones, and trailing ones dense.
+      nse: the number of stored elements per batch element: further elements are dropped, missing
+        ones are padded out of bounds. By default the number of nonzeros, which must be known:
+        not under `jit`.
+      n_batch, n_dense: the number of leading batch dimensions and trailing dense dimensions.
     """
     return from_dense(BCOO, mat, nse, n_batch, n_dense, index_dtype)
 
 
 def bcoo_todense(mat: BCOO) -> Array:
-    """The whole array of shape `mat.shape`."""
+    """The dense array of shape `mat.shape`."""
     return to_dense(mat)
 
 
 def bcoo_extract(sparr: BCOO, arr: ArrayLike, *, assume_unique: bool | None = None) -> BCOO:
-    """What a dense array of the same shape holds at the places of a sparse one.
+    """The elements of a dense array at the indices of a sparse array of the same shape.
 
-    assume_unique: whether equal places may each get the value, instead of the first of them only;
-      by default `sparr.unique_indices`.
+    assume_unique: whether each duplicate gets the value, instead of only the first one; by default
+      `sparr.unique_indices`.
     """
     if not isinstance(sparr, BCOO):
         raise TypeError(f"bcoo_extract: sparr must be a BCOO; got {type(sparr).__name__}.")
@@ -197,5 +198,5 @@ def bcoo_extract(sparr: BCOO, arr: ArrayLike, *, assume_unique: bool | None = No
 
 
 def bcoo_eliminate_zeros(mat: BCOO, nse: int | None = None) -> BCOO:
-    """As `bcoo_sum_duplicates`, without elements that are zero."""
+    """Like `bcoo_sum_duplicates`, and drops zeros."""
     return without_zeros(mat, nse)

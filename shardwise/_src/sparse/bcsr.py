@@ -1,4 +1,4 @@
-"""`BCSR`: batched matrices by rows: the columns of stored elements, and where each row begins."""
+"""`BCSR`: batched matrices in compressed row format: column indices and row pointers."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from shardwise._src.types.dtypes import is_integer
 
 @register_pytree_node_class
 class BCSR(JAXSparse):
-    """An array of shape (*batch, rows, columns, *dense), of which `nse` elements (or blocks of the
-    dense dimensions) are stored for each place in the batch.
+    """An array of shape (*batch, rows, columns, *dense), with `nse` stored elements (or blocks of
+    the dense dimensions) for each batch element.
 
     Args:
-      args: data of shape (*batch, nse, *dense), columns of shape (*batch, nse), and for each row
-        where its elements begin: integers of shape (*batch, rows + 1). Elements behind the last
-        row are left out.
-      indices_sorted, unique_indices: promises about places.
+      args: data of shape (*batch, nse, *dense), column indices of shape (*batch, nse), and row
+        pointers, the start of each row: integers of shape (*batch, rows + 1). Elements after the
+        last row are ignored.
+      indices_sorted, unique_indices: guarantees about the indices.
     """
 
     fields = ("data", "indices", "indptr")
@@ -109,7 +109,7 @@ class BCSR(JAXSparse):
         cls, mat: ArrayLike, *, nse: int | None = None, index_dtype: DTypeLike = np.int32,
         n_dense: int = 0, n_batch: int = 0,
     ) -> BCSR:
-        """The elements of a dense array that are not zero; see `bcoo_fromdense`."""
+        """The nonzero elements of a dense array; see `bcoo_fromdense`."""
         found = BCOO.fromdense(
             mat, nse=nse, index_dtype=index_dtype, n_dense=n_dense, n_batch=n_batch
         )
@@ -132,7 +132,7 @@ class BCSR(JAXSparse):
 
     @classmethod
     def from_bcoo(cls, arr: BCOO) -> BCSR:
-        """The same array by rows; it has two sparse dimensions."""
+        """The same array in row format; it has two sparse dimensions."""
         if arr.n_sparse != 2:
             raise NotImplementedError(
                 f"BCSR.from_bcoo: takes arrays with 2 sparse dimensions; got {arr.n_sparse}. "
@@ -163,7 +163,7 @@ class BCSR(JAXSparse):
         ))
 
     def to_bcoo(self) -> BCOO:
-        """The same array with coordinates."""
+        """The same array in coordinate format."""
         batch = self.shape[: self.n_batch]
         indices = broadcast_to(self.indices, (*batch, self.nse))
         ends = broadcast_to(self.indptr, (*batch, self.indptr.shape[-1]))[..., 1:]
@@ -175,19 +175,19 @@ class BCSR(JAXSparse):
         )
 
     def again(self, found: Any) -> Any:
-        """A result that rules on coordinates gave, by rows if it has two sparse dimensions."""
+        """Converts the result of a rule for BCOO back to BCSR if it has two sparse dimensions."""
         return BCSR.from_bcoo(found) if found.n_sparse == 2 else found
 
     def todense(self) -> Array:
-        """The whole array."""
+        """The dense array."""
         return self.to_bcoo().todense()
 
     def transpose(self, axes: Sequence[int] | None = None) -> BCSR:
-        """The array with its dimensions in another order; rows and columns may change places."""
+        """The array with permuted dimensions; rows and columns may be swapped."""
         return BCSR.from_bcoo(self.to_bcoo().transpose(axes))
 
     def sum_duplicates(self, nse: int | None = None, remove_zeros: bool = True) -> BCSR:
-        """Elements of equal places added up, in order; see `BCOO.sum_duplicates`."""
+        """Sums duplicates and sorts the elements; see `BCOO.sum_duplicates`."""
         return BCSR.from_bcoo(self.to_bcoo().sum_duplicates(nse, remove_zeros))
 
     def __getitem__(self, idx: Any) -> Any:
@@ -200,17 +200,17 @@ def bcsr_fromdense(
     mat: ArrayLike, *, nse: int | None = None, n_batch: int = 0, n_dense: int = 0,
     index_dtype: DTypeLike = np.int32,
 ) -> BCSR:
-    """The elements of a dense array that are not zero, by rows; see `bcoo_fromdense`."""
+    """The nonzero elements of a dense array, in row format; see `bcoo_fromdense`."""
     return BCSR.fromdense(mat, nse=nse, index_dtype=index_dtype, n_dense=n_dense, n_batch=n_batch)
 
 
 def bcsr_todense(mat: BCSR) -> Array:
-    """The whole array of shape `mat.shape`."""
+    """The dense array of shape `mat.shape`."""
     return mat.todense()
 
 
 def bcsr_extract(indices: ArrayLike, indptr: ArrayLike, mat: ArrayLike) -> Array:
-    """What a dense array holds at the places of a BCSR, as its data."""
+    """The elements of a dense array at the indices of a BCSR array, as its data."""
     mat, columns = asarray(mat), asarray(indices)
     n = columns.ndim - 1
     blank = zeros((*columns.shape, *mat.shape[n + 2 :]), mat.dtype)
@@ -221,7 +221,7 @@ def bcsr_dot_general(
     lhs: Any, rhs: Array, *, dimension_numbers: Any, precision: Any = None,
     preferred_element_type: Any = None, out_sharding: Any = None,
 ) -> Stored | Array:
-    """Sums of products over pairs of dimensions, as `bcoo_dot_general`, whose arguments it has."""
+    """Generalized dot product, with the arguments of `bcoo_dot_general`."""
     args: list[Any] = [x.to_bcoo() if isinstance(x, BCSR) else x for x in (lhs, rhs)]
     return bcoo_dot_general(
         *args, dimension_numbers=dimension_numbers, precision=precision,
@@ -232,7 +232,7 @@ def bcsr_dot_general(
 def bcsr_broadcast_in_dim(
     mat: BCSR, *, shape: Sequence[int], broadcast_dimensions: Sequence[int], sharding: Any = None
 ) -> BCSR:
-    """As `bcoo_broadcast_in_dim`; new dimensions in front of rows are batch ones."""
+    """Like `bcoo_broadcast_in_dim`; new dimensions in front of the rows are batch dimensions."""
     found = bcoo_broadcast_in_dim(
         mat.to_bcoo(), shape=shape, broadcast_dimensions=broadcast_dimensions, sharding=sharding
     )
@@ -241,10 +241,10 @@ def bcsr_broadcast_in_dim(
 
 
 def bcsr_concatenate(operands: Sequence[BCSR], *, dimension: int) -> BCSR:
-    """As `bcoo_concatenate`."""
+    """Like `bcoo_concatenate`."""
     return BCSR.from_bcoo(bcoo_concatenate([m.to_bcoo() for m in operands], dimension=dimension))
 
 
 def bcsr_sum_duplicates(mat: BCSR, nse: int | None = None) -> BCSR:
-    """Elements of equal places are added up; see `bcoo_sum_duplicates`."""
+    """Sums duplicates; see `bcoo_sum_duplicates`."""
     return mat.sum_duplicates(nse, remove_zeros=False)

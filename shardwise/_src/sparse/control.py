@@ -1,8 +1,8 @@
-"""Loops and branches of `sparsify`: their programs run on sparse arrays, as functions of these.
+"""Loops and branches for `sparsify`: runs their programs on sparse arrays.
 
-Sparse arrays go through them as the pytrees that they are. What a turn gives, or one of several
-branches, is to be of one layout: the same kind, as many stored elements. What each promises of its
-coordinates (that they are sorted, or unique) holds after them if all promise it.
+Loops and branches carry sparse arrays as pytrees. The results of an iteration, or of the branches,
+must have one layout: the same class and number of stored elements. Guarantees about coordinates
+(that they are sorted, or unique) hold for the result if they hold for all of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from shardwise._src.core.program import Program
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.sparse.base import JAXSparse, Stored
 
-# The results of a program for values of which some are sparse, as it runs on these.
+# Runs a program on values, some of which are sparse; returns the results.
 Run = Callable[[Program, Sequence[Any]], list[Any]]
 
 
@@ -79,9 +79,9 @@ def run_cond(run: Run, values: Sequence[Any], *, branches: tuple[Program, ...]) 
 
 
 def _settled(who: str, turn: Callable, init: Sequence[Any], *more: Any) -> list[Any]:
-    """The carry with no more promises of its coordinates than a turn keeps.
+    """The carry with only those guarantees about coordinates that an iteration preserves.
 
-    more: operands of a turn besides the carry.
+    more: operands of an iteration in addition to the carry.
     """
     carry = [x.made_whole() if isinstance(x, Stored) else x for x in init]
     while True:
@@ -97,7 +97,7 @@ def _settled(who: str, turn: Callable, init: Sequence[Any], *more: Any) -> list[
 
 
 def _common(x: Any, y: Any, what: str, other: str, may_be_dense: bool = False) -> Any:
-    """Something of the layout that two values have in common, with the promises of both."""
+    """A value with the common layout of two values, and the guarantees that both have."""
     if not isinstance(x, JAXSparse) and (may_be_dense or not isinstance(y, JAXSparse)):
         return x
     if type(x) is type(y):
@@ -114,10 +114,10 @@ def _common(x: Any, y: Any, what: str, other: str, may_be_dense: bool = False) -
 
 
 def _promised(x: Any, y: Any) -> Any:
-    """What both say of shape and coordinates; None where they differ in more than promises."""
+    """The common static data; None if they differ in more than guarantees."""
     if x == y:
         return x
-    if isinstance(x, tuple) and len(x) == 3 and x[0] == y[0]:  # of BCOO and BCSR
+    if isinstance(x, tuple) and len(x) == 3 and x[0] == y[0]:  # for BCOO and BCSR
         return x[0], x[1] and y[1], x[2] and y[2]
     return None
 
@@ -129,7 +129,7 @@ def _shown(x: Any) -> str:
 
 
 def _like(wanted: Sequence[Any], found: Sequence[Any]) -> list[Any]:
-    """Values in the layout of others."""
+    """Converts values to the layout of others."""
     return [_in_layout(w, x) for w, x in zip(wanted, found, strict=True)]
 
 
@@ -144,7 +144,7 @@ def _in_layout(wanted: Any, x: Any) -> Any:
 
 
 def _rows(x: Any) -> Any:
-    """A sparse array whose parts along its first dimension are those of its leaves."""
+    """A sparse array whose slices along its first dimension are those of its leaves."""
     if isinstance(x, Stored) and x.n_batch:
         return x.made_whole()
     raise NotImplementedError(

@@ -1,4 +1,4 @@
-"""Derivatives by the stored elements of sparse arrays, which are sparse arrays of these places."""
+"""Derivatives with respect to stored elements: sparse arrays with the same indices."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _derivative(
 
 
 def _placed(x: Any, g: Any) -> Any:
-    """A derivative of data at the places of a sparse argument, which batch dimensions precede."""
+    """A derivative of data as a sparse array like x, with leading batch dimensions."""
     if not isinstance(x, JAXSparse):
         return g
     return each(x.with_data, g.ndim - x.data.ndim)(g)
@@ -59,23 +59,23 @@ def _placed(x: Any, g: Any) -> Any:
 def grad(
     fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False, **kwargs: Any
 ) -> Callable:
-    """The gradient, as `shardwise.grad`; by an argument with sparse arrays, a sparse array of the
-    same places: derivatives by the stored elements."""
+    """The gradient, like `shardwise.grad`; for an argument with sparse arrays, sparse arrays
+    with the same indices: the derivatives with respect to the stored elements."""
     return _derivative(dense.grad, fun, argnums, has_aux, kwargs)
 
 
 def value_and_grad(
     fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False, **kwargs: Any
 ) -> Callable:
-    """`shardwise.value_and_grad`, with gradients as of `grad`."""
+    """Like `shardwise.value_and_grad`, with gradients as for `grad`."""
     return _derivative(dense.value_and_grad, fun, argnums, has_aux, kwargs, True)
 
 
 def jacfwd(
     fun: Callable, argnums: int | Sequence[int] = 0, has_aux: bool = False, **kwargs: Any
 ) -> Callable:
-    """`shardwise.jacfwd` of a function with one dense result, by stored elements: a batch of
-    sparse arrays."""
+    """`shardwise.jacfwd` of a function with one dense result, with respect to the stored elements:
+    a batch of sparse arrays."""
     return _derivative(dense_jacobian.jacfwd, fun, argnums, has_aux, kwargs)
 
 

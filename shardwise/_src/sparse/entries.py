@@ -1,4 +1,4 @@
-"""Stored elements: from dense arrays and to them, in order, once each, in other layouts."""
+"""Stored elements: conversion from and to dense arrays, sorting, deduplication, layouts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from shardwise._src.transforms.tracer import Tracer
 
 
 def known(count: Any, what: str) -> int:
-    """A number of elements, which must be concrete."""
+    """The number of elements, which must be concrete."""
     if isinstance(count, Tracer):
         raise count.needed_for_shape(f"{what}: nse, the number of stored elements,")
     return index(count if isinstance(count, int) else count.item())
@@ -45,7 +45,7 @@ def known(count: Any, what: str) -> int:
 def from_dense(
     cls: type[Any], mat: Any, nse: int | None, n_batch: int, n_dense: int, index_dtype: Any
 ) -> Any:
-    """The elements of a dense array that are not zero; blocks, with dense dimensions."""
+    """The nonzero elements of a dense array (blocks, with dense dimensions)."""
     mat = asarray(mat)
     n, what = mat.ndim - n_dense, f"{cls.__name__}.fromdense"
     if not 0 <= n_batch <= n <= mat.ndim:
@@ -59,7 +59,7 @@ def from_dense(
 
 
 def _mask(mat: Any, n_batch: int, n: int) -> Any:
-    """bool[*batch, places]: where there is something."""
+    """bool[*batch, positions]: whether an element is nonzero."""
     flat = (*mat.shape[:n_batch], math.prod(mat.shape[n_batch:n]))
     return (mat != 0).any(tuple(range(n, mat.ndim))).reshape(flat)
 
@@ -81,7 +81,7 @@ def _taken(mat: Any, nse: int, n_batch: int, n: int, index_dtype: Any) -> tuple[
 
 
 def unflat(places: Any, sizes: tuple[int, ...], dtype: Any) -> Any:
-    """Coordinates for places in a flat array; all out of bounds for those that are."""
+    """Coordinates from indices of the flat array; all out of bounds if an index is."""
     left, columns = places, []
     for n in reversed(sizes):
         columns.append(left % max(n, 1))
@@ -102,7 +102,7 @@ _dense = fused(scattered, arrays=2)
 
 
 def extracted(indices: Any, arr: Any, assume_unique: bool = True) -> Any:
-    """Data for the places of `indices`; 0 for all but the first of equal places, if asked to."""
+    """Data for `indices`; optionally 0 for all duplicates except the first."""
     n_batch, n_sparse = indices.ndim - 2, indices.shape[-1]
     indices = broadcast_to(indices, arr.shape[:n_batch] + indices.shape[n_batch:])
     data = taken(arr, indices)
@@ -117,10 +117,10 @@ def extracted(indices: Any, arr: Any, assume_unique: bool = True) -> Any:
 
 
 def unique(indices: Any, sizes: Any) -> tuple[Any, Any, Any, Any]:
-    """Rows in order, once each, and what is out of bounds behind them; of no batch.
+    """Sorted unique rows, followed by out-of-bounds padding; for unbatched indices.
 
-    Also the place of each row among these (beyond all, if out of bounds), whether it is the first
-    of its kind, and the number of different ones in bounds.
+    Also the index of each row among these (past the end if out of bounds), whether it is the first
+    of its duplicates, and the number of unique rows in bounds.
     """
     n, k = indices.shape
     if not k or not n:
@@ -141,10 +141,10 @@ def unique(indices: Any, sizes: Any) -> tuple[Any, Any, Any, Any]:
 
 
 def bcoo_sum_duplicates(mat: M, nse: int | None = None) -> M:
-    """Elements of equal places are added up; the rest is in order, padded to `nse` elements.
+    """Sums duplicates; the resulting elements are sorted, and padded to `nse` elements.
 
-    nse: by default the number of different places, which must be known then: not under `jit`.
-      Elements beyond it are left out.
+    nse: by default the number of unique indices, which must then be known: not under `jit`.
+      Further elements are dropped.
     """
     sizes = mat.split()[1]
     data, indices = mat.whole()
@@ -167,7 +167,7 @@ def _collected(data: Any, place: Any, out: Any, nse: int, sizes: Any) -> tuple[A
 
 
 def resized(indices: Any, nse: int, sizes: Any) -> Any:
-    """The first rows, or more of them, out of bounds."""
+    """Truncates rows, or pads them out of bounds."""
     more = nse - indices.shape[-2]
     if more <= 0:
         return indices[..., :nse, :]
@@ -176,7 +176,7 @@ def resized(indices: Any, nse: int, sizes: Any) -> Any:
 
 
 def with_nse(mat: Any, nse: int) -> Any:
-    """The same with more elements, out of bounds."""
+    """The same array padded to more elements, out of bounds."""
     data, indices = mat.whole()
     more = [(0, 0)] * data.ndim
     more[mat.n_batch] = (0, nse - mat.nse)
@@ -192,7 +192,7 @@ def without_zeros(mat: Any, nse: int | None) -> Any:
 
 
 def bcoo_sort_indices(mat: M) -> M:
-    """The same elements, ordered by their coordinates."""
+    """The same elements, sorted by their coordinates."""
     data, indices = mat.whole()
     k = mat.n_sparse
 
@@ -214,8 +214,8 @@ def bcoo_update_layout(
 ) -> M:
     """The same array with other numbers of batch and dense dimensions.
 
-    on_inefficient: what happens if dimensions greater than 1 become batch or dense ones, so that
-      zeros are stored: "error" (`SparseEfficiencyError`), "warn", or None.
+    on_inefficient: what to do if dimensions greater than 1 become batch or dense dimensions, so
+      that zeros are stored: "error" (`SparseEfficiencyError`), "warn", or None.
     """
     batch = mat.n_batch if n_batch is None else index(n_batch)
     dense = mat.n_dense if n_dense is None else index(n_dense)

@@ -1,4 +1,4 @@
-"""Linear algebra with sparse matrices: direct solutions, and the greatest eigenvalues."""
+"""Sparse linear algebra: direct solvers, and the largest eigenvalues."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def spsolve(
     data: ArrayLike, indices: ArrayLike, indptr: ArrayLike, b: ArrayLike, tol: float = 1e-6,
     reorder: int = 1,
 ) -> Array:
-    """The solution x of `A x = b`, for a square sparse A by rows, by factors L U on the host.
+    """The solution x of `A x = b` for a square CSR matrix A, by LU factorization on the host.
 
     Args:
-      data, indices, indptr: of A, as of a CSR matrix: nse elements, their columns, and where each
-        of the n rows begins.
+      data, indices, indptr: of A, in CSR format: nse elements, their column indices, and the start
+        of each of the n rows.
       b: a vector of n elements of the dtype of data (float32, float64, complex64 or complex128).
-      tol, reorder: of JAX's solver on GPUs; checked, and of no effect.
+      tol, reorder: options of JAX's GPU solver; checked, but without effect.
 
     Returns:
-      A vector like b; NaN for a singular A. Derivatives by data and b, and `vmap`, work.
+      A vector like b; NaN for a singular A. Supports derivatives in data and b, and `vmap`.
 
     Raises:
-      TypeError, ValueError: if dtypes or shapes do not fit.
+      TypeError, ValueError: for invalid dtypes or shapes.
 
     Source: `scipy.sparse.linalg.spsolve` (SuperLU).
     """
@@ -90,10 +90,10 @@ def _on_host(data: Any, indices: Any, indptr: Any, b: Any, transposed: bool = Fa
 
     kind = scipy.sparse.csc_matrix if transposed else scipy.sparse.csr_matrix
     n, rows = len(b), np.asarray(indptr)
-    used = int(rows[-1])  # elements behind the last row are none
+    used = int(rows[-1])  # elements after the last row are ignored
     args = np.asarray(data)[:used], np.asarray(indices)[:used], rows
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of singular matrices, whose solution is NaN
+        warnings.simplefilter("ignore")  # about singular matrices, whose solution is NaN
         found = scipy.sparse.linalg.spsolve(kind(args, shape=(n, n)).tocsc(), np.asarray(b))
     return np.asarray(found, np.asarray(b).dtype)
 
@@ -105,20 +105,20 @@ def _turned(*args: Any) -> Any:
 def lobpcg_standard(
     A: Any, X: ArrayLike, m: int = 100, tol: float | Array | None = None
 ) -> tuple[Array, Array, Array]:
-    """The k greatest eigenvalues of a Hermitian matrix, and their vectors, by LOBPCG.
+    """The k largest eigenvalues of a Hermitian matrix, and their eigenvectors, by LOBPCG.
 
     Args:
-      A: of shape (n, n): an array, a sparse one, or a function that multiplies it with (n, j).
-      X: first guesses, of shape (n, k), independent of each other, with 5 k < n.
-      m: how many steps are taken at most.
-      tol: an eigenvalue is found when |A v - λ v| < tol · 10 n (λ + |A v|); by default the
+      A: of shape (n, n): a dense or sparse array, or a function that multiplies it by (n, j).
+      X: the initial guess, of shape (n, k), linearly independent, with 5 k < n.
+      m: the maximum number of steps.
+      tol: an eigenvalue has converged when |A v - λ v| < tol · 10 n (λ + |A v|); by default the
         precision of the dtype.
 
     Returns:
-      (λ in decreasing order, of shape (k,); vectors, of shape (n, k); the number of steps)
+      (λ in descending order, of shape (k,); vectors, of shape (n, k); the number of steps)
 
     Raises:
-      ValueError: if shapes or dtypes do not fit.
+      ValueError: for invalid shapes or dtypes.
 
     Source: A. Knyazev, SIAM J. Sci. Comput. 23 (2001), with orthonormal bases of the spans of X,
     residuals and last steps (Duersch et al., arXiv:1704.07458).
@@ -152,7 +152,7 @@ def lobpcg_standard(
         S = qr(concatenate([X, _beside(X, R), _beside(X, P)], 1))[0]
         theta, Y = rayleigh_ritz(S)
         theta, Y = theta[:k], Y[:, :k]
-        P = _mm(S[:, k:], Y[k:])  # the step, without what is in X already
+        P = _mm(S[:, k:], Y[k:])  # the step, without its component in X
         X = _mm(S, Y)
         R, found = residual(X, theta)
         return i + 1, X, P, R, found, theta
@@ -174,7 +174,7 @@ def _mm(a: Any, b: Any) -> Any:
 
 @fused(arrays=2)
 def _beside(X: Any, R: Any) -> Any:
-    """What of R is orthogonal to X, with columns of length 1."""
+    """The component of R orthogonal to X, with normalized columns."""
     for _ in range(2):
         R = R - _mm(X, _mm(X.T.conj(), R))
         size = norm(R, axis=0)

@@ -1,4 +1,4 @@
-"""Sparse arrays that are made: empty, identities, random; and dense ones of any."""
+"""Creation of sparse arrays: empty, identity, random; and conversion to dense arrays."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _class_of(name: str, sparse_format: str) -> Any:
 
 
 def todense(arr: Any) -> Array:
-    """A sparse array as a dense one; dense ones as they are. Also within `sparsify`."""
+    """Converts a sparse array to a dense one; dense arrays are unchanged. Also in `sparsify`."""
     if isinstance(arr, Tracer):
         return elementwise.todense(arr)
     return arr.todense() if isinstance(arr, JAXSparse) else arr
@@ -48,7 +48,7 @@ def empty(
 ) -> JAXSparse:
     """A sparse array of zeros.
 
-    sparse_format: "bcoo", "bcsr", "coo", "csr" or "csc". kwds: n_batch, n_dense and nse of the
+    sparse_format: "bcoo", "bcsr", "coo", "csr" or "csc". kwds: n_batch, n_dense and nse for the
       first two.
     """
     cls = _class_of("empty", sparse_format)
@@ -71,12 +71,11 @@ def random_bcoo(
     n_dense: int = 0, unique_indices: bool = True, sorted_indices: bool = False,
     generator: Callable[..., Array] = uniform, **kwds: Any,
 ) -> BCOO:
-    """A BCOO array with random elements at random places.
+    """A BCOO array with random elements at random indices.
 
     Args:
-      nse: how many elements are stored for each place in the batch, or a share of all, below 1.
-      unique_indices: whether places differ from each other. sorted_indices: whether they are in
-        order.
+      nse: the number of stored elements per batch element, or, if below 1, a fraction of all.
+      unique_indices: whether indices are unique. sorted_indices: whether they are sorted.
       generator: of elements: `generator(key, shape=, dtype=, **kwds)`.
     """
     shape = tuple([index(n) for n in shape])

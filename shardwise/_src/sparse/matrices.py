@@ -1,4 +1,4 @@
-"""`COO`, `CSR` and `CSC`: matrices with products, and nothing more; BCOO and BCSR do all else."""
+"""`COO`, `CSR` and `CSC`: matrices that only support products; BCOO and BCSR do the rest."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike
 
 
 class Matrix(JAXSparse):
-    """A matrix that says where its elements are. `_places` gives rows and columns."""
+    """A sparse matrix. `_places` returns the row and column indices."""
 
     shape: tuple[int, int]
 
@@ -34,7 +34,7 @@ class Matrix(JAXSparse):
     def fromdense(
         cls, mat: ArrayLike, *, nse: int | None = None, index_dtype: DTypeLike = np.int32
     ) -> Any:
-        """The elements of a dense matrix that are not zero; see `bcoo_fromdense`."""
+        """The nonzero elements of a dense matrix; see `bcoo_fromdense`."""
         return cls._of(BCOO.fromdense(mat, nse=nse, index_dtype=index_dtype))
 
     @classmethod
@@ -55,11 +55,11 @@ class Matrix(JAXSparse):
         raise NotImplementedError
 
     def todense(self) -> Array:
-        """The whole matrix."""
+        """The dense matrix."""
         return added(zeros(self.shape, self.dtype), self._places(), self.data)
 
     def product(self, x: Any, transposed: bool = False) -> Array:
-        """With a vector or matrix."""
+        """The product with a vector or matrix."""
         rows, columns = self._places()[:: -1 if transposed else 1]
         n, m = self.shape[:: -1 if transposed else 1]
         x = asarray(x)
@@ -82,7 +82,7 @@ class Matrix(JAXSparse):
         return self.product(other)
 
     def transpose(self, axes: Sequence[int] | None = None) -> Any:
-        """The matrix with its dimensions in the order of `axes`, by default in the other one."""
+        """The matrix with dimensions in the order of `axes`, by default transposed."""
         order = (1, 0) if axes is None else tuple([canonical_axis(index(a), 2) for a in axes])
         if sorted(order) != [0, 1]:
             raise ValueError(
@@ -96,9 +96,9 @@ class Matrix(JAXSparse):
 
 @register_pytree_node_class
 class COO(Matrix):
-    """A matrix by rows and columns of its elements: args are data, row and col, vectors of nse.
+    """A matrix in coordinate format: args are data, row and col, vectors of size nse.
 
-    rows_sorted, cols_sorted: promises that elements are in the order of rows, or of columns.
+    rows_sorted, cols_sorted: guarantees that elements are sorted by row, or by column.
     """
 
     fields = ("data", "row", "col")
@@ -136,14 +136,14 @@ class COO(Matrix):
         )
 
     def _sort_indices(self) -> COO:
-        """The same elements in the order of rows."""
+        """The same elements, sorted by row."""
         places = stack([self.row, self.col], -1)
         return COO._of(BCOO((self.data, places), shape=self.shape).sort_indices())
 
 
 @register_pytree_node_class
 class CSR(Matrix):
-    """A matrix by rows: args are data and columns of nse elements, and where each row begins."""
+    """A matrix in CSR format: args are data and column indices of size nse, and row pointers."""
 
     fields = ("data", "indices", "indptr")
     indices: Any
@@ -165,7 +165,7 @@ class CSR(Matrix):
 
 @register_pytree_node_class
 class CSC(Matrix):
-    """A matrix by columns: args are data and rows of nse elements, and where each column begins."""
+    """A matrix in CSC format: args are data and row indices of size nse, and column pointers."""
 
     fields = ("data", "indices", "indptr")
     indices: Any
@@ -185,12 +185,12 @@ class CSC(Matrix):
 def coo_fromdense(
     mat: ArrayLike, *, nse: int | None = None, index_dtype: DTypeLike = np.int32
 ) -> COO:
-    """The elements of a dense matrix that are not zero; see `bcoo_fromdense`."""
+    """The nonzero elements of a dense matrix; see `bcoo_fromdense`."""
     return COO.fromdense(mat, nse=nse, index_dtype=index_dtype)
 
 
 def coo_todense(mat: COO) -> Array:
-    """The whole matrix."""
+    """The dense matrix."""
     return mat.todense()
 
 
@@ -207,12 +207,12 @@ def coo_matmat(mat: COO, B: ArrayLike, *, transpose: bool = False) -> Array:
 def csr_fromdense(
     mat: ArrayLike, *, nse: int | None = None, index_dtype: DTypeLike = np.int32
 ) -> CSR:
-    """The elements of a dense matrix that are not zero; see `bcoo_fromdense`."""
+    """The nonzero elements of a dense matrix; see `bcoo_fromdense`."""
     return CSR.fromdense(mat, nse=nse, index_dtype=index_dtype)
 
 
 def csr_todense(mat: CSR) -> Array:
-    """The whole matrix."""
+    """The dense matrix."""
     return mat.todense()
 
 

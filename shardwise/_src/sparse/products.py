@@ -1,7 +1,7 @@
 """Products with sparse arrays.
 
-With a dense array: what it holds at the places of the stored elements is gathered, multiplied, and
-added up where it goes. Of two sparse arrays: all pairs of stored elements are compared.
+With a dense array: gathers its elements at the stored indices, multiplies them, and scatter-adds
+the products. With another sparse array: compares all pairs of stored elements.
 """
 
 from __future__ import annotations
@@ -40,24 +40,25 @@ from shardwise._src.sparse.entries import (
 from shardwise._src.sparse.shapes import refuse_sharding
 from shardwise._src.types.annotations import Array
 
-Numbers = Any  # ((contracted of lhs, of rhs), (batch of lhs, of rhs))
+Numbers = Any  # ((contracting dims of lhs, of rhs), (batch dims of lhs, of rhs))
 
 
 def bcoo_dot_general(
     lhs: Any, rhs: Any, *, dimension_numbers: Numbers, precision: Any = None,
     preferred_element_type: Any = None, out_sharding: Any = None,
 ) -> Stored | Array:
-    """Sums of products over pairs of dimensions, as `lax.dot_general`.
+    """Generalized dot product, like `lax.dot_general`.
 
     Args:
-      lhs, rhs: of which at least one is a BCOO array. Of two, batch dimensions must be batch ones
-        of both layouts, contracted ones sparse, and there are no dense dimensions.
-      precision: as for `lax.dot_general`; of two sparse arrays no algorithm.
+      lhs, rhs: at least one is a BCOO array. If both are, batch dimensions must be batch
+        dimensions of both layouts, contracting ones must be sparse, and there must be no dense
+        dimensions.
+      precision: as for `lax.dot_general`; for two sparse arrays not an algorithm.
       out_sharding: must be None.
 
     Returns:
-      A dense array; of two sparse ones, a sparse one, with an element for each pair (or as many as
-      fit into the shape).
+      A dense array; for two sparse arrays, a sparse array with an element per pair (or as many as
+      fit in the shape).
     """
     refuse_sharding("bcoo_dot_general", out_sharding)
     how = canonical_precision(precision)
@@ -82,7 +83,7 @@ def bcoo_dot_general(
 
 
 def _turned(precision: Any) -> Any:
-    """A precision for the operands in each other's place."""
+    """The precision for swapped operands."""
     if isinstance(precision, DotAlgorithm):
         lhs, rhs, total, left, right, count, imprecise = precision
         return DotAlgorithm(rhs, lhs, total, right, left, count, imprecise)
@@ -120,7 +121,7 @@ def _with_dense(lhs: Any, rhs: Any, numbers: Numbers, precision: Any, preferred:
 def _gathered(
     data: Any, indices: Any, rhs: Any, shape: Any, numbers: Numbers, precision: Any, preferred: Any
 ) -> Any:
-    """Mapped over batch dimensions of the result; the others are as sparse ones."""
+    """Mapped over batch dimensions of the result; other batch dimensions are treated as sparse."""
     (c, d), (b, e) = numbers
     n = indices.ndim - 2
     free = [i for i in range(n) if i not in (*b, *c)]
@@ -219,7 +220,7 @@ def _of_two(lhs: Any, rhs: Any, numbers: Numbers, preferred: Any) -> Any:
 
 
 def _same(i: Any, j: Any, c: Sequence[int], d: Sequence[int], sizes: Sequence[int]) -> Any:
-    """Which pairs of rows are equal, in bounds, in these columns."""
+    """Which pairs of rows are in bounds and equal in these columns."""
     out = broadcast_to(asarray(True), (len(i), len(j)))
     for p, q, n in zip(c, d, sizes, strict=True):
         out = out & (i[:, None, p] == j[None, :, q]) & (i[:, None, p] < n)
@@ -229,7 +230,7 @@ def _same(i: Any, j: Any, c: Sequence[int], d: Sequence[int], sizes: Sequence[in
 def bcoo_dot_general_sampled(
     A: Array, B: Array, indices: Array, *, dimension_numbers: Numbers
 ) -> Array:
-    """Elements of a product of dense arrays, at the places of `indices`, as `data` of a BCOO."""
+    """Elements of a product of dense arrays at `indices`, as `data` of a BCOO array."""
     (c, d), (b, _) = numbers = _numbers(dimension_numbers)
     A, B, indices = asarray(A), asarray(B), asarray(indices)
     left = [i for i in range(A.ndim) if i not in c]
@@ -244,12 +245,12 @@ def bcoo_dot_general_sampled(
 
 
 def bcoo_multiply_dense(sp_mat: Any, v: Array) -> Array:
-    """The data of a product by elements with a dense array, which may be broadcast."""
+    """The data of an elementwise product with a dense array, which may broadcast."""
     return sp_mat.whole()[0] * at_places(sp_mat, asarray(v), 0)
 
 
 def at_places(mat: Any, v: Any, fill: Any) -> Any:
-    """What a dense array, broadcast, holds where a sparse one has elements."""
+    """The elements of a broadcast dense array at the indices of a sparse array."""
     v, shape = asarray(v), mat.shape
     one = (1,) * (mat.ndim - v.ndim) + v.shape
     if not v.ndim or not mat.n_batch + mat.n_sparse:
@@ -265,8 +266,8 @@ def at_places(mat: Any, v: Any, fill: Any) -> Any:
 
 
 def bcoo_multiply_sparse(lhs: M, rhs: Any) -> M:
-    """A product by elements of two sparse arrays, which may be broadcast; it has as many elements
-    as there are pairs of stored ones."""
+    """The elementwise product of two sparse arrays, which may broadcast; it stores an element for
+    each pair of stored elements."""
     if lhs.ndim != rhs.ndim or lhs.n_dense != rhs.n_dense:
         raise NotImplementedError(
             "bcoo_multiply_sparse: arrays must have as many dimensions, and dense ones; got "
@@ -305,8 +306,8 @@ def bcoo_conv_general_dilated(
     feature_group_count: int = 1, batch_group_count: int = 1, precision: Any = None,
     preferred_element_type: Any = None, out_sharding: Any = None,
 ) -> Stored:
-    """A convolution along one dimension: of arrays of shape (1, 1, n), without strides, dilation
-    or groups, of which one is sparse. See `lax.conv_general_dilated`."""
+    """A one-dimensional convolution of arrays of shape (1, 1, n), one of which is sparse, without
+    strides, dilation or groups. See `lax.conv_general_dilated`."""
     refuse_sharding("bcoo_conv_general_dilated", out_sharding)
     plain = [window_strides, lhs_dilation or (1,), rhs_dilation or (1,)]
     groups = feature_group_count, batch_group_count
@@ -337,7 +338,7 @@ def bcoo_conv_general_dilated(
 
 
 def _flat(x: Any) -> tuple[Any, Any]:
-    """Elements of an array of shape (1, 1, n), and their places."""
+    """The elements of an array of shape (1, 1, n), and their indices."""
     if isinstance(x, Stored):
         x = bcoo_update_layout(x, n_batch=0, n_dense=0)
         return x.data, x.indices[:, 2]

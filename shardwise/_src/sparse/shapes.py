@@ -1,6 +1,6 @@
-"""Stored elements in other places: transposes, slices, reshapes, and sums along dimensions.
+"""Shape operations on sparse arrays: transposes, slices, reshapes, and sums along dimensions.
 
-Batch, sparse and dense dimensions stay of their kind, and do not mix.
+Batch, sparse and dense dimensions keep their kind, and do not mix.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _refuse(name: str, text: str) -> NoReturn:
 
 
 def _groups(name: str, mat: Any, dims: Sequence[int]) -> list[list[int]]:
-    """A permutation of all dimensions as one of each kind."""
+    """Splits a permutation of all dimensions into one for each kind."""
     if sorted(dims) != list(range(mat.ndim)):
         raise ValueError(
             f"bcoo_{name}: {tuple(dims)} is no permutation of the {mat.ndim} dimensions."
@@ -50,7 +50,7 @@ def _groups(name: str, mat: Any, dims: Sequence[int]) -> list[list[int]]:
 
 
 def bcoo_transpose(mat: M, *, permutation: Sequence[int]) -> M:
-    """The array with its dimensions in another order, within batch, sparse and dense ones."""
+    """Permutes dimensions, within the batch, sparse and dense dimensions."""
     permutation = [index(p) for p in permutation]
     batch, sparse, dense = _groups("transpose", mat, permutation)
     n = mat.n_batch
@@ -66,10 +66,10 @@ def bcoo_transpose(mat: M, *, permutation: Sequence[int]) -> M:
 def bcoo_broadcast_in_dim(
     mat: M, *, shape: Sequence[int], broadcast_dimensions: Sequence[int], sharding: Any = None
 ) -> M:
-    """The array in a greater shape; `broadcast_dimensions` says where its dimensions are there.
+    """Broadcasts to a larger shape; `broadcast_dimensions` are the array's dimensions in it.
 
-    New dimensions are sparse, but for those before the last batch and behind the first dense one.
-    sharding: must be None; the arrays of the result can be placed.
+    New dimensions are sparse, except before the last batch and after the first dense dimension.
+    sharding: must be None; place the arrays of the result instead.
     """
     refuse_sharding("broadcast_in_dim", sharding)
     shape, places = tuple(shape), tuple(broadcast_dimensions)
@@ -121,7 +121,7 @@ def refuse_sharding(name: str, sharding: Any) -> None:
 
 
 def bcoo_concatenate(operands: Sequence[M], *, dimension: int) -> M:
-    """Arrays of equal layout behind one another, along a batch or sparse dimension."""
+    """Concatenates arrays of equal layout along a batch or sparse dimension."""
     mats, first = list(operands), operands[0]
     axis = canonical_axis(index(dimension), first.ndim)
     layouts = {(m.ndim, m.n_batch, m.n_dense) for m in mats}
@@ -160,7 +160,7 @@ def bcoo_reshape(
     mat: M, *, new_sizes: Sequence[int], dimensions: Sequence[int] | None = None,
     sharding: Any = None,
 ) -> M:
-    """The array in another shape; `dimensions` permutes it first. sharding: must be None."""
+    """Reshapes the array; `dimensions` permutes it first. sharding: must be None."""
     refuse_sharding("reshape", sharding)
     if dimensions is not None:
         mat = bcoo_transpose(mat, permutation=dimensions)
@@ -191,7 +191,7 @@ def bcoo_reshape(
 
 
 def bcoo_rev(operand: M, dimensions: Sequence[int]) -> M:
-    """The array with elements in reverse order along `dimensions`."""
+    """Reverses the elements along `dimensions`."""
     a, b = operand.n_batch, operand.n_batch + operand.n_sparse
     data, indices = operand.whole()
     batch = tuple([d for d in dimensions if d < a])
@@ -206,7 +206,7 @@ def bcoo_rev(operand: M, dimensions: Sequence[int]) -> M:
 
 
 def bcoo_squeeze(arr: M, *, dimensions: Sequence[int]) -> M:
-    """The array without some dimensions of size 1."""
+    """Removes some dimensions of size 1."""
     dims = {canonical_axis(d, arr.ndim) for d in dimensions}
     if any(arr.shape[d] != 1 for d in dims):
         raise ValueError(f"bcoo_squeeze: {sorted(dims)} of shape {arr.shape} are not of size 1.")
@@ -216,7 +216,7 @@ def bcoo_squeeze(arr: M, *, dimensions: Sequence[int]) -> M:
 
 
 def _without(mat: Any, data: Any, indices: Any, dims: set[int]) -> Any:
-    """Without dimensions that data and indices have no extent in."""
+    """Drops dimensions that data and indices no longer have."""
     batch, sparse, dense = mat.split([i not in dims for i in range(mat.ndim)])
     shape = [n for i, n in enumerate(mat.shape) if i not in dims]
     kept = [i for i, keep in enumerate(sparse) if keep]
@@ -233,7 +233,7 @@ def bcoo_slice(
     mat: M, *, start_indices: Sequence[int], limit_indices: Sequence[int],
     strides: Sequence[int] | None = None,
 ) -> M:
-    """Every `strides`-th element from `start_indices` to `limit_indices`, per dimension."""
+    """Slices from `start_indices` to `limit_indices` with `strides`, per dimension."""
     starts, limits = [index(i) for i in start_indices], [index(i) for i in limit_indices]
     steps = [1] * mat.ndim if strides is None else [index(i) for i in strides]
     if not len(starts) == len(limits) == len(steps) == mat.ndim:
@@ -255,7 +255,7 @@ def bcoo_slice(
 
 
 def _kept(mat: Any, data: Any, indices: Any, keep: Any, shape: Sequence[int]) -> Any:
-    """Elements at new places, where all of `keep`; no more than fit into the shape."""
+    """Elements with new indices, where `keep` is all true; no more than fit in the shape."""
     sparse = mat.split(shape)[1]
     keep = keep.all(-1)
     indices = where(keep[..., None], indices, sizes_like(sparse, indices))
@@ -265,7 +265,7 @@ def _kept(mat: Any, data: Any, indices: Any, keep: Any, shape: Sequence[int]) ->
 
 
 def bcoo_dynamic_slice(mat: M, start_indices: Sequence[Any], slice_sizes: Sequence[int]) -> M:
-    """A slice of fixed size, at a place that may be traced; it is moved inside the bounds."""
+    """A slice of fixed size with possibly traced start indices, which are clamped to the bounds."""
     sizes = tuple([index(n) for n in slice_sizes])
     if len(sizes) != mat.ndim or not all(n <= m for n, m in zip(sizes, mat.shape, strict=True)):
         raise TypeError(f"bcoo_dynamic_slice: {sizes} are no sizes within shape {mat.shape}.")
@@ -287,7 +287,7 @@ def bcoo_dynamic_slice(mat: M, start_indices: Sequence[Any], slice_sizes: Sequen
 
 
 def bcoo_reduce_sum(mat: M, *, axes: Sequence[int]) -> M:
-    """Sums along `axes`. Along batch dimensions nothing is added: there are more elements."""
+    """Sums over `axes`. Batch dimensions are merged without additions: nse grows instead."""
     dims = {canonical_axis(a, mat.ndim) for a in axes}
     a, b = mat.n_batch, mat.n_batch + mat.n_sparse
     data, indices = mat.whole()
@@ -311,9 +311,9 @@ def bcoo_gather(
     unique_indices: bool = False, indices_are_sorted: bool = False, mode: Any = None,
     fill_value: Any = None,
 ) -> M:
-    """Slices of equal sizes at many places, as `lax.gather`: a batch of dynamic slices.
+    """Slices of equal size at many start indices, like `lax.gather`: a batch of dynamic slices.
 
-    mode: None, "promise_in_bounds" or "clip", which move slices inside.
+    mode: None, "promise_in_bounds" or "clip"; slices are clamped to the bounds.
     """
     how = GatherScatterMode.from_any(mode)
     if mode is not None and how not in (GatherScatterMode.PROMISE_IN_BOUNDS, _CLIP):

@@ -1,11 +1,11 @@
-"""`sparsify`: functions of dense arrays, run on sparse ones.
+"""`sparsify`: runs functions of dense arrays on sparse arrays.
 
     f = sparsify(lambda m, v: 2 * (m.T @ v))
     f(BCOO.fromdense(x), v)
 
-An interpreter: ops come with sparse arrays in the place of traced values, and `RULES` say what is
-done instead. An op without a rule is refused, as its result would be dense. Calls of `jit` are run
-through, loops and branches by `control`.
+An interpreter whose traced values are sparse arrays; `RULES` define the ops on them. An op without
+a rule is rejected, because its result would be dense. Calls of `jit` are inlined; `control` handles
+loops and branches.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from shardwise._src.types.dtypes import is_inexact
 
 
 class SparseTracer(Tracer):
-    """A sparse array where a function expects a dense one."""
+    """A sparse array where a function expects a dense array."""
 
     __slots__ = ("matrix",)
 
@@ -65,7 +65,7 @@ class SparseTracer(Tracer):
 
 
 class Sparsify(Interpreter):
-    """Applies rules to sparse arrays, with the parent as interpreter."""
+    """Applies rules to sparse arrays, and uses the parent as interpreter."""
 
     __slots__ = ()
 
@@ -107,18 +107,18 @@ def is_sparse(x: Any) -> bool:
 
 
 def sparsify(f: Callable, use_tracer: bool = False) -> Callable:
-    """`f`, written for dense arrays, for sparse ones: BCOO and BCSR in its pytrees of arguments.
+    """Makes `f`, written for dense arrays, accept BCOO and BCSR arrays in its pytrees of arguments.
 
-    Results are sparse where ops keep zeros: products, sums of sparse arrays, shapes, slices, and
-    functions that are 0 at 0. Sparse arrays go through `jit`, loops and branches: what a loop
-    carries, and what branches give, must stay of one layout, with as many stored elements. The xs
-    of a `scan` have their first dimension as a batch dimension.
+    Results are sparse if ops preserve zeros: products, sums of sparse arrays, shapes, slices, and
+    functions that are 0 at 0. Sparse arrays may pass through `jit`, loops and branches: the carry
+    of a loop, and the results of branches, must keep one layout and number of stored elements.
+    The xs of a `scan` have their first dimension as a batch dimension.
 
-    use_tracer: both ways of JAX's are the same here.
+    use_tracer: ignored; both of JAX's implementations are the same here.
 
     Raises:
-      NotImplementedError: where an op would make a sparse array dense, as `cos` or `x + 1` do.
-      TypeError: where a loop or branches would change a layout.
+      NotImplementedError: if an op would make a sparse array dense, as `cos` or `x + 1` do.
+      TypeError: if a loop or branches would change a layout.
     """
 
     @functools.wraps(f)
@@ -136,11 +136,11 @@ def sparsify(f: Callable, use_tracer: bool = False) -> Callable:
 
 
 def _on_sparse(program: Program, values: Sequence[Any]) -> list[Any]:
-    """The results of a program for values of which some are sparse."""
+    """The results of a program for values some of which are sparse."""
     return sparsify(lambda *xs: eval_program(program, xs))(*values)
 
 
-# -- rules: of the op, operands, of which some are sparse, and parameters --
+# -- rules: (op, operands, some of which are sparse, parameters) --
 
 
 def _stored(x: Any) -> Any:
@@ -149,7 +149,7 @@ def _stored(x: Any) -> Any:
 
 
 def _on_stored(fun: Callable) -> Callable:
-    """A rule on coordinates; sparse results are of the class of the first operand, if they can."""
+    """A rule for BCOO; sparse results have the class of the first operand if possible."""
 
     def rule(op: Op, *args: Any, **params: Any) -> Any:
         out = fun(*map(_stored, args), **params)

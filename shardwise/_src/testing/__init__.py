@@ -1,1 +1,1 @@
-"""Helpers for tests: checks of ops and gradients, simulated meshes."""
+"""Test helpers: checks of ops and gradients, simulated meshes."""

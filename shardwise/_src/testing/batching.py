@@ -1,7 +1,7 @@
 """Checks of an op's `batch` rule against a Python loop.
 
-Every set of operands (all sets for up to three operands, single ones and all for more), with the
-hidden dimension first, last, and in different places; and one batch inside another.
+Tests every subset of operands (all subsets for up to three operands, otherwise single ones and all
+of them), with the batch dimension first, last, and in different positions; and nested batching.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OUTER = 2
 
 
 class _Loop:
-    """The op's results for each choice of values of its arguments, run one by one."""
+    """The op's results for each combination of argument values, run one by one."""
 
     def __init__(self, op: Op, sample: Sample):
         self.function = functools.partial(sample.apply, op)
@@ -36,7 +36,7 @@ class _Loop:
         self._found: dict[tuple[int, ...], list[np.ndarray]] = {}
 
     def at(self, choice: tuple[int, ...]) -> list[np.ndarray]:
-        """The results where argument i has its value number `choice[i]`."""
+        """The results if argument i has its value with index `choice[i]`."""
         if choice not in self._found:
             args = [EAGER.array(v[k]) for v, k in zip(self.values, choice, strict=True)]
             self._found[choice] = [np.asarray(r) for r in self.function(*args)]
@@ -56,7 +56,7 @@ def check_batch(op: Op, sample: Sample, report: Report) -> None:
         loop = _Loop(op, sample)
         loop.at((0,) * count)
     except Exception:
-        return  # reported by the check of values
+        return  # reported by the value check
     singles = [np.asarray(a) for a in sample.args]
     stacked = [np.stack(v) for v in loop.values]
     outer = [v[:OUTER] for v in stacked]
@@ -79,7 +79,7 @@ def check_batch(op: Op, sample: Sample, report: Report) -> None:
 
 
 def _placements(ranks: list[int]) -> Iterator[tuple[int | None, ...]]:
-    """The hidden dimension of each operand, None where it is not batched."""
+    """The batch dimension of each operand; None if it is not batched."""
     count = len(ranks)
     sizes = range(1, count + 1) if count <= 3 else (1, count)
     for size in sizes:
@@ -96,7 +96,7 @@ def _placements(ranks: list[int]) -> Iterator[tuple[int | None, ...]]:
 
 
 def _few_placements(ranks: list[int]) -> Iterator[tuple[int | None, ...]]:
-    """Each operand alone, with its hidden dimension last; all, first and last in turn."""
+    """Each operand alone, with its batch dimension last; then all, first and last alternately."""
     for i, rank in enumerate(ranks):
         yield tuple(rank if k == i else None for k in range(len(ranks)))
     if len(ranks) > 1:
@@ -104,7 +104,7 @@ def _few_placements(ranks: list[int]) -> Iterator[tuple[int | None, ...]]:
 
 
 def _ends(subset: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Which operands of a set have the hidden dimension last: none, all, every second one."""
+    """Which operands of a subset have the batch dimension last: none, all, every second one."""
     ends = [(), subset]
     return [*ends, subset[1::2]] if len(subset) > 1 else ends
 

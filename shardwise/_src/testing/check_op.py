@@ -1,11 +1,11 @@
-"""`check_op`: everything that an op's record says, checked on small samples.
+"""`check_op`: checks an op's whole record on small samples.
 
     check_op(sin, [Sample((x,), reference=np.sin)])
 
-On each sample: the value, against NumPy; types, inferred against compiled; `jvp` to second order,
-against finite differences; `transpose`, by inner products; `batch`, against a loop; `dims`, every
-placement against the unsplit result, and uneven ones with NaN as padding. All faults come in one
-report. See `Sample` for what can be left out, and the modules beside this one for each check.
+On each sample: the value, against NumPy; inferred types, against compiled types; `jvp` to second
+order, against finite differences; `transpose`, by inner products; `batch`, against a loop; `dims`,
+every sharding against the unsharded result, and uneven shardings with NaN as padding. One report
+lists all failures. See `Sample` for options, and the modules in this package for each check.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from shardwise._src.types.extended import ExtendedDType
 
 
 def check_op(op: Op, samples: Sequence[Sample | tuple]) -> None:
-    """Checks all rules of an op on samples; raises `CheckFailure` with everything it found.
+    """Checks all rules of an op on samples; raises `CheckFailure` with all failures.
 
     samples: `Sample`s, or tuples (args, params) or (args, params, reference).
     """
@@ -43,7 +43,7 @@ def check_op(op: Op, samples: Sequence[Sample | tuple]) -> None:
 
 
 def faults(op: Op, samples: Sequence[Sample | tuple]) -> list[Any]:
-    """What `check_op` would report."""
+    """The failures that `check_op` would report."""
     report = Report()
     rng = np.random.default_rng(zlib.crc32(op.name.encode()))
     taken = [s if isinstance(s, Sample) else Sample(*s) for s in samples]
@@ -63,7 +63,7 @@ def faults(op: Op, samples: Sequence[Sample | tuple]) -> list[Any]:
 
 
 def check_fields(op: Op, samples: Sequence[Sample], report: Report) -> None:
-    """Every op has type_rule, dims, lower, batch; jvp where it takes floating operands."""
+    """Every op has type_rule, dims, lower, batch; jvp if it takes floating-point operands."""
     for name in ("dims", "lower", "batch"):
         if getattr(op, name) is None and not (name == "batch" and _nullary(samples)):
             report.add("missing field", f"{name}=None", f"a `{name}` rule")
@@ -79,14 +79,14 @@ def _nullary(samples: Sequence[Sample]) -> bool:
 
 
 def _check_linearized(op: Op, samples: Sequence[Sample], report: Report) -> None:
-    """An op that is left in its own linearization must have a transpose."""
+    """An op that remains in its own linearization must have a transpose."""
     for sample in samples:
         try:
             with enable_x64(sample.x64 or enable_x64.value):
                 args = [EAGER.array(a) for a in sample.args]
                 _, linear = linearize(functools.partial(sample.apply, op), args)
         except Exception:
-            continue  # reported by the check of derivatives
+            continue  # reported by the derivative check
         if any(eqn.op is op for eqn in linear.program.equations):
             report.about = sample.describe()
             report.add("missing field", "transpose=None",
@@ -96,7 +96,7 @@ def _check_linearized(op: Op, samples: Sequence[Sample], report: Report) -> None
 
 
 def check_value(op: Op, sample: Sample, report: Report) -> bool:
-    """Value and types; false where the op does not run at all."""
+    """Checks value and types; returns False if the op does not run at all."""
     try:
         found = infer(op, sample.types(), sample.params)
     except Exception as error:
@@ -133,7 +133,7 @@ def check_value(op: Op, sample: Sample, report: Report) -> bool:
 
 
 def _check_actual_types(results: Sequence[Any], types: Sequence[Any], report: Report) -> None:
-    """The runtime's own shape and dtype of each buffer against the inferred type."""
+    """Compares each buffer's shape and dtype, as the runtime reports them, with the type."""
     for i, (r, t) in enumerate(zip(results, types, strict=True)):
         held = np.asarray(r.addressable_shards[0].data)
         if held.shape != r.sharding.shard_shape(t.shape) or held.dtype != t.dtype:

@@ -1,8 +1,9 @@
 """Checks of an op's `jvp` and `transpose` rules.
 
-All in 64 bits, in one compiled program per sample: the value f(x), the tangent J t, its own
-derivative along u, and the cotangents Jᵀ w. Finite differences of the first two check the next
-ones; inner products check the last: Σ (J t)·w = Σ t·(Jᵀ w), without conjugation, as real parts.
+All in 64-bit precision, in one compiled program per sample: the value f(x), the tangent J t, its
+derivative along u, and the cotangents Jᵀ w. Finite differences of the value and the tangent check
+the first and second derivatives; inner products check the cotangents: Σ (J t)·w = Σ t·(Jᵀ w),
+without conjugation, as real parts.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from shardwise._src.types.dtypes import is_complex, is_inexact
 STEP = 1e-6
 FIRST = 1e-6  # tolerances of finite differences and inner products
 SECOND = 1e-5
-ROUNDS = 2  # random directions
+ROUNDS = 2  # number of random directions
 
 
 class _Point:
-    """The arguments of one sample in 64 bits, with random directions around them."""
+    """The 64-bit arguments of a sample, with random directions."""
 
     def __init__(self, op: Op, sample: Sample, rng: np.random.Generator):
         self.op = op
@@ -51,7 +52,7 @@ class _Point:
         return args
 
     def spread(self, values: Sequence[Any]) -> list[Any]:
-        """One value per argument, None where it is not differentiable."""
+        """One value per argument; None if it is not differentiable."""
         out: list[Any] = [None] * len(self.args)
         for i, v in zip(self.active, values, strict=True):
             out[i] = v
@@ -72,7 +73,7 @@ def normal(rng: np.random.Generator, like: Any) -> np.ndarray:
 
 
 def check_derivatives(op: Op, sample: Sample, report: Report, rng: np.random.Generator) -> None:
-    """jvp by finite differences, to second order; transpose by inner products."""
+    """Checks jvp by finite differences, to second order; transpose by inner products."""
     point = _Point(op, sample, rng)
     if not point.active or op.jvp is None or sample.order == 0:
         return
@@ -135,7 +136,7 @@ def _tangent(fun: Callable, primals: Any, tangents: Any, outs: list[int]) -> lis
 
 
 def _pulled_back(fun: Callable, primals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
-    """Cotangents of the arguments, None for zero."""
+    """Cotangents of the arguments; None for zero."""
     _, linear = linearize(fun, list(primals))
     return transposed(linear, cts)
 
@@ -194,7 +195,7 @@ def _product(left: Sequence[Any], right: Sequence[Any]) -> float:
 
 
 def _linear_candidates(op: Op, point: _Point) -> list[tuple[int, ...]]:
-    """Sets of operands in which the op may be linear: single ones, all, pairs of few."""
+    """Subsets of operands in which the op may be linear: single ones, all, pairs of up to three."""
     if op.transpose is None:
         return []
     active = point.active
@@ -248,7 +249,7 @@ def _compare_direct(
                for m, e in zip(mixed, expected, strict=True)):
         return  # not linear in these operands
     if all(not v.any() for v in [*first, *second]):
-        return  # zero everywhere: linear in name only
+        return  # zero everywhere: trivially linear
     name = _name(subset)
     if name in bundle.errors:
         report.raised(name, bundle.errors[name])

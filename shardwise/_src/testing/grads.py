@@ -1,4 +1,4 @@
-"""Derivatives of a function against finite differences: those of the library, and given ones."""
+"""Checks of derivatives against finite differences: of the library, and user-defined ones."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def check_grads(
 ) -> None:
     """Checks the derivatives of `f` at `args` in random directions.
 
-    f:     takes arrays, or trees of arrays, and returns a tree of arrays.
-    args:  a tuple of arguments; those that are not inexact are held fixed.
-    order: of the highest derivative; each mode is applied to the other's result.
+    f:     takes arrays, or pytrees of arrays, and returns a pytree of arrays.
+    args:  a tuple of arguments; arguments that are not inexact are constant.
+    order: of the highest derivative; each mode is applied to the result of the other.
     modes: "fwd" for jvp, "rev" for vjp.
-    atol, rtol, eps: tolerances and the step; by default what the dtypes allow.
+    atol, rtol, eps: tolerances and the step; the defaults depend on the dtypes.
     Raises AssertionError naming the derivative that differs.
     """
     modes = (modes,) if isinstance(modes, str) else modes
@@ -48,13 +48,13 @@ def check_jvp(
     f: Callable, f_jvp: Callable, args: Sequence[Any], atol: float | None = None,
     rtol: float | None = None, eps: float = 1e-4, err_msg: str = "",
 ) -> None:
-    """Checks a function that gives values and tangents against differences of `f`, a step apart.
+    """Checks a function that returns values and tangents against finite differences of `f`.
 
-    f:     takes arrays, or trees of arrays, and returns a tree of arrays.
-    f_jvp: takes a tuple of arguments and one of tangents, and gives the pair of `f`'s value and its
-           tangent, as `partial(jvp, f)` does. Tangents of what is not inexact are of type float0.
-    atol, rtol: by default what the dtypes allow. eps: the step.
-    Raises AssertionError, beginning with `err_msg`, naming what differs.
+    f:     takes arrays, or pytrees of arrays, and returns a pytree of arrays.
+    f_jvp: takes tuples of arguments and tangents, and returns a pair of the value of `f` and its
+           tangent, like `partial(jvp, f)`. Tangents of non-inexact arguments have dtype float0.
+    atol, rtol: the defaults depend on the dtypes. eps: the step.
+    Raises AssertionError, beginning with `err_msg`, naming the mismatch.
     """
     flat, xs, tree = _flat(f, args)
     checker = _checker(xs, (), eps, atol, rtol, err_msg)
@@ -73,11 +73,11 @@ def check_vjp(
     f: Callable, f_vjp: Callable, args: Sequence[Any], atol: float | None = None,
     rtol: float | None = None, eps: float = 1e-4, err_msg: str = "",
 ) -> None:
-    """Checks a function that gives values and pullbacks against differences of `f`, a step apart.
+    """Checks a function that returns values and pullbacks against finite differences of `f`.
 
-    f_vjp: takes arguments and gives the pair of `f`'s value and a function from cotangents of it
-           to a tuple of cotangents of the arguments, as `partial(vjp, f)` does.
-    The others are as in `check_jvp`. Raises AssertionError likewise.
+    f_vjp: takes arguments and returns a pair of the value of `f` and a function from its cotangents
+           to a tuple of cotangents of the arguments, like `partial(vjp, f)`.
+    The other arguments are as in `check_jvp`. Raises AssertionError likewise.
     """
     flat, xs, tree = _flat(f, args)
     checker = _checker(xs, (), eps, atol, rtol, err_msg)
@@ -95,7 +95,7 @@ def check_vjp(
 
 
 def _flat(f: Callable, args: Sequence[Any]) -> tuple[Callable[..., list[Any]], list[Any], Any]:
-    """`f` as a function of leaves, the leaves as arrays, and the tree of the arguments."""
+    """`f` as a function of leaves, the leaves as arrays, and the treedef of the arguments."""
     leaves, tree = flatten(tuple(args))
 
     def flat(*xs: Any) -> list[Any]:
@@ -119,7 +119,7 @@ def _no_tangent(x: Any) -> np.ndarray:
 
 
 def _width(x: Any) -> int:
-    """Bytes of one real number of the dtype."""
+    """The number of bytes of a real number of the dtype."""
     dtype = x.dtype
     return min(max(dtype.itemsize // (2 if dtype.kind == "c" else 1), 2), 8)
 
@@ -129,7 +129,7 @@ class _Checker:
         self, modes: Sequence[str], eps: float, atol: float, rtol: float, head: str = ""
     ):
         self.modes, self.eps, self.atol, self.rtol = modes, eps, atol, rtol
-        self.head = f"{head}\n" if head else ""  # of messages
+        self.head = f"{head}\n" if head else ""  # the start of messages
         self.rng = np.random.default_rng(0)
 
     def check(self, fun: Callable, xs: list[Any], order: int, name: str) -> None:
@@ -159,7 +159,7 @@ class _Checker:
             self.check(backward, xs, order - 1, f"vjp of {name}")
 
     def directions(self, xs: Sequence[Any]) -> list[Any]:
-        """A random value like each that is inexact; None for the others."""
+        """A random value with the type of each inexact value; None for the others."""
         return [self.like(x) if is_inexact(x.dtype) else None for x in xs]
 
     def like(self, x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Meshes of simulated devices, and assertions about placement."""
+"""Meshes of simulated devices, and assertions about shardings."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from shardwise._src.types.mesh import Mesh
 def simulated_mesh(shape: Sequence[int], names: Sequence[str], **options: Any) -> Mesh:
     """A mesh over the first virtual CPU devices of this process.
 
-    shape, names: of the mesh's axes. options: as for `Mesh`, such as `axis_types`.
-    Raises RuntimeError where there are too few devices, and says how to get more.
+    shape, names: of the mesh axes. options: as for `Mesh`, such as `axis_types`.
+    Raises RuntimeError if there are too few devices; the message says how to get more.
     """
     count = math.prod(shape)
     devices = backend.devices("cpu")
@@ -32,10 +32,11 @@ def simulated_mesh(shape: Sequence[int], names: Sequence[str], **options: Any) -
 
 
 def assert_same_sharding(x: Any, y: Any) -> None:
-    """Raises AssertionError unless two arrays (or an array and a sharding) are placed alike.
+    """Raises AssertionError unless two arrays (or an array and a sharding) have equivalent
+    shardings.
 
-    Placed alike: each device holds the same part of the array. One of the arguments must be an
-    array; different specs that mean the same are accepted.
+    Equivalent: each device has the same shard. One of the arguments must be an array; equivalent
+    specs that are written differently are accepted.
     """
     arrays = [a for a in (x, y) if is_array(a)]
     if not arrays:

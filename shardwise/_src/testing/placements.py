@@ -1,12 +1,12 @@
-"""Checks of an op under shardings: of its `dims` rule against the partitioner, and of its values
-where sizes do not divide. On simulated meshes of two and three devices.
+"""Checks of an op under shardings, on simulated meshes of two and three devices: of its `dims` rule
+against the partitioner, and of its values for uneven sizes.
 
-For each factor, every operand dimension that carries it is split and the compiled results compared
-with the unsplit ones. A factor of a result must split that result without communication; partial
-results over a contracted factor must go together by `combine`. Where the rule names no factor, a
-dimension that can nevertheless be split without communication is a missing rule.
+For each factor, shards every operand dimension that has it, and compares the compiled results with
+the unsharded ones. A factor of a result must shard that result without communication; partial
+results over a contracted factor must be combined by `combine`. If the rule names no factor for a
+dimension that can nevertheless be sharded without communication, a rule is missing.
 
-`check_uneven` splits every dimension into three parts of different sizes, the padding being NaN.
+`check_uneven` splits every dimension into three shards of different sizes, with NaN as padding.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _COMBINE: dict[str, Callable] = {
 
 @dataclass(frozen=True)
 class _Split:
-    """One placement: which dimensions of operands are split, and which of results then are."""
+    """A sharding: which operand dimensions are sharded, and which result dimensions then are."""
 
     label: str
     ins: tuple[frozenset[int], ...]
@@ -62,7 +62,7 @@ def _spec(t: ArrayType, dims: frozenset[int]) -> PartitionSpec:
 
 @divided_matrix_min_size_bytes(0)
 def check_placements(op: Op, sample: Sample, report: Report) -> None:
-    """Compares every placement that `dims` allows, and those that it does not, with the truth."""
+    """Compares every sharding that `dims` allows, and others, with the unsharded result."""
     types = sample.types()
     try:
         outs = infer(op, types, sample.params)
@@ -97,7 +97,7 @@ def check_placements(op: Op, sample: Sample, report: Report) -> None:
 def check_form(
     dims: Dims, types: Sequence[ArrayType], outs: Sequence[ArrayType], report: Report
 ) -> bool:
-    """One factor for each dimension of operands and results, of one size each."""
+    """Every dimension of operands and results has one factor; every factor has one size."""
     ok = True
     for what, groups, ts in (("operand", dims.inputs, types), ("result", dims.outputs, outs)):
         ranks, given = [t.ndim for t in ts], [len(g) for g in groups]
@@ -121,7 +121,7 @@ def _major(factor: Any) -> Any:
 
 
 def _factors(dims: Dims) -> list[str]:
-    """Factors that an operand dimension can be split along."""
+    """Factors along which an operand dimension can be sharded."""
     majors = {_major(f) for g in dims.inputs for f in g}
     return sorted(f for f in majors if f is not None)
 
@@ -129,7 +129,7 @@ def _factors(dims: Dims) -> list[str]:
 def _split(
     factor: str, dims: Dims, types: Sequence[ArrayType], outs: Sequence[ArrayType]
 ) -> _Split | None:
-    """The split along a factor; None where a size does not divide."""
+    """The sharding along a factor; None if a size is not divisible."""
 
     def places(groups: Any, ts: Sequence[ArrayType]) -> tuple[frozenset[int], ...]:
         return tuple(
@@ -141,12 +141,12 @@ def _split(
     if any(t.shape[d] % PARTS or not t.shape[d] for t, p in pairs for d in p):
         return None
     if any(len(p) > 1 for p in ins):
-        return None  # one axis cannot split two dimensions of an operand
+        return None  # one mesh axis cannot shard two dimensions of an operand
     return _Split(f"factor '{factor}'", ins, out_places)
 
 
 def _unnamed(dims: Dims, types: Sequence[ArrayType], sample: Sample) -> list[_Split]:
-    """A split of each dimension for which the rule names no factor."""
+    """A sharding of each dimension for which the rule names no factor."""
     found = []
     for i, (t, factors) in enumerate(zip(types, dims.inputs, strict=True)):
         for d, (n, factor) in enumerate(zip(t.shape, factors, strict=True)):
@@ -159,7 +159,7 @@ def _unnamed(dims: Dims, types: Sequence[ArrayType], sample: Sample) -> list[_Sp
 def _check_explicit(
     op: Op, sample: Sample, types: Sequence[ArrayType], split: _Split, report: Report
 ) -> None:
-    """Over an explicit mesh, inference must give the result's sharding."""
+    """Over an explicit mesh, inference must return the result's sharding."""
     mesh = AbstractMesh((PARTS,), (AXIS,), axis_types=(AxisType.Explicit,))
     given = tuple(
         t.update(mesh=mesh, spec=_spec(t, p)) for t, p in zip(types, split.ins, strict=True)
@@ -179,9 +179,9 @@ def _check_explicit(
 
 
 def check_uneven(op: Op, sample: Sample, report: Report) -> int:
-    """Compares the results with one dimension split unevenly with the truth, for all dimensions.
+    """Compares results with one unevenly sharded dimension with the reference, for all dimensions.
 
-    Returns how many placements were tried.
+    Returns the number of tested shardings.
     """
     types = sample.types()
     if not sample.placed or not types:
@@ -210,7 +210,7 @@ def check_uneven(op: Op, sample: Sample, report: Report) -> int:
 
 
 class _Placed:
-    """Runs one sample under different placements, several in one compiled program."""
+    """Runs a sample under different shardings, several per compiled program."""
 
     def __init__(
         self, op: Op, sample: Sample, types: tuple[ArrayType, ...], report: Report,
@@ -227,10 +227,10 @@ class _Placed:
             self.expected = [np.asarray(r) for r in self.function(*self.args)]
             self.program = staged(self.function, self.given, op.name)
         except Exception:
-            self.expected = None  # reported by the check of values
+            self.expected = None  # reported by the value check
 
     def placed(self, splits: Sequence[_Split]) -> tuple[Executable, list[Any]]:
-        """All splits in one program, and its arguments."""
+        """One program for all shardings, and its arguments."""
 
         def everything(*args: Any) -> list[Any]:
             count = len(self.types)
@@ -243,7 +243,7 @@ class _Placed:
         return compiled(program, args, in_shardings=targets), args
 
     def results(self, splits: Sequence[_Split]) -> tuple[bool, list[list[Any]]]:
-        """Whether there is communication, and the result arrays of each split."""
+        """Whether there is communication, and the result arrays for each sharding."""
         exe, args = self.placed(splits)
         arrays, count = exe(args), len(self.expected or ())
         groups = [arrays[i : i + count] for i in range(0, len(arrays), count)]
@@ -257,7 +257,7 @@ class _Placed:
         ])
 
     def attempt(self, splits: Sequence[_Split]) -> tuple[bool, list[list[Any]]] | None:
-        """The results; None where it fails, which is reported for the split at fault."""
+        """The results; None if it fails, which is reported for the failing sharding."""
         if not splits:
             return None
         try:
@@ -271,7 +271,7 @@ class _Placed:
             return None
 
     def check_kept(self, splits: Sequence[_Split]) -> None:
-        """Factors that results have: these are split, without communication."""
+        """Factors of results: these dimensions are sharded, without communication."""
         found = self.attempt(splits)
         if found is None:
             return
@@ -295,7 +295,7 @@ class _Placed:
                                 a.sharding, wanted)
 
     def check_contracted(self, splits: Sequence[_Split], dims: Dims) -> None:
-        """Factors that no result has: values are right, and parts go together by `combine`."""
+        """Factors of no result: values are correct, and partial results combine by `combine`."""
         found = self.attempt(splits)
         if found is None:
             return
@@ -305,7 +305,7 @@ class _Placed:
                 self._check_combine(split, dims.combine)
 
     def _check_combine(self, split: _Split, combine: str) -> None:
-        """The op on each half, put together, gives the op on the whole."""
+        """Combining the op on both halves must equal the op on the full operands."""
         halves = []
         for half in range(PARTS):
             args = [_half(np.asarray(a), d, half)
@@ -313,21 +313,21 @@ class _Placed:
             try:
                 halves.append([np.asarray(r) for r in self.function(*args)])
             except TypeError:
-                return  # the parameters name shapes, so that the op takes no halves
+                return  # the parameters contain shapes, so the op does not accept halves
         for i, (a, b, e) in enumerate(zip(*halves, self.expected or [], strict=True)):
             together = _COMBINE[combine](a, b)
             self.report.compare(f"dims: combine={combine!r} over {split.label} (result {i})",
                                 together, e, self.sample.tolerance)
 
     def check_unnamed(self, splits: Sequence[_Split]) -> None:
-        """Dimensions without a factor: values are right, and nothing splits them for free."""
+        """Dimensions without a factor: values are correct, and sharding them is not free."""
         found = self.attempt(splits)
         if found is None:
             return
         for split, arrays in zip(splits, found[1], strict=True):
             if not self.same_values(split, arrays):
                 continue
-            # Uneven parts may happen to need nothing of each other: that is no rule.
+            # Uneven shards may happen to need no communication: that does not imply a rule.
             if all(a.sharding.is_fully_replicated or not a.sharding.is_even(a.shape)
                    for a in arrays):
                 continue

@@ -1,4 +1,4 @@
-"""Programs of several processes, on this machine, for tests: real ones, with a deadline.
+"""Runs multi-process programs on this machine for tests: real processes, with a deadline.
 
     results = run_processes('''
         import shardwise as sw
@@ -25,7 +25,7 @@ from shardwise._src.runtime.processes import Coordinator
 
 
 class Result(NamedTuple):
-    """How one process ended. status: as `subprocess` gives it; seconds: from the start."""
+    """The outcome of a process. status: as reported by `subprocess`; seconds: since the start."""
 
     rank: int
     status: int
@@ -52,20 +52,20 @@ def run_processes(
     arrival: float = 60,
     expect: int | None = 0,
 ) -> list[Result]:
-    """Runs a program in several processes on this machine; gives how each ended, by rank.
+    """Runs a program in several processes on this machine; returns their outcomes, by rank.
 
     Args:
       program: its source, indented or not, or its path.
-      count: of processes; devices: of each, on the CPU.
-      args: for all of them; `{rank}` in one stands for the process's number.
-      timeout: seconds after which all are killed, and a TimeoutError raised with their output.
-      env: variables besides those of this process.
+      count: the number of processes; devices: the number of CPU devices of each.
+      args: for all of them; `{rank}` is replaced by the process index.
+      timeout: seconds after which all are killed, and a TimeoutError with their output is raised.
+      env: variables in addition to those of this process.
       during: called with the `subprocess.Popen` of each while they run.
       heartbeat, patience, deadline, arrival: of the coordinator, in seconds.
-      expect: the status that all must end with; None for any.
+      expect: the required exit status of all processes; None for any.
 
-    Raises:
-      TimeoutError, AssertionError: with what all of them wrote.
+      Raises:
+        TimeoutError, AssertionError: with the output of all processes.
     """
     with tempfile.TemporaryDirectory(prefix="shardwise-test-") as folder:
         path = Path(program) if isinstance(program, Path) else Path(folder, "program.py")
@@ -116,7 +116,7 @@ def without_transport(text: str) -> str:
 def _started(
     line: list[str], folder: str, rank: int, env: dict[str, str]
 ) -> subprocess.Popen[bytes]:
-    """A process whose output goes to files of the folder; `env` is added to that of this one."""
+    """A process with output to files in the folder, and with `env` added to this environment."""
     env.setdefault("SHARDWISE_FLIGHT_RECORDER_DIR", folder)
     out, err = [Path(folder, f"{rank}.{name}") for name in FILES]
     with open(out, "wb") as stdout, open(err, "wb") as stderr:

@@ -1,4 +1,4 @@
-"""Compiling what the checks compute: many small functions of the same arguments as one program."""
+"""Compilation for the checks: many small functions of the same arguments as one program."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def staged(fun: Callable, types: Sequence[ArrayType], name: str) -> Program:
 
 
 def compiled(program: Program, args: Sequence[Any], **plan: Any) -> Executable:
-    """The program compiled for arrays like these; called, it gives a list of results."""
+    """The program compiled for arrays of these types; a call returns a list of results."""
     tree = flatten([0] * len(program.outputs))[1]
     return build(program, [a._sig for a in args], out_tree=tree, quick=True, **plan)
 
@@ -40,7 +40,7 @@ def zeros(t: ArrayType) -> Any:
 
 
 def filled(values: Sequence[Any], types: Sequence[ArrayType], what: str) -> list[Any]:
-    """Tangents or cotangents of values of the given types, with zeros for None."""
+    """Tangents or cotangents for values of the given types, with zeros for None."""
     out = []
     for v, t in zip(values, types, strict=True):
         came = type_of(v) if v is not None else t
@@ -55,8 +55,8 @@ def filled(values: Sequence[Any], types: Sequence[ArrayType], what: str) -> list
 class Bundle:
     """Named functions of the same arguments, compiled together.
 
-    A function that cannot be staged or compiled is reported and left out; the others still run.
-    `add(..., quiet=True)` keeps the error in `errors` instead of reporting it.
+    A function that cannot be staged or compiled is reported and skipped; the others still run.
+    `add(..., quiet=True)` stores the error in `errors` instead of reporting it.
     """
 
     def __init__(self, report: Report, args: Sequence[Any]):
@@ -85,7 +85,7 @@ class Bundle:
             self.report.raised(name, error)
 
     def compile(self) -> Executable:
-        """Compiles all functions as one; where that fails, finds out which are to blame."""
+        """Compiles all functions as one program; on failure, finds out which ones fail."""
         try:
             self._exe = self._built(self.programs)
         except Exception:

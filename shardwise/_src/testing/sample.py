@@ -1,4 +1,4 @@
-"""Samples of an op, and how values are compared and reported."""
+"""Samples of an op, and comparison and reporting of values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shardwise._src.ops.random.bits import THREEFRY, is_key, random_unwrap, rand
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dtypes import is_complex, is_float, is_inexact
 
-# Relative tolerance by dtype: what a few roundings, and XLA's elementary functions, may cost.
+# Relative tolerance by dtype: the error of a few roundings, and of XLA's elementary functions.
 _TOLERANCES = {
     "float64": 1e-11, "complex128": 1e-11, "float32": 1e-5, "complex64": 1e-5,
     "float16": 4e-3, "bfloat16": 3e-2,
@@ -23,28 +23,28 @@ _TOLERANCES = {
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """One application of an op, small enough to look at.
+    """A small application of an op.
 
         Sample((x, y), reference=np.arctan2)
         Sample((x,), dict(axes=(0,)), reference=lambda x: x.sum(0))
 
     args:      NumPy arrays or scalars, or arrays of the library.
     params:    the op's parameters.
-    reference: a NumPy function of the arguments, or the value; a list where the op has several
+    reference: a NumPy function of the arguments, or the value; a list if the op has several
                results. None: the value is not checked.
     order:     of the derivatives to check; 0 at a kink, or where they do not exist.
     batched:   whether to check batching.
-    heavy:     whether it compiles slowly: fewer places of hidden dimensions are tried then.
-    placed:    whether to check every placement of every factor. Costs two compilations.
-    unnamed:   (operand, dimension) pairs that XLA happens to split although `dims` says None.
-    communicates: XLA is known to communicate, or to gather results, although `dims` says that it
-               need not; only values are compared then.
-    variants:  `(position, value, k) → value` for other values of an argument, where a permutation
-               of its elements will not do; k is 1 or 2.
+    heavy:     whether it compiles slowly: then fewer positions of batch dimensions are tested.
+    placed:    whether to check every sharding of every factor. Costs two compilations.
+    unnamed:   (operand, dimension) pairs that XLA happens to shard although `dims` says None.
+    communicates: XLA is known to communicate, or to gather results, although it is not necessary
+               by `dims`; then only values are compared.
+    variants:  `(position, value, k) → value` for other values of an argument, if a permutation
+               of its elements is invalid; k is 1 or 2.
     keys:      positions of operands that are typed keys; their arguments are the keys' integers.
     x64:       whether the sample needs 64-bit types.
-    tolerance: relative and absolute, where the dtype's own is too strict.
-    why:       the reason for whatever is switched off; required then.
+    tolerance: relative and absolute, if the default for the dtype is too strict.
+    why:       the reason for whatever is disabled; then required.
     """
 
     args: tuple
@@ -81,7 +81,7 @@ class Sample:
         return tuple(types)
 
     def apply(self, op: Op, *args: Any) -> list[Any]:
-        """The op's results as a list; keys are made of the arguments, and unmade of the results."""
+        """The op's results as a list; converts integers to keys in arguments, and back."""
         made = [random_wrap(a, dtype=THREEFRY) if i in self.keys else a
                 for i, a in enumerate(args)]
         out = op(*made, **self.params)
@@ -89,14 +89,14 @@ class Sample:
         return [random_unwrap(o) if is_key(type_of(o)) else o for o in outs]
 
     def expected(self) -> list[np.ndarray] | None:
-        """The reference's values, one per result."""
+        """The reference values, one per result."""
         if self.reference is None:
             return None
         value = self.reference(*self.args) if callable(self.reference) else self.reference
         return [np.asarray(v) for v in (value if isinstance(value, list | tuple) else [value])]
 
     def variant(self, position: int, k: int) -> Any:
-        """The k-th of three values of one argument: as it is, then changed twice."""
+        """The k-th of three values of an argument: unchanged, then changed twice."""
         value = self.args[position]
         if k == 0:
             return value
@@ -106,7 +106,7 @@ class Sample:
 
 
 def changed(value: np.ndarray, k: int) -> np.ndarray:
-    """Another value of the same type and range: elements permuted, a lone one made smaller."""
+    """Another value of the same type and range: permuted elements; a single one is made smaller."""
     if value.size > 1:
         return np.roll(value.ravel(), k).reshape(value.shape)
     if value.dtype == bool:
@@ -118,7 +118,7 @@ def changed(value: np.ndarray, k: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Failure:
-    """One fault: which check, on which sample, what came and what was expected."""
+    """A failure: which check, on which sample, the actual and the expected value."""
 
     check: str
     sample: str
@@ -137,7 +137,7 @@ def _indented(text: str) -> str:
 
 
 class CheckFailure(AssertionError):
-    """What `check_op` raises: a report of all faults that it found."""
+    """Raised by `check_op`: a report of all failures."""
 
     __module__ = "shardwise.testing"
 
@@ -149,7 +149,7 @@ class CheckFailure(AssertionError):
 
 
 class Report:
-    """Collects failures; `about` fixes the sample that they belong to."""
+    """Collects failures; `about` sets the sample that they belong to."""
 
     def __init__(self) -> None:
         self.failures: list[Failure] = []
@@ -178,7 +178,7 @@ class Report:
 
 
 def close(came: np.ndarray, expected: np.ndarray, tolerance: float | None = None) -> bool:
-    """Equality for integers and booleans; for others closeness, with NaN equal to NaN."""
+    """Equality for integers and booleans; closeness for other dtypes, with NaN equal to NaN."""
     if not is_inexact(came.dtype) and not is_inexact(expected.dtype):
         return bool(np.array_equal(came, expected))
     if tolerance is None:
@@ -191,7 +191,7 @@ def close(came: np.ndarray, expected: np.ndarray, tolerance: float | None = None
 
 
 def wide(x: Any) -> np.ndarray:
-    """In float64 or complex128 where inexact; other values as they are."""
+    """Converts to float64 or complex128 if inexact; other values are unchanged."""
     x = np.asarray(x)
     if is_complex(x.dtype):
         return x.astype(np.complex128)
@@ -199,7 +199,7 @@ def wide(x: Any) -> np.ndarray:
 
 
 def wide_param(value: Any) -> Any:
-    """A parameter that is an inexact dtype, in its 64-bit form."""
+    """Converts a parameter that is an inexact dtype to its 64-bit form."""
     if isinstance(value, np.dtype) and is_inexact(value):
         return np.dtype(np.complex128 if is_complex(value) else np.float64)
     return value

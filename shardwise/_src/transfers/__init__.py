@@ -1,1 +1,1 @@
-"""Arrays on their way: from the host, to it, between devices and shardings."""
+"""Transfers: arrays from the host, to the host, and between devices and shardings."""

@@ -1,9 +1,9 @@
-"""Resharding between any two sets of devices of a process, from device to device.
+"""Resharding between any two sets of devices of one process, from device to device.
 
-Each device cuts what others need out of its shard, one program for all of its pieces; the pieces go
-to where they are wanted, in one batch of copies; and there a program puts them together. Nothing
-visits the host, and no element is copied to a device that holds it already. On the target, pieces
-and shard exist together for a moment.
+Each device slices out of its shard what other devices need, with one program for all of its pieces;
+the pieces are copied to their target devices in one batch; there a program assembles them. Nothing
+passes through the host, and no element is copied to a device that has it already. On the target,
+pieces and shard briefly exist at the same time.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from shardwise._src.transfers.regions import Piece, Region, Shape, holders, regi
 from shardwise._src.types.array_type import array_type
 from shardwise._src.types.sharding import SingleDeviceSharding
 
-Limits = tuple[Shape, Shape]  # where a slice starts and ends
-Cut = tuple[int, Limits]  # what to cut from the shard at a position of the source
+Limits = tuple[Shape, Shape]  # starts and limits of a slice
+Cut = tuple[int, Limits]  # a position in the source, and a slice of the shard there
 
 
 def by_pieces(x: Array, target: Any) -> Array:
-    """`x` under a sharding over devices of the same platform; both in their own memory.
+    """`x` under a sharding over devices of the same platform; both in default device memory.
 
-    This process must hold all that its devices get (see `regions.within_processes`).
+    This process must hold everything its devices get (see `regions.within_processes`).
     """
     sig = signature(x.aval, target, True)
     shape = sig.stored.shape
@@ -49,7 +49,7 @@ def by_pieces(x: Array, target: Any) -> Array:
 
 
 def sources(sig: Signature, target: Any) -> tuple[list[list[Cut]], list[Region], list[Any]]:
-    """What to cut for each device of this process, the region that it makes, and these devices."""
+    """The slices for each device of this process, the region they form, and these devices."""
     distinct, which = regions(sig.sharding, target, sig.stored.shape)
     places = [target.devices[p] for p in target.addressable_positions]
     wanted = [distinct[i] for i in which]
@@ -58,7 +58,7 @@ def sources(sig: Signature, target: Any) -> tuple[list[list[Cut]], list[Region],
 
 
 def _sources(sig: Signature, region: Region, place: Any) -> list[Cut]:
-    """For each piece of a region, whose shard to cut it from: by choice one that is in place."""
+    """For each piece of a region, the shard to slice: preferably one on the target device."""
     rows = holders(sig.sharding, sig.stored.ndim)
     here = set(sig.sharding.addressable_positions)
     turn = place.id  # replicas take turns
@@ -76,7 +76,7 @@ def _limits(piece: Piece) -> Limits:
 
 
 def _cut_all(x: Array, cuts: list[Cut]) -> dict[Cut, Array]:
-    """All pieces, each on the device that it is cut from. What is a whole shard is not copied."""
+    """All pieces, each on the device of its shard. A piece that is a full shard is not copied."""
     by_position: dict[int, list[Limits]] = {}
     for position, limits in cuts:
         by_position.setdefault(position, []).append(limits)
@@ -100,7 +100,7 @@ def _single(shape: Shape, dtype: Any, device: Any) -> Signature:
 
 
 def _sent(wanted: list[tuple[Array, Any]]) -> list[Array]:
-    """The arrays on their devices, copied in one batch where they are not there yet."""
+    """The arrays on their target devices, copied in one batch if not already there."""
     sigs = [_single(x.shape, x.dtype, place) for x, place in wanted]
     moving = [i for i, (x, place) in enumerate(wanted) if x._sig.devices[0] != place]
     raws = buffers.copy_each(
@@ -115,7 +115,7 @@ def _sent(wanted: list[tuple[Array, Any]]) -> list[Array]:
 
 
 def _joined(pieces: list[Array], region: Region, tile: Shape, sig: Signature, place: Any) -> Array:
-    """A shard out of its pieces, with padding up to the size of the tile, on its device."""
+    """A shard assembled from its pieces, padded to the size of the tile, on its device."""
     if len(pieces) == 1 and pieces[0].shape == tile:
         return pieces[0]
     if not pieces:

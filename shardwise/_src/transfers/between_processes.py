@@ -1,17 +1,17 @@
-"""Resharding where processes lack what their devices need: what they have none of is sent to them.
+"""Resharding across processes: sends each process the tiles that its devices need and it lacks.
 
-The only ways between processes are those of programs, which run on all of their devices. So the
-tiles of an array are stacked, one on each device of both sides, with zeros where there is none; and
-a program that only changes the order of the devices moves each tile to where it is wanted, by a
-collective permutation of bytes:
+Data moves between processes only in programs, which run on all of their devices. So the tiles of an
+array are stacked, one on each device of both sides, with zeros on the devices that have none; and a
+program that only changes the order of the devices moves each tile to its target, by a collective
+permute of bytes:
 
     f32[6] on 2 devices of process 0 → 2 devices of process 1
         f32[12] on all 4, tiles [a, b, 0, 0]; in the order [2, 3, 0, 1]: [0, 0, a, b]
 
-Both sides get the same tiles first, by resharding among their own devices. A tile that several
-devices want is sent on by those who have it, so that n of them take log2(n) programs.
+Both sides first get the same tiles, by resharding among their own devices. If several devices need
+a tile, the devices that have it pass it on, so that n copies take log2(n) programs.
 
-An array with no part in this process is a *handle* here: shape, dtype and sharding.
+An array without shards in this process is a *handle* here: shape, dtype and sharding.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ Step = dict[int, int]  # from → to, positions among all devices of both sides
 
 
 def handle(sig: Signature) -> Array:
-    """An array none of whose devices are in this process."""
+    """An array that has no devices in this process."""
     return wrap(buffers.put(sig.physical, sig.placement, (), ()), sig)
 
 
 def between_processes(x: Array, target: Any, move: Move) -> Array:
-    """`x` under a sharding of which some processes do not hold what their devices get.
+    """`x` under a sharding for which some processes do not hold what their devices get.
 
-    Called in all processes that have devices of either. move: from one sharding to another, where
-    the devices are the same or each process holds what it needs.
+    Called in all processes that have devices of either sharding. move: reshards an array, if the
+    devices are the same or each process holds what it needs.
     """
     if isinstance(x.dtype, ExtendedDType):
         return _as_stored(x, target, move)
@@ -58,9 +58,9 @@ def between_processes(x: Array, target: Any, move: Move) -> Array:
 
 
 def stops(sig: Signature, target: Any) -> tuple[Any, Any]:
-    """Where an array of numbers stops: the shardings with equal tiles that it is sent from and to.
+    """The intermediate shardings of a numeric array, with equal tiles: sent from and sent to.
 
-    The second is None where each process holds what it needs under the first.
+    The second is None if each process holds what it needs under the first.
     """
     ndim, shape = sig.type.ndim, sig.type.shape
     here = _tiled(sig.sharding, _common_dims(sig.sharding, target, ndim))
@@ -70,7 +70,7 @@ def stops(sig: Signature, target: Any) -> tuple[Any, Any]:
 
 
 def _as_stored(keys: Array, target: Any, move: Move) -> Array:
-    """The same of an array of keys, by way of the integers that they are stored as."""
+    """`between_processes` for an array of keys, through the integers that store them."""
     plain, there = as_stored(keys._sig, target)
     sig = signature(keys.aval, target, True)
     x = wrap(buffers.rewrap(keys._live(), plain.physical, plain.placement), plain)
@@ -79,14 +79,14 @@ def _as_stored(keys: Array, target: Any, move: Move) -> Array:
 
 
 def as_stored(keys: Signature, target: Any) -> tuple[Signature, Any]:
-    """The signature of the integers that keys are stored as, and where these are to be."""
+    """The signature of the integers that store the keys, and their target sharding."""
     t = keys.stored
     here, there = [GSPMDSharding(s.devices, s.tiling(t.ndim)) for s in (keys.sharding, target)]
     return signature(t, here, True), there
 
 
 def _common_dims(source: Any, target: Any, ndim: int) -> tuple[int, ...]:
-    """Numbers of tiles that both sides can have: the target's, the source's, or one."""
+    """Numbers of tiles that both sides support: the target's, the source's, or one."""
     for one, other in ((target, source), (source, target)):
         dims = one.tiling(ndim).dims
         if other.num_devices % one.tiling(ndim).num_tiles == 0:
@@ -95,7 +95,7 @@ def _common_dims(source: Any, target: Any, ndim: int) -> tuple[int, ...]:
 
 
 def _tiled(sharding: Any, dims: tuple[int, ...]) -> Any:
-    """The sharding, if it has these numbers of tiles, or one that has, over the same devices."""
+    """The sharding, if it has these numbers of tiles; else one that has, on the same devices."""
     if sharding.tiling(len(dims)).dims == dims and sharding.memory_kind is None:
         return sharding
     n = sharding.num_devices
@@ -125,12 +125,12 @@ def _sent(x: Array, there: Any, move: Move) -> Array:
 
 
 def both_sides(sig: Signature, there: Any) -> list[Any]:
-    """The devices that an array is on and goes to, in the order in which its tiles are stacked."""
+    """The source and target devices of an array, in the order in which its tiles are stacked."""
     return list(dict.fromkeys((*sig.devices, *there.devices)))
 
 
 def steps(devices: Sequence[Any], sig: Signature, there: Any) -> list[Step]:
-    """Which tiles go where, until all that are wanted are there."""
+    """The moves of tiles in each step, until all requested tiles have arrived."""
     number = {d: i for i, d in enumerate(devices)}
     held, wanted = [holders(s, sig.stored.ndim) for s in (sig.sharding, there)]
     have = [[number[sig.devices[p]] for p in row] for row in held]
@@ -148,7 +148,7 @@ def steps(devices: Sequence[Any], sig: Signature, there: Any) -> list[Step]:
             del lacks[: len(pairs)]
             has += [to for _, to in pairs]
             taken |= dict.fromkeys([to for _, to in pairs], has)
-        for has in have:  # what arrived took the place of what was there
+        for has in have:  # arriving tiles overwrite the previous ones
             has[:] = [i for i in has if i not in taken or taken[i] is has]
         found.append(step)
     return found
@@ -157,7 +157,7 @@ def steps(devices: Sequence[Any], sig: Signature, there: Any) -> list[Step]:
 def _permuted(
     tiles: Mapping[Any, Array], step: Step, devices: Sequence[Any], tile: Any, move: Move
 ) -> dict[Any, Array]:
-    """The tiles that arrive in a step, by device: those of this process."""
+    """The tiles that arrive in a step, by device, for the devices of this process."""
     sig, after = stack(step, devices, tile)
     here = [tiles[d] if d in tiles else _zeros(tile, d) for d in devices if is_addressable(d)]
     raw = buffers.assemble(sig.physical, sig.placement, [part._live() for part in here])
@@ -167,11 +167,11 @@ def _permuted(
 
 
 def stack(step: Step, devices: Sequence[Any], tile: Any) -> tuple[Signature, Any]:
-    """Tiles of all devices as one array, and the sharding under which a step has been done."""
+    """Tiles of all devices as one array, and the sharding that carries out a step."""
     count = len(devices)
     idle = [i for i in range(count) if i not in step]
     free = [i for i in range(count) if i not in set(step.values())]
-    order = {**step, **dict(zip(idle, free, strict=True))}  # from → to, for zeros, too
+    order = {**step, **dict(zip(idle, free, strict=True))}  # from → to, for zeros as well
     stacked = array_type((count * tile.shape[0], *tile.shape[1:]), tile.dtype)
     after = _stack_over([devices[order[i]] for i in range(count)])
     return signature(stacked, _stack_over(devices), True), after

@@ -1,7 +1,7 @@
-"""`from_dlpack`: arrays of other libraries, on their memory where that is possible.
+"""`from_dlpack`: imports arrays of other libraries, without a copy if possible.
 
-On the CPU that takes 64-byte alignment, rows one after the other, and a dtype that arrays have
-under the flags; else there is one copy. Shared memory is no longer to be written to by its owner.
+On the CPU, sharing requires 64-byte alignment, row-major order, and a dtype that the flags allow;
+otherwise the data is copied once. The owner must no longer write to shared memory.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from shardwise._src.types.array_type import array_type
 from shardwise._src.types.dtypes import canonicalize
 from shardwise._src.types.sharding import SingleDeviceSharding
 
-_CUDA = (2, 13)  # memory of a GPU, and memory that GPUs and the host share
+_CUDA = (2, 13)  # GPU memory, and memory shared by GPUs and the host
 
 
 def from_dlpack(x: Any, target: Any = None, copy: bool | None = None) -> Array:
-    """An array of what `x`, an object with `__dlpack__`, holds.
+    """An array with the contents of `x`, an object with `__dlpack__`.
 
-    target: a sharding; None: where the data is.
-    copy:   True for memory of its own, False for an error where that is needed, None for either.
+    target: a sharding; None: the data's current location.
+    copy:   True for a copy, False for an error if one is needed, None for either.
     """
     kind, number = x.__dlpack_device__()
     if kind == CPU[0]:
@@ -68,7 +68,7 @@ def _from_host(x: Any, target: Any, copy: bool | None) -> Array:
 
 
 def _on_cpu() -> SingleDeviceSharding:
-    """The default device, or the first one of the CPU."""
+    """The default device if it is a CPU; otherwise the first CPU device."""
     device = default_single()
     if device.platform != "cpu":
         device = backend.local_devices("cpu")[0]

@@ -1,7 +1,7 @@
-"""Arrays put together on the host, each device's shard from pieces of NumPy arrays.
+"""Arrays built on the host: each device's shard is assembled from pieces of NumPy arrays.
 
-Large arrays on CPU devices are built in memory that the devices take over (`runtime.memory`), where
-replicas share a shard. All others are handed to the runtime, which copies them.
+Large arrays on CPU devices are built in memory that the devices adopt (`runtime.memory`), with
+replicas sharing a shard. All other arrays are passed to the runtime, which copies them.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from shardwise._src.types.array_type import array_type
 from shardwise._src.types.sharding import SingleDeviceSharding
 from shardwise._src.types.tiling import Index
 
-LARGE = 1 << 20  # bytes of an array, from which on building it on the host pays
+LARGE = 1 << 20  # bytes; smallest array worth building on the host
 
-# The extent of what a device holds, without padding, and what goes where in it.
+# The extent of a device's shard, without padding, and the pieces that fill it, with their indices.
 Recipe = tuple[tuple[int, ...], Sequence[tuple[Index, np.ndarray]]]
 
 
 def is_large(sig: Signature) -> bool:
-    """Whether arrays of this signature live in memory made here, which CPU devices take over."""
+    """Whether arrays of this signature use memory allocated here, which CPU devices adopt."""
     t = sig.physical
     return (
         t.size * t.dtype.itemsize >= LARGE
@@ -39,14 +39,14 @@ def is_large(sig: Signature) -> bool:
 
 
 def from_host(sig: Signature, value: np.ndarray) -> Array:
-    """A host value, of the stored shape, in the place that the signature says."""
+    """A host value, of the stored shape, with the sharding of the signature."""
     return _out_of(sig, SingleDeviceSharding(sig.devices[0]), {0: value})
 
 
 def by_host(x: Array, target: Any) -> Array:
-    """`x` under another sharding, each element copied once on the host. Waits until `x` is there.
+    """`x` under another sharding, each element copied once on the host. Waits for `x`.
 
-    This process must hold all that its devices get. `x` keeps nothing on the host.
+    This process must hold everything its devices get. `x` caches nothing on the host.
     """
     if guards.used:
         with guards.between_devices():
@@ -68,13 +68,13 @@ def _by_host(x: Array, target: Any) -> Array:
 
 
 def _is_small(x: Array) -> bool:
-    """Whether reading all of it costs less than cutting it into the pieces that are needed."""
+    """Whether reading all of it costs less than splitting it into the pieces needed."""
     t = x._sig.stored
     return x.is_fully_addressable and t.size * t.dtype.itemsize < SMALL
 
 
 def _out_of(sig: Signature, source: Any, parts: Mapping[int, np.ndarray]) -> Array:
-    """An array out of the tiles of another sharding, given by number."""
+    """An array made from the tiles of another sharding, given by number."""
     distinct, which = regions(source, sig.sharding, sig.stored.shape)
     recipes = [
         (region.shape, [(p.at, parts[p.tile][(*p.inside, ...)]) for p in region.pieces])
@@ -84,7 +84,7 @@ def _out_of(sig: Signature, source: Any, parts: Mapping[int, np.ndarray]) -> Arr
 
 
 def build(sig: Signature, recipes: Sequence[Recipe], which: Sequence[int]) -> Array:
-    """An array of shards that recipes tell of.
+    """An array whose shards are assembled by recipes.
 
     which: for each of `sig.sharding.addressable_positions`, the number of its recipe.
     """
@@ -131,9 +131,9 @@ def _put_together(
 def put_parts(
     sig: Signature, parts: Sequence[np.ndarray], on: Sequence[Any], apart: bool = False
 ) -> Array:
-    """An array from what each device of this process is to hold, without padding.
+    """An array from the shards of this process's devices, without padding.
 
-    parts: of the stored dtype; `on`: their devices; apart: see `buffers.put`.
+    parts: in the stored dtype; `on`: their devices; apart: see `buffers.put`.
     """
     if not sig.even:
         parts, apart = _padded_parts(sig, parts), False
@@ -141,10 +141,10 @@ def put_parts(
 
 
 def _padded_parts(sig: Signature, parts: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """The parts with padding where they are smaller than a shard."""
+    """The parts, padded if they are smaller than a shard."""
     full = sig.sharding.tile_shape(sig.stored.shape)
     fill = padding_value(sig.stored.dtype)
-    done: dict[int, np.ndarray] = {}  # replicas share a part
+    done: dict[int, np.ndarray] = {}  # replicas share one part
     for part in parts:
         if part.shape != full and id(part) not in done:
             whole = np.full(full, fill, part.dtype)

@@ -1,7 +1,7 @@
-"""Arrays out of parts on single devices, and the arithmetic of what a process holds of an array.
+"""Arrays assembled from per-device parts, and index arithmetic of a process's share of an array.
 
-A part is logical: the elements at an index. Its buffer has the size of a whole shard, with padding
-where the part is smaller (uneven shards).
+A part is logical: the elements at an index. Its buffer has the size of a full shard, with padding
+if the part is smaller (uneven shards).
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What some devices of this process hold of an array: its index and shape, and these devices.
-    """
+    """A part of an array that devices of this process hold: its index, shape and devices."""
 
     index: Index
     shape: Shape
@@ -45,7 +44,7 @@ class Part:
 
 @functools.lru_cache(1024)
 def distinct_parts(sharding: Any, shape: Shape) -> tuple[Part, ...]:
-    """What this process holds of an array, each distinct index once."""
+    """The parts of an array that this process holds, each distinct index once."""
     found: dict[tuple[tuple[Any, Any], ...], tuple[Index, list[Any]]] = {}
     for device, index in sharding.addressable_devices_indices_map(shape).items():
         key = tuple([(s.start, s.stop) for s in index])
@@ -54,12 +53,12 @@ def distinct_parts(sharding: Any, shape: Shape) -> tuple[Part, ...]:
 
 
 def extent(index: Index, shape: Shape) -> Shape:
-    """The shape of what an index picks of an array of this shape."""
+    """The shape of the elements that an index selects from an array of this shape."""
     return tuple([len(range(*s.indices(n))) for s, n in zip(index, shape, strict=True)])
 
 
 def local_devices(sharding: Any) -> list[Any]:
-    """The sharding's devices of this process, in its order."""
+    """The sharding's devices that belong to this process, in its order."""
     return [sharding.devices[i] for i in sharding.addressable_positions]
 
 
@@ -69,9 +68,9 @@ def local_devices(sharding: Any) -> list[Any]:
 def put_together(
     values: Mapping[Any, np.ndarray], shape: Shape, dtype: Any, sharding: Any
 ) -> Array:
-    """The array of NumPy arrays by device, in one call; a missing part is an empty one.
+    """The array made of NumPy arrays by device, in one call; a missing part is empty.
 
-    Parts of different indices share no memory.
+    Parts with different indices share no memory.
     """
     sig = signature(array_type(shape, dtype), sharding, True)
     devices = local_devices(sharding)
@@ -85,10 +84,10 @@ def put_together(
 def shards(
     part: Any, shape: Shape, dtype: Any, sharding: Any, devices: Sequence[Any]
 ) -> dict[Any, Any]:
-    """The raw buffers of the shards of an array on devices that hold the same part.
+    """The raw buffers of an array's shards on devices that hold the same part.
 
-    part: a NumPy array, which is copied, or an `Array`, which is not where it is on the device and
-    of full size.
+    part: a NumPy array, which is copied, or an `Array`, which is not copied if it is on the device
+    and has the full size.
     """
     sigs = [_shard_signature(shape, dtype, sharding, d) for d in devices]
     if part.__class__ is not Array:
@@ -104,7 +103,7 @@ def shards(
 
 
 def _from_host(host: np.ndarray, sigs: Sequence[Signature]) -> list[Any]:
-    """One buffer for each signature, of the same part; CPU devices share it if it is large."""
+    """One buffer of the same part for each signature; CPU devices share it if it is large."""
     stored = sigs[0].stored
     if is_large(sigs[0]):
         (whole,) = memory.blocks(1, stored.shape, stored.dtype)
@@ -119,7 +118,7 @@ def _from_host(host: np.ndarray, sigs: Sequence[Signature]) -> list[Any]:
 
 
 def _is_shard(part: Array, sig: Signature) -> bool:
-    """Whether an array may be the shard as it is."""
+    """Whether an array can be the shard without conversion."""
     held = part._sig
     same = held.sharding is sig.sharding and held.layout is None and held.stored is sig.stored
     return same and held.type.dtype == sig.type.dtype
@@ -136,7 +135,7 @@ def _shard_signature(shape: Shape, dtype: Any, sharding: Any, device: Any) -> Si
 
 
 def _filled(sig: Signature, host: np.ndarray | None) -> np.ndarray:
-    """A whole shard with a part in its first corner."""
+    """A full shard with a part in its first corner."""
     whole = np.full(sig.stored.shape, padding_value(sig.stored.dtype), sig.stored.dtype)
     if host is not None:
         whole[tuple([slice(n) for n in host.shape])] = host
@@ -144,7 +143,7 @@ def _filled(sig: Signature, host: np.ndarray | None) -> np.ndarray:
 
 
 def _padded(part: Array, sig: Signature) -> Array:
-    """A part with padding up to the size of a shard, on its device."""
+    """A part, padded to the size of a shard, on its device."""
     stored = signature(part._sig.stored, sig.sharding, True)
     if stored.stored.shape == sig.stored.shape:
         return part
@@ -152,11 +151,11 @@ def _padded(part: Array, sig: Signature) -> Array:
     pairs = zip(stored.stored.shape, sig.stored.shape, strict=True)
     fill = padding_value(sig.stored.dtype)
     padded = pad(plain, np.asarray(fill), padding_config=tuple([(0, n - m, 0) for m, n in pairs]))
-    return transfer.move(padded, sig.sharding)  # back to its kind of memory
+    return transfer.move(padded, sig.sharding)  # back to its memory kind
 
 
 def aliased(host: np.ndarray, sharding: Any, committed: bool) -> Array:
-    """An array on the memory of a NumPy array where that is possible; a copy elsewhere."""
+    """An array that aliases the memory of a NumPy array if possible; otherwise a copy."""
     t = type_of(host)
     sig = signature(t, sharding, committed)
     devices = local_devices(sharding)
@@ -175,7 +174,7 @@ def aliased(host: np.ndarray, sharding: Any, committed: bool) -> Array:
 
 
 def joined(raws: Mapping[Any, Any], shape: Shape, dtype: Any, sharding: Any) -> Array:
-    """The array of raw buffers by device; where there is none, the shard is padding only."""
+    """The array made of raw buffers by device; without a buffer, the shard is only padding."""
     parts = []
     for device in local_devices(sharding):
         raw = raws.get(device)
@@ -187,7 +186,7 @@ def joined(raws: Mapping[Any, Any], shape: Shape, dtype: Any, sharding: Any) -> 
 
 
 def _in_order(raws: Sequence[Any], shape: Shape, dtype: Any, sharding: Any) -> Array:
-    """The array of raw buffers in the order of the sharding."""
+    """The array made of raw buffers in the order of the sharding."""
     sig = signature(array_type(shape, dtype), sharding, True)
     return wrap(buffers.assemble(sig.physical, sig.placement, raws), sig)
 
@@ -195,10 +194,10 @@ def _in_order(raws: Sequence[Any], shape: Shape, dtype: Any, sharding: Any) -> A
 def assemble(
     shape: Shape, sharding: Any, arrays: Sequence[Array], dtype: Any, what: str
 ) -> Array:
-    """The array of single-device arrays in any order, which are checked and not copied.
+    """The array made of single-device arrays in any order, which are checked but not copied.
 
     Raises:
-      TypeError, ValueError: if their dtypes, number, devices or shapes are not those of an array of
+      TypeError, ValueError: if their dtypes, number, devices or shapes do not match an array of
         this shape and dtype (None: the first one's) under the sharding.
     """
     dtype = _common_dtype(arrays, dtype, shape, what)
@@ -275,12 +274,12 @@ def _by_device(
 
 # ---------------------------------------------------------------------- what one process holds
 
-Held = list[tuple[int, int]]  # the parts of a dimension that a process holds: start and stop
+Held = list[tuple[int, int]]  # a process's parts of a dimension: start and stop
 
 
 @functools.lru_cache(1024)
 def _held(sharding: Any, shape: Shape) -> list[Held]:
-    """For each dimension, what the devices of this process hold of it, in order."""
+    """For each dimension, the ranges that the devices of this process hold, in order."""
     local = sharding.addressable_devices_indices_map(shape).values()
     along: list[set[tuple[int, int]]] = [set() for _ in shape]
     for index in local:
@@ -296,7 +295,7 @@ def _total(held: Held) -> int:
 
 
 def global_shape(sharding: Any, local: Shape, given: Sequence[int | None] | None) -> Shape:
-    """The global shape: as given, and inferred where it is None.
+    """The global shape: the given sizes, and inferred ones for None.
 
     A process that holds m of the k tiles of a dimension has m/k of its elements.
     """
@@ -324,9 +323,9 @@ def global_shape(sharding: Any, local: Shape, given: Sequence[int | None] | None
 
 
 def local_offsets(sharding: Any, local: Shape, shape: Shape) -> list[dict[int, int] | None]:
-    """For each dimension, global start → local start of what this process holds of it.
+    """For each dimension, global start → local start of the ranges that this process holds.
 
-    None where the local data has the global size, so that indices are the same.
+    None if the local data has the global size, so that indices are the same.
     """
     out: list[dict[int, int] | None] = []
     for dim, held in enumerate(_held(sharding, shape)):
@@ -347,7 +346,7 @@ def local_offsets(sharding: Any, local: Shape, shape: Shape) -> list[dict[int, i
 
 
 def local_slice(index: slice, offsets: dict[int, int] | None, size: int) -> slice:
-    """Where in the local data a global slice is."""
+    """The position of a global slice in the local data."""
     start, stop, _ = index.indices(size)
     if offsets is None or start >= stop:
         return slice(start, stop) if offsets is None else slice(0, 0)

@@ -1,8 +1,8 @@
-"""Pickled and copied arrays: value, dtype and weak type survive; the sharding does in copies only.
+"""Pickling and copying arrays: value, dtype and weak type survive; the sharding only in copies.
 
-A pickle may be read where those devices are not, so the result is uncommitted on the default
-device, and an array with parts in other processes cannot be pickled. `copy.copy` and
-`copy.deepcopy` copy each shard on its device: sharding, layout and commitment stay.
+A pickle may be loaded without those devices, so the result is uncommitted on the default device,
+and an array with shards in other processes cannot be pickled. `copy.copy` and `copy.deepcopy` copy
+each shard on its device: sharding, layout and commitment are preserved.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shardwise._src.types.sharding import SingleDeviceSharding
 
 
 def copied(x: Array) -> Array:
-    """The same value in separate memory where it is, as committed as it is."""
+    """The same value in separate memory on the same devices, with the same commitment."""
     return wrap(transfer.copy(x)._live(), x._sig)
 
 

@@ -1,12 +1,12 @@
-"""Which parts of a sharded array make up which part of another sharding: numbers only, no data.
+"""Which parts of one sharding make up which part of another: numbers only, no data.
 
 A *region* is a box of an array: a (start, stop) pair for each dimension. The tiles of a sharding
-that it meets form a grid, so it is put together from a grid of *pieces*:
+that it intersects form a grid, so a region is assembled from a grid of *pieces*:
 
     region(((2, 6),), (8,), tiles=(4,))     # of x[8] in 4 tiles of 2: tiles 1 and 2
         # grid (2,), pieces: tile 1, all of it, goes to [0:2]; tile 2, all of it, to [2:4]
 
-Resharding on the host and on devices, and estimates of what it costs, are made of these.
+Resharding on the host and on devices, and estimates of their cost, are based on these.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Bounds = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A box of a tile, `inside` it, and where it goes in a region (`at`)."""
+    """A box of a tile (`inside` it), and its position in a region (`at`)."""
 
     tile: int  # in row-major order of the grid of tiles
     inside: Index
@@ -58,7 +58,7 @@ def bounds_of(index: Index, shape: Shape) -> Bounds:
 
 
 def region(bounds: Bounds, shape: Shape, tiles: Shape) -> Region:
-    """A box of an array of this shape, out of tiles by the ceil rule."""
+    """A box of an array of this shape, made of tiles by the ceil rule."""
     along = [_along(b, n, k) for b, n, k in zip(bounds, shape, tiles, strict=True)]
     pieces = []
     for crossing in itertools.product(*along):
@@ -71,7 +71,7 @@ def region(bounds: Bounds, shape: Shape, tiles: Shape) -> Region:
 
 
 def _along(bound: tuple[int, int], size: int, tiles: int) -> list[tuple[int, slice, slice]]:
-    """In one dimension: the tiles met, where inside each, and where that goes."""
+    """In one dimension: the tiles intersected, the slice of each, and its target in the region."""
     start, stop = bound
     step = tile_size(size, tiles)
     met = range(start // step, tile_size(stop, step)) if start < stop else ()
@@ -85,10 +85,10 @@ def _along(bound: tuple[int, int], size: int, tiles: int) -> list[tuple[int, sli
 
 @functools.lru_cache(256)
 def regions(source: Any, target: Any, shape: Shape) -> tuple[tuple[Region, ...], tuple[int, ...]]:
-    """What the devices of this process get under `target`, out of the tiles of `source`.
+    """The regions that the devices of this process get under `target`, from tiles of `source`.
 
-    Returns the distinct regions in order of their place in the array, and which of them each of
-    `target.addressable_positions` gets.
+    Returns the distinct regions, ordered by position in the array, and for each of
+    `target.addressable_positions` the number of its region.
     """
     indices, tiles = target.indices(shape), source.tiling(len(shape)).dims
     wanted = [bounds_of(indices[p], shape) for p in target.addressable_positions]
@@ -107,7 +107,7 @@ def holders(sharding: Any, ndim: int) -> tuple[tuple[int, ...], ...]:
 
 @functools.lru_cache(512)
 def within_processes(source: Any, target: Any, shape: Shape) -> bool:
-    """Whether each process holds all that its devices get. Equal in all processes."""
+    """Whether each process holds everything its devices get. The same in all processes."""
     if source.is_fully_addressable and target.is_fully_addressable:
         return True
     held = [
@@ -121,11 +121,11 @@ def within_processes(source: Any, target: Any, shape: Shape) -> bool:
     return True
 
 
-@functools.lru_cache(1024)  # thousands of devices take a while
+@functools.lru_cache(1024)  # slow for thousands of devices
 def moved(source: Any, target: Any, shape: Shape) -> int:
-    """The elements that devices get and do not hold already, over all devices of `target`.
+    """The number of elements that devices get and lack so far, over all devices of `target`.
 
-    Where one of the two has no devices, its mesh being abstract, these are told by their positions.
+    If either has no devices, because its mesh is abstract, devices are identified by position.
     """
     here, there = places(source, target)
     held = dict(zip(here, source.indices(shape), strict=True))
@@ -139,7 +139,7 @@ def moved(source: Any, target: Any, shape: Shape) -> int:
 
 
 def places(source: Any, target: Any) -> tuple[Sequence[Any], Sequence[Any]]:
-    """What tells the devices of two shardings: themselves, or their positions (see `moved`)."""
+    """The identifiers of two shardings' devices: the devices, or their positions (see `moved`)."""
     if is_abstract(source) or is_abstract(target):
         return range(source.num_devices), range(target.num_devices)
     return source.devices, target.devices
@@ -151,6 +151,6 @@ def is_abstract(sharding: Any) -> bool:
 
 
 def overlap(a: Bounds, b: Bounds) -> Bounds:
-    """What two boxes share; of no elements where they do not meet."""
+    """The intersection of two boxes; without elements if they are disjoint."""
     corners = [(max(a0, b0), min(a1, b1)) for (a0, a1), (b0, b1) in zip(a, b, strict=True)]
     return tuple([(low, max(low, high)) for low, high in corners])

@@ -1,8 +1,8 @@
-"""A check, for debugging, that processes put the same where they hold the same part of an array.
+"""A debugging check that processes put equal data if they hold the same part of an array.
 
-Each process puts the parts of its own devices, and nobody compares them: where a part is replicated
+Each process puts the parts of its own devices, and nothing compares them: if a part is replicated
 over processes that differ (another seed, another order of files), the array has two values. With
-`config.check_replicas` on, the processes that share parts meet, with a digest of these.
+`config.check_replicas` on, the processes that share parts exchange a digest of them.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from shardwise._src.transfers.regions import Bounds, bounds_of
 
 
 def agreed(x: Array, what: str) -> Array:
-    """The array, of which each process has put its parts; called in all that have parts.
+    """Returns the array, after each process has put its parts; called in all that have parts.
 
     Raises:
-      ProcessFailureError: with the digests, where processes have put different values.
+      ProcessFailureError: with the digests, if processes have put different values.
     """
     gate = processes.gate()
     if not check_replicas.value or gate is None or x.is_fully_addressable or not x.size:
@@ -33,9 +33,9 @@ def agreed(x: Array, what: str) -> Array:
         span = tuple(sorted(owners[bounds]))
         if len(span) > 1:
             shared.setdefault(span, {})[bounds] = shard.data._value()
-    from hashlib import sha256  # OpenSSL takes a while to load
+    from hashlib import sha256  # OpenSSL is slow to load
 
-    for span in sorted(shared):  # in all processes in one order
+    for span in sorted(shared):  # the same order in all processes
         digest = sha256()
         for _, part in sorted(shared[span].items(), key=lambda item: item[0]):
             digest.update(np.ascontiguousarray(part).tobytes())

@@ -1,7 +1,7 @@
-"""Which way an array goes to another place: decided here, from types and shardings alone.
+"""How an array is resharded: the strategy is chosen here, from types and shardings alone.
 
-`transfer.move` executes the steps that `reshard_steps` gives, one after the other; `explain.plan`
-adds up their costs. docs/design/0012-moving-arrays.md says why the strategies are chosen so.
+`transfer.move` executes the steps returned by `reshard_steps`, in order; `explain.plan` adds up
+their costs. docs/design/0012-moving-arrays.md explains how the strategies are chosen.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from shardwise._src.types.tiling import Tiling
 
 @dataclass(frozen=True, slots=True)
 class ReshardStep:
-    """A part of an array's way.
+    """One step of resharding an array.
 
-    act: a way of `transfer.PLANS`, or what `transfer.move` does before and after it: "layout"
-        (`to` is a layout), "op" (a sharding), "convert" (a dtype), "move" (a sharding, by the way
-        that is chosen then); inside of ways "reshard" and "relabel" (shardings).
+    act: a strategy of `transfer.PLANS`, or a step of `transfer.move` before or after it: "layout"
+        (`to` is a layout), "op" (a sharding), "convert" (a dtype), "move" (a sharding; the strategy
+        is chosen then); inside of strategies "reshard" and "relabel" (shardings).
     """
 
     act: str
@@ -36,13 +36,13 @@ class ReshardStep:
 def reshard_steps(
     sig: Signature, target: Any, on_cpu: bool, ready: Callable[[], bool]
 ) -> tuple[ReshardStep, ...]:
-    """The way of an array that is not under `target` yet.
+    """The steps for an array that does not have the sharding `target` yet.
 
-    on_cpu: whether its devices are; ready: whether its value is computed.
+    on_cpu: whether its devices are CPUs; ready: whether its value has been computed.
     """
     if sig.layout is not None:
         return ReshardStep("layout", None), ReshardStep("move", target)
-    if sig.sharding.partial_axes[0]:  # addends: only a program adds them up
+    if sig.sharding.partial_axes[0]:  # unreduced: only a program can take the sum
         return ReshardStep("op", without_addends(sig.sharding)), ReshardStep("move", target)
     if target.partial_axes[0]:
         return ReshardStep("move", without_addends(target)), ReshardStep("op", target)
@@ -57,15 +57,15 @@ def reshard_steps(
 
 
 def strategy(sig: Signature, target: Any, on_cpu: bool, ready: Callable[[], bool]) -> str:
-    """The way of an array to another sharding, one of `transfer.PLANS`.
+    """The strategy to reshard an array, one of `transfer.PLANS`.
 
-    Over the same devices a program moves the data between them ("program"). On CPU, where all
-    devices share the host's memory, shards are put together there in less time, and without a
-    compilation ("host"), unless the array is still being computed: a program waits, the caller does
-    not. Other devices get whole shards ("copy") or what they need out of several ("pieces"; on CPU,
-    and between platforms, "host"). "between" is for processes that do not hold what their devices
-    need; a committed array of one process is the same in all only where it goes to devices of
-    others.
+    Over the same devices, a program moves the data between them ("program"). On CPU, where all
+    devices share the host's memory, assembling shards there is faster and needs no compilation
+    ("host"), unless the array is still being computed: a program can wait without blocking the
+    caller. Other devices get full shards ("copy") or pieces of several ("pieces"; on CPU, and
+    between platforms, "host"). "between" is for processes that do not hold what their devices
+    need; a committed array of a single process counts as the same in all processes, except if it is
+    moved to devices of other processes only.
     """
     here = sig.sharding
     if sig.devices == target.devices or here.device_set == target.device_set:
@@ -76,7 +76,7 @@ def strategy(sig: Signature, target: Any, on_cpu: bool, ready: Callable[[], bool
     if here.is_fully_addressable and not target.is_fully_addressable:
         if sig.committed and _processes(here).isdisjoint(_processes(target)):
             return "between"
-        return "host"  # each process has the value, as with one from the host
+        return "host"  # each process has the value, like a host value
     if not within_processes(here, target, sig.stored.shape):
         return "between"
     return "host" if on_cpu or not same_platform else "pieces"
@@ -95,7 +95,7 @@ def _better_on_host(sig: Signature, target: Any, ready: Callable[[], bool]) -> b
 
 
 def on_same_devices(sig: Signature, target: Any) -> tuple[ReshardStep, ...]:
-    """The steps of the strategy "program". Programs work on the default kind of memory."""
+    """The steps of the strategy "program". Programs work on the default memory kind."""
     here, ndim = sig.sharding, sig.type.ndim
     working, kind = here.with_memory_kind(None), here.memory_kind
     there = aligned(target, here.devices, ndim).with_memory_kind(None)
@@ -112,7 +112,7 @@ def on_same_devices(sig: Signature, target: Any) -> tuple[ReshardStep, ...]:
 
 
 def by_pieces(sig: Signature, target: Any) -> tuple[ReshardStep, ...]:
-    """The steps of the strategy "pieces", which works in the devices' own memory."""
+    """The steps of the strategy "pieces", which works in default device memory."""
     before = () if stated_kind(sig.sharding) is None else (
         ReshardStep("copy", sig.sharding.with_memory_kind(None)),
     )
@@ -123,7 +123,7 @@ def by_pieces(sig: Signature, target: Any) -> tuple[ReshardStep, ...]:
 
 
 def same_tiles(sig: Signature, target: Any) -> bool:
-    """Whether the shards may go from device i to device i, within a process each."""
+    """Whether shards can be copied from device i to device i, each within one process."""
     ndim = sig.physical.ndim
     mine, theirs = sig.sharding.tiling(ndim), target.tiling(ndim)
     if len(sig.devices) != len(target.devices) or mine.dims != theirs.dims:
@@ -135,7 +135,7 @@ def same_tiles(sig: Signature, target: Any) -> bool:
 
 
 def aligned(sharding: Any, devices: tuple, ndim: int) -> Any:
-    """The sharding that gives each device what `sharding` does, with the devices in this order."""
+    """An equivalent sharding, with the same shard on each device and the devices in this order."""
     if sharding.devices == devices:
         return sharding
     tiling = sharding.tiling(ndim)
@@ -151,7 +151,7 @@ def without_addends(sharding: Any) -> Any:
 
 
 def is_narrow(sig: Signature) -> bool:
-    """Whether elements take less than a byte, so that NumPy cannot read them from a device."""
+    """Whether elements are sub-byte, so that NumPy cannot read them from a device."""
     return sig.physical.dtype.name in NARROW
 
 

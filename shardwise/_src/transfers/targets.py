@@ -1,4 +1,4 @@
-"""What users pass for a sharding, as a sharding object."""
+"""Conversion of the sharding arguments of users to sharding objects."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def as_sharding(x: Any, what: str) -> Any:
 
 
 def as_format(x: Any, what: str) -> Any:
-    """`as_sharding`, where a format is allowed: it is given as it is."""
+    """`as_sharding`, but formats are allowed and returned unchanged."""
     if x.__class__ is Format:
         return x
     if isinstance(x, Layout | AutoLayout):
@@ -59,7 +59,7 @@ def as_format(x: Any, what: str) -> Any:
 
 
 def as_boundary(x: Any, what: str) -> Any:
-    """`as_format` of an argument or result of a program: of all of its dimensions."""
+    """`as_format` for an argument or result of a program: it covers all dimensions."""
     found = as_format(x, what)
     sharding = bare(found)
     if isinstance(sharding, NamedSharding) and UNCONSTRAINED in sharding.spec:
@@ -72,8 +72,8 @@ def as_boundary(x: Any, what: str) -> Any:
 
 
 def as_placement(x: Any, what: str) -> Any:
-    """`as_format` of where a value is to be put now: a layout in a given order or none, or a
-    space of memory."""
+    """`as_format` for placing a value now: with an explicit layout or none, or a memory
+    space."""
     if isinstance(x, Space):
         return x
     found = as_format(x, what)
@@ -90,7 +90,7 @@ def as_placement(x: Any, what: str) -> Any:
 def check_fit(
     shardings: Sequence[Any], types: Sequence[Any], names: Sequence[str], what: str
 ) -> None:
-    """Raises where a sharding does not fit the value that it is for."""
+    """Raises if a sharding does not fit the value that it is for."""
     for sharding, t, name in zip(shardings, types, names, strict=True):
         if sharding is None:
             continue
@@ -106,7 +106,7 @@ def check_fit(
 def check_global(
     sigs: Sequence[Any], shardings: Sequence[Any], names: Sequence[str], what: str
 ) -> None:
-    """Raises where a host value seems to be the part of this process, and is to be the whole."""
+    """Raises if a host value seems to be this process's part, but is used as the full array."""
     if processes.link() is None:
         return
     for sig, asked, name in zip(sigs, map(bare, shardings), names, strict=True):
@@ -125,7 +125,7 @@ def check_global(
 
 
 def check_manual(sharding: Any) -> None:
-    """Raises where a sharding would divide a part that a device has inside of `shard_map`."""
+    """Raises if a sharding would split a device's shard inside `shard_map`."""
     mesh = current().mesh
     if mesh is None or not isinstance(sharding, NamedSharding) or not sharding.spec.axes:
         return
@@ -150,7 +150,7 @@ def check_manual(sharding: Any) -> None:
 
 
 def explicit_mesh(*values: Sequence[Any]) -> Mesh | None:
-    """The mesh of the first array, in some lists of values, with a sharding in its type."""
+    """The mesh of the first array, in some lists of values, that has a sharding in its type."""
     for x in chain(*values):
         if x.__class__ is Array and x._sig.type.mesh is not None:
             return x._sig.sharding.mesh
@@ -158,9 +158,9 @@ def explicit_mesh(*values: Sequence[Any]) -> Mesh | None:
 
 
 def in_mesh(mesh: Mesh | None) -> AbstractContextManager[Any]:
-    """Where types name a mesh of this shape, they mean this one. Nothing, if there is one already.
+    """Resolves meshes of this shape in types to this mesh. Does nothing if one is in scope.
 
-    For eager transforms: what they make from types alone (zeros, say) must be put somewhere.
+    For eager transforms: values made from types alone (zeros, for example) need devices.
     """
     here = current()
     if mesh is None or here.mesh is not None:

@@ -1,7 +1,7 @@
-"""Moving values: host to devices, and arrays from one sharding to another.
+"""Moving values: from the host to devices, and arrays from one sharding to another.
 
-Host values are cut into shards and put in one call. For arrays there are several ways from one
-sharding to another; `ways` chooses, and docs/design/0012-moving-arrays.md says why.
+Host values are split into shards and put in one call. For arrays there are several strategies;
+`reshard_strategy` chooses one, and docs/design/0012-moving-arrays.md explains the choice.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ from shardwise._src.types.partition_spec import PartitionSpec
 from shardwise._src.types.sharding import GSPMDSharding, NamedSharding, SingleDeviceSharding
 
 _SCALAR_CACHE_SIZE = 4096
-scalars: dict[tuple, Array] = {}  # on the default place; those at others: `Signature.ints`
+scalars: dict[tuple, Array] = {}  # with the default sharding; for others: `Signature.ints`
 _moved_scalars: dict[tuple, Array] = {}
 
 
 def default_single() -> Any:
-    """The device of values that nobody placed."""
+    """The device of values without an explicit placement."""
     chosen = default_device.value
     if chosen is None or isinstance(chosen, str):
         return backend.local_devices(chosen)[0]
@@ -60,8 +60,8 @@ def default_single() -> Any:
 
 
 def default_place() -> Any:
-    """The sharding of values that nobody placed: whole on the default device, or on each device of
-    a mesh in scope whose axes are Explicit."""
+    """The sharding of values without an explicit placement: the default device, or replicated over
+    a mesh in scope whose axes are all Explicit."""
     scope = current().mesh
     if isinstance(scope, Mesh) and scope.are_all_axes_explicit:
         return NamedSharding(scope, PartitionSpec())
@@ -71,9 +71,9 @@ def default_place() -> Any:
 def put_host(
     value: Any, sharding: Any, committed: bool, t: ArrayType | None = None, what: str = "a value"
 ) -> Array:
-    """A NumPy array or scalar on devices. Each addressable device gets its own slice.
+    """Puts a NumPy array or scalar on devices. Each addressable device gets its own slice.
 
-    what: for messages, the function that puts it.
+    what: for messages, the calling function.
     """
     if t is None and value.__class__ is np.ndarray:
         sig, indices, apart = _plan(value.shape, value.dtype, sharding, committed, current().key)
@@ -92,7 +92,7 @@ def put_host(
 
 
 def _put_planned(value: Any, sig: Signature, indices: Any, apart: bool, what: str) -> Array:
-    """See `put_host`. indices: of each device's part of the value; None: one device has all."""
+    """See `put_host`. indices: each device's slice of the value; None: one device has all."""
     if indices is not None and value.__class__ is np.ndarray and is_large(sig):
         processes.note(sig.devices, value)
         return agreed(from_host(sig, value), what)
@@ -108,9 +108,9 @@ def _put_planned(value: Any, sig: Signature, indices: Any, apart: bool, what: st
 
 
 def put_by_default(value: np.ndarray, key: Any) -> Array:
-    """`put_host` of an operand that nobody placed.
+    """`put_host` for an operand without an explicit placement.
 
-    key: that of the context, which decides where.
+    key: the key of the context, which determines the device.
     """
     sig, indices, _ = _default_plan(value.shape, value.dtype, key)
     if indices is not None:
@@ -126,14 +126,14 @@ def _default_plan(shape: tuple, dtype: Any, key: Any) -> tuple:
 
 @functools.lru_cache(4096)
 def _plan(shape: tuple, dtype: Any, sharding: Any, committed: bool, key: Any) -> tuple:
-    """`_plan_of` a NumPy array's type, which flags in the context's key decide."""
+    """`_plan_of` for the type of a NumPy array, which depends on flags in the context's key."""
     return _plan_of(array_type(shape, canonicalize(dtype)), sharding, committed)
 
 
 def _plan_of(t: ArrayType, sharding: Any, committed: bool) -> tuple[Signature, Any, bool]:
-    """The signature of a value on its devices, and what each of them gets (None: all of it).
+    """The signature of a value on its devices, and the slice for each of them (None: all of it).
 
-    The last result says whether no two devices get the same, or all do (see `buffers.put`).
+    The last result is True if all slices are distinct, or all are the same (see `buffers.put`).
     """
     if t.dtype == float0:
         raise TypeError(
@@ -156,14 +156,14 @@ def _plan_of(t: ArrayType, sharding: Any, committed: bool) -> tuple[Signature, A
 def scalar(value: Any, near: Signature | None = None) -> Array:
     """A Python or NumPy scalar as an uncommitted array, for use as an operand.
 
-    near: the signature of an array in whose place it is wanted. Equal scalars in one place share
-    a buffer, so the array must not get into the hands of users, who could delete it.
+    near: the signature of an array whose devices are to hold it. Equal scalars on the same devices
+    share a buffer, so the array must not be exposed to users, who could delete it.
     """
     held = scalars if near is None else near.ints
     key = (value, exact(value), current().key)  # as in `Eager._with_scalars`
     try:
         found = held.get(key)
-    except TypeError:  # a float0 has no hash
+    except TypeError:  # float0 is unhashable
         return put_host(value, default_place(), False)
     if found is not None and found._impl.__class__ is not Gone:
         return found
@@ -178,7 +178,7 @@ def scalar(value: Any, near: Signature | None = None) -> Array:
 
 
 def moved_scalar(value: Any, target: Any) -> Array:
-    """A Python scalar, as `move` puts it; of equal ones the same, which users may not get."""
+    """A Python scalar, as `move` returns it; cached, so it must not be exposed to users."""
     key = (value, exact(value), target, current().key)
     found = _moved_scalars.get(key)
     if found is None:
@@ -188,18 +188,18 @@ def moved_scalar(value: Any, target: Any) -> Array:
 
 
 def kept_scalars() -> list[Array]:
-    """The arrays that are kept for use as operands."""
+    """The arrays that are cached for use as operands."""
     near = [v for held in kept_near() for v in held.values()]
     return [*scalars.values(), *_moved_scalars.values(), *near]
 
 
 def whole_beside(sig: Signature) -> Any:
-    """The sharding that puts a whole value on each device of a signature."""
+    """The sharding that replicates a value over the devices of a signature."""
     return whole_on(sig.sharding)
 
 
 def whole_on(sharding: Any) -> Any:
-    """The sharding that puts a whole value on each device of another one."""
+    """The sharding that replicates a value over the devices of another one."""
     if isinstance(sharding, NamedSharding):
         return sharding.with_spec(PartitionSpec())
     if isinstance(sharding, SingleDeviceSharding):
@@ -210,8 +210,8 @@ def whole_on(sharding: Any) -> Any:
 def move(x: Any, target: Any) -> Array:
     """`x` under another sharding, or in another `Format`, committed to it.
 
-    On accelerators the data never visits the host. Where the target is no Format, the layout of an
-    array stays only if its sharding does.
+    On accelerators the data never passes through the host. If the target is not a Format, the
+    layout of an array is preserved only if its sharding is.
     """
     if target.__class__ is Format:
         return relayout(move(x, target.sharding), target.layout)
@@ -231,13 +231,13 @@ def move(x: Any, target: Any) -> Array:
 
 
 def _by_op(x: Array, target: Any) -> Array:
-    """To or from addends: a program needs an op for that."""
+    """To or from unreduced shardings: this requires an op in a program."""
     with eval_context():
         return reshard(x, sharding=target)
 
 
 def strategy(x: Array, target: Any) -> str:
-    """The way of an array to another sharding, one of `PLANS`: see `ways.strategy`."""
+    """The strategy to reshard an array, one of `PLANS`: see `reshard_strategy.strategy`."""
     return reshard_strategy.strategy(x._sig, target, x._is_on_cpu(), x.is_ready)
 
 
@@ -245,7 +245,7 @@ def strategy(x: Array, target: Any) -> str:
 
 
 def relayout(x: Array, layout: Any) -> Array:
-    """The array with its elements in another order in memory; None: in the default one."""
+    """The array with another layout in memory; None: the default one."""
     wanted = order_of(Format(layout, x.sharding), x.aval)
     if isinstance(wanted, AutoLayout):
         raise ValueError(
@@ -277,7 +277,7 @@ def _relabelled(x: Array, target: Any) -> Array:
 
 @functools.lru_cache(1024)
 def resharder(sig: Signature, target: Signature) -> LoadedModule:
-    """A compiled identity between two places over the same devices, in one order."""
+    """A compiled identity between two shardings over the same devices, in the same order."""
     var = Var(sig.type)
     program = Program([var], [var], [], name="reshard")
     ins, outs = [sig.sharding], [target.sharding]
@@ -293,7 +293,7 @@ def _reshard(x: Array, target: Any) -> Array:
 
 
 def _passed(x: Array, sig: Signature) -> Array:
-    """The array as a program gives it that changes nothing but its place."""
+    """The array as returned by a program that changes only its sharding or layout."""
     (raw,) = resharder(x._sig, sig).launch([x._live()], [sig.handler])
     return wrap(raw, sig)
 
@@ -307,7 +307,7 @@ def copy(x: Array) -> Array:
 
 
 def _copy(x: Array, target: Any) -> Array:
-    """In the default layout: on CPU jaxlib copies others wrongly."""
+    """Copies in the default layout: on CPU, jaxlib copies other layouts wrongly."""
     assert x._sig.layout is None
     sig = signature(x.aval, target, True)
     if not x.is_fully_addressable:
@@ -317,7 +317,7 @@ def _copy(x: Array, target: Any) -> Array:
 
 
 def _copied_here(x: Array, sig: Signature) -> Array:
-    """The copies of the shards in this process; jaxlib copies no array that spans several."""
+    """Copies the shards of this process; jaxlib cannot copy an array that spans processes."""
     positions, tile = x.sharding.addressable_positions, sig.sharding.tile_shape(sig.stored.shape)
     kind, t = sig.sharding.memory_kind, array_type(tile, sig.stored.dtype)
     ones = [
@@ -349,7 +349,7 @@ def _by_host(x: Array, target: Any) -> Array:
 
 
 def _or_handle(way: Callable[[Array, Any], Array]) -> Callable[[Array, Any], Array]:
-    """A way, where this process has devices of the target."""
+    """Wraps a strategy: returns a handle if this process has no devices of the target."""
 
     def here(x: Array, target: Any) -> Array:
         if target.has_addressable_devices:
@@ -391,7 +391,7 @@ PLANS: dict[str, Callable[[Array, Any], Array]] = {
     "between": _between,
 }
 
-# What `reshard_steps` are made of.
+# The implementations of the steps of `reshard_steps`.
 EXECUTORS: dict[str, Callable[[Array, Any], Array]] = {
     **{name: _or_handle(PLANS[name]) for name in ("program", "copy", "pieces")},
     "host": _or_handle(_by_host),

@@ -1,7 +1,7 @@
-"""Transfers that the flags `transfer_guard…` do not allow: errors that say what was to go where.
+"""Transfers that the flags `transfer_guard…` disallow: errors that name the source and target.
 
-jaxlib looks at each transfer and raises; it knows neither the function's argument nor a place's
-name. The class stays its own.
+jaxlib checks each transfer and raises; it knows neither the function's argument nor the name of
+the sharding. The exception keeps its class.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ _DISALLOWED = re.compile(r"Disallowed (\w+-to-\w+) transfer")
 
 
 def is_disallowed(error: BaseException) -> bool:
-    """Whether an error of the runtime is that of a guard of transfers."""
+    """Whether an error of the runtime comes from a transfer guard."""
     return isinstance(error, RuntimeFailure) and _DISALLOWED.search(str(error)) is not None
 
 
 def disallowed(
     error: BaseException, t: ArrayType, source: Any, target: Any, name: str = ""
 ) -> Exception:
-    """The error for one of which `is_disallowed` holds.
+    """The error to raise for one that satisfies `is_disallowed`.
 
-    source, target: shardings; None for the host. name: what the value is to a function.
+    source, target: shardings; None for the host. name: the value's name in a function.
     """
     found = _DISALLOWED.search(str(error))
     direction = found[1] if found else ""
     if source is not None and target is not None:
-        direction = "device-to-device"  # also where it went over the host
+        direction = "device-to-device"  # even if it went through the host
     flag = f"transfer_guard_{direction.replace('-', '_')}"
     value = FLAGS[flag].value
     explicit = guards.is_explicit("get" if direction.endswith("host") else "put")
@@ -58,7 +58,7 @@ def disallowed(
 
 @contextmanager
 def guarded(sig: Signature) -> Generator[None]:
-    """A block that puts a value of the host in the place that a signature says."""
+    """A block that transfers a host value to the sharding of a signature."""
     try:
         yield
     except RuntimeFailure as error:

@@ -1,8 +1,8 @@
-"""Batching: ops on values that carry one hidden dimension more (`vmap`).
+"""Batching: ops on values that carry an additional batch dimension (`vmap`).
 
-The mapped axis may have a name. A collective op that mentions it is for the interpreter of that
-axis, which reduces, gathers or permutes over the hidden dimension; other interpreters batch it like
-any op. An op that holds a program in which the name occurs is batched even where no operand is.
+The mapped axis may have a name. A collective op over that name is handled by the interpreter of
+that axis, which reduces, gathers or permutes over the batch dimension; other interpreters batch it
+like any op. An op with a nested program that uses the name is batched even if no operand is.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TYPES_REMEMBERED = 1024
 
 @functools.lru_cache(TYPES_REMEMBERED)
 def without_dim(aval: ArrayType, dim: int) -> ArrayType:
-    """The type without one dimension, however it is split."""
+    """The type without one dimension, whatever its sharding."""
     shape, spec = aval.shape, aval.spec
     if spec is not None:
         spec = spec.update(partitions=[p for d, p in enumerate(spec) if d != dim])
@@ -44,7 +44,7 @@ def without_dim(aval: ArrayType, dim: int) -> ArrayType:
 
 
 def with_dim(aval: ArrayType, size: int, dim: int, hidden: NamedSharding | None) -> ArrayType:
-    """The type with a dimension more. hidden: how that is split, where the type has a mesh."""
+    """The type with an added dimension. hidden: its sharding, if the type has a mesh."""
     shape, spec = aval.shape, aval.spec
     if spec is not None:
         spec = spec.update(partitions=[*spec[:dim], axes_of(hidden), *spec[dim:]])
@@ -56,7 +56,7 @@ def axes_of(hidden: NamedSharding | None) -> tuple[Any, ...]:
 
 
 def hidden_sharding(args: Sequence[Any], dims: Sequence[int | None]) -> NamedSharding | None:
-    """How the hidden dimension of arguments is split over explicit mesh axes."""
+    """How the batch dimension of arguments is sharded over explicit mesh axes."""
     found: NamedSharding | None = None
     for x, d in zip(args, dims, strict=True):
         if d is None:
@@ -80,10 +80,10 @@ def hidden_sharding(args: Sequence[Any], dims: Sequence[int | None]) -> NamedSha
 class Axis:
     """A mapped axis.
 
-    name:   for collectives; None for an axis without one.
-    spmd:   mesh axes that split the hidden dimension in sharding constraints.
-    hidden: how the hidden dimension of arguments is split over explicit mesh axes.
-    whole:  the axis of which this one is a part, as it is in scope beside it; or None.
+    name:   for collectives; None for an unnamed axis.
+    spmd:   mesh axes that shard the batch dimension in sharding constraints.
+    hidden: how the batch dimension of arguments is sharded over explicit mesh axes.
+    whole:  the axis of which this one is a part, and which is also in scope; or None.
     """
 
     size: int
@@ -95,7 +95,7 @@ class Axis:
 
 @derived
 def axes_in(program: Program) -> dict[Any, int]:
-    """The axes that collectives in a program are over, and their sizes; of outside of it."""
+    """The axes that collectives in a program use, and their sizes; only axes bound outside it."""
     found: dict[Any, int] = {}
     for eqn in program.equations:
         op, inner = eqn.op, {}
@@ -109,7 +109,7 @@ def axes_in(program: Program) -> dict[Any, int]:
 
 
 class BatchTracer(Tracer):
-    """A value with a hidden dimension at `dim`."""
+    """A value with a batch dimension at `dim`."""
 
     __slots__ = ("value", "dim", "_site")
 
@@ -127,9 +127,9 @@ class BatchTracer(Tracer):
 class Batch(Interpreter):
     """Applies each op's `batch` rule, with the parent as interpreter.
 
-    tag: shared with interpreters that stand in for this one elsewhere (`MappedAxis`): there run
-      user functions that an op holds, and these may use this one's tracers from outside.
-    depth: how many named axes are in scope outside of this one.
+    tag: shared with interpreters that represent this one elsewhere (`MappedAxis`): these run
+      user functions that an op contains, which may use this one's tracers from outside.
+    depth: how many named axes are in scope outside this one.
     mapped: the axis, as rules see it.
     """
 
@@ -143,7 +143,7 @@ class Batch(Interpreter):
         self.mapped = MappedAxis(self)
 
     def parent_context(self) -> Context:
-        """The context of the parent, in which the name of this axis means nothing."""
+        """The context of the parent, in which the name of this axis is unbound."""
         here = current()
         if self.axis.name is None or here is self._seen:
             return super().parent_context()
@@ -179,7 +179,7 @@ class Batch(Interpreter):
         return self.wrap(out, dim)
 
     def _is_named_in(self, op: Op, params: dict[str, Any]) -> bool:
-        """Whether an op, or a program that it holds, is a collective over this axis."""
+        """Whether an op, or a program that it contains, is a collective over this axis."""
         name = self.axis.name
         if name is None:
             return False
@@ -215,17 +215,17 @@ class MappedAxis:
 
     @property
     def split_over(self) -> Any:
-        """The mesh axes that split the hidden dimension; None where nothing says so."""
+        """The mesh axes that shard the batch dimension; None if unspecified."""
         if self.axis.spmd is None and self.axis.hidden is None:
             return None
         return self.axis.spmd or axes_of(self.axis.hidden)
 
     def of(self, args: Sequence[Any], dims: Sequence[int | None]) -> Axis:
-        """The axis, split as the hidden dimension of these arguments is."""
+        """The axis, sharded like the batch dimension of these arguments."""
         return replace(self.axis, hidden=hidden_sharding(args, dims))
 
     def over_current(self) -> Batch:
-        """An interpreter that stands in for the first, over the one that is current."""
+        """An interpreter that represents the original one, over the current interpreter."""
         new = Batch(current().interpreter, self.axis, *self._names)
         new.tag, new.mapped = self._tag, self
         return new
@@ -236,7 +236,7 @@ def batch(
     axis_name: Any = None, transform: str = "vmap", name: str = "f",
     parent: Interpreter | None = None, spmd_axis_name: Any = None,
 ) -> tuple[list[Any], list[int | None]]:
-    """Runs `fun(*args) -> list` over the hidden dimensions; dims of None are unbatched."""
+    """Runs `fun(*args) -> list` over the batch dimensions; dims of None are unbatched."""
     axis = Axis(size, axis_name, spmd_axis_name, hidden_sharding(args, dims))
     interpreter = Batch(parent or current().interpreter, axis, transform, name)
     return run_batched(interpreter, fun, args, dims)
@@ -268,9 +268,9 @@ def to_dim(
     value: Any, dim: int | None, wanted: int | None, size: int,
     hidden: NamedSharding | None = None,
 ) -> Any:
-    """Moves the hidden dimension to `wanted`; where there is none yet, repeats the value.
+    """Moves the batch dimension to `wanted`; if there is none yet, broadcasts the value.
 
-    hidden: how to split the new dimension.
+    hidden: the sharding of the new dimension.
     """
     if wanted is None or dim == wanted:
         return value
@@ -291,7 +291,7 @@ def to_dim(
 def batch_program(
     program: Program, axis: Axis, batched: tuple[bool, ...], force: tuple[bool, ...] | None = None,
 ) -> tuple[Program, tuple[bool, ...]]:
-    """A program over arguments whose hidden dimension, where marked, is the first.
+    """A program over arguments whose batch dimension, where marked, is the first.
 
     force: results that must be batched even where they do not depend on a batched argument.
     Returns the program and which results are batched (at dimension 0).
@@ -321,6 +321,6 @@ def batch_program(
 def moved_into(
     program: Program, args: Sequence[Any], dims: Sequence[int | None]
 ) -> list[Any]:
-    """Arguments as a batched program takes them: hidden dimension first, split as it says."""
+    """Arguments in the form a batched program takes: batch dimension first, with its sharding."""
     rows = zip(args, dims, program.in_types, strict=True)
     return [a if d is None else reshard_like(move_axis(a, d, 0), t) for a, d, t in rows]

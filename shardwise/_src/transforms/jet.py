@@ -2,13 +2,14 @@
 
     x(s) = x0 + x1 s + x2 s² + …      y = f(x)      y' = J(x) x'
 
-No op has a rule for it: its `jvp` rule says what J is, so that the coefficients of y follow from
-those of y', which is what the rule computes of the series x and x'. Coefficients are found one by
-one, when they are asked for, and series are kept by op and operands: the rule of `exp`, which uses
-its own result, finds it. So an order of n takes about n² products. Three kinds of ops are quicker:
-those that are linear in what moves, those that are in each of two operands, and quotients.
+Ops need no separate rule: an op's `jvp` rule defines J, so that the coefficients of y follow from
+those of y', which the rule computes from the series x and x'. Coefficients are computed lazily, one
+by one, and series are cached by op and operands, so that the rule of `exp`, which uses its own
+result, finds it. So an order of n takes about n² products. Three kinds of ops are faster: those
+that are linear in the active operands, those that are linear in each of two operands, and
+quotients.
 
-Ops that hold programs or functions of users run their rule on series of one order less.
+Ops with nested programs or user functions run their rule on series of one order less.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ Pattern = tuple[bool, ...]
 
 
 class Series(Tracer):
-    """A power series up to s to the `order`. `later(k)` gives its coefficient k; None is zero."""
+    """A power series up to s to the `order`. `later(k)` returns its coefficient k; None is zero."""
 
     __slots__ = ("order", "terms", "later", "_site")
 
@@ -73,8 +74,8 @@ class Series(Tracer):
 class Jet(Interpreter):
     """Applies ops to series, with the parent as interpreter.
 
-    made:  results by op and operands, with the operands, as long as an op of the function runs.
-    depth: how many rules of ops run: their series are computed where they are needed.
+    made:  results by op and operands, with the operands, while an op of the function runs.
+    depth: how many op rules are running: their series are computed where they are needed.
     """
 
     __slots__ = ("made", "depth")
@@ -151,7 +152,7 @@ class Jet(Interpreter):
     def _linear(
         self, op: Op, args: tuple, params: dict[str, Any], values: list[Any], count: int
     ) -> list[Callable]:
-        """Each coefficient of the results is the op of that of the operands."""
+        """Each coefficient of the results is the op applied to that of the operands."""
         types = tuple([type_of(x) for x in values])
         done: dict[int, list[Any]] = {}
 
@@ -183,7 +184,7 @@ class Jet(Interpreter):
         return at
 
     def _quotient(self, op: Op, args: tuple, params: dict[str, Any], out: Any) -> Callable:
-        """v w = u: v_k is what is left of u_k, by w_0."""
+        """v w = u: v_k is the remainder of u_k divided by w_0."""
         u, w = args
         v = [out]
 
@@ -199,7 +200,7 @@ class Jet(Interpreter):
         return at
 
     def _integrated(self, tangents: Callable[[], list[Any]], marks: Pattern) -> list[Callable]:
-        """Coefficients by those of derivatives, which are found when the first is asked for."""
+        """Coefficients from those of derivatives, which are computed when the first is needed."""
         kept: list[list[Any]] = []
 
         def at(i: int, k: int) -> Any:
@@ -222,7 +223,7 @@ class Jet(Interpreter):
         return [next(found) if m else None for m in marks]
 
     def _by_rule(self, op: Op, args: tuple, params: dict[str, Any], order: int) -> list[Any]:
-        """Results of an op whose rule is that of a user, or holds programs."""
+        """Results of an op with a user rule or with nested programs."""
         short = [self._cut(a, order - 1) for a in args]
         moving = [self._derivative(a) if self._owns(a) else None for a in args]
         rule: Any = op.jvp
@@ -244,7 +245,7 @@ class Jet(Interpreter):
     def _by_own_rule(
         self, rule: Callable[..., Any], op: Op, args: tuple, params: dict[str, Any], order: int
     ) -> list[Any]:
-        """Results of an op that has a rule in `jet_rules`, by coefficients of its operands."""
+        """Results of an op with a rule in `jet_rules`, from the coefficients of its operands."""
         values = [a.terms[0] if self._owns(a) else a for a in args]
         with self.parent_context().entered():
             blanks = [full(0, type_of(x).shape, type_of(x).dtype) for x in values]
@@ -300,13 +301,13 @@ class ZeroSeries:
 
 
 zero_term, zero_series = ZeroTerm(), ZeroSeries()
-# Rules of users, by primitive or op: `(primals, series, **params) → result, its coefficients`,
+# User rules, by primitive or op: `(primals, series, **params) → result, its coefficients`,
 # each a list where there are several. `series` has the coefficients 1 to n of each operand.
 jet_rules: dict[Any, Callable[..., Any]] = {}
 
 
 def total(terms: Sequence[Any]) -> Any:
-    """The sum; None for none."""
+    """The sum; None if empty."""
     out = None
     for x in terms:
         out = x if out is None else add(out, x)
@@ -319,10 +320,10 @@ _programs: dict[tuple[Any, ...], tuple[Program, Pattern, bool]] = {}
 def tangent_program(
     op: Op, types: tuple[ArrayType, ...], active: Pattern, params: dict[str, Any]
 ) -> tuple[Program, Pattern, bool]:
-    """The derivative of an op: of operands and the tangents of the active ones, those of results.
+    """The derivative of an op, as a program from operands and active tangents to result tangents.
 
-    Also which results have one, and whether the operands that move are not needed for them, so
-    that the op is linear in these.
+    Also returns which results have a tangent, and whether the active operands are not needed for
+    them, so that the op is linear in these.
     """
     key = (op, types, active, current().trace_key, *params.items())
     found = _programs.get(key)

@@ -1,7 +1,7 @@
 """Forward mode: values travel with their tangents.
 
-A tangent of None is a symbolic zero; integer and boolean values never have another. A value all of
-whose tangents are zero is handed to the parent as it is.
+A tangent of None is a symbolic zero; integer and boolean values always have None. A value whose
+tangents are all zero is passed to the parent unchanged.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def push_forward(
     transform: str = "jvp", name: str = "f", forward: type[JVP] = JVP,
     site: Site | None = None,
 ) -> tuple[list[Any], list[Any]]:
-    """Runs `fun(*primals) -> list` and its tangents; None in and out stands for zero."""
+    """Runs `fun(*primals) -> list` and its tangents; None in and out means zero."""
     interpreter = forward(parent, transform, name, site)
     with interpreter.entered():
         pairs = _run(interpreter, fun, primals, tangents)
@@ -107,7 +107,7 @@ def push_forward(
 def _run(
     interpreter: JVP, fun: Callable, primals: Sequence[Any], tangents: Sequence[Any]
 ) -> list[tuple[Any, Any]]:
-    site = interpreter.site  # that of the call, for the arguments
+    site = interpreter.site  # the site of the call, for the arguments
     outs = fun(*[interpreter.wrap(p, t, site) for p, t in zip(primals, tangents, strict=True)])
     return [interpreter.unwrap(x) for x in outs]
 
@@ -116,9 +116,8 @@ def _run(
 def jvp_program(program: Program, nonzero: tuple[bool, ...]) -> tuple[Program, tuple[bool, ...]]:
     """The program of values and tangents of a program.
 
-    nonzero: which arguments have a tangent. The new program takes the arguments and then the
-    tangents of those; it gives the results and then the tangents that are not zero, which the
-    second result marks.
+    nonzero: which arguments have a tangent. The new program takes the arguments and then their
+    tangents; it returns the results and then the nonzero tangents, which the second result marks.
     """
     stager = Stage(DETACHED, "jvp", program.name)
     marks: list[bool] = []

@@ -1,4 +1,4 @@
-"""Linearization: known values are computed at once, what depends on tangents is staged.
+"""Linearization: known values are computed immediately, ops on tangents are staged.
 
 `Linearize` stages only the ops that touch one of its own tracers; all others go to the parent. With
 `JVP` on top, the known part of a function runs (or is staged, under `jit`) in the parent, and the
@@ -25,10 +25,10 @@ from shardwise._src.types.dtypes import is_inexact
 
 
 class Linearize(Stage):
-    """Stages what depends on its tracers; the parent does everything else.
+    """Stages ops that depend on its tracers; the parent runs all others.
 
-    steps: what a `Tape` on top has recorded and not written down as equations yet, or None.
-    whole: whether these are all that there is.
+    steps: what a `Tape` on top has recorded but not yet written as equations, or None.
+    whole: whether these are all steps.
     """
 
     is_apart = False
@@ -39,7 +39,7 @@ class Linearize(Stage):
         self.steps: Any = None
         self.whole = True
 
-    call = Interpreter.call  # equations are of some of the ops only
+    call = Interpreter.call  # only some of the ops become equations
 
     def process(self, op: Op, args: tuple, params: dict[str, Any]) -> Any:
         for a in args:
@@ -47,8 +47,8 @@ class Linearize(Stage):
                 break
         else:
             return self.parent.process(op, args, params)
-        if op.split is not None and not self.all_unknown(args):
-            return op.split(op, self, args, params)
+        if op.partial_eval is not None and not self.all_unknown(args):
+            return op.partial_eval(op, self, args, params)
         if op.stage is not None:
             args, params = op.stage(op, self, args, params)
         return self.record(op, args, params)
@@ -73,7 +73,7 @@ class Linearize(Stage):
         return all(self.is_unknown(a) for a in args)
 
     def known(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        """Lets the parent run an op whose arguments are all known."""
+        """Has the parent run an op whose arguments are all known."""
         return self.parent.process(op, tuple(args), params)
 
 
@@ -82,7 +82,7 @@ class LinearFunction:
 
     captured:  values of the program's first inputs (residuals).
     active_in: which of the function's inputs have a tangent input in the program.
-    active_out: which results have a tangent that is not zero.
+    active_out: which results have a nonzero tangent.
     """
 
     __slots__ = ("program", "captured", "in_types", "out_types", "active_in", "active_out")
@@ -99,7 +99,7 @@ class LinearFunction:
         self.active_out = active_out
 
     def at(self, captured: Sequence[Any]) -> LinearFunction:
-        """The function with other residuals."""
+        """The function with different residuals."""
         types, active = (self.in_types, self.out_types), (self.active_in, self.active_out)
         return LinearFunction(self.program, captured, *types, *active)
 
@@ -117,7 +117,7 @@ def linearize(
 ) -> tuple[list[Any], LinearFunction]:
     """Runs `fun(*primals) -> list` and returns the results and the linear part at that point.
 
-    differentiated: how many of the results are (the rest is auxiliary); asked once `fun` has run.
+    differentiated: how many of the results are (the rest is auxiliary); called after `fun` ran.
     forward: the interpreter of forward mode.
     """
     interpreter = Linearize(current().interpreter, transform, name)
@@ -152,10 +152,10 @@ def _run(
 class Split:
     """A program in two parts, by which of its arguments are known.
 
-    known:       takes the known arguments; gives the known results, then computed residuals.
-    rest:        takes the residuals, then the unknown arguments; gives the unknown results.
+    known:       takes the known arguments; returns the known results, then computed residuals.
+    rest:        takes the residuals, then the unknown arguments; returns the unknown results.
     unknown_out: which results are unknown.
-    forwarded:   per residual, the position of the known argument that it simply is, or None where
+    forwarded:   per residual, the position of the known argument that it equals, or None if
                  `known` computes it.
     """
 

@@ -58,9 +58,9 @@ class StageTracer(Tracer):
 class Stage(Interpreter):
     """Records ops as equations. Values from outside become captured inputs.
 
-    refs: by ref from outside that was touched (refs/refs.py), its value at the start, which is
-      an input, and that of now.
-    takes_refs: whether whoever stages passes refs through.
+    refs: maps each outer ref that was touched (refs/refs.py) to its value at the start, which is
+      an input, and its current value.
+    takes_refs: whether the caller passes refs through.
     """
 
     is_apart = True
@@ -82,7 +82,7 @@ class Stage(Interpreter):
         return StageTracer(self, aval, var)
 
     def call(self, fused: Composite, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
-        """Runs a fused function inline; copies its equations, where they are known."""
+        """Runs a fused function inline; copies its equations, if they are cached."""
         key = key_of(fused, self, StageTracer, args, static)
         if key is None:
             return super().call(fused, args, static)
@@ -138,7 +138,7 @@ class Stage(Interpreter):
         return StageTracer(self, found, var)
 
     def atom(self, x: Any) -> Var | Literal:
-        """The variable or literal for a value that this program does not own yet."""
+        """The variable or literal for a value that this program does not contain yet."""
         if isinstance(x, _SCALARS):
             return _literal(x)
         if isinstance(x, Tracer):
@@ -163,7 +163,7 @@ class Stage(Interpreter):
         return held[0]
 
     def argument_names_behind(self, var: Var) -> list[str]:
-        """The names of the inputs, and of those of outer functions, that a variable depends on."""
+        """The names of all inputs, also of outer functions, that a variable depends on."""
         needed = {var}
         for eqn in reversed(self.equations):
             if not needed.isdisjoint(eqn.outputs):
@@ -191,11 +191,11 @@ class Stage(Interpreter):
 
 
 def _literal(x: Any) -> Literal:
-    """The literal of a scalar; those in use are kept, by class, value and context."""
+    """The literal of a scalar; recent ones are cached, by class, value and context."""
     key = (x, exact(x), current().key)
     try:
         found = _literals.get(key)
-    except TypeError:  # a float0, which has no hash
+    except TypeError:  # a float0, which is unhashable
         return _new_literal(x)
     if found is None:
         if len(_literals) >= LITERAL_CACHE_SIZE:
@@ -222,7 +222,7 @@ def stage(
 ) -> tuple[Program, list[Any]]:
     """Stages `fun(*tracers) -> list of values`.
 
-    refs: gets the refs from outside that were touched; their values are the last arguments and
+    refs: receives the outer refs that were touched; their values are the last arguments and
       results. None: touching one is an error.
 
     Returns the program and the values of outer tracers that it captured, which are its first
@@ -245,7 +245,7 @@ def stage_fused(
     fused: Composite, types: Sequence[ArrayType], rest: Sequence[Any], static: dict[str, Any],
     parent: Interpreter,
 ) -> tuple[Program, Any]:
-    """The program of a fused function at given types; the tree of its results, None for an array.
+    """The program of a fused function at given types; the pytree of its results, None for an array.
 
     rest, static: its static arguments, by position and by name.
     """
@@ -283,11 +283,11 @@ def split_captures(program: Program, captured: Sequence[Any]) -> tuple[Program, 
     return program.replace(inputs=inputs, constants=values), [x for _, x in tracers]
 
 
-# -- programs of functions over ops, which see no values --
+# -- programs of functions over ops, without values --
 
 
 class _Detached(Interpreter):
-    """The parent of stagers that see only programs: no op reaches it."""
+    """The parent of stagers that only build programs: no op reaches it."""
 
     __slots__ = ()
 
@@ -301,7 +301,7 @@ DETACHED = _Detached()
 def program_of(
     fun: Callable, types: Sequence[ArrayType], name: str, transform: str = "program"
 ) -> Program:
-    """The program of `fun(*values) → list`, a function over ops that takes nothing from outside."""
+    """The program of `fun(*values) → list`, a function over ops that captures nothing."""
     stager = Stage(DETACHED, transform, name)
     with stager.entered():
         found, captured = stager.finish(fun(*map(stager.new_input, types)))

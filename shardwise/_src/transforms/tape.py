@@ -1,11 +1,11 @@
-"""Eager reverse mode: ops whose linear part is known from earlier calls.
+"""Eager reverse mode: reuses the linear part of ops from earlier calls.
 
 Under an eager `grad` every op would run its `jvp` rule again: values computed one by one, the
-linear part staged op by op. What the rule does depends on the types only, so it is worked out once
-per op (or fused function) and types: a *known* program that gives the result and the residuals in
+linear part staged op by op. The result of the rule depends on types only, so it is computed once
+per op (or fused function) and types: a *known* program that returns the result and the residuals in
 one launch, and a *linear* program, whose equations are copied to the tape.
 
-What runs users' functions, holds programs, has effects or types with meshes takes the long way.
+Ops that run user functions, contain programs, have effects or types with meshes use the slow path.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ CACHE_SIZE = 8192
 class Local:
     """An op, or a fused function, at given types: its results and its linear part.
 
-    known:     gives the results, then the residuals that `forwarded` does not mark.
-    forwarded: per residual, the position of the operand that it is, or None.
+    known:     returns the results, then the residuals that `forwarded` does not mark.
+    forwarded: per residual, the position of the operand that it equals, or None.
     rows:      the linear equations: op, operands, result types, parameters. Operands are numbers
                (residuals, then tangents, then results in their order) or literals.
     types:     of the linear equations' results.
-    tangents:  per result, its tangent among these numbers; None where it is zero.
-    alone:     whether running the op itself is all that is left of `known`.
-    tree:      of the results; None for one array.
+    tangents:  per result, its tangent among these numbers; None if it is zero.
+    alone:     whether `known` consists only of the op itself.
+    tree:      the pytree of the results; None for one array.
     """
 
     __slots__ = ("known", "count", "forwarded", "rows", "types", "tangents", "alone", "tree")
@@ -66,7 +66,7 @@ class Local:
 
 
 class Tape(JVP):
-    """Forward mode over a `Linearize` interpreter that has the eager one as parent."""
+    """Forward mode over a `Linearize` interpreter whose parent is the eager one."""
 
     __slots__ = ()
 
@@ -97,7 +97,7 @@ class Tape(JVP):
         return JVP.call(self, fused, args, static)
 
     def _taken(self, args: Sequence[Any]) -> tuple[list[Any], ...] | None:
-        """Values, types, marks of what has a tangent, and tangents; None for the long way."""
+        """Values, types, marks of values with a tangent, and tangents; None for the slow path."""
         values, types, marks, tangents = [], [], [], []
         for a in args:
             if a.__class__ is JVPTracer and a.interpreter is self:
@@ -161,12 +161,12 @@ class Tape(JVP):
 
 
 class Steps:
-    """What a tape has recorded: its steps, and a key that is equal for equal ones.
+    """The steps that a tape has recorded, and a key that is equal for equal steps.
 
-    A program is made of them only where none is kept for the key.
+    A program is built from them only if none is cached for the key.
 
-    rows:   per step: what is known of the op, its residuals, variables of tangents, and the line.
-    key:    per step: what is known of the op, and the numbers of residuals and tangents.
+    rows:   per step: the op's `Local`, its residuals, variables of tangents, and the source line.
+    key:    per step: the op's `Local`, and the numbers of residuals and tangents.
     values: the residuals. places: by address, their numbers.
     number: of the variables of tangents.
     """
@@ -184,7 +184,7 @@ class Steps:
         self, local: Local, residuals: Sequence[Any], tangents: Sequence[StageTracer],
         site: Site | None,
     ) -> list[Var | None]:
-        """Records a step; gives the variables of its results' tangents."""
+        """Records a step; returns the variables of its results' tangents."""
         key, values, places, number = self.key, self.values, self.places, self.number
         key.append(local)
         for x in residuals:
@@ -211,7 +211,7 @@ class Steps:
         return made
 
     def write(self, linearize: Linearize) -> None:
-        """Writes the steps down as equations, and starts anew."""
+        """Writes the steps as equations, and starts again."""
         for local, residuals, given, new, site in self.rows:
             env = [*map(linearize.capture, residuals), *given]
             for op, ins, types, params in local.rows:
@@ -224,7 +224,7 @@ class Steps:
     def program(
         self, linearize: Linearize, outputs: Sequence[StageTracer]
     ) -> tuple[Program, list[Any]]:
-        """The program of the steps, which are all there is, and its residuals."""
+        """The program of the steps, if there are no other equations, and its residuals."""
         types = [v.aval for v in linearize.inputs]
         ends = [self.number[t.variable] for t in outputs]
         key = (current().key, linearize.function, *types, *self.key, *ends)
@@ -259,7 +259,7 @@ def _local_op(op: Op, taken: tuple[list[Any], ...], params: dict[str, Any]) -> L
 
 
 def forget() -> None:
-    """Forgets what is known of all ops, and the programs made of that."""
+    """Clears the cached data of all ops, and the programs built from it."""
     _locals.clear()
     _programs.clear()
 

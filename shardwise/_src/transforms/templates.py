@@ -1,6 +1,6 @@
-"""What fused functions stage to, kept by the types of their arguments.
+"""The staged equations of fused functions, cached by the types of their arguments.
 
-A fused function is a function of types: called again with equal ones it adds equal equations. So
+A fused function is a function of types: another call with equal types adds equal equations. So
 `multiply(x, y)` runs once for two types, and later calls copy its equations.
 """
 
@@ -17,7 +17,7 @@ from shardwise._src.core.op import Op
 from shardwise._src.core.program import Equation, Literal, Var
 
 SIZE = 4096
-MOST = 64  # equations that are kept of one call
+MOST = 64  # equations that are cached per call
 _NUMBERS = (bool, int, float)
 _STATIC = (bool, int, str, type(None))
 
@@ -30,7 +30,7 @@ class Step(NamedTuple):
     op: Op
     params: dict[str, Any]
     inputs: tuple[int | Literal, ...]
-    type: Any  # of the result, where the op has one
+    type: Any  # the type of the result, if the op has one
     types: tuple[Any, ...]
 
 
@@ -44,7 +44,7 @@ class Template(NamedTuple):
 def key_of(
     fused: Composite, interpreter: Any, tracer: type, args: Sequence[Any], static: dict[str, Any]
 ) -> tuple | None:
-    """What the equations of a call depend on; None where they may depend on more.
+    """Everything the equations of a call depend on; None if they may depend on more.
 
     tracer: the class of the interpreter's own tracers.
     """
@@ -77,7 +77,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def keep(key: tuple, args: Sequence[Any], equations: Sequence[Equation], result: Any) -> None:
-    """Keeps the equations that a call added, where they are all that it did."""
+    """Caches the equations that a call added, if the call did nothing else."""
     make_room(templates, SIZE)
     templates[key] = _template(args, equations, result)
 
@@ -95,7 +95,7 @@ def _template(args: Sequence[Any], equations: Sequence[Equation], result: Any) -
         if op.stage is not None or op.programs or op.user_code or op.host is not None:
             return None
         inputs: Any = tuple([places.get(a, a) for a in eqn.inputs])
-        if any(a.__class__ is Var for a in inputs):  # it took something from elsewhere
+        if any(a.__class__ is Var for a in inputs):  # it captured a value from outside
             return None
         types = tuple([v.aval for v in eqn.outputs])
         steps.append(Step(op, eqn.params, inputs, None if op.multiple else types[0], types))

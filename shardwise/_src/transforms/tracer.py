@@ -1,4 +1,4 @@
-"""`Tracer`: what a function sees in place of an array while it is transformed."""
+"""`Tracer`: what a function receives instead of an array while it is transformed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shardwise._src.types.dtypes import is_inexact, is_integer
 
 
 class Tracer(Value):
-    """A value of `interpreter`. Subclasses say what stands behind it."""
+    """A value of `interpreter`. Subclasses define what it represents."""
 
     __slots__ = ("interpreter", "aval", "__weakref__")
     interpreter: Any
@@ -33,23 +33,23 @@ class Tracer(Value):
         self.aval = aval
 
     def made_at(self) -> Site | None:
-        """The user's line that made this value."""
+        """The user's source line that made this value."""
         return None
 
     def origin(self) -> str:
-        """Says which arguments the value depends on, where that is known."""
+        """Which arguments the value depends on, if known."""
         return ""
 
     def concrete(self) -> Any:
-        """A concrete array with this tracer's primal value, where there is one; else None."""
+        """A concrete array with this tracer's primal value, if there is one; else None."""
         return None
 
     def hider(self) -> Tracer:
-        """The tracer for which the value is not known: this one, or one that stands behind it."""
+        """The tracer that makes the value unknown: this one, or one that it wraps."""
         return self
 
     def not_known(self) -> str:
-        """Why the value is not known, for messages, as the end of a sentence, and one more."""
+        """Why the value is not known, for messages: the end of a sentence, and one more."""
         hider = self.hider()
         origin, made = hider.origin(), hider.made_at()
         if not origin and made is not None:
@@ -57,13 +57,13 @@ class Tracer(Value):
         return f"which is not known while tracing ({hider.interpreter.describe()}).{origin}"
 
     def known_argument(self) -> str:
-        """How an argument can be known all the same, for messages, as the end of a sentence."""
+        """How an argument can still be known, for messages: the end of a sentence."""
         return _KNOWN_ARGUMENTS.get(self.hider().interpreter.transform, ".")
 
     def needed_for_shape(
         self, what: str, kind: type[Exception] = ConcretizationTypeError
     ) -> Exception:
-        """The error where the shape of a result would depend on this value."""
+        """The error if the shape of a result would depend on this value."""
         if not self.interpreter.alive:
             return escaped(self)
         return kind(
@@ -85,7 +85,7 @@ class Tracer(Value):
         return value
 
     def _constant_or(self, kind: type[Exception], what: str, instead: str) -> Any:
-        """The concrete value as a constant: refused where that would silently drop a derivative."""
+        """The concrete value as a constant: rejected if that would silently drop a derivative."""
         value = self._concrete_or(kind, what, instead)
         if is_inexact(self.aval.dtype):
             raise kind(
@@ -97,7 +97,7 @@ class Tracer(Value):
         return value
 
     def _refuse_elements(self, what: str) -> None:
-        """Raises where a scalar is needed, and this is none."""
+        """Raises if a scalar is needed and this is not one."""
         if self.shape and self.interpreter.alive:
             raise TypeError(
                 f"{what} at {describe(user_site(2))} takes an array without dimensions; got a "
@@ -213,13 +213,13 @@ _INDEX = (
     "values"
 )
 _ARRAY = "Use shardwise.numpy instead of numpy inside transformed functions"
-# By transform: how an argument's value can be known all the same.
+# By transform: how an argument's value can still be known.
 _KNOWN_ARGUMENTS = {
     "jit": ", or mark the argument static with `static_argnums`.",
     "checkpoint": ", or mark the argument static with `static_argnums`.",
     "vmap": ", or do not map the argument, with None in `in_axes`.",
 }
-# What arrays have, and traced values do not.
+# Attributes that arrays have and tracers do not.
 _OF_ARRAYS = frozenset((
     "addressable_data", "addressable_shards", "block_until_ready", "committed",
     "copy_to_host_async", "delete", "device", "devices", "format", "global_shards", "is_deleted",
@@ -229,7 +229,7 @@ _OF_ARRAYS = frozenset((
 
 
 def escaped(tracer: Tracer) -> UnexpectedTracerError:
-    """The error for a tracer that is used where the function that it belongs to does not reach."""
+    """The error for a tracer that is used outside the function it belongs to."""
     what = f"a traced value of type {tracer.aval.str_short(True)} was used"
     interpreter = tracer.interpreter
     whose = interpreter.describe()
@@ -255,7 +255,7 @@ def escaped(tracer: Tracer) -> UnexpectedTracerError:
 
 
 def is_ancestor(interpreter: Any, of: Any) -> bool:
-    """Whether `interpreter`, or one that stands in for it, is on the chain of parents of `of`."""
+    """Whether `interpreter`, or one that represents it, is an ancestor of `of`."""
     tag = getattr(interpreter, "tag", interpreter)
     while of is not None:
         if of is interpreter or getattr(of, "tag", of) is tag:

@@ -1,4 +1,4 @@
-"""Transposition: a linear program run backwards, equation by equation."""
+"""Transposition: runs a linear program backwards, equation by equation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def transpose(program: Program, known: Sequence[Any], cotangents: Sequence[Any])
     """Cotangents of the linear arguments of a program, which follow the known ones.
 
     known:      values of the first arguments, in which the program need not be linear.
-    cotangents: one per result; None for zero. Also None comes back for zero.
+    cotangents: one per result; None for zero. Zero is also returned as None.
     """
     inputs = program.arguments
     env: dict[Var, Any] = dict(zip(program.inputs, (*program.constants, *known), strict=False))
@@ -39,9 +39,9 @@ def transpose(program: Program, known: Sequence[Any], cotangents: Sequence[Any])
 
 @replays
 def _run_known(program: Program, env: dict[Var, Any]) -> list[Equation]:
-    """Runs the equations of known operands only; returns the others, which are linear.
+    """Runs the equations with only known operands; returns the others, which are linear.
 
-    Not `eval_program`: the way back needs the others as they are, and all values that there are.
+    Not `eval_program`: the backward pass needs the others unchanged, and all known values.
     """
     linear, outer = [], replay.site
     try:
@@ -62,7 +62,7 @@ def _run_known(program: Program, env: dict[Var, Any]) -> list[Equation]:
 def _run_backwards(
     equations: Sequence[Equation], env: dict[Var, Any], grown: dict[Var, Any]
 ) -> None:
-    """Passes cotangents on, from results to operands. env: of known values."""
+    """Propagates cotangents from results to operands. env: of known values."""
     outer = replay.site
     try:
         for eqn in reversed(equations):
@@ -86,7 +86,7 @@ def _argument(atom: Any, env: dict[Var, Any]) -> Any:
 
 
 def _transposed(eqn: Equation, cts: Sequence[Any], args: Sequence[Any]) -> Sequence[Any]:
-    """Cotangents of the operands, from those of the results."""
+    """Cotangents of the operands, from the cotangents of the results."""
     op = eqn.op
     if op.transpose is None:
         raise NotImplementedError(
@@ -94,7 +94,7 @@ def _transposed(eqn: Equation, cts: Sequence[Any], args: Sequence[Any]) -> Seque
             "transposes: that of `linear_transpose`, and rules of custom derivatives by their "
             "tangents."
         )
-    if op.dims is None:  # it holds programs, which take cotangents of just their types
+    if op.dims is None:  # it contains programs, whose cotangents must have exact types
         cts = [_as_input(ct, v.aval) for ct, v in zip(cts, eqn.outputs, strict=True)]
     if op.dims is None or op.pointwise or op.shardings or not _has_mesh(eqn, cts):
         return op.transpose(op, cts if op.multiple else cts[0], *args, **eqn.params)
@@ -107,7 +107,7 @@ def _transposed(eqn: Equation, cts: Sequence[Any], args: Sequence[Any]) -> Seque
 
 
 def _has_mesh(eqn: Equation, cts: Sequence[Any]) -> bool:
-    """Whether shardings are in an equation's types, and all sums in its results are taken."""
+    """Whether an equation's types have shardings, and none of its results is unreduced."""
     if all(a.aval.mesh is None for a in eqn.inputs) and all(
         ct is None or type_of(ct).mesh is None for ct in cts
     ):
@@ -118,9 +118,9 @@ def _has_mesh(eqn: Equation, cts: Sequence[Any]) -> bool:
 
 @fused(arrays=VARIADIC)
 def _transposed_freely(*values: Any, op: Op, params: tuple, given: tuple, linear: tuple) -> Any:
-    """An op's transpose between the types of its cotangents and operands, split freely inside.
+    """An op's transpose between these types of cotangents and operands, partitioned freely inside.
 
-    These types say where results go, so that nothing is ambiguous.
+    These types determine the sharding of results, so that nothing is ambiguous.
     """
     freed = map(drop_sharding, values)
     cts = [next(freed) if has else None for has in given]
@@ -137,8 +137,8 @@ def _transposed_freely(*values: Any, op: Op, params: tuple, given: tuple, linear
 def _as_cotangent(ct: Any, t: ArrayType, types: Sequence[ArrayType]) -> Any:
     """A cotangent as type `t`, from values of some types.
 
-    A sum that `t` leaves for later is only there to be taken where all of them are split over its
-    axes; else the whole value is one of its addends.
+    A reduction that `t` defers is only pending if all these types are sharded over its axes;
+    else the full value is one of its partial sums.
     """
     sums = NO_AXES if t.spec is None else t.spec.unreduced
     if sums and t.spec is not None and not all(u.spec and sums <= {*u.spec.axes} for u in types):
@@ -157,8 +157,8 @@ def _accumulate(grown: dict[Var, Any], var: Var, ct: Any) -> None:
 
 
 def _of_all(ct: Any, t: ArrayType) -> Any:
-    """The cotangent of a value of type `t`: where that is the same along a named axis, the sum of
-    the cotangents of all along it.
+    """The cotangent of a value of type `t`: if the value is the same along a named axis, the sum
+    of all cotangents along it.
     """
     varying = type_of(ct).varying
     if varying is t.varying or varying == t.varying:
@@ -171,10 +171,10 @@ def _of_all(ct: Any, t: ArrayType) -> Any:
 
 
 def _splits_more(t: ArrayType, wanted: ArrayType) -> bool:
-    """Whether a cotangent is split as its type wants and further.
+    """Whether a cotangent is sharded over more axes than its type requires.
 
-    Then it stays so until it is summed or leaves: where a whole operand was broadcast against a
-    split one, the sum is over parts.
+    It then remains so until it is summed or returned: if a replicated operand was broadcast against
+    a sharded one, the sum is over shards.
     """
     if t.spec is None or wanted.mesh not in (None, t.mesh):
         return False
@@ -186,7 +186,7 @@ def _splits_more(t: ArrayType, wanted: ArrayType) -> bool:
 
 
 def _as_input(ct: Any, t: ArrayType) -> Any:
-    """A cotangent in the type that belongs to values of type `t`."""
+    """A cotangent in the type that corresponds to values of type `t`."""
     if ct is None or (t.mesh is None and type_of(ct).mesh is None):
         return ct
     return reshard_like(ct, cotangent_type(t))

@@ -1,4 +1,4 @@
-"""Pytrees: nested containers of leaves, mapped, flattened and put together again.
+"""Pytrees: mapping, flattening and unflattening nested containers of leaves.
 
 Tuples, lists, dicts, named tuples and `None` are containers; other objects are leaves, unless
 their class was registered (`shardwise.tree_util`). Names and arguments are those of `jax.tree`.
@@ -34,13 +34,13 @@ _UNSET: Any = object()
 def leaves(tree: Any, is_leaf: IsLeaf = None) -> list[Any]:
     """All leaves, from left to right; dicts in the order of their sorted keys.
 
-    Where `is_leaf` holds, a container counts as one leaf.
+    If `is_leaf` returns True for a container, it counts as one leaf.
     """
     return _pytree.flatten(tree, is_leaf)[0]
 
 
 def structure(tree: Any, is_leaf: IsLeaf = None) -> _pytree.PyTreeDef:
-    """The tree without its leaves."""
+    """The tree structure, without leaves."""
     return _pytree.flatten(tree, is_leaf)[1]
 
 
@@ -50,14 +50,14 @@ def flatten(tree: Any, is_leaf: IsLeaf = None) -> tuple[list[Any], _pytree.PyTre
 
 
 def unflatten(treedef: _pytree.PyTreeDef, leaves: Iterable[Any]) -> Any:
-    """The tree of a structure and its leaves."""
+    """The tree with the given structure and leaves."""
     return treedef.unflatten(leaves)
 
 
 def flatten_with_path(
     tree: Any, is_leaf: Callable[..., bool] | None = None, is_leaf_takes_path: bool = False
 ) -> tuple[list[tuple[_pytree.KeyPath, Any]], _pytree.PyTreeDef]:
-    """([(path, leaf), ...], structure); a path is a tuple of keys, as text by `keystr`.
+    """([(path, leaf), ...], structure); a path is a tuple of keys, formatted by `keystr`.
 
     With `is_leaf_takes_path`, `is_leaf` is called with the path and the subtree.
     """
@@ -78,10 +78,10 @@ def leaves_with_path(
 
 @hides_frames
 def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) -> Any:
-    """`f` on each leaf of `tree`, with what is at the same places in each tree of `rest`.
+    """`f` on each leaf of `tree`, with the corresponding subtrees of each tree of `rest`.
 
-    The trees of `rest` have the nodes of `tree`, and may go on below its leaves. Raises ValueError
-    where they do not, naming the place.
+    The trees of `rest` have the nodes of `tree`, and may have subtrees at its leaves. Raises
+    ValueError with the path of a mismatch.
     """
     if not callable(f):
         raise TypeError(f"tree.map takes a function first; got {short_repr(f)}.")
@@ -98,7 +98,7 @@ def map_with_path(
     is_leaf: Callable[..., bool] | None = None,
     is_leaf_takes_path: bool = False,
 ) -> Any:
-    """As `map`, and `f` is given the leaf's path first: `f(path, leaf, *others)`."""
+    """Like `map`, but passes the leaf's path first: `f(path, leaf, *others)`."""
     found, treedef = flatten_with_path(tree, is_leaf, is_leaf_takes_path)
     plain = None if is_leaf_takes_path else is_leaf
     what = "tree.map_with_path"
@@ -109,9 +109,9 @@ def map_with_path(
 
 @hides_frames
 def broadcast(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf = None) -> Any:
-    """`full_tree` with each leaf replaced by the leaf of `prefix_tree` at or above its place.
+    """`full_tree` with each leaf replaced by the leaf of `prefix_tree` at or above its path.
 
-    `is_leaf` is for `prefix_tree` only. Raises ValueError where `prefix_tree` is no prefix.
+    `is_leaf` is for `prefix_tree` only. Raises ValueError if `prefix_tree` is not a prefix.
     """
     what = "tree.broadcast"
     prefix, treedef = _pytree.flatten(prefix_tree, is_leaf)
@@ -126,10 +126,11 @@ def transpose(
     inner_treedef: _pytree.PyTreeDef | None,
     pytree_to_transpose: Any,
 ) -> Any:
-    """A tree of trees turned inside out: a list of pairs becomes a pair of lists.
+    """Transposes a tree of trees: a list of pairs becomes a pair of lists.
 
-    `pytree_to_transpose` has the structure `outer_treedef`, and at each of its leaves a tree of
-    the structure `inner_treedef`, by default that of the first. Raises TypeError if not.
+    `pytree_to_transpose` has the structure `outer_treedef`, with a tree of the structure
+    `inner_treedef` at each of its leaves, by default the structure of the first. Raises TypeError
+    otherwise.
     """
     places = outer_treedef.unflatten(range(outer_treedef.num_leaves))
     try:
@@ -193,8 +194,8 @@ def reduce_associative(
 ) -> T:
     """The leaves combined by an associative operation, in a balanced tree of calls.
 
-    `n` leaves take about `log2(n)` steps one after another, where `reduce` takes `n - 1`.
-    `identity` is the result for a tree without leaves, a TypeError if it is not given.
+    `n` leaves take about `log2(n)` sequential steps, where `reduce` takes `n - 1`. `identity` is
+    the result for a tree without leaves; by default that is a TypeError.
     """
     found = leaves(tree, is_leaf)
     if not found and identity is _UNSET:
@@ -212,21 +213,21 @@ def reduce_associative(
 
 
 def static(**kwargs: Any) -> Any:
-    """A dataclass field that `register_dataclass` takes for a part of the structure, not a leaf.
+    """A dataclass field that `register_dataclass` treats as part of the structure, not a leaf.
 
-    Arguments are those of `dataclasses.field`.
+    The arguments are those of `dataclasses.field`.
     """
     metadata = {**(kwargs.pop("metadata", None) or {}), "static": True}
     return dataclasses.field(**kwargs, metadata=metadata)
 
 
-# ------------------------------------------------------------------------ what does not fit, where
+# ----------------------------------------------------------------------- structure mismatches
 
 
 def _up_to(
     what: str, treedef: Any, tree: Any, other: Any, is_leaf: IsLeaf, i: int | None = None
 ) -> list[Any]:
-    """The subtrees of `other` at the leaves of `tree`; `i` is its number among further trees."""
+    """The subtrees of `other` at the leaves of `tree`; `i` is its index among further trees."""
     try:
         return treedef.flatten_up_to(other)
     except ValueError as error:

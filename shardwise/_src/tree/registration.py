@@ -1,6 +1,6 @@
-"""Classes as containers of pytrees, keys and paths, and `shardwise.tree` under its longer names.
+"""Classes as pytree containers, keys and paths, and `shardwise.tree` under its longer names.
 
-A class is registered once, by how an object comes apart and together again:
+A class is registered once, with functions that flatten and unflatten an object:
 
     @register_dataclass
     @dataclass
@@ -9,8 +9,8 @@ A class is registered once, by how an object comes apart and together again:
         activation: str = field(metadata=dict(static=True), default="relu")
 
 Layers may then be arguments and results of `jit`, `grad`, `vmap` and all other transforms: their
-data are leaves, their static fields a part of the structure (hashable, compared by `==`).
-Registration is for shardwise alone: it does not see classes registered with other libraries.
+data are leaves, their static fields are part of the structure (hashable, compared by `==`).
+Registration applies to shardwise only, which ignores classes registered with other libraries.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ def treedef_children(treedef: PyTreeDef) -> list[PyTreeDef]:
 
 
 def treedef_is_leaf(treedef: PyTreeDef) -> bool:
-    """Whether the tree is a leaf or a container without entries, so that nothing is below it."""
+    """Whether the tree is a leaf or a container without entries, with nothing below it."""
     return treedef.num_nodes == 1
 
 
 def all_leaves(iterable: Iterable[Any], is_leaf: IsLeaf = None) -> bool:
-    """Whether each of these objects is a leaf by itself."""
+    """Whether each of these objects is itself a leaf."""
     leaf = tree_structure(0)
     return all(tree_structure(x, is_leaf) == leaf for x in iterable)
 
@@ -116,7 +116,7 @@ _PLAIN = {DictKey: "key", SequenceKey: "idx", GetAttrKey: "name", FlattenedIndex
 
 
 def keystr(keys: KeyPath, *, simple: bool = False, separator: str = "") -> str:
-    """A path as text: `['w'][0].scale`, or `w/0/scale` with `simple=True, separator="/"`."""
+    """A path as a string: `['w'][0].scale`, or `w/0/scale` with `simple=True, separator="/"`."""
     if not simple:
         return separator.join(str(key) for key in keys)
     return separator.join(
@@ -133,11 +133,11 @@ def register_pytree_node(
     unflatten_func: Callable[[Any, Any], Any],
     flatten_with_keys_func: Callable[[Any], tuple[Iterable[Any], Hashable]] | None = None,
 ) -> None:
-    """Makes the class a container: `flatten_func(x)` is (entries, static part).
+    """Registers a class as a container: `flatten_func(x)` returns (entries, static part).
 
-    `unflatten_func(static, entries)` builds the object again, and must accept any objects as
-    entries: transforms put their own there. `flatten_with_keys_func` gives (key, entry) pairs
-    instead of entries, for paths. Raises ValueError for a class that is a container already.
+    `unflatten_func(static, entries)` rebuilds the object, and must accept any objects as entries:
+    transforms put their own there. `flatten_with_keys_func` returns (key, entry) pairs instead of
+    entries, for paths. Raises ValueError for a class that is already registered.
     """
     _pytree.register_node(nodetype, flatten_func, unflatten_func, flatten_with_keys_func)
 
@@ -148,7 +148,7 @@ def register_pytree_with_keys(
     unflatten_func: Callable[[Any, Any], Any],
     flatten_func: Callable[[Any], tuple[Iterable[Any], Hashable]] | None = None,
 ) -> None:
-    """As `register_pytree_node`, by (key, entry) pairs; `flatten_func` is faster, without keys."""
+    """`register_pytree_node` by (key, entry) pairs; `flatten_func` is faster, without keys."""
 
     def entries(x: Any) -> tuple[Iterable[Any], Hashable]:
         pairs, static = flatten_with_keys(x)
@@ -171,7 +171,7 @@ def register_pytree_node_class(cls: T) -> T:
 def register_pytree_with_keys_class(cls: T) -> T:
     """Registers a class by its methods `tree_flatten_with_keys` and `tree_unflatten`.
 
-    Its `tree_flatten`, if it has one, is used where no paths are asked for.
+    Its `tree_flatten`, if present, is used where no paths are needed.
     """
     name = "register_pytree_with_keys_class"
     _require(cls, name, "tree_flatten_with_keys", "tree_unflatten")
@@ -191,9 +191,9 @@ def _require(cls: type, what: str, *methods: str) -> None:
 
 
 def register_static(cls: T) -> T:
-    """Makes objects of a class containers without entries: parts of the structure.
+    """Registers a class as containers without entries: part of the structure.
 
-    They must be hashable and compare by `==`: a jitted function is compiled anew for others.
+    Objects must be hashable and compare by `==`: a jitted function is recompiled for others.
     """
 
     def parts(x: Any) -> tuple[tuple[()], Hashable]:
@@ -209,11 +209,11 @@ def register_dataclass(
     meta_fields: Sequence[str] | None = None,
     drop_fields: Sequence[str] = (),
 ) -> T:
-    """Makes a class with these fields a container; usable as a decorator.
+    """Registers a class with these fields as a container; usable as a decorator.
 
     `data_fields` are entries, `meta_fields` (hashable) the static part. For a dataclass both may be
-    left out: fields with `metadata={"static": True}` are then static, and those that `__init__`
-    does not take are left alone. `drop_fields` are in neither; they are rebuilt by their defaults.
+    omitted: fields with `metadata={"static": True}` are then static, and fields that `__init__`
+    does not take are ignored. `drop_fields` are in neither; their defaults are restored.
     """
     if (data_fields is None) != (meta_fields is None):
         given, missing = ("data_fields", "meta_fields")[:: 1 if meta_fields is None else -1]
@@ -265,9 +265,9 @@ def _check_fields(
 
 @dataclasses.dataclass(frozen=True)
 class _Whole:
-    """A partial function as one callable: `functools.partial` would take it to pieces.
+    """Hides a partial function in a callable, as `functools.partial` would merge it.
 
-    Its arguments would then be entries of the outer one, which is about its own only.
+    Its arguments would then become entries of the outer one, which has only its own.
     """
 
     function: Callable[..., Any]
@@ -280,11 +280,11 @@ class _Whole:
 
 
 class Partial(functools.partial):
-    """`functools.partial` that is a container: its arguments are entries, its function static.
+    """`functools.partial` as a container: its arguments are entries, its function static.
 
-    It can so be passed to a jitted function, which is compiled once per function, not per
+    So it can be passed to a jitted function, which is compiled once per function, not per
     arguments: `Partial(f, w)` and `Partial(f, v)` run one program if the types of w and v agree.
-    The arguments of a partial function given as `function` stay inside it, no entries.
+    The arguments of a partial function passed as `function` stay inside it and are not entries.
     """
 
     def __new__(cls, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Partial:

@@ -1,4 +1,4 @@
-"""What is known of devices that are not there, and of values inside of `shard_map`."""
+"""Devices described without hardware, and the manual-axis types of values in `shard_map`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from shardwise._src.base.lazy import public
 class AbstractDevice:
     """A kind of device, for an `AbstractMesh`.
 
-    device_kind: its maker's name for it. num_cores: None where that is not known. platform: "cpu",
-    "gpu" or "tpu".
+    device_kind: the vendor's name for it. num_cores: None if unknown. platform: "cpu", "gpu" or
+    "tpu".
     """
 
     device_kind: str
@@ -23,7 +23,7 @@ class AbstractDevice:
 
 
 def checked_kind(kind: Any) -> AbstractDevice | None:
-    """The kind of device of an `AbstractMesh`."""
+    """Returns the device kind of an `AbstractMesh`, checked."""
     if not isinstance(kind, AbstractDevice | None):
         raise TypeError(f"AbstractMesh: abstract_device must be an AbstractDevice; got {kind!r}.")
     return kind
@@ -32,14 +32,14 @@ def checked_kind(kind: Any) -> AbstractDevice | None:
 @public("shardwise.sharding")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManualAxisType:
-    """What the type of a value inside of `shard_map` says of the mesh axes that are manual there.
+    """The part of a value's type in `shard_map` that describes the manual mesh axes.
 
-    varying:   axes along which it differs.
-    unreduced: axes along which it is one addend of a sum that is to be taken.
-    reduced:   axes whose sum is taken, with cotangents that are addends.
+    varying:   axes along which the value differs.
+    unreduced: axes along which each device holds a partial sum.
+    reduced:   axes whose sum has been taken; the cotangents are partial sums along them.
 
     Raises:
-      ValueError: where an axis is in two of them.
+      ValueError: if an axis is in two of them.
     """
 
     varying: frozenset[Any] = frozenset()
@@ -63,18 +63,18 @@ class ManualAxisType:
 
     @property
     def vur(self) -> frozenset[Any]:
-        """All of the axes."""
+        """The union of all three sets of axes."""
         return self.varying | self.unreduced | self.reduced
 
     def update(self, **axes: Any) -> ManualAxisType:
-        """The same but for what is given."""
+        """A copy with the given fields replaced."""
         mine = {"varying": self.varying, "unreduced": self.unreduced, "reduced": self.reduced}
         return ManualAxisType(**mine | axes)
 
     def to_ct_mat(self) -> ManualAxisType:
-        """That of cotangents."""
+        """The `ManualAxisType` of cotangents."""
         return self.update(unreduced=self.reduced, reduced=self.unreduced)
 
     def invarying(self, mesh: Any) -> frozenset[Any]:
-        """The other manual axes of a mesh."""
+        """The remaining manual axes of a mesh."""
         return frozenset(mesh.manual_axes) - self.vur

@@ -1,8 +1,8 @@
-"""What annotations of public functions say: what they take, and `Array`, which they give.
+"""Type annotations of the public functions: argument types, and `Array`, the result type.
 
-A traced value is an instance of `Array` as well, so that this one name stands for both. The class
-is far above this room; only type checkers read it here, and at run time the name is `Any`.
-Nothing is checked by these types: functions check their arguments themselves.
+A traced value is an instance of `Array` as well, so this one name covers both. The class is
+defined in a higher layer; only type checkers import it here, and at run time the name is `Any`.
+These types do no checking: functions check their arguments themselves.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ else:
     Array = Any
 
 
-# Of functions that take functions, or give what they get.
+# For functions that take functions, or return their argument unchanged.
 P = ParamSpec("P")
 T = TypeVar("T")
 Aux = TypeVar("Aux")
@@ -47,34 +47,34 @@ Y = TypeVar("Y")
 
 @runtime_checkable
 class SupportsArray(Protocol):
-    """An array of another library: `__array__` makes one of NumPy's."""
+    """An array of another library: `__array__` converts it to a NumPy array."""
 
     def __array__(self) -> np.ndarray[Any, Any]: ...
 
 
 @runtime_checkable
 class SupportsJaxArray(Protocol):
-    """An object that converts itself: `__jax_array__` gives an array of this library."""
+    """An object that converts itself: `__jax_array__` returns an array of this library."""
 
     def __jax_array__(self) -> Any: ...
 
 
 @runtime_checkable
 class SupportsDLPack(Protocol):
-    """An array of another library that gives its memory by DLPack."""
+    """An array of another library that exports its memory through DLPack."""
 
     def __dlpack__(self, *, stream: Any = None) -> Any: ...
 
 
 @runtime_checkable
 class SupportsDType(Protocol):
-    """What names a dtype by having one: `shardwise.numpy.float32`."""
+    """An object with a `dtype` that can be used as one: `shardwise.numpy.float32`."""
 
     @property
     def dtype(self) -> Any: ...
 
 
-# An array of another library, or a number. A list is none: `array` makes one of it.
+# An array of another library, or a number. Lists do not count; `array` converts them.
 NotOurs: TypeAlias = (
     np.ndarray[Any, Any] | np.generic | bool | int | float | complex
     | SupportsArray | SupportsJaxArray | SupportsDLPack
@@ -84,9 +84,9 @@ DTypeLike: TypeAlias = str | type[Any] | np.dtype[Any] | ExtendedDType | Support
 Ints: TypeAlias = SupportsIndex | Sequence[SupportsIndex]
 ShapeLike: TypeAlias = Ints | NamedShape
 Axis: TypeAlias = Ints | None
-# Dimensions, and names of axes in scope (strings mostly); all dimensions for None.
+# Dimensions, and names of axes in scope (mostly strings); None means all dimensions.
 AnyAxis: TypeAlias = Ints | str | Sequence[SupportsIndex | str] | None
-DeviceLike: TypeAlias = Device | Sharding | Format | None  # where a result goes
+DeviceLike: TypeAlias = Device | Sharding | Format | None  # target of a result
 OutSharding: TypeAlias = NamedSharding | PartitionSpec | None  # over explicit mesh axes
 # A name, a `lax.Precision`, a `lax.DotAlgorithmPreset`, an enum of the same names, or a pair.
 PrecisionLike: TypeAlias = str | enum.Enum | Sequence[str | enum.Enum | None] | None

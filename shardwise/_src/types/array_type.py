@@ -1,7 +1,7 @@
-"""`ArrayType`: everything a trace knows of a value.
+"""`ArrayType`: everything that a trace knows about a value.
 
-Shape, dtype and weakness as in NumPy with JAX's promotion; `spec` and `mesh` where the sharding is
-part of the type (explicit mesh axes); `varying`, the named axes along which the value differs.
+Shape, dtype and weak type as in JAX; `spec` and `mesh` if the sharding is part of the type
+(explicit mesh axes); `varying`, the named axes along which the value differs.
 Types are interned: two equal types are the same object, so caches compare identities.
 
     array_type((8, 4), np.dtype("float32"))      # prints f32[8,4]
@@ -29,18 +29,18 @@ from shardwise._src.types.symbolic import Symbolic
 NO_NAMES: frozenset[Any] = frozenset()
 NO_MESH = AbstractMesh((), ())
 TYPES_REMEMBERED = 8192
-MOST_BYTES = 2**63 - 1  # of an array
+MOST_BYTES = 2**63 - 1  # maximum size of an array
 
 
 
 class ArrayType:
-    """The type of a value: `ArrayType((8, 4), "float32")`. Equal types are identical.
+    """The type of a value: `ArrayType((8, 4), "float32")`. Equal types are identical objects.
 
     shape:      logical sizes.
     dtype:      canonical NumPy dtype, or an extended dtype (typed keys).
-    weak_type:  whether the dtype gives way in promotion (it came from a Python scalar).
-    spec, mesh: the sharding, where explicit mesh axes make it part of the type; else None.
-    varying:    named axes along which the value differs; elsewhere it is replicated.
+    weak_type:  whether the dtype yields in promotion (it came from a Python scalar).
+    spec, mesh: the sharding, if explicit mesh axes make it part of the type; else None.
+    varying:    named axes along which the value differs; it is replicated along the others.
     """
 
     __slots__ = (
@@ -92,12 +92,12 @@ class ArrayType:
 
     @property
     def sharding(self) -> NamedSharding:
-        """What the type says of it: over a mesh without axes where that is nothing, as in JAX."""
+        """The sharding in the type; if absent, one over a mesh without axes, as in JAX."""
         return self.explicit_sharding or NamedSharding(NO_MESH, PartitionSpec(*[None] * self.ndim))
 
     @property
     def explicit_sharding(self) -> NamedSharding | None:
-        """The sharding that is part of the type, if one is."""
+        """The sharding that is part of the type, or None."""
         if self.mesh is None or self.spec is None:
             return None
         return NamedSharding(self.mesh, self.spec)
@@ -109,10 +109,10 @@ class ArrayType:
     mat = manual_axis_type
 
     def update(self, **fields: Any) -> ArrayType:
-        """The type with some of its fields changed.
+        """Returns the type with some of its fields replaced.
 
-        A spec belongs to a shape: one that is not given together with a new shape is dropped, as
-        is the mesh.
+        A spec belongs to a shape: if a new shape is given without a spec, the spec and the mesh
+        are dropped.
         """
         merged = {name: getattr(self, name) for name in _FIELDS} | fields
         if "shape" in fields and "spec" not in fields and fields["shape"] != self.shape:
@@ -125,7 +125,7 @@ class ArrayType:
     strip_weak_type = strong  # JAX's name
 
     def to_tangent_aval(self) -> ArrayType:
-        """The type of tangents: that of float0 for integers and booleans."""
+        """The type of tangents: float0 for integers and booleans."""
         return self.strong() if is_inexact(self.dtype) else self.update(dtype=float0)
 
     def str_short(self, short_dtypes: bool = False) -> str:
@@ -133,7 +133,7 @@ class ArrayType:
 
 
 _FIELDS = ("shape", "dtype", "weak_type", "spec", "mesh", "varying")
-_table: Interned[ArrayType] = Interned(TYPES_REMEMBERED)  # by fields, and by fields as written
+_table: Interned[ArrayType] = Interned(TYPES_REMEMBERED)  # by fields, also before normalisation
 _recent = _table.recent
 
 
@@ -145,7 +145,7 @@ def array_type(
     mesh: AbstractMesh | None = None,
     varying: frozenset[Any] = NO_NAMES,
 ) -> ArrayType:
-    """The one type with these fields; `spec` may be in any form, see `explicit_spec`."""
+    """Returns the unique type with these fields; for the forms of `spec` see `explicit_spec`."""
     key = (shape, dtype, weak_type, spec, mesh, varying)
     found = _recent.get(key) or _table.find(key)
     if found is not None:
@@ -173,9 +173,9 @@ def array_type(
 
 
 def explicit_spec(mesh: BaseMesh, spec: PartitionSpec, ndim: int) -> PartitionSpec | None:
-    """What a spec says in a type: an entry for each dimension, naming Explicit axes only.
+    """Normalises a spec for a type: one entry per dimension, with Explicit axes only.
 
-    None where the mesh has no Explicit axis, so that it is no part of types.
+    None if the mesh has no Explicit axes; the spec is then not part of types.
     """
     explicit = mesh.explicit_axes
     if not explicit:
@@ -186,12 +186,12 @@ def explicit_spec(mesh: BaseMesh, spec: PartitionSpec, ndim: int) -> PartitionSp
 
 
 def says_nothing(sharding: Any) -> bool:
-    """Whether this is what a type without explicit axes has for a sharding."""
+    """Whether this equals the sharding of a type without explicit axes."""
     return getattr(sharding, "mesh", None) is NO_MESH
 
 
 def with_sharding(t: ArrayType, sharding: Any) -> ArrayType:
-    """The type of a value with this sharding: says where Explicit axes split it, and no more."""
+    """The type of a value with this sharding: it records only the splits over Explicit axes."""
     if isinstance(sharding, NamedSharding) and sharding.mesh.explicit_axes:
         return t.update(spec=sharding.spec, mesh=sharding.mesh.abstract_mesh)
     return t if t.mesh is None else t.update(spec=None, mesh=None)
@@ -209,7 +209,7 @@ def str_short(t: ArrayType, short_dtypes: bool = True) -> str:
 
 
 def check_countable(t: ArrayType) -> None:
-    """Raises ValueError if XLA cannot count the bytes of an array; it would end the process."""
+    """Raises ValueError if XLA cannot count an array's bytes, which would abort the process."""
     known = [n for n in t.shape if not isinstance(n, Symbolic)]
     if math.prod(known) * t.dtype.itemsize > MOST_BYTES or max(known, default=0) > MOST_BYTES:
         raise ValueError(
@@ -219,22 +219,22 @@ def check_countable(t: ArrayType) -> None:
 
 
 def in_row(types: Iterable[ArrayType]) -> str:
-    """`f32[3], i32[]`: types for messages."""
+    """`f32[3], i32[]`: types, for messages."""
     return ", ".join([str_short(t) for t in types])
 
 
 def in_parens(types: Iterable[ArrayType]) -> str:
-    """`(f32[3], i32[])`: types for messages."""
+    """`(f32[3], i32[])`: types, for messages."""
     return f"({in_row(types)})"
 
 
 def in_words(types: Iterable[ArrayType]) -> str:
-    """`f32[3] and i32[]`: types for messages."""
+    """`f32[3] and i32[]`: types, for messages."""
     return joined([str_short(t) for t in types])
 
 
 def _names_text(t: ArrayType) -> str:
-    """`{V:i, U:y}`: names along which the value varies, is not yet summed, is reduced."""
+    """`{V:i, U:y}`: the names along which the value varies, is unreduced, or is reduced."""
     spec = PartitionSpec() if t.spec is None else t.spec
     rows = (("V", t.varying), ("U", spec.unreduced), ("R", spec.reduced))
     texts = [f"{sign}:{','.join(sorted(map(str, names)))}" for sign, names in rows if names]

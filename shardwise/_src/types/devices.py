@@ -1,7 +1,7 @@
-"""What types need to know of a device, which is otherwise opaque: any hashable object will do.
+"""The device attributes that types use; otherwise a device is any opaque hashable object.
 
-Read are `process_index`, `client.process_index`, `default_memory` and `addressable_memories`,
-where the device has them; without them it is a device of this process with no kinds of memory.
+The attributes are `process_index`, `client.process_index`, `default_memory` and
+`addressable_memories`. A device without them belongs to this process and has no memory kinds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Device: TypeAlias = Any
 
 @dataclass(frozen=True, slots=True)
 class DescribedDevice:
-    """A device that is not there: programs are lowered for it, and nothing is run on it."""
+    """A device without hardware: programs can be lowered for it but not run on it."""
 
     id: int
     platform: str
@@ -28,17 +28,17 @@ class DescribedDevice:
 
 
 def is_described(devices: Sequence[Device]) -> bool:
-    """Whether these devices are not there."""
+    """Whether these are described devices, without hardware."""
     return len(devices) > 0 and devices[0].__class__ is DescribedDevice
 
 
 def process_of(device: Device) -> int:
-    """The process that the device belongs to; 0 where it does not say."""
+    """The process that the device belongs to; 0 if it has no process index."""
     return getattr(device, "process_index", 0)
 
 
 def process_of_client(device: Device) -> int:
-    """The process that we are, by the device's client; 0 where it does not say."""
+    """The index of this process, from the device's client; 0 if it has none."""
     client: Any = getattr(device, "client", None)
     if client is None:
         return 0
@@ -57,7 +57,7 @@ def is_addressable(device: Device) -> bool:
 
 
 def memory_kinds(device: Device) -> tuple[str, ...]:
-    """The kinds of memory that the device has, if it is ours and says so."""
+    """The memory kinds of the device, if it belongs to this process and lists them."""
     memories = getattr(device, "addressable_memories", None)
     if memories is None or not is_addressable(device):
         return ()
@@ -65,7 +65,7 @@ def memory_kinds(device: Device) -> tuple[str, ...]:
 
 
 def default_memory_kind(device: Device) -> str | None:
-    """Where the device puts data unless told otherwise."""
+    """The memory kind that the device uses by default."""
     memory = getattr(device, "default_memory", None)
     if memory is None or not is_addressable(device):
         return None
@@ -73,7 +73,7 @@ def default_memory_kind(device: Device) -> str | None:
 
 
 def canonical_memory_kind(devices: tuple[Device, ...], kind: str | None) -> str | None:
-    """The kind, or None where it is the default one. Only devices of this process are asked."""
+    """The kind, or None if it is the default one. Only devices of this process are queried."""
     if kind is None:
         return None
     device = next(filter(is_addressable, devices), None)
@@ -88,5 +88,5 @@ def canonical_memory_kind(devices: tuple[Device, ...], kind: str | None) -> str 
 
 
 def kind_text(memory_kind: str | None) -> str:
-    """For a repr: nothing for the default kind."""
+    """For a repr: an empty string for the default kind."""
     return "" if memory_kind is None else f", memory_kind={memory_kind!r}"

@@ -1,9 +1,9 @@
-"""`Dims`: how the dimensions of an op's operands and results belong together.
+"""`Dims`: how the dimensions of an op's operands and results correspond.
 
 Each dimension is named by a *factor*, as in einsum: a matrix product is `(("i","k"), ("k","j")) →
-("i","j")`. `None` names a dimension that only this op's own algorithm relates to anything: it
+("i","j")`. `None` marks a dimension that only the op's own algorithm can relate to others: it
 cannot be split. A tuple of factors is a compound dimension, major factor first (reshape). A factor
-that no result has is contracted; `combine` says how partial results over it are put together.
+that no result has is contracted; `combine` says how to combine partial results over it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 class Dims:
     """inputs, outputs: one tuple of factors per operand and result.
 
-    combine: how partial results over a contracted factor go together.
-    linear:  groups of operands in which, together, the op is linear: sums over their shards may
-             wait until after the op.
-    worked:  what becomes of split dimensions that have no factor: they must be "whole"; or results
-             are split in the same place, although that takes communication ("kept"); or results
-             lack them ("dropped").
-    specs:   the mesh axes of each dimension of each result, where factors cannot say it.
+    combine: how partial results over a contracted factor are combined.
+    linear:  groups of operands in which the op is jointly linear: sums over their shards can be
+             deferred until after the op.
+    worked:  what happens to split dimensions without a factor: they must be unsharded ("whole");
+             results are split in the same dimension, at the cost of communication ("kept"); or
+             results lack them ("dropped").
+    specs:   the mesh axes of each dimension of each result, if factors cannot express them.
     """
 
     inputs: tuple[tuple[Factor, ...], ...]
@@ -58,7 +58,7 @@ def _names(groups: tuple[tuple[Factor, ...], ...]) -> set[str]:
 
 
 def letters(count: int) -> tuple[str, ...]:
-    """The factors of `count` unrelated dimensions."""
+    """Returns the factors of `count` unrelated dimensions."""
     if count <= len(LETTERS):
         return tuple(LETTERS[:count])
     return tuple(f"d{i}" for i in range(count))

@@ -1,15 +1,15 @@
-"""Dtypes: which there are, how a request becomes one, what is known of each.
+"""Dtypes: the supported ones, how a request resolves to one, and their properties.
 
-A dtype is a `numpy.dtype` of the types named below (NumPy's and those of ml_dtypes), `float0`, or
-an `ExtendedDType`. `canonicalize` is the border: it takes anything that names a dtype, returns the
-one object that stands for it, and narrows 64 bits to 32 unless `enable_x64` is on. Inside the
-border dtypes are compared by identity.
+A dtype is a `numpy.dtype` of the types named below (from NumPy and ml_dtypes), `float0`, or an
+`ExtendedDType`. `canonicalize` is the entry point: it takes anything that names a dtype, returns
+the one object that represents it, and narrows 64 bits to 32 unless `enable_x64` is on. Inside the
+library dtypes are compared by identity.
 
     canonicalize("float64")     # dtype('float32')
     canonicalize(None)          # dtype('float32'): the default is a float
     short_name(bfloat16)        # 'bf16'
 
-How two dtypes combine is in `promotion`. Values are not converted here.
+`promotion` defines how two dtypes combine. Values are not converted here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from shardwise._src.types.extended import prng_key as prng_key
 DType = np.dtype[Any] | ExtendedDType
 
 # ---------------------------------------------------------------------------------- the types
-# ml_dtypes has one-bit integers too. They are left out: a compiler's one-bit integer is a boolean.
+# ml_dtypes also has one-bit integers. They are left out: XLA's one-bit integer is a boolean.
 
 bool_ = np.bool_
 int2, int4 = ml_dtypes.int2, ml_dtypes.int4
@@ -68,7 +68,7 @@ SCALAR_TYPES: dict[str, tuple[type[Any], ...]] = {
     ),
     "complex": (complex64, complex128),
 }
-# By value, so that a dtype that only equals one of ours (another name, metadata) is replaced.
+# By value, so that a dtype that only equals one of these (other name, metadata) is replaced.
 _SUPPORTED: dict[np.dtype[Any], np.dtype[Any]] = {
     np.dtype(t): np.dtype(t) for types in SCALAR_TYPES.values() for t in types
 } | {float0: float0}
@@ -82,28 +82,28 @@ _NARROWED: dict[np.dtype[Any], np.dtype[Any]] = {
 
 # ------------------------------------------------------------------------------ canonicalize
 
-# Finite: by the names of the supported dtypes.
+# Bounded by the number of names of supported dtypes.
 _when_narrow: dict[Any, DType] = {}
 _when_wide: dict[Any, DType] = {}
 
 
 def canonicalize(dtype: Any) -> DType:
-    """The dtype that `dtype` names, 64 bits narrowed to 32 unless `enable_x64` is on.
+    """Returns the dtype that `dtype` names, with 64 bits narrowed to 32 unless `enable_x64` is on.
 
     dtype: anything `numpy.dtype` takes; bool, int, float, complex for the default of their kind;
-           None for the default float; an extended dtype, which is returned as it is.
-    Raises TypeError for what is not a dtype, and for text, dates, objects and structures.
+           None for the default float; an extended dtype, which is returned unchanged.
+    Raises TypeError if `dtype` is not a dtype, or is one of strings, dates, objects or structures.
     """
     table = _when_wide if enable_x64.value else _when_narrow
     try:
         found = table.get(dtype)
-    except TypeError:  # not hashable
+    except TypeError:  # unhashable
         found = None
     return _resolve(dtype, table) if found is None else found
 
 
 def too_large(value: int, dtype: Any) -> OverflowError:
-    """The error for a Python integer that the dtype it would be computed in cannot hold."""
+    """The error for a Python integer that does not fit the dtype of the computation."""
     wider = "" if enable_x64.value else ", or 64-bit integers, which the flag enable_x64 turns on"
     return OverflowError(
         f"the integer {value} does not fit into {np.dtype(dtype).name}. Use a float{wider}."
@@ -111,7 +111,7 @@ def too_large(value: int, dtype: Any) -> OverflowError:
 
 
 def check_user_dtype(dtype: Any, fun_name: str = "") -> DType:
-    """`canonicalize` for a dtype that a caller of `fun_name` asked for.
+    """`canonicalize` for a dtype that a caller of `fun_name` requested.
 
     Warns when an explicit 64-bit dtype is narrowed; int, float, complex and None are not explicit.
     """
@@ -130,7 +130,7 @@ def check_user_dtype(dtype: Any, fun_name: str = "") -> DType:
     return found
 
 
-# What names of dtypes stand for. Scalar types are here from the start: their wrappers in the
+# The dtypes that names resolve to. Scalar types are here from the start: their wrappers in the
 # NumPy namespace are equal to them.
 _exact: dict[Any, np.dtype[Any]] = {d.type: d for d in _SUPPORTED.values() if d.type is not np.void}
 
@@ -145,7 +145,7 @@ def exact_dtype(dtype: Any, prefix: str = "") -> np.dtype[Any]:
         raise TypeError(f"{prefix}{_array_message(dtype)}")
     try:
         found: np.dtype[Any] = np.dtype(dtype)
-    except (TypeError, ValueError, SyntaxError):  # NumPy parses texts with a comma
+    except (TypeError, ValueError, SyntaxError):  # NumPy parses strings with a comma
         raise TypeError(f"{prefix}{_unknown_message(dtype)}") from None
     exact = _SUPPORTED.get(found)
     if exact is None:
@@ -165,7 +165,7 @@ def _resolve(dtype: Any, table: dict[Any, DType]) -> DType:
         return dtype
     exact = exact_dtype(dtype)
     found = exact if table is _when_wide else _NARROWED.get(exact, exact)
-    if names_dtype(dtype):  # an entry for something else could keep data alive
+    if names_dtype(dtype):  # any other key could keep data alive
         table[dtype] = found
     return found
 
@@ -197,7 +197,7 @@ def _unknown_message(dtype: Any) -> str:
     )
 
 
-# By the kind of the NumPy dtype: what it holds, and what to do instead.
+# By kind of NumPy dtype: what it contains, and what to do instead.
 _UNSUPPORTED = {
     "S": ("bytes", "Encode them as integers, for example with numpy.frombuffer(x, 'uint8')."),
     "U": ("text", "Encode it as integers first."),
@@ -282,7 +282,7 @@ def is_numeric(dtype: Any) -> bool:
     return kind_of(dtype) in ("int", "uint", "float", "complex")
 
 
-# Where the scalar types of ml_dtypes belong in NumPy's hierarchy, of which they are no part.
+# Parents of ml_dtypes' scalar types in NumPy's hierarchy, to which they do not belong.
 _PARENTS = {"int": np.signedinteger, "uint": np.unsignedinteger, "float": np.floating}
 
 
@@ -294,7 +294,7 @@ def issubdtype(arg1: Any, arg2: Any) -> bool:
     """
     try:
         return _is_subdtype(arg1, arg2)
-    except TypeError:  # without a hash, if it is a dtype
+    except TypeError:  # an unhashable dtype
         pass
     return _is_subdtype.__wrapped__(arg1, arg2)
 
@@ -330,7 +330,7 @@ def _is_subclass(a: type[Any], b: type[Any]) -> bool:
 def to_inexact(dtype: Any) -> DType:
     """The dtype in which a function such as `sin` computes: itself if it is inexact, else a float.
 
-    Booleans and integers of up to 32 bits become float32 (also where x64 is on), 64-bit integers
+    Booleans and integers of up to 32 bits become float32 (even with x64 on), 64-bit integers
     float64.
     """
     found = dtype if isinstance(dtype, ExtendedDType) else exact_dtype(dtype)
@@ -340,7 +340,7 @@ def to_inexact(dtype: Any) -> DType:
 
 
 def real_dtype(dtype: Any) -> DType:
-    """The dtype of the real and imaginary parts; a dtype that is not complex is its own."""
+    """The dtype of the real and imaginary parts; for a dtype that is not complex, the dtype."""
     found = dtype if isinstance(dtype, ExtendedDType) else exact_dtype(dtype)
     if kind_of(found) != "complex":
         return found
@@ -348,7 +348,7 @@ def real_dtype(dtype: Any) -> DType:
 
 
 def complex_dtype(dtype: Any) -> np.dtype[Any]:
-    """complex128 for 64-bit numbers and complex128, complex64 for other numbers and booleans."""
+    """complex128 for 64-bit dtypes and complex128, complex64 for other dtypes and booleans."""
     inexact = to_inexact(dtype)
     if not is_inexact(inexact):
         raise TypeError(f"{short_name(inexact)} has no complex counterpart: it is not a number.")
@@ -360,7 +360,7 @@ def complex_dtype(dtype: Any) -> np.dtype[Any]:
 
 @lru_cache(maxsize=4096)
 def short_name(dtype: Any) -> str:
-    """A few letters for printing: f32, bf16, i32, u8, bool, c64, f8_e4m3fn, float0, key<fry>."""
+    """The short name for printing: f32, bf16, i32, u8, bool, c64, f8_e4m3fn, float0, key<fry>."""
     if isinstance(dtype, ExtendedDType):
         return dtype.short_name
     found = np.dtype(dtype)
@@ -407,7 +407,7 @@ def _dtype_of(x: Any) -> DType:
 
 @cache
 def has_infinity(dtype: Any) -> bool:
-    """Whether the dtype can represent ±inf; several 8-bit floats and all narrower ones cannot."""
+    """Whether the dtype can represent ±inf; several 8-bit and all sub-byte floats cannot."""
     if not is_inexact(dtype):
         return False
     with np.errstate(all="ignore"):
@@ -417,7 +417,7 @@ def has_infinity(dtype: Any) -> bool:
 def min_value(dtype: Any) -> Any:
     """The identity of max: no value of the dtype is smaller. A scalar of that dtype.
 
-    -inf where the dtype has it, else the smallest number; False; for complex, whose order is
+    -inf if the dtype has it, else the smallest number; False; for complex, whose order is
     lexicographic, -inf in both parts.
     """
     return _limits(dtype)[0]
@@ -445,11 +445,11 @@ def _limits(dtype: Any) -> tuple[Any, Any]:
 
 
 def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> DType:
-    """The dtype that `dtype` names, 64 bits narrowed to 32 unless `enable_x64` is on.
+    """The dtype that `dtype` names, with 64 bits narrowed to 32 unless `enable_x64` is on.
 
     Raises:
-      TypeError: for what is no dtype.
-      ValueError: for an extended dtype, such as that of keys, unless `allow_extended_dtype`.
+      TypeError: if `dtype` is not a dtype.
+      ValueError: for an extended dtype, such as a key dtype, unless `allow_extended_dtype`.
     """
     if isinstance(dtype, ExtendedDType) and not allow_extended_dtype:
         raise ValueError(
@@ -460,10 +460,10 @@ def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> DType:
 
 
 def itemsize_bits(dtype: Any) -> int:
-    """Bits of a number of a dtype: 4 of an int4, 8 of a boolean.
+    """Bits per element of a numeric dtype: 4 for int4, 8 for a boolean.
 
     Raises:
-      ValueError: for a dtype that is not of numbers.
+      ValueError: for a dtype that is not numeric.
     """
     found = None if dtype is None else canonicalize_dtype(dtype, allow_extended_dtype=True)
     if found is None or not (is_bool(found) or is_numeric(found)):

@@ -1,7 +1,7 @@
 """Extended dtypes: elements that are not numbers, stored as small arrays of numbers.
 
-An array of typed PRNG keys has the dtype `key<fry>`: one element is one key, and below it lies a
-`uint32[2]` that only the code for keys looks at. NumPy cannot hold such a dtype; the rest of the
+An array of typed PRNG keys has the dtype `key<fry>`: each element is one key, stored as a
+`uint32[2]` that only the key code accesses. NumPy cannot represent such a dtype; the rest of the
 library treats it as opaque: it has a size and equality, but no arithmetic and no promotion.
 
     dtype = KeyDType("threefry2x32", (2,))
@@ -31,7 +31,7 @@ class prng_key(extended):
 class ExtendedDType:
     """A dtype whose element is stored as an array of a NumPy dtype.
 
-    name:           what it prints as.
+    name:           the name it prints as.
     physical_shape: shape of the array that stores one element.
     physical_dtype: NumPy dtype of that array.
     """
@@ -54,7 +54,7 @@ class ExtendedDType:
         return self.name
 
 
-# Names of the built-in generators inside `key<...>`; another says its own.
+# Names of the built-in generators inside `key<...>`; others provide their own.
 _KEY_TAGS = {
     "threefry2x32": "fry", "threefry4x32": "fry4", "philox2x32": "phx2", "philox4x32": "phx4",
     "rbg": "rbg", "unsafe_rbg": "urbg",
@@ -67,13 +67,13 @@ class KeyDType(ExtendedDType):
 
     impl_name:      name of the generator, such as "threefry2x32".
     physical_shape: shape of the uint32 array that stores one key.
-    own:            the generator itself, if it is none of the library: hashable, with a `tag`.
+    own:            the generator itself, if it is not built in: hashable, with a `tag`.
     """
 
     impl_name: str
     own: Any
     type: ClassVar[type[np.generic[Any]]] = prng_key
-    # By generator, of which there are a few.
+    # By generator; there are only a few.
     _interned: ClassVar[dict[tuple[Any, ...], KeyDType]] = {}
 
     def __new__(cls, impl_name: str, physical_shape: tuple[int, ...], own: Any = None) -> KeyDType:
@@ -90,11 +90,11 @@ class KeyDType(ExtendedDType):
             "own": own,
         }
         for field, value in fields.items():
-            object.__setattr__(new, field, value)  # frozen: the ordinary assignment refuses
+            object.__setattr__(new, field, value)  # frozen: ordinary assignment raises
         return cls._interned.setdefault(key, new)
 
     def __init__(self, impl_name: str, physical_shape: tuple[int, ...], own: Any = None) -> None:
-        """Nothing to do: the object may be an old one, and `__new__` has filled a new one."""
+        """Does nothing: `__new__` has set the fields, or returned an existing object."""
 
     def __eq__(self, other: object) -> bool:
         return self is other  # interned

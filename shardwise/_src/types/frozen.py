@@ -1,7 +1,7 @@
-"""`Frozen`: base of values that are made once, shared by everyone and never change.
+"""`Frozen`: base class of shared, immutable values.
 
-Assigning to an attribute raises and says what to do instead; copies are the value itself. A
-subclass fills its fields with `self.__dict__.update(...)`; `functools.cached_property` works too.
+Assigning to an attribute raises an error with advice; a copy is the value itself. A
+subclass sets its fields with `self.__dict__.update(...)`; `functools.cached_property` works too.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Grids of devices, and meshes over them.
 
-Hybrid grids are over two networks: a fast one inside granules, a slow one between them. A granule
-is what the fast network connects: the devices of a slice, or of a process. Each axis of the grid
-has a factor in either network; neighbours along the fast factor lie in one granule:
+Hybrid grids span two networks: a fast one inside granules, a slow one between them. A granule is
+the set of devices that the fast network connects: those of a slice, or of a process. Each axis of
+the grid has a factor in each network; neighbours along the fast factor are in the same granule:
 
     create_hybrid_device_mesh((2, 2), (2, 1), devices)   # shape (4, 2), over two granules of four
 """
@@ -23,9 +23,9 @@ from shardwise._src.types.mesh_axes import AxisName, AxisType, axis_names_of
 
 
 def create_device_mesh(mesh_shape: Sequence[int], devices: Sequence[Device]) -> NDArray[np.object_]:
-    """The devices as an array of shape `mesh_shape`: GPUs by id, others in the order given.
+    """The devices as an array of shape `mesh_shape`: GPUs by id, others in the given order.
 
-    Ids of GPUs number neighbours in their network one after the other; a list of GPUs need not.
+    Consecutive GPU ids are neighbours in the network; the order of a list of GPUs may differ.
     """
     shape = tuple(operator.index(size) for size in mesh_shape)
     if math.prod(shape) != len(devices):
@@ -83,10 +83,10 @@ def create_hybrid_device_mesh(
     """The devices as an array whose shape is the product of the two shapes, axis by axis.
 
     mesh_shape:                  the factor of each axis inside a granule.
-    dcn_mesh_shape:              the factor of each axis between granules.
-    process_is_granule:          whether granules are processes, rather than slices.
-    should_sort_granules_by_key: whether granules are ordered by their index; else they come in
-        the order of their first devices.
+    dcn_mesh_shape:              the factor of each axis across granules.
+    process_is_granule:          whether granules are processes rather than slices.
+    should_sort_granules_by_key: whether granules are ordered by their index; otherwise by
+        their first devices.
     """
     inner = tuple(map(operator.index, mesh_shape))
     outer = tuple(map(operator.index, dcn_mesh_shape))

@@ -1,11 +1,11 @@
-"""Layouts: in which order the elements of each shard lie in memory.
+"""Layouts: the order in which the elements of each shard are stored in memory.
 
-    Layout((1, 0))                       # column by column: dimension 1 is the major one
-    Format(Layout((1, 0)), sharding)     # where an array lives, and in which order there
+    Layout((1, 0))                       # column-major: dimension 1 is the major one
+    Format(Layout((1, 0)), sharding)     # the location of an array, and the element order there
     Format(Layout.AUTO, sharding)        # the compiler's choice, for inputs and results of `jit`
 
-Row by row (dimension 0 major) is the default. A layout is about physical order only: shape, values
-and indices of an array do not change with it.
+Row-major (dimension 0 major) is the default. A layout is about physical order only: the shape,
+values and indices of an array do not change with it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Layout(Frozen):
     """The order of elements in memory. Equal layouts are the same object.
 
     major_to_minor: the dimensions, from the one that varies slowest to the one that varies fastest.
-    tiling:         sizes of nested tiles of the minor dimensions; None where there are none.
+    tiling:         sizes of nested tiles of the minor dimensions; None if untiled.
     """
 
     AUTO: ClassVar[AutoLayout] = AUTO
@@ -69,13 +69,13 @@ class Layout(Frozen):
 
     @property
     def is_default(self) -> bool:
-        """Whether it is row by row, without tiles."""
+        """Whether it is row-major, without tiles."""
         return self.tiling is None and self.major_to_minor == tuple(range(len(self.major_to_minor)))
 
     def for_rank(self, ndim: int) -> Layout | None:
-        """The layout for arrays of `ndim` dimensions: None if it is the default one.
+        """Returns the layout for arrays of `ndim` dimensions: None if it is the default one.
 
-        Raises ValueError where it does not fit.
+        Raises ValueError if the rank does not match.
         """
         rank = len(self.major_to_minor)
         if rank != ndim:
@@ -91,7 +91,7 @@ class Layout(Frozen):
         return f"Layout(major_to_minor={self.major_to_minor}{tiles})"
 
     def as_text(self) -> str:
-        """As XLA writes it: the minor dimension first, `{0,1:T(8,128)}`."""
+        """The layout in XLA's syntax: the minor dimension first, `{0,1:T(8,128)}`."""
         order = ",".join(map(str, reversed(self.major_to_minor)))
         tiles = "".join(f"({','.join(map(str, t))})" for t in self.tiling or ())
         return f"{{{order}{':T' + tiles if tiles else ''}}}"
@@ -101,7 +101,7 @@ _table: Interned[Layout] = Interned(64)
 
 
 def layout_from_text(text: str) -> Layout:
-    """What `Layout.as_text` wrote; XLA's notes on memory are left out."""
+    """Parses the output of `Layout.as_text`; XLA's memory annotations are ignored."""
     order, _, rest = text.strip("{}").partition(":")
     minor_to_major = [int(d) for d in order.split(",") if d]
     found = re.search(r"T((?:\([\d,]+\))+)", rest)
@@ -111,10 +111,10 @@ def layout_from_text(text: str) -> Layout:
 
 @final
 class Format(Frozen):
-    """A layout and a sharding: everything about where the elements of an array are.
+    """A layout and a sharding: everything about where the elements of an array are stored.
 
     layout:   a `Layout`, `Layout.AUTO`, or None for the default one.
-    sharding: a sharding; may be None where there is no `Layout` of a given order.
+    sharding: a sharding; may be None unless `layout` is a `Layout`.
     """
 
     layout: Layout | AutoLayout | None

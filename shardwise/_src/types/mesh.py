@@ -1,12 +1,12 @@
-"""Meshes: devices in a grid whose axes have names.
+"""Meshes: grids of devices with named axes.
 
     mesh = Mesh(np.array(devices).reshape(4, 2), ("x", "y"))
     with mesh: ...          # the mesh in scope, for this thread; also a decorator, @mesh
     mesh.abstract_mesh      # the same axes without devices
 
-Meshes are interned: equal devices, names and types give the same object, so that comparing and
-hashing thousands of devices is comparing one identity. An `AbstractMesh` is what a trace knows of
-a mesh: programs traced for one mesh serve every mesh of that shape.
+Meshes are interned: equal devices, names and types give the same object, so comparing and
+hashing thousands of devices costs one identity check. A trace uses only the `AbstractMesh` of a
+mesh: a program traced for one mesh serves every mesh of that shape.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ MESHES_REMEMBERED = 64
 
 
 class BaseMesh(Frozen):
-    """What meshes with and without devices share: named axes with sizes and types."""
+    """The common base of meshes with and without devices: named axes with sizes and types."""
 
     axis_names: tuple[AxisName, ...]
     axis_sizes: tuple[int, ...]
@@ -72,7 +72,7 @@ class BaseMesh(Frozen):
 
     @property
     def shape(self) -> dict[AxisName, int]:
-        """Axis name → size, in order: a copy that is yours to change."""
+        """Axis name → size, in order: a copy that the caller may modify."""
         return self._sizes.copy()
 
     def axis_size(self, name: AxisName) -> int:
@@ -85,7 +85,7 @@ class BaseMesh(Frozen):
 
     @property
     def empty(self) -> bool:
-        """Whether there are no devices; of an abstract mesh, no axes."""
+        """Whether there are no devices; for an abstract mesh, no axes."""
         return self.size == 0
 
     def axes_of_type(self, axis_type: AxisType) -> tuple[AxisName, ...]:
@@ -143,8 +143,8 @@ class Mesh(BaseMesh):
 
     Mesh(devices, axis_names, axis_types=None)
         devices:    array or nested list of devices; it is copied.
-        axis_names: a name for each dimension of `devices`; one name may stand alone.
-        axis_types: an `AxisType` for each, or one for all; Auto where not given.
+        axis_names: a name for each dimension of `devices`; or a single name, not in a tuple.
+        axis_types: an `AxisType` for each, or one for all; Auto by default.
     """
 
     instead = "make a new one with Mesh(...) or mesh.update(...)"
@@ -184,7 +184,7 @@ class Mesh(BaseMesh):
         axis_names: AxisName | Sequence[AxisName] | None = None,
         axis_types: AxisType | Sequence[AxisType] | None = None,
     ) -> Mesh:
-        """The mesh with some of its parts replaced."""
+        """Returns the mesh with some of its fields replaced."""
         return Mesh(
             self.devices if devices is None else devices,
             self.axis_names if axis_names is None else axis_names,
@@ -206,18 +206,18 @@ class Mesh(BaseMesh):
 
     @cached_property
     def is_multi_process(self) -> bool:
-        """Whether another process has some of the devices."""
+        """Whether some of the devices belong to another process."""
         return len(self.local_devices) != len(self.flat_devices)
 
     @cached_property
     def local_mesh(self) -> Mesh:
-        """The smallest subgrid that holds this process's devices; it may hold no others."""
+        """The smallest subgrid with all devices of this process; it may contain no others."""
         if not self.is_multi_process:
             return self
         return self.process_mesh(process_of_client(self.flat_devices[0]))
 
     def process_mesh(self, process_index: int) -> Mesh:
-        """The smallest subgrid that holds the devices of one process; it may hold no others."""
+        """The smallest subgrid with all devices of one process; it may contain no others."""
         owned = np.array([process_of(d) == process_index for d in self.flat_devices], bool)
         owned = owned.reshape(self.devices.shape)
         if not owned.any():
@@ -234,7 +234,7 @@ class Mesh(BaseMesh):
 
     @cached_property
     def abstract_mesh(self) -> AbstractMesh:
-        """The axes without the devices."""
+        """The axes, without the devices."""
         return AbstractMesh(self.axis_sizes, self.axis_names, self.axis_types)
 
     def __enter__(self) -> Mesh:
@@ -275,8 +275,8 @@ class Mesh(BaseMesh):
         return reduced("Mesh", self.devices, self.axis_names, [t.name for t in self.axis_types])
 
 
-# The meshes that this thread (or async task) has entered, innermost first, each with what it takes
-# to leave it. A mesh is shared by all threads, so it cannot remember this itself.
+# The meshes that this thread (or async task) has entered, innermost first, each with the token
+# that leaves it. A mesh is shared by all threads, so it cannot store this itself.
 _Entered: TypeAlias = "tuple[Mesh, Token[Context], _Entered | None]"
 _entered: ContextVar[_Entered | None] = ContextVar("shardwise_entered_meshes", default=None)
 
@@ -334,9 +334,9 @@ class AbstractMesh(BaseMesh):
 
     AbstractMesh(axis_sizes, axis_names, axis_types=None)
     AbstractMesh(((name, size), ...), axis_types=None)
-        axis_types:      an `AxisType` for each axis, or one for all; Explicit where not given.
-        abstract_device: the kind of device that it is for, an `AbstractDevice`; None for any, as
-                         the `abstract_mesh` of a Mesh is: what is traced for it serves all meshes.
+        axis_types:      an `AxisType` for each axis, or one for all; Explicit by default.
+        abstract_device: the device kind that the mesh is for, an `AbstractDevice`; None for any, as
+                         in the `abstract_mesh` of a Mesh: a trace with it serves all meshes.
     """
 
     instead = "make a new one with AbstractMesh(...) or mesh.update(...)"
@@ -367,7 +367,7 @@ class AbstractMesh(BaseMesh):
             return found
         mesh = object.__new__(AbstractMesh)
         mesh._set_axes(sizes, names, types)
-        size = mesh.size if names else 0  # what `get_abstract_mesh` gives where there is no mesh
+        size = mesh.size if names else 0  # as `get_abstract_mesh` without a mesh
         mesh.__dict__.update(abstract_device=abstract_device, size=size)
         return _abstract_meshes.keep(key, mesh)
 
@@ -390,7 +390,7 @@ class AbstractMesh(BaseMesh):
         axis_types: AxisType | Sequence[AxisType] | None = None,
         **abstract_device: AbstractDevice | None,
     ) -> AbstractMesh:
-        """The mesh with some of its parts replaced; also `abstract_device`, which may be None."""
+        """The mesh with some of its fields replaced; also `abstract_device`, which may be None."""
         return AbstractMesh(
             self.axis_sizes if axis_sizes is None else axis_sizes,
             self.axis_names if axis_names is None else axis_names,
@@ -399,7 +399,7 @@ class AbstractMesh(BaseMesh):
         )
 
     def update_axis_types(self, name_to_type: dict[AxisName, AxisType]) -> AbstractMesh:
-        """The mesh with other types for the axes named."""
+        """Returns the mesh with new types for the named axes."""
         pairs = zip(self.axis_names, self.axis_types, strict=True)
         return self.update(axis_types=[name_to_type.get(name, old) for name, old in pairs])
 

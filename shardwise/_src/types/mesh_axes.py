@@ -1,4 +1,4 @@
-"""Axes of meshes: their names and types, and arguments that say so."""
+"""Axes of meshes: names, types, and the parsing of arguments that specify them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ AxisName: TypeAlias = Any
 class AxisType(enum.Enum):
     """How arrays are split along a mesh axis.
 
-    Auto: the compiler decides. Explicit: the types of arrays say it. Manual: the program sees one
-    shard and communicates itself, as in `shard_map`.
+    Auto: the compiler decides. Explicit: the types of arrays record it. Manual: the program sees
+    one shard and communicates explicitly, as in `shard_map`.
     """
 
     Auto = enum.auto()

@@ -14,10 +14,10 @@ from shardwise._src.types.frozen import Frozen
 class NamedShape(Frozen):
     """Sizes of dimensions, and sizes of named axes.
 
-        random.normal(key, NamedShape(3, i=8))     # f32[3], of other numbers for each i
+        random.normal(key, NamedShape(3, i=8))     # f32[3], with different numbers for each i
 
-    Dimensions are positional, in order; names are keywords, or items of a dict as the last
-    positional argument where they are no identifiers. Without names it equals a tuple.
+    Dimensions are positional, in order. Names are keywords, or keys of a dict passed as the last
+    positional argument if they are not identifiers. Without names it equals a tuple.
     """
 
     instead = "make a new one with NamedShape(...)"
@@ -38,7 +38,7 @@ class NamedShape(Frozen):
         return tuple([name for name, _ in self._named])
 
     def named_items(self) -> Iterable[tuple[Any, int]]:
-        """Names with sizes, in an order that does not depend on how they were given."""
+        """Names with sizes, in an order independent of the order of the arguments."""
         return self._named
 
     @property
@@ -55,11 +55,11 @@ class NamedShape(Frozen):
 
     @property
     def total(self) -> int:
-        """How many elements there are, over all indices."""
+        """The number of elements, over all indices."""
         return math.prod([*self.positional, *[n for _, n in self._named]])
 
     def __getitem__(self, axis: Any) -> int:
-        """The size of a dimension, by its number, or of an axis, by its name."""
+        """The size of a dimension, by number, or of an axis, by name."""
         for name, size in self._named:
             if name == axis:
                 return size

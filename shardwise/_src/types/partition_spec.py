@@ -1,12 +1,12 @@
 """`PartitionSpec`, or `P`: which mesh axes split each dimension of an array.
 
-    P("x", None)          # dimension 0 over the axis x, dimension 1 whole
-    P(("x", "y"))         # dimension 0 over x (major) and y (minor); the others whole
+    P("x", None)          # dimension 0 over the axis x, dimension 1 unsharded
+    P(("x", "y"))         # dimension 0 over x (major) and y (minor); the others unsharded
     P(None, unreduced={"y"})    # the value is the sum, not yet taken, along y
 
-Specs are interned: equal specs are the same object, so hashing and comparing look at identities.
-`P("x")` and `P("x", None)` place an array alike but are different specs. A spec knows nothing of
-meshes; whether its axes exist and divide is checked in `sharding`.
+Specs are interned: equal specs are the same object, so hashing and comparing use identity.
+`P("x")` and `P("x", None)` place an array the same way but are different specs. A spec is
+independent of meshes; `sharding` checks that its axes exist and divide the dimensions.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Unconstrained(Frozen):
         return "UNCONSTRAINED"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return reduced("UNCONSTRAINED")  # it stays the only one
+        return reduced("UNCONSTRAINED")  # it stays a singleton
 
 
 UNCONSTRAINED = Unconstrained()
@@ -43,7 +43,7 @@ UNCONSTRAINED = Unconstrained()
 @final
 @public("shardwise.sharding")
 class UnreducedKind(enum.Enum):
-    """How the devices' values along `unreduced` axes make the value: here they are added."""
+    """How per-device values along `unreduced` axes combine into the value: they are added."""
 
     sum = "sum"
     max = "max"
@@ -56,10 +56,10 @@ class PartitionSpec(Frozen):
     """A sequence with an entry per dimension: axis name, tuple of names, None or UNCONSTRAINED.
 
     partitions: the entries, normalised: `("x",)` is stored as `"x"` and `()` as None.
-    unreduced:  axes along which the devices hold addends of the value.
-    reduced:    axes along which the cotangent is to be unreduced.
-    unreduced_kind: `UnreducedKind.sum` where there are unreduced axes, else None. There are no
-        values whose maximum or minimum is to be taken.
+    unreduced:  axes along which the devices hold partial sums of the value.
+    reduced:    axes along which the cotangent is unreduced.
+    unreduced_kind: `UnreducedKind.sum` if there are unreduced axes, else None. Values with a
+        pending maximum or minimum do not exist.
     """
 
     UNCONSTRAINED: ClassVar[Unconstrained] = UNCONSTRAINED
@@ -83,7 +83,7 @@ class PartitionSpec(Frozen):
         try:
             key = (partitions, unreduced, reduced)
             found = _table.recent.get(key) or _table.find(key)
-        except TypeError:  # lists and sets have no hash: they are normalised first
+        except TypeError:  # lists and sets are unhashable: normalised first
             return _interned(partitions, unreduced, reduced)
         if found is not None:
             return found
@@ -92,11 +92,11 @@ class PartitionSpec(Frozen):
 
     @property
     def unreduced_kind(self) -> UnreducedKind | None:
-        """How the value follows from what the devices hold along `unreduced` axes."""
+        """How the values on the devices along `unreduced` axes combine."""
         return UnreducedKind.sum if self.unreduced else None
 
     def dims(self, ndim: int) -> tuple[tuple[AxisName, ...], ...]:
-        """The axes of each of `ndim` dimensions, major to minor; UNCONSTRAINED counts as none."""
+        """The axes of each of `ndim` dimensions, major to minor; none for UNCONSTRAINED."""
         found = self._dims.get(ndim)
         if found is not None:
             return found
@@ -128,7 +128,7 @@ class PartitionSpec(Frozen):
         return self.partitions.index(value)
 
     def count(self, value: Any) -> int:
-        """How many dimensions have the entry `value`."""
+        """The number of dimensions with the entry `value`."""
         return self.partitions.count(value)
 
     def __add__(self, other: Any) -> PartitionSpec:
@@ -157,14 +157,14 @@ class PartitionSpec(Frozen):
 
 P = PartitionSpec
 
-# By normalised entries, and by entries as written.
+# By normalised entries, and by the entries before normalisation.
 _table: Interned[PartitionSpec] = Interned(SPECS_REMEMBERED)
 
 
 def _interned(
     partitions: tuple[Any, ...], unreduced: Iterable[AxisName], reduced: Iterable[AxisName]
 ) -> PartitionSpec:
-    """The one spec with these entries, which need not be normalised."""
+    """Returns the unique spec with these entries, which need not be normalised."""
     entries = tuple(_normal(entry) for entry in partitions)
     key = (entries, _axis_set("unreduced", unreduced), _axis_set("reduced", reduced))
     found = _table.find(key)
@@ -223,7 +223,7 @@ def _axis_set(argument: str, axes: Any) -> frozenset[AxisName]:
 
 
 def _check_kind(kind: Any, unreduced: Any) -> None:
-    name = getattr(kind, "name", None)  # that of another library's enum, too
+    name = getattr(kind, "name", None)  # also for another library's enum
     if not isinstance(kind, enum.Enum) or name not in UnreducedKind.__members__:
         raise TypeError(
             "unreduced_kind= of a PartitionSpec takes a sharding.UnreducedKind, got "

@@ -1,16 +1,16 @@
-"""`PmapSharding`: the layout of what a `pmap` takes and gives, a part for each device.
+"""`PmapSharding`: the sharding of `pmap` inputs and results, one shard for each device.
 
     PmapSharding.default((8, 3))                    # x[i] on device i
     PmapSharding.default((2, 8), sharded_dim=1)     # x[:, i] on device i
 
-In general a `ShardingSpec` says how many parts each dimension has, and which axis of a grid of
-devices counts them:
+In general a `ShardingSpec` gives the number of parts of each dimension, and the axis of a grid of
+devices that enumerates them:
 
     ShardingSpec((NoSharding(), Chunked([2])), (Replicated(4), ShardedAxis(0)))
 
-A part keeps the dimension that is unstacked, with size 1. Where each index of a dimension has a
-device of its own, an int as an index there gives the shard. `NamedSharding` says the same by the
-names of mesh axes and is to be preferred.
+A shard keeps the unstacked dimension, with size 1. If each index of a dimension has its own
+device, indexing that dimension with an int returns the shard. `NamedSharding` expresses the same
+with names of mesh axes and is preferred.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from shardwise._src.types.tiling import Tiling
 @public("shardwise.compat")
 @dataclass(frozen=True)
 class NoSharding:
-    """The dimension is whole."""
+    """The dimension is not split."""
 
     @property
     def parts(self) -> tuple[int, ...]:
@@ -45,7 +45,7 @@ class NoSharding:
 @public("shardwise.compat")
 @dataclass(frozen=True)
 class Unstacked:
-    """The dimension, of this size, has a part for each index."""
+    """The dimension, of this size, is split into single indices."""
 
     size: int
 
@@ -57,7 +57,7 @@ class Unstacked:
 @public("shardwise.compat")
 @dataclass(frozen=True, init=False)
 class Chunked:
-    """The dimension is cut into `chunks[0]` parts, each of these into `chunks[1]`, and so on."""
+    """The dimension is split into `chunks[0]` parts, each of these into `chunks[1]`, and so on."""
 
     chunks: tuple[int, ...]
 
@@ -72,7 +72,7 @@ class Chunked:
 @public("shardwise.compat")
 @dataclass(frozen=True)
 class ShardedAxis:
-    """This axis of the grid of devices counts the parts of cut number `axis`."""
+    """This axis of the device grid enumerates the parts of split number `axis`."""
 
     axis: int
 
@@ -80,7 +80,7 @@ class ShardedAxis:
 @public("shardwise.compat")
 @dataclass(frozen=True)
 class Replicated:
-    """Along this axis of the grid, of size `replicas`, all devices hold the same."""
+    """Along this axis of the grid, of size `replicas`, the shards are replicated."""
 
     replicas: int
 
@@ -92,8 +92,8 @@ AxisMeaning: TypeAlias = ShardedAxis | Replicated
 @public("shardwise.compat")
 @dataclass(frozen=True, init=False)
 class ShardingSpec:
-    """sharding:     for each dimension of the array, how it is cut.
-    mesh_mapping: for each axis of the grid of devices, what it counts. Cuts are numbered through
+    """sharding:     for each dimension of the array, how it is split.
+    mesh_mapping: for each axis of the device grid, what it enumerates. Splits are numbered across
         all dimensions; a `Chunked` has one for each of its numbers.
     """
 
@@ -125,7 +125,7 @@ class ShardingSpec:
 
 @final
 class PmapSharding(TiledSharding):
-    """A part for each device, as a `ShardingSpec` says.
+    """One shard for each device, as specified by a `ShardingSpec`.
 
     PmapSharding(devices, sharding_spec)
         devices: array or sequence of devices, in row-major order of the grid.
@@ -149,15 +149,15 @@ class PmapSharding(TiledSharding):
     def default(
         shape: Sequence[int], sharded_dim: int | None = 0, devices: Sequence[Device] | None = None
     ) -> PmapSharding:
-        """One index of a dimension for each device, or the whole array on each.
+        """One index of a dimension for each device, or the full array on each.
 
         Args:
-          shape: of the array.
-          sharded_dim: the dimension; None for a copy on each of the devices.
+          shape: the shape of the array.
+          sharded_dim: the dimension; None to replicate the array on all devices.
           devices: by default those of this process, as many as the dimension has indices.
 
         Raises:
-          ValueError: if there are too few devices, or more given than indices.
+          ValueError: if there are fewer devices than indices, or more devices given than indices.
         """
         if sharded_dim is None:
             if devices is None:

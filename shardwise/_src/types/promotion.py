@@ -1,14 +1,14 @@
-"""Promotion: the dtype in which values of several dtypes meet.
+"""Promotion: the common dtype of values of several dtypes.
 
-The dtypes form a lattice, and they meet in their least upper bound. Python scalars, and arrays
-made from nothing else, are *weak*: they give way to any dtype of their kind, so that `x + 1.0`
-keeps the dtype of a float16 `x`. In the lattice they are the nodes i*, f* and c*.
+The dtypes form a lattice; the common dtype is the least upper bound. Python scalars, and arrays
+made only from them, are *weak*: they yield to any dtype of their kind, so that `x + 1.0` keeps
+the dtype of a float16 `x`. In the lattice they are the nodes i*, f* and c*.
 
     lattice_join((bf16, False), (f32, True))    # (bf16, False): the second is weak
     lattice_join((i32, False), (f16, False))    # (f16, False)
     result_type(x, 2.0, "int8")                 # dtypes, types and values may be mixed
 
-Source: the JAX documentation, "Type promotion semantics". What a dtype is, is in `dtypes`.
+Source: the JAX documentation, "Type promotion semantics". Dtypes themselves are in `dtypes`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Pair = tuple[DType, bool]  # dtype, and whether it is weak
 
 
 # ------------------------------------------------------------------------------- the lattice
-# Each row is a path upwards. A star marks a weak node.
+# Each row is an upward path. A star marks a weak node.
 
 _STANDARD = (
     "bool i* i8 i16 i32 i64 f*",
@@ -54,10 +54,10 @@ _STANDARD = (
     "f* f16 f32 c64 c128",
     "f* c* c64",
 )
-_WITHOUT_X64 = ("u32 i32",)  # nothing turns into 64 bits that was not
+_WITHOUT_X64 = ("u32 i32",)  # no promotion to 64 bits
 _STRICT = ("bool", "i* f* c*")
 
-# These meet only themselves and weak values: nothing leaves them by accident.
+# These join only with themselves and weak values: promotion never converts them implicitly.
 _NARROW_INTEGERS = ("i2", "i4", "u2", "u4")
 _NARROW_FLOATS = tuple(
     short_name(t) for t in SCALAR_TYPES["float"] if np.dtype(t).itemsize == 1
@@ -120,18 +120,18 @@ def _least_upper_bound(mode: tuple[str, bool], nodes: frozenset[str]) -> str | N
 # -------------------------------------------------------------------------------------- join
 
 _joins: dict[tuple[str, bool], dict[tuple[Pair, ...], Pair]] = {mode: {} for mode in _LATTICES}
-# The table for what the flags say now. A trace key stands for all flags and is the faster lookup.
+# The table for the current flags. A trace key represents all flags and is the faster lookup.
 _joins_by_key: dict[context.TraceKey, dict[tuple[Pair, ...], Pair]] = {}
 CONTEXTS_REMEMBERED = 256
 JOINS_REMEMBERED = 4096
 
 
 def lattice_join(*pairs: Pair) -> Pair:
-    """The dtype in which values of the given (dtype, weak) pairs meet, and whether it is weak.
+    """Returns the common dtype of the given (dtype, weak) pairs, and whether it is weak.
 
     pairs: at least one; the dtypes are NumPy or extended ones, as `dtype_and_weak` returns them.
-    Raises TypePromotionError where they do not meet: narrow dtypes, extended ones, strict mode.
-    Warns if a 64-bit result, of 64-bit values made elsewhere, is narrowed as `enable_x64` is off.
+    Raises TypePromotionError if there is none: sub-byte dtypes, extended ones, strict mode.
+    Warns if a 64-bit result, of existing 64-bit values, is narrowed because `enable_x64` is off.
     """
     table = _joins_by_key.get(context.current().key)
     if table is None:
@@ -149,16 +149,16 @@ def _join_and_keep(pairs: tuple[Pair, ...], table: dict[tuple[Pair, ...], Pair])
     equal = _join_of_equals(pairs)
     dtype, weak = equal or _join_of_different(pairs)
     found = dtype if equal else canonicalize(dtype)
-    if found is not dtype:  # not kept in the table, so that it warns each time
+    if found is not dtype:  # not cached, so that it warns each time
         warn(_narrowed_message(pairs, dtype, found))
-    elif len(pairs) <= 8:  # a long concatenation is rarely seen again
+    elif len(pairs) <= 8:  # long concatenations rarely repeat
         make_room(table, JOINS_REMEMBERED)
         table[pairs] = found, weak
     return found, weak
 
 
 def _join_of_equals(pairs: tuple[Pair, ...]) -> Pair | None:
-    """Where there is nothing to decide; any dtype will do, and stays what it is."""
+    """The result if all dtypes are equal; works for any dtype, which is returned unchanged."""
     first, weak = pairs[0]
     if len(pairs) == 1:
         return first, weak and not is_bool(first)
@@ -169,7 +169,7 @@ def _join_of_equals(pairs: tuple[Pair, ...]) -> Pair | None:
 
 def _join_of_different(pairs: tuple[Pair, ...]) -> Pair:
     mode = _mode()
-    # Among weak values the dtypes decide, as if they were strong: weak int8 and int16 give int16.
+    # If all are weak, promote as if they were strong: weak int8 and int16 give weak int16.
     all_weak = mode[0] == "standard" and all(weak for _, weak in pairs)
     nodes = [_node(dtype, weak and not all_weak) for dtype, weak in pairs]
     bound = _least_upper_bound(mode, frozenset(nodes))
@@ -195,8 +195,8 @@ def dtype_and_weak(x: Any) -> Pair:
     """The canonical dtype of a value, and whether it is weak.
 
     x: a Python scalar (weak, unless it is a bool), a NumPy array or scalar, an array of this
-       library or another object with `dtype` and perhaps `weak_type`. What has `weak_type` is
-       taken as it is: a 64-bit array made where x64 was on stays one.
+       library or another object with `dtype` and perhaps `weak_type`. Objects with `weak_type`
+       keep their dtype: a 64-bit array created with x64 on remains 64-bit.
     Raises TypeError for anything else, lists included.
     """
     scalar = _SCALARS.get(x.__class__)
@@ -210,7 +210,7 @@ def dtype_and_weak(x: Any) -> Pair:
     for scalar_type in (int, float, complex):  # a subclass, such as an IntEnum
         if isinstance(x, scalar_type):
             return canonicalize(scalar_type), True
-    if isinstance(x, type):  # which has the methods of its instances
+    if isinstance(x, type):  # a class has the methods of its instances
         raise TypeError(_no_value_message(x))
     convert: Any = getattr(x, "__jax_array__", None)
     if convert is not None:
@@ -221,10 +221,10 @@ def dtype_and_weak(x: Any) -> Pair:
 
 
 def promote_types(a: Any, b: Any) -> DType:
-    """The dtype in which two dtypes meet; see `numpy.promote_types`.
+    """Returns the common dtype of two dtypes; see `numpy.promote_types`.
 
     a, b: dtypes or names of one. int, float and complex are weak: promote_types("int8", int) is
-          int8. Nothing is narrowed: two of them alone meet in a 64-bit dtype.
+          int8. Nothing is narrowed: two of them alone promote to a 64-bit dtype.
     """
     pairs = _type_pair(a), _type_pair(b)
     if pairs[0] == pairs[1]:
@@ -246,7 +246,7 @@ def result_type(*args: Any, return_weak_type_flag: Literal[False] = False) -> DT
 @overload
 def result_type(*args: Any, return_weak_type_flag: Literal[True]) -> Pair: ...
 def result_type(*args: Any, return_weak_type_flag: bool = False) -> DType | Pair:
-    """The dtype in which the arguments meet; see `numpy.result_type`.
+    """Returns the common dtype of the arguments; see `numpy.result_type`.
 
     args: arrays, scalars, dtypes and names of dtypes; int, float, complex are weak, None is the
           default float.
@@ -275,7 +275,7 @@ def _dtype_or_value(x: Any) -> Pair:
 
 
 def scalar_type_of(x: Any) -> type[Any]:
-    """The Python type, bool, int, float or complex, for elements of a value or dtype."""
+    """The Python type (bool, int, float or complex) for elements of a value or dtype."""
     dtype, _ = _dtype_or_value(x)
     kind = kind_of(dtype)
     if kind not in _WEAK_NODES:

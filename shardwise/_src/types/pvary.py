@@ -1,4 +1,4 @@
-"""Meshes, and values from outside, as they are inside of maps over devices."""
+"""Meshes and outside values, as seen inside `shard_map` and other maps over devices."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def entered_as(mesh: Mesh, here: Context) -> Mesh | AbstractMesh:
-    """The mesh as it is in a context; inside of `shard_map`, some of its axes are manual.
+    """Returns the mesh as seen in a context; in `shard_map`, some of its axes are manual.
 
     Raises:
-      ValueError: if it would hide a named axis, or is another mesh than that of a map around.
+      ValueError: if it would shadow a named axis, or differs from the mesh of an enclosing map.
     """
     outer = here.mesh
     names = () if outer is None else outer.axis_names
@@ -29,9 +29,9 @@ def entered_as(mesh: Mesh, here: Context) -> Mesh | AbstractMesh:
 
 
 def within(mesh: Mesh | AbstractMesh, outer: Mesh | AbstractMesh, what: str) -> Mesh | AbstractMesh:
-    """`mesh` where `outer` is in scope; that one, if it is the same with axes that are manual.
+    """`mesh` if `outer` is in scope; or `outer`, if it is the same mesh with some manual axes.
 
-    what: who asks, for the error.
+    what: the caller, for the error message.
     """
     if not outer.abstract_mesh.manual_axes:
         return mesh
@@ -45,7 +45,7 @@ def within(mesh: Mesh | AbstractMesh, outer: Mesh | AbstractMesh, what: str) -> 
 
 
 def inside_of_maps(t: ArrayType) -> ArrayType:
-    """The type here of a value from outside: along manual axes, each device has all of it."""
+    """The type here of an outside value: it is replicated along manual axes."""
     scope = current().mesh
     mesh = None if scope is None else scope.abstract_mesh
     if mesh is None or t.mesh is None or t.spec is None or t.mesh is mesh:

@@ -1,12 +1,12 @@
-"""Shardings: which device holds which part of a global array.
+"""Shardings: which device holds which shard of a global array.
 
     sharding = NamedSharding(mesh, P("x", None))
     sharding.shard_shape((8, 2))            # (2, 2) for x of size 4
     sharding.devices_indices_map((8, 2))    # device → (slice(0, 2), slice(None))
 
-The shardings here are interned: equal ones are the same object, so caches compare identities. What
-they have in common, all index arithmetic included, is in `sharding_base`. `spec_from_tiles` leads
-back from tiles, as the compiler reports them, to a spec.
+The shardings here are interned: equal ones are the same object, so caches compare identities.
+Their common part, with all index arithmetic, is in `sharding_base`. `spec_from_tiles` converts
+tiles, as the compiler reports them, back to a spec.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ __all__ = [
 
 @final
 class NamedSharding(Frozen, Sharding):
-    """Splits each dimension over the mesh axes that a `PartitionSpec` names for it.
+    """Splits each dimension over the mesh axes named by a `PartitionSpec`.
 
     NamedSharding(mesh, spec, memory_kind=None)
-        mesh: a `Mesh`, or an `AbstractMesh` for a layout without devices.
+        mesh: a `Mesh`, or an `AbstractMesh` for a sharding without devices.
     """
 
     instead = "make a new one with NamedSharding(...) or sharding.update(...)"
@@ -60,7 +60,7 @@ class NamedSharding(Frozen, Sharding):
     ) -> NamedSharding:
         try:
             found = mesh.named_shardings.get((spec, memory_kind))
-        except (AttributeError, TypeError):  # not a mesh, or no hash: explained below
+        except (AttributeError, TypeError):  # not a mesh, or unhashable: explained below
             found = None
         return found if found is not None else _new_named_sharding(mesh, spec, memory_kind)
 
@@ -107,7 +107,7 @@ class NamedSharding(Frozen, Sharding):
         return NamedSharding(self.mesh, self.spec, kind)
 
     def with_spec(self, spec: PartitionSpec | Sequence[Any]) -> NamedSharding:
-        """The sharding over the same mesh by another spec."""
+        """The sharding over the same mesh with another spec."""
         chosen = spec if isinstance(spec, PartitionSpec) else PartitionSpec(*spec)
         return NamedSharding(self.mesh, chosen, self._memory_kind)
 
@@ -196,7 +196,7 @@ def _check_spec(mesh: BaseMesh, spec: PartitionSpec) -> None:
 
 @final
 class SingleDeviceSharding(Frozen, Sharding):
-    """The whole array on one device."""
+    """The full array on one device."""
 
     instead = "make a new one"
     device: Device
@@ -244,11 +244,11 @@ class SingleDeviceSharding(Frozen, Sharding):
 def make_single_device_sharding(
     device: Device, *, memory_kind: str | None = None
 ) -> SingleDeviceSharding:
-    """The whole array on a device, in its memory or in one of another kind."""
+    """The full array on a device, in its default memory or in one of another kind."""
     return SingleDeviceSharding(device, memory_kind)
 
 
-# Finite: by device and kind of memory.
+# Bounded: by device and memory kind.
 _single: dict[tuple[Device, str | None], SingleDeviceSharding] = {}
 
 
@@ -261,13 +261,13 @@ def spec_from_tiles(
     devices: Sequence[int],
     replicate_last: bool,
 ) -> PartitionSpec | None:
-    """The spec over `mesh` that gives this tile assignment, or None if there is none.
+    """Returns the spec over `mesh` with this tile assignment, or None if no spec has it.
 
     dims:           tiles of each array dimension, then the replicas if `replicate_last`.
     devices:        positions in mesh order, tile by tile; empty if fully replicated.
-    replicate_last: whether the last of `dims` counts replicas.
+    replicate_last: whether the last of `dims` is the number of replicas.
 
-    Axes of size 1 are never named, and Nones at the end are left out.
+    Axes of size 1 are never named, and trailing Nones are omitted.
     """
     tiles = tuple(dims[:-1] if replicate_last else dims)
     if math.prod(tiles) == 1 and len(devices) in (0, mesh.size):
@@ -288,7 +288,7 @@ def spec_from_tiles(
 def _axes_of_dims(
     mesh: Mesh | AbstractMesh, tiles: tuple[int, ...], first: list[int]
 ) -> list[Any] | None:
-    """For each dimension, the axes along which the first holder of a tile moves with the tile."""
+    """For each dimension, the axes along which a tile's first holder moves with the tile."""
     by_stride: dict[int, tuple[AxisName, int]] = {}  # a step along the axis, in positions
     stride = 1
     for name, size in reversed(mesh.shape_tuple):
@@ -296,7 +296,7 @@ def _axes_of_dims(
             by_stride[stride] = name, size
             stride *= size
     entries: list[Any] = []
-    neighbour = len(first)  # how far apart in `first` tiles are that differ by 1 in this dimension
+    neighbour = len(first)  # distance in `first` of adjacent tiles of this dimension
     for count in tiles:
         neighbour //= count
         axes: list[AxisName] = []

@@ -1,9 +1,9 @@
-"""`Sharding`, the base class: what follows from a list of devices and a `Tiling`.
+"""`Sharding`, the base class: everything derived from a list of devices and a `Tiling`.
 
-The index arithmetic is cached per shape, with slices and tuples shared, so that thousands of
-devices cost milliseconds once. Sizes need not divide by the number of tiles: of n elements in k
-tiles each has ceil(n/k), the last ones fewer or none. `padded_shape` is what the devices hold
-together, `is_even` says where that is the shape itself.
+The index arithmetic is cached per shape, with slices and tuples shared, so thousands of devices
+cost milliseconds once. Sizes need not be divisible by the number of tiles: for n elements in k
+tiles each has ceil(n/k), the last ones fewer or none. `padded_shape` is the combined shape of the
+shards; `is_even` tells whether it equals the shape itself.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from shardwise._src.types.tiling import (
 
 Shape = tuple[int, ...]
 SHAPES_REMEMBERED = 64  # per sharding; an index map over 8,192 devices takes about a megabyte
-SMALL_REMEMBERED = 1024  # per sharding, of what has a few numbers
+SMALL_REMEMBERED = 1024  # per sharding, for entries of a few numbers
 
 
 class Sharding:
-    """How arrays are laid out over devices. To make a kind of your own, subclass and define
+    """How arrays are laid out over devices. To define a new kind, subclass and define
 
     devices:             property; the devices as a tuple, in logical order.
     tiling(ndim):        the `Tiling` of an array with `ndim` dimensions over these devices.
-    is_fully_replicated: property; whether every device holds the whole array.
+    is_fully_replicated: property; whether every device holds the full array.
 
     or instead of these
 
     device_set:                 property; the devices as a set.
-    devices_indices_map(shape): what each of them holds of an array: a slice for each dimension.
-        These must be the tiles of a grid, each held by equally many devices; where a size does
-        not divide, tiles have ceil(n/k) elements, the last ones fewer or none.
+    devices_indices_map(shape): the index that each of them holds: a slice for each dimension.
+        These must be the tiles of a grid, each held by equally many devices; if a size is not
+        divisible, tiles have ceil(n/k) elements, the last ones fewer or none.
 
-    and, where it is not the default one, the property `memory_kind`. Instances must be hashable
+    and, unless it is the default one, the property `memory_kind`. Instances must be hashable
     and must not change.
     """
 
@@ -80,11 +80,11 @@ class Sharding:
 
     @property
     def memory_kind(self) -> str | None:
-        """The kind of memory that the shards live in; None where devices have no kinds."""
+        """The memory kind of the shards; None if the devices have no memory kinds."""
         return self._cached_default_memory_kind
 
     def with_memory_kind(self, kind: str | None) -> Sharding:
-        """The same layout in another kind of memory; None stands for the default kind."""
+        """The same sharding with another memory kind; None means the default kind."""
         if (kind or self._cached_default_memory_kind) == self.memory_kind:
             return self
         raise NotImplementedError(
@@ -94,11 +94,11 @@ class Sharding:
 
     @property
     def stacked_dim(self) -> int | None:
-        """The dimension whose index i the device number i has, and nothing else, if there is one:
-        an int as an index there picks a shard."""
+        """The dimension, if any, in which device number i holds exactly index i:
+        indexing it with an int selects a shard."""
         return None
 
-    # -- what follows from `device_set` and `devices_indices_map`, where these are given ---------
+    # -- derived from `device_set` and `devices_indices_map`, if defined -------------------------
 
     def _defines(self, name: str) -> bool:
         return getattr(type(self), name) is not getattr(Sharding, name)
@@ -117,7 +117,7 @@ class Sharding:
     @cached_property
     def _cached_tiling(self) -> Callable[[int], Tiling]:
         def tiling(ndim: int) -> Tiling:
-            shape = (len(self.devices),) * ndim  # divides by any number of equal tiles
+            shape = (len(self.devices),) * ndim  # divisible by any number of equal tiles
             try:
                 return tiling_of_indices(shape, self._mapped(shape))
             except ValueError as error:
@@ -127,14 +127,14 @@ class Sharding:
         return lru_cache(tiling)
 
     def _mapped(self, shape: Shape) -> list[Index]:
-        """What the subclass's own map gives each device."""
+        """The index that the subclass's own map gives each device."""
         index_map = self.devices_indices_map(shape)
         if frozenset(index_map) != frozenset(self.device_set):
             raise ValueError("it is for other devices than those of `device_set`")
         return [index_map[device] for device in self.devices]
 
     def _check_mapped(self, shape: Shape, indices: Sequence[Index]) -> None:
-        """Raises where the subclass's own map differs from what the tiling gives."""
+        """Raises if the subclass's own map differs from the map of the tiling."""
         pairs = zip(self.devices, self._mapped(shape), indices, strict=True)
         for device, mine, tile in pairs:
             if index_bounds(shape, mine) != index_bounds(shape, tile):
@@ -150,7 +150,7 @@ class Sharding:
         for ndim in (1, 2, 3):
             try:
                 found.append(self.tiling(ndim).num_tiles == 1)
-            except (ValueError, TypeError, IndexError):  # the map is not for this rank
+            except (ValueError, TypeError, IndexError):  # the map does not support this rank
                 continue
         if not found:
             raise NotImplementedError(self._lacks("the property `is_fully_replicated`"))
@@ -176,7 +176,7 @@ class Sharding:
 
     @property
     def addressable_positions(self) -> tuple[int, ...]:
-        """Where in `devices` those of this process are."""
+        """The positions in `devices` of the devices of this process."""
         return self._cached_addressable
 
     @cached_property
@@ -190,7 +190,7 @@ class Sharding:
 
     @property
     def has_addressable_devices(self) -> bool:
-        """Whether this process has some of the devices."""
+        """Whether some of the devices belong to this process."""
         return len(self.addressable_positions) > 0
 
     @property
@@ -198,7 +198,7 @@ class Sharding:
         """Whether every device belongs to this process."""
         return len(self.addressable_positions) == len(self.devices)
 
-    # Private names of JAX's that libraries use.
+    # Private JAX names that libraries use.
 
     @property
     def _device_assignment(self) -> tuple[Device, ...]:
@@ -216,36 +216,36 @@ class Sharding:
     # -- index arithmetic ------------------------------------------------------------------
 
     def shard_shape(self, global_shape: Sequence[int]) -> Shape:
-        """The shape of the first shard, ceil(n/k) in each dimension: all of them, where even."""
+        """The shape of the first shard, ceil(n/k) in each dimension: of all shards, if even."""
         shape = tuple(global_shape)
         self.check_rank(len(shape))
         return self._cached_tile_shape(shape)
 
     def check_rank(self, ndim: int) -> None:
-        """Raises ValueError where only arrays of another rank are laid out like this."""
+        """Raises ValueError if the sharding is for arrays of another rank."""
 
     def tile_shape(self, stored: Sequence[int]) -> Shape:
-        """`shard_shape` of an array as it is stored, where elements may have dimensions, too."""
+        """`shard_shape` of an array as stored, where elements may have dimensions too."""
         return self._cached_tile_shape(tuple(stored))
 
     def is_even(self, global_shape: Sequence[int]) -> bool:
-        """Whether each dimension divides by its number of tiles, so that all shards are alike."""
+        """Whether each dimension is divisible by its number of tiles: all shards are equal."""
         return self._cached_padding(tuple(global_shape)) is None
 
     def padded_shape(self, global_shape: Sequence[int]) -> Shape:
-        """The shape rounded up to whole shards: k·ceil(n/k) in each dimension.
+        """The shape rounded up to full shards: k·ceil(n/k) in each dimension.
 
-        Where that is the shape, the tuple itself is given.
+        If that equals the shape, the same tuple is returned.
         """
         shape = tuple(global_shape)
         return self._cached_padding(shape) or shape
 
     def indices(self, global_shape: Sequence[int]) -> tuple[Index, ...]:
-        """What each device holds, in the order of `devices`."""
+        """The index that each device holds, in the order of `devices`."""
         return self._cached_indices(tuple(global_shape))
 
     def devices_indices_map(self, global_shape: Sequence[int]) -> Mapping[Device, Index]:
-        """Device → what it holds of an array of this shape: a slice for each dimension."""
+        """Device → the index it holds of an array of this shape: a slice for each dimension."""
         return self._cached_index_map(tuple(global_shape))
 
     def addressable_devices_indices_map(
@@ -255,11 +255,11 @@ class Sharding:
         return self._cached_local_index_map(tuple(global_shape))
 
     def replica_ids(self, global_shape: Sequence[int]) -> tuple[int, ...]:
-        """For each of `devices`, how many earlier ones hold the same index."""
+        """For each of `devices`, the number of earlier ones that hold the same index."""
         return self._cached_replica_ids(tuple(global_shape))
 
     def distinct(self, global_shape: Sequence[int]) -> tuple[tuple[Index, ...], tuple[int, ...]]:
-        """The indices that this process holds, each once, and positions that hold them."""
+        """The distinct indices that this process holds, and positions that hold them."""
         return self._cached_distinct(tuple(global_shape))
 
     def is_held_here(self, global_shape: Sequence[int]) -> bool:
@@ -271,7 +271,7 @@ class Sharding:
         return self.tiling(ndim).tile_assignment()
 
     def check_divisible(self, global_shape: Shape) -> None:
-        """For those who cannot pad: raises ValueError where a dimension does not divide."""
+        """For callers that cannot pad: raises ValueError if a dimension is not divisible."""
         tiles = self.tiling(len(global_shape)).dims
         for dim, (size, count) in enumerate(zip(global_shape, tiles, strict=True)):
             if size % count:
@@ -283,7 +283,7 @@ class Sharding:
                 )
 
     def _split_in_words(self, dim: int, ndim: int) -> tuple[str, str, str]:
-        """For messages: the whole layout, what splits dimension `dim`, and what else to do."""
+        """For messages: the full layout, what splits dimension `dim`, and what to do instead."""
         del dim, ndim
         return repr(self), "the number of tiles along it", "or shard it another way"
 
@@ -369,8 +369,8 @@ class Sharding:
     # -- comparison ------------------------------------------------------------------------
 
     def is_equivalent_to(self, other: Any, ndim: int) -> bool:
-        """Whether arrays of `ndim` dimensions are laid out alike: the same part of the array on
-        each device, with the devices in the same order, in the same kind of memory.
+        """Whether arrays of `ndim` dimensions are laid out the same way: the same index on each
+        device, with the devices in the same order and the same memory kind.
         """
         if self is other:
             return True
@@ -389,7 +389,7 @@ class Sharding:
 
     @property
     def partial_axes(self) -> tuple[frozenset[AxisName], frozenset[AxisName]]:
-        """Axes along which values are partial sums, or their cotangents are."""
+        """Axes along which values are partial sums, and along which their cotangents are."""
         return frozenset(), frozenset()
 
     def _repr_html_(self) -> str | None:

@@ -1,4 +1,4 @@
-"""Sizes that are no numbers yet."""
+"""Symbolic sizes: dimensions that are not numbers yet."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ import numpy as np
 
 
 class Symbolic:
-    """A dimension of exported programs that calls decide on (export/dims.py)."""
+    """A dimension of exported programs, determined at each call (export/dims.py)."""
 
     __slots__ = ()
 
     @property
     def least(self) -> float:
-        """What it is at least, in every call."""
+        """A lower bound for its value, in every call."""
         raise NotImplementedError
 
     def as_array(self, dtype: Any) -> Any:
-        """Its value, an array of rank 0, in the program that is being staged."""
+        """Its value, an array of rank 0, in the program being traced."""
         raise NotImplementedError
 
     def cut(self, part: slice, size: Any) -> tuple[Any, Any, int]:
-        """The start, the number of elements and the step of a slice of a dimension; `self` is the
-        size of this, or a bound of that."""
+        """The start, length and step of a slice of a dimension; `self` is the dimension's size
+        or a bound of the slice."""
         raise NotImplementedError
 
 
 def whole(n: Any) -> Any:
-    """A size as users give it, if it is a whole number or symbolic; else TypeError."""
+    """A user-supplied size unchanged, if it is an integer or symbolic; else TypeError."""
     return n if isinstance(n, Symbolic) else operator.index(n)
 
 
 def broadcast_shapes(*shapes: Sequence[Any]) -> tuple[Any, ...]:
-    """The shape that all shapes broadcast to, as NumPy's; ValueError where there is none.
+    """The shape that all shapes broadcast to, as in NumPy; ValueError if there is none.
 
     Symbolic sizes broadcast with 1 and with the same dimension.
     """
     try:
         return np.broadcast_shapes(*map(tuple, shapes))
     except ValueError:
-        pass  # maybe only because NumPy has no arrays of so many elements
+        pass  # maybe only because NumPy limits the number of elements
     except TypeError:
         if not any(isinstance(n, Symbolic) for shape in shapes for n in shape):
             raise

@@ -1,4 +1,4 @@
-"""Shardings that are a list of devices and a `Tiling`, without a mesh.
+"""Shardings made of a list of devices and a `Tiling`, without a mesh.
 
 `GSPMDSharding` is for layouts that no spec over a mesh expresses:
 
@@ -31,7 +31,7 @@ _lock = threading.RLock()
 class TiledSharding(Frozen, Sharding):
     """Devices in logical order, and a tiling over as many positions.
 
-    The tiling fixes the rank of the arrays, unless every device holds the whole array.
+    The tiling fixes the rank of the arrays, unless it is fully replicated.
     """
 
     instead = "make a new one"
@@ -43,7 +43,7 @@ class TiledSharding(Frozen, Sharding):
     def interned(
         cls, devices: tuple[Device, ...], tiling: Tiling, memory_kind: str | None, **more: Any
     ) -> Self:
-        """The one object with these fields; `more` are hashable ones of a subclass."""
+        """Returns the unique object with these fields; `more` are hashable subclass fields."""
         found = _table.get((cls, devices, tiling, memory_kind, *more.values()))
         if found is not None:
             return cast("Self", found)
@@ -67,7 +67,7 @@ class TiledSharding(Frozen, Sharding):
             return replicated_tiling(ndim, len(self._devices))
         if ndim < len(given.dims):
             raise ValueError(self._rank_text(ndim))
-        whole = (1,) * (ndim - len(given.dims))  # of elements that are arrays themselves: keys
+        whole = (1,) * (ndim - len(given.dims))  # dimensions of elements that are arrays: keys
         return replace(given, dims=given.dims + whole)
 
     def check_rank(self, ndim: int) -> None:
@@ -100,7 +100,7 @@ class GSPMDSharding(TiledSharding):
 
     GSPMDSharding(devices, tiling, memory_kind=None)
         devices: in logical order.
-        tiling:  a `Tiling` over as many devices, or an `OpSharding` or `HloSharding` of XLA's.
+        tiling:  a `Tiling` over as many devices, or an XLA `OpSharding` or `HloSharding`.
     """
 
     def __new__(
@@ -113,7 +113,7 @@ class GSPMDSharding(TiledSharding):
 
     @staticmethod
     def get_replicated(devices: Sequence[Device], memory_kind: str | None = None) -> GSPMDSharding:
-        """The whole array on each of the devices."""
+        """The full array on each of the devices."""
         return GSPMDSharding(devices, replicated_tiling(0, len(devices)), memory_kind)
 
     def with_memory_kind(self, kind: str | None) -> GSPMDSharding:
@@ -145,7 +145,7 @@ def _check_tiling(kind: str, devices: tuple[Device, ...], tiling: Tiling) -> Non
 
 
 def _tiling_of_op(op: Any, devices: int) -> Tiling:
-    """The tiling that an `OpSharding` describes, or an `HloSharding`, which can become one."""
+    """The tiling described by an `OpSharding`, or by an `HloSharding`, which is converted."""
     proto = op.to_proto() if hasattr(op, "to_proto") else op
     try:
         kind, last = proto.type.name, [type(proto.type)(n).name for n in proto.last_tile_dims]

@@ -1,4 +1,4 @@
-"""Tilings: an array cut into a grid of tiles, one for each device. Numbers only, no devices.
+"""Tilings: an array split into a grid of tiles, one for each device. Numbers only, no devices.
 
 A `Tiling` is what XLA calls a tile assignment. Devices are *positions* 0..n-1 in the logical order
 of a sharding. Write the positions as an array of shape `mesh_sizes`, transpose by `order`, and
@@ -7,8 +7,8 @@ reshape to `dims`, with a last dimension for replicas if a tile has several hold
     Tiling(dims=(4, 1), mesh_sizes=(4, 2), order=(0, 1), replicated=True)
         # rows in 4 tiles: tile i is held by positions 2i and 2i+1
 
-Sizes follow the ceil rule: of n elements in k tiles, each has ceil(n/k), the last ones fewer or
-none. Everything is vectorised or shared, as there may be thousands of devices.
+Sizes follow the ceil rule: for n elements in k tiles, each has ceil(n/k), the last ones fewer or
+none. Everything is vectorised or shared, because there may be thousands of devices.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ WHOLE = slice(None)
 class Tiling:
     """dims:       the number of tiles of each array dimension.
     mesh_sizes: the grid that the positions 0..n-1 are written into.
-    order:      how its axes are permuted, so that those of dimension 0 come first.
+    order:      the permutation of its axes that puts those of dimension 0 first.
     replicated: whether tiles have several holders (a last tile dimension, of replicas).
-    assignment: the positions tile by tile, for a tiling that no permutation gives; else None.
+    assignment: the positions tile by tile, for a tiling that no permutation expresses; else None.
     """
 
     dims: tuple[int, ...]
@@ -54,11 +54,11 @@ class Tiling:
 
     @property
     def replicas(self) -> int:
-        """How many positions hold each tile."""
+        """The number of positions that hold each tile."""
         return self.num_devices // self.num_tiles
 
     def tile_assignment(self) -> NDArray[np.intp]:
-        """The position that holds each tile; shape `dims`, and the replicas where replicated."""
+        """The position that holds each tile; shape `dims`, plus replicas if replicated."""
         if self.assignment is not None:
             flat = np.array(self.assignment, np.intp)
         else:
@@ -82,17 +82,17 @@ read_by("Tiling", Tiling)
 
 @lru_cache(maxsize=256)
 def replicated_tiling(ndim: int, num_devices: int) -> Tiling:
-    """Every device holds the whole array."""
+    """The tiling in which every device holds the full array."""
     return Tiling((1,) * ndim, (num_devices,), (0,), num_devices > 1)
 
 
 def tile_size(size: int, tiles: int) -> int:
-    """What the first tile holds: ceil(size / tiles)."""
+    """The size of the first tile: ceil(size / tiles)."""
     return -(-size // tiles)
 
 
 def tile_slices(size: int, tiles: int) -> list[slice]:
-    """What each tile of a dimension holds; a dimension in one piece is `slice(None)`."""
+    """The slice of each tile of a dimension; `slice(None)` for a single tile."""
     if tiles == 1:
         return [WHOLE]
     step = tile_size(size, tiles)
@@ -100,12 +100,12 @@ def tile_slices(size: int, tiles: int) -> list[slice]:
 
 
 def tile_indices(shape: tuple[int, ...], tiles: tuple[int, ...]) -> list[Index]:
-    """What each tile of the grid holds, in row-major order."""
+    """The index of each tile of the grid, in row-major order."""
     return list(itertools.product(*map(tile_slices, shape, tiles)))
 
 
 def tiling_of_indices(shape: tuple[int, ...], indices: Sequence[Index]) -> Tiling:
-    """The tiling that gives each position its index; ValueError where there is none."""
+    """The tiling that gives each position its index; ValueError if there is none."""
     bounds = [index_bounds(shape, index) for index in indices]
     starts = [sorted({bound[dim] for bound in bounds}) for dim in range(len(shape))]
     dims = tuple(map(len, starts))
@@ -123,7 +123,7 @@ def tiling_of_indices(shape: tuple[int, ...], indices: Sequence[Index]) -> Tilin
 
 
 def index_bounds(shape: tuple[int, ...], index: Any) -> tuple[tuple[int, int], ...]:
-    """An index as (start, stop) of each dimension; ValueError where it is not one of slices."""
+    """An index as (start, stop) of each dimension; ValueError if it does not consist of slices."""
     parts: list[Any] = list(cast("Index", index)) if isinstance(index, tuple) else []
     plain = [part.__class__ is slice and part.step in (None, 1) for part in parts]
     if len(parts) != len(shape) or not all(plain):
@@ -132,7 +132,7 @@ def index_bounds(shape: tuple[int, ...], index: Any) -> tuple[tuple[int, int], .
 
 
 def replica_ids(shape: tuple[int, ...], tiling: Tiling) -> list[int]:
-    """For each position, how many earlier ones hold the same index of the array."""
+    """For each position, the number of earlier ones that hold the same index."""
     index = _distinct_indices(shape, tiling.dims)[tiling.tile_of_position()]
     order = np.argsort(index, kind="stable")  # equal indices together, by position
     ranked = index[order]
@@ -144,7 +144,7 @@ def replica_ids(shape: tuple[int, ...], tiling: Tiling) -> list[int]:
 
 
 def _distinct_indices(shape: tuple[int, ...], tiles: tuple[int, ...]) -> NDArray[np.intp]:
-    """A number for each tile, equal where the indices are: empty tiles are all alike."""
+    """A number for each tile, equal for equal indices: all empty tiles are equal."""
     numbers = np.zeros((1,) * len(tiles), np.intp)
     for dim, (size, count) in enumerate(zip(shape, tiles, strict=True)):
         step = tile_size(size, count)

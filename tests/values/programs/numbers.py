@@ -285,7 +285,7 @@ def running(d: Draw) -> Written:
 
 @step(2)
 def norms(d: Draw) -> Written:
-    """Softmax and its kin: a maximum, a sum, and a quotient."""
+    """Softmax and similar functions: a maximum, a sum, and a quotient."""
     x = d.var("f", least=1)
     a = d.axis(x, filled=True)
     if x.fact.bound > 20:

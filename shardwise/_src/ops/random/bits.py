@@ -135,7 +135,7 @@ def _wrap_batch(op: Op, mapped: Any, args: Any, dims: Any, *, dtype: KeyDType) -
 random_wrap = Op(
     "random_wrap",
     elements=Elements.KNOWN,
-    long=True,
+    is_expensive=True,
     type_rule=_wrap_type,
     dims=_wrap_dims,
     lower=lambda op, e, ins, outs, x, *, dtype: x,
@@ -156,7 +156,7 @@ def _unwrap_dims(op: Op, keys: ArrayType) -> Dims:
 random_unwrap = Op(
     "random_unwrap",
     elements=Elements.KNOWN,
-    long=True,
+    is_expensive=True,
     type_rule=_unwrap_type,
     dims=_unwrap_dims,
     lower=lambda op, e, ins, outs, keys: keys,
@@ -180,7 +180,7 @@ def _seed_lower(op: Op, e: Any, ins: Any, outs: Any, seeds: str, *, dtype: KeyDT
 random_seed = Op(
     "random_seed",
     elements=Elements.KNOWN,
-    long=True,
+    is_expensive=True,
     type_rule=_seed_type,
     dims=elementwise_dims,
     lower=_seed_lower,
@@ -244,7 +244,7 @@ def _leading(x: Any, shape: tuple, dim: int | None, rank: int) -> Any:
 random_fold_in = Op(
     "random_fold_in",
     elements=Elements.KNOWN,
-    long=True,
+    is_expensive=True,
     type_rule=_fold_type,
     dims=_fold_dims,
     lower=_fold_lower,
@@ -277,8 +277,8 @@ def _split_lower(
 random_split = Op(
     "random_split",
     elements=Elements.KNOWN,
-    draws=True,
-    long=True,
+    consumes_key=True,
+    is_expensive=True,
     type_rule=_split_type,
     dims=_fanned_dims,
     lower=_split_lower,
@@ -310,8 +310,8 @@ def _bits_lower(
 random_bits = Op(
     "random_bits",
     elements=Elements.KNOWN,
-    draws=True,
-    long=True,
+    consumes_key=True,
+    is_expensive=True,
     type_rule=_bits_type,
     dims=_fanned_dims,
     lower=_bits_lower,

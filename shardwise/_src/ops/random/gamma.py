@@ -168,8 +168,8 @@ def _gamma_batch(op: Op, mapped: Any, args: Any, dims: Any, **p: Any) -> tuple[A
 random_gamma = Op(
     "random_gamma",
     elements=Elements.KNOWN,
-    draws=True,
-    long=True,
+    consumes_key=True,
+    is_expensive=True,
     type_rule=_gamma_type,
     dims=elementwise_dims,
     lower=_gamma_lower,

@@ -233,8 +233,8 @@ def _poisson_lower(
 random_poisson = Op(
     "random_poisson",
     elements=Elements.KNOWN,
-    draws=True,
-    long=True,
+    consumes_key=True,
+    is_expensive=True,
     type_rule=_poisson_type,
     dims=_rates_dims,
     lower=_poisson_lower,
@@ -371,8 +371,8 @@ def _binomial_lower(
 random_binomial = Op(
     "random_binomial",
     elements=Elements.KNOWN,
-    draws=True,
-    long=True,
+    consumes_key=True,
+    is_expensive=True,
     type_rule=_binomial_type,
     dims=_rates_dims,
     lower=_binomial_lower,

@@ -93,7 +93,7 @@ def _batch(
 rng_bit_generator = Op(
     "rng_bit_generator",
     multiple=True,
-    long=True,
+    is_expensive=True,
     type_rule=_type,
     dims=lambda op, key, *, shape, **p: Dims(((None,),), ((None,), (None,) * len(shape))),
     lower=_lower,

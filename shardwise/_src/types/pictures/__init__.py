@@ -1,10 +1,10 @@
-"""Layouts as pictures: who holds which block. Plain data here; HTML for notebooks on first use.
+"""Visualizations of shardings: who holds which block. Plain data; HTML is built on first use.
 
-    panels   what every picture shows: grids of blocks or devices, with labels and sizes
+    panels   the content of every visualization: grids of blocks or devices, with labels and sizes
     svg      one grid as an SVG drawing
-    html     arrays, shardings and meshes, each as a piece of HTML
+    html     arrays, shardings and meshes, each as an HTML fragment
 
-Pictures for terminals are in `shardwise.explain`.
+Visualizations for terminals are in `shardwise.explain`.
 """
 
 from typing import TYPE_CHECKING

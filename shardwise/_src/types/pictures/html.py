@@ -1,7 +1,7 @@
-"""Arrays, shardings and meshes as HTML, for notebooks: what `_repr_html_` gives.
+"""Arrays, shardings and meshes as HTML, for notebooks: the results of `_repr_html_`.
 
-Each function returns one `<figure>` that needs nothing else: a caption, a drawing for each panel,
-and notes. Its size is bounded, however many devices and elements there are.
+Each function returns one self-contained `<figure>`: a caption, a drawing for each panel, and notes.
+Its size is bounded, regardless of the number of devices and elements.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from shardwise._src.types.pictures.panels import (
 )
 from shardwise._src.types.pictures.svg import WIDEST, escape, panel_svg, shortened, text_width
 
-CELLS = 288  # drawn in one picture
+CELLS = 288  # maximum cells drawn in one figure
 PANELS = 8
-LETTERS = 20_000  # of the values of an array
-RANKS = 16  # that a sharding is asked for to find one that it takes
+LETTERS = 20_000  # maximum characters of an array's values
+RANKS = 16  # ranks tried to find one that a sharding accepts
 
 STYLE = "margin:.5em 0;font:13px/1.5 system-ui,sans-serif;color:inherit;max-width:100%"
 CODE = "font-family:ui-monospace,Menlo,Consolas,monospace;overflow-wrap:anywhere"
 
 
 def array_html(x: Any) -> str:
-    """An array's values, as its `repr` gives them, and a picture of its shards."""
+    """An array's values, as in its `repr`, and a plot of its shards."""
     text = repr(x)
     if len(text) > LETTERS:
         text = f"{text[:LETTERS]}\n… {len(text) - LETTERS:,} more letters"
@@ -51,9 +51,9 @@ def sharding_html(sharding: Any, shape: Sequence[int]) -> str: ...
 @overload
 def sharding_html(sharding: Any, shape: None = None) -> str | None: ...
 def sharding_html(sharding: Any, shape: Sequence[int] | None = None) -> str | None:
-    """A picture of a sharding: of an array of this shape, or of as few dimensions as it takes.
+    """A plot of a sharding: for an array of this shape, or of the smallest rank it accepts.
 
-    Without a shape a block counts as one element. None where there are no devices to draw.
+    Without a shape a block counts as one element. None if there are no devices to draw.
     """
     if not _has_devices(sharding):
         return None
@@ -70,7 +70,7 @@ def sharding_html(sharding: Any, shape: Sequence[int] | None = None) -> str | No
 
 
 def mesh_html(mesh: Any) -> str | None:
-    """A picture of a mesh's devices at their places; None for a mesh without devices."""
+    """A plot of a mesh's devices at their positions; None for a mesh without devices."""
     if not _has_devices(mesh):
         return None
     *outer, down, along = (1, 1, *mesh.devices.shape)
@@ -83,14 +83,14 @@ def mesh_html(mesh: Any) -> str | None:
 def _has_devices(x: Any) -> bool:
     try:
         return bool(len(x.devices))
-    except ValueError:  # of an abstract mesh
+    except ValueError:  # an abstract mesh
         return False
     except TypeError:  # a mesh without axes
         return True
 
 
 def _least_shape(sharding: Any) -> tuple[int, ...] | None:
-    """The least rank that the sharding takes, with an element for each tile."""
+    """A shape of the smallest rank that the sharding accepts, with one element for each tile."""
     for ndim in range(RANKS):
         try:
             return sharding.tiling(ndim).dims
@@ -123,7 +123,7 @@ def _blocks_picture(cut: Blocks) -> Picture:
 
 
 def _limits(down: int, along: int, panels: int, label: str) -> Limits:
-    """How much of each is drawn, so that there are at most `CELLS` in all, under their labels."""
+    """The limits for drawing, so that there are at most `CELLS` in all, below their labels."""
     most = CELLS // len(shown(panels, PANELS))
     even = max(math.isqrt(most), 3)
     rows, columns = (max(even, most // min(n, even)) for n in (along, down))

@@ -1,12 +1,12 @@
-"""What a picture of a layout shows, before anything is drawn.
+"""The content of sharding visualizations, before anything is drawn.
 
 A `Picture` is one or more `Panel`s: grids of `Cell`s with a `Line` for each row and column. Arrays
-are drawn in the two dimensions that are split; where more are, there is a panel for each position
-along the others. `Limits` bound a picture: what does not fit is left out in the middle, with a line
-of size None in its place.
+are drawn in the two dimensions that are split; if more are, there is a panel for each position
+along the others. `Limits` bound a picture: excess lines are left out in the middle, with a line of
+size None in their place.
 
-Of a sharding `devices_indices_map(shape)` is read, of a mesh `devices` and `axis_names`, of a
-device `id` and `platform`, and to which process it belongs.
+The inputs are `devices_indices_map(shape)` of a sharding, `devices` and `axis_names` of a mesh, and
+`id`, `platform` and the process of a device.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Any
 
 from shardwise._src.types.devices import Device, is_addressable, process_of, process_of_client
 
-# The same device has the same colour in all pictures: white text is readable on each, and each
-# is one of the 256 colours of terminals. Labels say what twelve colours cannot.
+# A device has the same colour in all pictures: white text is readable on each, and each is one of
+# the 256 terminal colours. Labels distinguish more devices than twelve colours can.
 COLORS = (
     "#005f87", "#af5f00", "#008700", "#870087", "#af0000", "#5f5f87",
     "#5f5f00", "#5f00d7", "#005f5f", "#875f00", "#af005f", "#005fd7",
@@ -41,7 +41,7 @@ def device_color(device: Device) -> str:
 
 @dataclass(frozen=True)
 class Blocks:
-    """An array cut into a grid: the index ranges along each dimension, and who holds each block.
+    """An array split into a grid: the index ranges along each dimension, and each block's holders.
 
     `holders` maps the position of a block in the grid to its devices, in the order of replicas.
     """
@@ -83,7 +83,7 @@ def _range(part: slice, size: int) -> Range:
 
 
 def index_text(index: Sequence[slice], shape: Sequence[int]) -> str:
-    """`[0:2, 8:16]`, of an index of an array of that shape."""
+    """`[0:2, 8:16]`, for an index of an array of that shape."""
     return block_text(_range(part, size) for part, size in zip(index, shape, strict=True))
 
 
@@ -96,7 +96,7 @@ def block_text(parts: Iterable[Range]) -> str:
 
 
 def devices_text(devices: Sequence[Device], most: int = 16) -> str:
-    """`CPU 0,1,2`, those of other processes as `p1:3`; of many, the ends and how many."""
+    """`CPU 0,1,2`, those of other processes as `p1:3`; if many, the ends and the count."""
     if len(devices) > most:
         ids = sorted(device.id for device in devices)
         return f"{devices[0].platform.upper()} {ids[0]},{ids[1]},…,{ids[-1]} ({len(ids)})"
@@ -107,7 +107,7 @@ def devices_text(devices: Sequence[Device], most: int = 16) -> str:
 
 
 def owner_text(device: Device) -> str:
-    """What stands before its id: `CPU `, or `p1:` for a device of process 1."""
+    """The prefix of its id: `CPU `, or `p1:` for a device of process 1."""
     ours = is_addressable(device)
     return f"{device.platform.upper()} " if ours else f"p{process_of(device)}:"
 
@@ -122,7 +122,7 @@ def plain(name: Any) -> str:
 
 @dataclass(frozen=True)
 class Line:
-    """A row or column: its label, and how many elements it spans; None where some are left out."""
+    """A row or column: its label, and the number of elements it spans; None for omitted ones."""
 
     label: str
     size: int | None = 1
@@ -130,10 +130,10 @@ class Line:
 
 @dataclass(frozen=True)
 class Cell:
-    """One block of an array, or one place of a mesh.
+    """One block of an array, or one position of a mesh.
 
-    devices: who holds it, in the order of replicas; index: where it is, in words;
-    shape: that of the block, or None in a mesh.
+    devices: its holders, in the order of replicas; index: its position, as readable text;
+    shape: the shape of the block, or None in a mesh.
     """
 
     devices: tuple[Device, ...]
@@ -147,7 +147,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Panel:
-    """One grid; a cell is None where the picture leaves something out."""
+    """One grid; a cell is None if the picture omits something there."""
 
     heading: str
     rows: list[Line]
@@ -221,7 +221,7 @@ def _block(cut: Blocks, at: dict[int | None, int | None]) -> Cell | None:
 
 
 def _heading(cut: Blocks, rows: int | None, columns: int | None, fixed: dict[int, int]) -> str:
-    """`[0:4, rows, :, columns]`: where the two drawn dimensions are, what the others hold."""
+    """`[0:4, rows, :, columns]`: the positions of the drawn dimensions, and the others' ranges."""
     parts = [range_text(cut.ranges[dim][fixed[dim]]) if dim in fixed else ":"
              for dim in range(len(cut.counts))]  # fmt: skip
     for dim, name in ((rows, "rows"), (columns, "columns")):
@@ -242,7 +242,7 @@ def _process_notes(devices: Iterable[Device]) -> list[str]:
 
 
 def mesh_picture(mesh: Any, limits: Limits) -> Picture:
-    """The devices of a mesh at their places, a panel for each position along leading axes."""
+    """The devices of a mesh at their positions, a panel for each position along leading axes."""
     devices, names = mesh.devices, [plain(name) for name in mesh.axis_names]
     grid = devices.reshape((1,) * max(2 - devices.ndim, 0) + devices.shape)
     *outer, down, along = grid.shape

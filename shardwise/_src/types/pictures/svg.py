@@ -1,12 +1,12 @@
 """One panel of a picture as an SVG drawing.
 
-Lengths along a dimension are in proportion to sizes. A block is an outlined box, and each device
-that holds it a chip inside, in the device's colour; blocks without elements are dashed and have a
+Lengths along a dimension are proportional to sizes. A block is an outlined box; each device that
+holds it is a chip inside, in the device's colour; blocks without elements are dashed and have a
 fixed size. Hovering over a chip shows device, index, shape, replica and process.
 
-Lines and labels have the colour of the text around the drawing, so that it fits on light pages and
-dark ones. There are no scripts, style sheets or ids. Text is measured as monospaced, with some
-spare: what does not fit is shortened or left to the hover text.
+Lines and labels use the colour of the surrounding text, so that they suit light and dark pages.
+There are no scripts, style sheets or ids. Text is measured as monospaced, with some margin: text
+that does not fit is shortened or left to the hover text.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from shardwise._src.types.pictures.panels import (
 )
 
 FONT = "ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace"
-LETTER, HEIGHT = 6.9, 11  # of a letter, in pixels
-WIDEST, HIGHEST = 800.0, 320.0  # of the blocks of a panel, where labels do not need more
-SLOT, MOST_EMPTY = 26.0, 90.0  # of what has no length of its own: gaps; blocks without elements
+LETTER, HEIGHT = 6.9, 11  # of a character, in pixels
+WIDEST, HIGHEST = 800.0, 320.0  # of the blocks of a panel, unless labels need more
+SLOT, MOST_EMPTY = 26.0, 90.0  # lengths of gaps, and of blocks without elements
 THINNEST = 4.0
 CHIPS = 16  # devices drawn in one block
-CHIP_WIDTH, CHIP_HEIGHT = 18.0, 14.0  # the least of a chip, where a block has several
+CHIP_WIDTH, CHIP_HEIGHT = 18.0, 14.0  # minimum of a chip, if a block has several
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Rect:
 
 
 def escape(text: str) -> str:
-    """Text for HTML, inside elements and attributes."""
+    """Escapes text for HTML, inside elements and attributes."""
     text = "".join(c if c == "\n" or c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
     return html.escape(text)
 
@@ -75,9 +75,9 @@ def shortened(text: str, most: int = 20) -> str:
 def lengths(
     lines: Sequence[Line], needs: Sequence[float], least: float, most: float
 ) -> list[float]:
-    """How long each line is drawn: in proportion to its size, long enough for what it needs.
+    """The drawn length of each line: proportional to its size, and sufficient for its needs.
 
-    The whole is at least `least`, and more than `most` only where lines would be too thin to see.
+    The total is at least `least`, and more than `most` only if lines would be too thin to see.
     """
     sizes = [line.size or 0 for line in lines]
     total = sum(sizes)
@@ -109,7 +109,7 @@ def _row_lengths(panel: Panel, width: float) -> list[float]:
     across = sum(line.size or 0 for line in panel.columns)
     down = sum(line.size or 0 for line in panel.rows)
     square = width * down / across if across else 0.0
-    if not any(line.label for line in panel.rows):  # of a single dimension: a ribbon
+    if not any(line.label for line in panel.rows):  # a single dimension: a ribbon
         square = 0.0
     return lengths(panel.rows, needs, min(square, HIGHEST), 2 * HIGHEST)
 
@@ -124,7 +124,7 @@ def _chips_height(cell: Cell | None) -> float:
 
 
 def panel_svg(panel: Panel, name: str) -> str:
-    """The panel as an `<svg>`; `name` is what it shows, for those who do not see it."""
+    """The panel as an `<svg>`; `name` describes its content, for screen readers."""
     columns = _column_lengths(panel)
     rows = _row_lengths(panel, sum(columns))
     left = max(text_width(shortened(line.label)) for line in panel.rows) + 8
@@ -189,7 +189,7 @@ def _cell(cell: Cell | None, box: Rect) -> Iterator[str]:
 
 
 def _grid(box: Rect, count: int) -> list[Rect]:
-    """The box cut into `count` chips, as wide as they are high or wider, where that can be."""
+    """The box split into `count` chips, at least as wide as they are high, if possible."""
     options = range(1, count + 1)
     along = max(options, key=lambda n: _roominess(box, count, n))
     down = math.ceil(count / along)
@@ -243,7 +243,7 @@ def _crowd(cell: Cell, box: Rect) -> Iterator[str]:
 
 
 def _fitting(texts: Sequence[str], box: Rect, color: str) -> Iterator[str]:
-    """The first of the texts that fits in the box."""
+    """The first of the strings that fits in the box."""
     for text in texts if box.height >= HEIGHT else ():
         if text_width(text) <= box.width - 1:
             yield _text(box.x + box.width / 2, box.y + box.height / 2, text, "device", "", color)

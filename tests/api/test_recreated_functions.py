@@ -1,4 +1,4 @@
-"""Functions that are made anew, of equal code: what is found, and what is staged again."""
+"""Functions that are re-created, of equal code: what is found, and what is staged again."""
 
 from __future__ import annotations
 
