@@ -86,9 +86,10 @@ def reorder(raw: Any, placement: Any) -> Any:
 class Memory(list[Any]):
     """Memory that several raw buffers share: a list of weak references to them.
 
-    why: the caller's reason for freeing it, if known. related: the memories of its parts, or the
-    memory that contains it. parts: the memories of its parts by address. views: raw buffers that alias a
-    part (`host`).
+    why: the caller's reason for freeing it, if known.
+    related: the memories of its parts, or the memory that contains it.
+    parts: the memories of its parts by address.
+    views: raw buffers that alias a part (`host`).
     """
 
     why: object = None
