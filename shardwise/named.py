@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from shardwise._src.named.algebra import rearrange as rearrange
     from shardwise._src.named.algebra import reduce as reduce
     from shardwise._src.named.algebra import rename as rename
-    from shardwise._src.named.borders import axes as axes
-    from shardwise._src.named.borders import checked as checked
-    from shardwise._src.named.borders import vmap as vmap
     from shardwise._src.named.check import check as check
+    from shardwise._src.named.declarations import axes as axes
+    from shardwise._src.named.declarations import checked as checked
+    from shardwise._src.named.declarations import vmap as vmap
     from shardwise._src.named.rules import rules as rules
     from shardwise._src.named.rules import stored as stored
     from shardwise._src.named.trees import like as like

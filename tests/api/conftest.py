@@ -14,7 +14,7 @@ from tests.helpers.explicit import MESH
 @pytest.fixture
 def nothing_known(monkeypatch):
     monkeypatch.setattr(trace_cache, "_by_function", {})
-    monkeypatch.setattr(trace_cache, "_shelves", {})
+    monkeypatch.setattr(trace_cache, "_cache_groups", {})
     monkeypatch.setattr(fingerprints, "_notes", weakref.WeakKeyDictionary())
 
 

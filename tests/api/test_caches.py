@@ -74,7 +74,8 @@ def test_functions_that_are_made_again_leave_nothing_behind():
 
     step(2.0)
     gc.collect()
-    functions = len(trace_cache._alive), len(trace_cache._by_function), len(trace_cache._shelves)
+    tables = trace_cache._alive, trace_cache._by_function, trace_cache._cache_groups
+    functions = [len(table) for table in tables]
     sizes = len(module_cache._modules), len(EAGER.cache)
     for _ in range(50):
         step(2.0)
@@ -82,7 +83,7 @@ def test_functions_that_are_made_again_leave_nothing_behind():
     gc.collect()
     assert len(trace_cache._alive) <= functions[0] + 1  # `step_sum`
     assert len(trace_cache._by_function) == functions[1]
-    assert len(trace_cache._shelves) <= functions[2] + 1
+    assert len(trace_cache._cache_groups) <= functions[2] + 1
     assert len(module_cache._modules) <= sizes[0] + 4 and len(EAGER.cache) <= sizes[1] + 4
 
 
@@ -114,7 +115,7 @@ def explained(monkeypatch) -> Iterator[None]:
     """Misses are explained, of functions of which nothing is known."""
     cache_miss_explain._seen.clear()
     monkeypatch.setattr(trace_cache, "_by_function", {})
-    monkeypatch.setattr(trace_cache, "_shelves", {})
+    monkeypatch.setattr(trace_cache, "_cache_groups", {})
     with sw.explain_cache_misses(True):
         yield
 

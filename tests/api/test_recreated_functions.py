@@ -412,7 +412,7 @@ def test_clearing():
         return sw.jit(lambda x: x + 1)
 
     def count():
-        return sum(len(s.traces) for s in trace_cache._shelves.values())
+        return sum(len(s.traces) for s in trace_cache._cache_groups.values())
 
     make()(X)
     assert count() == 1 and make()._cache_size() == 0
@@ -427,16 +427,16 @@ def test_clearing():
 
 
 def test_shelves_are_bounded(monkeypatch):
-    monkeypatch.setattr(trace_cache, "SHELVES", 3)
+    monkeypatch.setattr(trace_cache, "CACHE_GROUPS", 3)
     for n in range(6):
         same(sw.jit(lambda x: x + n)(X), X + n)  # noqa: B023
-    assert len(trace_cache._shelves) <= 3
-    monkeypatch.setattr(trace_cache, "SHELVES", 100)
+    assert len(trace_cache._cache_groups) <= 3
+    monkeypatch.setattr(trace_cache, "CACHE_GROUPS", 100)
     monkeypatch.setattr(trace_cache, "EQUATIONS", 20)
     for n in range(6):
         same(sw.jit(lambda x: functools.reduce(lambda y, _: y + n, range(8), x))(X),  # noqa: B023
              X + 8 * n)
-    assert sum(s.size for s in trace_cache._shelves.values()) <= 20
+    assert sum(s.size for s in trace_cache._cache_groups.values()) <= 20
 
 
 def test_large_constants_are_not_held():
@@ -444,7 +444,7 @@ def test_large_constants_are_not_held():
         return sw.jit(lambda x: x.sum() + np.ones(100_000, np.float32))(X)
 
     same(run(), np.full(100_000, 7))
-    assert not any(s.traces for s in trace_cache._shelves.values())
+    assert not any(s.traces for s in trace_cache._cache_groups.values())
 
 
 def test_other_arguments_of_functions_made_anew(traces):

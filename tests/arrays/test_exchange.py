@@ -14,8 +14,8 @@ from shardwise.dlpack import from_dlpack
 from tests.helpers.everyday import everyday
 from tests.helpers.placed import DEVICES, DTYPES, PLACES, placed, values
 
-NARROW = {"int2", "int4", "uint2", "uint4", "float4_e2m1fn"}
-WHOLE = [d for d in DTYPES if d.name not in NARROW]
+SUBBYTE = {"int2", "int4", "uint2", "uint4", "float4_e2m1fn"}
+WHOLE = [d for d in DTYPES if d.name not in SUBBYTE]
 KNOWN_TO_NUMPY = [d for d in WHOLE if d.isbuiltin == 1]
 
 
@@ -129,7 +129,7 @@ def test_arrays_over_many_devices_are_refused(place):
 
 
 def test_what_dlpack_has_no_form_for():
-    for name in sorted(NARROW):
+    for name in sorted(SUBBYTE):
         with pytest.raises(BufferError) as caught:
             snp.ones(3, getattr(ml_dtypes, name)).__dlpack__()
         assert str(caught.value) == (

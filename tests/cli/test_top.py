@@ -13,7 +13,7 @@ import time
 import pytest
 
 from shardwise._src.cli import top as command
-from shardwise._src.distributed.status_files import LAUNCH, Card, folder, make_private
+from shardwise._src.distributed.status_files import LAUNCH, StatusFile, folder, make_private
 from tests.helpers.patience import Deadline, seconds
 
 pty = pytest.importorskip("pty")
@@ -30,9 +30,9 @@ class Shown:
         self.at.mkdir(mode=0o700)
         workers = {str(rank): [os.getpid(), None] for rank in range(count)}
         facts = {"pid": os.getpid(), "host": "here", "command": ["train.py"]}
-        self.cards = [Card(self.at / LAUNCH)]
+        self.cards = [StatusFile(self.at / LAUNCH)]
         self.cards[0].write({**facts, "started": time.time() - 75, "workers": workers})
-        self.cards += [Card(self.at / f"rank-{rank}") for rank in range(count)]
+        self.cards += [StatusFile(self.at / f"rank-{rank}") for rank in range(count)]
         self.step(5)
 
     def step(self, number):

@@ -351,10 +351,10 @@ def test_a_folder_that_disappears_is_made_again(tmp_path):
 
 
 def test_a_platform_that_cannot_serialize_is_no_error(folder, monkeypatch):
-    def refuse(self):
+    def reject(self):
         raise RuntimeFailure("UNIMPLEMENTED")
 
-    monkeypatch.setattr(LoadedModule, "serialize", refuse)
+    monkeypatch.setattr(LoadedModule, "serialize", reject)
     sw.jit(poly)(X)
     assert programs(folder) == []
 

@@ -192,9 +192,9 @@ def test_clear_caches_forgets_what_was_staged():
         return x * 2
 
     lax.cond(True, one, lambda x: x, swnp.asarray(X))
-    assert one in bodies.shelves
+    assert one in bodies.body_caches
     sw.clear_caches()
-    assert not bodies.shelves
+    assert not bodies.body_caches
     close(lax.cond(True, one, lambda x: x, swnp.asarray(X)), X * 2)
 
 
@@ -268,7 +268,7 @@ def test_functions_and_what_they_use_are_not_kept_alive():
         return x
 
     lax.cond(True, one, lambda x: x, swnp.asarray(X))
-    assert one in bodies.shelves
+    assert one in bodies.body_caches
     gone = weakref.ref(model)
     del one, model
     gc.collect()

@@ -369,7 +369,7 @@ def test_a_body_and_what_it_uses_are_not_kept_alive():
         return c + x, None
 
     scan(step, array(C), array(XS))
-    assert step in bodies.shelves
+    assert step in bodies.body_caches
     gone = weakref.ref(model)
     del step, model
     gc.collect()

@@ -119,7 +119,7 @@ def test_threads_do_not_see_each_others_context():
 @pytest.mark.sweep
 def test_caches_are_emptied_while_they_are_used(monkeypatch):
     """Caches that are full all the time, and cleared besides."""
-    monkeypatch.setattr(bodies, "RECIPES", 2)
+    monkeypatch.setattr(bodies, "FINGERPRINTS", 2)
     monkeypatch.setattr(bodies, "BODIES_PER_FUNCTION", 1)
     monkeypatch.setattr("shardwise._src.running.eager.CACHE_SIZE", 2)
     monkeypatch.setattr("shardwise._src.api.staging.CACHE_SIZE", 1)
@@ -286,8 +286,8 @@ def _caches():
     """The sizes of all tables that live as long as the process and are keyed by functions."""
     gc.collect()  # weak tables lose what is in cycles only then
     return {
-        "recipes": len(bodies._by_recipe),
-        "shelves": len(bodies.shelves),
+        "recipes": len(bodies._by_fingerprint),
+        "body_caches": len(bodies.body_caches),
         "eager": len(EAGER.cache),
         "literals": len(stage._literals),
         "contexts": len(TraceKey._table),

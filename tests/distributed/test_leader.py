@@ -7,12 +7,12 @@ import pytest
 
 from shardwise._src.distributed import leader as module
 from shardwise._src.distributed import output
-from shardwise._src.distributed.leader import Lead
-from shardwise._src.distributed.local_agent import Events, Here
+from shardwise._src.distributed.leader import Leader
+from shardwise._src.distributed.local_agent import Events, LocalAgent
 from shardwise._src.distributed.output import Output, Stream
 from shardwise._src.distributed.rank_assignment import Share
 from shardwise._src.distributed.reports import report
-from shardwise._src.distributed.status_files import Notice
+from shardwise._src.distributed.status_files import LaunchStatus
 from shardwise._src.distributed.workers import Plan
 
 
@@ -38,9 +38,9 @@ class Crew:
 @pytest.fixture
 def lead(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    notice = Notice({})
+    notice = LaunchStatus({})
     plan = Plan(("program.py",), 4, restarts=1, least=2)
-    yield Lead(Here(plan, Events(), "mark", (), notice))
+    yield Leader(LocalAgent(plan, Events(), "mark", (), notice))
     notice.remove()
 
 

@@ -7,11 +7,11 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from shardwise._src.distributed.leader import Lead
-from shardwise._src.distributed.local_agent import Events, Here
+from shardwise._src.distributed.leader import Leader
+from shardwise._src.distributed.local_agent import Events, LocalAgent
 from shardwise._src.distributed.nodes import Nodes, joining
-from shardwise._src.distributed.status_files import Notice
-from shardwise._src.distributed.status_relay import Mirror
+from shardwise._src.distributed.status_files import LaunchStatus
+from shardwise._src.distributed.status_relay import StatusRelay
 from shardwise._src.distributed.status_view import Process
 from shardwise._src.distributed.workers import Plan
 from shardwise._src.runtime.coordinator import listening
@@ -78,8 +78,8 @@ def infinite(**values):
 ])  # fmt: skip
 def test_a_launcher_that_says_nonsense_is_gone_and_may_come_again(message, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    notice = Notice({})
-    mirror = Mirror(notice, 0, lambda message, nodes: None)
+    notice = LaunchStatus({})
+    mirror = StatusRelay(notice, 0, lambda message, nodes: None)
     with nodes_of(2, mirror.hear) as (nodes, said, join):
         first = join(1)
         first.sendall(json.dumps(message).encode() + b"\n")
@@ -135,10 +135,10 @@ def lead_of(tmp_path, monkeypatch, least):
     """The launcher of node 0 of three, before a restart; all others are there."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with nodes_of(3) as (nodes, _, join):
-        notice = Notice({})
+        notice = LaunchStatus({})
         plan = Plan(("program.py",), 1, nodes=3, least=least, arrival=0.3)
         events = Events()
-        lead = Lead(Here(plan, events, "mark", (), notice))
+        lead = Leader(LocalAgent(plan, events, "mark", (), notice))
         lead._nodes, nodes._post = nodes, lead._said
         yield lead, nodes, {node: join(node) for node in (1, 2)}, join
         notice.remove()

@@ -13,10 +13,10 @@ import pytest
 import shardwise as sw
 from shardwise._src.distributed import status_files as boards
 from shardwise._src.distributed.status_files import (
-    Board,
-    Card,
-    Notice,
+    LaunchStatus,
+    ProcessStatus,
     Progress,
+    StatusFile,
     folder,
     make_private,
 )
@@ -34,7 +34,7 @@ def root(tmp_path, monkeypatch):
 
 
 def test_a_card_is_read_as_it_was_written(tmp_path):
-    card, path = Card(tmp_path / "card"), tmp_path / "card"
+    card, path = StatusFile(tmp_path / "card"), tmp_path / "card"
     for record in ({"long": "x" * 5000}, {"short": 1}, {"ä\n": [None, 0.5]}):
         card.write(record)
         assert boards.read(path) == record
@@ -53,7 +53,7 @@ def test_what_is_no_card_says_nothing(tmp_path, data):
 
 def test_readers_see_whole_records_while_they_change(tmp_path):
     path, stop = tmp_path / "card", threading.Event()
-    card = Card(path)
+    card = StatusFile(path)
     card.write({"n": 0, "pad": ""})
 
     def write():
@@ -78,7 +78,7 @@ def test_readers_see_whole_records_while_they_change(tmp_path):
 def test_a_link_is_not_followed(tmp_path):
     (tmp_path / "card").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError):
-        Card(tmp_path / "card")
+        StatusFile(tmp_path / "card")
 
 
 # -------------------------------------------------------------------------------------- rates
@@ -126,7 +126,7 @@ def test_a_program_that_stands_still_slows_down():
 
 def test_a_process_shows_itself_to_those_who_look(tmp_path):
     path = tmp_path / "rank-0"
-    board = Board(str(path))
+    board = ProcessStatus(str(path))
     board.report(3, 10, {"loss": 0.5})
     assert not path.exists()  # nobody looks
     (tmp_path / "looked").touch()
@@ -191,7 +191,7 @@ def test_a_child_of_a_process_shows_nothing(root):
 
 
 def test_a_launch_is_found_while_its_launcher_lives(root):
-    notice = Notice({"command": ["a.py"]})
+    notice = LaunchStatus({"command": ["a.py"]})
     assert notice.why == ""
     notice.show(generation=1)
     (path,) = boards.launches(root)
@@ -210,16 +210,16 @@ def test_what_a_killed_launcher_left_is_swept(root):
     left = root / str(dead.pid)
     make_private(root)
     make_private(left)
-    Card(left / "launch").write({})
+    StatusFile(left / "launch").write({})
     assert boards.launches(root) == []
-    notice = Notice({})
+    notice = LaunchStatus({})
     assert not left.exists()
     notice.remove()
 
 
 def test_a_folder_of_somebody_else_is_not_used(root):
     root.mkdir(mode=0o755)
-    notice = Notice({})
+    notice = LaunchStatus({})
     why = f"{root} is not a folder that only this user can use"
     assert notice.why == f"`shardwise top` will not show this launch: {why}"
     assert notice.card_of(0) == ""
@@ -239,5 +239,5 @@ def test_the_folder(root, monkeypatch, tmp_path):
 
 
 def test_records_are_json_and_nothing_else(tmp_path):
-    Card(tmp_path / "card").write({"a": 1})
+    StatusFile(tmp_path / "card").write({"a": 1})
     assert json.loads((tmp_path / "card").read_bytes()[18:]) == {"a": 1}

@@ -63,7 +63,7 @@ computation of a device
   at least: a loop whose length is known only when it runs counts once
   not counted: the foreign functions 'ours.fft'
 """
-NARROW = """\
+SUBBYTE = """\
 step: 8 devices, mesh (data=4, model=2), estimated for
   machine 'ours'
 
@@ -112,7 +112,7 @@ def test_narrow_terminals_fold(report, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     text = str(report)
     assert max(map(len, text.splitlines())) <= 60
-    assert text.partition("memory of")[0] == NARROW
+    assert text.partition("memory of")[0] == SUBBYTE
 
 
 @pytest.mark.parametrize("columns", [1, 40, 55, 70, 85, 100, 240])

@@ -86,7 +86,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(data)
 
-    def _refused(self, kind, query, now):
+    def _rejected(self, kind, query, now):
         """Whether a condition does not hold for an object as it is; now: None for none."""
         if kind == "gcs":
             wanted = query.get("ifGenerationMatch")
@@ -122,7 +122,7 @@ class _Handler(BaseHTTPRequestHandler):
         if query is None:
             return self._answer(404)
         with self.server.store.lock:
-            if self._refused(kind, query, self.server.store.objects.get(name)):
+            if self._rejected(kind, query, self.server.store.objects.get(name)):
                 return self._answer(412)
             self.server.store.objects[name] = data
         about = json.dumps({"name": name, "generation": generation_of(data)}).encode()
@@ -133,7 +133,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_DELETE(self):
         kind, name, query = self._asked()
         with self.server.store.lock:
-            if self._refused(kind, query, self.server.store.objects.get(name)):
+            if self._rejected(kind, query, self.server.store.objects.get(name)):
                 return self._answer(412)
             gone = self.server.store.objects.pop(name, None)
         return self._answer(404 if gone is None and kind == "gcs" else 204)

@@ -65,10 +65,10 @@ def test_a_window_whose_result_is_split():
         )
 
 
-NARROW = ("int8", "uint8", "int16", "uint16")
+SUBBYTE = ("int8", "uint8", "int16", "uint16")
 
 
-@pytest.mark.parametrize("dtype", NARROW)
+@pytest.mark.parametrize("dtype", SUBBYTE)
 def test_indices_of_few_bits(dtype):
     """XLA error `narrow-indices`: the process ended (gather_scatter_handler.cc, "Unsupported
     indices type").

@@ -26,7 +26,7 @@ def meeting_of_0(detector, number):
 def test_each_meeting_that_takes_too_long_is_failed():
     detector = Listener()
     for number in range(20):  # memory of one that is over is that of a later one
-        detector.mind(meeting_of_0(detector, number) + 11)
+        detector.check_peers(meeting_of_0(detector, number) + 11)
         del detector.meetings["0,1", number]
     failed = [text for rank, op, text in detector.said if (rank, op) == (0, "fail")]
     assert failed == [
@@ -39,7 +39,7 @@ def test_each_meeting_without_one_who_has_ended_is_failed():
     detector = Listener()
     detector.peers[1].gone = "finished"
     for number in range(20):
-        detector.mind(meeting_of_0(detector, number))
+        detector.check_peers(meeting_of_0(detector, number))
         del detector.meetings["0,1", number]
     assert detector.said == [
         (0, "fail", f"process 1 (host h, pid 11) has ended, and never came to barrier {n}. All "
@@ -66,8 +66,8 @@ def test_who_comes_later_to_what_one_who_has_ended_never_comes_to_is_told_so():
     meeting = detector.meetings["0,1,2", 0] = Meeting()
     for rank in (0, 2):
         meeting.values[rank], meeting.doing[rank] = "", "barrier"
-        detector.mind(meeting.begin)
-        detector.mind(meeting.begin)
+        detector.check_peers(meeting.begin)
+        detector.check_peers(meeting.begin)
     text = "process 1 (host h, pid 11) has ended, and never came to barrier." + MISSED
     assert detector.said == [(0, "fail", text), (2, "fail", text)]
 
@@ -77,7 +77,7 @@ def test_a_process_that_gives_no_sign_of_life_is_lost():
     detector.asked["heartbeat"] = 5.0
     now = detector.peers[1].seen + 6
     detector.peers[0].seen = now
-    detector.mind(now)
+    detector.check_peers(now)
     assert detector.said == [
         (0, "fail", "process 1 (host h, pid 11) is lost: there was no sign of life of it for 6 s: "
                     "it is stopped, or its machine or network is down."),
@@ -88,7 +88,7 @@ def test_a_process_that_gives_no_sign_of_life_is_lost():
 def test_what_waits_longer_than_the_patience_is_reported_and_not_failed():
     detector = Listener()
     detector.asked["patience"], detector.asked["deadline"] = 5.0, 1e9
-    detector.mind(meeting_of_0(detector, 0) + 6)
+    detector.check_peers(meeting_of_0(detector, 0) + 6)
     assert detector.said == [
         (0, "stacks", None),
         (1, "stacks", None),

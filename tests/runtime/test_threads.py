@@ -14,10 +14,10 @@ def no_starts(monkeypatch):
     """Has Python start no threads when it is called; others may have been reserved before."""
     monkeypatch.setattr(threads, "_reserve", threads._Reserve())
 
-    def refuse(self):
+    def reject(self):
         raise RuntimeError("can't create new thread at interpreter shutdown")
 
-    return lambda: monkeypatch.setattr(threading.Thread, "start", refuse)
+    return lambda: monkeypatch.setattr(threading.Thread, "start", reject)
 
 
 def test_a_task_runs_in_a_thread_and_is_waited_for():

@@ -260,7 +260,7 @@ def test_two_processes_write_one_checkpoint(tmp_path):
     assert (back["w"] == back["n"]).all()
     assert sorted(os.listdir(tmp_path)) == ["t", "t.a", "t.b", "t.end"]
     checkpoints.save(at, 1, overwrite=True)
-    assert committing.meanwhile(committing.Place.at("", at)).files() == []
+    assert committing.staging_place(committing.Place.at("", at)).files() == []
 
 
 def test_the_next_writer_waits_until_the_one_before_it_has_removed_what_was_there(
@@ -348,12 +348,12 @@ def test_what_was_there_before_and_cannot_be_removed(tmp_path, monkeypatch):
     at, remove = tmp_path / "t", committing.remove
     checkpoints.save(at, {"n": 0})
 
-    def refuse(path):
+    def reject(path):
         if path.name == ".t.before" and path.exists():
             raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
         remove(path)
 
-    monkeypatch.setattr(committing, "remove", refuse)
+    monkeypatch.setattr(committing, "remove", reject)
     checkpoints.save(at, {"n": 1}, overwrite=True)
     monkeypatch.undo()
     assert checkpoints.restore(at) == {"n": 1}

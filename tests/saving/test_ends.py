@@ -40,7 +40,7 @@ class Refusing:
         return getattr(self._store, name)
 
 
-def refuse(patch, name):
+def reject(patch, name):
     opened = Place._opened
     patch.setattr(Place, "_opened", lambda self: Refusing(opened(self), name))
 
@@ -112,7 +112,7 @@ def test_what_begins_and_fails_in_a_store_claims_nothing(tmp_path, monkeypatch):
     at = place_of(tmp_path, "store")
     checkpoints.save(at, 1)
     with monkeypatch.context() as patch:
-        refuse(patch, "checkpoint.json")
+        reject(patch, "checkpoint.json")
         with pytest.raises(OSError, match=r"^refused$"):
             checkpoints.save(at, 2, overwrite=True)
     assert Place.at("", at).get("checkpoint.writer") is None and checkpoints.restore(at) == 1

@@ -83,11 +83,11 @@ def test_checkpoints_in_buckets(kind):
         assert "credentials" not in told  # as where they are looked for in files first
         found = out.splitlines()
     ask = "Look whether its bucket is there, and whether this program may use it."
-    refusal = f"OSError: {kind}://elsewhere/run: the store answers NOT_FOUND: "
+    rejection = f"OSError: {kind}://elsewhere/run: the store answers NOT_FOUND: "
     missing = {
-        "s3": [f"{refusal}NoSuchBucket: No such bucket. {ask}"] * 2,
+        "s3": [f"{rejection}NoSuchBucket: No such bucket. {ask}"] * 2,
         "gs": [f"FileNotFoundError: restore: there is no checkpoint at {kind}://elsewhere/run.",
-               f"{refusal}Not Found. {ask}"],
+               f"{rejection}Not Found. {ask}"],
     }[kind]  # fmt: skip
     assert [line.rstrip() for line in lines] == [
         f"CheckpointError: save: {at} has a checkpoint, and overwrite is False. Pass "

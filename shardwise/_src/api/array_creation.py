@@ -24,9 +24,9 @@ from shardwise._src.base.errors import UnexpectedTracerError
 from shardwise._src.core.eval_context import eval_context
 from shardwise._src.core.infer import as_arraylike
 from shardwise._src.lowering.storage import bare
+from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import leaf_paths, tree_text
-from shardwise._src.messages.words import short_repr
 from shardwise._src.ops.placement import placed_over
 from shardwise._src.runtime.backend import Device
 from shardwise._src.runtime.pytree import flatten

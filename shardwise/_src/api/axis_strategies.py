@@ -15,7 +15,7 @@ from shardwise._src.api.resources import SerialLoop, loops_in_scope
 from shardwise._src.base.context import NamedAxis, current
 from shardwise._src.control.scan_api import scan
 from shardwise._src.core.infer import type_of
-from shardwise._src.messages.words import join, short_repr
+from shardwise._src.messages.formatting import join, short_repr
 from shardwise._src.ops.basis import reshape, transpose
 from shardwise._src.ops.shape import slice_in_dim
 

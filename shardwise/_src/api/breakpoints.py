@@ -30,8 +30,8 @@ import numpy as np
 from shardwise._src.api.callbacks import debug_call, pure_callback
 from shardwise._src.base.context import current
 from shardwise._src.core.infer import is_array, type_of
+from shardwise._src.messages.formatting import brief
 from shardwise._src.messages.source import is_own
-from shardwise._src.messages.words import brief
 from shardwise._src.ops.elementwise import stop_gradient
 from shardwise._src.refs.refs import is_ref, value_of
 from shardwise._src.runtime.pytree import flatten

@@ -29,8 +29,8 @@ from shardwise._src.effects.callback import (
 from shardwise._src.effects.callback import io_callback as io_op
 from shardwise._src.effects.callback import pure_callback as pure_op
 from shardwise._src.messages.arguments import name_of
+from shardwise._src.messages.formatting import pluralize
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.messages.words import pluralize
 from shardwise._src.ops.random.bits import random_unwrap
 from shardwise._src.refs.refs import is_ref, value_of
 from shardwise._src.runtime.callbacks import effects_barrier as effects_barrier

@@ -35,8 +35,8 @@ from shardwise._src.checks.checking import (
 from shardwise._src.control.call import call
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.messages.arguments import flat_arguments, name_of
+from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.messages.words import short_repr
 from shardwise._src.ops.logical import eq
 from shardwise._src.ops.random.bits import is_key, random_unwrap
 from shardwise._src.refs.passing import with_refs_outside

@@ -1,6 +1,6 @@
 """Listeners that are notified when programs of jitted functions are compiled.
 
-    with compilations.told_to(found.append):
+    with compilations.notifying(found.append):
         step(state, batch)          # found: the `Lowered` of each that was new
 
 Programs that are found in memory by their key are not reported again. Only commands that run a
@@ -21,7 +21,7 @@ class _Compilations:
         self._listeners: tuple[Callable[[Any], Any], ...] = ()
 
     @contextmanager
-    def told_to(self, listener: Callable[[Any], Any]) -> Iterator[None]:
+    def notifying(self, listener: Callable[[Any], Any]) -> Iterator[None]:
         self._listeners = (*self._listeners, listener)
         try:
             yield

@@ -21,9 +21,9 @@ from shardwise._src.core.structure import shared
 from shardwise._src.custom.common import filled
 from shardwise._src.custom.vjp import CustomVJPPrimal, custom_vjp
 from shardwise._src.messages.arguments import name_of
+from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import path_in, tree_difference
-from shardwise._src.messages.words import short_repr
 from shardwise._src.numpy.convert import cast
 from shardwise._src.ops.sharding import reshard_like
 from shardwise._src.runtime.pytree import flatten

@@ -15,7 +15,7 @@ from typing import Any
 
 from shardwise._src.api.values import as_input
 from shardwise._src.base.positions import put
-from shardwise._src.messages.words import short_repr
+from shardwise._src.messages.formatting import short_repr
 from shardwise._src.refs.passing import lent
 from shardwise._src.refs.refs import Ref, is_ref, values_of, write_back
 from shardwise._src.types.array_type import ArrayType

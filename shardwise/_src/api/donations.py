@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardwise._src.messages.words import pluralize
+from shardwise._src.messages.formatting import pluralize
 from shardwise._src.running.executable import Executable
 from shardwise._src.types.sharding import NamedSharding
 

@@ -23,9 +23,9 @@ from shardwise._src.api.values import as_value
 from shardwise._src.base.context import CURRENT, Context, current
 from shardwise._src.core.infer import type_of
 from shardwise._src.messages.arguments import name_of
+from shardwise._src.messages.formatting import join
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import leaf_paths
-from shardwise._src.messages.words import join
 from shardwise._src.numpy.value import Value
 from shardwise._src.ops.sharding import own_sharding, target
 from shardwise._src.ops.sharding import reshard as reshard_op

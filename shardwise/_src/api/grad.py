@@ -31,9 +31,9 @@ from shardwise._src.base.context import current
 from shardwise._src.base.positions import put
 from shardwise._src.core.infer import type_of
 from shardwise._src.messages.arguments import leaf_name, name_of, names_at
+from shardwise._src.messages.formatting import pluralize
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import path_in, tree_difference, tree_text
-from shardwise._src.messages.words import pluralize
 from shardwise._src.numpy.value import Value
 from shardwise._src.refs.refs import is_ref, value_of, write_back
 from shardwise._src.running.eager import EAGER

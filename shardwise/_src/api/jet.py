@@ -12,8 +12,8 @@ from shardwise._src.api.values import as_input, checked_results
 from shardwise._src.base.context import current
 from shardwise._src.core.infer import type_of
 from shardwise._src.messages.arguments import name_of
+from shardwise._src.messages.formatting import pluralize
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.messages.words import pluralize
 from shardwise._src.numpy.convert import cast
 from shardwise._src.numpy.shapes import broadcast_to
 from shardwise._src.ops.elementwise import mul

@@ -107,7 +107,7 @@ class Jitted(Generic[P, R]):
             found = self._made = Stageable(self._fun, self._options, self._key, found)
         return found
 
-    def recipe(self, part: Callable[[Any], Any]) -> tuple[Any, ...]:
+    def fingerprint(self, part: Callable[[Any], Any]) -> tuple[Any, ...]:
         """The fingerprint (see `core.fingerprints`). part: returns that of a function."""
         return part(self._fun), self._key
 
@@ -218,7 +218,7 @@ class Jitted(Generic[P, R]):
         try:
             return self._cache.get(key)
         except Exception as error:  # from `==` of a static argument, or of a pytree's data
-            self._function.refuse_comparing(key[2], error)
+            self._function.reject_comparing(key[2], error)
 
     def _call_staged(self, call: Call) -> Any:
         """Under another transform: one `jit` equation, or the program pushed through it."""
@@ -252,17 +252,17 @@ class Jitted(Generic[P, R]):
 
     def _compile(self, key: tuple, call: Call) -> Callable[[Sequence[Any]], Any]:
         function = self._function
-        shelf = function.shelf(call)
-        run = function.found_again(key, call, shelf)
+        group = function.group(call)
+        run = function.found_again(key, call, group)
         if run is None:
-            run = self._new_run(key, call, shelf)
+            run = self._new_run(key, call, group)
         self._cache = function.known.calls
         self._arrays_only = self._arrays_only and call.has_arrays_only()
         self._quick = self._quick and (self._arrays_only or not self._static)
         return run
 
     def _new_run(
-        self, key: tuple, call: Call, shelf: CacheGroup | None
+        self, key: tuple, call: Call, group: CacheGroup | None
     ) -> Callable[[Sequence[Any]], Any]:
         function = self._function
         if explain_cache_misses.value:
@@ -276,8 +276,8 @@ class Jitted(Generic[P, R]):
             run = compiled.runner()
             if message := report(function.what, compiled.executable):
                 warn(message)
-            if shelf is not None:
-                shelf.keep_call(key, run, trace_key(call, inputs.types))
+            if group is not None:
+                group.keep_call(key, run, trace_key(call, inputs.types))
         function.keep_call(key, run, call)
         return run
 

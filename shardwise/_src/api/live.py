@@ -9,7 +9,7 @@ import gc
 
 from shardwise._src.arrays.array import Array
 from shardwise._src.runtime import backend
-from shardwise._src.transfers.transfer import kept_scalars
+from shardwise._src.transfers.transfer import cached_scalars
 
 
 def live_arrays(platform: str | None = None) -> list[Array]:
@@ -18,7 +18,7 @@ def live_arrays(platform: str | None = None) -> list[Array]:
     It inspects every object of the process, which takes milliseconds.
     """
     wanted = backend.devices(platform)[0].platform
-    hidden = {id(a) for a in kept_scalars()}
+    hidden = {id(a) for a in cached_scalars()}
     return [
         x for x in gc.get_objects()
         if x.__class__ is Array and id(x) not in hidden

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from shardwise._src.api.prefixes import broadcast_prefix, broadcast_to_arguments
-from shardwise._src.messages.words import pluralize, short_repr
+from shardwise._src.messages.formatting import pluralize, short_repr
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.array_type import ArrayType
 

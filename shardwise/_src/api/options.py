@@ -11,7 +11,7 @@ from shardwise._src.api.signatures import both
 from shardwise._src.base.caches import exact
 from shardwise._src.core.program import Program
 from shardwise._src.messages.arguments import name_of
-from shardwise._src.messages.words import join
+from shardwise._src.messages.formatting import join
 from shardwise._src.runtime.backend import devices
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transfers.targets import as_boundary, is_sharding_leaf

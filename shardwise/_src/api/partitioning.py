@@ -29,9 +29,9 @@ from shardwise._src.custom.common import by_position
 from shardwise._src.custom.partitioning import custom_partitioning_call
 from shardwise._src.custom.sharding_rules import SdyShardingRule, rule_of
 from shardwise._src.messages.arguments import name_of
+from shardwise._src.messages.formatting import pluralize, short_repr, to_register
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import path_in
-from shardwise._src.messages.words import pluralize, short_repr, to_register
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.extended import ExtendedDType

@@ -20,8 +20,8 @@ from shardwise._src.custom.sharding_rules import (
 )
 from shardwise._src.lowering.text import element_text
 from shardwise._src.messages.arguments import name_of
+from shardwise._src.messages.formatting import pluralize, short_repr
 from shardwise._src.messages.trees import path_in, tree_difference
-from shardwise._src.messages.words import pluralize, short_repr
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dims import Dims

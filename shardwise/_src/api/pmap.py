@@ -32,9 +32,9 @@ from shardwise._src.control.shard_map import result_specs
 from shardwise._src.core.infer import as_arraylike, type_of
 from shardwise._src.core.program import Program
 from shardwise._src.messages.arguments import name_of
+from shardwise._src.messages.formatting import pluralize, short_repr
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import path_in, paths_in
-from shardwise._src.messages.words import pluralize, short_repr
 from shardwise._src.ops.basis import move_axis, reshape
 from shardwise._src.ops.shape import expand_dims
 from shardwise._src.refs.refs import is_ref, new_ref
@@ -316,7 +316,7 @@ class _OnDevices:
         self.static, self.dims = call.static, call.dims
         self.name = _name(call.own.axis_name)
 
-    def recipe(self, part: Callable[[Any], Any]) -> tuple[Any, ...]:
+    def fingerprint(self, part: Callable[[Any], Any]) -> tuple[Any, ...]:
         """Its fingerprint (see `core.fingerprints`). part: returns the fingerprint of a value."""
         own = self.own
         return (*map(part, (own.fun, own.axis_name, own.out_axes)), self.static, self.dims,

@@ -14,7 +14,7 @@ from shardwise._src.api.values import as_input
 from shardwise._src.base.positions import join, split
 from shardwise._src.core.infer import type_of
 from shardwise._src.messages.arguments import argument_names, names_of
-from shardwise._src.messages.words import pluralize, short_repr
+from shardwise._src.messages.formatting import pluralize, short_repr
 from shardwise._src.refs.refs import is_ref
 from shardwise._src.runtime.pytree import flatten
 

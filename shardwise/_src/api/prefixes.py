@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise._src.messages.arguments import argument_name
+from shardwise._src.messages.formatting import pluralize
 from shardwise._src.messages.trees import prefix_difference
-from shardwise._src.messages.words import pluralize
 from shardwise._src.runtime.pytree import flatten
 
 

@@ -10,7 +10,7 @@ from shardwise._src.api.staging import Call, Stageable
 from shardwise._src.base.caches import make_room
 from shardwise._src.messages.arguments import argument_names, names_of
 from shardwise._src.refs.passing import functional, lent
-from shardwise._src.refs.refs import Ref, is_ref, refuse_returned, values_of, write_back
+from shardwise._src.refs.refs import Ref, is_ref, reject_returned, values_of, write_back
 from shardwise._src.runtime.pytree import flatten
 
 FUNCTIONS = 256  # cached per jitted function, by positions of refs
@@ -95,7 +95,7 @@ def mapped_with_refs(
             inner[i] = r
         full, named = tree.unflatten(inner)
         result = fun(*full, **named)
-        refuse_returned(f"vmap of {name}: the function", flatten(result)[0])
+        reject_returned(f"vmap of {name}: the function", flatten(result)[0])
         return result, values_of(own)
 
     flat.__name__ = name

@@ -10,14 +10,14 @@ from shardwise._src.api.values import as_value
 from shardwise._src.base.caches import exact
 from shardwise._src.base.context import CURRENT
 from shardwise._src.base.positions import join, split
-from shardwise._src.control.bodies import check_function, leaf, shelf_of, staged
+from shardwise._src.control.bodies import body_cache_of, check_function, leaf, staged
 from shardwise._src.core.infer import as_arraylike, is_array, is_operand, type_of
 from shardwise._src.core.program import Literal, Program, Var
 from shardwise._src.core.structure import shared
 from shardwise._src.messages.arguments import argument_names, name_of, names_of
+from shardwise._src.messages.formatting import pluralize, short_repr, to_register
 from shardwise._src.messages.source import describe
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.messages.words import pluralize, short_repr, to_register
 from shardwise._src.refs.passing import with_refs_outside
 from shardwise._src.refs.refs import is_ref, values_of, write_back
 from shardwise._src.remat.recompute import checkpoint as checkpoint_op
@@ -165,9 +165,9 @@ def _staged(fixed: _Fixed, leaves: Sequence[Any], tree: Any) -> tuple[Any, list[
     values = [_value(fixed, x, i) for i, x in enumerate(leaves) if not is_ref(x)]
     types = [type_of(x) for x in values]
     key: tuple | None = (WHO, CURRENT.get().key, tree, *types, *fixed.key())
-    shelf, key = shelf_of((fixed.fun,), key)
+    cache, key = body_cache_of((fixed.fun,), key)
     try:
-        body = None if refs else shelf.bodies.get(key)
+        body = None if refs else cache.bodies.get(key)
     except TypeError:  # an unhashable static argument
         body = key = None
     if body is None:
@@ -177,7 +177,7 @@ def _staged(fixed: _Fixed, leaves: Sequence[Any], tree: Any) -> tuple[Any, list[
         body = staged(flat, types, WHO, name_of(fixed.fun), names, with_refs=True)
         body.program = shared(body.program)
         if key is not None and not refs and not body.captures:
-            shelf.keep(key, body)
+            cache.keep(key, body)
     return body, values
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from shardwise._src.base.context import NamedAxis, current
 from shardwise._src.base.lazy import public
 from shardwise._src.base.pickles import read_by, reduced
-from shardwise._src.messages.words import short_repr
+from shardwise._src.messages.formatting import short_repr
 from shardwise._src.types.mesh import AbstractMesh, Mesh
 
 NO_MESH = Mesh(np.empty((), object), ())

@@ -19,7 +19,7 @@ from shardwise._src.api.stages import Compiled, Traced
 from shardwise._src.arrays.signature import Signature, signature
 from shardwise._src.core.program import Program, Var
 from shardwise._src.lowering.storage import place_in
-from shardwise._src.messages.words import short_repr
+from shardwise._src.messages.formatting import short_repr
 from shardwise._src.running.executable import Executable
 from shardwise._src.runtime import backend
 from shardwise._src.runtime.fingerprint import fingerprint

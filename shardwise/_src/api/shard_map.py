@@ -9,8 +9,8 @@ from typing import Any, overload
 
 import numpy as np
 
-from shardwise._src.api.divided_refs import with_refs
 from shardwise._src.api.prefixes import broadcast_prefix, broadcast_to_arguments
+from shardwise._src.api.sharded_refs import with_refs
 from shardwise._src.api.signatures import called, check_function
 from shardwise._src.api.values import as_input, checked_results
 from shardwise._src.base.context import current
@@ -22,9 +22,9 @@ from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import consts_to_args
 from shardwise._src.core.structure import shared
 from shardwise._src.messages.arguments import argument_names, name_of, names_of
+from shardwise._src.messages.formatting import join, pluralize, short_repr
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import paths_in
-from shardwise._src.messages.words import join, pluralize, short_repr
 from shardwise._src.ops.sharding import reshard_like
 from shardwise._src.refs.refs import NotThreaded, is_ref
 from shardwise._src.runtime.pytree import flatten

@@ -10,7 +10,7 @@ import numpy as np
 
 from shardwise._src.base.errors import did_you_mean
 from shardwise._src.messages.arguments import name_of, names_of, parameters_of
-from shardwise._src.messages.words import join, pluralize, short_repr
+from shardwise._src.messages.formatting import join, pluralize, short_repr
 
 
 def as_tuple(x: Any) -> tuple:

@@ -12,9 +12,9 @@ from shardwise._src.api.shard_map import by_position, inferred, mesh_of, on_part
 from shardwise._src.api.signatures import check_function
 from shardwise._src.core.program import Program
 from shardwise._src.messages.arguments import name_of, names_of
+from shardwise._src.messages.formatting import join, short_repr
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import path_in
-from shardwise._src.messages.words import join, short_repr
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import P, T
 from shardwise._src.types.mesh import AbstractMesh, Mesh

@@ -23,8 +23,8 @@ from shardwise._src.base.monitoring import LOWER, took
 from shardwise._src.core.program import Program, eval_jaxpr
 from shardwise._src.core.program_tools import derived
 from shardwise._src.lowering.storage import place_in
+from shardwise._src.messages.formatting import join
 from shardwise._src.messages.trees import tree_difference, tree_text
-from shardwise._src.messages.words import join
 from shardwise._src.running.eager import EAGER
 from shardwise._src.running.executable import Executable
 from shardwise._src.running.plan import ModulePlan, plan_module

@@ -21,7 +21,7 @@ from shardwise._src.api.options import NO_OPTIONS, Options
 from shardwise._src.api.shapes import ShapeDtypeStruct
 from shardwise._src.api.signatures import called
 from shardwise._src.api.statics import incomparable, merged, split_static, unhashable
-from shardwise._src.api.trace_cache import CacheGroup, TraceCache, code_in, leads_to, shelf_of
+from shardwise._src.api.trace_cache import CacheGroup, TraceCache, cache_group_of, code_in, leads_to
 from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature, signature
 from shardwise._src.base.caches import exact, make_room
@@ -36,7 +36,7 @@ from shardwise._src.messages.arguments import argument_names, flat_arguments, na
 from shardwise._src.messages.trees import leaf_paths
 from shardwise._src.numpy.value import Value
 from shardwise._src.ops.create import no_value
-from shardwise._src.refs.refs import Ref, keepable, refuse_returned, values_of, write_back
+from shardwise._src.refs.refs import Ref, keepable, reject_returned, values_of, write_back
 from shardwise._src.running.eager import EAGER
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.stage import stage
@@ -137,17 +137,17 @@ class Stageable:
     def forget(self) -> None:
         self.known.forget()
         self.with_values.clear()
-        recipe = fingerprint_of(self.fun)
-        shelf = None if recipe is None else shelf_of(recipe, self.key)
-        if shelf is not None:
-            shelf.forget()
+        fingerprint = fingerprint_of(self.fun)
+        group = None if fingerprint is None else cache_group_of(fingerprint, self.key)
+        if group is not None:
+            group.forget()
 
-    def shelf(self, call: Call) -> CacheGroup | None:
+    def group(self, call: Call) -> CacheGroup | None:
         """The cache group for calls like this one, shared by functions that surely do the same."""
         if not (_are_plain(call.static) and _has_plain_nodes(call.tree)):
             return None  # code of their classes may run
-        recipe = fingerprint_of(self.fun)
-        return None if recipe is None else shelf_of(recipe, self.key)
+        fingerprint = fingerprint_of(self.fun)
+        return None if fingerprint is None else cache_group_of(fingerprint, self.key)
 
     # -- calls --
 
@@ -196,7 +196,7 @@ class Stageable:
                 ) from None
         return found
 
-    def refuse_comparing(self, static: Any, error: Exception) -> NoReturn:
+    def reject_comparing(self, static: Any, error: Exception) -> NoReturn:
         """Raises the error for a failing `==` of a key: for a static argument, or the original."""
         known = self.known
         others = [k[2] for k in [*known.calls, *known.traces] if is_full(k) and k[2]]
@@ -220,23 +220,23 @@ class Stageable:
         try:
             found = self.known.traces.get(key)
         except Exception as error:
-            self.refuse_comparing(call.static, error)
+            self.reject_comparing(call.static, error)
         if found is not None and (refs or not found.refs):
             return found
-        shelf = self.shelf(call)
-        found = None if shelf is None else shelf.traces.get(key)
+        group = self.group(call)
+        found = None if group is None else group.traces.get(key)
         if found is None:
             found = self._new(call, types, [] if refs else None, names)
             if found.captured or not keepable(found.refs):
                 return found
-            recipe = fingerprint_of(self.fun)
-            note(self.fun, recipe)
+            fingerprint = fingerprint_of(self.fun)
+            note(self.fun, fingerprint)
             code, count = code_in(found.program)
-            if shelf is not None and not (code or found.refs) and recipe == shelf.recipe:
-                shelf.keep(key, found, count)
+            if group is not None and not (code or found.refs) and fingerprint == group.fingerprint:
+                group.keep(key, found, count)
             self._keep_apart(call, found, code)
         else:
-            note(self.fun, shelf.recipe if shelf is not None else None)
+            note(self.fun, group.fingerprint if group is not None else None)
         self.keep(self.known.traces, key, found)
         return found
 
@@ -283,7 +283,7 @@ class Stageable:
         def flat(*leaves: Any) -> list[Any]:
             full = merged(static, *tree.unflatten(leaves))
             outs, treedef = apart(*flatten(called(self.what, self.fun, *full)))
-            refuse_returned(f"{self.what}: the function", outs)
+            reject_returned(f"{self.what}: the function", outs)
             out_tree.append(treedef)
             return [self._result(x, treedef, i) for i, x in enumerate(outs)]
 
@@ -308,17 +308,17 @@ class Stageable:
         return f"{self.what}: the result{path and ' at ' + path}"
 
     def found_again(
-        self, key: tuple, call: Call, shelf: CacheGroup | None
+        self, key: tuple, call: Call, group: CacheGroup | None
     ) -> Callable[[Sequence[Any]], Any] | None:
         """The cached program of a function that does the same, also stored for this one.
 
-        key: of the call, with signatures; shelf: of the call.
+        key: of the call, with signatures; group: of the call.
         """
-        found = None if shelf is None else shelf.calls.get(key)
-        if shelf is None or found is None:
+        found = None if group is None else group.calls.get(key)
+        if group is None or found is None:
             return None
         run, of_trace, staged = found
-        note(self.fun, shelf.recipe)
+        note(self.fun, group.fingerprint)
         self.known.was_staged = True
         self.keep(self.known.traces, of_trace, staged)
         self.keep_call(key, run, call)
@@ -365,8 +365,8 @@ class Stageable:
 
     def explain_trace(self, key: tuple, call: Call) -> None:
         """The same for the staged program of a call."""
-        shelf = self.shelf(call)
-        if shelf is None or key not in shelf.traces:
+        group = self.group(call)
+        if group is None or key not in group.traces:
             self.explain(key, self.known.traces, call)
 
     def _before(self) -> str:

@@ -13,7 +13,7 @@ from shardwise._src.api.options import Options
 from shardwise._src.base.caches import exact
 from shardwise._src.base.positions import join, split
 from shardwise._src.messages.arguments import argument_name
-from shardwise._src.messages.words import short_repr
+from shardwise._src.messages.formatting import short_repr
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.tracer import Tracer, escaped
 

@@ -1,7 +1,7 @@
 """Caches of staged functions: found by the function, or by its fingerprint.
 
     trace_cache_of(fun, key) # the same for the same function, for its lifetime
-    shelf_of(recipe, key)    # the same for newly created functions that do the same
+    cache_group_of(fingerprint, key)    # the same for newly created functions that do the same
 
 The first follows JAX: jitting a function twice returns the first staged program, even if a global
 that it reads has changed since. It is weak: the tables may not reference the function
@@ -25,7 +25,7 @@ from shardwise._src.core.fingerprints import is_library
 from shardwise._src.core.program import Program
 
 FUNCTIONS = 4096  # functions and options
-SHELVES = 512
+CACHE_GROUPS = 512
 TRACES = 64  # on each
 EQUATIONS = 50_000  # of all programs in groups
 CONSTANTS = 1 << 16  # bytes per program in a group
@@ -177,10 +177,10 @@ class CacheGroup:
     size:   the equations of all programs.
     """
 
-    __slots__ = ("recipe", "traces", "calls", "size")
+    __slots__ = ("fingerprint", "traces", "calls", "size")
 
-    def __init__(self, recipe: Any):
-        self.recipe = recipe
+    def __init__(self, fingerprint: Any):
+        self.fingerprint = fingerprint
         self.traces: dict[tuple, Any] = {}
         self.calls: dict[tuple, tuple[Callable[[Sequence[Any]], Any], tuple, Any]] = {}
         self.size = 0
@@ -208,21 +208,21 @@ class CacheGroup:
         self.size = 0
 
 
-_shelves: dict[tuple[Any, Any], CacheGroup] = {}
+_cache_groups: dict[tuple[Any, Any], CacheGroup] = {}
 _added = 0
 
 
-def shelf_of(recipe: Any, key: Any) -> CacheGroup | None:
+def cache_group_of(fingerprint: Any, key: Any) -> CacheGroup | None:
     """The cache group of functions with a fingerprint; None if the options have no key."""
-    at = (recipe, key)
+    at = (fingerprint, key)
     try:
-        found = _shelves.pop(at, None)
+        found = _cache_groups.pop(at, None)
     except TypeError:
         return None
     if found is None:
-        found = CacheGroup(recipe)
-        make_room(_shelves, SHELVES)
-    _shelves[at] = found  # moved to the end: most recently used
+        found = CacheGroup(fingerprint)
+        make_room(_cache_groups, CACHE_GROUPS)
+    _cache_groups[at] = found  # moved to the end: most recently used
     return found
 
 
@@ -232,11 +232,11 @@ def _make_room_for(equations: int) -> None:
     _added += equations  # since they were counted: counting them each time takes 20 µs
     if _added <= EQUATIONS:
         return
-    _added = sum(s.size for s in snapshot(_shelves.values()))
-    for at in snapshot(_shelves):
+    _added = sum(s.size for s in snapshot(_cache_groups.values()))
+    for at in snapshot(_cache_groups):
         if _added <= EQUATIONS // 2:
             break
-        oldest = _shelves.pop(at, None)
+        oldest = _cache_groups.pop(at, None)
         _added -= oldest.size if oldest is not None else 0
 
 
@@ -252,6 +252,6 @@ def forget_what_is_made_of(fun: Any) -> None:
 
 def forget() -> None:
     """Clears the caches of all functions."""
-    _shelves.clear()
+    _cache_groups.clear()
     for known in snapshot(_alive):
         known.forget()

@@ -27,12 +27,12 @@ from shardwise._src.api.vectorize import vectorize
 from shardwise._src.base.context import current
 from shardwise._src.base.lazy import public
 from shardwise._src.control.scan_api import scan
-from shardwise._src.core.fused import Composite
+from shardwise._src.core.fused import Fused
 from shardwise._src.core.infer import type_of
+from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.tracebacks import pass_on
-from shardwise._src.messages.words import short_repr
 from shardwise._src.numpy import binary, folds, reductions, scans, unary
-from shardwise._src.numpy.convert import broadcast_to, refuse_out
+from shardwise._src.numpy.convert import broadcast_to, reject_out
 from shardwise._src.numpy.creation import asarray, full
 from shardwise._src.numpy.joining import concatenate
 from shardwise._src.numpy.picking import take
@@ -77,7 +77,7 @@ class ufunc:
         self.__module__ = getattr(func, "__module__", __name__)
         with suppress(TypeError, ValueError):
             self.__signature__ = _signature(func)
-        self._record: Composite | None = getattr(call, "fused", None)
+        self._record: Fused | None = getattr(call, "fused", None)
         self._call = call
         self._methods = {
             "reduce": reduce, "accumulate": accumulate, "at": at, "reduceat": reduceat
@@ -100,7 +100,7 @@ class ufunc:
             raise TypeError(
                 f"{self.__name__}() got an unexpected keyword argument {next(iter(unknown))!r}"
             )
-        refuse_out(self.__name__, out)
+        reject_out(self.__name__, out)
         if where is not None:
             raise NotImplementedError(
                 f"{self.__name__}: `where` is not supported, as other elements would have no "
@@ -240,7 +240,7 @@ class ufunc:
         return self(expand_dims(x, tuple(range(x.ndim, x.ndim + y.ndim))), y)
 
     def _check(self, method: str, out: Any) -> None:
-        refuse_out(f"{self.__name__}.{method}", out)
+        reject_out(f"{self.__name__}.{method}", out)
         if self.nin != 2 or self.nout != 1:
             raise ValueError(
                 f"{self.__name__}.{method} is for functions of two arguments with one result; this "

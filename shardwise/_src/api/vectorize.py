@@ -16,8 +16,8 @@ from typing import Any
 
 from shardwise._src.api.vmap import vmap
 from shardwise._src.core.infer import type_of
+from shardwise._src.messages.formatting import pluralize, short_repr
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.messages.words import pluralize, short_repr
 from shardwise._src.numpy.convert import common_shape
 from shardwise._src.numpy.creation import asarray
 from shardwise._src.numpy.shapes import expand_dims, squeeze

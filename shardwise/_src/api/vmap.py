@@ -15,9 +15,9 @@ from shardwise._src.api.values import as_input, checked_results
 from shardwise._src.arrays.array import Array
 from shardwise._src.core.infer import type_of
 from shardwise._src.messages.arguments import argument_names, flat_arguments, name_of, names_of
+from shardwise._src.messages.formatting import pluralize, short_repr
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import path_in
-from shardwise._src.messages.words import pluralize, short_repr
 from shardwise._src.numpy.value import Value
 from shardwise._src.refs.refs import is_ref
 from shardwise._src.runtime.pytree import flatten

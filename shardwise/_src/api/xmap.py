@@ -28,9 +28,9 @@ from shardwise._src.control.call import call
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program_tools import walk
 from shardwise._src.messages.arguments import argument_names, name_of, names_of
+from shardwise._src.messages.formatting import join, short_repr
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import path_in, paths_in
-from shardwise._src.messages.words import join, short_repr
 from shardwise._src.ops.basis import broadcast_in_dim
 from shardwise._src.ops.collective import INT32, number
 from shardwise._src.ops.create import iota
@@ -40,7 +40,7 @@ from shardwise._src.ops.sharding import reshard_like
 from shardwise._src.refs.refs import (
     Ref,
     is_ref,
-    refuse_returned,
+    reject_returned,
     value_of,
     values_of,
     write_back,
@@ -313,7 +313,7 @@ class _Call:
         own = {i: Ref(xs[i]) for i in self.refs}
         given = [own.get(i, x) for i, x in enumerate(xs)]
         outs, tree = flatten(called(self.what, self.fun, self.tree.unflatten(given), {}))
-        refuse_returned(self.what, outs)
+        reject_returned(self.what, outs)
         outs = checked_results(outs, tree, self.what)
         skeleton = tree.unflatten(range(tree.num_leaves))
         found = of_results(f"{self.what}: out_axes", self.out_axes, skeleton)

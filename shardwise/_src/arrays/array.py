@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.arrays.interchange import NARROW, Interchange, is_narrow
+from shardwise._src.arrays.interchange import SUBBYTE, Interchange, is_subbyte
 from shardwise._src.arrays.out_of_memory import is_exhausted, of_array
 from shardwise._src.arrays.signature import Signature, signature
 from shardwise._src.core.eval_context import eval_context, ground
@@ -344,10 +344,10 @@ class Array(Interchange, metaclass=_ArrayMeta):
             value = np.empty(t.shape, t.dtype)
             value.flags.writeable = False
             return value
-        if is_narrow(self) and self.is_fully_addressable:
+        if is_subbyte(self) and self.is_fully_addressable:
             return _through_bytes(self)
         indices, positions = self._sig.sharding.distinct(self.shape)
-        if is_narrow(self):  # avoids programs over devices of other processes
+        if is_subbyte(self):  # avoids programs over devices of other processes
             parts = [_part(self, position)._value() for position in positions]
         else:
             parts = self._host_parts(positions)
@@ -383,7 +383,7 @@ class Array(Interchange, metaclass=_ArrayMeta):
 def _through_bytes(x: Array) -> np.ndarray:
     """The host value of an array of a sub-byte dtype, by way of an 8-bit one."""
     with eval_context():
-        wide = convert_element_type(x, dtype=np.dtype(NARROW[x.dtype.name]))
+        wide = convert_element_type(x, dtype=np.dtype(SUBBYTE[x.dtype.name]))
     value = wide._value().astype(x.dtype)
     value.flags.writeable = False
     return value
@@ -416,11 +416,11 @@ def _part(array: Array, position: int, without: int | None = None) -> Array:
     sig = signature(t, there, committed, layout)  # of the array that shares the memory
     if len(array._sig.devices) == 1 and without is None:
         return wrap(buffers.rewrap(array._live(), sig.physical, sig.placement), sig)
-    if not array._is_on_cpu() or (is_narrow(array) and not array.is_fully_addressable):
+    if not array._is_on_cpu() or (is_subbyte(array) and not array.is_fully_addressable):
         return _device_part(array, position, sig)
     sig = signature(t, there, committed)
     t = sig.physical
-    if is_narrow(array):
+    if is_subbyte(array):
         view = array._value()[index].reshape(t.shape)
         return wrap(buffers.put(t, sig.placement, [view], [device]), sig)
     raw = buffers.view_of(array._live(), t, sig.placement)
@@ -431,7 +431,7 @@ def _part(array: Array, position: int, without: int | None = None) -> Array:
         # A view would be in the default memory kind, whatever its sharding says.
         return wrap(buffers.put(t, sig.placement, [view], [device]), sig)
     raw = host.from_view(t, sig.placement, view, device)
-    buffers.keep_view(array._impl, raw)
+    buffers.cache_view(array._impl, raw)
     return wrap(raw, sig)
 
 

@@ -63,7 +63,7 @@ class Interchange(Concrete):
         """The address of the data of an array on one device. Nothing keeps it valid."""
         self._check_one_device("has no single address")
         raw = self._live()
-        if self._is_on_cpu() and not is_narrow(self):  # jaxlib's own method may import jax
+        if self._is_on_cpu() and not is_subbyte(self):  # jaxlib's own method may import jax
             dtype = self._sig.physical.dtype
             return host.shard_view(raw, self._sig.devices, 0, dtype).__array_interface__["data"][0]
         return raw.unsafe_buffer_pointer()
@@ -182,7 +182,7 @@ class Interchange(Concrete):
                 f"{self.aval.str_short(True)}. Use shardwise.random.key_data(x) for the integers "
                 "behind them."
             )
-        if is_narrow(self):
+        if is_subbyte(self):
             raise BufferError(
                 f"{protocol} has no form for elements of {self.dtype}, of less than a byte. "
                 "Convert the array with `astype` first."
@@ -199,15 +199,15 @@ def is_supported_dtype(dtype: DTypeLike) -> bool:
 
 
 # Sub-byte dtypes, which are packed on devices, and the dtypes that carry their values.
-NARROW = {"int2": "int8", "int4": "int8", "uint2": "uint8", "uint4": "uint8",
+SUBBYTE = {"int2": "int8", "int4": "int8", "uint2": "uint8", "uint4": "uint8",
           "float4_e2m1fn": "float32"}
 
 
-def is_narrow(x: Interchange) -> bool:
+def is_subbyte(x: Interchange) -> bool:
     """Whether elements are sub-byte, so that NumPy cannot read them from a device."""
     return _is_narrow(x._sig.physical.dtype)
 
 
 @functools.lru_cache(64)  # NumPy takes 2 µs to name a dtype
 def _is_narrow(dtype: np.dtype[Any]) -> bool:
-    return dtype.name in NARROW
+    return dtype.name in SUBBYTE

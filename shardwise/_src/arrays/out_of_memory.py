@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from shardwise._src.arrays.signature import Signature
-from shardwise._src.messages.words import in_bytes, joined
+from shardwise._src.messages.formatting import in_bytes, joined
 from shardwise._src.runtime import buffers
 from shardwise._src.runtime.backend import RuntimeFailure
 from shardwise._src.types.array_type import ArrayType

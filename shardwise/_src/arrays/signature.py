@@ -71,7 +71,7 @@ _recent = _table.recent
 _ints: Interned[Scalars] = Interned(PLACES_REMEMBERED)
 
 
-def kept_near() -> list[Scalars]:
+def cached_near() -> list[Scalars]:
     """The cached scalar arrays for each placement (`Signature.ints`)."""
     return _ints.values()
 

@@ -216,11 +216,11 @@ def _fixed(name: str, value: bool, doc: str) -> Flag[bool]:
     """A JAX flag for behaviour that is fixed here: it accepts only that value."""
     flag = Flag(name, value, doc, parse=parse_bool)
 
-    def refuse(wanted: bool) -> None:
+    def reject(wanted: bool) -> None:
         if wanted != value:
             raise NotImplementedError(f"{name} is always {value} here. {doc}")
 
-    flag.guard = refuse
+    flag.guard = reject
     return flag
 
 

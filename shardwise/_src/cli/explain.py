@@ -20,7 +20,7 @@ from shardwise._src.base.errors import did_you_mean
 from shardwise._src.explain.machines import machine_of
 from shardwise._src.explain.report import Report
 from shardwise._src.explain.scripts import Found, observed, overview, reports
-from shardwise._src.messages.words import join
+from shardwise._src.messages.formatting import join
 
 USAGE = "%(prog)s [options] (script.py | -m module) [its arguments]"
 ABOUT = """Runs a program, and prints what each function that it jits will do in one call,

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from shardwise._src.base.config import wait_report_secs, wait_timeout_secs
 from shardwise._src.base.errors import did_you_mean
-from shardwise._src.cli.kinds import count, number, seconds
+from shardwise._src.cli.argument_types import count, number, seconds
 from shardwise._src.distributed.launcher import launch
 from shardwise._src.distributed.start import address_of
 from shardwise._src.distributed.workers import Plan
@@ -40,7 +40,7 @@ def run(arguments: Sequence[str]) -> int:
     own = parser()
     asked, unknown = own.parse_known_args(list(arguments))
     if unknown:
-        _refuse_option(own, unknown[0].partition("=")[0])
+        _reject_option(own, unknown[0].partition("=")[0])
     plan = _plan(own, asked)
     for flag, limit in (
         (wait_report_secs, asked.wait_report_secs), (wait_timeout_secs, asked.wait_timeout_secs)
@@ -91,7 +91,7 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _refuse_option(parser: argparse.ArgumentParser, name: str) -> NoReturn:
+def _reject_option(parser: argparse.ArgumentParser, name: str) -> NoReturn:
     plain = name.strip("-").replace("_", "-")
     known = re.findall(r"--[a-z-]+", parser.format_help())
     hint = did_you_mean(OF_OTHERS.get(plain, f"--{plain}"), ("-n", "-m", *known))

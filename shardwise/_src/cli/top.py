@@ -15,10 +15,10 @@ import time
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from shardwise._src.cli.kinds import number, seconds
+from shardwise._src.cli.argument_types import number, seconds
 from shardwise._src.distributed.status_files import folder
 from shardwise._src.distributed.status_view import Launch, Process, look
-from shardwise._src.messages.words import pluralize
+from shardwise._src.messages.formatting import pluralize
 
 ANSWER = 2.5  # seconds for processes to publish their status for a new viewer
 ENDS = "Ctrl-C ends this view, not the programs."

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 DeviceList = tuple  # the type of a list of devices, for annotations
 
 
-def _refuse(name: str) -> NoReturn:
+def _reject(name: str) -> NoReturn:
     raise NotImplementedError(
         f"jax.experimental.colocated_python.{name}: Python functions run in the processes of their "
         "devices here, and there is no other place for them. Only Pathways has colocated Python."
@@ -19,14 +19,14 @@ def _refuse(name: str) -> NoReturn:
 
 def colocated_cpu_devices(devices: Any) -> NoReturn:
     """Raises: there are no such devices."""
-    _refuse("colocated_cpu_devices")
+    _reject("colocated_cpu_devices")
 
 
 def colocated_python(fun: Any) -> Any:
     """A function that raises when called."""
-    return lambda *args, **kwargs: _refuse("colocated_python")
+    return lambda *args, **kwargs: _reject("colocated_python")
 
 
 def colocated_python_class(cls: type) -> Any:
     """A class that raises when instantiated."""
-    return lambda *args, **kwargs: _refuse("colocated_python_class")
+    return lambda *args, **kwargs: _reject("colocated_python_class")

@@ -10,13 +10,13 @@ class _Programs:
         if not name.startswith("make_"):
             raise AttributeError(name)
 
-        def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+        def reject(*args: Any, **kwargs: Any) -> NoReturn:
             raise NotImplementedError(
                 f"jax.extend.ifrt_programs.ifrt_programs.{name}: programs of plugins are not here. "
                 "Only Pathways has them."
             )
 
-        return refuse
+        return reject
 
 
 ifrt_programs = _Programs()

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise._src.base.pickles import read_by, reduced
-from shardwise._src.messages.words import pluralize
+from shardwise._src.messages.formatting import pluralize
 from shardwise._src.types.devices import Device, kind_text
 from shardwise._src.types.tiled import TiledSharding
 from shardwise._src.types.tiling import Tiling

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from shardwise._src.api.shard_map import shard_map as shard_map_now
-from shardwise._src.messages.words import join
+from shardwise._src.messages.formatting import join
 from shardwise._src.types.annotations import P, T
 from shardwise._src.types.partition_spec import AxisName
 

@@ -1,11 +1,11 @@
 """User functions as bodies of control flow: staged, checked, and cached.
 
-Staged bodies are cached in the `Shelf` of their function, by types and context, for the function's
-lifetime. Functions that are created repeatedly from the same code share one shelf if it is cheap to
+Staged bodies are cached in their function's `BodyCache`, by types and context, for the function's
+lifetime. Functions that are created repeatedly from the same code share one cache if it is cheap to
 verify that they do the same (`core/fingerprints.py`) and that nothing they use can be mutated.
 
-    shelves[f].bodies[key]          # the fast path, in the public functions
-    shelf_of((f,), key)[0].bodies   # creates the shelf
+    body_caches[f].bodies[key]      # the fast path, in the public functions
+    body_cache_of((f,), key)[0].bodies   # creates it
 
 `map` and `associative_scan` look up staged bodies by fingerprint only, at each call.
 """
@@ -26,9 +26,9 @@ from shardwise._src.core.op import BoundOp
 from shardwise._src.core.program import Equation, Program, Var
 from shardwise._src.core.program_tools import consts_to_args
 from shardwise._src.messages.arguments import name_of
-from shardwise._src.messages.calls import refuse_call
+from shardwise._src.messages.calls import reject_call
+from shardwise._src.messages.formatting import short_repr, to_register
 from shardwise._src.messages.trees import path_in, tree_difference
-from shardwise._src.messages.words import short_repr, to_register
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.refs.refs import Ref, keepable, values_of, write_back
 from shardwise._src.runtime.pytree import flatten
@@ -39,84 +39,84 @@ from shardwise._src.types.promotion import lattice_join
 from shardwise._src.types.sharding import NamedSharding
 
 BODIES_PER_FUNCTION = 256
-RECIPES = 256  # recreated functions that share a shelf
+FINGERPRINTS = 256  # recreated functions that share a cache
 
 # -- the cache --
 
 
-class Shelf:
+class BodyCache:
     """Staged bodies of functions that do the same, by staging key.
 
     recipe: the fingerprint of these functions (see `core.fingerprints`); None if for one function.
     """
 
-    __slots__ = ("bodies", "recipe")
+    __slots__ = ("bodies", "fingerprint")
 
-    def __init__(self, recipe: Any = None) -> None:
+    def __init__(self, fingerprint: Any = None) -> None:
         self.bodies: dict[tuple, Any] = {}
-        self.recipe = recipe
+        self.fingerprint = fingerprint
 
     def keep(self, key: tuple, body: Any) -> None:
         make_room(self.bodies, BODIES_PER_FUNCTION)
         self.bodies[key] = body
 
 
-shelves: weakref.WeakKeyDictionary[Any, Shelf] = weakref.WeakKeyDictionary()
-_by_recipe: dict[Any, Shelf] = {}
+body_caches: weakref.WeakKeyDictionary[Any, BodyCache] = weakref.WeakKeyDictionary()
+_by_fingerprint: dict[Any, BodyCache] = {}
 
 
-def shelf_of(funs: Sequence[Callable], key: tuple) -> tuple[Shelf, tuple]:
-    """The shelf of the first of some functions, and the key there for all of them.
+def body_cache_of(funs: Sequence[Callable], key: tuple) -> tuple[BodyCache, tuple]:
+    """The cache of the first of some functions, and the key there for all of them.
 
     Bodies that were staged for them remain valid, though one of them may do something else by now.
-    If nothing was staged, such a function leaves the shelf that it shared with others.
+    If nothing was staged, such a function leaves the cache that it shared with others.
     """
     try:
-        first, *others = [shelves[f] for f in funs]
+        first, *others = [body_caches[f] for f in funs]
         if (*others, *key) in first.bodies:
             return first, (*others, *key)
     except (KeyError, TypeError):
         pass
-    first, *others = map(_shelf_now, funs)
+    first, *others = map(_current_body_cache, funs)
     return first, (*others, *key)
 
 
-def _shelf_now(fun: Callable) -> Shelf:
-    """The shelf for a function's current fingerprint; a separate one if it has none."""
+def _current_body_cache(fun: Callable) -> BodyCache:
+    """The cache for a function's current fingerprint; a separate one if it has none."""
     try:
-        found = shelves.get(fun)
-        recipe = fingerprint_of(fun, mutable=False)
+        found = body_caches.get(fun)
+        fingerprint = fingerprint_of(fun, mutable=False)
         if found is None:
-            found = shelves[fun] = _shelf_by(recipe)
-        elif found.recipe is not None and found.recipe != recipe:
-            found = shelves[fun] = Shelf()
-        note(fun, recipe)
+            found = body_caches[fun] = _body_cache_by(fingerprint)
+        elif found.fingerprint is not None and found.fingerprint != fingerprint:
+            found = body_caches[fun] = BodyCache()
+        note(fun, fingerprint)
     except TypeError:  # unhashable, or not weakly referenceable
-        return Shelf()
+        return BodyCache()
     return found
 
 
-def shelf_by_recipe(fun: Callable) -> Shelf:
-    """The shelf shared by functions with this one's current fingerprint; empty if it has none.
+def body_cache_by_fingerprint(fun: Callable) -> BodyCache:
+    """The cache shared by functions with this one's current fingerprint; empty if it has none.
 
     For functions that jax runs again at each call, so that the function is read at that time.
     """
-    return _shelf_by(fingerprint_of(fun, mutable=False))
+    return _body_cache_by(fingerprint_of(fun, mutable=False))
 
 
 def forget() -> None:
-    """Clears all shelves."""
-    shelves.clear()
-    _by_recipe.clear()
+    """Clears all caches."""
+    body_caches.clear()
+    _by_fingerprint.clear()
 
 
-def _shelf_by(recipe: Any) -> Shelf:
-    if recipe is None:
-        return Shelf()
-    found = _by_recipe.get(recipe)
+def _body_cache_by(fingerprint: Any) -> BodyCache:
+    if fingerprint is None:
+        return BodyCache()
+    found = _by_fingerprint.get(fingerprint)
     if found is None:
-        make_room(_by_recipe, RECIPES)
-        found = _by_recipe[recipe] = Shelf(recipe)
+        make_room(_by_fingerprint, FINGERPRINTS)
+        found = _by_fingerprint[fingerprint] = BodyCache(fingerprint)
     return found
 
 
@@ -169,7 +169,7 @@ def staged(
         try:
             result = fun(*leaves)
         except TypeError as error:
-            refuse_call(error, who, names)
+            reject_call(error, who, names)
             raise
         outs, tree = flatten(result) if as_leaves is None else as_leaves(result)
         trees.append(tree)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from shardwise._src.control.checkify_rules import call_checked, replay_call
+from shardwise._src.control.checkify_rules import checkify_call, eval_call
 from shardwise._src.core.op import Op, is_linear
 from shardwise._src.core.ordering import through_program
 from shardwise._src.core.program import Program
@@ -41,7 +41,7 @@ def _jvp(
     return results[:count], [next(moving) if m else None for m in marks]
 
 
-def split_call(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
+def partial_eval_call(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
     """Partial evaluation: the known part runs now, the rest is staged with residuals."""
     unknown = tuple(interpreter.is_unknown(a) for a in args)
     parts = split_program(params["program"], unknown)
@@ -101,8 +101,8 @@ def calling(
         batch=_batch,
         partial_eval=split,
         sequence=through_program,
-        checkify=call_checked,
-        eval=replay_call,
+        checkify=checkify_call,
+        eval=eval_call,
         multiple=True,
         programs=("program",),
         aliases={"jaxpr": "program", "call_jaxpr": "program", "name": lambda p: p["program"].name},
@@ -116,7 +116,7 @@ def _lower_marked(
     return e.under_marks(marked(dict(attributes)), program, *xs)
 
 
-call = calling("jit", _lower, split_call, is_call=True)
+call = calling("jit", _lower, partial_eval_call, is_call=True)
 # Calls by an instruction with attributes, pairs of strings.
-xla_metadata_call = calling("xla_metadata_call", _lower_marked, split_call)
-compute_on_op = calling("compute_on", _lower_marked, split_call)
+xla_metadata_call = calling("xla_metadata_call", _lower_marked, partial_eval_call)
+compute_on_op = calling("compute_on", _lower_marked, partial_eval_call)

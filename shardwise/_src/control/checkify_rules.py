@@ -55,7 +55,7 @@ def _first(before: Sequence[Any], after: Sequence[Any]) -> list[Any]:
 # -- calls --
 
 
-def call_checked(
+def checkify_call(
     op: Op, checks: Any, args: list[Any], *, program: Program, **p: Any
 ) -> list[Any]:
     """For all ops that call their parameter `program`."""
@@ -65,7 +65,7 @@ def call_checked(
     return outs[:count]
 
 
-def replay_call(
+def eval_call(
     op: Op, run: Callable[..., Any], args: list[Any], *, program: Program, **p: Any
 ) -> None:
     run(program, args)
@@ -87,7 +87,7 @@ def _scan_body(new: Program, state: Types, count: int, num_consts: int) -> Progr
     return program_of(step, [*types[:num_consts], *state, *types[num_consts:]], new.name)
 
 
-def scan_checked(
+def checkify_scan(
     op: Op, checks: Any, args: list[Any], *, body: Program, num_consts: int, num_carry: int,
     **p: Any,
 ) -> list[Any]:
@@ -101,7 +101,7 @@ def scan_checked(
     return outs[count:]
 
 
-def replay_scan(
+def eval_scan(
     op: Op, run: Callable[..., Any], args: list[Any], *, body: Program, num_consts: int,
     num_carry: int, length: int, reverse: bool, **p: Any,
 ) -> None:
@@ -144,7 +144,7 @@ def _while_programs(
     )
 
 
-def while_checked(
+def checkify_while(
     op: Op, checks: Any, args: list[Any], *, test: Program, body: Program, num_test: int,
     num_body: int,
 ) -> list[Any]:
@@ -163,7 +163,7 @@ def while_checked(
     return outs[len(state) :]
 
 
-def replay_while(
+def eval_while(
     op: Op, run: Callable[..., Any], args: list[Any], *, test: Program, body: Program,
     num_test: int, num_body: int,
 ) -> None:
@@ -187,7 +187,7 @@ def _branch(new: Program, before: Types, after: Types, count: int, offset: int) 
     return program_of(run, new.in_types, new.name)
 
 
-def cond_checked(
+def checkify_cond(
     op: Op, checks: Any, args: list[Any], *, branches: tuple[Program, ...]
 ) -> list[Any]:
     pairs = [checks.program(b) for b in branches]
@@ -203,7 +203,7 @@ def cond_checked(
     return outs[:count]
 
 
-def replay_cond(
+def eval_cond(
     op: Op, run: Callable[..., Any], args: list[Any], *, branches: tuple[Program, ...]
 ) -> None:
     run(branches[min(max(int(args[0]), 0), len(branches) - 1)], args[1:])

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from shardwise._src.control.call import call
-from shardwise._src.control.checkify_rules import call_checked, replay_call
+from shardwise._src.control.checkify_rules import checkify_call, eval_call
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program
 from shardwise._src.transforms.batch import MappedAxis
@@ -45,8 +45,8 @@ composite_op = Op(
     jvp=_no_derivative,
     transpose=_no_derivative,
     batch=_batch,
-    checkify=call_checked,
-    eval=replay_call,
+    checkify=checkify_call,
+    eval=eval_call,
     multiple=True,
     programs=("program",),
 )

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.control.call import known_first
-from shardwise._src.control.checkify_rules import cond_checked, replay_cond
+from shardwise._src.control.checkify_rules import checkify_cond, eval_cond
 from shardwise._src.control.programs import Extension, any_of, fit, with_results
 from shardwise._src.control.scan import picked
 from shardwise._src.core.infer import type_of
@@ -376,7 +376,7 @@ def _batch(
     if not chosen_by_row:
         outs = cond(args[0], *operands, branches=new)
         return outs, [0 if m else None for m in marks]
-    refuse_ordered(branches, "cond", "a predicate that differs from row to row runs every branch")
+    reject_ordered(branches, "cond", "a predicate that differs from row to row runs every branch")
     cases = [b(*operands) for b in new]
     return [chosen(args[0], row) for row in zip(*cases, strict=True)], [0] * len(marks)
 
@@ -389,7 +389,7 @@ def chosen(which: Any, cases: Sequence[Any]) -> Any:
     return select_n(reshard_like(which, t), *cases)
 
 
-def refuse_ordered(programs: Sequence[Program], name: str, why: str) -> None:
+def reject_ordered(programs: Sequence[Program], name: str, why: str) -> None:
     """Other effects happen for all rows, as they do in jax."""
     if any(ORDERED in p.effects for p in programs):
         raise NotImplementedError(
@@ -438,8 +438,8 @@ cond = Op(
     batch=_batch,
     partial_eval=_split,
     sequence=_sequence,
-    checkify=cond_checked,
-    eval=replay_cond,
+    checkify=checkify_cond,
+    eval=eval_cond,
     remat=_divide,
     multiple=True,
     programs=("branches",),

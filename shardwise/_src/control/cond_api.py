@@ -16,13 +16,13 @@ from shardwise._src.base.config import disable_jit
 from shardwise._src.base.context import CURRENT
 from shardwise._src.control.bodies import (
     Body,
+    body_cache_of,
+    body_caches,
     check_function,
     differing,
     leaf,
     on_mesh_of,
     remedy,
-    shelf_of,
-    shelves,
     staged,
     threading,
     together,
@@ -33,9 +33,9 @@ from shardwise._src.core.infer import as_arraylike, is_operand, type_of
 from shardwise._src.core.op import BoundOp
 from shardwise._src.core.structure import shared
 from shardwise._src.messages.arguments import name_of
+from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import path_in, paths_in, tree_difference
-from shardwise._src.messages.words import short_repr
 from shardwise._src.numpy.convert import cast
 from shardwise._src.ops.logical import ne
 from shardwise._src.refs.passing import with_refs_outside
@@ -104,8 +104,8 @@ def cond(
         return _with_operands_of_their_own(pred, true_fun, false_fun, *operands)
     leaves, tree = flatten(operands)
     try:
-        bodies = shelves[true_fun].bodies
-        key = (shelves[false_fun], "cond", CURRENT.get().key, tree, *[x.aval for x in leaves])
+        bodies = body_caches[true_fun].bodies
+        key = (body_caches[false_fun], "cond", CURRENT.get().key, tree, *[x.aval for x in leaves])
         aval = pred.aval  # pyright: ignore[reportAttributeAccessIssue] (caught below)
         choice = bodies[key] if aval is _FLAG else None
     except (AttributeError, KeyError, TypeError):
@@ -162,9 +162,9 @@ def switch(
         return branches[0](*operands)
     leaves, tree = flatten(operands)
     try:
-        others = [shelves[f] for f in branches[1:]]
+        others = [body_caches[f] for f in branches[1:]]
         key = (*others, "switch", CURRENT.get().key, tree, *[x.aval for x in leaves])
-        choice = shelves[branches[0]].bodies[key]
+        choice = body_caches[branches[0]].bodies[key]
     except (AttributeError, KeyError, TypeError):
         choice = None
     if choice is None or disable_jit.value:
@@ -237,12 +237,12 @@ class _Call:
             which = (not which) if self.who == "cond" else min(max(int(which), 0), self.last)
             return self.funs[which](*self.tree.unflatten(self.leaves))
         types = [type_of(x) for x in self.leaves]
-        shelf, key = shelf_of(self.funs, (self.who, CURRENT.get().key, self.tree, *types))
-        choice = shelf.bodies.get(key)
+        cache, key = body_cache_of(self.funs, (self.who, CURRENT.get().key, self.tree, *types))
+        choice = cache.bodies.get(key)
         if choice is None:
             choice, may_keep = self.staged(types)
             if may_keep:
-                shelf.keep(key, choice)
+                cache.keep(key, choice)
         return choice(which, self.leaves)
 
     def staged(self, types: Sequence[ArrayType]) -> tuple[Choice, bool]:

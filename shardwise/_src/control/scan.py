@@ -15,7 +15,7 @@ from typing import Any
 
 from shardwise._src.base.errors import ShardingTypeError
 from shardwise._src.control.call import known_first
-from shardwise._src.control.checkify_rules import replay_scan, scan_checked
+from shardwise._src.control.checkify_rules import checkify_scan, eval_scan
 from shardwise._src.control.programs import Extension, fit, parts
 from shardwise._src.control.scan_lowering import lower_scan
 from shardwise._src.control.scan_split import split_plan, unknown_carries
@@ -360,8 +360,8 @@ scan = Op(
     batch=_batch,
     partial_eval=_split,
     sequence=_sequence,
-    checkify=scan_checked,
-    eval=replay_scan,
+    checkify=checkify_scan,
+    eval=eval_scan,
     remat=_divide,
     multiple=True,
     programs=("body",),

@@ -17,13 +17,13 @@ from shardwise._src.base.errors import ShardingTypeError
 from shardwise._src.control.bodies import (
     Body,
     Loop,
+    body_cache_of,
+    body_caches,
     casts_of,
     check_carry,
     check_carry_tree,
     check_function,
     leaf,
-    shelf_of,
-    shelves,
     staged,
     steps_per_turn,
     widest,
@@ -38,9 +38,9 @@ from shardwise._src.core.program import Program
 from shardwise._src.core.remedies import gathered
 from shardwise._src.core.structure import shared
 from shardwise._src.messages.arguments import name_of
+from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import path_in, paths_in
-from shardwise._src.messages.words import short_repr
 from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.shape import concatenate, slice_in_dim
 from shardwise._src.runtime.pytree import flatten
@@ -86,7 +86,7 @@ def scan(
     leaves, tree = flatten((init, xs))
     try:
         key = _key(tree, length, reverse, unroll, [x.aval for x in leaves])
-        loop = shelves[f].bodies[key]
+        loop = body_caches[f].bodies[key]
     except (AttributeError, KeyError, TypeError):
         pass
     else:
@@ -165,12 +165,12 @@ class _Call:
         types = [type_of(x) for x in self.init + self.xs]
         length, unroll = self.given
         key = _key(self.tree, length, self.reverse, unroll, types)
-        shelf, key = shelf_of((self.f,), key)
-        loop = shelf.bodies.get(key)
+        cache, key = body_cache_of((self.f,), key)
+        loop = cache.bodies.get(key)
         if loop is None:
             loop, may_keep = self.staged(types)
             if may_keep:
-                shelf.keep(key, loop)
+                cache.keep(key, loop)
         return loop(self.init + self.xs)
 
     # -- staging --

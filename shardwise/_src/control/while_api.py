@@ -16,15 +16,15 @@ from shardwise._src.base.context import CURRENT
 from shardwise._src.base.errors import ConcretizationTypeError
 from shardwise._src.control.bodies import (
     Body,
+    BodyCache,
     Loop,
-    Shelf,
+    body_cache_of,
+    body_caches,
     casts_of,
     check_carry,
     check_carry_tree,
     check_function,
     leaf,
-    shelf_of,
-    shelves,
     staged,
     steps_per_turn,
     threading,
@@ -80,8 +80,8 @@ def while_loop(cond_fun: Callable[[T], Any], body_fun: Callable[[T], T], init_va
     """
     leaves, tree = flatten(init_val)
     try:
-        key = (shelves[cond_fun], "while", CURRENT.get().key, tree, *[x.aval for x in leaves])
-        loop = shelves[body_fun].bodies[key]
+        key = (body_caches[cond_fun], "while", CURRENT.get().key, tree, *[x.aval for x in leaves])
+        loop = body_caches[body_fun].bodies[key]
     except (AttributeError, KeyError, TypeError):
         loop = None
     if loop is not None and not disable_jit.value:
@@ -152,12 +152,12 @@ class _While(_Carried):
     def run(self) -> Any:
         types = [type_of(x) for x in self.leaves]
         key = ("while", CURRENT.get().key, self.tree, *types)
-        shelf, key = shelf_of((self.body_fun, self.cond_fun), key)
-        loop = shelf.bodies.get(key)
+        cache, key = body_cache_of((self.body_fun, self.cond_fun), key)
+        loop = cache.bodies.get(key)
         if loop is None:
             loop, may_keep = self.staged(types)
             if may_keep:
-                shelf.keep(key, loop)
+                cache.keep(key, loop)
         return loop(self.leaves)
 
     def turn(self, *leaves: Any) -> tuple[list[Any], Any]:
@@ -270,7 +270,7 @@ def fori_loop(
     if type(lower) is int and type(upper) is int:
         try:
             key = _key_of_counted(upper - lower, unroll, tree, [x.aval for x in leaves])
-            loop = shelves[body_fun].bodies[key]
+            loop = body_caches[body_fun].bodies[key]
         except (AttributeError, KeyError, TypeError):
             pass
         else:
@@ -332,7 +332,7 @@ class _Fori(_Carried):
 
     def counted(self, length: int, unroll: Any) -> Loop:
         """The loop with this many iterations; it takes the first number, and the leaves."""
-        body, casts, shelf = self._body(type_of(0))
+        body, casts, cache = self._body(type_of(0))
         turns = max(length, 1) if unroll is True else steps_per_turn("fori_loop", unroll or 1)
         params = {
             "body": body.program, "num_consts": len(body.outside),
@@ -342,7 +342,7 @@ class _Fori(_Carried):
         loop = self._loop(BoundOp(scan_op, params), body, casts, body.outside)
         if not body.captures:
             types = [type_of(x) for x in self.leaves]
-            shelf.keep(_key_of_counted(length, unroll, self.tree, types), loop)
+            cache.keep(_key_of_counted(length, unroll, self.tree, types), loop)
         return loop
 
     def below(self, upper: Any) -> Loop:
@@ -361,20 +361,20 @@ class _Fori(_Carried):
     def _loop(self, op: BoundOp, body: Body, casts: list, consts: list[Any]) -> Loop:
         return Loop(op, consts, casts, body.tree, body.refs, self.count)
 
-    def _body(self, number: ArrayType) -> tuple[Body, list[tuple[int, ArrayType]], Shelf]:
-        """The body of loops of any length, how leaves are cast for it, and the shelf it is on."""
+    def _body(self, number: ArrayType) -> tuple[Body, list[tuple[int, ArrayType]], BodyCache]:
+        """The body of loops of any length, how leaves are cast for it, and the cache it is in."""
         types = [type_of(x) for x in self.leaves]
         key = ("turn", number, CURRENT.get().key, self.tree, *types)
-        shelf, key = shelf_of((self.body_fun,), key)
+        cache, key = body_cache_of((self.body_fun,), key)
         self.count = 1 + len(types)
-        if key in shelf.bodies:
-            return *shelf.bodies[key], shelf
+        if key in cache.bodies:
+            return *cache.bodies[key], cache
         body, carry = self.staged_body(_varying(types, number.varying), (number,))
         body.program = shared(body.program)
         casts = casts_of([number, *types], carry)
         if not body.captures:
-            shelf.keep(key, (body, casts))
-        return body, casts, shelf
+            cache.keep(key, (body, casts))
+        return body, casts, cache
 
     def turn(self, *leaves: Any) -> tuple[list[Any], Any]:
         i, *state = leaves

@@ -17,8 +17,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from shardwise._src.control.call import call
-from shardwise._src.control.checkify_rules import replay_while, while_checked
-from shardwise._src.control.cond import chosen, refuse_ordered
+from shardwise._src.control.checkify_rules import checkify_while, eval_while
+from shardwise._src.control.cond import chosen, reject_ordered
 from shardwise._src.control.programs import fit, parts
 from shardwise._src.control.scan import batched_body, given, jvp_body
 from shardwise._src.control.scan_split import unknown_carries
@@ -261,7 +261,7 @@ def _batch(
     new, carry, _ = batched_body(body, axis, num_body, count, (*body_marks, *carry))
     new_test, (by_row,) = batch_program(test, axis, (*test_marks, *carry))
     if by_row:
-        refuse_ordered((test, body), "while_loop",
+        reject_ordered((test, body), "while_loop",
                        "a test that differs from row to row goes on until the last row is done")
         every = (True,) * count
         new, carry, _ = batched_body(body, axis, num_body, count, (*body_marks, *every))
@@ -366,8 +366,8 @@ while_loop = Op(
     batch=_batch,
     partial_eval=_split,
     sequence=_sequence,
-    checkify=while_checked,
-    eval=replay_while,
+    checkify=checkify_while,
+    eval=eval_while,
     multiple=True,
     programs=("test", "body"),
     aliases={

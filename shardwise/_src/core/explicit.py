@@ -15,7 +15,7 @@ from typing import Any, cast
 from shardwise._src.base.errors import ShardingTypeError
 from shardwise._src.core.op import Op
 from shardwise._src.core.remedies import remedy
-from shardwise._src.messages.words import join
+from shardwise._src.messages.formatting import join
 from shardwise._src.types.array_type import ArrayType, in_row
 from shardwise._src.types.dims import Dims
 from shardwise._src.types.mesh import AbstractMesh
@@ -101,7 +101,7 @@ def _specs(
     if op.contraction:
         twice = {f: axes_of[f] for f in dims.contracted() if len(holders.get(f, ())) > 1}
         if twice:
-            _refuse_contraction(op, types, twice)
+            _reject_contraction(op, types, twice)
     return [
         [axes_of.get(_key(f, d, t.ndim, dims), ()) for d, f in enumerate(factors)]
         for t, factors in zip(outs, dims.outputs, strict=True)
@@ -136,7 +136,7 @@ def _factor_axes(
             held = axes_of.setdefault(key, axes)
             if held != axes:
                 places = [_place(key, types[k], dims.inputs[k], dims) for k in (holders[key][0], i)]
-                _refuse_conflict(op, types, places, held, axes)
+                _reject_conflict(op, types, places, held, axes)
             holders.setdefault(key, []).append(i)
     return axes_of, holders
 
@@ -146,7 +146,7 @@ def _place(key: Any, t: ArrayType, factors: Sequence[Any], dims: Dims) -> int:
     return next(d for d, f in enumerate(factors) if _key(f, d, t.ndim, dims) == key)
 
 
-def _refuse_conflict(
+def _reject_conflict(
     op: Op, types: tuple[ArrayType, ...], places: Sequence[int], one: Axes, other: Axes
 ) -> None:
     what = "dimensions {} and {}" if places[0] != places[1] else "dimension {}"
@@ -156,7 +156,7 @@ def _refuse_conflict(
     )
 
 
-def _refuse_contraction(op: Op, types: tuple[ArrayType, ...], twice: dict[Any, Axes]) -> None:
+def _reject_contraction(op: Op, types: tuple[ArrayType, ...], twice: dict[Any, Axes]) -> None:
     axes = ", ".join(str(a) for a in twice.values())
     raise ShardingTypeError(
         f"[{op.name}] operands {in_row(types)} are sharded over {axes} along a contracted "

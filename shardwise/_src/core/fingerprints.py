@@ -79,15 +79,15 @@ def fingerprint_of(fun: Any, mutable: bool = True) -> Any:
     return found
 
 
-def note(fun: Any, recipe: Any) -> None:
+def note(fun: Any, fingerprint: Any) -> None:
     """Records the fingerprint under which a function that is found by identity was staged.
 
     Callers of that function get the cached program, though it may do something else by now. So the
     function has a fingerprint only while it equals the recorded one.
     """
     if fun.__class__ is FunctionType:
-        recipe = _MIXED if recipe is None else recipe
-        if _notes.setdefault(fun, recipe) != recipe:
+        fingerprint = _MIXED if fingerprint is None else fingerprint
+        if _notes.setdefault(fun, fingerprint) != fingerprint:
             _notes[fun] = _MIXED
 
 
@@ -140,9 +140,9 @@ class _Look:
             return value
         if isinstance(value, np.generic):
             return self.scalar(value)
-        recipe = _recipe_by(kind)
-        if recipe is not None:
-            return kind, *recipe(value, self.part)
+        fingerprint = _fingerprint_by(kind)
+        if fingerprint is not None:
+            return kind, *fingerprint(value, self.part)
         if _is_permanent(value):
             return value
         raise _Unknown
@@ -191,12 +191,12 @@ class _Look:
     def has_twins(self) -> bool:
         """Whether two functions share a fingerprint; as keys of a dict, say, they differ."""
         by_code: dict[Any, list[Any]] = {}
-        for recipe in self.functions.values():
-            if recipe.__class__ is tuple:
-                others = by_code.setdefault(recipe[0], [])
-                if recipe in others:
+        for fingerprint in self.functions.values():
+            if fingerprint.__class__ is tuple:
+                others = by_code.setdefault(fingerprint[0], [])
+                if fingerprint in others:
                     return True
-                others.append(recipe)
+                others.append(fingerprint)
         return False
 
     def function(self, fun: FunctionType) -> Any:
@@ -290,9 +290,9 @@ def _is_type_of_ours(kind: type) -> bool:
     return _is_ours(kind) and home_of(kind).startswith("shardwise._src.types.")
 
 
-def _recipe_by(kind: type) -> Any:
+def _fingerprint_by(kind: type) -> Any:
     """The method of a library class that returns fingerprints, if it has one."""
-    return getattr(kind, "recipe", None) if _is_ours(kind) else None
+    return getattr(kind, "fingerprint", None) if _is_ours(kind) else None
 
 
 def _is_ours(kind: type) -> bool:

@@ -33,7 +33,7 @@ VARIADIC = 1 << 30
 FORMS = 8192  # cached
 
 
-class Composite:
+class Fused:
     """A function that dispatches as one program. `arrays`: number of leading array parameters."""
 
     __slots__ = ("fun", "arrays", "name", "_array_names")
@@ -63,7 +63,7 @@ def fused(fun: Callable[..., Any] | None = None, *, arrays: int = 1) -> Any:
     """Marks a function over ops as one program. Returns a plain function, for its signature."""
     if fun is None:
         return functools.partial(fused, arrays=arrays)
-    record = Composite(fun, arrays)
+    record = Fused(fun, arrays)
 
     @functools.wraps(fun)
     def call(*args: Any, **static: Any) -> Any:
@@ -77,7 +77,7 @@ def fused(fun: Callable[..., Any] | None = None, *, arrays: int = 1) -> Any:
     return call
 
 
-def record_of(call: Callable[..., Any]) -> Composite:
+def record_of(call: Callable[..., Any]) -> Fused:
     """The record of a fused function, for `call` of an interpreter: saves one wrapper call."""
     return getattr(call, "fused")  # noqa: B009 (an attribute of a function, for type checkers)
 
@@ -100,7 +100,7 @@ def eager_jit(fun: Callable[..., Any] | None = None, *, arrays: int = 1) -> Any:
     """
     if fun is None:
         return functools.partial(eager_jit, arrays=arrays)
-    record = Composite(fun, arrays)
+    record = Fused(fun, arrays)
 
     @functools.wraps(fun)
     def call(*args: Any, **static: Any) -> Any:

@@ -19,7 +19,7 @@ from shardwise._src.base.context import CURRENT
 from shardwise._src.base.errors import UnexpectedTracerError
 from shardwise._src.base.positions import join, split
 from shardwise._src.control.call import call
-from shardwise._src.control.checkify_rules import call_checked, replay_call
+from shardwise._src.control.checkify_rules import checkify_call, eval_call
 from shardwise._src.core.eval_context import ground
 from shardwise._src.core.infer import HOST, is_array, is_operand, type_of
 from shardwise._src.core.interpreter import Interpreter
@@ -29,9 +29,9 @@ from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import consts_to_args
 from shardwise._src.core.structure import shared
 from shardwise._src.messages.arguments import name_of
+from shardwise._src.messages.formatting import short_repr, to_register
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import path_in, tree_difference
-from shardwise._src.messages.words import short_repr, to_register
 from shardwise._src.numpy.convert import cast
 from shardwise._src.ops.basis import zeros
 from shardwise._src.ops.elementwise import copy
@@ -445,8 +445,8 @@ def op_of_calls(name: str, jvp: Callable, batched: type[BatchedRule]) -> Op:
     return Op(
         name,
         user_code=True,
-        checkify=call_checked,
-        eval=replay_call,
+        checkify=checkify_call,
+        eval=eval_call,
         type_rule=type_rule,
         lower=lower_program,
         jvp=jvp,
@@ -477,7 +477,7 @@ def explained(rule: Rule, num_consts: int) -> Iterator[None]:
         ) from error
 
 
-def refuse_outside(rule: Rule, tangents: Sequence[Any]) -> None:
+def reject_outside(rule: Rule, tangents: Sequence[Any]) -> None:
     """Rejects derivatives with respect to captured values."""
     if any(t is not None for t in tangents):
         raise TypeError(

@@ -34,7 +34,7 @@ from shardwise._src.custom.common import (
     map_flat,
     op_of_calls,
     pair_of,
-    refuse_outside,
+    reject_outside,
 )
 from shardwise._src.messages.trees import tree_difference
 from shardwise._src.numpy.convert import cast
@@ -87,7 +87,7 @@ def _jvp(
     op: Op, primals: Any, tangents: Any, *, rule: Any, program: Program | None = None,
     num_consts: int = 0,
 ) -> tuple[list, list]:
-    refuse_outside(rule, tangents[:num_consts])
+    reject_outside(rule, tangents[:num_consts])
     with explained(rule, num_consts):
         outs, moved = rule.jvp(primals[num_consts:], tangents[num_consts:])
     return as_function_gives(outs, None if program is None else program.out_types, rule), moved

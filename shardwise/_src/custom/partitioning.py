@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from shardwise._src.control.checkify_rules import call_checked, replay_call
+from shardwise._src.control.checkify_rules import checkify_call, eval_call
 from shardwise._src.control.shard_map import inside
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program
@@ -221,8 +221,8 @@ custom_partitioning_call = Op(
     jvp=_no_derivative,
     transpose=_no_derivative,
     batch=_batch,
-    checkify=call_checked,
-    eval=replay_call,
+    checkify=checkify_call,
+    eval=eval_call,
     multiple=True,
     programs=("program",),
     has_partitioner_callback=True,

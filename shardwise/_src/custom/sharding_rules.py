@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shardwise._src.messages.words import pluralize
+from shardwise._src.messages.formatting import pluralize
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dims import Dims
 

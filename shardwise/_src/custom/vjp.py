@@ -43,11 +43,11 @@ from shardwise._src.custom.common import (
     filled,
     op_of_calls,
     pair_of,
-    refuse_outside,
+    reject_outside,
 )
 from shardwise._src.custom.refs import without_refs
 from shardwise._src.messages.arguments import name_of
-from shardwise._src.messages.calls import refuse_call
+from shardwise._src.messages.calls import reject_call
 from shardwise._src.messages.trees import path_in, tree_difference
 from shardwise._src.numpy.convert import cast
 from shardwise._src.ops.basis import reduce_sum
@@ -142,7 +142,7 @@ class CallBackward(Backward):
             result = function.bwd(*self.fixed, kept, given)
         except TypeError as error:
             who = f"the bwd rule of custom_vjp function {function.name}"
-            refuse_call(error, who, ["nondiff_args"] * bool(self.fixed) + ["residuals", "ct"])
+            reject_call(error, who, ["nondiff_args"] * bool(self.fixed) + ["residuals", "ct"])
             raise
         return _checked_bwd(function, result, tree, self.types[0])
 
@@ -222,7 +222,7 @@ def _jvp(
     op: Op, primals: Any, tangents: Any, *, rule: Any, program: Program | None = None,
     num_consts: int = 0,
 ) -> tuple[list, list]:
-    refuse_outside(rule, tangents[:num_consts])
+    reject_outside(rule, tangents[:num_consts])
     tangents = tangents[num_consts:]
     moving = tuple([t is not None for t in tangents])
     with explained(rule, num_consts):
@@ -243,7 +243,7 @@ custom_vjp_call = op_of_calls("custom_vjp_call", _jvp, BatchedVjp)
 # -- the linear part: only its transpose exists --
 
 
-def _refuse(backward: Backward) -> NoReturn:
+def _reject(backward: Backward) -> NoReturn:
     raise TypeError(
         f"forward-mode differentiation (jvp, jacfwd, linearize) reached {backward.name}, a "
         "custom_vjp function, whose rule is for reverse mode (grad, vjp, jacrev) only. Give it a "
@@ -261,15 +261,15 @@ def _linear_type(
 def _linear_lower(
     op: Op, e: Any, ins: Any, outs: Any, *xs: str, backward: Backward, **p: Any
 ) -> NoReturn:
-    _refuse(backward)
+    _reject(backward)
 
 
 def _linear_jvp(op: Op, primals: Any, tangents: Any, *, backward: Backward, **p: Any) -> NoReturn:
-    _refuse(backward)
+    _reject(backward)
 
 
 def _linear_eager(op: Op, args: tuple, params: dict) -> NoReturn:
-    _refuse(params["backward"])
+    _reject(params["backward"])
 
 
 def _linear_transpose(

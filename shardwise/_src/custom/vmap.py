@@ -21,7 +21,7 @@ from typing import Any
 from shardwise._src.base.context import current
 from shardwise._src.control.bodies import staged
 from shardwise._src.control.call import call
-from shardwise._src.control.checkify_rules import call_checked, replay_call
+from shardwise._src.control.checkify_rules import checkify_call, eval_call
 from shardwise._src.control.programs import with_results
 from shardwise._src.control.scan_api import scan
 from shardwise._src.core.infer import type_of
@@ -270,8 +270,8 @@ def _transpose(op: Op, cts: Any, *args: Any, program: Program, **p: Any) -> list
 custom_vmap_call = Op(
     "custom_vmap_call",
     user_code=True,
-    checkify=call_checked,
-    eval=replay_call,
+    checkify=checkify_call,
+    eval=eval_call,
     type_rule=_type,
     lower=_lower,
     jvp=_jvp,

@@ -1,4 +1,4 @@
-"""The launcher of a node other than node 0: `Follower`."""
+"""The launcher of a node other than node 0: `Agent`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 from shardwise._src.distributed.channel import Channel, Refused, connect
 from shardwise._src.distributed.cluster import at
-from shardwise._src.distributed.local_agent import Here, tls_of_flags
+from shardwise._src.distributed.local_agent import LocalAgent, tls_of_flags
 from shardwise._src.distributed.nodes import LONGEST, Problem, joining
 from shardwise._src.distributed.output import say
 from shardwise._src.distributed.rank_assignment import Share, share_of, with_processes
 from shardwise._src.distributed.reports import Report, Verdict
-from shardwise._src.distributed.status_relay import OPS, Mirror
+from shardwise._src.distributed.status_relay import OPS, StatusRelay
 from shardwise._src.distributed.tls import tls_context
 from shardwise._src.distributed.workers import Plan
 from shardwise._src.runtime.failure_detector import MALFORMED
@@ -56,14 +56,14 @@ def _order(message: Any, plan: Plan) -> Start | Stop | Verdict | str:
     return Start(generation, share_of(counts, plan.node), port)
 
 
-class Follower:
+class Agent:
     """The launcher of a node other than 0, which follows the instructions of node 0's launcher."""
 
-    def __init__(self, here: Here):
+    def __init__(self, here: LocalAgent):
         self._here, self._plan, self._events = here, here.plan, here.events
         self._tls = tls_of_flags()
         self._channel: Channel | None = None
-        self._mirror = Mirror(here.notice, here.plan.node, self._pass_on)
+        self._mirror = StatusRelay(here.notice, here.plan.node, self._pass_on)
         self._ranks: Sequence[int] = ()  # of the processes here
         self._left: set[int] = set()  # ranks that have not exited with status 0
 

@@ -23,8 +23,8 @@ from shardwise._src.arrays.array import Array
 from shardwise._src.base.errors import UnexpectedTracerError
 from shardwise._src.core.eval_context import eval_context
 from shardwise._src.distributed import start
+from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.trees import leaf_paths, tree_text
-from shardwise._src.messages.words import short_repr
 from shardwise._src.random.keys import key_data, wrap_key_data
 from shardwise._src.runtime import backend
 from shardwise._src.runtime.pytree import flatten

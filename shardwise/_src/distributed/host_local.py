@@ -23,9 +23,9 @@ from shardwise._src.arrays.signature import signature
 from shardwise._src.core.eval_context import eval_context
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
+from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import leaf_paths
-from shardwise._src.messages.words import short_repr
 from shardwise._src.runtime import backend, buffers
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transfers import transfer

@@ -13,14 +13,14 @@ from __future__ import annotations
 import os
 import secrets
 
-from shardwise._src.distributed.agent import Follower
-from shardwise._src.distributed.leader import Lead
-from shardwise._src.distributed.local_agent import Events, Here, Stopped
+from shardwise._src.distributed.agent import Agent
+from shardwise._src.distributed.leader import Leader
+from shardwise._src.distributed.local_agent import Events, LocalAgent, Stopped
 from shardwise._src.distributed.nodes import Problem
 from shardwise._src.distributed.output import say
 from shardwise._src.distributed.process_reaper import Guard
 from shardwise._src.distributed.reports import signal_name
-from shardwise._src.distributed.status_files import Notice
+from shardwise._src.distributed.status_files import LaunchStatus
 from shardwise._src.distributed.workers import Plan, adopt_orphans, descendants
 
 
@@ -32,12 +32,12 @@ def launch(plan: Plan) -> int:
     mark = f"{os.getpid()}-{secrets.token_hex(8)}"
     with events.signals():
         guard = Guard(mark)
-        notice = Notice(plan.facts())
-        here = Here(plan, events, mark, (*before, guard.pid), notice)
+        notice = LaunchStatus(plan.facts())
+        here = LocalAgent(plan, events, mark, (*before, guard.pid), notice)
         if notice.why:
             say(notice.why)
         try:
-            status = (Lead if plan.node == 0 else Follower)(here).run()
+            status = (Leader if plan.node == 0 else Agent)(here).run()
         except Stopped as stop:
             say(f"stopped by {signal_name(stop.number)}")
             status = 128 + stop.number

@@ -1,4 +1,4 @@
-"""The launcher of node 0, which decides: `Lead`. On one machine it is the only one."""
+"""The launcher of node 0, which decides: `Leader`. On one machine it is the only one."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 from shardwise._src.distributed.channel import Channel
 from shardwise._src.distributed.cluster import at
-from shardwise._src.distributed.local_agent import Event, Here, Stopped, tls_of_flags
+from shardwise._src.distributed.local_agent import Event, LocalAgent, Stopped, tls_of_flags
 from shardwise._src.distributed.nodes import Nodes, Problem, Said
 from shardwise._src.distributed.output import say
 from shardwise._src.distributed.rank_assignment import Shares, with_processes
 from shardwise._src.distributed.reports import Report, Verdict, first, signal_name, verdict
 from shardwise._src.distributed.start import listen_host, start_coordinator, warn_of_strangers
-from shardwise._src.distributed.status_relay import Mirror
+from shardwise._src.distributed.status_relay import StatusRelay
 from shardwise._src.distributed.workers import Crew
 from shardwise._src.runtime import coordinator, processes
 
@@ -27,13 +27,13 @@ PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds before a restart: doubled with each
 REPLY = 10.0  # seconds beyond the grace period for other nodes to stop
 
 
-class Lead:
+class Leader:
     """The launcher that decides."""
 
-    def __init__(self, here: Here):
+    def __init__(self, here: LocalAgent):
         self._here, self._plan, self._events = here, here.plan, here.events
         self._nodes: Nodes | None = None
-        self._mirror: Mirror | None = None
+        self._mirror: StatusRelay | None = None
         self._tls = tls_of_flags()
         self._done: set[int] = set()  # local ranks, and -k for node k, that succeeded
         self._coordinator: processes.Coordinator | None = None  # of this generation
@@ -45,7 +45,7 @@ class Lead:
         try:
             if self._plan.nodes > 1:
                 tls = coordinator.tls_context({"tls": self._tls and self._tls._asdict()})
-                self._mirror = Mirror(self._here.notice, 0, self._pass_on)
+                self._mirror = StatusRelay(self._here.notice, 0, self._pass_on)
                 self._nodes = Nodes(
                     self._plan, self._listener(), tls, self._said, self._mirror.hear
                 )

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from shardwise._src.distributed.nodes import Problem
 from shardwise._src.distributed.rank_assignment import Share
-from shardwise._src.distributed.status_files import Notice
+from shardwise._src.distributed.status_files import LaunchStatus
 from shardwise._src.distributed.tls import Tls, tls_files
 from shardwise._src.distributed.workers import Crew, Plan
 
@@ -81,11 +81,11 @@ class Events:
         return event
 
 
-class Here:
+class LocalAgent:
     """The processes on this machine, over successive generations."""
 
     def __init__(
-        self, plan: Plan, events: Events, mark: str, keep: tuple[int, ...], notice: Notice
+        self, plan: Plan, events: Events, mark: str, keep: tuple[int, ...], notice: LaunchStatus
     ):
         self.plan, self.events, self.notice = plan, events, notice
         self._mark, self._keep = mark, keep

@@ -22,8 +22,8 @@ from shardwise._src.base.errors import ProcessFailureError
 from shardwise._src.distributed import exchange, tree_comparison
 from shardwise._src.distributed.exchange import Leaf, here, named_leaves, on_host, result
 from shardwise._src.distributed.tiles import Tiles
+from shardwise._src.messages.formatting import pluralize, short_repr
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.messages.words import pluralize, short_repr
 from shardwise._src.runtime import backend, buffers, processes
 
 

@@ -165,7 +165,7 @@ class Nodes:
             return -1
         node = int(joining["node"])
         with self._lock:
-            why = self._refusal(node, joining)
+            why = self._rejection(node, joining)
             if not why:
                 self._channels[node] = channel
         if why:
@@ -174,7 +174,7 @@ class Nodes:
         self._post(Said(node, "came", channel))
         return node
 
-    def _refusal(self, node: int, message: dict[str, Any]) -> str:
+    def _rejection(self, node: int, message: dict[str, Any]) -> str:
         wanted = joining(self._plan)
         for key, flag in (("nodes", "--nodes"), ("count", "-n"), ("version", "")):
             if message[key] != wanted[key]:

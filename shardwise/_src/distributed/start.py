@@ -138,7 +138,7 @@ def initialize(
       TimeoutError: the coordinator or some process is not available in time.
       ProcessFailureError: some process ended before it joined.
     """
-    _refuse_late()
+    _reject_late()
     tls = tls_files(
         mtls_cert_file, mtls_key_file, mtls_ca_file, mtls_peer_uri_prefix,
         verify_secure_credentials,
@@ -182,7 +182,7 @@ def initialize(
     _at_exit()
 
 
-def _refuse_late() -> None:
+def _reject_late() -> None:
     if _State.here is not None:
         raise RuntimeError(
             f"initialize was called before: this is process {_State.here.index} of "

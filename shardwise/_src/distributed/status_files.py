@@ -59,7 +59,7 @@ def make_private(path: Path) -> None:
         raise PermissionError(f"{path} is not a folder that only this user can use")
 
 
-class Card:
+class StatusFile:
     """A file with the last state of something."""
 
     def __init__(self, path: Path):
@@ -129,12 +129,12 @@ class Progress:
         return found
 
 
-class Board:
+class ProcessStatus:
     """The status that this process publishes. path: of its card; None if it has no card."""
 
     def __init__(self, path: str | None):
         self._path = Path(path) if path else None
-        self._card: Card | None = None
+        self._card: StatusFile | None = None
         self._lock = threading.Lock()
         self._shown = 0.0
         self.progress = Progress()
@@ -160,7 +160,7 @@ class Board:
             with self._lock:
                 progress = self.progress.record(time.monotonic())
             if self._card is None:
-                self._card = Card(self._path)
+                self._card = StatusFile(self._path)
             self._card.write({
                 "at": now, "pid": os.getpid(), **wait, **progress, "device_bytes": _device_bytes(),
             })
@@ -184,7 +184,7 @@ def _path() -> str | None:
     return path if path and Path(path).parent.name == str(os.getppid()) else None
 
 
-board = Board(_path())
+board = ProcessStatus(_path())
 
 
 def _forget() -> None:
@@ -219,10 +219,10 @@ def report_progress(
     """
     for name, value in {"step": step, "tokens": tokens}.items():
         if not (hasattr(value, "__index__") and _is_plain(value)):
-            raise TypeError(_refusal(name, "an integer", value, f"int({name})"))
+            raise TypeError(_rejection(name, "an integer", value, f"int({name})"))
     for name, value in facts.items():
         if not (hasattr(value, "__float__") and _is_plain(value)):
-            raise TypeError(_refusal(name, "a number", value, f"float({name})"))
+            raise TypeError(_rejection(name, "a number", value, f"float({name})"))
     board.report(int(step), int(tokens), {name: float(value) for name, value in facts.items()})
 
 
@@ -231,7 +231,7 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, int | float) or type(value).__module__ == "numpy"
 
 
-def _refusal(name: str, wanted: str, value: Any, remedy: str) -> str:
+def _rejection(name: str, wanted: str, value: Any, remedy: str) -> str:
     return (
         f"report_progress: {name} must be {wanted} of Python's or NumPy's; got "
         f"{type(value).__name__}. An array would have to be waited for: pass {remedy} where that "
@@ -242,7 +242,7 @@ def _refusal(name: str, wanted: str, value: Any, remedy: str) -> str:
 # --------------------------------------------------------------------------------- a launcher
 
 
-class Notice:
+class LaunchStatus:
     """The status that a launcher publishes. If it cannot, `why` has the reason, and it continues.
 
     facts: facts that do not change.
@@ -252,12 +252,12 @@ class Notice:
         self._facts = {**facts, "pid": os.getpid(), "started": time.time()}
         self.why = ""
         self.folder: Path | None = None
-        self._card: Card | None = None
-        self._nodes: dict[int, Card] = {}
+        self._card: StatusFile | None = None
+        self._nodes: dict[int, StatusFile] = {}
         self._lock = threading.Lock()
         try:
             own = _own_folder()
-            self._card, self.folder = Card(own / LAUNCH), own
+            self._card, self.folder = StatusFile(own / LAUNCH), own
         except OSError as error:
             self.why = f"`shardwise top` will not show this launch: {error}"
 
@@ -279,7 +279,7 @@ class Notice:
             if self._card is not None and self.folder is not None:
                 with suppress(OSError):
                     if node not in self._nodes:
-                        self._nodes[node] = Card(self.folder / node_card(node))
+                        self._nodes[node] = StatusFile(self.folder / node_card(node))
                     self._nodes[node].write(record)
 
     def clear(self) -> None:

@@ -1,4 +1,4 @@
-"""Exchanges process status between launchers of many machines while there is a viewer: `Mirror`.
+"""`StatusRelay` exchanges process status between launchers of machines while there is a viewer.
 
 `shardwise top` touches a file of the launcher on its machine (`status_files`). That launcher sends
 "look" to the launcher of node 0, which sends it to all. They have their own processes publish their
@@ -16,14 +16,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from shardwise._src.distributed.status_files import LOOKED, LOOKING, Notice
+from shardwise._src.distributed.status_files import LOOKED, LOOKING, LaunchStatus
 from shardwise._src.distributed.status_view import Process, shown
 
 PERIOD = 0.25  # seconds between checks for a viewer
 OPS = ("look", "shown")  # of its messages
 
 
-class Mirror:
+class StatusRelay:
     """The part of a launcher that serves viewers of the launch on any machine.
 
     notice: that of this launcher; node: its node rank.
@@ -31,7 +31,8 @@ class Mirror:
     """
 
     def __init__(
-        self, notice: Notice, node: int, tell: Callable[[dict[str, Any], set[int] | None], None]
+        self, notice: LaunchStatus, node: int,
+        tell: Callable[[dict[str, Any], set[int] | None], None],
     ):
         self._notice, self._node, self._tell = notice, node, tell
         self._looks: dict[int, float] = {}  # when each other launcher sent "look"

@@ -22,7 +22,7 @@ from shardwise._src.distributed.status_files import (
     node_card,
     read,
 )
-from shardwise._src.messages.words import as_json, plain_text
+from shardwise._src.messages.formatting import as_json, plain_text
 
 WAITS = 1.0  # seconds after which a process is shown as waiting
 _LONGEST = 500  # characters of a string from another machine

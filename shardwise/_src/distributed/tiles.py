@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.arrays.array import Array
-from shardwise._src.arrays.interchange import NARROW, is_narrow
+from shardwise._src.arrays.interchange import SUBBYTE, is_subbyte
 from shardwise._src.core.eval_context import eval_context
 from shardwise._src.distributed.exchange import Leaf, on_host
 from shardwise._src.ops.cast import convert_element_type
@@ -28,9 +28,9 @@ class Tiles:
             if x.sharding.partial_axes[0]:  # unreduced: send the reduced value
                 spec = x.sharding.spec.update(unreduced=frozenset())
                 x = transfer.move(x, x.sharding.with_spec(spec))
-            if is_narrow(x):
+            if is_subbyte(x):
                 self._dtype = x.dtype
-                x = convert_element_type(x, dtype=np.dtype(NARROW[x.dtype.name]))
+                x = convert_element_type(x, dtype=np.dtype(SUBBYTE[x.dtype.name]))
         self._array = x
         self._stored = x._sig.stored
         self._full = x.sharding.tile_shape(self._stored.shape)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.distributed import exchange
-from shardwise._src.messages.words import brief
+from shardwise._src.messages.formatting import brief
 from shardwise._src.types.dtypes import is_inexact
 
 FEW = 8  # elements of a value up to which messages show it

@@ -97,12 +97,12 @@ class Watch:
     def launch(self, module: Any, buffers: Sequence[Any], handlers: Sequence[Any]) -> Any:
         """Launches a module over several processes, in order with other launches."""
         if thread_guard.owner not in (None, threading.get_ident()):
-            self._refuse_thread(module.name)
+            self._reject_thread(module.name)
         with self._order:
             span = module.span
             here = self._sets.get(span) or self._set(span)
             if self.failures or self._past:
-                self._refuse_failed(here.ranks)
+                self._raise_if_failed(here.ranks)
             digest = module.digest
             number = here.known.get(digest) or self._first_launch(span, here, module)
             count = here.count = here.count + 1
@@ -147,7 +147,7 @@ class Watch:
         number = here.known[module.digest] = zlib.crc32(module.digest.encode()) or 1
         return number
 
-    def _refuse_thread(self, name: str) -> NoReturn:
+    def _reject_thread(self, name: str) -> NoReturn:
         raise RuntimeError(
             f"{name}: a program over several processes is launched by thread "
             f"{threading.current_thread().name!r}, while `thread_guard` holds for another one. "
@@ -164,7 +164,7 @@ class Watch:
     def _key(self, span: Sequence[int]) -> str:
         return ",".join(map(str, span)) + self._era
 
-    def _refuse_failed(
+    def _raise_if_failed(
         self, ranks: frozenset[int], failures: Sequence[Failure] | None = None
     ) -> None:
         for failure in (*self.failures, *self._past) if failures is None else failures:
@@ -189,7 +189,7 @@ class Watch:
         ranks = tuple(range(self.count)) if span is None else tuple(sorted(span))
         with self._order:
             here = self._set(ranks)
-            self._refuse_failed(here.ranks)
+            self._raise_if_failed(here.ranks)
             return self._meet(ranks, here, f"{name} {value}", name, payload, timeout)
 
     def _meet(
@@ -202,13 +202,13 @@ class Watch:
             "op": "meet", "value": f"{value} after {here.count}", "after": here.count,
             "payload": payload, "about": about,
         }
-        refuse = functools.partial(self._refuse_failed, here.ranks)
-        meeting = self._come(key, number, message, doing, refuse, timeout)
+        reject = functools.partial(self._raise_if_failed, here.ranks)
+        meeting = self._come(key, number, message, doing, reject, timeout)
         if meeting.withdrawn:
             here.meetings -= 1  # this meeting is still pending
             raise TimeoutError(meeting.withdrawn)
         if not meeting.met:
-            self._refuse_failed(here.ranks)
+            self._raise_if_failed(here.ranks)
         return meeting.payloads
 
     def gather(
@@ -224,11 +224,11 @@ class Watch:
           TimeoutError: some do not arrive within `timeout` seconds; it names them.
         """
         ranks = tuple(range(self.count)) if span is None else tuple(sorted(span))
-        refuse = functools.partial(self._refuse_failed, frozenset(ranks))
-        refuse()
+        reject = functools.partial(self._raise_if_failed, frozenset(ranks))
+        reject()
         key = f"{','.join(map(str, ranks))}#{name}{self._era}"
         message = {"op": "meet", "value": "", "after": 0, "payload": payload, "about": ""}
-        meeting = self._come(key, 0, message, name, refuse, timeout)
+        meeting = self._come(key, 0, message, name, reject, timeout)
         if meeting.withdrawn:
             raise TimeoutError(meeting.withdrawn)
         return meeting.payloads or [""] * len(ranks)
@@ -241,16 +241,16 @@ class Watch:
             number = self._censuses[key] = self._censuses.get(key, 0) + 1
             begin, everyone = time.monotonic(), frozenset(ranks)
 
-            def refuse() -> None:  # if a live process does not arrive
+            def reject() -> None:  # if a live process does not arrive
                 late = [f for f in self.failures if f.kind == "timeout" and f.at > begin]
-                self._refuse_failed(everyone, late)
+                self._raise_if_failed(everyone, late)
 
-            found = self._come(f"alive {key}", number, {"op": "census"}, doing, refuse, None)
+            found = self._come(f"alive {key}", number, {"op": "census"}, doing, reject, None)
             return found.payloads
 
     def _come(
         self, key: str, number: int, message: dict[str, Any], doing: str,
-        refuse: Callable[[], None], timeout: float | None,
+        reject: Callable[[], None], timeout: float | None,
     ) -> Meeting:
         """Waits in a meeting. refuse: raises if the meeting can no longer complete."""
         meeting = self._meetings[key, number] = Meeting()
@@ -266,7 +266,7 @@ class Watch:
                 left = 0.5 if end is None else min(0.5, max(0.0, end - time.monotonic()))
                 if meeting.lock.acquire(timeout=left):
                     return meeting
-                refuse()
+                reject()
                 if end is not None and time.monotonic() >= end:
                     end = None  # the coordinator decides: all may have arrived by now
                     self._channel.send({"op": "withdraw", "set": key, "k": number})
@@ -367,7 +367,7 @@ class Watch:
                     say(f"process {self.index} did nothing for {now - beat:.0f} s: was it stopped?")
                 beat = now + self._beat_every
                 self._beat(now)
-            self._mind_failures(now)
+            self._check_failures(now)
 
     def _beat(self, now: float) -> None:
         waits = [(now - since, kind, doing) for since, kind, doing in tuple(self._waits.values())]
@@ -483,7 +483,7 @@ class Watch:
                 "network is down"
             )
 
-    def _mind_failures(self, now: float) -> None:
+    def _check_failures(self, now: float) -> None:
         """Ends waits that can no longer complete."""
         if now - self._heard > self._silence and not self.failures:
             self._failed(

@@ -282,7 +282,7 @@ def _pass_by(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[list[Any], 
     return op(*primals, **p), []
 
 
-def _refuse_jvp(op: Op, primals: Any, tangents: Any, *, callback: Any, **p: Any) -> NoReturn:
+def _reject_jvp(op: Op, primals: Any, tangents: Any, *, callback: Any, **p: Any) -> NoReturn:
     raise ValueError(
         f"{callback.title}: it has no derivative, as nothing is known of what the function "
         "computes. Give it one: wrap the call in a function with `custom_jvp` or `custom_vjp`. Or "
@@ -306,7 +306,7 @@ def _batched(results: Types, size: int) -> tuple[ArrayType, ...]:
     return tuple([t.update(shape=(size, *t.shape)) for t in results])
 
 
-def _refuse_batch(
+def _reject_batch(
     op: Op, mapped: Any, args: Any, dims: Any, *, callback: Any, **p: Any
 ) -> NoReturn:
     raise ValueError(
@@ -384,9 +384,9 @@ def _record(name: str, effects: tuple[Any, ...], jvp: Callable, batch: Callable)
 
 
 _IN_ORDER = (CALLBACK, ORDERED)
-pure_callback = _record("pure_callback", (), _refuse_jvp, _batch_pure)
-io_callback = _record("io_callback", (CALLBACK,), _refuse_jvp, _looped)
-ordered_io_callback = _record("ordered_io_callback", _IN_ORDER, _refuse_jvp, _refuse_batch)
+pure_callback = _record("pure_callback", (), _reject_jvp, _batch_pure)
+io_callback = _record("io_callback", (CALLBACK,), _reject_jvp, _looped)
+ordered_io_callback = _record("ordered_io_callback", _IN_ORDER, _reject_jvp, _reject_batch)
 debug_callback = _record("debug_callback", (CALLBACK, DebugEffect()), _pass_by, _looped)
 ordered_debug_callback = _record(
     "ordered_debug_callback", (*_IN_ORDER, OrderedDebugEffect()), _pass_by, _looped

@@ -17,7 +17,7 @@ from shardwise._src.explain.explain import TIMEOUT, explain
 from shardwise._src.explain.machines import Machine
 from shardwise._src.explain.report import Communication, Report
 from shardwise._src.explain.report_words import over
-from shardwise._src.messages.words import join
+from shardwise._src.messages.formatting import join
 
 Limit = int | str
 _COMPARE = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,

@@ -15,7 +15,7 @@ from shardwise._src.control.scan import scan
 from shardwise._src.control.shard_map import shard_map
 from shardwise._src.core.program import Equation
 from shardwise._src.explain.axes import Refined
-from shardwise._src.messages.words import join
+from shardwise._src.messages.formatting import join
 from shardwise._src.ops import collective
 from shardwise._src.ops.sharding import reshard, sharding_constraint
 from shardwise._src.runtime.shardy import Flow

@@ -26,8 +26,8 @@ from shardwise._src.explain.abstract_devices import described_mesh
 from shardwise._src.explain.explain import TIMEOUT, estimate_of, report_of
 from shardwise._src.explain.machines import Machine, machine_of
 from shardwise._src.explain.report import Report
+from shardwise._src.messages.formatting import in_bytes
 from shardwise._src.messages.trees import path_text
-from shardwise._src.messages.words import in_bytes
 from shardwise._src.runtime.pytree import flatten_with_path
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.mesh import AbstractMesh, Mesh

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from shardwise._src.explain.axes import Axis, Groups, axes_of, over_text
 from shardwise._src.explain.hlo import ArrayShape, Instruction, Module, array_in, read, top_level
-from shardwise._src.messages.words import in_bytes
+from shardwise._src.messages.formatting import in_bytes
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -16,7 +16,7 @@ from typing import Any
 
 from shardwise._src.base.errors import did_you_mean
 from shardwise._src.base.lazy import public
-from shardwise._src.messages.words import join
+from shardwise._src.messages.formatting import join
 
 
 @public("shardwise.explain")

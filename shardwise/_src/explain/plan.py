@@ -25,8 +25,8 @@ from shardwise._src.base.lazy import public
 from shardwise._src.core.infer import type_of
 from shardwise._src.explain.machines import Machine, machine_of
 from shardwise._src.explain.transfer_cost import HOST, Accounts, Step, buffers, put
+from shardwise._src.messages.formatting import in_bytes, pluralize
 from shardwise._src.messages.trees import leaf_paths
-from shardwise._src.messages.words import in_bytes, pluralize
 from shardwise._src.ops.memory import Space
 from shardwise._src.ops.placement import placed_over
 from shardwise._src.runtime.pytree import flatten

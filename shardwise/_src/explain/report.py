@@ -18,7 +18,7 @@ from shardwise._src.explain.machines import Machine
 from shardwise._src.explain.report_html import figure
 from shardwise._src.explain.report_page import save
 from shardwise._src.explain.report_text import styled, text_of
-from shardwise._src.messages.words import join
+from shardwise._src.messages.formatting import join
 
 FORMAT = 1  # version of the format of `to_dict`
 Along: TypeAlias = Sequence[Any] | str | int | SubAxis

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from shardwise._src.explain import report_words as words
 from shardwise._src.explain.report_words import BufferRow, seconds_text, where
-from shardwise._src.messages.words import in_bytes
+from shardwise._src.messages.formatting import in_bytes
 from shardwise._src.types.pictures.html import CODE, STYLE
 from shardwise._src.types.pictures.svg import escape
 

@@ -22,7 +22,7 @@ from shardwise._src.explain import report_words as words
 from shardwise._src.explain.report_html import COLORS, Bar, memory_bars, time_bars
 from shardwise._src.explain.report_style import SCRIPT, STYLE
 from shardwise._src.explain.report_words import seconds_text, where
-from shardwise._src.messages.words import in_bytes, pluralize
+from shardwise._src.messages.formatting import in_bytes, pluralize
 from shardwise._src.types.pictures.svg import escape
 from shardwise._version import __version__
 

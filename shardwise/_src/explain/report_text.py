@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shardwise._src.explain import report_words as words
 from shardwise._src.explain.report_words import seconds_text, where
-from shardwise._src.messages.words import in_bytes
+from shardwise._src.messages.formatting import in_bytes
 
 if TYPE_CHECKING:
     from shardwise._src.explain.report import Communication, Report

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from shardwise._src.explain.axes import SubAxis, over_text
-from shardwise._src.messages.words import in_bytes, join, joined, pluralize
+from shardwise._src.messages.formatting import in_bytes, join, joined, pluralize
 
 if TYPE_CHECKING:
     from shardwise._src.explain.report import Communication, Report

@@ -18,7 +18,7 @@ from shardwise._src.api.stages import Lowered
 from shardwise._src.explain import report_words as words
 from shardwise._src.explain.explain import report_of
 from shardwise._src.explain.report import Report
-from shardwise._src.messages.words import in_bytes
+from shardwise._src.messages.formatting import in_bytes
 
 
 class Found(NamedTuple):
@@ -52,7 +52,7 @@ def observed() -> Iterator[list[Found]]:
         number = f"-{counts[name]}" if counts[name] > 1 else ""
         found.append(Found(f"{name}{number}", name, lowered))
 
-    with compilations.told_to(note):
+    with compilations.notifying(note):
         yield found
 
 

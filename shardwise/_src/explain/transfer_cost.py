@@ -26,12 +26,12 @@ from shardwise._src.arrays.signature import Signature, signature
 from shardwise._src.explain.communication import Collective, collectives
 from shardwise._src.explain.machines import Link, Machine
 from shardwise._src.lowering.storage import order_of, stated_kind
-from shardwise._src.messages.words import pluralize
+from shardwise._src.messages.formatting import pluralize
 from shardwise._src.transfers import between_devices, reshard_strategy
 from shardwise._src.transfers.between_processes import as_stored, both_sides, stack, steps, stops
 from shardwise._src.transfers.from_host import is_large
 from shardwise._src.transfers.regions import bounds_of
-from shardwise._src.transfers.reshard_strategy import ReshardStep, is_narrow, reshard_steps
+from shardwise._src.transfers.reshard_strategy import ReshardStep, is_subbyte, reshard_steps
 from shardwise._src.transfers.transfer import resharder
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.devices import is_addressable
@@ -360,7 +360,7 @@ def _by_host(a: Accounts, sig: Signature, target: Any) -> Moved:
     """As `from_host.by_host`, for an array."""
     t, n = sig.stored, sig.stored.size * sig.stored.dtype.itemsize
     small = sig.sharding.is_fully_addressable and n < SMALL
-    staged = n if not a.read and (is_narrow(sig) or small or not on_cpu(sig.sharding)) else 0
+    staged = n if not a.read and (is_subbyte(sig) or small or not on_cpu(sig.sharding)) else 0
     there = signature(sig.type, target, True)
     from_devices = {HOST: n} if not on_cpu(sig.sharding) and not a.read else {}
     if from_devices:

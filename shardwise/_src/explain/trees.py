@@ -26,8 +26,8 @@ from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import padded_type, stored_type
 from shardwise._src.base.lazy import public
 from shardwise._src.core.infer import type_of
+from shardwise._src.messages.formatting import in_bytes, pluralize
 from shardwise._src.messages.trees import leaf_paths
-from shardwise._src.messages.words import in_bytes, pluralize
 from shardwise._src.refs.refs import is_ref
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transfers.regions import is_abstract

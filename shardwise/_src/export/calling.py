@@ -23,8 +23,8 @@ from shardwise._src.export.common import WHERE, DisabledSafetyCheck
 from shardwise._src.export.dims import Dim
 from shardwise._src.export.solving import solved
 from shardwise._src.lowering.text import symbol_text, tensor_text
+from shardwise._src.messages.formatting import join
 from shardwise._src.messages.trees import paths_in, tree_difference, tree_text
-from shardwise._src.messages.words import join
 from shardwise._src.running.eager import EAGER
 from shardwise._src.runtime.lapack import register
 from shardwise._src.runtime.portable import Part, Unreadable, parts_of, refined_text

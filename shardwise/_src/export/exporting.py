@@ -26,9 +26,9 @@ from shardwise._src.export.symbolic import is_symbolic
 from shardwise._src.lax.platforms import EXPORTED
 from shardwise._src.lowering.module import hoisted_constants
 from shardwise._src.lowering.storage import bare
+from shardwise._src.messages.formatting import join
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import path_in
-from shardwise._src.messages.words import join
 from shardwise._src.running.placement import check_committed, places_for
 from shardwise._src.runtime.portable import portable_artifact
 from shardwise._src.runtime.pytree import flatten

@@ -174,7 +174,7 @@ class SymbolicEmitter(Emitter):
             with unwritten(scopes):
                 return super()._equation(eqn, env)
         except Unwritten:
-            _refuse(eqn)
+            _reject(eqn)
 
     # -- instructions --
 
@@ -362,7 +362,7 @@ class SymbolicEmitter(Emitter):
         self.lines.append(f"stablehlo.return {', '.join([twice, *folds])} : {shown}")
 
 
-def _refuse(eqn: Any) -> NoReturn:
+def _reject(eqn: Any) -> NoReturn:
     types = ", ".join(v.aval.str_short(True) for v in (*eqn.inputs, *eqn.outputs))
     raise NotImplementedError(
         f"{WHERE}.export: {eqn.op.name} of types {types} needs its sizes as numbers where it is "

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardwise._src.base.context import current
-from shardwise._src.control.call import calling, split_call
+from shardwise._src.control.call import calling, partial_eval_call
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program, eval_program
@@ -32,7 +32,7 @@ class CallPrimitive(Primitive):
     @property
     def op(self) -> Op:
         if self._op is None:
-            self._op = calling(self.name, _lower, split_call, is_call=True, foreign=self)
+            self._op = calling(self.name, _lower, partial_eval_call, is_call=True, foreign=self)
         return self._op
 
     def bind(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from shardwise._src.base.context import CURRENT, current
-from shardwise._src.core.fused import Composite
+from shardwise._src.core.fused import Fused
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Equation, Program, Var
 from shardwise._src.core.program_tools import without_dead_code
@@ -59,7 +59,7 @@ class _Partly(Stage):
         finally:
             CURRENT.reset(token)
 
-    def call(self, fused: Composite, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
+    def call(self, fused: Fused, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         if self._is_mine(args):
             return super().call(fused, args, static)
         token = CURRENT.set(self.parent_context())

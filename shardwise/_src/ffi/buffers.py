@@ -67,7 +67,7 @@ def _lower(
     )
 
 
-def _refuse_jvp(op: Op, primals: Any, tangents: Any, *, callback: Callback, **p: Any) -> NoReturn:
+def _reject_jvp(op: Op, primals: Any, tangents: Any, *, callback: Callback, **p: Any) -> NoReturn:
     raise ValueError(
         f"{callback.title}: it has no derivative, as nothing is known of what the function "
         "computes. Give it one: wrap the call in a function with `shardwise.custom_vjp` or "
@@ -85,7 +85,7 @@ def _batch(
 
 def _record(name: str, effects: tuple[str, ...]) -> Op:
     return Op(
-        name, type_rule=types_given, dims=dims_of_batch, lower=_lower, jvp=_refuse_jvp,
+        name, type_rule=types_given, dims=dims_of_batch, lower=_lower, jvp=_reject_jvp,
         batch=_batch, host=_host, user_code=True, multiple=True, is_expensive=True,
         effects=frozenset(effects),
     )

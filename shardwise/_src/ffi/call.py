@@ -20,7 +20,7 @@ from shardwise._src.core.op import Op
 from shardwise._src.effects.callback import METHODS
 from shardwise._src.ffi.lowering import LayoutOption, Order, attributes_of, config_text, order_of
 from shardwise._src.lowering.text import quoted
-from shardwise._src.messages.words import pluralize
+from shardwise._src.messages.formatting import pluralize
 from shardwise._src.ops.basis import move_axis
 from shardwise._src.ops.sharding import reshard_like
 from shardwise._src.runtime.ffi import is_batch_partitionable
@@ -55,7 +55,7 @@ def _title(target_name: str) -> str:
     return f"ffi_call of {target_name!r}"
 
 
-def _refuse_jvp(
+def _reject_jvp(
     op: Op, primals: Any, tangents: Any, *, target_name: str, **p: Any
 ) -> NoReturn:
     raise ValueError(
@@ -163,7 +163,7 @@ def unbatched(title: str, name: str) -> str:
 
 def _record(name: str, effects: tuple[str, ...]) -> Op:
     return Op(
-        name, type_rule=types_given, dims=dims_of_batch, lower=_lower, jvp=_refuse_jvp,
+        name, type_rule=types_given, dims=dims_of_batch, lower=_lower, jvp=_reject_jvp,
         batch=_batch, multiple=True, is_expensive=True, effects=frozenset(effects),
     )
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardwise._src.messages.called import by_name, public_call
-from shardwise._src.messages.words import brief
-from shardwise._src.numpy.convert import refuse_traced
+from shardwise._src.messages.formatting import brief
+from shardwise._src.numpy.convert import reject_traced
 from shardwise._src.ops.shape import canonical_axis as axis_of
 from shardwise._src.types.symbolic import whole
 
@@ -20,6 +20,6 @@ def sizes(values: Sequence[Any]) -> tuple[int, ...]:
         return tuple([whole(v) for v in values])
     except TypeError as error:
         for v in values if isinstance(values, tuple | list) else ():
-            refuse_traced(v, f"{public_call() or 'lax'}: a size", error)
+            reject_traced(v, f"{public_call() or 'lax'}: a size", error)
         message = f"expected a sequence of integers; got {brief(values)}."
         raise TypeError(by_name(message)) from None

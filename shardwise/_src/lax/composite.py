@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from shardwise._src.base.caches import exact
 from shardwise._src.base.context import current
 from shardwise._src.base.errors import UnexpectedTracerError
-from shardwise._src.control.bodies import Body, check_function, leaf, shelf_of, staged
+from shardwise._src.control.bodies import Body, body_cache_of, check_function, leaf, staged
 from shardwise._src.control.composite import composite_op
 from shardwise._src.core.infer import type_of
 from shardwise._src.lowering.text import attribute_text, quoted
@@ -105,15 +105,15 @@ def _staged(
     key = "composite", current().key, tree, given, exact(given), *types
     try:
         hash(key)
-        shelf, key = shelf_of((fun,), key)
+        cache, key = body_cache_of((fun,), key)
     except TypeError:  # an array or a list among the attributes
         return staged(flat, types, who, name_of(fun))
-    if key not in shelf.bodies:
+    if key not in cache.bodies:
         body = staged(flat, types, who, name_of(fun))
         if body.captures:
             return body
-        shelf.keep(key, body)
-    return shelf.bodies[key]
+        cache.keep(key, body)
+    return cache.bodies[key]
 
 
 def _attributes(name: str, kwargs: dict[str, Any]) -> str:

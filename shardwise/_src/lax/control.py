@@ -9,7 +9,13 @@ from typing import Any
 from shardwise._src.api.vmap import vmap
 from shardwise._src.base.config import disable_jit
 from shardwise._src.base.context import CURRENT
-from shardwise._src.control.bodies import Loop, check_function, leaf, shelf_by_recipe, staged
+from shardwise._src.control.bodies import (
+    Loop,
+    body_cache_by_fingerprint,
+    check_function,
+    leaf,
+    staged,
+)
 from shardwise._src.control.call import call
 from shardwise._src.control.scan_api import scan
 from shardwise._src.core.infer import type_of
@@ -157,8 +163,8 @@ def associative_scan(fn: Callable[[T, T], T], elems: T, reverse: bool = False, a
         return tree.unflatten(scanner.run(*leaves))
     types = [type_of(x) for x in leaves]
     key = (who, CURRENT.get().key, tree, scanner.reverse, axis, *types)
-    shelf = shelf_by_recipe(fn)
-    loop = shelf.bodies.get(key)
+    cache = body_cache_by_fingerprint(fn)
+    loop = cache.bodies.get(key)
     if loop is None:
         names = paths_in("elems", tree)
         name = name_of(fn)
@@ -166,7 +172,7 @@ def associative_scan(fn: Callable[[T, T], T], elems: T, reverse: bool = False, a
         held, at = {"program": shared(body.program)}, len(types)
         loop = Loop(BoundOp(call, held), body.outside, [], tree, body.refs, at)
         if not body.captures:
-            shelf.keep(key, loop)
+            cache.keep(key, loop)
     return loop(leaves)
 
 

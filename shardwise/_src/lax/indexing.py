@@ -13,8 +13,8 @@ from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.core.op import Op
 from shardwise._src.lax.axes import axis_of, sizes
 from shardwise._src.lax.shapes import index_in_dim
+from shardwise._src.messages.formatting import brief
 from shardwise._src.messages.tracebacks import pass_on
-from shardwise._src.messages.words import brief
 from shardwise._src.numpy.binary import remainder
 from shardwise._src.numpy.convert import cast, strip_weak_type
 from shardwise._src.ops import index, shape

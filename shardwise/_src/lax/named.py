@@ -9,7 +9,7 @@ from typing import Any
 from shardwise._src.base.caches import Interned
 from shardwise._src.base.context import NamedAxis, current
 from shardwise._src.core.infer import type_of
-from shardwise._src.messages.words import brief, short_repr
+from shardwise._src.messages.formatting import brief, short_repr
 from shardwise._src.numpy.named import NamedAxes, in_scope
 from shardwise._src.ops.exchange import is_even, span
 from shardwise._src.types.partition_spec import AxisName

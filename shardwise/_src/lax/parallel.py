@@ -21,8 +21,8 @@ import numpy as np
 from shardwise._src.core.infer import as_arraylike, check_alive, type_of
 from shardwise._src.core.op import Op
 from shardwise._src.lax.named import AxisNames, CollectiveAxes, Groups, collective_axes
+from shardwise._src.messages.formatting import brief, join
 from shardwise._src.messages.tracebacks import pass_on
-from shardwise._src.messages.words import brief, join
 from shardwise._src.numpy.binary import true_divide
 from shardwise._src.numpy.named import across, index_along
 from shardwise._src.ops import collective as ops

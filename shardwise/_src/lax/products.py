@@ -7,7 +7,7 @@ from typing import Any
 
 from shardwise._src.core.infer import type_of
 from shardwise._src.lax.named import AxisNames, CollectiveAxes, collective_axes
-from shardwise._src.messages.words import short_repr
+from shardwise._src.messages.formatting import short_repr
 from shardwise._src.numpy.convert import promote
 from shardwise._src.numpy.einsum import einsum
 from shardwise._src.ops.contract import canonical_precision

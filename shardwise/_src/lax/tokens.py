@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.core.infer import type_of
-from shardwise._src.messages.words import short_repr
+from shardwise._src.messages.formatting import short_repr
 from shardwise._src.numpy.creation import zeros
 from shardwise._src.ops.barrier import optimization_barrier
 from shardwise._src.ops.random.stateful import rng_uniform as rng_uniform_op

@@ -375,7 +375,7 @@ class Emitter(Manual, Instructions, Kernels, Partitioned):
         bits, because they are sent as sums with zeros: a float sum would lose the sign of a zero.
         """
         if self.manual is not None and self.devices > 1:
-            return self.on_one_of_rest(
+            return self.run_on_one(
                 names, ins, outs, lambda e, given: e.host_call(function, ins, outs, given, pure)
             )
         callback, place, as_bits = function.callback, {}, outs
@@ -400,7 +400,7 @@ class Emitter(Manual, Instructions, Kernels, Partitioned):
         """A call with operands but no results, which passes information to XLA. It cannot be
         partitioned. what: what XLA does, for the error message."""
         if self.manual is not None and self.devices > 1:
-            self.on_one_of_rest(xs, ts, [], lambda e, given: e.note(target, what, given, ts) or [])
+            self.run_on_one(xs, ts, [], lambda e, given: e.note(target, what, given, ts) or [])
             return
         if self.devices > 1:
             raise NotImplementedError(

@@ -156,7 +156,7 @@ class Manual:
             f"({', '.join(map(self.ty, outs))})", len(outs),
         )
 
-    def on_one_of_rest(
+    def run_on_one(
         self, xs: Sequence[str], ins: Sequence[ArrayType], outs: Sequence[ArrayType],
         call: Callable[[Any, Sequence[str]], list[str]],
     ) -> list[str]:

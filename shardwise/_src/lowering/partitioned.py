@@ -61,7 +61,7 @@ class Partitioned:
                 "when a program is compiled, so that a program of several devices with it cannot "
                 "be exported. Export it for one device."
             )
-        name = self._name_of_question(rule, mesh, ins, outs)
+        name = self._callback_name(rule, mesh, ins, outs)
         factors = rule.factors(mesh, ins, outs)
         note = "" if factors is None else f", sdy.sharding_rule = {factors.attribute()}"
         types = [", ".join(map(tensor_text, side)) for side in (ins, outs)]
@@ -71,7 +71,7 @@ class Partitioned:
             f"({types[0]}) -> ({types[1]})", len(outs),
         )
 
-    def _name_of_question(
+    def _callback_name(
         self, rule: PartitioningRule, mesh: Any, ins: Sequence[ArrayType], outs: Sequence[ArrayType]
     ) -> str:
         """One name for equal questions, so that the module texts are equal too."""
@@ -80,13 +80,15 @@ class Partitioned:
         held = rule.questions.get(key)
         if held is None:
             context = context.replace(interpreter=ground(), axes=())
-            question = _Question(rule, mesh, self.plain, self.platform, ins, outs, context)
+            question = PartitionerCallback(
+                rule, mesh, self.plain, self.platform, ins, outs, context
+            )
             asked = partitioner_callbacks.ask(question, self.platform)
             held = rule.questions[key] = asked, question
         return held[0]
 
 
-class _Question:
+class PartitionerCallback:
     """A call, as the partitioner callback needs it."""
 
     def __init__(
@@ -139,7 +141,7 @@ def _tiling(sharding: Any, t: ArrayType, mesh: Any) -> Tiling:
 
 
 def _module_text(
-    emitter: Any, found: Decision, asked: _Question, ins: Sequence[Tiling]
+    emitter: Any, found: Decision, asked: PartitionerCallback, ins: Sequence[Tiling]
 ) -> str:
     """The module of one device. It sets padding to zero, so that sums are correct."""
     if host_functions(found.program):

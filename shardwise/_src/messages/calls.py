@@ -13,7 +13,7 @@ from shardwise._src.messages.source import is_own
 _MISFIT = re.compile(r"\(\) (takes|missing|got) ")
 
 
-def refuse_call(error: TypeError, who: str, names: Sequence[str]) -> None:
+def reject_call(error: TypeError, who: str, names: Sequence[str]) -> None:
     """Raises an error that names the arguments, if `error` is a signature mismatch.
 
     who: the caller. names: of the leaves of the arguments. Does nothing for errors raised inside

@@ -24,7 +24,7 @@ STEPS = 2000  # objects that are examined before a search ends
 SHOWN = 5
 
 
-def refuse_leaks(interpreter: Any) -> None:
+def reject_leaks(interpreter: Any) -> None:
     """Raises if values of an interpreter that has ended are still referenced.
 
     Must be called when no library frame references them any more. Does nothing unless the flag

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from shardwise._src.messages.words import brief
+from shardwise._src.messages.formatting import brief
 from shardwise._src.runtime.pytree import flatten_one_level, flatten_with_path, steps
 
 SHOWN = 5  # paths in a message

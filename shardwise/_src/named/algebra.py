@@ -17,8 +17,8 @@ from typing import Any
 
 from shardwise._src.api.values import as_value
 from shardwise._src.core.infer import type_of
-from shardwise._src.messages.words import join, pluralize, short_repr
-from shardwise._src.named.borders import (
+from shardwise._src.messages.formatting import join, pluralize, short_repr
+from shardwise._src.named.declarations import (
     bound,
     explicit_part,
     noted,
@@ -28,7 +28,7 @@ from shardwise._src.named.borders import (
     sharding_for,
     with_words,
 )
-from shardwise._src.named.words import ANY, Part, flat, parse, sides
+from shardwise._src.named.logical_axes import ANY, Part, flat, parse, sides
 from shardwise._src.numpy.einsum import einsum as plain_einsum
 from shardwise._src.numpy.shapes import reshape, transpose
 from shardwise._src.types.annotations import Array, ArrayLike, PrecisionLike

@@ -18,9 +18,9 @@ from typing import Any
 from shardwise._src.api.tracing import make_jaxpr
 from shardwise._src.core.program import Atom, Equation, Program, Var
 from shardwise._src.messages.source import describe
-from shardwise._src.named.borders import checking
+from shardwise._src.named.declarations import checking
+from shardwise._src.named.logical_axes import ANY, NONE
 from shardwise._src.named.op import axes_op
-from shardwise._src.named.words import ANY, NONE
 
 Call = tuple[Any, ...]
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from shardwise._src.core.op import Elements, Op
-from shardwise._src.named.words import ANY
+from shardwise._src.named.logical_axes import ANY
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dims import Dims, letters
 

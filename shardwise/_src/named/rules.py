@@ -18,8 +18,8 @@ from typing import Any
 from shardwise._src.base.context import current
 from shardwise._src.base.errors import did_you_mean
 from shardwise._src.base.flags import UserContext, make_user_context
-from shardwise._src.messages.words import join
-from shardwise._src.named.words import ANY, Part, flat, parse
+from shardwise._src.messages.formatting import join
+from shardwise._src.named.logical_axes import ANY, Part, flat, parse
 from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.partition_spec import PartitionSpec
 from shardwise._src.types.sharding import NamedSharding

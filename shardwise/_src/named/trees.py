@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.api.shapes import ShapeDtypeStruct
+from shardwise._src.messages.formatting import join
 from shardwise._src.messages.trees import leaf_paths, paths_in
-from shardwise._src.messages.words import join
+from shardwise._src.named.logical_axes import ANY, Parameter, parse
 from shardwise._src.named.rules import Rules, current_rules
-from shardwise._src.named.words import ANY, Parameter, parse
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import DTypeLike, T
 from shardwise._src.types.sharding import NamedSharding

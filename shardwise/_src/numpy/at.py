@@ -19,8 +19,8 @@ from shardwise._src.base.context import current
 from shardwise._src.base.warn import warn
 from shardwise._src.core.fused import fused, record_of
 from shardwise._src.core.infer import is_array, type_of
+from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.tracebacks import pass_on
-from shardwise._src.messages.words import short_repr
 from shardwise._src.numpy import binary
 from shardwise._src.numpy.convert import broadcast_to, cast, constant
 from shardwise._src.numpy.creation import where_it_was

@@ -22,7 +22,7 @@ from shardwise._src.numpy.convert import (
     cast,
     joined,
     promote,
-    refuse_out,
+    reject_out,
     strip_weak_type,
 )
 from shardwise._src.numpy.reductions import add_up, checked_dtype, summed_dtype
@@ -223,7 +223,7 @@ def _outer(a: Any, b: Any) -> Any:
 @eager_jit(arrays=2)
 def outer(a: ArrayLike, b: ArrayLike, out: None = None) -> Array:
     """Product of each element of `a` with each element of `b`, as a matrix."""
-    refuse_out("outer", out)
+    reject_out("outer", out)
     return _outer(a, b)
 
 
@@ -441,5 +441,5 @@ def trace(
     out: None = None,
 ) -> Array:
     """Sum along the diagonal of two dimensions; `offset` counts diagonals above the main one."""
-    refuse_out("trace", out)
+    reject_out("trace", out)
     return _trace(a, operator.index(offset), axis1, axis2, checked_dtype(dtype, "trace"))

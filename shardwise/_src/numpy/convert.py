@@ -159,7 +159,7 @@ def whole(x: Any, what: str) -> int:
     try:
         return symbolic.whole(x)
     except TypeError as error:
-        refuse_traced(x, what, error)
+        reject_traced(x, what, error)
         raise TypeError(f"{what} must be an integer; got {x!r}.") from None
 
 
@@ -172,14 +172,14 @@ def count_of(size: Any) -> int:
     return count
 
 
-def refuse_out(name: str, out: Any) -> None:
+def reject_out(name: str, out: Any) -> None:
     if out is not None:
         raise NotImplementedError(
             f"{name}: `out` is not supported, as arrays are immutable. Use the result."
         )
 
 
-def refuse_traced(x: Any, what: str, error: Exception) -> None:
+def reject_traced(x: Any, what: str, error: Exception) -> None:
     """If `error` came from a traced value, raises an error that `what` must be concrete."""
     if isinstance(error, UnexpectedTracerError):
         raise error

@@ -18,8 +18,8 @@ from shardwise._src.core.eval_context import ground
 from shardwise._src.core.fused import fused, record_of
 from shardwise._src.core.infer import HOST, as_arraylike, check_alive, is_array, type_of
 from shardwise._src.messages.called import by_name
+from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.tracebacks import pass_on
-from shardwise._src.messages.words import short_repr
 from shardwise._src.numpy.convert import broadcast_to, cast
 from shardwise._src.numpy.shapes import shape_of as given_shape
 from shardwise._src.ops import create, elementwise

@@ -19,8 +19,8 @@ import numpy as np
 
 from shardwise._src.core.fused import body_of, fused
 from shardwise._src.core.infer import type_of
-from shardwise._src.messages.words import pluralize
-from shardwise._src.numpy.convert import cast, joined, refuse_out
+from shardwise._src.messages.formatting import pluralize
+from shardwise._src.numpy.convert import cast, joined, reject_out
 from shardwise._src.numpy.named_einsum import has_names, named_einsum
 from shardwise._src.numpy.reductions import accumulated_dtype, checked_dtype
 from shardwise._src.ops import elementwise as ew
@@ -431,7 +431,7 @@ def einsum(
     Raises:
       ValueError: if the subscripts and operands do not match.
     """
-    refuse_out("einsum", out)
+    reject_out("einsum", out)
     if not isinstance(subscripts, str):
         subscripts, operands = _from_lists((subscripts, *operands))
     if isinstance(optimize, list):

@@ -15,7 +15,7 @@ from shardwise._src.numpy.convert import (
     constant,
     promote,
     promote_inexact,
-    refuse_out,
+    reject_out,
     strip_weak_type,
 )
 from shardwise._src.numpy.unary import toward_zero
@@ -76,13 +76,13 @@ def isfinite(x: ArrayLike, /) -> Array:
 
 def isposinf(x: ArrayLike, /, out: None = None) -> Array:
     """Whether the element is +inf."""
-    refuse_out("isposinf", out)
+    reject_out("isposinf", out)
     return _is_infinity(x, "isposinf", np.inf)
 
 
 def isneginf(x: ArrayLike, /, out: None = None) -> Array:
     """Whether the element is -inf."""
-    refuse_out("isneginf", out)
+    reject_out("isneginf", out)
     return _is_infinity(x, "isneginf", -np.inf)
 
 
@@ -287,7 +287,7 @@ def frexp(x: ArrayLike, /) -> tuple[Array, Array]:
 
 def modf(x: ArrayLike, /, out: None = None) -> tuple[Array, Array]:
     """Fractional and integral parts, both with the sign of x."""
-    refuse_out("modf", out)
+    reject_out("modf", out)
     return _modf(x)
 
 

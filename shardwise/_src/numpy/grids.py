@@ -33,7 +33,7 @@ class Grid:
         return "ogrid" if self.sparse else "mgrid"
 
     def __getitem__(self, key: Any) -> Any:
-        _refuse_traced(key, "ogrid" if self.sparse else "mgrid")
+        _reject_traced(key, "ogrid" if self.sparse else "mgrid")
         if not self.sparse:
             return ground().new_array(np.mgrid[key])
         made = np.ogrid[key]
@@ -45,7 +45,7 @@ class Grid:
         return "ogrid" if self.sparse else "mgrid"
 
 
-def _refuse_traced(key: Any, name: str) -> None:
+def _reject_traced(key: Any, name: str) -> None:
     for part in key if isinstance(key, tuple) else (key,):
         for bound in (part.start, part.stop, part.step) if isinstance(part, slice) else ():
             if hasattr(bound, "needed_for_shape"):
@@ -72,7 +72,7 @@ class Joined:
         if parts and isinstance(parts[0], str):
             how = _directive(parts.pop(0), how, self.name)
         axis, ndmin, first = how
-        _refuse_traced(tuple(parts), self.name)
+        _reject_traced(tuple(parts), self.name)
         return concatenate([self._part(p, ndmin, first) for p in parts], axis=axis)
 
     def _part(self, part: Any, ndmin: int, first: int) -> Any:

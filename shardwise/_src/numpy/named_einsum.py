@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from shardwise._src.core.infer import type_of
-from shardwise._src.messages.words import join, pluralize
+from shardwise._src.messages.formatting import join, pluralize
 from shardwise._src.numpy.convert import broadcast_to, cast
 from shardwise._src.numpy.named import NamedAxes, across, asked, named_axes
 from shardwise._src.ops.basis import reduce_sum

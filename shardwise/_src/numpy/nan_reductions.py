@@ -21,7 +21,7 @@ from shardwise._src.numpy.reductions import (
     masked,
     place,
     reduce_masked,
-    refuse_out,
+    reject_out,
 )
 from shardwise._src.numpy.scans import cumulated
 from shardwise._src.numpy.statistics import mean_of, spread_of
@@ -75,7 +75,7 @@ def _call(
     name: str, a: Any, axis: AnyAxis, dtype: Any, out: Any, keepdims: bool, initial: Any, where: Any
 ) -> Any:
     dtype = checked_dtype(dtype, f"nan{name}")
-    refuse_out(f"nan{name}", out)
+    reject_out(f"nan{name}", out)
     given = [x for x in (initial, where) if x is not None]
     return _skipping(
         a, *given, name=name, has_initial=initial is not None, has_where=where is not None,
@@ -135,7 +135,7 @@ def nanmean(
 ) -> Array:
     """Mean over `axis` of the elements that are not NaN; arguments as for `mean`."""
     dtype = checked_dtype(dtype, "nanmean")
-    refuse_out("nanmean", out)
+    reject_out("nanmean", out)
     given = () if where is None else (where,)
     return _mean(a, *given, axis=axis, dtype=dtype, keepdims=keepdims)
 
@@ -176,7 +176,7 @@ def _spread_call(
     mean: Any,
 ) -> Any:
     dtype = checked_dtype(dtype, name)
-    refuse_out(name, out)
+    reject_out(name, out)
     given = [x for x in (mean, where) if x is not None]
     return _spread(
         a, *given, has_mean=mean is not None, has_where=where is not None, axis=axis, dtype=dtype,
@@ -204,7 +204,7 @@ def nanargmax(
     a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bool | None = None
 ) -> Array:
     """Index of the largest element that is not NaN; -1 if all are NaN."""
-    refuse_out("nanargmax", out)
+    reject_out("nanargmax", out)
     return _place(a, axis, bool(keepdims), "max")
 
 
@@ -213,7 +213,7 @@ def nanargmin(
     a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bool | None = None
 ) -> Array:
     """Index of the smallest element that is not NaN; -1 if all are NaN."""
-    refuse_out("nanargmin", out)
+    reject_out("nanargmin", out)
     return _place(a, axis, bool(keepdims), "min")
 
 
@@ -233,7 +233,7 @@ def nancumsum(
     a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None, out: None = None
 ) -> Array:
     """Cumulative sum along `axis` (by default of the flat array), with NaN as 0."""
-    refuse_out("nancumsum", out)
+    reject_out("nancumsum", out)
     return _scan(a, axis, checked_dtype(dtype, "nancumsum"), 0)
 
 
@@ -242,5 +242,5 @@ def nancumprod(
     a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None, out: None = None
 ) -> Array:
     """Cumulative product along `axis` (by default of the flat array), with NaN as 1."""
-    refuse_out("nancumprod", out)
+    reject_out("nancumprod", out)
     return _scan(a, axis, checked_dtype(dtype, "nancumprod"), 1)

@@ -12,7 +12,7 @@ from shardwise._src.messages.called import public_call
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.numpy import binary
 from shardwise._src.numpy.at import update
-from shardwise._src.numpy.convert import cast, refuse_out, spread, strip_weak_type
+from shardwise._src.numpy.convert import cast, reject_out, spread, strip_weak_type
 from shardwise._src.numpy.index_pattern import ALL, ARRAY, HOST, SCALAR
 from shardwise._src.numpy.indexing import around, index_dtype, narrowed, read, wrapped
 from shardwise._src.numpy.searching import flatnonzero, nonzero, ranks, truth
@@ -281,7 +281,7 @@ def compress(
         `fill_value`.
     """
     no_lists("compress", a)
-    refuse_out("compress", out)
+    reject_out("compress", out)
     condition = _array(condition)
     if type_of(condition).ndim != 1:
         raise ValueError(f"{_who()}: the condition must be a vector.")

@@ -9,7 +9,7 @@ import numpy as np
 
 from shardwise._src.core.fused import body_of, eager_jit, fused
 from shardwise._src.core.infer import type_of
-from shardwise._src.numpy.convert import cast, refuse_out
+from shardwise._src.numpy.convert import cast, reject_out
 from shardwise._src.numpy.reductions import accumulated_dtype, add_up, axes_of
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, reshape, transpose
@@ -116,7 +116,7 @@ def _call(
     name: str, a: Any, q: Any, axis: Axis, out: Any, overwrite_input: bool, method: str,
     keepdims: bool, weights: Any, scale: float,
 ) -> Any:
-    _refuse(name, out, overwrite_input)
+    _reject(name, out, overwrite_input)
     if weights is not None:
         raise NotImplementedError(f"{name}: weights are not supported.")
     if method not in METHODS:
@@ -124,8 +124,8 @@ def _call(
     return _quantile(a, q, axis, method, keepdims, name.startswith("nan"), scale, name)
 
 
-def _refuse(name: str, out: Any, overwrite_input: bool) -> None:
-    refuse_out(name, out)
+def _reject(name: str, out: Any, overwrite_input: bool) -> None:
+    reject_out(name, out)
     if overwrite_input:
         raise ValueError(f"{name}: overwrite_input is not supported, as arrays are immutable.")
 
@@ -188,7 +188,7 @@ def _median(a: Any, axis: Axis, keepdims: bool, name: str) -> Any:
 def _middle(
     name: str, a: Any, axis: Axis, out: Any, overwrite_input: bool, keepdims: bool
 ) -> Any:
-    _refuse(name, out, overwrite_input)
+    _reject(name, out, overwrite_input)
     return _median(a, axis, keepdims, name)
 
 

@@ -19,7 +19,7 @@ from shardwise._src.numpy.convert import (
     cast,
     constant,
     promote_inexact,
-    refuse_traced,
+    reject_traced,
     whole,
 )
 from shardwise._src.numpy.creation import INT, as_operand, dtype_of, shape_of
@@ -87,7 +87,7 @@ def _number(x: Any, argument: str) -> Any:
     try:
         host = np.asarray(x)
     except TracerArrayConversionError as error:
-        refuse_traced(x, f"arange: {argument}", error)
+        reject_traced(x, f"arange: {argument}", error)
         raise
     if host.ndim:
         raise ValueError(f"arange takes scalars; got an array of shape {host.shape}.")

@@ -18,7 +18,7 @@ import numpy as np
 
 from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import type_of
-from shardwise._src.numpy.convert import broadcast, cast, refuse_out
+from shardwise._src.numpy.convert import broadcast, cast, reject_out
 from shardwise._src.numpy.named import Axes, dimensions, folded, reduced_axes
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, reduce_sum, reshape
@@ -133,7 +133,7 @@ def sum(
         if axis is None and dtype is None and not keepdims and promote_integers:
             return _sum(a)
         return _sum(a, axis, dtype, keepdims, promote_integers)
-    refuse_out("sum", out)
+    reject_out("sum", out)
     return _masked(a, initial, where, "sum", axis, dtype, keepdims, promote_integers)
 
 
@@ -146,7 +146,7 @@ def prod(
     dtype = checked_dtype(dtype, "prod")
     if initial is None and where is None and out is None:
         return _prod(a, axis, dtype, keepdims, promote_integers)
-    refuse_out("prod", out)
+    reject_out("prod", out)
     return _masked(a, initial, where, "prod", axis, dtype, keepdims, promote_integers)
 
 
@@ -190,7 +190,7 @@ def max(
     """
     if initial is None and where is None and out is None:
         return _max(a, axis, keepdims)
-    refuse_out("max", out)
+    reject_out("max", out)
     return _masked(a, initial, where, "max", axis, None, keepdims, False)
 
 
@@ -201,7 +201,7 @@ def min(
     """Smallest element over `axis` (all by default); arguments as for `max`."""
     if initial is None and where is None and out is None:
         return _min(a, axis, keepdims)
-    refuse_out("min", out)
+    reject_out("min", out)
     return _masked(a, initial, where, "min", axis, None, keepdims, False)
 
 
@@ -213,7 +213,7 @@ def minmax(
     initial: ArrayLike | tuple[ArrayLike, ArrayLike] | None = None, where: ArrayLike | None = None,
 ) -> tuple[Array, Array]:
     """`min` and `max` over `axis`; `initial` may be a pair, with one for each."""
-    refuse_out("minmax", out)
+    reject_out("minmax", out)
     low, high = initial if isinstance(initial, tuple) else (initial, initial)
     if low is high is where is None:
         return _minmax(a, axis, keepdims)
@@ -236,7 +236,7 @@ def _ptp(a: Any, axis: AnyAxis, keepdims: bool) -> Any:
 @eager_jit
 def ptp(a: ArrayLike, axis: AnyAxis = None, out: None = None, keepdims: bool = False) -> Array:
     """Difference between the largest and the smallest element over `axis`."""
-    refuse_out("ptp", out)
+    reject_out("ptp", out)
     return _ptp(a, axis, keepdims)
 
 
@@ -265,7 +265,7 @@ def any(
     """Whether any element over `axis` is true, among those where `where` is true."""
     if where is None and out is None:
         return _any(a, axis, keepdims)
-    refuse_out("any", out)
+    reject_out("any", out)
     return _masked(a, None, where, "any", axis, None, keepdims, False)
 
 
@@ -276,7 +276,7 @@ def all(
     """Whether all elements over `axis` are true, among those where `where` is true."""
     if where is None and out is None:
         return _all(a, axis, keepdims)
-    refuse_out("all", out)
+    reject_out("all", out)
     return _masked(a, None, where, "all", axis, None, keepdims, False)
 
 
@@ -409,7 +409,7 @@ def argmax(
     a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bool | None = None
 ) -> Array:
     """Index of the first largest element along `axis`, or into the flat array; NaN is largest."""
-    refuse_out("argmax", out)
+    reject_out("argmax", out)
     return _argmax(a, axis, bool(keepdims))
 
 
@@ -417,5 +417,5 @@ def argmin(
     a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bool | None = None
 ) -> Array:
     """Index of the first smallest element along `axis`, or into the flat array; NaN is smallest."""
-    refuse_out("argmin", out)
+    reject_out("argmin", out)
     return _argmin(a, axis, bool(keepdims))

@@ -14,7 +14,7 @@ from shardwise._src.numpy.convert import (
     constant,
     promote,
     promote_inexact,
-    refuse_out,
+    reject_out,
 )
 from shardwise._src.numpy.reductions import add_up, checked_dtype, summed_dtype
 from shardwise._src.numpy.sorting import place_in_order, take_from
@@ -62,7 +62,7 @@ def cumsum(
 
     dtype: of the result; by default the dtype of `a`, or the default integer for booleans.
     """
-    refuse_out("cumsum", out)
+    reject_out("cumsum", out)
     return _cumsum(a, axis, checked_dtype(dtype, "cumsum"))
 
 
@@ -71,7 +71,7 @@ def cumprod(
     a: ArrayLike, axis: int | None = None, dtype: DTypeLike | None = None, out: None = None
 ) -> Array:
     """Cumulative product along `axis` (by default of the flat array); arguments as for `cumsum`."""
-    refuse_out("cumprod", out)
+    reject_out("cumprod", out)
     return _cumprod(a, axis, checked_dtype(dtype, "cumprod"))
 
 

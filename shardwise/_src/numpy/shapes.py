@@ -19,9 +19,9 @@ from shardwise._src.base.errors import (
 from shardwise._src.core.fused import body_of, eager_jit, fused
 from shardwise._src.core.infer import check_alive, is_array, type_of
 from shardwise._src.messages.called import by_name, public_call
-from shardwise._src.messages.words import brief
+from shardwise._src.messages.formatting import brief
 from shardwise._src.numpy.convert import broadcast_to as _broadcast
-from shardwise._src.numpy.convert import refuse_traced
+from shardwise._src.numpy.convert import reject_traced
 from shardwise._src.ops import basis
 from shardwise._src.ops import shape as ops
 from shardwise._src.ops.elementwise import copy as copy_op
@@ -52,21 +52,21 @@ def shape_of(shape: Any) -> tuple[int, ...]:
             return tuple(map(whole, shape))
         sizes: Sequence[Any] = shape if isinstance(shape, tuple | list) else (shape,)
         if isinstance(error, TracerIntegerConversionError | UnexpectedTracerError):
-            _refuse_traced_sizes(sizes, error)
+            _reject_traced_sizes(sizes, error)
     try:
         size: Any = shape
         return (whole(size),)
     except TypeError as error:
-        _refuse_traced_sizes(sizes, error)
+        _reject_traced_sizes(sizes, error)
         message = f"a shape is made of known integers; got {brief(shape)}."
         raise TypeError(by_name(message)) from None
 
 
-def _refuse_traced_sizes(sizes: Sequence[Any], error: Exception) -> None:
+def _reject_traced_sizes(sizes: Sequence[Any], error: Exception) -> None:
     name = public_call()
     for size in sizes:
         if is_array(size) and hasattr(size, "needed_for_shape"):
-            refuse_traced(size, f"{name}: shape" if name else "a shape", error)
+            reject_traced(size, f"{name}: shape" if name else "a shape", error)
 
 
 def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:

@@ -42,7 +42,7 @@ def _along(a: Any, axis: int | None) -> tuple[Any, int]:
     return a, canonical_axis(axis, t.ndim)
 
 
-def _refuse(name: str, kind: Any, order: Any) -> None:
+def _reject(name: str, kind: Any, order: Any) -> None:
     if kind is not None or order is not None:
         raise TypeError(
             f"{name}: kind and order are not supported. Use stable=True or stable=False."
@@ -66,7 +66,7 @@ def sort(
     stable: whether equal elements keep their order.
     descending: whether the largest, and NaN, come first.
     """
-    _refuse("sort", kind, order)
+    _reject("sort", kind, order)
     return _sort(a, axis, bool(stable), descending)
 
 
@@ -94,7 +94,7 @@ def argsort(
     stable: bool = True, descending: bool = False, dtype: DTypeLike | None = None,
 ) -> Array:
     """The indices that sort the elements along `axis`; arguments as for `sort`."""
-    _refuse("argsort", kind, order)
+    _reject("argsort", kind, order)
     return _argsort(a, axis, bool(stable), descending, checked_dtype(dtype, "argsort"))
 
 

@@ -15,7 +15,7 @@ from shardwise._src.numpy.reductions import (
     add_up,
     checked_dtype,
     masked,
-    refuse_out,
+    reject_out,
 )
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import reshape, transpose
@@ -76,7 +76,7 @@ def mean(
         if axis is None and dtype is None and not keepdims:
             return _mean(a)
         return _mean(a, axis, dtype, keepdims)
-    refuse_out("mean", out)
+    reject_out("mean", out)
     return _mean_where(a, where, axis, dtype, keepdims)
 
 
@@ -140,7 +140,7 @@ def _spread_call(
     mean: Any, correction: float | None,
 ) -> Any:
     dtype = checked_dtype(dtype, name)
-    refuse_out(name, out)
+    reject_out(name, out)
     if correction is None:
         correction = ddof
     elif ddof != 0:

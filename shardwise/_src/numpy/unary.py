@@ -18,7 +18,7 @@ from shardwise._src.numpy.convert import (
     promote,
     promote_inexact,
     promote_numeric,
-    refuse_out,
+    reject_out,
     strip_weak_type,
 )
 from shardwise._src.numpy.creation import zeros_like
@@ -153,7 +153,7 @@ def _round(x: Any, decimals: int = 0) -> Any:
 def round(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
     """x rounded to the given number of decimals; ties round to even."""
     if out is not None:
-        refuse_out("round", out)
+        reject_out("round", out)
     return _round(a, decimals) if decimals else _round(a)
 
 

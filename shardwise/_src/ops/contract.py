@@ -21,7 +21,7 @@ from shardwise._src.base.config import default_matmul_precision
 from shardwise._src.base.lazy import public
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, is_linear
-from shardwise._src.messages.words import join
+from shardwise._src.messages.formatting import join
 from shardwise._src.ops.basis import ints, transpose
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.families import add

@@ -18,7 +18,7 @@ from shardwise._src.core.eval_context import ground
 from shardwise._src.core.fused import VARIADIC, fused
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.core.op import Elements, Op
-from shardwise._src.messages.words import join
+from shardwise._src.messages.formatting import join
 from shardwise._src.ops.memory import in_memory, kind_of
 from shardwise._src.ops.varying import pvary
 from shardwise._src.types.array_type import ArrayType, says_nothing, with_sharding

@@ -9,7 +9,7 @@ import numpy as np
 from shardwise._src.base.config import default_prng_impl, enable_custom_prng, legacy_prng_key
 from shardwise._src.base.warn import warn
 from shardwise._src.core.infer import type_of
-from shardwise._src.numpy.convert import broadcast_to, cast, refuse_traced
+from shardwise._src.numpy.convert import broadcast_to, cast, reject_traced
 from shardwise._src.ops.random.bits import default_dtype, random_wrap
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import (
@@ -107,7 +107,7 @@ def sizes(name: str, shape: Any) -> tuple[int, ...]:
         found = tuple(whole(n) for n in shape) if np.iterable(shape) else (whole(shape),)
     except TypeError as error:
         for n in shape if isinstance(shape, tuple | list) else (shape,):
-            refuse_traced(n, f"{name}: shape", error)
+            reject_traced(n, f"{name}: shape", error)
         raise TypeError(f"{name}: shape must be integers; got {shape!r}.") from None
     if any(n < 0 for n in found):
         raise ValueError(f"{name}: sizes must not be negative; got shape {found}.")

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from shardwise._src.base.context import current
-from shardwise._src.refs.refs import Ref, refuse_returned, values_of
+from shardwise._src.refs.refs import Ref, reject_returned, values_of
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.stage import Stage
 
@@ -56,7 +56,7 @@ def functional(fun: Callable, who: str, at: Sequence[int], closed: Sequence[Ref]
         full, named = tree.unflatten(leaves)
         with known_inside(closed, outside):
             result = fun(*full, **named)
-            refuse_returned(who, flatten(result)[0])
+            reject_returned(who, flatten(result)[0])
             last = [*values_of(inner), *values_of(closed)]
         return result, last
 

@@ -26,8 +26,8 @@ from shardwise._src.base.context import current
 from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.core.eval_context import ground
 from shardwise._src.core.infer import as_arraylike, is_array, type_of
+from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.source import describe, user_site
-from shardwise._src.messages.words import short_repr
 from shardwise._src.numpy.at import write
 from shardwise._src.numpy.convert import broadcast_to, cast
 from shardwise._src.numpy.index_pattern import parse
@@ -449,7 +449,7 @@ def is_ref(x: Any) -> bool:
     return x.__class__ is Ref
 
 
-def refuse_returned(who: str, leaves: Sequence[Any]) -> None:
+def reject_returned(who: str, leaves: Sequence[Any]) -> None:
     """Raises if a ref is among the results of a traced function."""
     found = next((x for x in leaves if x.__class__ is Ref), None)
     if found is not None:

@@ -11,13 +11,13 @@ from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature, signature
 from shardwise._src.base.caches import exact, make_room
 from shardwise._src.base.context import current, update_root
-from shardwise._src.core.fused import Composite, equal_form, form_of, is_plain
+from shardwise._src.core.fused import Fused, equal_form, form_of, is_plain
 from shardwise._src.core.infer import HOST, as_arraylike, type_of
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import BoundOp, Op
 from shardwise._src.core.program import Program, held_in
 from shardwise._src.core.program_tools import single
-from shardwise._src.messages.words import short_repr, to_register
+from shardwise._src.messages.formatting import short_repr, to_register
 from shardwise._src.numpy.value import Value
 from shardwise._src.ops.sharding import sharding_constraint
 from shardwise._src.running.executable import Executable
@@ -86,7 +86,7 @@ class Eager(Interpreter, Indexing):
                 run = ready.runs[key] = self._op_program(ready.op, arrays, ready.params)
         return run(args)
 
-    def call(self, fused: Composite, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
+    def call(self, fused: Fused, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         n, here = fused.arrays, current().key
         form, given = fused, args
         if static or len(args) > n:
@@ -116,7 +116,7 @@ class Eager(Interpreter, Indexing):
             run = self.cache.get(key)
         return self._new_call(fused, args, static) if run is None else run(given)
 
-    def call_as_one(self, fused: Composite, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
+    def call_as_one(self, fused: Fused, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         n, form, given, key, run = fused.arrays, fused, args, None, None
         try:
             if static or len(args) > n:
@@ -133,7 +133,7 @@ class Eager(Interpreter, Indexing):
         return fused.fun(*args, **static) if run is None else run(given)
 
     def _as_one(
-        self, fused: Composite, key: tuple, arrays: Sequence[Any], rest: Sequence[Any],
+        self, fused: Fused, key: tuple, arrays: Sequence[Any], rest: Sequence[Any],
         static: dict[str, Any],
     ) -> Callable | None:
         """The function as one program; None if it cannot be one."""
@@ -227,7 +227,7 @@ class Eager(Interpreter, Indexing):
             return sharding_constraint(x, sharding=sharding)  # in a trace, which has no devices
         return move(self.array(x), sharding)
 
-    def made(self, fused: Composite, args: tuple[Any, ...], target: Any) -> Any:
+    def made(self, fused: Fused, args: tuple[Any, ...], target: Any) -> Any:
         sharding = as_sharding(target, "device")
         near = signature(array_type((), np.dtype(bool)), whole_on(sharding), False)
         arrays = [
@@ -279,7 +279,7 @@ class Eager(Interpreter, Indexing):
             raise TypeError(f"[{op.name}] parameters must be hashable; got {params}.") from None
         return _keep(kept, key, _executable(op, args, params)) if found is None else found
 
-    def _new_call(self, fused: Composite, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
+    def _new_call(self, fused: Fused, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         args, static = fused.positional(args, static)
         arrays = self.arrays(args[: fused.arrays])
         rest = tuple(_hashable(v) for v in args[fused.arrays :])

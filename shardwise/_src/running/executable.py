@@ -76,7 +76,7 @@ class Executable(NamedTuple):
         if self.donated:
             shared = buffers.shared(inputs)
             self._check_donated(inputs, shared)
-            self._let_go((given, args) if self.moves else (args,), bool(shared))
+            self._release_views((given, args) if self.moves else (args,), bool(shared))
         try:
             raws = self.module.launch(inputs, self.handlers)
         except Exception as error:
@@ -113,7 +113,7 @@ class Executable(NamedTuple):
             run = self._waiting_runner()
         else:
             run = self._short_runner() if tree is None else self._tree_runner()
-        moved, moves = self._moved_for_good, self.moves
+        moved, moves = self._moved_and_cached, self.moves
         return (lambda args: run(moved(args, moves))) if moves else run
 
     def _short_runner(self) -> Callable[[Sequence[Any]], Array]:
@@ -195,7 +195,7 @@ class Executable(NamedTuple):
                 raise self._not_moved(position, out[position], target, error) from None
         return out
 
-    def _moved_for_good(self, args: Sequence[Any], moves: Sequence[tuple[int, Any]]) -> list[Any]:
+    def _moved_and_cached(self, args: Sequence[Any], moves: Sequence[tuple[int, Any]]) -> list[Any]:
         """`moved` without donated arguments: equal scalars may then be one array."""
         out = list(args)
         for position, target in moves:
@@ -223,7 +223,7 @@ class Executable(NamedTuple):
                 raw, array._impl, array._host = array._impl, gone, None
                 buffers.delete(raw, gone)
 
-    def _let_go(self, calls: Sequence[Sequence[Any]], shared: bool) -> None:
+    def _release_views(self, calls: Sequence[Sequence[Any]], shared: bool) -> None:
         """Releases views of the donated memory. shared: whether any arrays share memory."""
         arrays = [args[i] for args in calls for i in self.donated if args[i].__class__ is Array]
         for array in arrays:
@@ -231,7 +231,7 @@ class Executable(NamedTuple):
         given = [a for args in calls for a in args if a.__class__ is Array]
         if not shared or not any(a.is_deleted() for a in given):  # otherwise the launch will fail
             raws = [array._impl for array in arrays] if shared else ()
-            buffers.let_go(raws, _donated(self.program.name))
+            buffers.drop_views(raws, _donated(self.program.name))
 
     def _check_donated(self, inputs: Sequence[Any], shared: Sequence[Any]) -> None:
         """Raises if donated memory is passed twice: XLA's own checks may crash."""

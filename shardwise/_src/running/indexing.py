@@ -19,7 +19,7 @@ import numpy as np
 from shardwise._src.arrays.array import Array, row_of
 from shardwise._src.arrays.signature import Signature
 from shardwise._src.core.eval_context import EvalTrace
-from shardwise._src.core.fused import Composite, fused, record_of
+from shardwise._src.core.fused import Fused, fused, record_of
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.index_pattern import ALL, ARRAY, AT, SCALAR, parse
 from shardwise._src.numpy.indexing import READ, read
@@ -36,7 +36,7 @@ class Indexing(EvalTrace):
     __slots__ = ()
 
     @abstractmethod
-    def call(self, fused: Composite, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
+    def call(self, fused: Fused, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         """Runs a fused function, as in `Interpreter.call`."""
 
     def getitem(self, x: Any, idx: Any) -> Any:
@@ -142,7 +142,7 @@ _ROW, _ROWS = record_of(_row), record_of(_rows)
 
 
 @functools.lru_cache(1024)
-def _window(size: int) -> Composite:
+def _window(size: int) -> Fused:
     """The first `size` rows from `start` on, as a separate fused function."""
 
     def window(x: Any, start: Any) -> Any:

@@ -9,8 +9,8 @@ from shardwise._src.arrays.out_of_memory import MOST, nbytes, out_of_memory, typ
 from shardwise._src.arrays.signature import Signature
 from shardwise._src.core.program import Equation, Program
 from shardwise._src.core.program_tools import walk
+from shardwise._src.messages.formatting import joined
 from shardwise._src.messages.source import describe
-from shardwise._src.messages.words import joined
 
 
 def program_exhausted(

@@ -33,7 +33,7 @@ class Arrival(FailureDetector):
         self.start_service: Callable[[], None] = _nothing
         self.service_port = 0
         self.started = False
-        self.refusal = ""  # why all joining processes are rejected
+        self.rejection = ""  # why all joining processes are rejected
         self.absent: list[int] = []  # the processes that cause it
         self.exited: dict[int, str] = {}  # by rank: the names of processes that ended with status 0
         self.turned_away: list[str] = []  # messages: which process could not join, and why
@@ -62,8 +62,8 @@ class Arrival(FailureDetector):
             )
         elif self.started:
             why = "the program has started without it"
-        elif self.refusal:
-            why = f"the others have given up: {self.refusal.removesuffix('.')}"
+        elif self.rejection:
+            why = f"the others have given up: {self.rejection.removesuffix('.')}"
         elif odd := self._of_other_versions(peer):
             why = (
                 f"it runs {peer.about['versions']}, but {odd[0].name} {odd[0].about['versions']}: "
@@ -74,18 +74,18 @@ class Arrival(FailureDetector):
             self.first_arrival = self.first_arrival or time.monotonic()
             self.peers[rank] = peer
             self._start()
-            self._mind_exited()
+            self._check_exited()
             return
         why = f"{peer.name} cannot join: {why}."
         self.turned_away = [*self.turned_away[-3:], why]
         self._turn_away(peer, why)
 
-    def _mind_exited(self) -> None:
+    def _check_exited(self) -> None:
         """Ends the waits for a process that ended with status 0 before it joined."""
         gone = [rank for rank in sorted(self.exited) if rank not in self.peers]
-        if gone and self.peers and not self.started and not self.refusal:
+        if gone and self.peers and not self.started and not self.rejection:
             names = ", ".join([self.exited[rank] for rank in gone[:16]])
-            self._refuse(
+            self._reject(
                 f"{names} exited with status 0 before {'they' if gone[1:] else 'it'} joined the "
                 "others. All processes of a launch must join: look for an early end of the "
                 "program, or an `if` on the process's number, before the first use of a device or "
@@ -102,10 +102,10 @@ class Arrival(FailureDetector):
 
     def _start(self) -> None:
         """Lets all processes continue once they have joined. XLA's service may start later."""
-        if self.started or self.refusal or len(self.peers) < self.count:
+        if self.started or self.rejection or len(self.peers) < self.count:
             return
         if isinstance(self.service, BaseException):
-            self._refuse(f"XLA's coordination service does not start: {self.service}")
+            self._reject(f"XLA's coordination service does not start: {self.service}")
             return
         self.started = True
         self._start_service()
@@ -122,19 +122,19 @@ class Arrival(FailureDetector):
         start, self.start_service = self.start_service, _nothing
         start()
 
-    def _refuse(self, why: str, absent: Sequence[int] = ()) -> None:
-        self.refusal, self.absent = why, list(absent)
+    def _reject(self, why: str, absent: Sequence[int] = ()) -> None:
+        self.rejection, self.absent = why, list(absent)
         for peer in list(self.peers.values()):
             self.send(peer, {"op": "refused", "why": why, "ranks": self.absent})
 
-    def _mind_arrival(self, now: float) -> None:
+    def _check_arrival(self, now: float) -> None:
         self._start()
         if now - self.begin > ALONE:
             self._start_service()
-        if self.started or self.refusal:
+        if self.started or self.rejection:
             return
         if self.first_arrival and now - self.first_arrival > self.asked["arrival"]:
-            self._refuse(self._who_is_missing(self.asked["arrival"]))
+            self._reject(self._who_is_missing(self.asked["arrival"]))
             return
         for peer in [p for p in self.peers.values() if now - p.begin > p.left + 1]:
             why = self._who_is_missing(peer.timeout)

@@ -102,7 +102,7 @@ class Memory(list[Any]):
             self[:] = [r for r in self if r() is not None]
         self.append(weakref.ref(raw))
 
-    def let_go(self, why: object) -> None:
+    def drop_views(self, why: object) -> None:
         """Ends the views of the memory before it is reused."""
         for r in self:
             drop_value(r())
@@ -172,14 +172,14 @@ def _mark_parts(raw: Any, parts: Sequence[Any]) -> None:
 
 
 def view_of(raw: Any, aval: Any, placement: Any) -> Any:
-    """The view of a part of a raw buffer that was stored by `keep_view`; None if absent."""
+    """The view of a part of a raw buffer that was stored by `cache_view`; None if absent."""
     marks = getattr(raw, "_shardwise_memory", None)
     views = None if marks is None else marks[0].views
     found = None if views is None else views.get((aval, placement))
     return None if found is None or is_gone(found) else found
 
 
-def keep_view(raw: Any, view: Any) -> None:
+def cache_view(raw: Any, view: Any) -> None:
     """Caches a raw buffer that views a part of another's memory, until that memory is donated.
 
     XLA never writes to a view, and deleting a view does not delete the full buffer.
@@ -213,14 +213,14 @@ def are_apart(raws: Sequence[Any], shared: Sequence[Any]) -> bool:
     return len(set(found)) == len(found)
 
 
-def let_go(raws: Sequence[Any], why: object) -> None:
+def drop_views(raws: Sequence[Any], why: object) -> None:
     """Drops the views cached here of memory that is about to be donated to a program.
 
     XLA copies memory that still has external references, such as NumPy views held by users.
     """
     for raw in raws:
         for memory in getattr(raw, "_shardwise_memory", ()):
-            memory.let_go(why)
+            memory.drop_views(why)
     _jax.collect_garbage()  # the runtime frees views only when requested
 
 

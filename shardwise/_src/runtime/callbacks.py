@@ -59,7 +59,7 @@ def _inside(devices: int) -> Generator[None]:
         _here.devices = before
 
 
-def refuse_inside() -> None:
+def reject_inside() -> None:
     """Raises if two programs over several devices would wait for each other."""
     if _here.devices > 1:
         raise RuntimeError(
@@ -139,7 +139,7 @@ class HostCalls:
             _pending.wait(ordered=True)
         if self._lock is None:
             return self._start(raw, buffers, handlers)
-        refuse_inside()
+        reject_inside()
         with self._lock:
             self._failure = None
             results, token = _launched(raw, buffers, handlers)

@@ -131,7 +131,7 @@ class CoordinatorServer(Arrival):
         for line in lines:
             message = json.loads(line)
             self.exited[message["rank"]] = message["name"]
-        self._mind_exited()
+        self._check_exited()
         if not data:
             self.selector.unregister(stream)
             self.orphaned = True
@@ -286,7 +286,7 @@ class CoordinatorServer(Arrival):
                     self._differ(key, doing, at)
             while len(seen) > WINDOW:
                 del seen[next(iter(seen))]
-            self._mind_passed(key, [peer.rank])
+            self._check_passed(key, [peer.rank])
         while len(peer.order) > ORDER:
             del peer.order[next(iter(peer.order))]
         now = time.monotonic()
@@ -340,9 +340,9 @@ class CoordinatorServer(Arrival):
             told = [meeting.payloads[r] for r in ranks]
             self._met(ranks, {"set": key, "k": number, "payloads": told if any(told) else []})
             return
-        self._mind_absent(key, meeting)
+        self._check_absent(key, meeting)
         if first == peer.rank:
-            self._mind_passed(key, ranks)
+            self._check_passed(key, ranks)
 
     def _met(self, ranks: Sequence[int], about: dict[str, Any]) -> None:
         line = encoded({"op": "met", **about})
@@ -371,9 +371,9 @@ class CoordinatorServer(Arrival):
         self._key(peer, ranks)
         meeting = self.censuses.setdefault((key, number), Meeting())
         meeting.values[peer.rank], meeting.doing[peer.rank] = "", doing
-        self._mind_censuses()
+        self._check_censuses()
 
-    def _mind_censuses(self) -> None:
+    def _check_censuses(self) -> None:
         """Completes the censuses in which all live processes have arrived."""
         for (key, number), meeting in list(self.censuses.items()):
             alive = [r for r in ranks_of(key.split()[1]) if not self.peers[r].gone]
@@ -384,7 +384,7 @@ class CoordinatorServer(Arrival):
             missing = [r for r in alive if r not in meeting.values]
             doing = next(iter(meeting.doing.values()))
             waited = time.monotonic() - meeting.begin
-            self._mind_wait(list(meeting.values), missing, waited, doing, meeting)
+            self._check_wait(list(meeting.values), missing, waited, doing, meeting)
 
     def _on_leave(self, peer: Peer, message: dict[str, Any]) -> None:
         peer.line = str(message["line"])[:500] or peer.line
@@ -398,15 +398,15 @@ class CoordinatorServer(Arrival):
         if peer.gone == "finished" and peer.launched:
             peer.limit = limit
             self.leaves.begin(peer.rank, peer.launched, time.monotonic())
-            self._mind_leaves()
+            self._check_leaves_ended()
         else:
             self.send(peer, {"op": "bye"})
 
     def _on_settled(self, peer: Peer, message: dict[str, Any]) -> None:
         self.leaves.answer(peer.rank, int(message["number"]))
-        self._mind_leaves()
+        self._check_leaves_ended()
 
-    def _mind_leaves(self) -> None:
+    def _check_leaves_ended(self) -> None:
         """Lets processes end that no other process needs any more."""
         alive = [rank for rank, peer in self.peers.items() if not peer.gone]
         for rank, question in list(self.leaves.questions(alive)):
@@ -436,9 +436,9 @@ class CoordinatorServer(Arrival):
         if self.listener not in self.selector.get_map():
             self.selector.register(self.listener, selectors.EVENT_READ, None)
         if self.started:
-            self._mind_censuses()
+            self._check_censuses()
             if self.leaves.waiting:  # maybe for a lost process
-                self._mind_leaves()
-            self.mind(now)
+                self._check_leaves_ended()
+            self.check_peers(now)
         else:
-            self._mind_arrival(now)
+            self._check_arrival(now)

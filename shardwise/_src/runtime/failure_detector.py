@@ -115,20 +115,20 @@ class FailureDetector:
     def send(self, peer: Peer, message: dict[str, Any]) -> None:
         raise NotImplementedError
 
-    def mind(self, now: float) -> None:
+    def check_peers(self, now: float) -> None:
         """Checks for new failures."""
         for peer in list(self.peers.values()):
-            self._mind_silence(peer, now - peer.seen)
+            self._check_silence(peer, now - peer.seen)
         for key in {key for key, _ in self.meetings}:
-            self._mind_meetings(key, now)
+            self._check_meetings(key, now)
         for key in list(self.launches):
-            self._mind_launches(key)
+            self._check_launches(key)
         for number, stall in list(self.stalls.items()):
-            self._mind_stall(number, stall, now)
-        self._mind_broken(now)
-        self._mind_differences(now)
+            self._check_stall(number, stall, now)
+        self._check_broken(now)
+        self._check_differences(now)
 
-    def _mind_silence(self, peer: Peer, silent: float) -> None:
+    def _check_silence(self, peer: Peer, silent: float) -> None:
         if not peer.gone and silent > self.asked["heartbeat"]:
             self._lost(peer, f"there was no sign of life of it for {silent:.0f} s: it is stopped, "
                        "or its machine or network is down")
@@ -203,7 +203,7 @@ class FailureDetector:
         elif difference.is_to_be_asked:
             self._ask_values(difference)
 
-    def _mind_differences(self, now: float) -> None:
+    def _check_differences(self, now: float) -> None:
         for difference in list(self.differences.values()):
             if now - difference.begin > ANSWERED_WITHIN:
                 self._tell_difference(difference, difference.unknown())
@@ -221,7 +221,7 @@ class FailureDetector:
         )
         self._fail(ranks_of(difference.key), "differ", difference.ranks, text)
 
-    def _mind_passed(self, key: str, ranks: Sequence[int]) -> None:
+    def _check_passed(self, key: str, ranks: Sequence[int]) -> None:
         """Fails a meeting that one of `ranks` has passed: it has launched another program since."""
         for (other, _), meeting in list(self.meetings.items()):
             if other != key or not meeting.doing:
@@ -238,7 +238,7 @@ class FailureDetector:
                 here = {peer.rank: f"program {name!r}", rank: doing}
                 self._differ(key, here, f"launch {number}")
 
-    def _mind_absent(self, key: str, meeting: Meeting) -> None:
+    def _check_absent(self, key: str, meeting: Meeting) -> None:
         """Fails a meeting that waits for a process that has left."""
         gone = [
             r for r in ranks_of(key) if r not in meeting.values and self.peers[r].gone in ENDED
@@ -254,7 +254,7 @@ class FailureDetector:
         text += "" if kind == "followed" else MISSED
         self._fail(waiters, kind, gone, text)
 
-    def _mind_broken(self, now: float) -> None:
+    def _check_broken(self, now: float) -> None:
         """Reports failed connections between processes that are all alive."""
         for entry in list(self.broken):
             peer, text, since = entry
@@ -276,21 +276,21 @@ class FailureDetector:
                     f"between them failed ({text}).{peer.at()}",
                 )
 
-    def _mind_meetings(self, key: str, now: float) -> None:
+    def _check_meetings(self, key: str, now: float) -> None:
         for (other, _), meeting in list(self.meetings.items()):
             if other != key:
                 continue
-            self._mind_absent(key, meeting)
+            self._check_absent(key, meeting)
             missing = [
                 r for r in ranks_of(key) if r not in meeting.values and not self.peers[r].gone
             ]
             waited = now - meeting.begin
             doing = next(iter(meeting.doing.values()))
-            self._mind_wait(
+            self._check_wait(
                 list(meeting.values), missing, waited, doing, meeting, meeting.patient
             )
 
-    def _mind_launches(self, key: str) -> None:
+    def _check_launches(self, key: str) -> None:
         """Checks for processes that wait for programs that others have not launched."""
         peers = [self.peers[r] for r in ranks_of(key)]
         here = [p for p in peers if not p.gone]
@@ -308,10 +308,10 @@ class FailureDetector:
         missing = [p.rank for p in behind if not p.gone]
         waiters = [p.rank for p in waiting]
         if missing:
-            self._mind_wait(waiters, missing, ahead.since, doing, (key, number))
+            self._check_wait(waiters, missing, ahead.since, doing, (key, number))
         elif ahead.since > self.asked["patience"] and (key, doing, "long") not in self.told:
             self.told.add((key, doing, "long"))
-            self._mind_long(waiters, doing, ahead.since, [p.rank for p in here if
+            self._check_long(waiters, doing, ahead.since, [p.rank for p in here if
                                                           p.launched.get(key, 0) < number])
 
     def _later(self, peer: Peer) -> list[launch_order.Launch]:
@@ -322,7 +322,7 @@ class FailureDetector:
             for number, (_, _, name) in seen.items() if number > peer.launched.get(key, 0)
         ]
 
-    def _mind_long(
+    def _check_long(
         self, waiters: list[int], doing: str, since: float, behind: list[int]
     ) -> None:
         """Reports a long wait for which no process is missing, or why it cannot end.
@@ -370,7 +370,7 @@ class FailureDetector:
         shown = [f"{self.peers[r].name} is at {self.peers[r].line or '?'}" for r in ranks[:16]]
         return "; ".join(shown + ([f"and {len(ranks) - 16} more"] if len(ranks) > 16 else []))
 
-    def _mind_wait(
+    def _check_wait(
         self, waiters: list[int], missing: list[int], waited: float, doing: str, what: Any,
         patient: bool = False,
     ) -> None:
@@ -402,7 +402,7 @@ class FailureDetector:
             if not peer.gone:
                 self.send(peer, {"op": "stacks", "number": self.next_stall})
 
-    def _mind_stall(self, number: int, stall: Stall, now: float) -> None:
+    def _check_stall(self, number: int, stall: Stall, now: float) -> None:
         wanted = [p.rank for p in self.peers.values() if not p.gone]
         if len(stall.stacks) < len(wanted) and now - stall.begin < GATHERING:
             return

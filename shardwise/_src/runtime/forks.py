@@ -63,12 +63,12 @@ def _in_child() -> None:
         return
     _State.parent = os.getppid()
     for owner, name in _closed:
-        setattr(owner, name, _refuse)
+        setattr(owner, name, _reject)
     for forget in _forgotten:
         forget()
 
 
-def _refuse(*args: Any, **kwargs: Any) -> NoReturn:
+def _reject(*args: Any, **kwargs: Any) -> NoReturn:
     raise RuntimeError(
         f"this process, {os.getpid()}, was forked from process {_State.parent}, in which shardwise "
         "had started its devices. Their threads are not here, so arrays cannot be read, made or "

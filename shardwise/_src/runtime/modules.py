@@ -19,7 +19,7 @@ from shardwise._src.base.errors import did_you_mean
 from shardwise._src.base.interrupts import uninterrupted
 from shardwise._src.runtime import processes, shutdown
 from shardwise._src.runtime.backend import JAXLIB, JAXLIB_VERSION
-from shardwise._src.runtime.callbacks import HostCalls, refuse_inside
+from shardwise._src.runtime.callbacks import HostCalls, reject_inside
 from shardwise._src.runtime.ffi import unknown_target
 from shardwise._src.runtime.forks import closed_by_fork
 from shardwise._src.runtime.in_flight import CPU_WINDOW, Window
@@ -135,7 +135,7 @@ class LoadedModule:
 
     def launch_now(self, buffers: Sequence[Any], handlers: Sequence[Any]) -> list[Any]:
         if self.has_collectives:
-            refuse_inside()
+            reject_inside()
         if self.window is not None:
             self.window.admit()
         if self.calls is not None:

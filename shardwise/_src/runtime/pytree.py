@@ -52,7 +52,7 @@ def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None, /) -> tuple
         return flatten_quickly(tree, is_leaf)
     except _FAILURES as error:
         _check_order(tree, error, is_leaf and (lambda _, x: is_leaf(x)))
-        _check_ends(tree, error, is_leaf and (lambda _, x: is_leaf(x)))
+        _check_leaves(tree, error, is_leaf and (lambda _, x: is_leaf(x)))
         raise
 
 
@@ -64,7 +64,7 @@ def flatten_with_path(
         return _flatten_with_path(tree, is_leaf)
     except _FAILURES as error:
         _check_order(tree, error, is_leaf)
-        _check_ends(tree, error, is_leaf)
+        _check_leaves(tree, error, is_leaf)
         raise
 
 
@@ -175,7 +175,7 @@ def _give_back(levels: int) -> None:
 # ----------------------------------------------------------------------------------- cyclic trees
 
 
-def _check_ends(
+def _check_leaves(
     tree: Any, error: Exception, is_leaf: Callable[[KeyPath, Any], bool] | None
 ) -> None:
     """Raises an error for a tree that contains itself, if its depth caused the failure."""

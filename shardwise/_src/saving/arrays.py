@@ -21,7 +21,7 @@ from shardwise._src.api.placement import process_count, process_index
 from shardwise._src.api.shapes import ShapeDtypeStruct
 from shardwise._src.arrays.array import Array
 from shardwise._src.base.interrupts import import_module, uninterrupted
-from shardwise._src.messages.words import short_repr
+from shardwise._src.messages.formatting import short_repr
 from shardwise._src.runtime.threads import result_of
 from shardwise._src.saving.specs import Spec, has_metadata, metadata
 from shardwise._src.types.dtypes import canonicalize

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.errors import CheckpointError
-from shardwise._src.messages.words import pluralize
+from shardwise._src.messages.formatting import pluralize
 from shardwise._src.saving.arrays import LimitInFlightBytes, tensorstore
 from shardwise._src.saving.digests import Digests, WrongFile, check_file, hexadecimal
 from shardwise._src.saving.files import (

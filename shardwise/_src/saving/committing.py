@@ -205,7 +205,7 @@ class Writing:
         return generation == self._claim
 
 
-def meanwhile(place: Place) -> Place:
+def staging_place(place: Place) -> Place:
     """Where the files of a checkpoint are stored until the commit."""
     if place.folder is None:
         return place
@@ -214,7 +214,7 @@ def meanwhile(place: Place) -> Place:
 
 
 def _begin_folder(what: str, place: Place, overwrite: bool) -> Writing:
-    beside = meanwhile(place)
+    beside = staging_place(place)
     assert beside.folder is not None
     for _ in range(100):  # retry if the writer renames its folder in the meantime
         try:

@@ -14,13 +14,13 @@ from typing import Any
 from shardwise._src.api.placement import process_index
 from shardwise._src.base.errors import CheckpointError
 from shardwise._src.lowering.storage import bare
-from shardwise._src.messages.words import join
+from shardwise._src.messages.formatting import join
 from shardwise._src.ops.placement import placed_over
 from shardwise._src.runtime import processes
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.saving.async_manager import WAIT, step_together, together
 from shardwise._src.saving.manifest import Checkpoint
-from shardwise._src.saving.tree_metadata import take_apart
+from shardwise._src.saving.tree_metadata import flatten_tree
 from shardwise._src.transfers.targets import as_placement, is_sharding_leaf
 from shardwise._src.types.sharding_base import Sharding
 
@@ -60,7 +60,8 @@ def span_of(what: str, shardings: Any, like: Any) -> tuple[int, ...] | None:
         asked = [x for x in leaves if is_sharding_leaf(x)]  # `restored` reports other leaves
         places = [as_placement(x, f"{what}: shardings") for x in asked]
     elif like is not None:
-        places = [getattr(end.value, "sharding", None) for end in take_apart(what, "like", like)[1]]
+        leaves = flatten_tree(what, "like", like)[1]
+        places = [getattr(leaf.value, "sharding", None) for leaf in leaves]
     over = [_over_devices(p) for p in map(bare, places) if isinstance(p, Sharding)]
     spans = [processes.span_of(sharding.devices) for sharding in over if sharding is not None]
     ranks = {rank for span in spans if span is not None for rank in span}

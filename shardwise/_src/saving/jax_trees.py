@@ -27,8 +27,8 @@ from shardwise._src.api.placement import process_count, process_index
 from shardwise._src.api.prefixes import broadcast_prefix
 from shardwise._src.api.shapes import ShapeDtypeStruct
 from shardwise._src.arrays.array import Array
+from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.trees import paths_in
-from shardwise._src.messages.words import short_repr
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.runtime.threads import submit
 from shardwise._src.saving import specs

@@ -20,8 +20,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.errors import CheckpointError
-from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.messages.words import (
+from shardwise._src.messages.formatting import (
     as_json,
     brief,
     in_bytes,
@@ -29,8 +28,9 @@ from shardwise._src.messages.words import (
     pluralize,
     short_repr,
 )
+from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.saving.storage import MANIFEST, Place, found
-from shardwise._src.saving.tree_metadata import Node, ends_of, from_json, to_json
+from shardwise._src.saving.tree_metadata import Node, from_json, leaves_of, to_json
 from shardwise._src.types.dtypes import canonicalize
 from shardwise._version import __version__
 
@@ -130,7 +130,7 @@ class Checkpoint:
     @property
     def values(self) -> dict[str, Any]:
         """Values that are not arrays, by path."""
-        ends = [(p, n) for _, p, n in ends_of(self.tree) if n.kind not in ("array", "none")]
+        ends = [(p, n) for _, p, n in leaves_of(self.tree) if n.kind not in ("array", "none")]
         return {path: node.value for path, node in ends}
 
     def to_dict(self) -> dict[str, Any]:

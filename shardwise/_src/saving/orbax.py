@@ -12,7 +12,7 @@ from os import PathLike
 from typing import Any
 
 from shardwise._src.base.errors import CheckpointError
-from shardwise._src.messages.words import brief, join
+from shardwise._src.messages.formatting import brief, join
 from shardwise._src.saving.arrays import store_context, tensorstore
 from shardwise._src.saving.manifest import Checkpoint, Entry
 from shardwise._src.saving.restoring import restored

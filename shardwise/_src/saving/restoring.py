@@ -26,8 +26,8 @@ from shardwise._src.base.errors import CheckpointError
 from shardwise._src.base.progress import progress
 from shardwise._src.core.eval_context import eval_context
 from shardwise._src.lowering.storage import bare, stated_kind
+from shardwise._src.messages.formatting import short_repr, to_register
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.messages.words import short_repr, to_register
 from shardwise._src.ops.placement import placed_over
 from shardwise._src.random.keys import wrap_key_data
 from shardwise._src.runtime import memory, processes

@@ -26,14 +26,14 @@ from shardwise._src.api.array_creation import make_array_from_callback
 from shardwise._src.api.placement import process_index
 from shardwise._src.api.prefixes import broadcast_prefix
 from shardwise._src.base.errors import CheckpointError
-from shardwise._src.messages.words import brief, join, plain_text, short_repr
+from shardwise._src.messages.formatting import brief, join, plain_text, short_repr
 from shardwise._src.ops.placement import placed_over
 from shardwise._src.saving.async_manager import WAIT, step_together
 from shardwise._src.saving.chunks import Bounds, converted, on_devices
 from shardwise._src.saving.manifest import LARGEST, MOST_DIMS, canonicalize_name
 from shardwise._src.saving.shard_sources import Source, sources
 from shardwise._src.saving.storage import MANIFEST, Place, explained, sync
-from shardwise._src.saving.tree_metadata import ends_of, take_apart
+from shardwise._src.saving.tree_metadata import flatten_tree, leaves_of
 from shardwise._src.transfers.targets import as_placement, is_sharding_leaf
 
 _DTYPES = {
@@ -79,8 +79,8 @@ def save_safetensors(
     """
     what = "save_safetensors"
     target = _file(what, path)
-    node, ends = take_apart(what, "tree", tree)
-    for _, where, end in ends_of(node, path="tree"):
+    node, ends = flatten_tree(what, "tree", tree)
+    for _, where, end in leaves_of(node, path="tree"):
         if end.kind not in ("array", "none"):
             raise TypeError(
                 f"{what}: {where} is {short_repr(end.value)}, and the format has arrays only. "

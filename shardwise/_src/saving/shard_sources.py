@@ -14,11 +14,11 @@ from shardwise._src.api.placement import process_index
 from shardwise._src.arrays.array import Array
 from shardwise._src.base.errors import UnexpectedTracerError
 from shardwise._src.core.eval_context import eval_context
-from shardwise._src.messages.words import short_repr
+from shardwise._src.messages.formatting import short_repr
 from shardwise._src.random.keys import key_data, key_impl
 from shardwise._src.saving.chunks import Bounds, chunk_shape, stored_dtype
 from shardwise._src.saving.manifest import Entry
-from shardwise._src.saving.tree_metadata import End
+from shardwise._src.saving.tree_metadata import Leaf
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.extended import KeyDType
 from shardwise._src.types.mesh import BaseMesh
@@ -62,7 +62,7 @@ def _size(bounds: Bounds) -> int:
     return out
 
 
-def sources(what: str, ends: Sequence[End]) -> list[Source]:
+def sources(what: str, ends: Sequence[Leaf]) -> list[Source]:
     """The arrays of a pytree, with the shards of them that this process writes.
 
     Raises:
@@ -74,7 +74,7 @@ def sources(what: str, ends: Sequence[End]) -> list[Source]:
     return [_source(what, end) for end in ends]
 
 
-def _source(what: str, end: End) -> Source:
+def _source(what: str, end: Leaf) -> Source:
     x, key, scalar = end.value, None, isinstance(end.value, np.generic)
     if isinstance(x, Tracer):
         raise UnexpectedTracerError(

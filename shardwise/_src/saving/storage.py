@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Any
 
 from shardwise._src.base.config import store_timeout_secs
-from shardwise._src.messages.words import short_repr
+from shardwise._src.messages.formatting import short_repr
 from shardwise._src.saving.arrays import store_context, tensorstore
 
 MANIFEST = "checkpoint.json"
@@ -188,7 +188,7 @@ class Place:
             asked.cancel()
             raise self._silent(seconds) from None
         except (ValueError, OSError, NotImplementedError) as error:
-            raise self._refused(error) from None
+            raise self._rejected(error) from None
 
     async def _awaited(self, asked: Any, size: int) -> Any:
         """`_result` for one of many requests that share a connection."""
@@ -199,7 +199,7 @@ class Place:
         except TimeoutError:
             raise self._silent(seconds) from None
         except (ValueError, OSError, NotImplementedError) as error:
-            raise self._refused(error) from None
+            raise self._rejected(error) from None
 
     def _seconds(self, size: int) -> float:
         return self.seconds + size / _SLOWEST
@@ -211,7 +211,7 @@ class Place:
             "store_timeout_secs gives it more time."
         )
 
-    def _refused(self, error: Exception) -> OSError:
+    def _rejected(self, error: Exception) -> OSError:
         answer = str(error).partition(" [")[0]  # the full HTTP response follows
         return OSError(
             f"{self.text}: the store answers {answer}. Look whether its bucket is there, and "

@@ -1,6 +1,6 @@
 """Pytrees as data: their containers and leaves.
 
-    node, ends = take_apart("save", "tree", {"w": w, "step": 3})
+    node, leaves = flatten_tree("save", "tree", {"w": w, "step": 3})
     # Node("dict", names=("w", "step"), ...); ends: w with the path "tree['w']" and steps ("w",)
 
 Only the names of classes are stored, so that reading a pytree does not import, let alone execute,
@@ -22,8 +22,8 @@ import numpy as np
 from shardwise._src.api.shapes import ShapeDtypeStruct
 from shardwise._src.arrays.array import Array
 from shardwise._src.base.errors import CheckpointError
+from shardwise._src.messages.formatting import brief, pluralize, short_repr, to_register
 from shardwise._src.messages.trees import SHOWN
-from shardwise._src.messages.words import brief, pluralize, short_repr, to_register
 from shardwise._src.runtime.pytree import flatten, flatten_one_level, unordered_keys
 from shardwise._src.runtime.pytree import steps as keys_of
 
@@ -55,7 +55,7 @@ class Node:
     static: tuple[tuple[str, Node], ...] = ()
 
 
-class End(NamedTuple):
+class Leaf(NamedTuple):
     """A leaf of a pytree. path: as a string, for messages."""
 
     steps: Steps
@@ -121,7 +121,7 @@ def _parts_of_dataclass(x: Any) -> _Parts:
 # ----------------------------------------------------------------------------------- flattening
 
 
-def take_apart(what: str, root: str, tree: Any) -> tuple[Node, list[End]]:
+def flatten_tree(what: str, root: str, tree: Any) -> tuple[Node, list[Leaf]]:
     """A pytree as data, with its arrays, by number.
 
     Arrays are shardwise arrays, NumPy arrays and scalars, and `ShapeDtypeStruct`s.
@@ -131,11 +131,11 @@ def take_apart(what: str, root: str, tree: Any) -> tuple[Node, list[End]]:
         has keys that are not plain or cannot be sorted.
       ValueError: the pytree contains itself, or is nested too deeply.
     """
-    ends: list[End] = []
-    return _node(what, End((), root, tree), ends, {}), ends
+    ends: list[Leaf] = []
+    return _node(what, Leaf((), root, tree), ends, {}), ends
 
 
-def _node(what: str, at: End, ends: list[End], above: dict[int, str]) -> Node:
+def _node(what: str, at: Leaf, ends: list[Leaf], above: dict[int, str]) -> Node:
     """above: the enclosing containers, by identity, with their paths."""
     x = at.value
     if x is None:
@@ -170,12 +170,12 @@ def _class(x: Any) -> str:
     return f"{type(x).__module__}.{type(x).__qualname__}"
 
 
-def _below(at: End, parts: _Parts) -> Iterator[End]:
+def _below(at: Leaf, parts: _Parts) -> Iterator[Leaf]:
     for name, text, item in zip(parts.names, parts.texts, parts.items, strict=True):
-        yield End((*at.steps, str(name)), at.path + text, item)
+        yield Leaf((*at.steps, str(name)), at.path + text, item)
 
 
-def _check_depth(what: str, at: End, above: dict[int, str]) -> None:
+def _check_depth(what: str, at: Leaf, above: dict[int, str]) -> None:
     if id(at.value) in above:
         raise ValueError(
             f"{what}: {at.path} is {above[id(at.value)]} itself: the tree contains itself, and has "
@@ -188,7 +188,7 @@ def _check_depth(what: str, at: End, above: dict[int, str]) -> None:
         )
 
 
-def _check_order(what: str, at: End) -> None:
+def _check_order(what: str, at: Leaf) -> None:
     """Raises for a dict whose keys cannot be sorted, so that it is not a pytree."""
     found = unordered_keys(at.value)
     if found is None:
@@ -227,7 +227,7 @@ def _static(x: Any, parts: _Parts) -> tuple[tuple[str, Node], ...]:
         return ()
     rest = [f.name for f in dataclasses.fields(x) if f.name not in parts.names]
     values = [(name, getattr(x, name, None)) for name in rest if hasattr(x, name)]
-    return tuple([(n, _node("", End((), "", v), [], {})) for n, v in values if _is_plain(v)])
+    return tuple([(n, _node("", Leaf((), "", v), [], {})) for n, v in values if _is_plain(v)])
 
 
 def _is_plain(x: Any) -> bool:
@@ -252,7 +252,7 @@ def plain(node: Node, arrays: Sequence[Any]) -> Any:
     return items if node.kind in ("list", "sequence") else node.value
 
 
-def ends_of(node: Node, steps: Steps = (), path: str = "") -> Iterator[tuple[Steps, str, Node]]:
+def leaves_of(node: Node, steps: Steps = (), path: str = "") -> Iterator[tuple[Steps, str, Node]]:
     """The leaves of a tree as data, with their key paths as tuples and as strings."""
     if node.kind in ("list", "tuple", "sequence"):
         rows = [(str(i), f"[{i}]") for i in range(len(node.items))]
@@ -264,7 +264,7 @@ def ends_of(node: Node, steps: Steps = (), path: str = "") -> Iterator[tuple[Ste
         yield steps, path, node
         return
     for (name, text), item in zip(rows, node.items, strict=True):
-        yield from ends_of(item, (*steps, name), path + text)
+        yield from leaves_of(item, (*steps, name), path + text)
 
 
 def matched(
@@ -277,11 +277,11 @@ def matched(
     Raises:
       CheckpointError: one of them has leaves that the other lacks.
     """
-    saved = {steps: end for steps, _, end in ends_of(node)}
-    paths = {steps: path for steps, path, _ in ends_of(node)}
-    shape, _ = take_apart(what, "like", like)
-    wanted = {steps: path for steps, path, _ in ends_of(shape, path="like")}
-    _check_ends(what, {s: f"like{p}" for s, p in paths.items()}, wanted)
+    saved = {steps: end for steps, _, end in leaves_of(node)}
+    paths = {steps: path for steps, path, _ in leaves_of(node)}
+    shape, _ = flatten_tree(what, "like", like)
+    wanted = {steps: path for steps, path, _ in leaves_of(shape, path="like")}
+    _check_leaves(what, {s: f"like{p}" for s, p in paths.items()}, wanted)
 
     def rebuilt(x: Any, steps: Steps) -> Any:
         if steps in saved:
@@ -294,7 +294,7 @@ def matched(
     return rebuilt(like, ())
 
 
-def _check_ends(what: str, saved: dict[Steps, str], wanted: dict[Steps, str]) -> None:
+def _check_leaves(what: str, saved: dict[Steps, str], wanted: dict[Steps, str]) -> None:
     sides = [
         ("only the checkpoint has", [p for s, p in saved.items() if s not in wanted]),
         ("only `like` has", [p for s, p in wanted.items() if s not in saved]),

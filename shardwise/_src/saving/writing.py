@@ -26,19 +26,19 @@ import numpy as np
 from shardwise._src.api.placement import process_count, process_index
 from shardwise._src.base.progress import progress
 from shardwise._src.base.warn import warn
+from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.messages.words import short_repr
 from shardwise._src.runtime.threads import start as start_thread
 from shardwise._src.saving import manifest
 from shardwise._src.saving.arrays import LimitInFlightBytes, run, tensorstore
 from shardwise._src.saving.async_manager import WAIT, step_together
 from shardwise._src.saving.chunks import IN_FLIGHT, metadata, write_part
-from shardwise._src.saving.committing import Writing, begin, meanwhile
+from shardwise._src.saving.committing import Writing, begin, staging_place
 from shardwise._src.saving.digests import METADATA, collect, digest_of, leave
 from shardwise._src.saving.files import in_thread
 from shardwise._src.saving.shard_sources import Source, sources
 from shardwise._src.saving.storage import Place, explained
-from shardwise._src.saving.tree_metadata import Node, take_apart
+from shardwise._src.saving.tree_metadata import Node, flatten_tree
 
 _FETCHED = 256 << 20  # bytes of shards fetched from devices at a time
 _numbers = itertools.count()  # of saves, in the same order in all processes
@@ -202,7 +202,7 @@ def prepared(
             f"{what}: metadata must be what JSON can hold; got a {type(metadata).__name__} that is "
             "nested too deeply."
         ) from None
-    node, ends = take_apart(what, "tree", tree)
+    node, ends = flatten_tree(what, "tree", tree)
     place = Place.at(what, path)
     own = tuple(sources(what, ends))
     return Job(next(_numbers), place, overwrite, metadata, node, own, then)
@@ -226,7 +226,7 @@ def _write(job: Job, written: Callable[[int], None]) -> None:
     writings: list[Writing] = []
     digests: dict[str, str] = {}
     entries = [source.entry for source in job.sources]
-    where = meanwhile(job.place)
+    where = staging_place(job.place)
 
     def prepare() -> None:
         if process_index() == 0:

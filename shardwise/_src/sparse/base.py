@@ -104,13 +104,13 @@ class JAXSparse:
         return self
 
     def transpose(self, axes: Sequence[int] | None = None) -> Any:
-        self._refuse("transpose")
+        self._reject("transpose")
 
     def todense(self) -> Any:
-        self._refuse("todense")
+        self._reject("todense")
 
     def sum(self, *args: Any, **kwargs: Any) -> Any:
-        self._refuse("sum")
+        self._reject("sum")
 
     def with_data(self, data: Any) -> Any:
         """An array with the same indices and other data."""
@@ -125,7 +125,7 @@ class JAXSparse:
         new.shape = aux_data
         return new
 
-    def _refuse(self, what: str) -> NoReturn:
+    def _reject(self, what: str) -> NoReturn:
         raise NotImplementedError(
             f"{type(self).__name__}.{what}: there is none. A BCOO array has it; `todense` gives "
             "the whole array."

@@ -37,7 +37,7 @@ from shardwise._src.sparse.entries import (
     bcoo_update_layout,
     extracted,
 )
-from shardwise._src.sparse.shapes import refuse_sharding
+from shardwise._src.sparse.shapes import reject_sharding
 from shardwise._src.types.annotations import Array
 
 Numbers = Any  # ((contracting dims of lhs, of rhs), (batch dims of lhs, of rhs))
@@ -60,7 +60,7 @@ def bcoo_dot_general(
       A dense array; for two sparse arrays, a sparse array with an element per pair (or as many as
       fit in the shape).
     """
-    refuse_sharding("bcoo_dot_general", out_sharding)
+    reject_sharding("bcoo_dot_general", out_sharding)
     how = canonical_precision(precision)
     numbers = _numbers(dimension_numbers)
     sparse = isinstance(lhs, Stored), isinstance(rhs, Stored)
@@ -308,7 +308,7 @@ def bcoo_conv_general_dilated(
 ) -> Stored:
     """A one-dimensional convolution of arrays of shape (1, 1, n), one of which is sparse, without
     strides, dilation or groups. See `lax.conv_general_dilated`."""
-    refuse_sharding("bcoo_conv_general_dilated", out_sharding)
+    reject_sharding("bcoo_conv_general_dilated", out_sharding)
     plain = [window_strides, lhs_dilation or (1,), rhs_dilation or (1,)]
     groups = feature_group_count, batch_group_count
     shapes = lhs.shape, rhs.shape

@@ -32,7 +32,7 @@ from shardwise._src.types.annotations import Array
 _CLIP = GatherScatterMode.CLIP
 
 
-def _refuse(name: str, text: str) -> NoReturn:
+def _reject(name: str, text: str) -> NoReturn:
     raise NotImplementedError(f"bcoo_{name}: {text} Change the layout with `update_layout` first.")
 
 
@@ -45,7 +45,7 @@ def _groups(name: str, mat: Any, dims: Sequence[int]) -> list[list[int]]:
     a, b = mat.n_batch, mat.n_batch + mat.n_sparse
     found = [list(dims[:a]), [d - a for d in dims[a:b]], [d - b for d in dims[b:]]]
     if any(sorted(g) != list(range(len(g))) for g in found):
-        _refuse(name, "batch, sparse and dense dimensions do not change places with each other.")
+        _reject(name, "batch, sparse and dense dimensions do not change places with each other.")
     return found
 
 
@@ -71,7 +71,7 @@ def bcoo_broadcast_in_dim(
     New dimensions are sparse, except before the last batch and after the first dense dimension.
     sharding: must be None; place the arrays of the result instead.
     """
-    refuse_sharding("broadcast_in_dim", sharding)
+    reject_sharding("broadcast_in_dim", sharding)
     shape, places = tuple(shape), tuple(broadcast_dimensions)
     fits = all(n in (1, shape[p]) for n, p in zip(mat.shape, places, strict=True))
     if list(places) != sorted(set(places)) or not fits:
@@ -113,7 +113,7 @@ def bcoo_broadcast_in_dim(
     )
 
 
-def refuse_sharding(name: str, sharding: Any) -> None:
+def reject_sharding(name: str, sharding: Any) -> None:
     if sharding is not None:
         raise NotImplementedError(
             f"{name}: the sharding of a sparse array must be None; place its `data` and `indices`."
@@ -126,7 +126,7 @@ def bcoo_concatenate(operands: Sequence[M], *, dimension: int) -> M:
     axis = canonical_axis(index(dimension), first.ndim)
     layouts = {(m.ndim, m.n_batch, m.n_dense) for m in mats}
     if len(layouts) > 1:
-        _refuse("concatenate", "operands have different numbers of batch, sparse or dense ones.")
+        _reject("concatenate", "operands have different numbers of batch, sparse or dense ones.")
     shapes = {m.shape[:axis] + m.shape[axis + 1 :] for m in mats}
     if len(shapes) > 1:
         raise TypeError(
@@ -137,7 +137,7 @@ def bcoo_concatenate(operands: Sequence[M], *, dimension: int) -> M:
     shape = list(first.shape)
     shape[axis] = sum(m.shape[axis] for m in mats)
     if axis >= n + first.n_sparse:
-        _refuse("concatenate", f"dimension {axis} is a dense one.")
+        _reject("concatenate", f"dimension {axis} is a dense one.")
     if axis < n:
         most = max(m.nse for m in mats)
         pairs = [(m if m.nse == most else with_nse(m, most)).whole() for m in mats]
@@ -161,7 +161,7 @@ def bcoo_reshape(
     sharding: Any = None,
 ) -> M:
     """Reshapes the array; `dimensions` permutes it first. sharding: must be None."""
-    refuse_sharding("reshape", sharding)
+    reject_sharding("reshape", sharding)
     if dimensions is not None:
         mat = bcoo_transpose(mat, permutation=dimensions)
     sizes = tuple([index(n) for n in new_sizes])
@@ -175,7 +175,7 @@ def bcoo_reshape(
     if [math.prod(p) for p in new] != [math.prod(p) for p in (batch, sparse, dense)]:
         if math.prod(sizes) != mat.size:
             raise TypeError(f"bcoo_reshape: shape {mat.shape} has other elements than {sizes}.")
-        _refuse("reshape", f"{mat.shape} to {sizes} mixes batch, sparse and dense dimensions.")
+        _reject("reshape", f"{mat.shape} to {sizes} mixes batch, sparse and dense dimensions.")
     data, indices = mat.whole()
     flat = zeros(indices.shape[:-1], indices.dtype)
     for i, n in enumerate(sparse):

@@ -22,7 +22,7 @@ from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Equation, Program, eval_program, held_in
 from shardwise._src.messages.arguments import name_of
-from shardwise._src.messages.leaks import refuse_leaks
+from shardwise._src.messages.leaks import reject_leaks
 from shardwise._src.numpy.joining import concatenate
 from shardwise._src.ops import basis, elementwise, index, shape
 from shardwise._src.ops.cast import convert_element_type
@@ -129,7 +129,7 @@ def sparsify(f: Callable, use_tracer: bool = False) -> Callable:
             given, named = tree.unflatten(map(interpreter.wrap, leaves))
             outs, out_tree = flatten(f(*given, **named))
             found = [x.matrix if interpreter._owns(x) else x for x in outs]
-        refuse_leaks(interpreter)
+        reject_leaks(interpreter)
         return out_tree.unflatten(found)
 
     return sparse

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.arrays.array import SMALL, Array, wrap
-from shardwise._src.arrays.interchange import NARROW, is_narrow
+from shardwise._src.arrays.interchange import SUBBYTE, is_subbyte
 from shardwise._src.arrays.signature import Signature, padding_value, signature
 from shardwise._src.lowering.storage import stated_kind
 from shardwise._src.runtime import buffers, guards, host, memory
@@ -24,7 +24,7 @@ from shardwise._src.types.tiling import Index
 LARGE = 1 << 20  # bytes; smallest array worth building on the host
 
 # The extent of a device's shard, without padding, and the pieces that fill it, with their indices.
-Recipe = tuple[tuple[int, ...], Sequence[tuple[Index, np.ndarray]]]
+ShardPieces = tuple[tuple[int, ...], Sequence[tuple[Index, np.ndarray]]]
 
 
 def is_large(sig: Signature) -> bool:
@@ -33,7 +33,7 @@ def is_large(sig: Signature) -> bool:
     return (
         t.size * t.dtype.itemsize >= LARGE
         and sig.devices[0].platform == "cpu"
-        and t.dtype.name not in NARROW
+        and t.dtype.name not in SUBBYTE
         and stated_kind(sig.sharding) is None
     )
 
@@ -56,7 +56,7 @@ def by_host(x: Array, target: Any) -> Array:
 
 def _by_host(x: Array, target: Any) -> Array:
     sig = signature(x.aval, target, True)
-    if x._host is not None or is_narrow(x) or _is_small(x):
+    if x._host is not None or is_subbyte(x) or _is_small(x):
         return from_host(sig, x._fetch() if x._host is None else x._host)
     distinct, _ = regions(x.sharding, target, sig.stored.shape)
     used = sorted({piece.tile for region in distinct for piece in region.pieces})
@@ -76,32 +76,32 @@ def _is_small(x: Array) -> bool:
 def _out_of(sig: Signature, source: Any, parts: Mapping[int, np.ndarray]) -> Array:
     """An array made from the tiles of another sharding, given by number."""
     distinct, which = regions(source, sig.sharding, sig.stored.shape)
-    recipes = [
+    shard_pieces = [
         (region.shape, [(p.at, parts[p.tile][(*p.inside, ...)]) for p in region.pieces])
         for region in distinct
     ]
-    return build(sig, recipes, which)
+    return build(sig, shard_pieces, which)
 
 
-def build(sig: Signature, recipes: Sequence[Recipe], which: Sequence[int]) -> Array:
+def build(sig: Signature, shard_pieces: Sequence[ShardPieces], which: Sequence[int]) -> Array:
     """An array whose shards are assembled by recipes.
 
     which: for each of `sig.sharding.addressable_positions`, the number of its recipe.
     """
     on = [sig.devices[p] for p in sig.sharding.addressable_positions]
     if is_large(sig):
-        return _adopted(sig, recipes, which, on)
-    parts = [_put_together(sig, shape, pieces) for shape, pieces in recipes]
+        return _adopted(sig, shard_pieces, which, on)
+    parts = [_put_together(sig, shape, pieces) for shape, pieces in shard_pieces]
     return put_parts(sig, [parts[i] for i in which], on)
 
 
 def _adopted(
-    sig: Signature, recipes: Sequence[Recipe], which: Sequence[int], on: Sequence[Any]
+    sig: Signature, shard_pieces: Sequence[ShardPieces], which: Sequence[int], on: Sequence[Any]
 ) -> Array:
     full = sig.sharding.tile_shape(sig.stored.shape)
-    tiles = memory.blocks(len(recipes), full, sig.stored.dtype)
+    tiles = memory.blocks(len(shard_pieces), full, sig.stored.dtype)
     pairs = []
-    for tile, (shape, pieces) in zip(tiles, recipes, strict=True):
+    for tile, (shape, pieces) in zip(tiles, shard_pieces, strict=True):
         if shape != full:
             tile[...] = padding_value(sig.stored.dtype)
         inner = tile[(*[slice(n) for n in shape], ...)]

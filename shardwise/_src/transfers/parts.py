@@ -18,7 +18,7 @@ from shardwise._src.arrays.out_of_memory import naming
 from shardwise._src.arrays.signature import Signature, padding_value, signature
 from shardwise._src.core.eval_context import eval_context
 from shardwise._src.core.infer import type_of
-from shardwise._src.messages.words import pluralize
+from shardwise._src.messages.formatting import pluralize
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.shape import pad
 from shardwise._src.runtime import buffers, memory

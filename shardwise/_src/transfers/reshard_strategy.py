@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.arrays.interchange import NARROW
+from shardwise._src.arrays.interchange import SUBBYTE
 from shardwise._src.arrays.signature import Signature
 from shardwise._src.lowering.storage import stated_kind
 from shardwise._src.transfers.regions import within_processes
@@ -43,14 +43,14 @@ def reshard_steps(
     if sig.layout is not None:
         return ReshardStep("layout", None), ReshardStep("move", target)
     if sig.sharding.partial_axes[0]:  # unreduced: only a program can take the sum
-        return ReshardStep("op", without_addends(sig.sharding)), ReshardStep("move", target)
+        return ReshardStep("op", without_unreduced(sig.sharding)), ReshardStep("move", target)
     if target.partial_axes[0]:
-        return ReshardStep("move", without_addends(target)), ReshardStep("op", target)
+        return ReshardStep("move", without_unreduced(target)), ReshardStep("op", target)
     way = strategy(sig, target, on_cpu, ready)
     over_processes = way == "host" and not sig.sharding.is_fully_addressable
-    if is_narrow(sig) and (way == "between" or over_processes):
+    if is_subbyte(sig) and (way == "between" or over_processes):
         dtype = sig.type.dtype
-        wide = np.dtype(NARROW[dtype.name])
+        wide = np.dtype(SUBBYTE[dtype.name])
         there = ReshardStep("move", target)
         return ReshardStep("convert", wide), there, ReshardStep("convert", dtype)
     return (ReshardStep(way, target),)
@@ -88,7 +88,7 @@ def _better_on_host(sig: Signature, target: Any, ready: Callable[[], bool]) -> b
         here.is_fully_addressable
         and stated_kind(here) is None
         and stated_kind(target) is None
-        and not is_narrow(sig)
+        and not is_subbyte(sig)
         and not here.is_equivalent_to(aligned(target, here.devices, ndim), ndim)
         and ready()
     )
@@ -146,13 +146,13 @@ def aligned(sharding: Any, devices: tuple, ndim: int) -> Any:
     return GSPMDSharding(devices, same, sharding.memory_kind)
 
 
-def without_addends(sharding: Any) -> Any:
+def without_unreduced(sharding: Any) -> Any:
     return sharding.with_spec(sharding.spec.update(unreduced=frozenset()))
 
 
-def is_narrow(sig: Signature) -> bool:
+def is_subbyte(sig: Signature) -> bool:
     """Whether elements are sub-byte, so that NumPy cannot read them from a device."""
-    return sig.physical.dtype.name in NARROW
+    return sig.physical.dtype.name in SUBBYTE
 
 
 def _processes(sharding: Any) -> set[int]:

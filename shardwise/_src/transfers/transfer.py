@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.arrays.array import Array, Gone, wrap
-from shardwise._src.arrays.interchange import is_narrow
+from shardwise._src.arrays.interchange import is_subbyte
 from shardwise._src.arrays.out_of_memory import is_exhausted, of_array
-from shardwise._src.arrays.signature import Signature, kept_near, signature
+from shardwise._src.arrays.signature import Signature, cached_near, signature
 from shardwise._src.base.caches import exact, make_room
 from shardwise._src.base.config import default_device
 from shardwise._src.base.context import current
@@ -187,9 +187,9 @@ def moved_scalar(value: Any, target: Any) -> Array:
     return found
 
 
-def kept_scalars() -> list[Array]:
+def cached_scalars() -> list[Array]:
     """The arrays that are cached for use as operands."""
-    near = [v for held in kept_near() for v in held.values()]
+    near = [v for held in cached_near() for v in held.values()]
     return [*scalars.values(), *_moved_scalars.values(), *near]
 
 
@@ -323,7 +323,7 @@ def _copied_here(x: Array, sig: Signature) -> Array:
     ones = [
         signature(t, SingleDeviceSharding(sig.devices[p], kind), True) for p in positions
     ]
-    if x._is_on_cpu() and not is_narrow(x):
+    if x._is_on_cpu() and not is_subbyte(x):
         pairs = zip(ones, x._raw_parts(positions), strict=True)
         raws = [buffers.put(s.physical, s.placement, (part,), s.devices) for s, part in pairs]
     else:

@@ -21,7 +21,7 @@ from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program, held_in
 from shardwise._src.core.program_tools import derived
 from shardwise._src.core.remedies import gathered
-from shardwise._src.messages.leaks import refuse_leaks
+from shardwise._src.messages.leaks import reject_leaks
 from shardwise._src.messages.source import Site, user_site
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis
 from shardwise._src.ops.sharding import reshard_like
@@ -253,7 +253,7 @@ def run_batched(
         named = scope.with_axes(interpreter.transform, *new).entered()
     with named, interpreter.entered():
         pairs = _run(interpreter, fun, args, dims)
-    refuse_leaks(interpreter)
+    reject_leaks(interpreter)
     return [v for v, _ in pairs], [d for _, d in pairs]
 
 

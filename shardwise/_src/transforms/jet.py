@@ -24,7 +24,7 @@ from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Equation, Program, eval_program, held_in
 from shardwise._src.core.program_tools import pruned, single
-from shardwise._src.messages.leaks import refuse_leaks
+from shardwise._src.messages.leaks import reject_leaks
 from shardwise._src.messages.source import Site, user_site
 from shardwise._src.ops.create import full
 from shardwise._src.ops.elementwise import div, mul, neg, sub
@@ -357,5 +357,5 @@ def push_series(
                      else (x, [None] * order) for x in outs]
         finally:
             CURRENT.reset(token)
-    refuse_leaks(jet)
+    reject_leaks(jet)
     return [x for x, _ in pairs], [ts for _, ts in pairs]

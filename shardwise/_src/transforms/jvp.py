@@ -15,7 +15,7 @@ from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import derived
-from shardwise._src.messages.leaks import refuse_leaks
+from shardwise._src.messages.leaks import reject_leaks
 from shardwise._src.messages.source import Site, user_site
 from shardwise._src.ops.sharding import reshard_like
 from shardwise._src.ops.varying import pvary
@@ -100,7 +100,7 @@ def push_forward(
     interpreter = forward(parent, transform, name, site)
     with interpreter.entered():
         pairs = _run(interpreter, fun, primals, tangents)
-    refuse_leaks(interpreter)
+    reject_leaks(interpreter)
     return [p for p, _ in pairs], [t for _, t in pairs]
 
 

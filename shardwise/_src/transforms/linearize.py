@@ -16,7 +16,7 @@ from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import derived
-from shardwise._src.messages.leaks import refuse_leaks
+from shardwise._src.messages.leaks import reject_leaks
 from shardwise._src.numpy.convert import strip_weak_type
 from shardwise._src.transforms.jvp import JVP, push_forward
 from shardwise._src.transforms.stage import DETACHED, Stage, StageTracer, split_captures
@@ -123,7 +123,7 @@ def linearize(
     interpreter = Linearize(current().interpreter, transform, name)
     with interpreter.entered():
         outs, linear = _run(interpreter, fun, primals, differentiated, forward)
-    refuse_leaks(interpreter)
+    reject_leaks(interpreter)
     return outs, linear
 
 

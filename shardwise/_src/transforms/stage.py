@@ -11,15 +11,15 @@ from shardwise._src.base.caches import exact
 from shardwise._src.base.config import enable_checks
 from shardwise._src.base.context import current
 from shardwise._src.core.checker import check_program
-from shardwise._src.core.fused import Composite
+from shardwise._src.core.fused import Fused
 from shardwise._src.core.infer import as_arraylike, infer, type_of
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Equation, Literal, Program, Var
 from shardwise._src.core.program_tools import without_dead_code
-from shardwise._src.messages.leaks import refuse_leaks
+from shardwise._src.messages.formatting import short_repr, to_register
+from shardwise._src.messages.leaks import reject_leaks
 from shardwise._src.messages.source import Site, user_site
-from shardwise._src.messages.words import short_repr, to_register
 from shardwise._src.numpy.value import Value
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.templates import Template, keep, key_of, templates
@@ -81,7 +81,7 @@ class Stage(Interpreter):
         self.names.append(name)
         return StageTracer(self, aval, var)
 
-    def call(self, fused: Composite, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
+    def call(self, fused: Fused, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         """Runs a fused function inline; copies its equations, if they are cached."""
         key = key_of(fused, self, StageTracer, args, static)
         if key is None:
@@ -234,7 +234,7 @@ def stage(
         program, captured = _run(interpreter, fun, types, names)
         if refs is not None:
             refs.extend(interpreter.refs)
-    refuse_leaks(interpreter)
+    reject_leaks(interpreter)
     found = split_captures(program, captured)
     if enable_checks.value:
         check_program(found[0])
@@ -242,7 +242,7 @@ def stage(
 
 
 def stage_fused(
-    fused: Composite, types: Sequence[ArrayType], rest: Sequence[Any], static: dict[str, Any],
+    fused: Fused, types: Sequence[ArrayType], rest: Sequence[Any], static: dict[str, Any],
     parent: Interpreter,
 ) -> tuple[Program, Any]:
     """The program of a fused function at given types; the pytree of its results, None for an array.

@@ -16,7 +16,7 @@ from typing import Any
 from shardwise._src.base.caches import make_room
 from shardwise._src.base.context import current
 from shardwise._src.core.eval_context import ground
-from shardwise._src.core.fused import Composite, form_of
+from shardwise._src.core.fused import Fused, form_of
 from shardwise._src.core.infer import as_arraylike, type_of
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Equation, Literal, Program, Var
@@ -85,7 +85,7 @@ class Tape(JVP):
                     return self._record(local, taken, op, params)
         return JVP.process(self, op, args, params)
 
-    def call(self, fused: Composite, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
+    def call(self, fused: Fused, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         n = fused.arrays
         if len(args) >= n or n > 1 << 20:
             given = [a if a.__class__ is JVPTracer else as_arraylike(a) for a in args[:n]]
@@ -119,7 +119,7 @@ class Tape(JVP):
         return values, types, marks, tangents
 
     def _local_call(
-        self, fused: Composite, taken: tuple[list[Any], ...], rest: Sequence[Any],
+        self, fused: Fused, taken: tuple[list[Any], ...], rest: Sequence[Any],
         static: dict[str, Any],
     ) -> Local | None:
         _, types, marks, _ = taken

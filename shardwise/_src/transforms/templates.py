@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from shardwise._src.base.caches import exact, make_room
 from shardwise._src.base.config import numpy_rank_promotion
 from shardwise._src.base.context import current
-from shardwise._src.core.fused import Composite
+from shardwise._src.core.fused import Fused
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Equation, Literal, Var
 
@@ -42,7 +42,7 @@ class Template(NamedTuple):
 
 
 def key_of(
-    fused: Composite, interpreter: Any, tracer: type, args: Sequence[Any], static: dict[str, Any]
+    fused: Fused, interpreter: Any, tracer: type, args: Sequence[Any], static: dict[str, Any]
 ) -> tuple | None:
     """Everything the equations of a call depend on; None if they may depend on more.
 

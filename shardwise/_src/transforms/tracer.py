@@ -96,7 +96,7 @@ class Tracer(Value):
             )
         return value
 
-    def _refuse_elements(self, what: str) -> None:
+    def _reject_elements(self, what: str) -> None:
         """Raises if a scalar is needed and this is not one."""
         if self.shape and self.interpreter.alive:
             raise TypeError(
@@ -116,15 +116,15 @@ class Tracer(Value):
         return bool(self._concrete_or(TracerBoolConversionError, "bool()", _CHOOSE))
 
     def __int__(self) -> int:
-        self._refuse_elements("int()")
+        self._reject_elements("int()")
         return int(self._concrete_or(ConcretizationTypeError, "int()", _KEEP))
 
     def __float__(self) -> float:
-        self._refuse_elements("float()")
+        self._reject_elements("float()")
         return float(self._constant_or(ConcretizationTypeError, "float()", _KEEP))
 
     def __complex__(self) -> complex:
-        self._refuse_elements("complex()")
+        self._reject_elements("complex()")
         return complex(self._constant_or(ConcretizationTypeError, "complex()", _KEEP))
 
     def __index__(self) -> int:

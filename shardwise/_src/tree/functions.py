@@ -15,9 +15,9 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import leaf_paths, prefix_difference, tree_text
-from shardwise._src.messages.words import short_repr
 from shardwise._src.runtime import pytree as _pytree
 from shardwise._src.types.annotations import T
 

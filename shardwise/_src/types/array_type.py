@@ -18,7 +18,7 @@ from typing import Any
 
 from shardwise._src.base.caches import Interned
 from shardwise._src.base.pickles import read_by, reduced
-from shardwise._src.messages.words import joined
+from shardwise._src.messages.formatting import joined
 from shardwise._src.types.abstract import ManualAxisType
 from shardwise._src.types.dtypes import canonicalize, float0, is_inexact, short_name
 from shardwise._src.types.mesh import AbstractMesh, BaseMesh

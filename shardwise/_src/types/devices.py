@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
-from shardwise._src.messages.words import join
+from shardwise._src.messages.formatting import join
 
 Device: TypeAlias = Any
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise._src.messages.words import pluralize, short_repr
+from shardwise._src.messages.formatting import pluralize, short_repr
 from shardwise._src.types.devices import Device
 from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.mesh_axes import AxisName, AxisType, axis_names_of

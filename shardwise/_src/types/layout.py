@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final, final
 
 from shardwise._src.base.caches import Interned
 from shardwise._src.base.pickles import read_by, reduced
-from shardwise._src.messages.words import pluralize
+from shardwise._src.messages.formatting import pluralize
 from shardwise._src.types.frozen import Frozen
 from shardwise._src.types.sharding_base import Sharding
 

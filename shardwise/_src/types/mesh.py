@@ -28,7 +28,7 @@ from shardwise._src.base.caches import Interned
 from shardwise._src.base.config import disallow_mesh_context_manager
 from shardwise._src.base.context import CURRENT, Context, current
 from shardwise._src.base.pickles import read_by, reduced
-from shardwise._src.messages.words import join, pluralize
+from shardwise._src.messages.formatting import join, pluralize
 from shardwise._src.types import pictures
 from shardwise._src.types.abstract import AbstractDevice, checked_kind
 from shardwise._src.types.devices import Device, is_addressable, process_of, process_of_client

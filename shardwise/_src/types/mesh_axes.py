@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, TypeAlias, cast
 
 from shardwise._src.base.lazy import public
-from shardwise._src.messages.words import pluralize
+from shardwise._src.messages.formatting import pluralize
 
 AxisName: TypeAlias = Any
 

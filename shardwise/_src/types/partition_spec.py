@@ -18,7 +18,7 @@ from typing import Any, ClassVar, TypeAlias, cast, final
 from shardwise._src.base.caches import Interned
 from shardwise._src.base.lazy import public
 from shardwise._src.base.pickles import read_by, reduced
-from shardwise._src.messages.words import join, pluralize
+from shardwise._src.messages.formatting import join, pluralize
 from shardwise._src.types.frozen import Frozen
 
 AxisName: TypeAlias = Any  # any hashable value but None; usually a string

@@ -24,8 +24,8 @@ from shardwise._src.base.caches import make_room
 from shardwise._src.base.config import enable_x64, numpy_dtype_promotion
 from shardwise._src.base.errors import TypePromotionError
 from shardwise._src.base.warn import warn
+from shardwise._src.messages.formatting import to_register
 from shardwise._src.messages.tracebacks import pass_on
-from shardwise._src.messages.words import to_register
 from shardwise._src.types.dtypes import (
     SCALAR_TYPES,
     DType,

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardwise._src.base.pickles import read_by, reduced
-from shardwise._src.messages.words import join, pluralize
+from shardwise._src.messages.formatting import join, pluralize
 from shardwise._src.types.devices import Device, canonical_memory_kind, kind_text
 from shardwise._src.types.frozen import Frozen
 from shardwise._src.types.mesh import AbstractMesh, BaseMesh, Mesh

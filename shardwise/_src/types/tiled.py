@@ -18,7 +18,7 @@ from typing import Any, Self, cast, final
 from weakref import WeakValueDictionary
 
 from shardwise._src.base.pickles import read_by, reduced
-from shardwise._src.messages.words import pluralize
+from shardwise._src.messages.formatting import pluralize
 from shardwise._src.types.devices import Device, canonical_memory_kind, kind_text
 from shardwise._src.types.frozen import Frozen
 from shardwise._src.types.sharding_base import Sharding

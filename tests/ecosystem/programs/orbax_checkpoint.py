@@ -66,7 +66,7 @@ with tempfile.TemporaryDirectory() as folder:
     options = ocp.CheckpointManagerOptions(max_to_keep=2, save_interval_steps=2)
     with ocp.CheckpointManager(folder / "many", options=options) as manager:
         for step in range(7):
-            args = ocp.args.Composite(
+            args = ocp.args.Fused(
                 state=ocp.args.StandardSave({**state, "step": step}),
                 notes=ocp.args.JsonSave({"loss": 1 / (step + 1)}),
             )
@@ -74,7 +74,7 @@ with tempfile.TemporaryDirectory() as folder:
         manager.wait_until_finished()
         print("steps", manager.all_steps(), manager.latest_step())
         wanted = {"state": ocp.args.StandardRestore(like), "notes": ocp.args.JsonRestore()}
-        found = manager.restore(6, args=ocp.args.Composite(**wanted))
+        found = manager.restore(6, args=ocp.args.Fused(**wanted))
         print("found", int(found["state"]["step"]), found["notes"]["loss"])
         same(found["state"], {**state, "step": 6})
         assert manager.all_steps() == [4, 6] and found["notes"] == {"loss": 1 / 7}

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, overload
 
-from shardwise._src.messages.words import pluralize
+from shardwise._src.messages.formatting import pluralize
 from shardwise._src.types.pictures.panels import (
     Blocks,
     Limits,

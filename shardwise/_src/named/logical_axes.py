@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from shardwise._src.messages.words import join
+from shardwise._src.messages.formatting import join
 
 ANY = "_"
 NONE = ""  # in the op `axes`: no name, and not the previous axis

@@ -12,7 +12,7 @@ from typing import Any
 
 from shardwise._src.core.program import Program
 from shardwise._src.refs.passing import known_inside, lent
-from shardwise._src.refs.refs import Ref, is_ref, refuse_returned, values_of, write_back
+from shardwise._src.refs.refs import Ref, is_ref, reject_returned, values_of, write_back
 from shardwise._src.types.partition_spec import PartitionSpec
 
 Specs = Sequence[PartitionSpec]
@@ -43,7 +43,7 @@ def with_refs(
             inner[i] = ref
         with known_inside(closed, parts[count:]):
             outs = flat(*inner)
-            refuse_returned(what, outs)
+            reject_returned(what, outs)
             sizes.append(len(outs))
             return [*outs, *values_of(own), *values_of(closed)]
 

@@ -1,6 +1,6 @@
 """How messages write quantities."""
 
-from shardwise._src.messages.words import in_bytes
+from shardwise._src.messages.formatting import in_bytes
 
 
 def test_bytes():

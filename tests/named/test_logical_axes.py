@@ -2,7 +2,7 @@
 
 import pytest
 
-from shardwise._src.named.words import flat, parse, sides
+from shardwise._src.named.logical_axes import flat, parse, sides
 from tests.helpers.errors import fails
 
 

@@ -27,12 +27,12 @@ from shardwise._src.api.vmap import vmap as plain_vmap
 from shardwise._src.base.flags import UserContext, make_user_context
 from shardwise._src.core.infer import type_of
 from shardwise._src.messages.arguments import name_of
+from shardwise._src.messages.formatting import join, pluralize
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.trees import leaf_paths
-from shardwise._src.messages.words import join, pluralize
+from shardwise._src.named.logical_axes import ANY, NONE, Parameter, Part, parse
 from shardwise._src.named.op import axes_op
 from shardwise._src.named.rules import current_rules, sharding_of
-from shardwise._src.named.words import ANY, NONE, Parameter, Part, parse
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import P, T
 from shardwise._src.types.partition_spec import PartitionSpec
