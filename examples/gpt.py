@@ -5,11 +5,11 @@
     python examples/gpt.py --mesh 1x1       one device, the same numbers
     shardwise launch -n 2 examples/gpt.py   two processes of four devices each, the same numbers
 
-It shows the mesh and a sharded weight, checks the first step against one device, lists the
-collectives of the compiled step, trains, and writes some text. Ctrl-C and SIGTERM save; running it
-again continues, on the same or another mesh. Of several processes, the first one prints and saves,
-or, with `--save FOLDER`, each its part of a checkpoint. The model is in `gpt_model.py`, the text in
-`gpt_text.py`, saving in `gpt_state.py`.
+It shows the mesh and a sharded weight, compares the first step with that on one device, lists the
+collectives of the compiled step, trains, and generates some text. Ctrl-C and SIGTERM save; another
+run continues, on the same or another mesh. Among several processes, the first one prints and saves,
+or, with `--save FOLDER`, each saves its shards of a checkpoint. The model is in `gpt_model.py`, the
+text in `gpt_text.py`, saving in `gpt_state.py`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ console = Console()
 
 @dataclass(frozen=True)
 class Run:
-    """What one invocation works with."""
+    """The configuration of one invocation."""
 
     config: Config
     corpus: Corpus
@@ -77,7 +77,7 @@ class Run:
         return sw.device_put(state, state_shardings(self.config, self.mesh))
 
     def on_host(self, tree: Any) -> Any:
-        """NumPy values of arrays on the mesh, of which a process may hold only some shards."""
+        """NumPy values of arrays on the mesh; a process may hold only some of their shards."""
         return sw.tree.map(np.asarray, sw.device_put(tree, NamedSharding(self.mesh, P())))
 
     def batch(self, step: int) -> np.ndarray:
@@ -144,7 +144,7 @@ def check_config(config: Config, data: int, model: int) -> None:
 
 
 def make_mesh(data: int, model: int) -> Mesh:
-    """A mesh over the first devices of all processes; on CPU there are as many as it takes."""
+    """A mesh over the first devices of all processes; on CPU, as many devices as it needs."""
     processes = int(os.environ.get("SHARDWISE_NUM_PROCESSES", "1"))
     if data * model < processes:
         raise SystemExit(f"--mesh {data}x{model} has fewer devices than there are processes")
@@ -218,7 +218,7 @@ def compile_step(run: Run, state: dict) -> Callable:
 
 
 def train(run: Run, state: dict, first_validation: float) -> dict | None:
-    """Trains to the last step; None if Ctrl-C asked to stop, after saving."""
+    """Trains to the last step; saves and returns None if Ctrl-C requests a stop."""
     config = run.config
     compiled = compile_step(run, state)
     begin, stop = int(state["step"]), False
@@ -227,9 +227,9 @@ def train(run: Run, state: dict, first_validation: float) -> dict | None:
         started = time.perf_counter()
         for step in range(begin, config.steps):
             state, value = compiled(state, run.put_batch(run.batch(step)))
-            now = float(value)  # waits, so that Ctrl-C finds at most one step under way
+            now = float(value)  # waits, so that at most one step is running on Ctrl-C
             tokens = config.batch * config.context
-            report_progress(step + 1, tokens=tokens, loss=now)  # `shardwise top` shows it
+            report_progress(step + 1, tokens=tokens, loss=now)  # for `shardwise top`
             speed = tokens * (step + 1 - begin) / (time.perf_counter() - started)
             facts = f"loss {now:.3f}  {speed:,.0f} tokens/s"
             bar.update(task, completed=step + 1, facts=facts)
@@ -249,7 +249,7 @@ def train(run: Run, state: dict, first_validation: float) -> dict | None:
 
 
 def in_any_process(run: Run, asked: bool) -> bool:
-    """Whether some process was asked to stop: signals arrive between other steps in each."""
+    """Whether any process received a stop signal; signals arrive after different steps in each."""
     if sw.process_count() == 1:
         return asked
     places = NamedSharding(run.mesh, P(("data", "model")))
@@ -295,10 +295,10 @@ def validation_loss(run: Run, parameters: dict) -> float:
 
 
 def sample_text(run: Run, parameters: dict) -> tuple[str, str]:
-    """Continues the head of the held-out text: a prompt of one context, and what was sampled."""
+    """Continues the start of the held-out text: a prompt of one context, and the samples."""
     config = run.config
     prompt = run.corpus.held_out[: config.context].astype(np.int32)
-    rows = run.mesh.shape["data"]  # a row for each data device; the first one is shown
+    rows = run.mesh.shape["data"]  # one row per data device; only the first is shown
     window = run.put_batch(np.tile(prompt, (rows, 1)))
     key = sw.device_put(random.PRNGKey(config.seed + 1), NamedSharding(run.mesh, P()))
     whole = NamedSharding(run.mesh, P())
@@ -338,7 +338,7 @@ def start(run: Run, saved: Saved | None) -> tuple[dict, float]:
 
 def main(arguments: list[str] | None = None) -> int:
     given = flags().parse_args(arguments)
-    again = os.environ.get("SHARDWISE_GENERATION", "0") != "0"  # the launcher's restart of a run
+    again = os.environ.get("SHARDWISE_GENERATION", "0") != "0"  # the launcher restarted the run
     saved = load(given.save) if again or not given.fresh else None
     if saved and saved.finished:
         saved = None

@@ -5,8 +5,8 @@ The layout over a mesh with the axes `data` and `model`:
     tokens            batch over data
     qkv, up           columns over model: each device computes its own heads and hidden units
     out, down         rows over model: each device adds a partial sum, XLA inserts the all-reduce
-    embed, position   whole on every device
-    AdamW's moments   as the parameters
+    embed, position   replicated
+    AdamW's moments   sharded like the parameters
 
 Nothing here calls a collective: the arguments carry their shardings and the compiler does the rest.
 """
@@ -27,7 +27,7 @@ VOCABULARY = 256  # bytes
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that decides the numbers of a run; `--mesh` is not among it."""
+    """Everything that determines the numbers of a run, which does not include `--mesh`."""
 
     layers: int = 2
     width: int = 128
@@ -43,7 +43,7 @@ class Config:
 
 
 def init_parameters(config: Config) -> dict:
-    """Random normal parameters, variance 1 / fan-in, smaller where a block adds to its input."""
+    """Random normal parameters, variance 1 / fan-in, smaller for projections into the residual."""
     width, residual = config.width, 1 / math.sqrt(2 * config.layers)
     shapes = {
         "qkv": ((width, 3 * width), 1.0),
@@ -111,7 +111,7 @@ def mlp(weights: dict, x):
 def logits(parameters: dict, tokens, config: Config, mesh: Mesh):
     """`tokens`: int32[batch@data, context]. Returns f32[batch * context @data, 256].
 
-    Activations stay two-dimensional, a row per token: XLA's CPU matrix products are then about
+    Activations are two-dimensional, one row per token: XLA's CPU matrix products are then about
     twice as fast in the backward pass.
     """
     rows = NamedSharding(mesh, P("data", None))
@@ -136,7 +136,7 @@ def loss(parameters: dict, windows, config: Config, mesh: Mesh):
 
 
 def init_state(config: Config) -> dict:
-    """What a run saves: parameters, both moments, and the number of steps taken."""
+    """The saved state of a run: parameters, both moments, and the number of steps taken."""
     parameters = init_parameters(config)
     return {
         "parameters": parameters,

@@ -1,11 +1,11 @@
-"""The transformer of `gpt_model.py` by the words of its axes, and ways to lay it over devices.
+"""The transformer of `gpt_model.py` with logical axes, and strategies to shard it.
 
-    python examples/gpt_named.py                    eight devices, one way after another
-    python examples/gpt_named.py "fully sharded"    in this way only
+    python examples/gpt_named.py                    eight devices, all strategies in order
+    python examples/gpt_named.py "fully sharded"    this strategy only
 
-No function here knows of a mesh or of a spec. Each says what its dimensions are, in words; where
-these go is one line of `WAYS`. The program takes a few steps in each way from the same start: the
-losses are the same, the collectives are those of the way.
+No function here refers to a mesh or a spec. Each names its dimensions by logical axes; one line of
+`WAYS` maps these to mesh axes. The program takes a few steps with each strategy from the same
+state: the losses are the same, the collectives depend on the strategy.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def sizes(config: Config) -> dict[str, int]:
 
 
 def init_parameters(config: Config) -> dict:
-    """Random normal parameters, variance 1 / fan-in, smaller where a block adds to its input."""
+    """Random normal parameters, variance 1 / fan-in, smaller for projections into the residual."""
     width, residual = config.width, 1 / math.sqrt(2 * config.layers)
     gains = {"embed": 0.05, "position": 0.02, "head": width**-0.5, "blocks": {
         "qkv": width**-0.5, "out": residual * width**-0.5,
@@ -138,7 +138,7 @@ def train_step(state: dict, windows, config: Config):
 
 
 def laid_out(config: Config):
-    """The first state, each part where the rules keep it, and the compiled step for such states."""
+    """The initial state, sharded by the rules, and the compiled step for such states."""
     make = partial(init_state, config)
     kept = named.shardings(named.like(WEIGHTS, sw.eval_shape(make)))
     state = sw.jit(make, out_shardings=kept)()

@@ -1,7 +1,7 @@
-"""Saving a training run so that a kill at any moment leaves the old or the new file whole.
+"""Saves a training run so that a kill at any moment leaves the old or the new file intact.
 
 A saved run is one `.npz` file: the leaves of the state under their paths (`parameters/blocks/0/up`)
-and the hyper-parameters as JSON. Values are whole arrays, so any mesh can continue a run. Under any
+and the hyper-parameters as JSON. Values are full arrays, so any mesh can continue a run. Under any
 other name it is a checkpoint, a folder into which each process writes its shards.
 """
 
@@ -38,12 +38,12 @@ class Saved:
 
 
 def is_checkpoint(path: Path) -> bool:
-    """Whether a run is saved there by all processes, or else by one, as a file."""
+    """Whether all processes save a run there, as a checkpoint, or one of them, as a file."""
     return path.suffix != ".npz"
 
 
 def save(path: Path, saved: Saved) -> None:
-    """Writes next to `path` and then renames: readers see the old run or the new one."""
+    """Writes a file next to `path` and then renames it: readers see the old run or the new one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     facts = {
         "config": asdict(saved.config),
@@ -67,7 +67,7 @@ def save(path: Path, saved: Saved) -> None:
 
 
 def load(path: Path) -> Saved | None:
-    """The run saved at `path`, or None if there is none."""
+    """The run saved at `path`, or None if absent."""
     if not path.exists():
         return None
     try:
@@ -90,7 +90,7 @@ def _read(path: Path) -> tuple[Any, Any]:
 
 
 def flatten(tree: Any, path: str = "") -> dict[str, np.ndarray]:
-    """Nested dicts and lists → one dict with the path of each leaf."""
+    """Nested dicts and lists → one dict, keyed by the path of each leaf."""
     if not isinstance(tree, (dict, list)):
         return {path: np.asarray(tree)}
     items = tree.items() if isinstance(tree, dict) else enumerate(tree)
@@ -115,8 +115,8 @@ def unflatten(leaves: dict[str, np.ndarray]) -> Any:
 
 
 class Interrupt:
-    """The first Ctrl-C asks the loop to stop after its step; a second one stops at once. So does
-    SIGTERM, by which schedulers say that a process will be ended soon.
+    """The first Ctrl-C requests the loop to stop after its step; a second one stops immediately.
+    SIGTERM, the warning of schedulers before they end a process, does the same.
 
     with Interrupt() as interrupt:
         while not interrupt.asked: ...

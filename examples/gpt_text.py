@@ -1,7 +1,7 @@
-"""The text that `gpt.py` learns: Python's own reference, as it comes with every Python.
+"""The training text for `gpt.py`: Python's own reference, which every Python includes.
 
-Bytes are the tokens. The last tenth is held out; paragraphs that occur again are dropped first, so
-that nothing of it was seen in training.
+Bytes are the tokens. The last tenth is held out; repeated paragraphs are dropped first, so that
+training sees none of it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def training_windows(corpus: Corpus, step: int, batch: int, context: int, seed: 
 
 
 def validation_windows(corpus: Corpus, batch: int, context: int) -> list[np.ndarray]:
-    """Batches of windows that cover the held-out text once, as evenly as whole batches allow."""
+    """Batches of windows that cover the held-out text once, as evenly as full batches allow."""
     last = len(corpus.held_out) - context - 1
     batches = max(1, last // (batch * context))
     starts = np.linspace(0, last, batches * batch).astype(int)

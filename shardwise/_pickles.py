@@ -1,4 +1,4 @@
-"""What pickles of arrays, shardings and meshes name. It stays here, wherever their code moves."""
+"""Names that pickles of arrays, shardings and meshes refer to; stable when their code moves."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What stands for gradients that `vjp` does not give as values; see `VJP.with_refs`.
+"""Placeholders for gradients that `vjp` does not return as values; see `VJP.with_refs`.
 
     back.with_refs(GradValue(), DontWant())(ct)     # (a cotangent, DidntWant())
 """

@@ -1,4 +1,4 @@
-"""What reverse mode keeps and what it computes again: names, policies, and a look at the result.
+"""Which residuals reverse mode saves and which it recomputes: names, policies, and inspection.
 
     @partial(checkpoint, policy=checkpoint_policies.save_only_these_names("hidden"))
     def layer(w, x):

@@ -1,4 +1,4 @@
-"""What transforms of functions of trees are written with."""
+"""Building blocks for transforms of functions of pytrees."""
 
 from typing import TYPE_CHECKING
 

@@ -1,11 +1,11 @@
-"""Policies for `checkpoint(fun, policy=...)`: what is kept from the forward to the backward pass.
+"""Policies for `checkpoint(fun, policy=...)`: which residuals the forward pass saves.
 
-A policy is asked for each equation of the function, and says whether its results are saved:
+A policy is called for each equation of the function and decides whether its results are saved:
 
     policy(op, *types, **params) → bool, or ad_checkpoint.Offloadable
 
-Arguments of the function are always at hand. Policies made with equal names are one object, so that
-programs compiled for them are found again.
+The function's arguments are always available. Policies made with equal names are the same object,
+so that programs compiled for them are cache hits.
 """
 
 from typing import TYPE_CHECKING

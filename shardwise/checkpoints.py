@@ -1,9 +1,9 @@
-"""Trees of arrays in files, and back onto any devices: checkpoints that are whole or absent.
+"""Saves pytrees of arrays to files and restores them onto any devices, as atomic checkpoints.
 
     checkpoints.save("/ckpt/step_10", {"params": params, "step": 10})
     state = checkpoints.restore("/ckpt/step_10", shardings)
 
-Arrays are written as Zarr's third version, which other tools read. Needs the packages tensorstore
+Arrays are written in Zarr version 3, which other tools read. Needs the packages tensorstore
 and crc32c (`pip install 'shardwise[tensorstore]'`); without them this import fails. `shardwise.checkpoint` is another thing: recomputation.
 """
 

@@ -1,6 +1,6 @@
-"""What programs consist of, under the names that JAX gives to it.
+"""The building blocks of programs, under JAX's names.
 
-A `Program` is what `make_jaxpr` returns; its types are `ShapedArray`s, `f32[8,4]` in print.
+`make_jaxpr` returns a `Program`; its types are `ShapedArray`s, printed as `f32[8,4]`.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Functions with rules of their own for `vmap`."""
+"""Functions with custom `vmap` rules."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Functions with derivative rules of their own, and what such rules are written with."""
+"""Functions with custom derivative rules, and helpers for writing such rules."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Looking at values and their places while a program runs."""
+"""Inspects values and their shardings while a program runs."""
 
 from typing import TYPE_CHECKING
 

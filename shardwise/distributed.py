@@ -1,4 +1,4 @@
-"""Programs of many processes: joining them, and leaving."""
+"""Multi-process programs: initialization and shutdown."""
 
 from typing import TYPE_CHECKING
 

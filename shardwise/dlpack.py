@@ -1,4 +1,4 @@
-"""Exchange of arrays with other libraries by DLPack, without a copy where that is possible.
+"""Exchanges arrays with other libraries by DLPack, without a copy where possible.
 
     x = shardwise.dlpack.from_dlpack(torch.ones(8))
     torch.from_dlpack(x)

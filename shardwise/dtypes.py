@@ -1,4 +1,4 @@
-"""Dtypes: the names of some, and what is known of each."""
+"""Dtypes: names for some of them, and information about each."""
 
 from typing import TYPE_CHECKING
 

@@ -1,10 +1,10 @@
-"""What a program does and where its arrays live, for people to read.
+"""Human-readable reports of what a program does and how its arrays are sharded.
 
-`shardwise.explain(f)(*args)` is `shardwise.explain.explain(f)(*args)`: a `Report` of what a function
-will do, before it runs.
+`shardwise.explain(f)(*args)` is `shardwise.explain.explain(f)(*args)`: a `Report` on a function,
+made before it runs.
 
-Pictures for terminals need `rich`, which is slow to import: their names are found here, but loaded
-on first use.
+Visualizations for terminals need `rich`, which is slow to import: their names are available here,
+but loaded on first use.
 """
 
 from typing import TYPE_CHECKING

@@ -1,6 +1,6 @@
 """Programs as portable bytes: `export(jit(f))(*args).serialize()`, `deserialize(blob).call(*args)`.
 
-The format is JAX's: what it exports loads here, and what is exported here loads there. See
+The format is JAX's: exports from JAX load here, and exports from here load in JAX. See
 docs/export.md.
 """
 

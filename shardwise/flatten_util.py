@@ -1,4 +1,4 @@
-"""Trees of arrays as vectors."""
+"""Pytrees of arrays as vectors."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Images resampled."""
+"""Resampling of images."""
 
 from typing import TYPE_CHECKING
 

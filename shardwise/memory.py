@@ -1,8 +1,8 @@
-"""Spaces of memory: `device_put(x, memory.Space.Host)`.
+"""Memory spaces: `device_put(x, memory.Space.Host)`.
 
-Programs compute in the memory of their devices: arguments in host memory are brought there when a
-program starts, and results are there unless `out_shardings`, or a `device_put` that is the last
-thing to happen to them, says otherwise.
+Programs compute in the memory of their devices: arguments in host memory are transferred there
+when a program starts. Results are there unless `out_shardings`, or a final `device_put` of the
+result, specifies another memory.
 """
 
 from typing import TYPE_CHECKING

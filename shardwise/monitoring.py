@@ -1,4 +1,4 @@
-"""Events and durations, of the library and of programs, and functions that are told of them."""
+"""Events and durations, of the library and of programs, and listeners for them."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Logical axes: a function says the words of its dimensions, one table where they go on a mesh.
+"""Logical axes: functions name their dimensions; one table of rules maps the names to mesh axes.
 
     Stream = Annotated[Array, "batch seq embed"]
 

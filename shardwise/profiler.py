@@ -1,4 +1,4 @@
-"""Profiles of what devices and host do, for Perfetto and XProf, and of devices' memory.
+"""Profiles of device and host activity, for Perfetto and XProf, and of device memory.
 
     with shardwise.profiler.trace("profile", create_perfetto_trace=True):
         step(state).block_until_ready()

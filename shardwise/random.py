@@ -1,13 +1,13 @@
-"""Random numbers: functions of a key, so that a program draws the same ones each time it runs.
+"""Random numbers as functions of a key, so that a program draws the same ones in each run.
 
     key = random.key(0)
     key, new = random.split(key)
     x = random.normal(new, (8, 4))
 
-A key is used once; `split` and `fold_in` make new ones of it. Values depend on key, shape and dtype
-only, never on how an array is sharded or on how many processes there are, and are those of
-`jax.random`. Samplers are differentiable in their parameters where the result depends on them
-smoothly.
+A key is used once; `split` and `fold_in` derive new ones. Values depend on key, shape and dtype
+only, never on the sharding of an array or the number of processes, and are equal to those of
+`jax.random`. Samplers are differentiable in their parameters where the result is a smooth
+function of them.
 """
 
 from typing import TYPE_CHECKING

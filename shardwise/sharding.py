@@ -1,4 +1,4 @@
-"""Meshes, specs and shardings: where the parts of a global array live.
+"""Meshes, specs and shardings: which device stores which shard of a global array.
 
     mesh = Mesh(np.array(devices()).reshape(4, 2), ("data", "model"))
     NamedSharding(mesh, PartitionSpec("data", None))

@@ -1,4 +1,4 @@
-"""The classes of a jitted function's stages: traced, lowered, compiled."""
+"""The stages of a jitted function: traced, lowered, compiled."""
 
 from typing import TYPE_CHECKING
 

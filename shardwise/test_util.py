@@ -1,4 +1,4 @@
-"""Checks of derivatives against finite differences, at JAX's import path."""
+"""Derivative checks against finite differences, at JAX's import path."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Helpers for tests: op and gradient checks, simulated meshes, assertions about placement."""
+"""Helpers for tests: op and gradient checks, simulated meshes, sharding assertions."""
 
 from typing import TYPE_CHECKING
 

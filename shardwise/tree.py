@@ -1,7 +1,7 @@
-"""Pytrees: nested containers of leaves, mapped, flattened and put together again.
+"""Pytrees: nested containers of leaves, with functions to map, flatten and unflatten them.
 
-Tuples, lists, dicts, named tuples and `None` are containers; other objects are leaves, unless
-their class was registered (`shardwise.tree_util`). Names and arguments are those of `jax.tree`.
+Tuples, lists, dicts, named tuples and `None` are containers. Other objects are leaves, unless
+their class is registered (`shardwise.tree_util`). Names and arguments are as in `jax.tree`.
 
     tree.map(lambda p, g: p - 0.1 * g, parameters, gradients)
     tree.leaves_with_path({"w": [1, 2]})    # [((DictKey('w'), SequenceKey(0)), 1), ...]

@@ -1,6 +1,6 @@
-"""Classes as containers of pytrees, keys and paths, and `shardwise.tree` under its longer names.
+"""Classes as pytree containers, keys and paths, and `shardwise.tree` under its longer names.
 
-A class is registered once, by how an object comes apart and together again:
+A class is registered once, with functions that flatten and unflatten its objects:
 
     @register_dataclass
     @dataclass
@@ -9,8 +9,8 @@ A class is registered once, by how an object comes apart and together again:
         activation: str = field(metadata=dict(static=True), default="relu")
 
 Layers may then be arguments and results of `jit`, `grad`, `vmap` and all other transforms: their
-data are leaves, their static fields a part of the structure (hashable, compared by `==`).
-Registration is for shardwise alone: it does not see classes registered with other libraries.
+data fields are leaves, their static fields part of the structure (hashable, compared by `==`).
+Registration is specific to shardwise: it ignores classes registered with other libraries.
 """
 
 from typing import TYPE_CHECKING

@@ -1,6 +1,6 @@
-"""Types for annotations: what functions of arrays take.
+"""Types to annotate the arguments of array functions.
 
-An array, and a traced value that stands for one, is an `Array`.
+Arrays, and the traced values that represent them, are of type `Array`.
 """
 
 from typing import TYPE_CHECKING

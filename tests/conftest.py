@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 DEVICE_COUNT = "--xla_force_host_platform_device_count"
-# Everyday tests compile programs of the CPU faster, at LLVM's level 1 and in one thread; sweeps
-# compile as programs of users do. XLA's own passes are the same.
+# Everyday tests compile CPU programs faster, at LLVM level 1 and in one thread; sweeps compile
+# as user programs do. XLA's own passes are the same.
 FASTER = {"--xla_backend_optimization_level": 1, "--xla_cpu_parallel_codegen_split_count": 1}
 
 if DEVICE_COUNT not in os.environ.get("XLA_FLAGS", ""):
@@ -24,20 +24,20 @@ if DEVICE_COUNT not in os.environ.get("XLA_FLAGS", ""):
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # LAPACK on eight devices at once
-os.environ["SHARDWISE_ENABLE_COMPILATION_CACHE"] = "0"  # nothing from or for the user's files
+os.environ["SHARDWISE_ENABLE_COMPILATION_CACHE"] = "0"  # leave the user's cache alone
 
-if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # by a shell that runs this in the background
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # programs of tests take it
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # by a background shell
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # programs that tests start inherit it
 
 pytest_plugins = ["tests.helpers.costs", "tests.helpers.shards"]
 
 MAPS = Path("/proc/self/maps")
-_tests = 0  # of this process, so far
+_tests = 0  # run by this process so far
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Hypothesis tries the same examples in every run (`--hypothesis-profile=search`: others), and
-    has no deadlines: an example's time is mostly that of compiling it."""
+    has no deadlines: an example takes most of its time to compile."""
     flags = os.environ["XLA_FLAGS"]
     if not config.option.sweep:
         added = [f"{flag}={value}" for flag, value in FASTER.items() if flag not in flags]
@@ -57,22 +57,22 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_collection_finish() -> None:
-    """What is there now stays: the garbage collector need not look at it again and again."""
+    """Existing objects are permanent: the garbage collector need not traverse them repeatedly."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="module")
 def programs_go_with_their_module() -> Iterator[None]:
-    """Empties the caches of compiled programs: those of all tests together hold gigabytes."""
+    """Clears the caches of compiled programs, which take gigabytes for all tests together."""
     yield
     forget_programs()
 
 
 @pytest.fixture(autouse=True)
 def programs_are_not_too_many() -> Iterator[None]:
-    """The same within a module that makes very many: code of the CPU is in mappings of its own, and
-    the kernel gives a process 65,530 of them. Without one more, XLA ends the process."""
+    """The same within a module that compiles very many: each CPU program has its own mappings, and
+    the kernel allows a process 65,530. When a further mapping fails, XLA ends the process."""
     yield
     global _tests
     _tests += 1

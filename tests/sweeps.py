@@ -1,7 +1,7 @@
 """Which sweeps cover which packages of the library.
 
-`python -m tools.sweep changed` runs the sweeps of what the last commits changed. A package is
-covered by its own tests and by those that try what is built on it over every op, function or place.
+`python -m tools.sweep changed` runs the sweeps for the files that the last commits changed. A
+package is covered by its own tests and by tests of its users over every op, function or sharding.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ FUNCTIONS = "numpy scipy lax"
 PLACES = "uneven transfers values"
 PROCESSES = "processes distributed"
 
-# The package below shardwise/_src/: folders and files below tests/.
+# Package in shardwise/_src/ → folders and files in tests/.
 PACKAGES = {
     "api": f"api transforms {OPS}",
     "arrays": f"arrays numpy {PLACES}",
@@ -62,7 +62,7 @@ PACKAGES = {
 
 
 def covered_by(files: Iterable[str]) -> list[str]:
-    """The tests, as arguments of pytest, whose sweeps cover these files of the project."""
+    """The tests, as pytest arguments, whose sweeps cover these files of the project."""
     found: set[str] = set()
     for file in files:
         if file.startswith(SOURCE):

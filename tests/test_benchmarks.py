@@ -1,4 +1,4 @@
-"""The benchmark runner on tiny rows with a made-up clock; no real time is measured."""
+"""The benchmark runner on tiny rows with a fake clock; no real time is measured."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EFFORT = Effort(rounds=5, batch=10.0, budget=1e9)
 
 
 class Machine:
-    """A clock that moves only when a made-up library works, and a log of who worked."""
+    """A clock that advances only when a fake library works, and a log of which library worked."""
 
     def __init__(self):
         self.now = 0.0
@@ -183,7 +183,7 @@ def test_environment_keeps_what_the_caller_set():
     prepare_environment(environment)
     assert environment["XLA_FLAGS"] == "--xla_other=1 --xla_force_host_platform_device_count=8"
     assert environment["JAX_PLATFORMS"] == "cuda"
-    assert "SHARDWISE_PLATFORMS" not in environment  # shardwise reads the other as a fallback
+    assert "SHARDWISE_PLATFORMS" not in environment  # shardwise falls back to the other variable
     assert environment["SHARDWISE_ENABLE_COMPILATION_CACHE"] == "false"
 
 
@@ -215,7 +215,7 @@ def test_a_step_by_hand_sends_what_it_sends_in_jax():
 
 # -- every function (benchmarks.functions) --
 
-NEWER = {  # not in all of the releases of jax that tests run beside
+NEWER = {  # absent from some of the jax releases that the tests compare with
     "scipy.special.erfcinv", "lax.log2", "lax.one_minus_square", "lax.polynomial",
 }
 TRY = Effort(rounds=1, batch=0.0, budget=0.0, least=1)
@@ -259,9 +259,9 @@ SLOW_TO_COMPILE = {
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("group", range(40))
-@pytest.mark.filterwarnings("ignore")  # of both libraries: of 64 bits that are off, and the like
+@pytest.mark.filterwarnings("ignore")  # both libraries warn, such as about disabled x64
 def test_calls_run_in_both_libraries(group, libs):
-    there = set(arguments.shared(*libs))  # the oracle of Python 3.11 has not all
+    there = set(arguments.shared(*libs))  # the jax for Python 3.11 lacks some
     for name, call in [*arguments.calls().items()][group::40]:
         if name in SLOW_TO_COMPILE or name not in there:
             continue

@@ -1,4 +1,4 @@
-"""The public names: every module outside `_src` states its names, and has no others."""
+"""The public names: every module outside `_src` declares its names and has no others."""
 
 import ast
 import pkgutil
@@ -38,7 +38,7 @@ def test_type_checkers_see_the_names_that_are_there(face: str):
     parsed = ast.walk(ast.parse(source))
     seen = {a.asname for node in parsed if isinstance(node, ast.ImportFrom) for a in node.names}
     assert {n for n in seen if n and not n.startswith("_")} == set(names(import_module(face)))
-    assert "__getattr__" not in source  # would say that every name is there
+    assert "__getattr__" not in source  # would claim that every name exists
 
 
 def test_dir_shows_public_names_only():

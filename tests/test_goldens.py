@@ -1,10 +1,10 @@
-"""Texts of programs and of their StableHLO against files in tests/golden.
+"""Program texts and StableHLO texts against the files in tests/golden.
 
-A text that changed on purpose is written again by
+Regenerate texts that changed on purpose with
 
     SHARDWISE_UPDATE_GOLDENS=1 pytest tests/test_goldens.py
 
-and the change read in the diff of the files. Nothing is compiled, and the texts depend neither on
+and review the diff of the files. Nothing is compiled, and the texts depend neither on
 the version of jaxlib nor on the machine. New functions go to tests/golden/cases.py.
 """
 

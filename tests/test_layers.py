@@ -1,11 +1,11 @@
-"""Imports only go down the list of layers, and modules of one package do not import in circles.
+"""Imports only go down the list of layers, and the modules of a package have no import cycles.
 
 Everything is read from the source by AST; nothing is imported. Imports for the type checker
 (`if TYPE_CHECKING:`) must go down too: a name in an annotation is a dependency. Inside one package
-they may close a circle, as they never run.
+they may close a cycle, as they never run.
 
     read_imports(source, module)  ->  the imports of one file
-    check(sources)                ->  complaints about a whole tree, as lines of text
+    check(sources)                ->  the violations in a full source tree, as lines of text
 """
 
 import ast
@@ -20,7 +20,7 @@ import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "shardwise"
 
-# The rooms of `shardwise._src`, from the ground up. The public names are above them all.
+# The packages of `shardwise._src`, from the bottom up. The public names are above them all.
 LAYERS = (
     *("base", "runtime", "messages", "types", "core", "ops", "numpy", "transforms"),
     *("refs", "effects", "control", "custom", "remat", "checks", "distributed_linalg"),
@@ -42,7 +42,7 @@ ON_FIRST_USE = {
 }
 
 SEAM = "shardwise._src.runtime"
-# Where functions of all rooms have the name of their results from; only type checkers follow it.
+# The source of result types for functions in all packages; only type checkers follow it.
 ANNOTATIONS = ("shardwise._src.types.annotations", "shardwise._src.arrays.array.Array")
 
 
@@ -75,8 +75,8 @@ def read_imports(source: str, module: str, is_package: bool = False) -> list[Imp
 
 
 def parse(source: str) -> ast.Module:
-    """The tree of a source. A collection amidst of it lets other threads run, and two at once
-    disturb each other in Python 3.11, which counts the depth of both together."""
+    """The AST of a source. A garbage collection in between lets other threads run, and two parses
+    at the same time conflict in Python 3.11, which adds up the recursion depth of both."""
     gc.disable()
     try:
         return ast.parse(source)
@@ -85,7 +85,7 @@ def parse(source: str) -> ast.Module:
 
 
 def _nodes(tree: ast.AST) -> Iterator[tuple[ast.AST, bool, bool]]:
-    """(node, is it in a function, is it for type checkers only), in the order of the text."""
+    """(node, whether in a function, whether for type checkers only), in source order."""
     waiting = [(tree, False, False)]
     while waiting:
         node, in_function, for_types = waiting.pop()
@@ -136,7 +136,7 @@ def read_tree(root: Path) -> dict[str, str]:
 
 
 def check(sources: Mapping[str, str]) -> list[str]:
-    """Complaints about the modules `sources` (names as in `read_tree`), empty if all is well."""
+    """Complaints about the modules `sources` (names as in `read_tree`), empty if there are none."""
     modules = {name.removesuffix(".__init__") for name in sources}
     imports: list[Import] = []
     for name, source in sources.items():
@@ -171,7 +171,7 @@ def _complaints(found: Import) -> Iterator[str]:
 
 
 def _more_than_names(name: str, source: str) -> Iterator[str]:
-    """Complaints about statements of a public module that are no imports of names."""
+    """Complaints about statements in a public module that are not imports of names."""
     for node in parse(source).body:
         match node:
             case ast.Expr(value=ast.Constant()) | ast.Import() | ast.ImportFrom():
@@ -187,7 +187,7 @@ def _more_than_names(name: str, source: str) -> Iterator[str]:
 
 
 def _layer(module: str) -> int:
-    """Position in LAYERS; -1 of what is below them, ROOT_LAYER of the public names."""
+    """Position in LAYERS; -1 for modules below them, ROOT_LAYER for the public names."""
     parts = [*module.split("."), "", ""]
     if parts[1] == "_src" and parts[2]:
         return LAYERS.index(parts[2]) if parts[2] in LAYERS else ROOT_LAYER

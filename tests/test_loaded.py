@@ -1,4 +1,4 @@
-"""The busy loops of `make test-loaded`, which end in every case."""
+"""The busy loops of `make test-loaded` always end."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""The list of mutations stays true: each text occurs once in its file, and the tests exist."""
+"""The list of mutations is up to date: each text occurs once in its file, and the tests exist."""
 
 from tools.mutations import mutations, problem
 

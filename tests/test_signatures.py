@@ -1,4 +1,4 @@
-"""What public functions say of themselves: what they give, and what they take where jax does."""
+"""Signatures of public functions: their return annotations, and the parameters that jax has."""
 
 import ast
 import contextlib
@@ -14,8 +14,8 @@ import pytest
 import shardwise as sw
 from tests.test_faces import FACES, names
 
-# Of the library's public functions, those whose result only the caller's functions, trees or
-# options know: their annotation is `Any`, here with what they give instead.
+# Public functions whose result type depends on the caller's functions, pytrees or options:
+# their return annotation is `Any`, listed here with what they return.
 OF_ANY_TYPE = {
     "shardwise.eval_shape": "a tree of ShapeDtypeStructs, like the result of a function",
     "shardwise.device_get": "a tree with NumPy's arrays for arrays",
@@ -65,7 +65,7 @@ OF_ANY_TYPE = {
 
 
 def functions():
-    """By their first public name, all public functions of the library's own."""
+    """All public functions that the library defines, by their first public name."""
     found = {}
     for face in FACES:
         module = importlib.import_module(face)
@@ -102,7 +102,7 @@ def takes(function, name):
 
 
 def pairs():
-    """(name, jax's function, ours) of public functions and methods of arrays that both have."""
+    """(name, jax's function, ours) for public functions and array methods that both have."""
     for face in FACES:
         try:
             theirs = importlib.import_module(face.replace("shardwise", "jax", 1))
@@ -135,7 +135,7 @@ def test_initializers_take_out_sharding():
             assert takes(made(*args), "out_sharding"), name
 
 
-# Arguments of public functions that have no effect, as their docstrings say.
+# Arguments of public functions that have no effect, as the docstrings state.
 OF_NO_EFFECT = {
     "intersect1d": "assume_unique", "setxor1d": "assume_unique", "isin": "assume_unique",
     "nan_to_num": "copy", "polyval": "unroll", "top_k": "sorted", "unique": "sorted",
@@ -157,7 +157,7 @@ def test_no_argument_is_ignored():
 
 
 def unused(fun):
-    """The parameters that the code of a function never reads."""
+    """The parameters that a function's code never reads."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(fun))).body[0]
     if not isinstance(tree, ast.FunctionDef):
         return []

@@ -1,4 +1,4 @@
-"""Which tests run: the everyday choice, shards of sweeps, records, and what covers a change."""
+"""Which tests run: the everyday choice, shards of sweeps, records, and the coverage of a change."""
 
 import json
 import os
@@ -159,7 +159,7 @@ def test_a_journal_is_gone_on_with(project):
     assert [r["test"] for r in results if r["outcome"] == "failed"] == [
         "test_table.py::test_table[39]"
     ]
-    assert collected(project, "--sweep", "--journal", str(journal)) == (5, [])  # nothing is left
+    assert collected(project, "--sweep", "--journal", str(journal)) == (5, [])  # nothing remains
 
 
 def test_parts_belong_to_sweeps(project):
@@ -197,7 +197,7 @@ def test_every_package_has_sweeps_that_are_there():
 
 def test_every_folder_with_sweeps_covers_a_package():
     covered = {test.partition("/")[0] for tests in PACKAGES.values() for test in tests.split()}
-    own = {"docs", "examples", "clusters"}  # swept when they are changed themselves
+    own = {"docs", "examples", "clusters"}  # swept only when these folders change
     for path in sorted(Path(ROOT / "tests").rglob("test_*.py")):
         text = path.read_text()
         if path.parent.name != "tests" and ("everyday(" in text or "mark.sweep" in text):

@@ -1,4 +1,4 @@
-"""The list of phrases that comments, docstrings and documentation do not use (`make lint`)."""
+"""The list of phrases that comments, docstrings and documentation must not use (`make lint`)."""
 
 from tools.check_words import complaints
 

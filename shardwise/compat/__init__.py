@@ -1,6 +1,6 @@
-"""Older spellings of what the library does in one way now. Each is a thin alias.
+"""Older spellings of functions that the library has under newer names. Each is a thin alias.
 
-New code has a better way for each of these; the docstrings say which.
+New code should use the replacements that the docstrings name.
 """
 
 from typing import TYPE_CHECKING

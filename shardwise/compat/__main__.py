@@ -1,4 +1,4 @@
-"""`python -m shardwise.compat script.py args…`: a program that is written for JAX."""
+"""`python -m shardwise.compat script.py args…`: runs a program written for JAX."""
 
 from shardwise._src.compat.run import main
 

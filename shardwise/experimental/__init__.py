@@ -1,4 +1,4 @@
-"""Names that JAX keeps under `experimental`, for programs that import them from there."""
+"""Names that JAX has under `experimental`, for programs that import them from there."""
 
 from typing import TYPE_CHECKING
 

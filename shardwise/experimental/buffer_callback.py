@@ -1,4 +1,4 @@
-"""Functions of the host that write their results into buffers of the program."""
+"""Host callbacks that write their results into buffers of the program."""
 
 from typing import TYPE_CHECKING
 

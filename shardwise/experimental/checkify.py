@@ -1,4 +1,4 @@
-"""Errors as values: functions that return what went wrong beside their result.
+"""Errors as values: functions that return an error in addition to their result.
 
     error, y = checkify(jit(f))(x)
     error.throw()

@@ -1,4 +1,4 @@
-"""Functions that are computed on a device's host, or on a part of the device."""
+"""Functions that run on a device's host, or on a part of the device."""
 
 from typing import TYPE_CHECKING
 

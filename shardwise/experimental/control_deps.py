@@ -1,4 +1,4 @@
-"""Which instructions run before which others."""
+"""Control dependencies between instructions."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Functions of which the user says what each device does."""
+"""Functions with user-defined partitioning."""
 
 from typing import TYPE_CHECKING
 

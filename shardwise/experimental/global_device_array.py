@@ -1,4 +1,4 @@
-"""The older home of `GlobalDeviceArray`."""
+"""The older import path of `GlobalDeviceArray`."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Checks that no key of random numbers is used twice: the flag `debug_key_reuse`.
+"""Checks that no random key is used twice: the flag `debug_key_reuse`.
 
     with debug_key_reuse(True):
         random.normal(key)

@@ -1,4 +1,4 @@
-"""Layouts of arrays in memory: the order of their dimensions, and tiles."""
+"""Memory layouts of arrays: the order of their dimensions, and tiles."""
 
 from typing import TYPE_CHECKING
 

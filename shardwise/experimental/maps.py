@@ -1,4 +1,4 @@
-"""`xmap`, a map over dimensions that have names, and what its axes may run over."""
+"""`xmap`, a map over named dimensions, and the resources for its axes."""
 
 from typing import TYPE_CHECKING
 

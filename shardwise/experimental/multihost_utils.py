@@ -1,4 +1,4 @@
-"""What programs of many processes do with host values: gathering, broadcasting, meeting."""
+"""Operations on host values in multi-process programs: gather, broadcast, synchronize."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Ordinary differential equations: solutions, and steps of the method."""
+"""Ordinary differential equations: solvers, and the steps of the method."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What profiles measured, for XLA's scheduler."""
+"""Profile data for XLA's scheduler."""
 
 from typing import TYPE_CHECKING
 

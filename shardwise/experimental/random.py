@@ -1,4 +1,4 @@
-"""Random numbers of a generator that keeps its state itself: `stateful_rng`."""
+"""A random number generator that stores its own state: `stateful_rng`."""
 
 from typing import TYPE_CHECKING
 

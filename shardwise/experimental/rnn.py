@@ -1,4 +1,4 @@
-"""Recurrent networks."""
+"""Recurrent neural networks."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What a program takes at least: operations, bytes of memory, bytes between devices."""
+"""Lower bounds for a program: operations, memory traffic, bytes sent between devices."""
 
 from typing import TYPE_CHECKING
 

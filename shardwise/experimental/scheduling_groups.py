@@ -1,4 +1,4 @@
-"""Functions whose calls XLA is to schedule as a group."""
+"""Functions whose calls XLA schedules as a group."""
 
 from typing import TYPE_CHECKING
 

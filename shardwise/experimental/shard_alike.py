@@ -1,4 +1,4 @@
-"""Values that are divided alike."""
+"""Values that are sharded alike."""
 
 from typing import TYPE_CHECKING
 

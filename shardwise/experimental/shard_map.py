@@ -1,4 +1,4 @@
-"""The older form of `shard_map`, at the path that it had."""
+"""The older form of `shard_map`, at its older import path."""
 
 from typing import TYPE_CHECKING
 

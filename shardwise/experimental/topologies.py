@@ -1,4 +1,4 @@
-"""Devices to compile for, as a topology."""
+"""Topologies of devices to compile for."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Attributes for instructions of XLA's."""
+"""Attributes for XLA instructions."""
 
 from typing import TYPE_CHECKING
 

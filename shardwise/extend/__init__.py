@@ -1,4 +1,4 @@
-"""What programs that extend the library are made of, at JAX's import paths."""
+"""Building blocks for programs that extend the library, at JAX's import paths."""
 
 from typing import TYPE_CHECKING
 

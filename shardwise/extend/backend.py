@@ -1,4 +1,4 @@
-"""Clients of the platforms, and what is compiled for them."""
+"""Platform clients and their compiled executables."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Functions with transformations around them."""
+"""Functions wrapped in transformations."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What lowering rules are told, and a context for MLIR's bindings."""
+"""The arguments of lowering rules, and a context for MLIR's bindings."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Generators of random numbers: those of the library as records, and how to define others."""
+"""Random number generators: the library's generators as records, and how to define others."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Shardings as XLA has them."""
+"""Shardings in XLA's representation."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Where operations come from: lines of the user's, and names in scope."""
+"""The origin of operations: the user's source lines and name scopes."""
 
 from typing import TYPE_CHECKING
 

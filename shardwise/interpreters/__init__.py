@@ -1,4 +1,4 @@
-"""Rules of the transforms for primitives of users, at JAX's import paths."""
+"""Transform rules for user-defined primitives, at JAX's import paths."""
 
 from typing import TYPE_CHECKING
 

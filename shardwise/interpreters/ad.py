@@ -1,4 +1,4 @@
-"""Derivatives of users' primitives."""
+"""Derivative rules for user-defined primitives."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""`vmap` of users' primitives."""
+"""`vmap` rules for user-defined primitives."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""How users' primitives are compiled."""
+"""Lowering rules for user-defined primitives."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Partial evaluation of functions, and programs without what is not used."""
+"""Partial evaluation of functions, and dead code elimination in programs."""
 
 from typing import TYPE_CHECKING
 

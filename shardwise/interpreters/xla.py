@@ -1,4 +1,4 @@
-"""Running one op."""
+"""Running a single op."""
 
 from typing import TYPE_CHECKING
 

@@ -1,8 +1,8 @@
 """The ops under JAX's `lax` names: strict functions that neither broadcast nor promote.
 
-Operands are arrays, NumPy arrays or Python scalars; scalars go with every shape. What this
-namespace does not have, `shardwise.numpy` mostly does. Names that end with `_p` are the ops that
-programs consist of, for interpreters of them.
+Operands are arrays, NumPy arrays or Python scalars; scalars are compatible with every shape. For
+most functions that are missing here, see `shardwise.numpy`. Names that end with `_p` are the ops
+that programs consist of, for interpreters of programs.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Factors of matrices and what is solved by them, as strict functions under JAX's names.
+"""Matrix decompositions and solvers, as strict functions under JAX's names.
 
 `shardwise.numpy.linalg` and `shardwise.scipy.linalg` have them as NumPy and SciPy do.
 """

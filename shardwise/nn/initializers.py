@@ -1,4 +1,4 @@
-"""Initial values of parameters: functions `(key, shape, dtype) → array`, made by others.
+"""Initial values of parameters: functions that return initializers `(key, shape, dtype) → array`.
 
     init = he_normal()
     weights = init(random.key(0), (784, 256), "float32")

@@ -1,4 +1,4 @@
-"""Linear algebra under NumPy's names: norms, products, factors of matrices, systems of equations."""
+"""Linear algebra under NumPy's names: norms, products, matrix decompositions, linear systems."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""SciPy's functions under its names."""
+"""SciPy's functions under SciPy's names."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Linear algebra under SciPy's names: factors, systems of equations, special matrices."""
+"""Linear algebra under SciPy's names: matrix decompositions, linear systems, special matrices."""
 
 from typing import TYPE_CHECKING
 

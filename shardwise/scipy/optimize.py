@@ -1,4 +1,4 @@
-"""Minima of functions, under SciPy's names."""
+"""Minimization of functions, under SciPy's names."""
 
 from typing import TYPE_CHECKING
 

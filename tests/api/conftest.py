@@ -1,4 +1,4 @@
-"""Functions that are found again: nothing is known before, and what is staged. A mesh in scope."""
+"""Fixtures for cached functions: empty caches, and what is staged. A mesh in scope."""
 
 import weakref
 from collections.abc import Iterator
@@ -34,6 +34,6 @@ def traces(monkeypatch):
 
 @pytest.fixture
 def mesh() -> Iterator[Mesh]:
-    """Of explicit axes, in scope."""
+    """A mesh of explicit axes, in scope."""
     with set_mesh(MESH):
         yield MESH

@@ -125,8 +125,8 @@ case("grad of scan", lambda m, a, w: m.grad(lambda a, w: m.lax.scan(
 case("vmap of scan", lambda m, a: m.vmap(
     lambda r: m.lax.scan(lambda c, x: (c + x, c), np.float32(0), r)[0])(a), M)
 
-# What JAX refuses and this library does: where operands need not agree exactly (whole with split),
-# sizes need not divide, and parts of split dimensions may be taken.
+# Cases that JAX rejects and this library accepts: some operands need not have equal shardings
+# (replicated with sharded), sizes need not divide, and sharded dimensions may be sliced.
 LENIENT = {
     "where", "concatenate", "stack", "slice", "row", "split", "roll", "dynamic_slice", "update",
     "gather", "set", "add at", "reshape (16, 8)", "reshape (4, 32)", "scan", "vmap of scan",

@@ -1,4 +1,4 @@
-"""What is traced and lowered for one mesh serves every mesh of its shape: counted."""
+"""A program traced and lowered for one mesh serves every mesh of its shape: counts lowerings."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ def mesh_of(devices, *sizes, axis_types=AxisType.Auto):
 
 @pytest.fixture
 def lowered(monkeypatch):
-    """How many modules have been written."""
+    """The names of the modules that have been lowered."""
     written = []
     make = plan.module_and_results
 
@@ -65,7 +65,7 @@ def test_another_shape_is_another_program(lowered):
 
     for sizes in ((2, 2), (4, 1), (4,)):
         f(sw.device_put(V, NamedSharding(mesh_of(sw.devices()[:4], *sizes), P("x"))))
-    assert len(traces) == 1  # shardings over Auto axes are no part of types
+    assert len(traces) == 1  # shardings over Auto axes are not part of types
     assert lowered.count("f") == 3
 
 

@@ -1,4 +1,4 @@
-"""Arrays made of parts: callbacks, process-local data, single-device arrays."""
+"""Arrays made from shards: callbacks, process-local data, single-device arrays."""
 
 import itertools
 import math
@@ -49,7 +49,7 @@ def check(x, sharding, values):
     np.testing.assert_array_equal(np.asarray(x), values)
     for shard in x.addressable_shards:
         np.testing.assert_array_equal(np.asarray(shard.data), values[shard.index])
-    assert np.array_equal(np.asarray(x + x), values + values)  # the buffers are as they should be
+    assert np.array_equal(np.asarray(x + x), values + values)  # the buffers are valid
 
 
 def distinct(sharding, shape):
@@ -66,7 +66,7 @@ def test_a_callback_is_asked_once_for_each_part(name, shape):
     x = sw.make_array_from_callback(shape, PLACES[name], lambda i: asked.append(i) or values[i])
     check(x, PLACES[name], values)
     parts_with_data = [i for i in distinct(PLACES[name], shape) if values.size == 0
-                       or values[eval(i)].size]  # an index as text
+                       or values[eval(i)].size]  # an index as a string
     assert list(map(str, asked)) == parts_with_data
 
 
@@ -163,7 +163,7 @@ def test_an_array_elsewhere_is_brought_to_its_devices():
 
 
 def test_a_callback_may_use_its_memory_again():
-    for n in (8, 1 << 19):  # small parts go together, large ones one by one
+    for n in (8, 1 << 19):  # small shards are put together, large ones one by one
         scratch = np.zeros(n // 8, np.float32)
 
         def part(index, scratch=scratch):
@@ -325,7 +325,7 @@ def test_single_device_arrays_are_not_copied():
     uneven = sw.device_put(numbers((7,)), NamedSharding(MESH, P("x")))
     pieces = [s.data for s in uneven.addressable_shards]
     y = sw.make_array_from_single_device_arrays((7,), uneven.sharding, pieces)
-    full = slice(0, 6)  # two devices hold the last part, which is short, and is padded again
+    full = slice(0, 6)  # two devices have the last shard, which is short and is padded again
     assert pointers(s.data for s in y.addressable_shards)[full] == pointers(pieces)[full]
     x.delete()
     assert refused(RuntimeError, lambda: np.asarray(sw.device_put(x, DEVICES[0]))).startswith(
@@ -494,4 +494,4 @@ def test_every_way_makes_the_same_array(shape, name, dtype, on_device):
 @pytest.mark.sweep
 def test_the_peak_is_the_array_and_one_part():
     peak = run_child("peak_callback", "shardwise")
-    assert 1 < peak / PEAK_BYTES < 1.15  # 1 + 1/8
+    assert 1 < peak / PEAK_BYTES < 1.15  # the array and one of eight shards: 1 + 1/8

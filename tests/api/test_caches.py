@@ -1,4 +1,4 @@
-"""The caches in memory: clearing them, their bounds, why a call misses, where a program is from."""
+"""In-memory caches: clearing, bounds, why a call misses, the source of a program."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("flags_restored")
 
 
 def messages(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What was logged since the last call, without places and times."""
+    """The messages logged since the last call, without locations and times."""
     lines = [r.getMessage() for r in caplog.records if r.name == "shardwise.jit"]
     caplog.clear()
     lines = [re.sub(r" \(\S+:\d+\)", "", line) for line in lines]
@@ -98,7 +98,7 @@ def test_the_caches_are_bounded(monkeypatch):
     f = sw.jit(lambda a: a + 1)
     for n in range(1, 8):
         f(np.ones(n, np.float32))
-    assert f._cache_size() <= 3 and len(f._cache) <= 4  # two keys for calls with arrays
+    assert f._cache_size() <= 3 and len(f._cache) <= 4  # two of the keys are for calls with arrays
     assert len(module_cache._modules) >= 4
     sw.clear_caches()
     for n in range(1, 8):
@@ -112,7 +112,7 @@ def test_the_caches_are_bounded(monkeypatch):
 
 @pytest.fixture
 def explained(monkeypatch) -> Iterator[None]:
-    """Misses are explained, of functions of which nothing is known."""
+    """Cache misses are explained, and no function is known beforehand."""
     cache_miss_explain._seen.clear()
     monkeypatch.setattr(trace_cache, "_by_function", {})
     monkeypatch.setattr(trace_cache, "_cache_groups", {})
@@ -217,7 +217,7 @@ def test_the_nearest_call_is_shown_and_another_tree_is_far(explained, caplog):
 
 def test_a_function_that_is_made_each_time(explained, caplog):
     for _ in range(2):
-        other = object()  # nothing is known of what it does
+        other = object()  # it has no fingerprint
         sw.jit(lambda a: a + 1 if other else a)(X)  # noqa: B023
     assert messages(caplog) == [
         "jit of <lambda>: cache miss; the function has not been called before.",
@@ -362,7 +362,7 @@ def test_values_that_are_equal_but_of_another_type_are_other_options():
 
     np.testing.assert_array_equal(np.asarray(run(True)), X * 7.5)
     with pytest.raises(backend.RuntimeFailure):
-        run(1)  # XLA wants a bool
+        run(1)  # XLA requires a bool
 
 
 def test_options_of_a_compilation_go_before_those_of_the_function(monkeypatch):

@@ -1,4 +1,4 @@
-"""`checkify`: what failed first, beside jax; alone and under every transform."""
+"""`checkify`: the first failure, against jax; alone and under every transform."""
 
 import re
 from typing import Any
@@ -21,7 +21,7 @@ SETS = ("user_checks", "nan_checks", "div_checks", "index_checks", "float_checks
 
 
 class Library:
-    """One of the two libraries, with what the functions below need of it."""
+    """One of the two libraries, with the parts that the functions below need."""
 
     def __init__(self, root: Any, numpy: Any, checks: Any):
         self.root, self.lax, self.np, self.checks = root, root.lax, numpy, checks
@@ -101,7 +101,7 @@ def same(got: Any, expected: Any) -> None:
 @pytest.mark.parametrize("jitted", [False, True])
 def test_as_in_jax(f: Any, x: Any, jitted: bool) -> None:
     x = np.float32(x)
-    if f is of_error and x > 0:  # jax takes an error of a code of its own there
+    if f is of_error and x > 0:  # in this case jax uses an error with a separate code
         assert OURS.checked(f, x, jitted=jitted)[0].get() is None
         return
     same(*[lib.checked(f, x, errors="user_checks", jitted=jitted) for lib in (OURS, THEIRS)])
@@ -333,7 +333,7 @@ def test_small_integers_as_indices() -> None:
     x = np.ones(300, np.float32)
     for i in (np.int8(100), np.uint8(255)):
         assert f(x, i)[0].get() is None
-    assert f(x, np.int8(-1))[0].get() is None  # counts from the end
+    assert f(x, np.int8(-1))[0].get() is None  # counted from the end
     assert f(x[:100], np.uint8(200))[0].get() == (
         "out-of-bounds indexing for array of shape (100,): index 200 is out of bounds for axis 0 "
         "with size 100. "
@@ -356,7 +356,7 @@ def with_refs(lib: Any, x: Any) -> Any:
 @pytest.mark.parametrize("errors", ["user_checks", "index_checks", "nan_checks"])
 @pytest.mark.parametrize("x", [1.0, 2.0, 9.0])
 def test_of_functions_that_use_refs(errors: str, x: float) -> None:
-    def plain(lib: Any, x: Any) -> Any:  # jax misses indices of refs
+    def plain(lib: Any, x: Any) -> Any:  # jax does not check indices of refs
         cs = [x - 1.5 * i for i in range(4)]
         for i, c in enumerate(cs):
             lib.np.sqrt(c)

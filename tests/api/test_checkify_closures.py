@@ -1,4 +1,4 @@
-"""`checkify` finds what fails in values that a function closes over, as in JAX."""
+"""`checkify` finds failures in values that a function closes over, as in JAX."""
 
 import numpy as np
 import pytest

@@ -24,7 +24,7 @@ LIBRARIES = (sw, jnp), (jax, jax.numpy)
 
 
 def same(of, *args, rtol=2e-4):
-    """`of(library, numpy)` is a function; its results agree on both sides."""
+    """`of(library, numpy)` is a function; checks that both libraries agree on its results."""
     got, wanted = (of(*lib)(*args) for lib in LIBRARIES)
     assert_same(got, wanted, rtol)
     return got
@@ -32,7 +32,7 @@ def same(of, *args, rtol=2e-4):
 
 # ----------------------------------------------------------------------------------- complex
 
-# From complex to real numbers. (The derivative of `sign`, which is zero in jax, is not here.)
+# From complex to real numbers. (`sign`, whose derivative is zero in jax, is absent.)
 TO_REAL = {
     "abs": lambda n, z: n.abs(z),
     "abs squared": lambda n, z: n.abs(z) ** 2,
@@ -59,7 +59,7 @@ HOLOMORPHIC = ("exp", "log", "sin", "cos", "tan", "tanh", "sinh", "cosh", "sqrt"
 
 
 def derivatives(lib, n, f):
-    """Of a function to real numbers: rows, directions, and both after another."""
+    """Derivatives of a real-valued function: rows, directions, and both in order."""
     def total(z):
         return n.sum(f(z))
 
@@ -136,7 +136,7 @@ def test_second_derivatives_by_finite_differences(name):
 
 
 def test_derivatives_of_compositions_by_finite_differences():
-    """jit, scan, checkpoint and custom rules, forwards and in reverse, to second order."""
+    """jit, scan, checkpoint and custom rules, in forward and reverse mode, to second order."""
     @sw.custom_jvp
     def sine(x):
         return jnp.sin(x)
@@ -157,7 +157,7 @@ def test_derivatives_of_compositions_by_finite_differences():
 
 @pytest.mark.sweep
 def test_derivatives_of_draws():
-    """They have no finite differences: draws are accepted and rejected."""
+    """They have no finite differences: samples are accepted and rejected."""
     def of(lib, n):
         def draw(a):
             return lib.random.gamma(lib.random.key(0), a) * V
@@ -296,7 +296,7 @@ def test_closure_convert():
 
 
 def with_gradient(lib, n):
-    """x y, with a rule that has a factor of 7."""
+    """x y, with a rule that has an additional factor of 7."""
     @lib.custom_gradient
     def f(x, y):
         return {"r": x * y}, lambda ct: (ct["r"] * 7 * y, ct["r"] * n.sin(x))
@@ -336,7 +336,7 @@ def test_what_custom_gradient_takes():
 
 
 def scaled(lib):
-    """r x, as a linear function of x whose transpose has a factor of 5."""
+    """r x, as a linear function of x whose transpose has an additional factor of 5."""
     return lambda r, x: lib.custom_derivatives.linear_call(
         lambda r, x: {"o": x["a"] * r}, lambda r, ct: {"a": ct["o"] * r * 5}, r, {"a": x}
     )["o"]

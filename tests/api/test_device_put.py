@@ -56,7 +56,7 @@ def pointers(x):
 
 
 def aligned(values):
-    """The values where a device can take them over: at an address that 64 divides."""
+    """The values at an address divisible by 64, where a device can alias them."""
     memory = np.empty(values.nbytes + 64, np.uint8)
     start = -pointer(memory) % 64
     out = memory[start : start + values.nbytes].view(values.dtype).reshape(values.shape)
@@ -118,7 +118,7 @@ def test_may_alias_lets_the_result_share_the_memory_of_numpy():
     kept = weakref.ref(host.base)
     del host
     gc.collect()
-    assert kept() is not None  # the arrays hold it
+    assert kept() is not None  # the arrays keep it alive
     before = np.asarray(x).copy()
     doubled = sw.jit(lambda a: a * 2, donate_argnums=0)(x)
     np.testing.assert_array_equal(np.asarray(doubled), before * 2)

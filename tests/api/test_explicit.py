@@ -34,7 +34,7 @@ from tests.helpers.explicit import MESH, A, W, put, shown
 MIXED = sw.make_mesh((4, 2), ("x", "y"), axis_types=(AxisType.Explicit, AxisType.Auto))
 
 
-# -- types that say nothing of shardings --
+# -- types without shardings --
 
 
 def test_the_sharding_of_a_type_without_explicit_axes():
@@ -184,7 +184,7 @@ def test_constraints_say_what_types_say(mesh: Mesh):
         assert y.sharding.is_equivalent_to(NamedSharding(MIXED, P("x", "y")), 2)
 
 
-# -- what ops say --
+# -- errors of ops --
 
 
 def test_the_choices_are_named(mesh: Mesh):
@@ -237,7 +237,7 @@ def test_created_arrays_are_made_in_place(mesh: Mesh, shape: tuple):
     ]:
         assert sw.typeof(made).spec == P("x", None)
         assert made.sharding.mesh is MESH
-        np.testing.assert_allclose(made, plain, rtol=1e-6)  # gamma is computed, and may round
+        np.testing.assert_allclose(made, plain, rtol=1e-6)  # gamma is computed: rounding differs
 
 
 def test_concrete_meshes_need_no_scope():
@@ -405,7 +405,7 @@ def test_what_is_staged_under_a_mesh_is_of_no_devices():
 
 
 def test_a_training_step_is_jax_s(mesh: Mesh):
-    """Data over x, weights over y: the types of all gradients, and the values, are JAX's."""
+    """Data over x, weights over y: the types of all gradients, and the values, match JAX."""
     params = {"w": W, "b": np.ones(6, np.float32)}
     splits = {"w": ("y", None), "b": (None,)}
 

@@ -1,4 +1,4 @@
-"""Explicit mesh axes: types of results, beside JAX's, for many functions and shardings."""
+"""Explicit mesh axes: types of results against JAX, for many functions and shardings."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ class Unplaced(Ours):
 
 
 def specs(ndim: int) -> list[tuple]:
-    """All ways to split dimensions over the two axes."""
+    """All ways to shard dimensions over the two axes."""
     found = itertools.product([None, "x", "y", ("x", "y")], repeat=ndim)
     return [s for s in found if len(axes := [a for e in s for a in e or ()]) == len(set(axes))]
 
 
 def chosen(name: str, count: int) -> list[tuple]:
-    """Some of the ways to split the arguments of a case."""
+    """Some of the ways to shard the arguments of a case."""
     every = list(itertools.product(*[specs(len(s)) for s in CASES[name][1]]))
     picked = random.Random(name).sample(every, min(count, len(every)))
     return list(dict.fromkeys([*every[:1], *picked]))
@@ -73,7 +73,7 @@ def their_types(name: str, split: tuple) -> list[str] | None:
         ]
         try:
             jaxpr = jax.make_jaxpr(lambda *xs: fun(Theirs, *xs))(*args)
-        except Exception:  # of several classes, not all of them public
+        except Exception:  # errors of several classes, not all of them public
             return None
     return [str(aval.strip_weak_type()) for aval in jaxpr.out_avals]
 
@@ -109,7 +109,7 @@ NAMED_SIZES = ("reshape", "merge", "split", "broadcast", "pad", "zeros to", "rav
 
 @pytest.mark.parametrize("name", everyday([n for n in CASES if "scan" not in n], 2))
 def test_values(name: str):
-    """Eagerly and compiled, also of sizes that the mesh does not divide."""
+    """Eager and compiled, including sizes that the mesh does not divide."""
     fun, shapes, dtypes = CASES[name]
     uneven = not name.startswith(NAMED_SIZES)
     if uneven:
@@ -143,7 +143,7 @@ def test_gradients_are_split_as_the_arguments(name: str):
 
 
 def test_eval_shape_knows_explicit_shardings():
-    """Of descriptions, arrays and tracers, as jax's does; and refuses what the types leave open."""
+    """Of structs, arrays and tracers, as in jax; rejects shardings that types do not determine."""
     mesh = Mesh(np.array(sw.devices()[:2]), ("x",), AxisType.Explicit)
     split = NamedSharding(mesh, PartitionSpec("x"))
     t = sw.ShapeDtypeStruct((4, 4), np.float32, sharding=split)

@@ -1,4 +1,4 @@
-"""The same function, jitted again: what is found, and when not."""
+"""The same function, jitted again: when its trace is found, and when not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SCALE = 2.0
 
 
 def test_the_same_function_is_staged_once(traces):
-    other = object()  # without a recipe
+    other = object()  # has no fingerprint
 
     def f(x, n=1):
         return x + n if other else x
@@ -120,7 +120,7 @@ def test_static_arguments_stay_exact(traces):
 
 
 def test_a_global_is_read_when_a_function_is_staged(traces, monkeypatch):
-    """As with one object that `jit` made, and as in JAX."""
+    """As with a single object made by `jit`, and as in JAX."""
 
     def f(x):
         return x * SCALE
@@ -129,7 +129,7 @@ def test_a_global_is_read_when_a_function_is_staged(traces, monkeypatch):
     monkeypatch.setitem(globals(), "SCALE", 3.0)
     same(sw.jit(f)(X), X * 2)
     same(sw.jit(f)(X[:2]), X[:2] * 3)
-    f.__code__ = (lambda x: x - SCALE).__code__  # as tools do that load modules again
+    f.__code__ = (lambda x: x - SCALE).__code__  # as done by tools that reload modules
     same(sw.jit(f)(X), X - 3)
     assert traces == ["f"] * 3
 
@@ -220,7 +220,7 @@ def test_other_callables(traces):
         same(sw.jit(one)(X), X * 2)
     assert len(traces) == 1
     same(sw.jit(Called(3))(X), X * 3)
-    for k in (2, 3):  # each access of a method makes one: as in JAX, it sees what is now
+    for k in (2, 3):  # each access makes a new method object: as in JAX, it sees the current values
         one.k = k
         same(sw.jit(one.method)(X), X * k)
     for made in (Equal(2), Unhashable(2)):
@@ -232,7 +232,7 @@ def test_other_callables(traces):
     for _ in range(2):
         same(sw.jit(equal)(X), X * 4)
         same(sw.jit(Slots())(X), X * 2)
-    assert len(traces) == 3  # what takes no weak reference is staged each time
+    assert len(traces) == 3  # callables without weak references are staged each time
 
 
 def test_threads_find_the_same():
@@ -284,7 +284,7 @@ def test_scalars_beside_arrays(traces):
             np.testing.assert_array_equal(np.asarray(y["y"]), np.asarray(wanted["y"], y["y"].dtype))
             assert np.signbit(np.asarray(y["s"]).real) == np.signbit(np.asarray(s).real)
             assert y["s"].weak_type == (not isinstance(s, bool | np.generic))
-        y["s"].delete()  # is the caller's own
+        y["s"].delete()  # the caller owns the result
     assert len(traces) == 6
     with pytest.raises(OverflowError):
         jitted(x, 2**40)

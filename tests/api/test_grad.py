@@ -19,14 +19,14 @@ FLOAT0 = jax.dtypes.float0
 
 
 def same(fun, *args, rtol=1e-4, **options):
-    """`fun(library, numpy)` gives a function; compares its results on both sides."""
+    """`fun(library, numpy)` returns a function; checks that both libraries agree on its results."""
     got = fun(sw, jnp)(*args, **options)
     assert_same(got, fun(jax, jax.numpy)(*args, **options), rtol)
     return got
 
 
 def both(fun):
-    """`fun(library, numpy)` is a result."""
+    """`fun(library, numpy)` returns a result to compare."""
     same(lambda lib, n: lambda: fun(lib, n))
 
 

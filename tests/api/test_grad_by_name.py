@@ -15,7 +15,7 @@ rng = np.random.default_rng(0)
 W = rng.normal(size=3).astype(np.float32)
 X = rng.normal(size=(8, 3)).astype(np.float32)
 V = (X @ W)[:, None]
-BY_W = 2 * (V - 1) * X  # of each loss
+BY_W = 2 * (V - 1) * X  # for each loss
 BY_X = 2 * (V - 1) * W
 
 
@@ -28,7 +28,7 @@ def close(a, b):
 
 
 def wrapped(f, form):
-    """`f` in something that stages it."""
+    """`f` inside a construct that stages it."""
     if form == "jit":
         return sw.jit(f)
     if form == "scan":
@@ -48,10 +48,10 @@ def form(request):
 
 
 def test_in_a_batch(form):
-    """What is shared has the gradient of all losses; what is not, that of its own."""
+    """A shared argument has the gradient of all losses; a mapped one, of its own loss."""
     both = sw.grad(loss, (0, 1), axis_name="i")
     f = sw.vmap(wrapped(both, form), in_axes=(None, 0), out_axes=(None, 0), axis_name="i")
-    if form == "cond":  # all branches run, and their results are chosen by rows
+    if form == "cond":  # all branches run, and rows select their results
         f = sw.vmap(wrapped(both, form), in_axes=(None, 0), axis_name="i")
         by_w, by_x = f(W, X)
         close(by_w, np.broadcast_to(BY_W.sum(0), X.shape))
@@ -78,7 +78,7 @@ def test_a_mapped_argument_is_not_summed():
 def test_over_devices(resources, form):
     both = wrapped(sw.value_and_grad(loss, (0, 1), reduce_axes=("i",)), form)
     mesh = Mesh(np.array(sw.devices()).reshape(4, 2), ("x", "y"))
-    # results of a cond by rows differ by row, by what is known of them
+    # the type system assumes that results of a cond with row predicates differ by row
     out = (["i", ...] if form == "cond" else {})
     with mesh:
         f = xmap(both, ({}, ["i", ...]), (["i"], (out, ["i", ...])), axis_resources=resources)
@@ -118,7 +118,7 @@ def test_vjp():
 
 
 def test_a_loss_with_collectives():
-    """The gradient is that of the sum of all losses."""
+    """The gradient is the gradient of the sum of all losses."""
 
     def of_all(w, x):
         return lax.pmean(loss(w, x), "i") * x[0]
@@ -142,7 +142,7 @@ def test_trees_and_aux():
 
 
 def test_derivatives_of_it():
-    """A second derivative, and one through the map."""
+    """A second derivative, and a derivative through the map."""
 
     def f(w):
         return sw.vmap(

@@ -1,4 +1,4 @@
-"""`jit`: values and shardings as those of jax, kinds of arguments, results and calls."""
+"""`jit`: values and shardings match jax; kinds of arguments, results and calls."""
 
 import dataclasses
 import functools
@@ -213,7 +213,7 @@ def test_meshes_over_the_same_devices_in_another_order_go_together():
 def test_results_are_over_the_mesh_of_their_arguments():
     other = Mesh(MESH.devices.reshape(2, 4), ("a", "b"))
     a, b = ours(X, "x"), sw.device_put(X, NamedSharding(other, P("a", "b")))
-    assert (2.5 - a).sharding == sharding("x")  # the scalar is kept, but not for the other mesh
+    assert (2.5 - a).sharding == sharding("x")  # the scalar is cached, but not for the other mesh
     assert (2.5 - b).sharding == NamedSharding(other, P("a", "b"))
     into = sw.jit(lambda u: sw.with_sharding_constraint(u, b.sharding))(a)
     assert into.sharding == b.sharding
@@ -437,4 +437,4 @@ def test_signatures_are_those_of_the_functions():
     for follow in (True, False):
         found = inspect.signature(sw.jit(f), follow_wrapped=follow)
         assert found == inspect.signature(f)
-    assert not hasattr(sw.jit(max), "__signature__")  # Python does not know it either
+    assert not hasattr(sw.jit(max), "__signature__")  # Python does not know its signature either

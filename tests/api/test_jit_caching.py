@@ -1,4 +1,4 @@
-"""When a jitted function is traced again, by its static arguments and else; what it keeps alive."""
+"""When a jitted function is retraced, for static arguments and otherwise; what it keeps alive."""
 
 import functools
 import gc
@@ -21,7 +21,7 @@ X = np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4)
 
 
 def counted(fun):
-    """The function, and a list that grows with each trace."""
+    """The function, and a list with one entry per trace."""
     traces = []
 
     @functools.wraps(fun)
@@ -39,7 +39,7 @@ def test_static_arguments_are_compared_by_value():
     assert float(f(2.0, 4)) == 8 and len(traces) == 2
     assert float(f(2.0, 3, mode="down")) == -1 and len(traces) == 3
     assert float(f(2.0, n=3)) == 6
-    assert float(f(2.0, 3.0)) == 6 and len(traces) == 5  # equal, but of another class
+    assert float(f(2.0, 3.0)) == 6 and len(traces) == 5  # equal, but of another type
 
 
 def test_static_arguments_are_compared_by_their_own_eq():

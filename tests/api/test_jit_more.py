@@ -1,4 +1,4 @@
-"""`jit`: where programs run beside jax, what its options ask for, unused arguments, its stages."""
+"""`jit`: where programs run, against jax; its options, unused arguments, and stages."""
 
 import functools
 import gc
@@ -27,7 +27,7 @@ ONE = SingleDeviceSharding(sw.devices()[0])
 
 
 def places(library, n):
-    """Arguments in all kinds of places, in either library."""
+    """Arguments on all kinds of devices and meshes, in either library."""
     kinds = sw.sharding if library is sw else jax.sharding
     devices = library.devices()
 
@@ -57,7 +57,7 @@ FUNCTIONS = {
 
 
 def placed(library, fun, args):
-    """Devices of the results, what each holds, and whether they must stay; or the error."""
+    """The result devices, what each holds, and whether results are committed; or the error."""
     try:
         out = library.jit(fun)(*args)
     except ValueError:
@@ -305,7 +305,7 @@ def test_unused_arguments_stay_where_they_are():
     assert compiled.input_shardings == ((None, None, sharding("x")), {})
     np.testing.assert_array_equal(np.asarray(compiled(X, X, X)[0]), X * 2)
     with pytest.raises(TypeError):
-        compiled(X[:1], X, X)  # the types are those of the call all the same
+        compiled(X[:1], X, X)  # the argument types must still match
 
 
 def test_unused_arguments_may_be_gone_and_are_not_given_up():

@@ -39,7 +39,7 @@ def test_donated_trees_by_name_and_number():
     b, c = jnp.ones(5), jnp.ones(6)
     f(tree, b=b, c=c)
     assert tree["p"].is_deleted() and b.is_deleted() and not c.is_deleted()
-    f({"p": np.ones(4)}, 1.0, c)  # host values can be given up as well
+    f({"p": np.ones(4)}, 1.0, c)  # host values can be donated as well
 
 
 def test_programs_of_a_function_that_take_the_memory_of_other_arguments_are_told_apart():
@@ -270,7 +270,7 @@ def test_compiled_programs_move_only_what_nobody_placed():
 
 
 class Like:
-    """What has a shape and a dtype, as arrays of other libraries without data."""
+    """An object with a shape and a dtype but no data, as other libraries have."""
 
     shape, dtype = (4, 3), np.dtype("float32")
 

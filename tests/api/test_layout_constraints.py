@@ -1,4 +1,4 @@
-"""`with_layout_constraint`, and orders of instructions: `control_dep`, `schedule`."""
+"""`with_layout_constraint`, and instruction ordering: `control_dep`, `schedule`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layouts and kinds of memory: every way in and out of an array that has another than usual."""
+"""Layouts and memory kinds: every way into and out of an array with a non-default one."""
 
 import copy
 import gc
@@ -39,7 +39,7 @@ def columns(value, place: Any = ONE):
 
 
 def stored(x):
-    """What the runtime says of the order in memory."""
+    """The memory order that the runtime reports."""
     return str(x._impl._pjrt_layout)
 
 
@@ -185,7 +185,7 @@ def test_arrays_of_another_layout_are_like_all_others(place, dtype):
 def test_moving(place, target):
     x, there = columns(X, PLACES[place]), PLACES[target]
     y = sw.device_put(x, there)
-    layout = COLUMNS if there is x.sharding else ROWS  # stays where the sharding does
+    layout = COLUMNS if there is x.sharding else ROWS  # kept if the sharding is
     z = sw.device_put(x, Format(COLUMNS, there))
     for got, order in ((y, layout), (z, COLUMNS), (sw.device_put(x, Format(None, there)), ROWS)):
         assert got.format == Format(order, there) and stored(got) == order.as_text()
@@ -205,7 +205,7 @@ def test_a_copy_has_memory_of_its_own():
 @settings(deadline=None, max_examples=12)
 @given(st.permutations(range(3)), st.permutations(range(3)), st.sampled_from(["x", None]))
 def test_any_order_of_three_dimensions(first, second, axis):
-    value = np.arange(5 * 3 * 2, dtype=np.int32).reshape(5, 3, 2)  # 5 over 4: with padding
+    value = np.arange(5 * 3 * 2, dtype=np.int32).reshape(5, 3, 2)  # 5 over 4: padded
     place = sharding(axis)
     x = sw.device_put(value, Format(Layout(first), place))
     y = sw.device_put(x, Format(Layout(second), place))
@@ -258,7 +258,7 @@ def test_a_program_takes_arguments_as_they_are():
     assert y.format == Format(ROWS, sharding("x"))
     np.testing.assert_array_equal(np.asarray(y), X * 2)
     np.testing.assert_array_equal(np.asarray(f(sw.device_put(X, sharding("x")), X)), X * 2)
-    assert f._cache_size() == 1  # it is no part of the types
+    assert f._cache_size() == 1  # the layout is not part of the types
 
 
 def test_asked_for_results():
@@ -420,7 +420,7 @@ def test_programs_read_from_host_memory():
     x = sw.device_put(X, HOST)
     f = sw.jit(lambda a, b: a + b)
     y = f(x, ours(X, "x"))
-    assert y.sharding is sharding("x")  # computed in the devices' memory
+    assert y.sharding is sharding("x")  # computed in device memory
     np.testing.assert_array_equal(np.asarray(y), X * 2)
     assert 'mhlo.memory_kind = "pinned_host"' in f.lower(x, X).as_text()
     np.testing.assert_array_equal(np.asarray(x * 2), X * 2)

@@ -1,4 +1,4 @@
-"""Derivatives and `vmap` of maps over devices under `disable_jit`: values are those with jit."""
+"""Derivatives and `vmap` of maps over devices under `disable_jit`: values match those with jit."""
 
 from contextlib import nullcontext
 from itertools import product
@@ -65,7 +65,7 @@ TRANSFORMS = {
 
 
 def run(map_name, transform):
-    """The values of a transform; in a mesh where the map takes its from there."""
+    """The results of a transform; inside a mesh if the map takes its mesh from the scope."""
     scope = AUTO if "scope" in map_name or "over" in map_name or "abstract" in map_name else None
     with scope or nullcontext():
         return [np.asarray(y) for y in sw.tree.leaves(TRANSFORMS[transform](MAPS[map_name]))]
@@ -81,7 +81,7 @@ def test_values_are_those_with_jit(map_name, transform):
 
 
 def test_gradients_where_only_values_within_are_over_explicit_axes():
-    """No argument is, and no mesh is in scope: the results say which devices it is about."""
+    """No argument is over them, and no mesh is in scope: the results determine the devices."""
     over = NamedSharding(EXPLICIT, P("i"))
     for put in (sw.reshard, sw.device_put):
 

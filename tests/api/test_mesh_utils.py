@@ -1,4 +1,4 @@
-"""Grids of devices, and `pjit` by its older names. jax is the oracle of hybrid grids."""
+"""Grids of devices, and `pjit` under its older names. jax is the reference for hybrid grids."""
 
 from dataclasses import dataclass
 
@@ -16,7 +16,7 @@ from shardwise.sharding import Mesh, NamedSharding, PartitionSpec
 
 @dataclass(frozen=True)
 class Fake:
-    """A device as far as grids are concerned."""
+    """A device with the attributes that grids use."""
 
     id: int
     process_index: int
@@ -38,7 +38,7 @@ def test_device_meshes_are_in_order():
     grid = create_device_mesh((2,), devices[:2], contiguous_submeshes=True)
     assert Mesh(grid, "x").shape == {"x": 2}
     gpus = cluster(1, 1, 4)
-    assert create_device_mesh((4,), gpus[::-1]).tolist() == gpus  # by id, as their network is
+    assert create_device_mesh((4,), gpus[::-1]).tolist() == gpus  # by id, in network order
 
 
 @settings(max_examples=100)

@@ -1,4 +1,4 @@
-"""The devices of what is staged are those of the mesh in scope where it runs."""
+"""Staged code runs on the devices of the mesh that is in scope when it is called."""
 
 import numpy as np
 import pytest

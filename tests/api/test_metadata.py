@@ -1,4 +1,4 @@
-"""`set_xla_metadata`, `xla_metadata_call`, `compute_on`: attributes reach instructions of XLA's."""
+"""`set_xla_metadata`, `xla_metadata_call`, `compute_on`: attributes reach XLA instructions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ X = np.arange(1, 9, dtype=np.float32)
 
 
 def attributes(fun: Any, *args: Any) -> dict[str, list[str]]:
-    """Instruction → its attributes, of the module of a function."""
+    """{instruction: attributes} for the module of a function."""
     jitted = fun if hasattr(fun, "lower") else sw.jit(fun)
     text = jitted.lower(*args).as_text()
     found: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""`out_sharding` of functions: the type it gives, and values of the function without it."""
+"""`out_sharding` of functions: the result type, and the same values as without it."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def initial(name, *args):
     return lambda **how: getattr(nn.initializers, name)(*args)(sw.random.key(0), (8, 4), **how)
 
 
-CASES = {  # what takes arrays of X and IDS, its out_sharding, and the type of the result
+CASES = {  # a function of arrays X and IDS, its out_sharding, and the type of the result
     "x.reshape": (lambda x, i, **how: x.reshape(4, 8, **how), P("x"), "f32[4@x,8]"),
     "x.ravel": (lambda x, i, **how: x.ravel(**how), P("x"), "f32[32@x]"),
     "x.flatten": (lambda x, i, **how: x.flatten(**how), P("y"), "f32[32@y]"),

@@ -1,4 +1,4 @@
-"""Where arrays live: `device_put`, resharding, shards, host values, interchange."""
+"""Array placement: `device_put`, resharding, shards, host values, interchange."""
 
 import copy
 import gc
@@ -43,7 +43,7 @@ TARGETS = {
 
 
 def check(x, sharding, values=VALUES):
-    """Value, sharding, and every shard on its device."""
+    """Checks the value, the sharding, and each shard on its device."""
     assert x.sharding is sharding and x.committed
     np.testing.assert_array_equal(np.asarray(x), values)
     shards = x.addressable_shards
@@ -112,7 +112,7 @@ def test_later_writes_to_the_source_are_not_seen():
 
 
 def test_later_writes_to_memory_that_devices_could_take_over_are_not_seen():
-    """XLA's CPU devices can use memory that begins at a multiple of 64 bytes."""
+    """XLA's CPU devices can alias memory that begins at a multiple of 64 bytes."""
     for target in (DEVICES[0], TARGETS["replicated"], TARGETS["rows"]):
         memory = np.zeros(8 * 64 + 16, np.float32)
         start = -memory.ctypes.data % 64 // 4
@@ -148,7 +148,7 @@ def test_from_every_sharding_to_every_other(name):
 
 
 def test_no_visit_to_the_host_over_the_same_devices(monkeypatch):
-    """Where the host's memory is not the devices' own."""
+    """If host memory is not device memory."""
     fetches = []
     monkeypatch.setattr(sw.Array, "_is_on_cpu", lambda self: False)
     whole = {n: t for n, t in TARGETS.items() if t.device_set == frozenset(DEVICES)}
@@ -199,7 +199,7 @@ def test_a_donated_source_is_gone(target):
 
 @pytest.mark.sweep
 def test_between_accelerators_the_host_is_not_visited_either(monkeypatch):
-    """The ways of other platforms, on CPU devices that do not say so."""
+    """The transfer strategies of other platforms, on CPU devices that do not report as CPU."""
     sources = [sw.device_put(VALUES, t) for t in TARGETS.values()]
     monkeypatch.setattr(sw.Array, "_is_on_cpu", lambda self: False)
     moved = [(sw.device_put(x, t), t) for x in sources[:6] for t in TARGETS.values()]
@@ -217,7 +217,7 @@ def test_memory_kinds():
     check(sw.device_put(VALUES, there), there)
 
 
-OF_HOST_MEMORY = {  # what stays there
+OF_HOST_MEMORY = {  # whether results stay in host memory
     "+": (lambda x: x + x, False), "sin": (jnp.sin, False), "sum": (jnp.sum, False),
     "x[:2]": (lambda x: x[:2], False), "x[i]": (lambda x: x[np.array([0, 2])], False),
     "jit": (sw.jit(lambda x: x), False), "x.T": (lambda x: x.T, False),
@@ -375,7 +375,7 @@ def test_device_get_fetches_trees():
     tree = {"a": sw.device_put(VALUES, TARGETS["rows"]), "b": [1, "text", None]}
     got = sw.device_get(tree)
     assert type(got["a"]) is np.ndarray and got["b"] == [1, "text", None]
-    assert sw.grad(lambda a: a * sw.device_get(a))(3.0) == 6  # traced values stay as they are
+    assert sw.grad(lambda a: a * sw.device_get(a))(3.0) == 6  # traced values pass through unchanged
 
 
 def test_copy_to_host_async_and_readiness():
@@ -553,7 +553,7 @@ def test_shards_for_other_devices_are_cut_out_of_those_that_are_there():
     for name in ("half", "back", "back, replicated", "another"):
         moved = sw.device_put(x, TARGETS[name])
         np.testing.assert_array_equal(np.asarray(moved), VALUES)
-    assert x._host is None  # the whole value was never on the host
+    assert x._host is None  # the full value was never on the host
 
 
 def test_older_names_and_arguments():

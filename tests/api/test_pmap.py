@@ -29,7 +29,7 @@ class Scaling:
         return self.factor * x
 
 
-# Each: lib → (function of whole arrays, its arguments).
+# Each: lib → (function of full arrays, its arguments).
 PROGRAMS = {
     "one argument": lambda lib: (lib.root.pmap(lambda x: x * 2), X),
     "a sum": lambda lib: (lib.root.pmap(lambda x: lib.lax.psum(x, "i"), axis_name="i"), X),
@@ -88,7 +88,7 @@ PROGRAMS = {
 
 
 def _custom(lib, mapped=False):
-    """A function with a derivative of its own, twice the usual one."""
+    """A function with a custom derivative, twice the usual one."""
     over = lib.root.pmap if mapped else lambda f: f
     f = lib.root.custom_vjp(lambda x: over(lib.np.sin)(x))
     back = over(lambda x, ct: 2 * ct * lib.np.cos(x))
@@ -143,7 +143,7 @@ def test_the_function_runs_once():
 
 
 def test_a_function_that_is_mapped_again_is_not_staged_again(monkeypatch):
-    """Re-created, too, as long as it does the same; another axis, say, is another program."""
+    """Nor if it is re-created and does the same; another axis, for example, is another program."""
     staged, module = [], sys.modules["shardwise._src.api.pmap"]
     real = module.over_parts
     monkeypatch.setattr(module, "over_parts", lambda *args: staged.append(1) or real(*args))
@@ -204,7 +204,7 @@ def test_static_arguments_decide_on_the_program():
 
 @pytest.mark.parametrize("eager", [True, False])
 def test_under_disable_jit(eager):
-    """Op by op, with `eager_pmap`; else compiled: the function runs once, for its trace."""
+    """Op by op with `eager_pmap`; otherwise compiled: the function runs once, for tracing."""
     calls = []
 
     def f(x, w):
@@ -234,7 +234,7 @@ def test_global_shapes_are_accepted():
 
 
 def test_a_result_of_one_device_in_a_map():
-    """Where all are the same, and where they are not: the first one's."""
+    """If all values are the same; and if they differ: the value of the first device."""
     def f(x):
         inner = sw.pmap(lambda y: (lax.psum(y, "j"), y), axis_name="j", out_axes=(None, None))
         return inner(x)

@@ -1,4 +1,4 @@
-"""What `pmap` takes and gives: arrays with a part for each device, and indices that pick a part."""
+"""Arguments and results of `pmap`: arrays with a shard per device, and how indices select one."""
 
 import numpy as np
 import pytest
@@ -41,7 +41,7 @@ def test_an_index_is_the_shard_of_a_device():
     np.testing.assert_array_equal(y[2:4], 2 * X[2:4])
     np.testing.assert_array_equal(y[np.array([1, 7])], 2 * X[[1, 7]])
     np.testing.assert_array_equal(y[1] + y[6], 2 * (X[1] + X[6]))
-    np.testing.assert_array_equal(y[8], 2 * X[7])  # moved inside, as everywhere
+    np.testing.assert_array_equal(y[8], 2 * X[7])  # clamped to the last index, as everywhere
 
 
 def test_on_one_device():
@@ -59,7 +59,7 @@ def test_on_one_device():
 
 
 def test_where_the_host_does_not_read_memory(monkeypatch):
-    """As on accelerators: the shard, reshaped on its device."""
+    """As on accelerators: the shard is reshaped on its device."""
     y = doubled()(X)
     monkeypatch.setattr(type(y), "_is_on_cpu", lambda self: False)
     row = y[3]
@@ -107,7 +107,7 @@ def test_a_part_goes_with_a_donated_array():
 
 
 def test_an_old_program():
-    """Parameters on all devices, steps with a mean of gradients, the first copy at the end."""
+    """Parameters on all devices, steps with averaged gradients, and the first copy at the end."""
     def loss(w, x, y):
         return jnp.mean((x @ w["w"] + w["b"] - y) ** 2)
 
@@ -138,7 +138,7 @@ def test_an_old_program():
 
 
 def test_results_are_taken_as_they_are():
-    """One trace, and no copy: of a donated argument, the memory is that of the result."""
+    """One trace and no copy: the result reuses the memory of the donated argument."""
     traces = []
     run = sw.pmap(lambda x: (traces.append(1), x + 1)[1], donate_argnums=0)
     y = sw.device_put_sharded(list(X), DEVICES)

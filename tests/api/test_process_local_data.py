@@ -1,4 +1,4 @@
-"""What process-local data is of a global array, as types see it: sizes, slices and parts."""
+"""Which part of a global array is process-local data, on types alone: sizes, slices and shards."""
 
 from dataclasses import dataclass, field
 
@@ -18,7 +18,7 @@ class _Client:
 
 @dataclass(frozen=True)
 class _Device:
-    """A device as types see it, of any process; we are process 0."""
+    """A device as types see it, of any process; this process is process 0."""
 
     id: int
     process_index: int
@@ -26,7 +26,7 @@ class _Device:
 
 
 def over_processes(grid, spec):
-    """A sharding over devices given by the processes that they belong to."""
+    """A sharding over devices, given by their processes."""
     devices = np.empty(np.shape(grid), object)
     for i, at in enumerate(np.ndindex(*devices.shape)):
         devices[at] = _Device(i, grid[at] if isinstance(grid, np.ndarray) else grid[at[0]])
@@ -58,8 +58,8 @@ def test_a_given_global_shape_may_leave_dimensions_open():
     assert inferred(GRID, (4, 6), (None, 6)) == ((4, 6), [None, None])  # all of the columns
     assert inferred(GRID, (4, 3), (4, None)) == ((4, 6), [None, {0: 0}])
     last = over_processes([1, 1, 0, 0], P("x"))
-    assert inferred(last, (4,), (10,)) == ((10,), [{6: 0, 9: 3}])  # 3, 3, then 3 and 1
-    assert inferred(last, (1,), (5,)) == ((5,), [{4: 0}])  # 2, 2, then 1 and none
+    assert inferred(last, (4,), (10,)) == ((10,), [{6: 0, 9: 3}])  # shards of 3, 3, 3 and 1
+    assert inferred(last, (1,), (5,)) == ((5,), [{4: 0}])  # shards of 2, 2, 1 and 0
     assert inferred(APART, (6,), (10,))[1] == [{0: 0, 6: 3}]
 
 

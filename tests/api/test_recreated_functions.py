@@ -1,4 +1,4 @@
-"""Functions that are re-created, of equal code: what is found, and what is staged again."""
+"""Functions that are re-created with equal code: which traces are found, and which are new."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_transforms_made_anew_are_staged_once(traces, make):
 
 
 def test_what_changes_is_seen(traces, monkeypatch):
-    """Whatever a function reads: it is looked at each time that one is made."""
+    """All values that a function reads are compared each time a function is made."""
     table = np.ones(3, np.float32)
     names = {"a": [1.0]}
     k = 1.0
@@ -128,13 +128,13 @@ def test_what_changes_is_seen(traces, monkeypatch):
     inner.more = 1
     check()
     assert len(traces) == 9
-    monkeypatch.setitem(globals(), "sum", lambda xs: 10.0)  # hides the one of Python
+    monkeypatch.setitem(globals(), "sum", lambda xs: 10.0)  # shadows the builtin
     check()
     assert len(traces) == 10
 
 
 def test_what_is_not_known_is_staged_again(traces, monkeypatch):
-    """Where something may change that nobody can look at, a new function is a new trace."""
+    """If state may change that cannot be inspected, a new function is traced again."""
     import random as drawn
     import time
 
@@ -242,7 +242,7 @@ def test_arguments_with_code_of_their_own(monkeypatch):
 
 
 def test_what_inner_functions_were_staged_to_before(monkeypatch):
-    """A jitted function, or one that was, stays what it was; who calls it may not hide the new."""
+    """A jitted or scanned function keeps its first trace; its callers must not hide a newer one."""
 
     def plain(x):
         return x * SCALE
@@ -273,7 +273,7 @@ def test_what_inner_functions_were_staged_to_before(monkeypatch):
 
 
 def test_equal_functions_are_told_apart():
-    """Two functions that do the same are not one, where code asks which it has."""
+    """Two functions that do the same are distinct if code checks which one it has."""
 
     def made():
         return lambda x: x
@@ -346,7 +346,7 @@ def test_a_trace_that_changes_what_it_reads_is_not_kept(traces):
     for n in range(1, 4):
         same(run(), X + n)
     assert len(traces) == 3
-    for _ in range(2):  # what is as it was before the first trace is not what that left
+    for _ in range(2):  # the state equals that before the first trace, not that after it
         calls.clear()
         same(run(), X + 1)
         assert calls == [0]

@@ -1,4 +1,4 @@
-"""`run_state` of code of each device: refs are divided, and their last values put together."""
+"""`run_state` of per-device code: refs are sharded, and their final values are concatenated."""
 
 import numpy as np
 import pytest

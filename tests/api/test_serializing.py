@@ -1,4 +1,4 @@
-"""Compiled programs as bytes: read here and in other processes; what is refused."""
+"""Compiled programs as bytes: loaded here and in other processes; what is rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`ShapeDtypeStruct.like`: what is known of a value, and where it is where that was asked for."""
+"""`ShapeDtypeStruct.like`: the type of a value, and its sharding if that was requested."""
 
 import jax
 import numpy as np

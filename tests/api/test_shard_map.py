@@ -1,4 +1,4 @@
-"""`shard_map`, against jax and against the function of whole values."""
+"""`shard_map`, against jax and against the function of full values."""
 
 import jax
 import numpy as np
@@ -26,7 +26,7 @@ ROWS = P(("x", "y"))
 
 
 def mapped(lib, f, ins, outs, **options):
-    """`shard_map` of a library over 4 × 2 devices; specs are those of shardwise."""
+    """`shard_map` of one of the libraries over 4 × 2 devices; specs are shardwise specs."""
     def of(spec):
         return jax.sharding.PartitionSpec(*spec) if lib is JAX else spec
 
@@ -38,11 +38,11 @@ def mapped(lib, f, ins, outs, **options):
 
 
 def varying(lib, x, names=("x", "y")):
-    """A first carry; ours grows by itself."""
+    """An initial carry; ours becomes varying by itself."""
     return jax.lax.pcast(x, names, to="varying") if lib is JAX else x
 
 
-# Each: (lib, x, w) → tree, and whether types may say what varies.
+# Each: (lib, x, w) → tree, and whether types may track varying axes.
 
 
 def loss(lib, x, w, **options):
@@ -53,7 +53,7 @@ def loss(lib, x, w, **options):
 
 
 def loss_of_some(lib, x, w, **options):
-    """One axis of the mesh is not named by an argument, nor by the result."""
+    """One mesh axis is not named by any argument, nor by the result."""
     def part(x, w):
         return lib.lax.psum(lib.np.sin(x @ w), "x")
 
@@ -115,7 +115,7 @@ def closed_over(lib, x, w, **options):
 
 
 def written(lib, x, w, **options):
-    """The derivative of `set` has a constant, the numbers of what is written."""
+    """The derivative of `set` contains a constant: the numbers of the updates."""
     def part(x, w):
         rows = lib.np.array([1, 5])
         return lib.np.zeros((3, 6)).at[rows].set(lib.np.sin(x @ w), mode="drop")
@@ -303,7 +303,7 @@ def test_an_axis_is_manual_once():
 
 @pytest.mark.parametrize("run", [lambda f: f, sw.jit], ids=["eager", "jit"])
 def test_effects_alone(run):
-    """Without arguments that it uses and without results."""
+    """Without used arguments and without results."""
     seen = []
 
     def f(*args):
@@ -520,7 +520,7 @@ def test_where_a_device_is_while_the_partitioner_divides_along_other_axes(check_
 
 @pytest.mark.parametrize("way", everyday(["shard_map", "pmap", "xmap"], 1))
 def test_paths_of_results_are_found_together(way, monkeypatch):
-    """However many results there are."""
+    """Whatever the number of results."""
     def traced(count):
         def f(x):
             return [x * i for i in range(count)]

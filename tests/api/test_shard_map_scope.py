@@ -1,4 +1,4 @@
-"""What code inside of `shard_map` may say of meshes and shardings."""
+"""How code inside `shard_map` may refer to meshes and shardings."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def f(x):
 
 
 def each(part, mesh=GRID, **options):
-    """A function of the parts along x."""
+    """A function of the shards along x."""
     return sw.jit(sw.shard_map(part, mesh=mesh, in_specs=P("x"), out_specs=P("x"), **options))
 
 
@@ -134,7 +134,7 @@ def test_other_axes_may_divide_them(way):
     np.testing.assert_allclose(found, np.sin(X) if "shardings" in way else X, rtol=1e-5)
 
 
-# -- arrays from outside, whose types say how Explicit axes divide them --
+# -- closed-over arrays whose types have shardings over Explicit axes --
 
 EXPLICIT = sw.make_mesh((4, 2), ("x", "y"))
 A = sw.device_put(X[:16, :4], NamedSharding(EXPLICIT, P("x")))
@@ -155,7 +155,7 @@ USES = {
 @pytest.mark.parametrize("spec", [P("x", "y"), P()])
 @pytest.mark.parametrize("options", [{}, {"axis_names": {"x"}}, {"check_vma": False}])
 def test_each_device_has_all_of_what_comes_from_outside(use, spec, options):
-    """Along the axes that are manual; along others it is divided as before."""
+    """Along the manual axes; along other axes the array remains sharded."""
     f, b, x = USES[use], sw.device_put(B, NamedSharding(EXPLICIT, spec)), X[:16, :4]
 
     def run(b):

@@ -1,4 +1,4 @@
-"""Specs of results of `shard_map` that do not fit: what the messages advise works."""
+"""Unsuitable specs for results of `shard_map`: following the advice in the messages works."""
 
 import numpy as np
 import pytest
@@ -62,7 +62,7 @@ def test_specs_with_more_entries_than_results_have_dimensions(case):
     x = np.arange(8, dtype=np.float32)
     mapped = sw.shard_map(f, out_specs=spec, **options)
     assert message(ValueError, mapped, x) == f"shard_map of f: {text}"
-    # What the messages advise:
+    # Following the advice in the messages:
     one_each = sw.shard_map(lambda x: x.sum()[None], out_specs=P("x"), **options)(x)
     np.testing.assert_array_equal(one_each, x)
     total = sw.shard_map(lambda x: sw.lax.psum(x.sum(), "x"), out_specs=P(), **options)(x)

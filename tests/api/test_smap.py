@@ -1,4 +1,4 @@
-"""`smap`, the older path of `shard_map`, and arguments of types over Explicit axes; against jax."""
+"""`smap`, the older path of `shard_map`, and arguments typed over Explicit axes; against jax."""
 
 import jax
 import numpy as np
@@ -83,7 +83,7 @@ def test_values_and_derivatives_are_those_of_jax(f):
 
 
 def test_dimensions_counted_from_the_end():
-    """Those of arguments and of results, which jax takes for the first one."""
+    """Negative dimensions of arguments and results, which jax treats as the first one."""
     def part(x):
         assert x.shape == (8, 2)
         return x.T * 2
@@ -225,7 +225,7 @@ def same(x):
 
 @pytest.mark.parametrize("run", [lambda f: f, sw.jit], ids=["eager", "jit"])
 def test_types_that_disagree_with_specs(run):
-    """As in jax: where all axes that become manual are Explicit, and along these."""
+    """As in jax: an error if all axes that become manual are Explicit, and along these axes."""
     def of(spec, **options):
         return run(sw.shard_map(same, mesh=EXPLICIT, in_specs=spec, out_specs=spec, **options))
 
@@ -242,7 +242,7 @@ def test_types_that_disagree_with_specs(run):
     close(of(P(), axis_names={"y"})(SPLIT), X, 0)
     with sw.set_mesh(EXPLICIT):
         close(run(lambda x: of(P("y"))(sw.reshard(x, P("y"))))(SPLIT), X, 0)
-    close(of(P("x"))(X), X, 0)  # whose type says nothing
+    close(of(P("x"))(X), X, 0)  # X has a type without a sharding
 
 
 def test_types_over_axes_some_of_which_are_automatic():

@@ -1,4 +1,4 @@
-"""`shardwise.stages`: the classes of stages, and what JAX's have."""
+"""`shardwise.stages`: the stage classes, and the members that JAX's classes have."""
 
 from __future__ import annotations
 

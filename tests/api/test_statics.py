@@ -1,4 +1,4 @@
-"""Static arguments: what tells them apart, and errors for those that cannot be keys."""
+"""Static arguments: how they are distinguished, and errors for those that cannot be keys."""
 
 import functools
 import math
@@ -23,7 +23,7 @@ def counting(fun):
 
 
 class Group:
-    """Equal to all of its class with the same number."""
+    """Equal to all instances of its class with the same number."""
 
     def __init__(self, n):
         self.n = n
@@ -61,7 +61,7 @@ def test_others_do_not(a, b):
         f(V, s)
     assert len(traces) == 2
     sw.jit(lambda x: [f(x, s) for s in (a, b)])(V)
-    assert len(traces) == 2  # nor under a transform, where both are found
+    assert len(traces) == 2  # nor under a transform, where both are found in the cache
 
 
 def test_values_of_equal_tuples_are_those_given():
@@ -120,7 +120,7 @@ def test_what_cannot_be_hashed(value, what, call):
 
 
 class Odd:
-    """Of equal hash, but not to be compared."""
+    """Instances have equal hashes, but cannot be compared."""
 
     def __init__(self, answer):
         self.answer = answer
@@ -193,7 +193,7 @@ def test_jit_of_jit_has_static_arguments_of_its_own():
         outer(V, [])
 
 
-# -- calls that are known --
+# -- cached calls --
 
 KNOWN_CALLS = [
     lambda f, a, b: f(a, 2, b),

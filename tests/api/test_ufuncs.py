@@ -1,4 +1,4 @@
-"""Universal functions and their methods, against NumPy's."""
+"""Universal functions and their methods, against NumPy."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_reduce(name, i):
     x, ours, theirs = operands(name)[i], getattr(snp, name), getattr(np, name)
     for axis in (0, -1) if name == "subtract" else (0, -1, None, (0, 1), ()):
         if axis == () and name.startswith("logical"):
-            continue  # NumPy gives truths of another dtype
+            continue  # NumPy returns booleans of another dtype
         for keepdims in (False, True):
             wanted = theirs.reduce(x, axis=axis, keepdims=keepdims)
             same(ours.reduce(x, axis=axis, keepdims=keepdims), wanted)
@@ -111,7 +111,7 @@ def test_at(name, i):
 def test_reduceat(name, i):
     x, ours, theirs = operands(name)[i], getattr(snp, name), getattr(np, name)
     if x.dtype == bool and name in ("add", "multiply"):
-        x = x.astype(np.int32)  # NumPy's are integers only in `reduce`
+        x = x.astype(np.int32)  # in NumPy, booleans become integers only in `reduce`
     for at in ([0, 4, 1, 5], [2, 2, 6]):
         same(ours.reduceat(x, at), theirs.reduceat(x, at))
     same(ours.reduceat(x, [1, 3, 0], axis=1), theirs.reduceat(x, [1, 3, 0], axis=1))

@@ -1,4 +1,4 @@
-"""Sums over explicit axes that are not taken yet, and values whose gradients are such sums."""
+"""Partial sums over explicit axes (unreduced values), and values whose gradients are such sums."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ UNREDUCED = {
 
 @pytest.mark.parametrize("name", everyday(UNREDUCED, 2))
 def test_sums_are_taken_once(mesh: Mesh, name: str):
-    """In one program with the product, in a program of their own, and op by op."""
+    """In one program with the product, in a separate program, and op by op."""
     fun, v = UNREDUCED[name], np.cos(np.arange(48, dtype=np.float32)).reshape(8, 6)
     a, w, whole = put(A, None, "x"), put(W, "x", None), put(v)
 

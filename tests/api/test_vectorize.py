@@ -1,4 +1,4 @@
-"""`vectorize`, `apply_along_axis` and `apply_over_axes`, against NumPy's."""
+"""`vectorize`, `apply_along_axis` and `apply_over_axes`, against NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The object that `vjp` gives: what it keeps, and cotangents that are added to refs."""
+"""The object that `vjp` returns: what it retains, and cotangents that are accumulated into refs."""
 
 import jax
 import numpy as np
@@ -122,7 +122,7 @@ FUNCTIONS = [scaled, overwritten, partly, only_read]
 
 
 def of_values(f, lib):
-    """`f` as a function of what its ref holds, that gives what it holds at the end, too."""
+    """`f` as a function of its ref's value, which also returns the final value."""
 
     def pure(x, v):
         r = lib.new_ref(v)

@@ -15,7 +15,7 @@ B = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 
 
 def same(fun, *args, **kwargs):
-    """`fun(library, numpy)` gives a function; compares its results on both sides."""
+    """`fun(library, numpy)` returns a function; checks that both libraries agree on its results."""
     got = fun(sw, jnp)(*args, **kwargs)
     assert_same(got, fun(jax, jax.numpy)(*args, **kwargs))
     return got

@@ -1,4 +1,4 @@
-"""`xmap`: values never depend on what its axes run over."""
+"""`xmap`: values never depend on the resources of its axes."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from shardwise.sharding import Mesh, PartitionSpec
 from tests.helpers.everyday import everyday
 
 X = np.arange(48, dtype=np.float32).reshape(8, 6)
-ACROSS = [  # what an axis of 8 may run over, where collectives are over it
+ACROSS = [  # resources of an axis of size 8, in programs with collectives over it
     {},
     {"i": "x"},
     {"i": "y"},
@@ -38,7 +38,7 @@ def mesh():
 
 
 def both(f, *args, in_axes, out_axes, resources, want, rtol=1e-6, **options):
-    """`f` over resources, eagerly and under `jit`."""
+    """Runs `f` over resources, eagerly and under `jit`, and compares the results."""
     mapped = xmap(f, in_axes, out_axes, axis_resources=resources, **options)
     for run in (mapped, sw.jit(mapped)):
         found = run(*args)
@@ -206,7 +206,7 @@ def test_trees():
 
 @pytest.mark.parametrize("resources", everyday(SOME, 1), ids=str)
 def test_derivatives(resources, mesh):
-    """Of the map, and inside of it: there they are those of the sum of all losses, as in `vmap`."""
+    """Derivatives of the map, and inside it: there, of the sum of all losses, as in `vmap`."""
 
     def f(x):
         return jnp.sum(jnp.sin(x) * lax.psum(x, "i"))
@@ -333,12 +333,12 @@ def test_one_trace_for_repeated_calls(mesh):
     assert count == 1
     with serial_loop("other", 3):
         g(X)
-    assert count == 2  # what is in scope may matter
+    assert count == 2  # the scope may matter
 
 
 @pytest.mark.parametrize("resources", SOME, ids=str)
 def test_values_that_are_moved_stay_what_they_are(resources, mesh):
-    """Signs of zeros, NaN and keys."""
+    """Signs of zeros, NaN and keys are preserved."""
     special = np.resize(np.array([-0.0, np.nan, 0.0, -0.0, np.inf], np.float32), (8, 3))
     sources = [3, 1, 0, 2, 7, 6, 5, 4]
     pairs = [(0, 3), (1, 4), (6, 2)]
@@ -396,7 +396,7 @@ def test_a_loop_is_no_axis_of_values():
     )
 
 
-# -- a network whose dimensions have names --
+# -- a network with named dimensions --
 
 
 def predict(w1, w2, images):

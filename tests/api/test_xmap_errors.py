@@ -1,4 +1,4 @@
-"""What `xmap` and what its axes run over refuse, whole messages."""
+"""What `xmap` and the resources of its axes reject: complete messages."""
 
 import numpy as np
 import pytest

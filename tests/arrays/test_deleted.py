@@ -1,4 +1,4 @@
-"""Arrays that are gone: every use raises, wherever it comes in; only their types can be read."""
+"""Deleted arrays: every use raises, wherever they are passed; only their types can be read."""
 
 import contextlib
 import inspect
@@ -19,7 +19,7 @@ from tests.helpers.placed import DEVICES, PLACES
 
 GONE = "array of type {} has been deleted: `delete()` was called on it. " + COPY
 
-# What could be answered with the array itself, or with a value that was read before.
+# Uses that could return the array itself, or a value that was read before.
 AS_IT_IS = {
     "x[:]": lambda x: x[:], "x[...]": lambda x: x[...], "x[()]": lambda x: x[()], "iter": iter,
     "asarray": snp.asarray, "asarray, dtype": lambda x: snp.asarray(x, x.dtype),
@@ -74,7 +74,7 @@ def by_another(x):
 def test_what_could_give_the_array_itself(place, way):
     for name, use in AS_IT_IS.items():
         x = sw.device_put(np.arange(1.0, 9.0, dtype=np.float32), PLACES[place])
-        np.asarray(x)  # kept, and not to be given any more
+        np.asarray(x)  # caches the host value, which must not be returned any more
         expected = way(x)
         assert message(RuntimeError, use, x) == expected, name
 
@@ -103,7 +103,7 @@ def test_types_and_places_can_be_read():
 
 @pytest.mark.parametrize("way", [by_delete, by_another])
 def test_the_runtime_is_not_heard(way):
-    """What jaxlib says of a call that cannot be is no part of the traceback."""
+    """The traceback does not contain jaxlib's message about the failed call."""
     for use in (lambda x: x + 1, sw.jit(lambda x: x * 2), sw.jit(lambda x: (x, x * 2))):
         x = snp.arange(8.0)
         use(x)
@@ -121,10 +121,10 @@ FUNCTIONS = [
     (room, name) for room, module in ROOMS.items() for name in sorted(dir(module))
     if not name.startswith("_") and callable(getattr(module, name))
     and not inspect.isclass(getattr(module, name))
-    and name not in ("save", "savez", "set_printoptions")  # files, and of all that runs after it
-    and name not in ("Key", "stop_gradient", "create_token")  # a type; these look at no value
+    and name not in ("save", "savez", "set_printoptions")  # write files, or affect other tests
+    and name not in ("Key", "stop_gradient", "create_token")  # a type; these read no value
 ]
-# These ask for the type of an array only.
+# These only read the type of an array.
 OF_THE_TYPE = {
     "zeros_like", "ones_like", "empty_like", "full_like", "diag_indices_from", "tril_indices_from",
     "triu_indices_from",
@@ -139,7 +139,7 @@ CALLS = [
     *[(k, *rest) for k in MADE for rest in RESTS], *[(k, k) for k in "vmicsb"],
     *[(k, k, k) for k in "vmsn"], ("k", "v"), ("k", (8,)), (0.0, "v"), (True, "v"), (2, "v"),
 ]
-CALLS_EACH = 2  # of those that a function takes
+CALLS_EACH = 2  # of the calls that a function accepts
 
 
 def made(call):
@@ -157,11 +157,11 @@ def test_functions(room, name):
         try:
             function(*args)
         except Exception:
-            continue  # no call of this function
+            continue  # not a valid call of this function
         for k in range(len(arrays)):
             args, arrays = made(call)
             arrays[k].delete()
-            with contextlib.suppress(TypeError, ValueError):  # of shapes: the others are new
+            with contextlib.suppress(TypeError, ValueError):  # about shapes: the others are new
                 try:
                     result = function(*args)
                 except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""DLPack and CUDA's interface, both ways, with NumPy, jax and (where it is installed) PyTorch."""
+"""DLPack and the CUDA array interface, both ways, with NumPy, jax and (if installed) PyTorch."""
 
 import ctypes
 
@@ -20,7 +20,7 @@ KNOWN_TO_NUMPY = [d for d in WHOLE if d.isbuiltin == 1]
 
 
 def aligned(array, offset=0):
-    """A copy of an array, this many bytes behind a multiple of 64."""
+    """A copy of an array that starts this many bytes after a multiple of 64."""
     memory = np.empty(array.nbytes + 128, np.uint8)
     start = -memory.ctypes.data % 64 + offset
     found = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
@@ -29,7 +29,7 @@ def aligned(array, offset=0):
 
 
 class Given:
-    """A capsule, or a function of the keywords, as an object to import."""
+    """An object to import; `make` is a capsule, or a function from keywords to a capsule."""
 
     def __init__(self, make, device=(1, 0)):
         self.make, self.device, self.asked = make, device, {}

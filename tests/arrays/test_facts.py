@@ -1,4 +1,4 @@
-"""What an array says about itself: types, places, shards (of any evenness), typed keys."""
+"""Facts about an array: types, shardings, shards (even and uneven), typed keys."""
 
 import jax
 import jax.numpy as jnp

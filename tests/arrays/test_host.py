@@ -1,4 +1,4 @@
-"""Values on the host: fetching, conversions to Python, text, pickles and copies."""
+"""Values on the host: fetching, conversions to Python, strings, pickles and copies."""
 
 import copy
 import operator
@@ -67,7 +67,7 @@ def test_all_copies_start_before_the_first_is_waited_for_each_once(place, monkey
     np.testing.assert_array_equal(x, values)
     assert done == ["start"] * len(distinct) + ["wait"] * len(distinct)
     np.asarray(x), x.copy_to_host_async()
-    assert len(done) == 2 * len(distinct)  # the value is there
+    assert len(done) == 2 * len(distinct)  # the host value is available
 
 
 def test_on_cpu_each_distinct_index_is_read_once(monkeypatch):
@@ -105,7 +105,7 @@ def test_what_this_process_cannot_read(monkeypatch):
     for text in (repr(x), str(x), f"{x}"):
         assert text.startswith("Array(shape=(8, 2), dtype=float32) sharded as NamedSharding(")
 
-# ------------------------------------------------------------------------------- Python's scalars
+# -------------------------------------------------------------------------------- Python scalars
 
 SCALARS = [True, 7, -3, 2.5, 1 - 2j, np.int8(5), np.uint16(9), np.float16(0.5),
            ml_dtypes.bfloat16(1.5), ml_dtypes.int4(-3), ml_dtypes.uint2(2), np.float32(np.inf)]
@@ -120,7 +120,7 @@ ASKED = {
 @pytest.mark.parametrize("asked", ASKED)
 @pytest.mark.parametrize("value", SCALARS, ids=repr)
 def test_scalars_convert_as_jax_converts_them(value, asked):
-    """The same result, or an error where jax has one."""
+    """The same result, or an error if jax raises one."""
 
     def outcome(x):
         try:
@@ -131,7 +131,7 @@ def test_scalars_convert_as_jax_converts_them(value, asked):
 
     mine, theirs = outcome(snp.asarray(value)), outcome(jnp.asarray(value))
     if asked in ("index", "hex", "oct", "__hex__", "__oct__") and "int" in str(type(value)):
-        theirs = outcome(jnp.asarray(int(value)))  # jax knows no narrow integers here
+        theirs = outcome(jnp.asarray(int(value)))  # jax has no sub-byte integers here
     assert mine == theirs
 
 
@@ -161,7 +161,7 @@ def test_buffers_by_way_of_numpy():
     assert view.readonly and view.shape == (9, 2) and bytes(view) == values.tobytes()
 
 
-# --------------------------------------------------------------------------------------- text
+# ------------------------------------------------------------------------------------- strings
 
 
 @pytest.mark.parametrize("rows", everyday(ROWS, 3))

@@ -16,7 +16,7 @@ from tests.helpers.errors import COPY, donated, message
 from tests.helpers.everyday import everyday
 from tests.helpers.placed import DEVICES, PLACES, placed
 
-# Everything that needs the data of an array. What only needs its type still works.
+# Every use that needs the data of an array. Uses that only need its type still work.
 USES = {
     "asarray": np.asarray, "array": np.array, "add": lambda x: x + 1, "sum": snp.sum,
     "radd": lambda x: np.ones((8, 2), np.float32) + x, "compare": lambda x: x == 1,
@@ -47,7 +47,7 @@ BY = "by way of another array that shared its memory"
 
 
 def elsewhere(x, place, other):
-    """A place where the array is not."""
+    """A sharding other than that of the array."""
     return PLACES[other if x.sharding is PLACES[place] else place]
 
 
@@ -73,7 +73,7 @@ def check_gone(x, why, remedy):
 def test_every_use_of_a_deleted_array_says_so(place):
     _, x = placed(place, "even")
     for use in USES.values():
-        used(use, x)  # also fills the caches, whose hits must notice too
+        used(use, x)  # also fills the caches, whose hits must detect deletion too
     x.delete()
     check_gone(x, "has been deleted: `delete()` was called on it", COPY)
 
@@ -106,7 +106,7 @@ def test_what_shares_memory_with_a_donated_array_names_the_call(place):
 
 
 def equivalent(x):
-    """Another sharding that puts the same data on each device, or the same one."""
+    """Another sharding that puts the same data on each device, or the same sharding."""
     if isinstance(x.sharding, SingleDeviceSharding):
         return x.sharding if not x.committed else NamedSharding(
             sw.sharding.Mesh(np.array([x.device]), "one"), P()
@@ -204,14 +204,14 @@ def read(x):
 
 def addresses(x):
     if len(x.devices()) == 1:
-        return [x.unsafe_buffer_pointer()]  # without a look at shards, which share its memory
+        return [x.unsafe_buffer_pointer()]  # without creating shards, which share its memory
     return [s.data.unsafe_buffer_pointer() for s in x.addressable_shards]
 
 
 @pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize("place", ["one", "sharded"])
 def test_memory_that_was_looked_at_is_used_again(place, look):
-    """What the library keeps for who looks at an array does not make XLA copy it."""
+    """Views that the library caches when an array is read do not force XLA to copy it."""
     values, x = placed(place, "even")
     x = x + 0
     kept = LOOKS[look](x)
@@ -291,14 +291,14 @@ def test_live_arrays():
     assert mine() - before >= {id(x), id(y), id(z)}
     y.delete()
     assert mine() - before == {id(x), id(z)}
-    _ = x + 12345.0, x[2], x[1:]  # scalars that are kept for use as operands are not listed
+    _ = x + 12345.0, x[2], x[1:]  # scalars that are cached as operands are not listed
     del x, z
     assert mine() - before == {id(v) for v in _}
     assert all(v.platform() == "cpu" for v in sw.live_arrays("cpu"))
 
 
 def test_parts_and_the_whole_that_was_made_of_them():
-    """The end of a part is that of the whole, but not of the other parts."""
+    """Deleting a shard deletes the full array, but not the other shards."""
     sharding = PLACES["sharded"]
     host = np.arange(16, dtype=np.float32).reshape(8, 2)
 
@@ -334,4 +334,4 @@ def test_devices_list_no_buffers():
         "shardwise.live_arrays(), and `x.addressable_shards` for what one of them holds there."
     )
     with pytest.warns(DeprecationWarning, match="live_buffers"):
-        assert jax.devices()[0].live_buffers() == []  # another library's device
+        assert jax.devices()[0].live_buffers() == []  # a device of another library

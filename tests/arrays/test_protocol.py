@@ -1,4 +1,4 @@
-"""Arrays in Python's protocols, and objects of other libraries in the place of arrays."""
+"""Arrays in Python protocols, and foreign objects in the place of arrays."""
 
 import operator
 
@@ -42,7 +42,7 @@ def test_length_and_iteration(place, rows):
 @pytest.mark.parametrize("place", everyday(["one", "replicated", "sharded"], 2))
 def test_iteration_runs_a_program_for_many_rows_and_leaves_the_host_out(place, monkeypatch):
     x = sw.device_put(np.arange(200, dtype=np.float32).reshape(200, 1), PLACES[place])
-    list(x)  # fills the caches: the programs, and the numbers where chunks begin
+    list(x)  # fills the caches: the programs, and the start indices of chunks
     for name in ("fetch_one", "put"):
         monkeypatch.setattr(buffers, name, None)
     monkeypatch.setattr(Array, "_fetch", None)
@@ -51,13 +51,13 @@ def test_iteration_runs_a_program_for_many_rows_and_leaves_the_host_out(place, m
     monkeypatch.setattr(Eager, "call", lambda self, *a: launches.append(a) or run(*a))
     rows = list(x)
     monkeypatch.undo()
-    assert len(launches) == 4  # of up to 64 rows
+    assert len(launches) == 4  # of up to 64 rows each
     assert [float(r[0]) for r in rows] == list(range(200))
 
 
 @pytest.mark.parametrize("place", ["one", "sharded"])
 def test_bytes_are_those_of_all_elements(place):
-    """Python 3.11 would take the elements for bytes."""
+    """Python 3.11 would interpret the elements as bytes."""
     for dtype in ("int32", "float32", "bfloat16", "bool"):
         sharding = NamedSharding(sw.make_mesh((8,), ("x",)), P("x")) if place == "sharded" else None
         x = sw.device_put(np.arange(8).astype(snp.dtype(dtype)), sharding)
@@ -136,7 +136,7 @@ def test_at_on_every_dtype():
         host = values(8, dtype)
         expected = host.copy()
         expected[2:4] = host[:2]
-        # XLA has no sum of 2-bit integers over CPU devices, which it makes of the write.
+        # On CPU devices XLA has no sum of 2-bit integers, to which it lowers the write.
         for place in ("one",) if dtype.name in ("int2", "uint2") else ("one", "sharded"):
             x = sw.device_put(host, PLACES[place])
             assert np.asarray(x.at[2:4].set(x[:2])).tobytes() == expected.tobytes()
@@ -223,14 +223,14 @@ class ByDLPack:
 
 
 class Unreadable(ByDLPack):
-    """Like torch's tensors of bfloat16, or on a GPU."""
+    """Like a torch tensor of bfloat16, or one on a GPU."""
 
     def __array__(self, dtype=None, copy=None):
         raise TypeError("can't convert")
 
 
 class LikeTorch(ByDLPack):
-    """With a dtype and a truth value of its own kind."""
+    """Has its own kinds of dtype and truth value."""
 
     dtype, shape, ndim = "torch.float32", NUMBERS.shape, 1
 

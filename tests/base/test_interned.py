@@ -1,4 +1,4 @@
-"""`Interned`: one object for each key, for as long as anything holds it."""
+"""`Interned`: one object for each key, for as long as anything references it."""
 
 import gc
 import sys
@@ -64,7 +64,7 @@ def test_a_key_that_cannot_be_hashed():
 
 
 def test_threads_agree_while_objects_come_and_go():
-    """Whoever holds an object keeps it the only one, though others let theirs go all the time."""
+    """A referenced object remains the only one, while other threads release theirs all the time."""
     table, threads, keys = Interned(2), 8, 6
     gate, before = threading.Barrier(threads), sys.getswitchinterval()
     sys.setswitchinterval(1e-5)

@@ -1,4 +1,4 @@
-"""Blocks in which signal handlers wait."""
+"""Blocks that defer signal handlers."""
 
 import ast
 import asyncio
@@ -220,7 +220,7 @@ def test_a_handler_of_a_loop_of_asyncio_is_called_once():
 
 @pytest.mark.parametrize("moment", range(50))
 def test_an_interrupt_at_any_step_of_a_block_is_raised_and_leaves_no_handler(moment):
-    """At each line of the block's own functions that is run."""
+    """At each executed line of the block's own functions."""
     lines = [moment]
 
     def trace(frame, event, _):
@@ -247,16 +247,16 @@ def test_an_interrupt_at_any_step_of_a_block_is_raised_and_leaves_no_handler(mom
     assert signal.getsignal(SIGINT) is signal.default_int_handler
 
 
-# ------------------------------------------------------------------------ where blocks have to be
+# ------------------------------------------------------------------------ where blocks are required
 
 EXTENSIONS = {"jaxlib", "polars", "pyarrow", "scipy", "tensorstore"}
 BLOCKS = ("uninterrupted(", "in_context(")
 
 
 def outside_of_blocks(source):
-    """Lines of functions that import extension modules outside of a block.
+    """Lines of functions that import extension modules outside a block.
 
-    Private functions may name modules of MLIR's: those that call them are in its context.
+    Private functions may name MLIR modules: their callers are in its context.
     """
     found = []
 
@@ -297,7 +297,7 @@ def test_such_imports_elsewhere_are_found(source):
 
 
 def test_modules_are_imported_by_name_in_blocks():
-    """`importlib.import_module` is used where no extension module comes."""
+    """`importlib.import_module` is used only for modules that are not extension modules."""
     users = {
         p.relative_to(PACKAGE).as_posix() for p in PACKAGE.rglob("*.py")
         if "importlib import import_module" in p.read_text()

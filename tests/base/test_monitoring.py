@@ -1,4 +1,4 @@
-"""Listeners hear events, durations, spans and scalars, also the library's own."""
+"""Listeners receive events, durations, spans and scalars, including the library's own."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_stages_of_a_jitted_function_are_told_under_the_names_that_jax_has():
     assert all(start < end for _, start, end, _ in spans)
     before = len(durations)
     told(snp.ones(3))
-    assert len(durations) == before  # a call that is known
+    assert len(durations) == before  # a cached call
 
 
 def test_finds_and_misses_on_disk_are_events(tmp_path: Path):

@@ -1,4 +1,4 @@
-"""Progress on a terminal: programs run under a pty, and what they write to it."""
+"""Progress on a terminal: the output of programs that run under a pty."""
 
 import itertools
 import os
@@ -54,7 +54,7 @@ module.time = clock = Clock()
 
 
 def on_terminal(program, columns=80, **environment):
-    """What a program writes to a terminal that is its standard error, and to a pipe."""
+    """The output of a program to a terminal, as its standard error, and to a pipe."""
     main, end = pty.openpty()
     env = {**os.environ, "TERM": "xterm", "COLUMNS": str(columns), **environment}
     env.pop("PYTEST_CURRENT_TEST", None)
@@ -85,7 +85,7 @@ def on_terminal(program, columns=80, **environment):
 
 
 def lines(text):
-    """What stood on the line, one drawing after the other; "" is an empty line."""
+    """The successive contents of the line; "" is an empty line."""
     assert "\n" not in text, text
     first, *found = text.split("\r\x1b[2K")
     assert first == ""
@@ -109,7 +109,7 @@ print(len(drawing()))
             (6, "68.6", 0), (7, "70.0", 0), (8, "71.1", 0), (9, "72.0", 0),
         ]
     ] + [""]
-    assert out.split() == ["1", "0"]  # the thread ends when there is nothing to draw
+    assert out.split() == ["1", "0"]  # the thread ends if there is nothing to draw
 
 
 def test_without_a_total_the_time_is_told():
@@ -174,7 +174,7 @@ except ValueError:
 
 
 def test_one_line_at_a_time():
-    """The oldest is shown, then the next."""
+    """The oldest one is shown, then the next."""
     text, _ = on_terminal("""
 bars = [progress(name) for name in ("first", "second", "third")]
 for bar in bars:
@@ -251,7 +251,7 @@ with progress("saving"):
 
 @pytest.mark.sweep
 def test_compiling_is_shown():
-    """The compiler lets other threads run, so that the line goes on."""
+    """The compiler lets other threads run, so that the line is updated."""
     text, _ = on_terminal("""
 module.PATIENCE, module.TICK, module.time = 0.05, 0.02, time
 import numpy as np, shardwise as sw
@@ -321,7 +321,7 @@ def test_cost_where_nobody_looks():
     assert module._SCREEN.thread is None and not module._SCREEN.bars
 
 
-# ---------------------------------------------------------------------------- what the library does
+# ----------------------------------------------------------------------- the library's own progress
 
 
 def test_trees_that_are_put_somewhere():

@@ -1,4 +1,4 @@
-"""No table of the library grows without bound, whatever types, meshes and flags there were."""
+"""No table of the library grows without bound, whatever types, meshes and flags are used."""
 
 import gc
 import sys
@@ -60,7 +60,7 @@ def grown(before, limit):
 
 @pytest.fixture
 def small_tables(monkeypatch):
-    """Tables with room for a tenth of what comes."""
+    """Tables with room for a tenth of the entries."""
     for _, space in spaces():
         for v in list(space.values()):
             if isinstance(v, Interned):
@@ -75,7 +75,7 @@ def small_tables(monkeypatch):
 
 def forget():
     sw.clear_caches()
-    for _ in range(3):  # what goes lets others go
+    for _ in range(3):  # collected objects release others
         gc.collect()
 
 
@@ -83,7 +83,7 @@ MODE = sw.make_user_context(0)
 
 
 def use(i, f):
-    """Types, specs, meshes, shardings, literals and contexts that nobody used before."""
+    """Uses new types, specs, meshes, shardings, literals and contexts."""
     rows, columns = f"rows{i}", f"columns{i}"
     devices = np.array(sw.devices()[:4]).reshape(2, 2)
     for axis_type in (AxisType.Auto, AxisType.Explicit):
@@ -109,18 +109,18 @@ def test_tables_stay_small(small_tables):
     for i in range(N):
         use(i + 10, f)
         if i % 100 == 0:
-            f.clear_cache()  # holds the types that it was traced for, up to its own bound
+            f.clear_cache()  # caches the types that it was traced for, up to its own bound
     f.clear_cache()
-    modules.result_handler.cache_clear()  # holds types, up to its bound
+    modules.result_handler.cache_clear()  # caches types, up to its bound
     gc.collect()
-    # Two or more came into each table for each round. Tables of N / 10 hold what is in others.
+    # Each round adds two or more entries to each table. Tables of N / 10 hold entries of others.
     assert {k for k in grown(before, N) if not is_bounded(k)} == set()
     forget()
     assert grown(before, 3) == {}
 
 
 def is_bounded(name):
-    """Whether a function's cache says itself how large it may grow."""
+    """Whether a function's cache states its own maximum size."""
     for where, space in spaces():
         for k, v in space.items():
             if f"{where}.{k}" == name and hasattr(v, "cache_info"):
@@ -140,7 +140,7 @@ def test_functions_that_remember_have_bounds():
 def test_meshes_and_what_was_made_over_them_go():
     mesh = Mesh(np.array(sw.devices()).reshape(4, 2), ("once", "only"))
     place = NamedSharding(mesh, P("once"))
-    x = sw.device_put(np.ones((8, 4231), np.float32), place)  # no other test's type
+    x = sw.device_put(np.ones((8, 4231), np.float32), place)  # a type that no other test uses
     with mesh:
         y = sw.jit(lambda a: jnp.sin(a) + a.sum())(x) + 1
         sw.grad(lambda a: (a * a).sum())(x)
@@ -166,7 +166,7 @@ def test_what_is_held_stays_the_same_when_caches_are_cleared():
 
 
 def test_thousands_of_functions_made_anew():
-    """Equal code over equal values is compiled once, and nothing of a function outlives it."""
+    """Equal code over equal values is compiled once, and no part of a function outlives it."""
     x = jnp.ones(3)
 
     def once(k):
@@ -185,5 +185,5 @@ def test_thousands_of_functions_made_anew():
         value, *seen = once(2.0)
         if step % 1000 == 0:
             np.testing.assert_array_equal(value, [2, 2, 2])
-            assert [s() for s in seen] == [None, None]  # at once, without the collector
+            assert [s() for s in seen] == [None, None]  # immediately, without the garbage collector
     assert grown(before, 3) == {}

@@ -51,7 +51,7 @@ def test_each_command_says_what_it_takes(name, capsys, monkeypatch):
     out = capsys.readouterr().out
     assert out.startswith("usage: ") and name in out.splitlines()[0]
     assert max(map(len, out.splitlines())) <= 80
-    if name != "demo":  # which passes on even this to the program
+    if name != "demo":  # which passes even this on to the program
         assert main(["help", name]) == 0
         assert capsys.readouterr().out == out
 
@@ -117,7 +117,7 @@ def test_missing_examples_are_an_error_that_names_both_places(monkeypatch, tmp_p
 
 @pytest.fixture
 def program(monkeypatch, tmp_path):
-    """Puts another program in the place of the demo's; returns a function that writes it."""
+    """Replaces the demo's program; returns a function that writes the replacement."""
     monkeypatch.setattr(demo, "PACKAGE", tmp_path / "shardwise")
     (tmp_path / "examples").mkdir()
     return (tmp_path / "examples" / "gpt.py").write_text

@@ -1,4 +1,4 @@
-"""`shardwise completion`: the scripts, run by the shells that they are for."""
+"""`shardwise completion`: the scripts, run by their shells."""
 
 import shutil
 import subprocess
@@ -11,7 +11,7 @@ from tests.helpers.patience import seconds
 
 @pytest.fixture(scope="module")
 def script(tmp_path_factory):
-    """Gives the path of the script for a shell."""
+    """Returns the path of the script for a shell."""
     folder = tmp_path_factory.mktemp("completion")
 
     def of(shell, capsys):
@@ -39,7 +39,7 @@ CASES = [
     ("launch --log-dir ", ["logs", "my script.py", "train.py"]),
     ("launch --restarts ", []),
     ("launch -n 4 t", ["train.py"]),
-    ("launch -n 4 --grace 3 train.py --res", []),  # of the program: nobody knows
+    ("launch -n 4 --grace 3 train.py --res", []),  # an option of the program: unknown
     ("launch -n 4 train.py l", ["logs"]),
     ("launch train.py --restarts t", ["train.py"]),
     ("completion ", ["bash", "zsh", "fish"]),
@@ -80,7 +80,7 @@ def test_fish(script, typed, offered, tmp_path, capsys):
 
 
 def test_zsh(script, capsys):
-    """The script loads, and passes zsh's own functions what they take."""
+    """The script loads, and calls zsh's own functions with valid arguments."""
     path = script("zsh", capsys)
     stubs = "compdef() { print -r -- compdef $@ }; _describe() { print -rl -- $commands }; "
     stubs += "_arguments() { print -rl -- $@ }; "

@@ -1,4 +1,4 @@
-"""`shardwise describe`: what it prints is what `checkpoints.describe` gives."""
+"""`shardwise describe`: it prints the result of `checkpoints.describe`."""
 
 import json
 

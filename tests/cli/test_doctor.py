@@ -1,4 +1,4 @@
-"""`shardwise doctor`: what it finds, and that it notices what is wrong."""
+"""`shardwise doctor`: its findings, and the problems that it detects."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from tests.distributed import recorded
 from tests.helpers.everyday import everyday
 from tests.helpers.patience import seconds
 
-# What may stand in the environment of these tests themselves.
+# Variables that may be set in the environment of these tests.
 SLURM_IS_HERE = (
     "is here: SLURM_JOB_ID, SLURM_STEP_NODELIST, SLURM_PROCID, SLURM_LOCALID are set"
 )
@@ -29,7 +29,7 @@ OURS = ("SLURM", "PMI", "OMPI", "MPI_", "SHARDWISE_", "JAX_", "KUBERNETES", "JOB
 
 @pytest.fixture
 def cluster(monkeypatch):
-    """Sets the environment, and gives what is found of clusters then."""
+    """Sets the environment, and returns the findings about clusters."""
     for name in os.environ:
         if name.startswith(OURS):
             monkeypatch.delenv(name)
@@ -43,7 +43,7 @@ def cluster(monkeypatch):
 
 
 def command(*words):
-    """The command, which has as much time as the busiest machine needs."""
+    """Runs the command, with enough time for the busiest machine."""
     limit = max(600, seconds(doctor.SECONDS))
     program = (
         f"import sys; from shardwise._src.cli import doctor, main; doctor.SECONDS = {limit}; "
@@ -204,7 +204,7 @@ def wrong_values_are_found(monkeypatch, capsys):
 
 
 def test_a_launch_that_hangs_leaves_nothing(tmp_path):
-    """It is ended with its processes."""
+    """It is terminated together with its processes."""
     mark = str(tmp_path / "mark")
     launch = [sys.executable, "-m", "shardwise", "launch", "-n", "2"]
     ran = run_program("import time; time.sleep(600)", launch, [mark], 3.0)
@@ -352,7 +352,7 @@ def test_files_for_tls(tmp_path):
 
 @pytest.fixture
 def cache_at():
-    """Has the cache of compiled programs in another folder."""
+    """Moves the cache of compiled programs to another folder."""
     names = ("enable_compilation_cache", "compilation_cache_dir")
     before = {name: getattr(sw.config, name) for name in names}
     sw.config.update("enable_compilation_cache", True)

@@ -1,4 +1,4 @@
-"""`shardwise explain script.py`: reports of what a small program compiles."""
+"""`shardwise explain script.py`: reports of a small program's compilations."""
 
 import json
 import os
@@ -53,7 +53,7 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def script(tmp_path, monkeypatch):
-    """Writes the program with another end, in the current folder."""
+    """Writes the program with a different ending, in the current folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
 

@@ -1,4 +1,4 @@
-"""The live screen of `shardwise top`, on a terminal; launches are looked at in tests/processes."""
+"""The live screen of `shardwise top`, on a terminal; launches are tested in tests/processes."""
 
 import fcntl
 import os
@@ -22,7 +22,7 @@ ENDS = "Ctrl-C ends this view, not the programs."
 
 
 class Shown:
-    """A launch that is not there: this process is its launcher, and all its workers."""
+    """A fake launch: this process is the launcher and all its workers."""
 
     def __init__(self, count):
         make_private(folder())
@@ -76,7 +76,7 @@ class Screen:
         return bool(got)
 
     def until(self, text):
-        """The lines that stand there, once there is a text in them."""
+        """The displayed lines, once they contain a text."""
         deadline = Deadline(60)
         while not deadline.is_over():
             self.read(1.0)
@@ -88,13 +88,13 @@ class Screen:
         raise TimeoutError(self.seen[-3000:])
 
     def ended(self, number):
-        """The exit status after a signal, when the terminal is as it was before."""
+        """The exit status after a signal; asserts that the terminal is restored."""
         self.process.send_signal(number)
         status = self.process.wait(seconds(60))
         while self.read(0.2):
             pass
         assert self.seen.startswith("\x1b[?1049h")
-        assert self.seen.endswith("\x1b[?25h\x1b[?1049l")  # the cursor is there, and what was
+        assert self.seen.endswith("\x1b[?25h\x1b[?1049l")  # cursor and screen are restored
         return status
 
     def close(self):
@@ -144,7 +144,7 @@ def test_a_small_terminal_and_sigterm(opened):
     _, screen = opened(12, 10, 40)
     lines = screen.until(ENDS)
     assert len(lines) == 10 and all(len(line) <= 40 for line in lines)
-    assert [line.split()[0] for line in lines[2:7]] == list("01234")  # a line each
+    assert [line.split()[0] for line in lines[2:7]] == list("01234")  # one line each
     assert lines[6].endswith("…")
     assert lines[7:] == ["… and 7 lines for which there is no room", "", ENDS]
     assert screen.ended(signal.SIGTERM) == 143

@@ -1,4 +1,4 @@
-"""What the tests here start by Slurm and MPI: each process says what it found."""
+"""The program that the tests here start by Slurm and MPI: each process reports its setting."""
 
 import sys
 

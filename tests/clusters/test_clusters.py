@@ -1,5 +1,5 @@
 """Programs started by Slurm, Open MPI and MPICH themselves, where they are installed (`make
-clusters`). Each starts what it needs in a folder of its own, and leaves nothing behind.
+clusters`). Each test starts what it needs in its own folder, and leaves nothing behind.
 """
 
 import os
@@ -33,7 +33,7 @@ def environment(**more):
 
 
 def run(line, env):
-    """Runs a command; gives what the processes said, in order."""
+    """Runs a command; returns the reports of the processes, in order."""
     ended = subprocess.run(
         [str(part) for part in line], env=env, capture_output=True, text=True, timeout=TIMEOUT,
         stdin=subprocess.DEVNULL,
@@ -66,20 +66,20 @@ def test_srun(cluster):
 
 
 def test_srun_with_pmi2(cluster):
-    """Slurm speaks PMI then; it is Slurm all the same."""
+    """Slurm then uses PMI; it must still be detected as Slurm."""
     line = ["srun", "-n", "2", "--mpi=pmi2", sys.executable, PROGRAM]
     assert run(line, cluster) == two("slurm")
 
 
 def batch(tmp_path, env, lines):
-    """What a batch script of these lines prints."""
+    """The output of a batch script with these lines."""
     script = tmp_path / "job.sh"
     script.write_text("#!/bin/bash\n#SBATCH --ntasks=2\n" + "\n".join(lines) + "\n")
     return batch_file(script, tmp_path, env)
 
 
 def batch_file(script, tmp_path, env, *options):
-    """What a batch script prints."""
+    """The output of a batch script."""
     out = tmp_path / "job.out"
     job = subprocess.run(
         ["sbatch", "--parsable", f"--output={out}", *options, str(script)], env=env,
@@ -98,7 +98,7 @@ def batch_file(script, tmp_path, env, *options):
 
 
 def test_steps_of_a_batch_script(cluster, tmp_path):
-    """A step may have fewer tasks than its job; two may run side by side."""
+    """A step may have fewer tasks than its job; two may run concurrently."""
     text = batch(tmp_path, cluster, [
         f"srun --ntasks=1 --exact {sys.executable} {PROGRAM} &",
         f"srun --ntasks=1 --exact {sys.executable} {PROGRAM} &",
@@ -151,14 +151,14 @@ def test_open_mpi():
 
 @needs("mpiexec.hydra")
 def test_mpich():
-    """Below a shell of each process, too: what they have in common is Hydra's proxy above."""
+    """Also with a shell around each process: their common ancestor is Hydra's proxy."""
     line = ["mpiexec.hydra", "-n", "2", "sh", "-c", f"{sys.executable} {PROGRAM}; exit $?"]
     assert run(line, environment()) == two("pmi")
 
 
 @needs("mpirun.openmpi")
 def test_an_argument_overrides_mpirun():
-    """Each of two processes by itself."""
+    """Each of two processes separately."""
     code = (
         "import shardwise as sw, socket, sys\n"
         "with socket.create_server(('127.0.0.1', 0)) as s: port = s.getsockname()[1]\n"

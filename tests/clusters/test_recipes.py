@@ -1,4 +1,4 @@
-"""The recipes of docs/clusters: what they start joins, as far as this machine can start it."""
+"""The recipes of docs/clusters: their processes join, where this machine can start them."""
 
 import re
 import subprocess
@@ -20,13 +20,13 @@ LEARNED = [0, 1, 2, 3, 4, 5, 6, 7]
 
 
 def commands(name):
-    """The lines of the `bash` blocks of a page."""
+    """The lines of the `bash` blocks on a page."""
     text = (RECIPES / name).read_text()
     return re.findall(r"^```bash\n(.*?)\n```$", text, re.MULTILINE | re.DOTALL)
 
 
 def started(line, count, **env):
-    """What a command of a recipe prints, with fewer processes and this Python."""
+    """The output of a recipe's command, with fewer processes and this Python."""
     line = re.sub(r"-n \d+", f"-n {count}", line).replace("python", sys.executable)
     ended = subprocess.run(
         line.split(), cwd=RECIPES, env=environment(**env), capture_output=True, text=True,
@@ -53,7 +53,7 @@ def test_slurm(cluster, tmp_path):
 
 
 def with_python(folder, path):
-    """A search path on which `python` is this one."""
+    """A search path on which `python` is this interpreter."""
     (folder / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     (folder / "python").chmod(0o755)
     return f"{folder}:{path}"
@@ -74,7 +74,7 @@ def test_hydra():
 
 @needs("mpiexec.hydra")
 def test_hydra_with_an_address():
-    """As for several machines, on this one."""
+    """As for several machines, but on this one."""
     several = commands("mpirun.md")[3].replace("-f hosts ", "")
     several = several.replace("node1:8476", f"127.0.0.1:{free_port()}")
     assert f"2 processes, 4 devices: {LEARNED}\n" in started(several, 2)
@@ -102,7 +102,7 @@ def documents(name):
 
 
 def pods(job, name, domain):
-    """What the processes of an Indexed Job find, from what Kubernetes sets in its pods."""
+    """What the processes of an Indexed Job detect from the variables that Kubernetes sets."""
     spec = job["template"]["spec"]
     [container] = spec["containers"]
     template = {entry["name"]: entry["value"] for entry in container["env"]}

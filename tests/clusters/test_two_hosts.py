@@ -1,4 +1,4 @@
-"""Three processes on two hosts, which are network namespaces, joined by what Slurm would say."""
+"""Three processes on two hosts, which are network namespaces, joined by Slurm's variables."""
 
 import os
 import shutil
@@ -21,11 +21,11 @@ def ip(*args):
 
 @pytest.fixture
 def hosts():
-    """Two namespaces with a cable between them; in each, its own /etc/hosts."""
+    """Two namespaces with a virtual cable between them, each with its own /etc/hosts."""
     if os.geteuid() != 0 or shutil.which("ip") is None:
         pytest.skip("network namespaces need root and `ip`")
     names = [f"sw{os.getpid()}{letter}" for letter in "ab"]
-    # As Debian has it, the name of the first host stands for loopback on itself.
+    # As on Debian, the first host's own name resolves to loopback on that host.
     tables = ["127.0.0.1 localhost\n127.0.1.1 nodea\n", "127.0.0.1 localhost\n192.168.77.1 nodea\n"]
     try:
         for name, table in zip(names, tables, strict=True):
@@ -50,8 +50,8 @@ def hosts():
 
 
 def test_a_host_whose_name_is_loopback_on_itself(hosts):
-    """Of two processes, Gloo has that with the smaller address listen. Addresses here are above
-    those of loopback, so that the first host would listen at one where nobody finds it.
+    """Of two processes, Gloo lets the one with the smaller address listen. Addresses here are above
+    loopback addresses, so that the first host would listen at an unreachable address.
     """
     first, second = hosts
     running = []

@@ -1,4 +1,4 @@
-"""Programs and libraries for JAX run on this library, beside an installed jax."""
+"""Programs and libraries for JAX run on this library, alongside an installed jax."""
 
 import importlib.util
 import os
@@ -28,11 +28,11 @@ needs_jax = pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="
 
 
 def run(tmp_path, source, *, args=("main.py",), module=("-W", "error"), expect=0):
-    """Runs a program in a folder of its own, where there is a library that is written for JAX."""
+    """Runs a program in a separate folder that contains a library written for JAX."""
     (tmp_path / "forjax").mkdir(exist_ok=True)
     (tmp_path / "forjax/__init__.py").write_text("from forjax.inner import double, NAME\n")
     (tmp_path / "forjax/inner.py").write_text(LIBRARY)
-    (tmp_path / "onit.py").write_text("from forjax import double\n")  # built on what is for JAX
+    (tmp_path / "onit.py").write_text("from forjax import double\n")  # built on a library for JAX
     (tmp_path / "main.py").write_text(textwrap.dedent(source))
     env = {**os.environ, "PYTHONPATH": str(ROOT), "SHARDWISE_NUM_CPU_DEVICES": "2"}
     done = subprocess.run(
@@ -64,7 +64,7 @@ def test_a_library_runs_unmodified(tmp_path):
 
 
 def test_arrays_say_that_they_are_of_jax(tmp_path):
-    """What libraries for the array API look at: classes of an imported jax, the module's name."""
+    """What libraries for the array API inspect: classes of an imported jax, the module's name."""
     run(tmp_path, """
         import sys
         import shardwise as sw
@@ -214,14 +214,14 @@ MISSING = {
 }  # fmt: skip
 
 
-ASKED = {  # how a library asks, and what its error begins with
+ASKED = {  # how a library checks, and how its error begins
     "from jax._src.core import no_such_thing": ("ImportError", "jax._src.core.no_such_thing"),
     "import jax._src.core as c; c.no_such_thing": (
         "AttributeError", "jax._src.core.no_such_thing",
     ),
     "import jax._src.no_such_module": ("ModuleNotFoundError", "jax._src.no_such_module"),
 }  # fmt: skip
-LIBRARIES = {  # distributions that are installed, with the packages they have → who asks
+LIBRARIES = {  # installed distributions, with their packages → the library that checks
     "a distribution of its name": ({"asking": ["asking"]}, "asking 1.2.3"),
     "a distribution of another name": ({"dm-asking": ["asking", "other"]}, "dm-asking 1.2.3"),
     "no distribution": ({"unlike": ["other"]}, "asking"),
@@ -238,7 +238,7 @@ CASES += [(library, next(iter(ASKED))) for library in list(LIBRARIES)[1:]]
 
 @pytest.mark.parametrize(("library", "line"), everyday(CASES, 1))
 def test_a_missing_name_says_which_library_asks(library, line, tmp_path):
-    """The library is called as it was installed, with its version, where it was."""
+    """The library is restored under its installed name, version and location."""
     from shardwise import __version__
 
     installed, who = LIBRARIES[library]

@@ -1,4 +1,4 @@
-"""`PositionalSharding` against a NumPy array of sets of devices, which is what it stands for."""
+"""`PositionalSharding` against the NumPy array of device sets that it represents."""
 
 import copy
 import pickle
@@ -18,12 +18,12 @@ SHAPES = [(8,), (4, 2), (2, 2, 2), (1, 8), (2, 1, 4)]
 
 
 def start():
-    """(the sharding, the array of sets that it stands for)"""
+    """(the sharding, the array of sets that it represents)"""
     return PositionalSharding(DEVICES), np.array([frozenset([d]) for d in DEVICES], object)
 
 
 def united(grid, axis, keepdims):
-    """The array with the sets along an axis united."""
+    """The array with the unions of the sets along an axis."""
     union = np.frompyfunc(frozenset.union, 2, 1)
     axes = tuple(range(grid.ndim)) if axis is None else (axis,)
     for a in sorted(axes, reverse=True):
@@ -33,7 +33,7 @@ def united(grid, axis, keepdims):
 
 @st.composite
 def histories(draw):
-    """A sharding after some calls of its methods, and the array after the same."""
+    """A sharding after some method calls, and the array after the same ones."""
     sharding, grid = start()
     for _ in range(draw(st.integers(0, 4))):
         method = draw(st.sampled_from(["reshape", "transpose", "T", "replicate"]))

@@ -1,4 +1,4 @@
-"""Programs on disk: what is kept, found, refused, thrown out; many processes, damage, no room."""
+"""Programs on disk: stored, found, rejected, evicted; many processes, damage, full disks."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def flags_restored() -> Iterator[None]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder for the cache, which is on and keeps every program."""
+    """A folder for the cache, which is enabled and stores every program."""
     where = tmp_path / "cache"
     config.update("jax_enable_compilation_cache", True)
     config.update("jax_compilation_cache_dir", where)
@@ -53,7 +53,7 @@ def programs(folder: Path) -> list[Path]:
 
 
 def sources(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Where the programs since the last call came from: compiled, loaded or found."""
+    """The sources of the programs since the last call: compiled, loaded or found."""
     lines = [r.getMessage() for r in caplog.records if r.name == "shardwise.jit"]
     caplog.clear()
     return [line.split()[0] for line in lines if not line.startswith("traced")]
@@ -176,7 +176,7 @@ def test_programs_that_call_the_host_are_kept_nowhere(folder):
     assert (len(module_cache._modules), len(programs(folder))) == (held, before)
 
 
-# ------------------------------------------------------------------------------- what keys tell
+# ------------------------------------------------------------------------- what keys distinguish
 
 
 def test_another_program_device_option_or_runtime_is_another_file(folder, monkeypatch):
@@ -209,7 +209,7 @@ def test_keys_keep_their_parts_apart():
     assert len(keys) == 4 and all(len(key) == 64 for key in keys)
 
 
-# ------------------------------------------------------------------------------ damage, no room
+# ------------------------------------------------------------------------------ damage, full disks
 
 
 DAMAGE = {
@@ -254,7 +254,7 @@ def test_the_least_recently_used_goes_first(tmp_path):
         cache.write(f"{i}", bytes(1000 - len(FORMAT) - 32))
         os.utime(tmp_path / f"{i}.program", (i, i))
     assert cache.read("0") is not None  # used just now
-    cache = DiskCache(tmp_path, 5_000)  # another process with less room
+    cache = DiskCache(tmp_path, 5_000)  # another process with a smaller limit
     cache.write("new", bytes(900))
     assert {p.stem for p in programs(tmp_path)} == {"0", "new", "7", "8"}
     assert sum(p.stat().st_size for p in programs(tmp_path)) <= 5_000
@@ -432,7 +432,7 @@ def test_processes_that_write_at_the_same_time(tmp_path):
         finish(writer)
     assert all(DiskCache(tmp_path, -1).read(p.stem) for p in programs(tmp_path))
     assert all(p.name.endswith(".program") for p in tmp_path.iterdir())
-    # Each of two may have counted before the other wrote.
+    # Each of the two may have counted before the other one wrote.
     assert sum(p.stat().st_size for p in programs(tmp_path)) <= 3_000_000 + 1_100_000
 
 

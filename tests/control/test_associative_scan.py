@@ -78,7 +78,7 @@ def test_a_function_is_staged_once_for_what_it_does(monkeypatch):
 
 
 def test_the_method_of_an_object_is_read_at_each_call():
-    """As in jax, which keeps nothing of these two."""
+    """As in jax, which caches nothing for these two."""
 
     class Layer:
         scale = 2
@@ -144,7 +144,7 @@ def test_messages():
 
 @pytest.mark.parametrize("run", [lambda f: f, sw.jit], ids=["eager", "jit"])
 def test_refs_from_outside(run):
-    """As in jax, but for the pairs that there are none of: `fn` is not called for these."""
+    """As in jax, except for empty sets of pairs, for which `fn` is not called."""
     seen, scale = sw.new_ref(np.float32(0)), sw.new_ref(np.float32(2))
 
     def f(x):

@@ -1,4 +1,4 @@
-"""Bodies of control flow that are known are found, without a look at what they do."""
+"""Control-flow bodies that are already cached are found by function, without a fingerprint."""
 
 import numpy as np
 import pytest

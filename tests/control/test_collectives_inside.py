@@ -14,7 +14,7 @@ from tests.helpers.same_as_jax import JAX, OURS, close
 
 X = np.random.default_rng(1).standard_normal((4, 3)).astype(np.float32)
 
-# Each: (lib, x) → array, for one x of those mapped.
+# Each: (lib, x) → array, for one element x of the mapped axis.
 
 
 def in_jit(lib, x):
@@ -23,13 +23,13 @@ def in_jit(lib, x):
 
 
 def in_cond(lib, x):
-    """Of a predicate that is the same for all."""
+    """With a predicate that is the same for all indices."""
     where = lib.lax.psum(x[0], "i") > -100
     return lib.lax.cond(where, lambda x: x * lib.lax.psum(x, "i"), lambda x: 2 * x, x)
 
 
 def in_cond_by_row(lib, x):
-    """Of a predicate that differs: all take part in the collectives of both branches."""
+    """With a predicate that differs: all indices take part in the collectives of both branches."""
     return lib.lax.cond(
         lib.lax.axis_index("i") < 2, lambda x: x * lib.lax.psum(x, "i"),
         lambda x: lib.lax.pmean(x * x, "i"), x,
@@ -43,7 +43,7 @@ def in_switch(lib, x):
 
 
 def in_cond_without_operands(lib, x):
-    """Nothing that goes in is mapped; the results are."""
+    """No input is mapped, but the results are."""
     found = lib.lax.cond(
         True, lambda: lib.lax.axis_index("i") * 1.0, lambda: lib.lax.psum(1.0, "i") * 1.0
     )
@@ -60,7 +60,7 @@ def in_scan(lib, x):
 
 
 def in_scan_of_indices(lib, x):
-    """A carry that is mapped from the first step on, though nothing that goes in is."""
+    """A carry that is mapped from the first step on, although no input is."""
     carry, _ = lib.lax.scan(
         lambda c, _: (c + lib.lax.axis_index("i"), None), lib.np.int32(0), None, length=3
     )
@@ -158,14 +158,14 @@ def in_root(lib, x):
 
 
 def in_while_by_row(lib, x):
-    """Rows that are done take part with the values that they keep."""
+    """Rows that have finished take part with their final values."""
     return lib.lax.while_loop(
         lambda c: lib.np.sum(c * c) < 40, lambda c: c * 1.5 + 0.1 * lib.lax.pmean(c, "i"), x + 1
     )
 
 
 def in_while(lib, x):
-    """As long as some row goes on, all do."""
+    """All rows continue while any row does."""
     def test(c):
         return lib.lax.pmax(lib.np.max(lib.np.abs(c)), "i") < 50
 
@@ -183,7 +183,7 @@ NO_FORWARD = (in_custom_vjp, in_custom_rule_of_jit)
 
 
 def transformed(lib, f):
-    """Value and derivatives: per index, inside of the map, and of all, through it."""
+    """Values and derivatives: per index inside the map, and of the total through the map."""
     root, np_ = lib.root, lib.np
     mapped = lambda g: root.vmap(g, axis_name="i")  # noqa: E731
     one = lambda x: f(lib, x)  # noqa: E731
@@ -196,7 +196,7 @@ def transformed(lib, f):
         total = lambda xs: np_.sum(mapped(loss)(xs))  # noqa: E731
         found |= {"grad": mapped(root.grad(loss)), "grad through": root.grad(total),
                   "of jit": mapped(root.jit(root.grad(root.jit(loss))))}
-        if f not in NO_FORWARD:  # jax looks for the name where the rule runs, outside of the map
+        if f not in NO_FORWARD:  # jax looks up the name where the rule runs, outside the map
             found["through jit"] = root.grad(root.jit(total))
     return found
 
@@ -212,8 +212,8 @@ def test_inside(f):
 
 @pytest.mark.parametrize("f", everyday(BY_ROW, 1))
 def test_choices_by_row(f):
-    """Values are as in jax, which loses the share that rows have in branches of others. Here
-    derivatives are those of what is computed, per index and through the map.
+    """Values match jax; its derivatives lack the contributions of rows to the branches of others.
+    Here the derivatives are those of the computed values, per index and through the map.
     """
     ours = transformed(OURS, f)
     close(ours["value"](X), jax.jit(transformed(JAX, f)["value"])(X), 1e-5)
@@ -227,7 +227,7 @@ def test_choices_by_row(f):
 
 @pytest.mark.parametrize("f", NO_FORWARD)
 def test_rules_run_where_their_axis_is_known(f):
-    """Also where the map has been staged, and is differentiated from outside."""
+    """Also if the map has been staged and is differentiated from outside."""
     total = lambda xs: swnp.sum(sw.vmap(lambda x: f(OURS, x), axis_name="i")(xs) ** 2)  # noqa: E731
     got, wanted = sw.grad(sw.jit(total))(X), sw.grad(total)(X)
     np.testing.assert_allclose(np.asarray(got), np.asarray(wanted), rtol=1e-5, atol=1e-5)
@@ -243,7 +243,7 @@ def test_inside_eagerly(f):
 
 
 def test_two_names_in_nested_programs():
-    """Each map takes its name out of the program; the other stays."""
+    """Each map removes its name from the program; the other name remains."""
     def f(lib, x):
         def step(c, _):
             return lib.root.jit(lambda c: lib.np.sin(lib.lax.psum(c * x, ("i", "j"))))(c), None
@@ -261,7 +261,7 @@ def test_two_names_in_nested_programs():
 
 
 def test_maps_without_a_name_between():
-    """A collective passes through them."""
+    """A collective passes through these maps."""
     f = sw.vmap(sw.vmap(sw.jit(lambda x: lax.all_gather(x, "i", axis=1)), 1, axis_size=3), 0,
                 axis_name="i")
     got = np.asarray(f(X[:, None, :] * np.ones((1, 2, 1), np.float32)))
@@ -305,7 +305,7 @@ def test_reduce_takes_no_collectives():
 
 
 def test_constraints_in_programs_know_the_mesh_axes_of_the_map():
-    """`spmd_axis_name` reaches into calls and loops."""
+    """`spmd_axis_name` applies inside calls and loops too."""
     mesh = sw.make_mesh((2,), ("x",), axis_types=(sw.sharding.AxisType.Auto,))
     spec = sw.sharding.NamedSharding(mesh, sw.P())
 

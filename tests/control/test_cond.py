@@ -89,7 +89,7 @@ def test_finite_differences():
 
 
 def test_second_derivatives_by_python_scalars():
-    """Residuals that a branch has not are zeros as weak as those of the other."""
+    """Residuals that a branch lacks are zeros, as weakly typed as those of the other branch."""
     def f(lib, x):
         return lib.lax.cond(x > 0, lambda x: lib.np.sin(x) * x, lambda x: x**2, x)
 
@@ -141,7 +141,7 @@ def test_keys_are_chosen():
     close(sw.vmap(lambda p, k: f(OURS, random, p, k))(np.array([True, False]), ours), wanted)
 
 
-# -- what is staged --
+# -- the staged program --
 
 
 def test_only_what_is_needed_is_kept_and_run_again():
@@ -153,7 +153,7 @@ def test_only_what_is_needed_is_kept_and_run_again():
     program = sw.jit(sw.grad(f)).trace(X, W).program
     check_program(program)
     forward, backward = [e for e in program.equations if e.op.name == "cond"]
-    assert len(forward.outputs) == 3  # the result, and one residual of each type that is shared
+    assert len(forward.outputs) == 3  # the result, and one shared residual of each type
     for branch in backward.params["branches"]:
         assert {e.op.name for e in branch.equations} <= {"mul", "neg"}
 
@@ -215,11 +215,11 @@ def test_functions_made_again_are_staged_once(monkeypatch):
     for _ in range(3):
         close(run(3.0), X * 6)
     assert len(counts) == 2
-    close(run(-3.0), X * -6)  # another function, for all that its code is the same
+    close(run(-3.0), X * -6)  # another function, although its code is the same
     assert len(counts) == 4
     monkeypatch.setitem(globals(), "SCALE", 1.0)
     close(run(-3.0), X * -3)
-    close(run(swnp.asarray(W)), X * W)  # an array may not be looked at
+    close(run(swnp.asarray(W)), X * W)  # the value of an array must not be read
     close(run(swnp.asarray(X)), X * X)
 
 
@@ -487,7 +487,7 @@ def _doubled(y):
     ], 1),
 )
 def test_second_derivatives_of_branches_that_have_loops_with_collectives(f):
-    """Of the sum of all losses, beside finite differences of the first."""
+    """The second derivatives of the sum of all losses, against finite differences of the first."""
     with sw.enable_x64(True):
         x, step = np.cos(np.arange(4.0)), 1e-5
         first = sw.jit(sw.vmap(sw.grad(f), axis_name="a"))

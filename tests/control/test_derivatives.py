@@ -26,7 +26,7 @@ def newton(f, x):
 
 
 def cube(x):
-    """The root of r³ + r = a, of positive slope everywhere."""
+    """The root of r³ + r = a, whose left side has a positive derivative everywhere."""
     def one(a):
         slope = lambda g, y: y / g(swnp.ones_like(y))  # noqa: E731
         return lax.custom_root(lambda r: r * r * r + r - a, a, newton, slope)
@@ -35,7 +35,7 @@ def cube(x):
 
 
 def halves(x):
-    """Solves a diagonal system, whose matrix depends on x too."""
+    """Solves a diagonal system, with a matrix that depends on x too."""
     def solve(matvec, b):
         return b / matvec(swnp.ones_like(b))
 
@@ -43,7 +43,7 @@ def halves(x):
 
 
 def triangular(x):
-    """A system that is not symmetric: forwards and backwards substitution."""
+    """A non-symmetric system: forward and backward substitution."""
     def forward(_, b):
         return swnp.stack([b[0] / 2, (b[1] - x[0] * b[0] / 2) / 2])
 
@@ -102,13 +102,13 @@ FORWARD_ONLY = {
     "while": lambda x: lax.while_loop(
         lambda s: s[0] < 3, lambda s: (s[0] + 1, step(s[1], x)[0]), (0, x))[1],
 }
-# Those of a group are one program: compiling is most of the time that this takes.
+# Each group is one program: compilation takes most of the time of these tests.
 GROUPS = {"loops": LOOPS, "branches": BRANCHES, "maps": MAPS, "implicit": IMPLICIT,
           "forward": FORWARD_ONLY}
 BOTH = pytest.mark.parametrize("x", [REAL, COMPLEX], ids=["real", "complex"])
 
 
-# Their rules are those of others here.
+# Their rules are the same as those of other forms here.
 VARIANTS = {"scan unrolled", "scan of one", "scan of none", "scan in reverse", "fori",
             "cond, the other", "select", "map in batches", "associative_scan in reverse"}
 
@@ -118,7 +118,7 @@ def together(group, without=()):
     return sw.jit(lambda x: {name: form(x) for name, form in forms.items()})
 
 
-# Those of real numbers that are not here are in the tests of each form.
+# The tests of each form contain the real cases that are absent here.
 @pytest.mark.parametrize(
     "group, x", everyday([*[(g, COMPLEX) for g in GROUPS], ("maps", REAL)], 1)
 )
@@ -130,7 +130,7 @@ def test_to_second_order_against_finite_differences(group, x):
 @BOTH
 @pytest.mark.parametrize("group", everyday(GROUPS, 1))
 def test_vmap_against_a_loop(group, x):
-    """Also where predicates differ from row to row."""
+    """Also if predicates differ from row to row."""
     rows = np.stack([x, -x, x[::-1] * x.dtype.type(0.5)])
     f = together(group)
     each = [f(row) for row in rows]

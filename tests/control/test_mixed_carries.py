@@ -1,4 +1,4 @@
-"""An integer that nobody placed beside a sharded array, in what loops and branches carry."""
+"""An integer without a sharding alongside a sharded array in the carries of loops and branches."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def while_loop(i, x):
 
 
 def while_on_values(i, x):
-    """The test takes both, and sums what is split."""
+    """The condition reads both, and sums the sharded one."""
     wanted = float(X.sum()) * 2**STEPS
     return lax.while_loop(
         lambda c: c[1].sum() < wanted, lambda c: (c[0] + 1, c[1] * 2 + c[0]), (i, x)
@@ -48,7 +48,7 @@ def fori_to_a_value(i, x):
 
 
 def carry_that_becomes_split(i, x):
-    """What comes in unsharded is returned over the mesh."""
+    """An input that is unsharded is returned sharded over the mesh."""
     total = lax.fori_loop(0, STEPS, lambda k, c: c + x.sum(), i * 1.0)
     (total, _), _ = lax.scan(lambda c, _: ((c[0] + c[1].sum(), c[1]), None), (total, x), None, 2)
     return total, x
@@ -106,7 +106,7 @@ def test_derivatives_beside_integers(f):
 
 @pytest.mark.parametrize("f", FORMS)
 def test_integers_where_a_mesh_is_in_scope(f):
-    """Whose axes are Explicit: what nobody placed is put on it."""
+    """The axes of the mesh are Explicit: a value without a sharding is put on it."""
     with sw.set_mesh(sw.make_mesh((4,), ("a",))):
         x = sw.device_put(X, sw.P("a"))
         for i in (0, np.int32(0)):

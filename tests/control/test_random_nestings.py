@@ -1,7 +1,7 @@
 """Random nestings of maps, transforms, control flow and collectives, whichever maps bind the axes.
 
-A program means what it does with all axes bound by `vmap`, on one device. One that gives something
-else is cut down and printed.
+The reference result of a program is the one with all axes bound by `vmap`, on one device. A program
+with another result is reduced and printed.
 """
 
 import time
@@ -18,7 +18,7 @@ SECONDS = 60
 
 
 def fault(program):
-    """What is wrong with a program; empty if nothing is."""
+    """The problem with a program; empty if there is none."""
     wanted = np.asarray(run(program, ("vmap",) * len(AXES))(XS))
     try:
         found = np.asarray(run(program, program.maps)(XS))

@@ -1,4 +1,4 @@
-"""Reductions with a function of the user's, against jax.lax.reduce and NumPy."""
+"""Reductions with a user function, against jax.lax.reduce and NumPy."""
 
 import functools
 
@@ -18,7 +18,7 @@ ZERO = np.float32(0)
 
 
 def grown(library):
-    """(1 + a)(1 + b) - 1, whose identity is 0."""
+    """(1 + a)(1 + b) - 1, which has the identity 0."""
     return lambda a, b: library.add(library.add(a, b), library.mul(a, b))
 
 
@@ -37,7 +37,7 @@ def test_values_and_gradients_are_those_of_jax(axes):
 
     np.testing.assert_allclose(np.asarray(ours(swnp.asarray(X))), theirs(X), rtol=1e-5)
     np.testing.assert_allclose(np.asarray(sw.jit(ours)(X)), theirs(X), rtol=1e-5)
-    if axes:  # with no axes jax has no derivative
+    if axes:  # without axes jax has no derivative
         came = sw.grad(lambda x: swnp.sum(ours(x) ** 2))(swnp.asarray(X))
         wanted = jax.grad(lambda x: jnp.sum(theirs(x) ** 2))(jnp.asarray(X))
         np.testing.assert_allclose(np.asarray(came), wanted, rtol=1e-4, atol=1e-5)
@@ -116,7 +116,7 @@ def test_messages():
 
 
 def test_arrays_that_the_function_holds():
-    """They are hidden arguments of the module, which the function's text cannot see."""
+    """They are hidden arguments of the module, which the emitted function cannot access."""
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     one, table = swnp.float32(1), swnp.arange(4.0)
 

@@ -46,7 +46,7 @@ JAX = dict(scan=jax.lax.scan, sin=jnp.sin, mul=jnp.multiply, total=jnp.sum)
 
 
 def cell(lib, w):
-    """A step with a counter, a state and something that does not change."""
+    """A step with a counter, a state and a constant."""
 
     def step(carry, x):
         n, h = carry
@@ -157,7 +157,7 @@ def test_a_scan_in_a_scan_and_a_jit_in_its_body():
 
 
 def test_carries_that_differentiation_reaches_later():
-    """Carries start as zeros of tangents or cotangents, or are known from the first step on."""
+    """Carries start as zero tangents or cotangents, or are known from the first step on."""
 
     def f(lib, x, xs):
         def step(carry, a):
@@ -275,7 +275,7 @@ def test_typed_keys_in_the_carry_and_in_xs(options):
     close(jit(g)(array(C), ours), wanted)
 
 
-# -- what is staged --
+# -- the staged program --
 
 
 def test_the_program_prints_and_checks():
@@ -317,7 +317,7 @@ def test_residuals_that_do_not_change_are_not_stacked():
     consts = backward.inputs[: backward.params["num_consts"]]
     assert all(v.aval.shape == (3,) for v in consts)
     xs = program.arguments[2]
-    assert xs in backward.inputs and xs in forward.inputs  # used as it is, not stacked again
+    assert xs in backward.inputs and xs in forward.inputs  # used directly, not stacked again
 
 
 def test_programs_do_not_grow_with_the_order_of_derivatives_or_the_length():

@@ -1,4 +1,4 @@
-"""What looks into programs looks into those of `shard_map`: checks, `debug_nans`, policies."""
+"""Tools that inspect programs also inspect `shard_map` bodies: checks, `debug_nans`, policies."""
 
 import re
 
@@ -116,7 +116,7 @@ def sums_in_while(x):
 
 
 def by_place(x):
-    """The branches of devices: the first of them fails on the third device."""
+    """Each device takes its own branch: the first failure is on the third device."""
     return lax.switch(lax.axis_index("x"), [lambda x: x, at_most(4), at_most(99), at_most(9)], x)
 
 
@@ -167,7 +167,7 @@ def test_the_first_device_tells_as_in_jax(checked):
     found = run(OURS, checkify.check, checkify.checkify, MESH, P("x", "y"))
     wanted = run(JAX, jax_checkify.check, jax_checkify.checkify, theirs,
                  jax.sharding.PartitionSpec("x", "y"))
-    assert wanted.startswith(f"at mapped index 1: {found}")  # which goes on with the others
+    assert wanted.startswith(f"at mapped index 1: {found}")  # jax continues with the other indices
 
 
 @BOTH
@@ -306,7 +306,7 @@ def block(x, w):
 @pytest.mark.parametrize("around", [True, False])
 @pytest.mark.parametrize("name", everyday(POLICIES, 2))
 def test_policies(name, around, checked):
-    """Inside of the map or around it, a policy saves the same, and changes no value."""
+    """A policy saves the same values inside the map or around it, and changes no result."""
     known = sw.checkpoint_policies
     policy = known.save_only_these_names("h") if name == "names" else getattr(known, name)
     specs = {"ins": (P("x"), P()), "outs": P()}

@@ -1,4 +1,4 @@
-"""Refs, calls of the host and random numbers inside of `shard_map` and `pmap`."""
+"""Refs, host callbacks and random numbers inside `shard_map` and `pmap`."""
 
 import jax
 import numpy as np
@@ -134,7 +134,7 @@ def test_what_varies_cannot_be_one_value(f, expected, over):
     r = sw.new_ref(jnp.zeros((2, 1)))
     if over.checked:
         assert message(ValueError, over(f(r)), X) == expected
-    else:  # the caller's to know: the first device's
+    else:  # the caller's responsibility: the value of the first device
         close(over(f(r))(X), X, 0)
         close(r[...], BLOCKS[0], 0)
 
@@ -183,7 +183,7 @@ def test_refs_of_a_map_in_a_map():
     close(r[...], np.full((8, 2), X.sum(), np.float32), 0)
 
 
-# -- the host --
+# -- host callbacks --
 
 
 def test_prints_of_each_device(over, capsys):
@@ -308,7 +308,7 @@ def test_draws_of_a_key_for_each_device(name, over):
 
 
 def test_a_key_for_all_devices(over):
-    """The same numbers on all, as their types say; others where the index is folded in."""
+    """The same numbers on all devices, as their types say; different if the index is folded in."""
     same = over(lambda k: sw.random.normal(k, (3,)), P(), P())(KEY)
     close(same, sw.random.normal(KEY, (3,)), 0)
 
@@ -329,12 +329,12 @@ def test_keys_of_pmap():
     close(z, np.stack([sw.random.split(k)[0] for k in old]), 0)
 
 
-# -- where the partitioner divides along other axes --
+# -- where the partitioner splits along other axes --
 
 
 @pytest.mark.parametrize("check_vma", [True, False])
 def test_one_of_the_devices_that_see_the_same_part_calls_the_host(check_vma):
-    """Also where their numbers come back: signs of zeros and NaN are kept."""
+    """Also if the callback returns their numbers: signs of zeros and NaN are preserved."""
     mesh, calls = Mesh(np.array(sw.devices()).reshape(4, 2), ("x", "y")), []
     x = np.array([0.0, -0.0, np.nan, 3, np.inf, -1, 2, -np.inf], np.float32)
 

@@ -1,4 +1,4 @@
-"""A collective over an axis of a mesh gives what it gives over a mapped axis, wherever it is."""
+"""A collective over a mesh axis returns the same as over a mapped axis, wherever it is used."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ def over_rows(g):
 
 
 def forms(mapped, f):
-    """Value and derivatives: per index, inside of the map, and of all, through it."""
+    """Values and derivatives: per index inside the map, and of the total through the map."""
     one = lambda x: f(OURS, x)  # noqa: E731
     loss = lambda x: jnp.sum(jnp.sin(one(x)))  # noqa: E731
     along = lambda g: lambda x: sw.jvp(g, (x,), (jnp.cos(x),))  # noqa: E731
@@ -63,7 +63,7 @@ def test_like_over_a_mapped_axis(f, checked):
 
 
 def test_cotangents_differ_where_results_are_the_same():
-    """Results that all devices have may be put together one after the other."""
+    """Results that are the same on all devices may be concatenated."""
     weights = np.arange(4, dtype=np.float32)
     run = sw.shard_map(lambda x: sw.lax.psum(x, "i"), mesh=MESH, in_specs=P("i"), out_specs=P("i"))
     slopes = sw.grad(lambda x: jnp.sum(run(x) * weights))(weights)
@@ -99,7 +99,7 @@ def test_sums_of_groups_differ(groups, checked):
 
 
 def test_what_is_gathered_over_a_mesh_and_a_mapped_axis():
-    """By its type it is the same along one of them."""
+    """By its type the value is the same along one of the two axes."""
     def one(x, w):
         def loss(x):
             every = sw.lax.all_gather_invariant(x, ("m", "i"))

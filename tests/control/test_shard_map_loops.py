@@ -1,4 +1,4 @@
-"""Loops inside of `shard_map` that turn as often as a device says; control flow without jit."""
+"""Loops inside `shard_map` whose trip count depends on the device; control flow without jit."""
 
 import numpy as np
 import pytest
@@ -48,7 +48,7 @@ def test_as_a_map_gives_it(name):
 
 
 def test_what_turns_by_device_varies():
-    """Also where each turn does the same on all devices."""
+    """Also if each iteration does the same on all devices."""
     def loop(_):
         return lax.while_loop(lambda i: i < place("x"), lambda i: i + 1, 0)
 

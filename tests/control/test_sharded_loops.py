@@ -1,4 +1,4 @@
-"""Loops over sharded data: what is carried stays where it is, in each step and in the result."""
+"""Loops over sharded data: carries keep their shardings, in each step and in the result."""
 
 import re
 

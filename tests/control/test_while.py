@@ -1,4 +1,4 @@
-"""`while_loop` under every transform that it has, against jax."""
+"""`while_loop` under every transform that it supports, against jax."""
 
 import jax
 import numpy as np
@@ -203,7 +203,7 @@ def test_sharded_states_stay_sharded():
     h = sw.jit(sw.vmap(lambda x: lax.while_loop(lambda h: h[0] < 5, lambda h: h + 1, x)))
     assert h(x).sharding == rows
     kinds = [c.kind for c in explain.collectives(h.lower(x).compile().as_text())]
-    assert set(kinds) == {"all-reduce"}  # whether any row goes on
+    assert set(kinds) == {"all-reduce"}  # whether any row continues
 
 
 def test_explicit_shardings_are_in_the_types():

@@ -1,7 +1,7 @@
-"""What is made of a program belongs to the context that it was made in.
+"""Results derived from a program belong to the context in which they were derived.
 
-Rules of users run when a program is differentiated or batched, and may read what is in scope: user
-contexts, flags, meshes. A rule that runs in one context must not answer for another.
+User rules run when a program is differentiated or batched, and may read state that is in scope:
+user contexts, flags, meshes. A rule that runs in one context must not be reused for another.
 """
 
 import numpy as np
@@ -103,7 +103,7 @@ def test_a_rule_for_batches_answers_for_its_own_context(holder):
 
 @pytest.mark.parametrize("holder", HOLDERS, ids=lambda f: f.__name__)
 def test_the_way_back_may_run_in_another_context(holder):
-    """As without a holder: `bwd` reads what holds where the cotangent is pulled back."""
+    """Same as without a holder: `bwd` reads the context in which the cotangent is pulled back."""
     back = sw.vjp(holder(reverse), X)[1]
     for wanted in (5.0, 7.0):
         with SLOPE(wanted):

@@ -1,4 +1,4 @@
-"""Layers below the eager interpreter use nothing of it that is not declared in core."""
+"""Layers below the eager interpreter use only attributes of it that core declares."""
 
 import ast
 from collections.abc import Iterator
@@ -24,10 +24,10 @@ INTERPRETERS = ("current().interpreter", "CURRENT.get().interpreter", "ROOT.inte
 
 @cache
 def used(source: str) -> list[tuple[str, int, str]]:
-    """Where what, an interpreter or the ground, is asked for which attribute: (what, line, name).
+    """Attribute accesses on an interpreter or the eval context: (which of the two, line, name).
 
-    Names count that a function gives to either: `interpreter = current().interpreter`. With the
-    class of a transform beside it, `stage: Stage = …`, it is one that has more.
+    Names bound to the result of a call count too: `interpreter = current().interpreter`. A name
+    annotated with the class of a transform, `stage: Stage = …`, has more attributes.
     """
     if not any(text in source for text in ("ground()", *INTERPRETERS)):
         return []

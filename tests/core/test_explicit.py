@@ -1,4 +1,4 @@
-"""Types with shardings over explicit mesh axes: their normal form, sums, and every op's rule."""
+"""Types with shardings over explicit mesh axes: normal form, sums, and the rule of each op."""
 
 from __future__ import annotations
 
@@ -90,12 +90,12 @@ def test_cotangents_of_reduced_are_unreduced():
 
 @pytest.mark.parametrize("name", sorted(OPS))
 def test_every_op_has_a_rule(name: str):
-    """Ops that hold programs have types that say it all; all others have a rule."""
+    """The types of ops that contain programs determine the sharding; all other ops have a rule."""
     op = OPS[name]
     assert op.dims is not None or op.programs or op.user_code or op.shardings or op.effects
 
 
-# -- dimensions that an op works along --
+# -- dimensions along which an op works --
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Static arguments of fused functions: found again however they are given, types included."""
+"""Static arguments of fused functions: cached however they are passed, and keyed by type too."""
 
 import numpy as np
 import pytest

@@ -67,7 +67,7 @@ def mapped(fun: Callable) -> Callable:
 
 
 def run_staged(fun: Callable) -> Callable:
-    """Stages and then evaluates under the interpreter that is current."""
+    """Stages `fun` and evaluates the program under the current interpreter."""
 
     def run(x: Any) -> Any:
         program, captured = stage(lambda a: [fun(a)], [type_of(x)])
@@ -98,7 +98,7 @@ def test_third_derivative():
 @pytest.mark.parametrize("second", TRANSFORMS)
 @pytest.mark.parametrize("third", ["stage", "vmap"])
 def test_all_transforms_nest(first: str, second: str, third: str):
-    """Each of x ↦ sin x · x and its derivatives, elementwise, so that vmap over X is itself."""
+    """Tests x ↦ sin x · x and its derivatives, elementwise, so that vmap over X changes nothing."""
     names = [first, second, third]
     scalar = names.count("vmap") > 0
     fun: Callable = lambda x: mul(sin(x), x)  # noqa: E731
@@ -106,7 +106,7 @@ def test_all_transforms_nest(first: str, second: str, third: str):
         if name == "vmap" and names.index("vmap") != names.index(name):
             continue
         fun = TRANSFORMS[name](fun)
-    # The number of hidden dimensions that the maps take off.
+    # The number of batch dimensions that the maps remove.
     depth = names.count("vmap")
     x = np.broadcast_to(X, (2,) * (depth - 1) + (3,)) if depth else X[1]
     order = sum(n in ("jvp", "grad") for n in names)
@@ -117,7 +117,7 @@ def test_all_transforms_nest(first: str, second: str, third: str):
 
 
 def test_perturbations_are_not_confused():
-    """d/dx (x · d/dy (x + y)) is 1; taking one tangent for the other gives 2."""
+    """d/dx (x · d/dy (x + y)) is 1; confusing the two tangents gives 2."""
 
     def inner(x: Any) -> Any:
         return mul(x, derivative(lambda y: add(x, y))(array(1.0)))
@@ -199,7 +199,7 @@ def test_numpy_arrays_can_be_captured():
 
 
 def escapee(transform: str) -> tuple[Any, int, int]:
-    """A tracer whose function has ended, the line that made it, and the line of the call."""
+    """A tracer whose function has returned, the line that created it, and the line of the call."""
     kept: list[Any] = []
     line = escapee.__code__.co_firstlineno
 
@@ -252,7 +252,7 @@ def test_a_tracer_of_an_inner_function_used_in_the_outer():
 
 
 def test_a_tracer_of_a_sibling_thread_is_refused():
-    """Alive, but not an ancestor of the program that uses it."""
+    """The tracer is alive, but does not belong to an ancestor of the program that uses it."""
     errors: list[Any] = []
 
     def outer(x: Any) -> list:
@@ -271,7 +271,7 @@ def test_a_tracer_of_a_sibling_thread_is_refused():
     assert len(errors) == 1
 
 
-# -- life of interpreters --
+# -- lifetime of interpreters --
 
 
 def test_the_context_is_restored_after_exceptions():

@@ -1,4 +1,4 @@
-"""The names of `core` that programs for JAX use."""
+"""The names in `core` that JAX programs use."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Ops that no code has heard of are treated as they should be, by what their records say.
+"""New ops that no code knows are handled correctly, on the basis of their records alone.
 
-Three of them, with nothing said but what is needed: one on each element, one that holds a program,
-and one with a function of the user's.
+There are three, each with a minimal record: an elementwise op, an op that contains a program, and
+an op with a user function.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ MESH = AbstractMesh((2,), ("x",), axis_types=AxisType.Explicit)
 
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
-    """Takes ops out of the table again that a test adds."""
+    """Removes the ops that a test adds from the table."""
     before = set(OPS)
     yield
     for name in set(OPS) - before:
@@ -76,7 +76,7 @@ def test_a_record_is_frozen():
 
 
 def test_every_rule_gets_the_op():
-    """A copy under another name binds and names itself."""
+    """A copy under another name binds the op and shows its own name."""
     copy = dataclasses.replace(root(), name="copied")
     assert staged(sw.grad(lambda x: copy(x)), 4.0).equations[0].op is copy
     assert [e.op for e in staged(sw.vmap(copy), X).equations] == [copy]
@@ -84,7 +84,7 @@ def test_every_rule_gets_the_op():
         copy(np.arange(3))
 
 
-# -- on each element --
+# -- elementwise --
 
 
 def test_derivatives_and_batches_of_a_new_op():
@@ -164,11 +164,11 @@ def test_reports_of_a_new_op():
     assert table.row_of(Op("odd", type_rule=lambda op, x: x), []).cells["jvp"] == table.NONE
 
 
-# -- that holds a program --
+# -- containing a program --
 
 
 def holder(**fields: Any) -> Op:
-    """An op that runs a program, and about which nothing is said."""
+    """An op that runs a program, with a minimal record."""
     return Op(
         "holder", type_rule=lambda op, *types, held: held.out_types, multiple=True,
         lower=lambda op, e, ins, outs, *xs, held: e.call(held, *xs), programs=("held",), **fields,
@@ -225,11 +225,11 @@ def test_a_program_takes_keys():
     assert op(key, held=same)[0].dtype == key.dtype
 
 
-# -- with a function of the user's --
+# -- with a user function --
 
 
 def test_functions_of_users_are_run_and_let_go():
-    """Nothing that was made for one call is kept for another."""
+    """Nothing created for one call is retained for another."""
     told: list[Any] = []
 
     def eager(op: Op, args: Any, params: dict) -> list[Any]:
@@ -256,7 +256,7 @@ def test_functions_of_users_are_run_and_let_go():
     assert told == [(3,), (3,)]
     fun = Fun()
     kept = weakref.ref(fun)
-    assert staged(functools.partial(f, fun=fun), X).equations[0].op is op  # though without results
+    assert staged(functools.partial(f, fun=fun), X).equations[0].op is op  # also without results
     assert op.inferred is None
     del fun
     sw.clear_caches()

@@ -1,8 +1,8 @@
-"""What is known of an op is in its record: nobody patches it, or asks for names instead.
+"""Facts about an op are in its record: no code patches the record or checks op names instead.
 
 Read from the source of the library by AST, as `tests/test_layers.py` does.
 
-    complaints(source)  ->  what is wrong in one file, as (line, text)
+    complaints(source)  ->  the problems in one file, as (line, text)
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _targets(node: ast.AST) -> list[ast.expr]:
 
 
 def _is_patch(target: ast.expr) -> bool:
-    """Assigns to an attribute that ops have, of something that is not made here."""
+    """Whether the target is an op attribute of an object other than `self`."""
     if not isinstance(target, ast.Attribute) or target.attr not in FIELDS:
         return False
     return not (isinstance(target.value, ast.Name) and target.value.id == "self")

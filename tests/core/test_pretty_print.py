@@ -1,4 +1,4 @@
-"""`pretty_print` of programs: what is printed besides names, ops and parameters."""
+"""`pretty_print` of programs: the output in addition to names, ops and parameters."""
 
 import pathlib
 

@@ -1,4 +1,4 @@
-"""Programs: their text, the checker, dead code, constants and literals."""
+"""Programs: their string form, the checker, dead code, constants and literals."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def staged(fun: Any, *types: Any, name: str = "f") -> Program:
     return program
 
 
-# -- text --
+# -- string form --
 
 
 def test_text():

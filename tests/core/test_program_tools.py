@@ -1,4 +1,4 @@
-"""The tools for programs, and that nothing does by hand what they do."""
+"""The tools for programs, and a check that no code does their work manually."""
 
 import ast
 from collections.abc import Iterator
@@ -130,16 +130,16 @@ def test_the_program_of_a_single_op():
     assert program.name == "sin" and program.in_types == program.out_types == (t,)
 
 
-# -- nothing by hand --
+# -- nothing done manually --
 
 SOURCES = Path(sw.__file__).parent / "_src"
 TOOLS = {"core/program.py", "core/program_tools.py"}
 SUSPECT = ("Program(", "programs(", "replay.site")
-BACKWARDS = "transforms/transpose.py"  # runs what is known, and the rest from its end
+BACKWARDS = "transforms/transpose.py"  # runs the known equations, then traverses the rest backwards
 
 
 def complaints(source: str, file: str = "api/some.py") -> list[str]:
-    """What a file does to programs that there are tools for."""
+    """Places where a file does manually what the program tools do."""
     if file in TOOLS or not any(text in source for text in SUSPECT):
         return []
     tree = ast.parse(source)

@@ -1,4 +1,4 @@
-"""Which programs stand for each other."""
+"""Which programs are interchangeable."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ X, PLACES = np.ones(3, np.float32), np.array([0, 7])
 
 
 def reading(fill: Any) -> Program:
-    """A program of which `fill` is a parameter."""
+    """A program with `fill` as a parameter."""
 
     def f(x: Any, i: Any) -> Any:
         return x.at[i].get(mode="fill", fill_value=fill)
@@ -23,7 +23,7 @@ def reading(fill: Any) -> Program:
 
 
 def adding(number: Any) -> Program:
-    """A program in which a number stands in place."""
+    """A program that contains a number as a literal."""
     return sw.jit(lambda x: jnp.add(x, number)).trace(X).program
 
 
@@ -31,7 +31,7 @@ def adding(number: Any) -> Program:
 @pytest.mark.parametrize("value", [1.0, 0.0, -0.0, "nan", "-inf"])
 def test_equal_programs_are_one(make, value):
     kept = shared(make(float(value)))
-    assert shared(make(float(value))) is kept  # also where a NaN is another object
+    assert shared(make(float(value))) is kept  # also if the NaN is another object
 
 
 def test_what_is_equal_need_not_be_the_same():

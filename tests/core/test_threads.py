@@ -1,4 +1,4 @@
-"""Tracing in several threads at once, with shared caches; and caches that stay bounded."""
+"""Tracing in several threads concurrently, with shared caches; and caches that stay bounded."""
 
 import gc
 import os
@@ -38,7 +38,7 @@ def threads_take_turns_often():
 
 
 def together(work):
-    """`work(i)` in all threads at once, each result in its place; the first error is raised."""
+    """`work(i)` in all threads concurrently: results in order, or the first error is raised."""
     gate = threading.Barrier(THREADS)
 
     def run(i):
@@ -50,7 +50,7 @@ def together(work):
 
 
 def wave(k):
-    """A function of its own for each k; and for equal k one that does the same."""
+    """A new function on each call; functions for equal k do the same."""
 
     def fun(x):
         def body(c, a):
@@ -63,7 +63,7 @@ def wave(k):
 
 
 def slope(k):
-    """The derivative of `wave(k)`, worked out by hand."""
+    """The derivative of `wave(k)`, worked out manually."""
     sines = np.sin(V * k, dtype=np.float64)
     before = np.concatenate([[0.0], np.cumsum(sines)[:-1]])
     after = np.concatenate([np.cumsum(V[::-1].astype(np.float64))[::-1][1:], [0.0]])
@@ -75,7 +75,7 @@ SHARED_GRAD = {k: sw.jit(sw.grad(wave(k))) for k in range(1, 4)}
 
 
 def transformed(fun, step):
-    """The gradient at V by one of several ways, each through caches of its own."""
+    """The gradient at V by one of several methods, each of which uses separate caches."""
     ways = (
         lambda: sw.grad(fun)(V),
         lambda: sw.jit(sw.grad(fun))(V),
@@ -118,7 +118,7 @@ def test_threads_do_not_see_each_others_context():
 
 @pytest.mark.sweep
 def test_caches_are_emptied_while_they_are_used(monkeypatch):
-    """Caches that are full all the time, and cleared besides."""
+    """The caches are always full, and are also cleared."""
     monkeypatch.setattr(bodies, "FINGERPRINTS", 2)
     monkeypatch.setattr(bodies, "BODIES_PER_FUNCTION", 1)
     monkeypatch.setattr("shardwise._src.running.eager.CACHE_SIZE", 2)
@@ -139,7 +139,7 @@ def test_caches_are_emptied_while_they_are_used(monkeypatch):
 
 
 def test_threads_make_equal_types_specs_and_meshes_the_same_object():
-    """Whatever is interned is one object, while others forget it all the time."""
+    """An interned value is always one object, even while other threads keep evicting it."""
     devices = np.array(sw.devices()[:4])
     held = [None] * THREADS
 
@@ -166,7 +166,7 @@ def test_threads_make_equal_types_specs_and_meshes_the_same_object():
 
 @pytest.mark.sweep
 def test_threads_clear_everything_while_others_compute():
-    """Jit, grad, vmap and scan, eager ops and shardings, beside `clear_caches` in every thread."""
+    """Jit, grad, vmap and scan, eager ops and shardings; `clear_caches` runs in every thread."""
     mesh = Mesh(np.array(sw.devices()).reshape(4, 2), ("x", "y"))
     rows = np.arange(32, dtype=np.float32).reshape(8, 4)
     shared = sw.jit(lambda a, n: jnp.sin(a * n).sum(), static_argnums=1)
@@ -205,7 +205,7 @@ def test_an_exception_within_a_trace_is_that_threads_own():
         THREAD.number = i
         for step in range(4):
             THREAD.fails = (i + step) % 2 == 0
-            x = np.full(1 + (step * THREADS + i), 0.5, np.float32)  # a shape of its own: traced
+            x = np.full(1 + (step * THREADS + i), 0.5, np.float32)  # a new shape: traced
             for call in (shared, sw.jit(lambda a, k: shared(a, k)), sw.vmap(shared, (0, None))):
                 THREAD.fails = THREAD.fails and call is shared
                 if THREAD.fails:
@@ -255,7 +255,7 @@ print("agreed", len(first))
 
 
 def test_the_first_use_of_everything_in_all_threads():
-    """Modules that are imported when first asked for, clients, and tables that are empty."""
+    """Lazily imported modules, clients, and empty tables."""
     done = subprocess.run(
         [sys.executable, "-c", FIRST_USE], capture_output=True, text=True, timeout=200,
         env=os.environ | {"SHARDWISE_ENABLE_COMPILATION_CACHE": "0"},
@@ -283,8 +283,8 @@ class Level:
 
 
 def _caches():
-    """The sizes of all tables that live as long as the process and are keyed by functions."""
-    gc.collect()  # weak tables lose what is in cycles only then
+    """The sizes of all tables that live for the whole process and are keyed by functions."""
+    gc.collect()  # only then do weak tables drop entries that are only in reference cycles
     return {
         "recipes": len(bodies._by_fingerprint),
         "body_caches": len(bodies.body_caches),
@@ -295,7 +295,7 @@ def _caches():
 
 
 def test_functions_made_anew_find_what_is_cached():
-    """Ten thousand functions of equal code over equal values are staged once."""
+    """Ten thousand functions with equal code and equal closed-over values are staged once."""
     traced = []
 
     def counted(k):

@@ -1,4 +1,4 @@
-"""Functions with derivative rules of their own, under every transform, against jax."""
+"""Functions with custom derivative rules, under every transform, against jax."""
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +28,7 @@ def close(got, wanted, tol=1e-5):
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=tol, atol=tol)
 
 
-# The rules have factors 3 and 5 that the functions do not: so it shows that the rules are used.
+# The rules have factors 3 and 5 that the functions do not, to show that the rules are used.
 
 
 def made_jvp(lib, sin, cos, mul):

@@ -18,7 +18,7 @@ B = np.float32([1.0, -2.0, 0.5])
 
 
 def jacobi(lib, diagonal, has_aux=False):
-    """A solver by iteration, through which no derivative goes."""
+    """An iterative solver, through which no derivative is taken."""
 
     def solve(matvec, b):
         def step(_, x):
@@ -151,7 +151,7 @@ def test_messages():
 
 @pytest.mark.parametrize("ordered", [True, False])
 def test_effects(ordered):
-    """As often as the solver runs; if asked, in the order of the program."""
+    """Effects run as often as the solver; if ordered, in program order."""
     seen = []
 
     def solve(f, b):

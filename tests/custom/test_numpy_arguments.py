@@ -1,4 +1,4 @@
-"""Rules of users get arrays, whatever a call was given, and NumPy's float64 goes no further."""
+"""User rules receive arrays, whatever a call was given; a NumPy float64 does not propagate."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ ARGUMENTS = {
 
 
 def made(kind):
-    """A product with a rule, and the values that its functions got."""
+    """A product with a rule, and the values that its functions received."""
     got = []
 
     def seen(*xs):
@@ -75,7 +75,7 @@ def test_a_call_without_a_transform(kind):
     for x, y in ARGUMENTS.values():
         got.clear()
         out = f(x, y)
-        if type(x) is float:  # numbers of Python's stay what they are: sizes, settings
+        if type(x) is float:  # Python numbers stay unchanged: sizes, settings
             assert got == [2.0, 3.0] and type(got[0]) is float
             assert out == 6.0 and isinstance(out, sw.Array) and out.weak_type
             continue

@@ -1,4 +1,4 @@
-"""custom_jvp and custom_vjp with all their options, inside of everything, against jax."""
+"""custom_jvp and custom_vjp with all their options, inside every transform, against jax."""
 
 import functools
 
@@ -19,7 +19,7 @@ W = np.stack([V, 2 * V])
 def vjp_loss(lib, n, options):
     """A loss with a `custom_vjp` function of two results, one of which it does not use.
 
-    The rule has a factor of 3 that the function does not.
+    The rule has a factor of 3 that the function does not have.
     """
     @functools.partial(lib.custom_vjp, nondiff_argnums=(1,))
     def f(x, k, y):
@@ -58,7 +58,7 @@ def jvp_loss(lib, n, options):
 
 
 def uses(lib, n, f, v, w):
-    """Of a loss of x and y, derivatives inside of everything, at v and w."""
+    """Derivatives of a loss f of x and y, inside transforms and control flow, at v and w."""
     def summed(c, row):
         return c + f(row * c, v), None
 
@@ -119,7 +119,7 @@ def test_custom_vjp(options):
 
 
 def test_second_derivatives_with_optimize_remat():
-    """Which jax does not have."""
+    """jax does not support this."""
     def of(lib, n, options):
         @lib.custom_vjp
         def f(x):

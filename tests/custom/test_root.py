@@ -13,7 +13,7 @@ from tests.helpers.same_as_jax import OURS, close, same_as_jax
 
 
 def bisected(lib, f, guess):
-    """A root between 0 and 100, of a function that decreases; no derivative goes through."""
+    """A root between 0 and 100 of a decreasing function; no derivative goes through the search."""
 
     def halve(_, bounds):
         low, high = bounds
@@ -61,7 +61,7 @@ def test_a_tree_and_the_guess_has_no_derivative():
             return lib.lax.fori_loop(0, 20, newton, x)
 
         def tangent_solve(g, y):
-            # g is linear: its matrix, column by column.
+            # g is linear: its matrix, column by column
             none, one = np.zeros(2, np.float32), np.ones(2, np.float32)
             one_u, one_v = {"u": one, "v": none}, {"u": none, "v": one}
             cu, cv = g(one_u), g(one_v)

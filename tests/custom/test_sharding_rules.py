@@ -1,4 +1,4 @@
-"""Sharding rules: strings and objects, as Shardy's attributes, and what is wrong with them."""
+"""Sharding rules: strings and objects, as Shardy attributes, and their errors."""
 
 import copy
 import pickle
@@ -32,7 +32,7 @@ def attribute(rule, ins, outs):
 
 
 def of_jax(text, ins, outs, **kwargs):
-    """What jax makes of a rule."""
+    """The attribute that jax makes of a rule."""
     from jaxlib.mlir import ir
 
     with in_context():

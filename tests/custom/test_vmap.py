@@ -18,7 +18,7 @@ Y = np.array([1, 2], np.float32)
 
 
 def made(lib, calls=None):
-    """f(x, y) = sin(x) y. The rule has a factor of 3 that the function does not."""
+    """f(x, y) = sin(x) y. The rule has a factor of 3 that the function does not have."""
 
     @lib.root.custom_batching.custom_vmap
     def f(x, y):
@@ -79,13 +79,13 @@ def test_what_the_rule_gets():
     assert calls == [(2, [True, False])]
     calls.clear()
     sw.vmap(lambda x: sw.jvp(lambda y: f(x, y), (Y[0],), (Y[0],)))(X)
-    # Once for the value and once for the derivative, where y moves, and is not mapped.
+    # Once for the value and once for the derivative, in which y has a tangent and is not mapped.
     assert calls == [(2, [True, False]), (2, [True, False])]
     assert float(f(0.0, 1.0)["s"]) == 0.0  # without vmap, the function
 
 
 def test_reverse_mode_of_a_single_example():
-    """What is linear by then is batched without the rule, whose factor is in values only."""
+    """By then the linear part is batched without the rule, so only values have its factor."""
     slope = sw.vmap(sw.value_and_grad(total(OURS, made(OURS)), (0, 1)))
     value, (by_x, by_y) = slope(X, Y)
     close(value, 3 * (np.sin(X) * Y[:, None]).sum(1), 1e-5)
@@ -175,7 +175,7 @@ def test_a_mapped_value_from_outside_is_refused():
 
 
 def test_what_it_gives_are_arrays():
-    """Also where the function gives its argument, or a number, back."""
+    """Also if the function returns its argument, or a number."""
     f = custom_vmap(lambda x: (x, 2.0, np.ones(2, np.float32)))
     f.def_vmap(lambda size, batched, x: ((x, 2.0, np.ones(2)), (batched[0], False, False)))
     g = sw.custom_batching.sequential_vmap(lambda x: x)

@@ -1,7 +1,7 @@
-"""What processes of clusters have in their environment, without what does not matter here.
+"""Environments of cluster processes, without the variables that are irrelevant here.
 
-Slurm, Open MPI, MPICH and Intel MPI are as recorded, of process 1 of 2 on a host that is called vm;
-torchrun and Kubernetes are by their sources and documentation.
+Slurm, Open MPI, MPICH and Intel MPI are as recorded in process 1 of 2 on a host named vm;
+torchrun and Kubernetes follow their sources and documentation.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SLURM = env("""
     SLURMD_NODENAME=vm
 """)
 
-# A batch script of `#SBATCH -n 2`: it runs once, and its own program is none of the two tasks.
+# A batch script with `#SBATCH -n 2`: it runs once, and is neither of the two tasks itself.
 SLURM_BATCH = env("""
     SLURM_GTIDS=0
     SLURM_JOB_ID=2
@@ -158,7 +158,7 @@ TORCHRUN_STATIC = TORCHRUN | env("""
     WORLD_SIZE=4
 """)
 
-# A pod of an Indexed Job; the names are those of docs/clusters/kubernetes.yaml.
+# A pod of an Indexed Job; the names are from docs/clusters/kubernetes.yaml.
 KUBERNETES = env("""
     HOSTNAME=train-1
     JOB_COMPLETION_INDEX=1

@@ -1,4 +1,4 @@
-"""The connection to the coordinator, at the other end of which nobody does what is expected."""
+"""The connection to the coordinator, with a peer that does not behave as expected."""
 
 import errno
 import resource

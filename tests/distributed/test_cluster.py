@@ -1,4 +1,4 @@
-"""What clusters say of a process, from recorded environments; arguments and variables go before."""
+"""What clusters report about a process, from recorded environments; arguments and variables win."""
 
 import sys
 
@@ -260,7 +260,7 @@ def test_a_method_that_there_is_not():
     ("", None),
 ])
 def test_each_process_has_a_device_of_its_own(shown, devices):
-    """Where the cluster shows each process only its own, as by `--gpus-per-task`, it is that."""
+    """If the cluster shows each process one device only (`--gpus-per-task`), that one is used."""
     env = recorded.SLURM | ({} if shown is None else {"CUDA_VISIBLE_DEVICES": shown})
     assert found(env)[1].local_devices == devices
 
@@ -321,7 +321,7 @@ def test_the_launcher_is_not_heard_where_another_is_asked():
     env = recorded.SLURM | recorded.LAUNCHED
     assert resolve(env).cluster == "shardwise"
     assert resolve(env, method="slurm").place == second_of_two("vm:61001")
-    # One variable alone is the word of whoever set it.
+    # A single variable comes from the user who set it.
     env = recorded.SLURM | {"SHARDWISE_COORDINATOR_ADDRESS": "a:1"}
     assert resolve(env, method="slurm").place == second_of_two("a:1")
 
@@ -334,7 +334,7 @@ def test_another_address_is_not_where_the_launcher_started_a_coordinator():
 def test_who_passes_all_still_gets_the_device_that_the_cluster_says():
     given = resolve(recorded.SLURM, address="a:1", count=2, index=1)
     assert given.place.local_devices == (1,)
-    # Other numbers are not those of the cluster's processes.
+    # These numbers differ from those of the cluster's processes.
     assert resolve(recorded.SLURM, address="a:1", count=4, index=1).place == Place("a:1", 4, 1)
     damaged = recorded.SLURM | {"SLURM_LOCALID": "?"}
     assert resolve(damaged, address="a:1", count=2, index=1).place == Place("a:1", 2, 1)

@@ -1,4 +1,4 @@
-"""What the launcher that decides hears of processes that end, however late its threads run."""
+"""What the leading launcher learns about processes that end, however late its threads run."""
 
 import os
 import threading
@@ -17,7 +17,7 @@ from shardwise._src.distributed.workers import Plan
 
 
 class Crew:
-    """Four processes, of which 1 and 3 were killed; the event of 1 comes when it is missed."""
+    """Four processes; 1 and 3 were killed. The event of 1 arrives when the leader checks for it."""
 
     generation, share = 0, Share(0, 4, 4)
 
@@ -51,8 +51,7 @@ def test_all_that_were_killed_count_however_late_their_ends_are_heard_of(lead, m
 
 
 def test_last_words_are_waited_for_until_they_are_read(monkeypatch):
-    """Also if the thread that reads them is late, and a child of the process has its errors open.
-    """
+    """Also if the thread that reads them is late, and a child of the process keeps stderr open."""
     go, writing, drained = threading.Event(), threading.Event(), threading.Event()
 
     def slow(target, data):

@@ -1,4 +1,4 @@
-"""Whatever arrives in place of messages: launchers and coordinators go on, or end with an error."""
+"""Malformed messages of all kinds: launchers and coordinators continue, or end with an error."""
 
 import contextlib
 import json
@@ -68,7 +68,7 @@ def test_node_0_goes_on_without_a_launcher_that_sends_anything(seed):
         with socket.create_connection(plan.address, timeout=30) as sock:
             sock.sendall(json.dumps({**joining(plan), "node": 1}).encode() + b"\n")
             sock.sendall(b'{"op": "finished", "generation": 3}\n')
-            sock.shutdown(socket.SHUT_WR)  # with what joins, or later
+            sock.shutdown(socket.SHUT_WR)  # together with the join message, or later
             until_closed(sock)
         assert [(s.op, s.generation) for s in said if s.generation == 3] == [("finished", 3)]
         assert [s.op for s in said].count("came") > 20
@@ -93,7 +93,7 @@ def test_node_0_accepts_connections_again_after_it_could_not(monkeypatch, capfd)
                 real.close()
 
         monkeypatch.setattr(found, "_listener", Full())
-        for _ in range(2):  # the first is for the thread that waits in the real one already
+        for _ in range(2):  # the first is for the thread that already waits in the real one
             sock = socket.create_connection(plan.address, timeout=30)
             sock.sendall(b"[]\n")
             until_closed(sock)
@@ -120,7 +120,7 @@ def test_what_other_launchers_take_for_an_order(seed):
 
 @pytest.mark.processes
 def test_launchers_end_with_an_error(monkeypatch):
-    """One that hears nonsense of node 0; and node 0 that hears of a process of its own."""
+    """A launcher that hears nonsense from node 0; and node 0, from one of its own processes."""
     with listening("127.0.0.1", 0) as listener:
         address = "{}:{}".format(*listener.getsockname())
         words = ["--nodes", "2", "--node-rank", "1", "--coordinator", address]
@@ -168,7 +168,7 @@ def connected(port):
 
 
 class Crowd:
-    """A coordinator of some processes, and the connection of each."""
+    """A coordinator of several processes, and a connection for each."""
 
     def __init__(self, stack, count):
         self.stack, self.count = stack, count

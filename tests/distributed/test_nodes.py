@@ -1,4 +1,4 @@
-"""The launchers of many machines: what they say to each other, and strangers at their ports."""
+"""The launchers of several machines: their messages to each other, and strangers at their ports."""
 
 import json
 import socket
@@ -25,7 +25,7 @@ def planned(listener, **options):
 
 @contextmanager
 def nodes_of(count, hear=lambda node, message: None, **options):
-    """Node 0's view of others, what it is told, and what joins as one of them."""
+    """Node 0's view of other nodes, the messages it receives, and a function to join as a node."""
     said, socks = [], []
     listener = listening("127.0.0.1", 0)
     plan = planned(listener, nodes=count, **options)
@@ -44,7 +44,7 @@ def nodes_of(count, hear=lambda node, message: None, **options):
 
 
 def is_closed(sock):
-    with suppress(ConnectionError):  # it is gone before all of it was read
+    with suppress(ConnectionError):  # it closed before all of it was read
         return sock.recv(1) == b""
     return True
 
@@ -59,7 +59,7 @@ def test_a_stranger_is_turned_away_at_once(data):
     listener = listening("127.0.0.1", 0)
     nodes = Nodes(planned(listener, nodes=2), listener, None, said.append, lambda *_: None)
     with socket.create_connection(listener.getsockname(), timeout=seconds(5)) as sock:
-        with suppress(ConnectionError):  # it is gone before all of it was sent
+        with suppress(ConnectionError):  # it closed before all of it was sent
             sock.sendall(data)
         assert is_closed(sock)
     nodes.close()
@@ -132,7 +132,7 @@ def test_a_launcher_ends_if_node_0_says_nonsense(message):
 
 @contextmanager
 def lead_of(tmp_path, monkeypatch, least):
-    """The launcher of node 0 of three, before a restart; all others are there."""
+    """The launcher of node 0 of three, before a restart; all other nodes are connected."""
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with nodes_of(3) as (nodes, _, join):
         notice = LaunchStatus({})
@@ -171,7 +171,7 @@ def test_who_comes_again_takes_the_place_of_one_that_is_awaited(tmp_path, monkey
 
 @pytest.mark.parametrize(("generation", "least"), [(0, 1), (1, 3), (1, None)])
 def test_who_is_needed_is_awaited(generation, least, tmp_path, monkeypatch):
-    """All, at the beginning."""
+    """At the beginning, all are needed."""
     with lead_of(tmp_path, monkeypatch, least) as (lead, nodes, socks, _):
         socks[2].close()
         until(lambda: nodes.missing() == [2])

@@ -1,4 +1,4 @@
-"""What tells programs from each other where processes do not run the same one."""
+"""How programs are told apart if processes do not run the same one."""
 
 import numpy as np
 import pytest
@@ -19,10 +19,10 @@ def over(*spec):
 CASES = {
     "f32[8@(x,y),4], f32[] -> f32[]":
         lambda: (lambda x, n: (x * n).sum(), jnp.ones((8, 4), device=over(("x", "y"))), 3.0),
-    "f32[3,6@y] -> bf16[3,6@y], bool[3,6@y]":  # of 5: with its padding
+    "f32[3,6@y] -> bf16[3,6@y], bool[3,6@y]":  # 5 columns, padded to 6
         lambda: (lambda x: (x.astype(jnp.bfloat16), x > 1),
                  jnp.ones((3, 5), device=over(None, "y"))),
-    "i32[2@y,4@x] -> i32[4,2]":  # XLA chooses what splits the result
+    "i32[2@y,4@x] -> i32[4,2]":  # XLA chooses the sharding of the result
         lambda: (jnp.transpose, jnp.ones((2, 4), int, device=over("y", "x"))),
     "() -> bool[3]": lambda: (lambda: jnp.zeros((3,), bool),),
     "u32[2] -> c64[2]": lambda: (lambda k: sw.random.key_data(k) * 1j, sw.random.key(0)),

@@ -1,4 +1,4 @@
-"""Values of the host that processes put on devices: what of them is cached, and what is sent."""
+"""Host values that processes put on devices: which of them are cached, and what is sent."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""How many processes run on which machine after some were lost."""
+"""How many processes run on each machine after some were lost."""
 
 from shardwise._src.distributed.rank_assignment import Share, Shares, share_of
 
@@ -8,7 +8,7 @@ def test_a_machine_without_processes_is_done_without_once_it_is_lost():
     shares.lose([1])
     shares.lose_nodes([1])
     assert (shares.counts, shares.left_out) == ([1, 0, 1], {1})
-    shares.lose_nodes([2])  # there would be too few
+    shares.lose_nodes([2])  # there would be too few left
     assert (shares.counts, shares.left_out) == ([1, 0, 1], {1})
     shares.take_back([])
     assert (shares.counts, shares.left_out) == ([1, 1, 1], set())

@@ -1,4 +1,4 @@
-"""What a launcher says last of a process that failed."""
+"""The final report of a launcher about a process that failed."""
 
 import pytest
 

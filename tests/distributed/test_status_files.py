@@ -1,4 +1,4 @@
-"""What processes show to `shardwise top`: cards that are whole, rates, and nothing that costs."""
+"""What processes show to `shardwise top`: complete cards, rates, and no cost without a viewer."""
 
 import json
 import os
@@ -87,7 +87,7 @@ def test_a_link_is_not_followed(tmp_path):
 def test_rates_are_over_the_last_seconds():
     progress = Progress()
     assert progress.record(0.0) == {}
-    for n in range(100):  # 10 steps a second, of 8 tokens; then 2 a second
+    for n in range(100):  # 10 steps a second, with 8 tokens each; then 2 a second
         progress.add(n, 8, {}, 0.1 * n)
     record = progress.record(9.9)
     assert record["step"] == 99 and record["ago"] == 0
@@ -115,7 +115,7 @@ def test_a_program_that_stands_still_slows_down():
     assert progress.record(9.0)["steps_per_second"] == pytest.approx(1)
     assert progress.record(99.0)["steps_per_second"] < 0.11
     assert "tokens_per_second" not in progress.record(9.0)
-    progress.add(3, 0, {}, 100.0)  # from a checkpoint again
+    progress.add(3, 0, {}, 100.0)  # restarted from a checkpoint
     assert "steps_per_second" not in progress.record(100.0)
     progress.add(4, 0, {}, 101.0)
     assert progress.record(101.0)["steps_per_second"] == pytest.approx(1)
@@ -128,7 +128,7 @@ def test_a_process_shows_itself_to_those_who_look(tmp_path):
     path = tmp_path / "rank-0"
     board = ProcessStatus(str(path))
     board.report(3, 10, {"loss": 0.5})
-    assert not path.exists()  # nobody looks
+    assert not path.exists()  # there is no viewer
     (tmp_path / "looked").touch()
     board.show({"waiting": "x"})
     record = boards.read(path)
@@ -169,14 +169,14 @@ def test_what_is_no_number(arguments, message):
 
 
 def test_a_child_of_a_process_shows_nothing(root):
-    """Programs that a process starts have its environment."""
+    """Programs that a process starts inherit its environment."""
     make_private(root)
     here = root / str(os.getpid())
     make_private(here)
     code = (
         "import os, pathlib; from shardwise.distributed import report_progress; "
         f"(pathlib.Path(os.environ[{boards.VARIABLE!r}]).parent / 'looked').touch(); "
-        "report_progress(1)"  # a look lasts some seconds, in which an import may not end
+        "report_progress(1)"  # a look lasts a few seconds, and the import may take longer
     )
     env = {**os.environ, boards.VARIABLE: str(here / "rank-0")}
     subprocess.run([sys.executable, "-c", code], env=env, check=True, timeout=seconds(60))

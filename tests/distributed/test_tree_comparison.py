@@ -1,4 +1,4 @@
-"""What processes say of large trees to find the first leaf that differs; threads stand for them."""
+"""How processes find the first leaf that differs in large trees; threads represent processes."""
 
 import json
 import threading
@@ -13,7 +13,7 @@ from shardwise._src.distributed import exchange, tree_comparison
 
 
 class Talk:
-    """Meetings of threads. `sizes`: the bytes of every message."""
+    """Meetings between threads. `sizes`: the bytes of every message."""
 
     def __init__(self, count):
         self.said, self.sizes = [""] * count, []
@@ -31,7 +31,7 @@ class Talk:
 
 
 def found_by(trees, monkeypatch):
-    """What each process finds, of a tree of {index: (holders, value)} in each; and the talk."""
+    """Each process's result for its tree of {index: (holders, value)}, and the `Talk`."""
     talk = Talk(len(trees))
     monkeypatch.setattr(exchange, "meeting", talk.meeting)
     types = [(f"in_tree[{i}]", "") for i in range(len(trees[0]))]

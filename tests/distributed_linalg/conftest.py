@@ -1,4 +1,4 @@
-"""Matrices stay divided, however small."""
+"""Matrices stay sharded, however small."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Eigenvalues of one matrix that is divided over devices: hard matrices, all ways, no gathering."""
+"""Eigenvalues of one sharded matrix: hard matrices, all methods, no gathering."""
 
 from __future__ import annotations
 

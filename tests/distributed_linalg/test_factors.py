@@ -1,4 +1,4 @@
-"""Factors of one matrix that is divided over devices: values, and no device holds all of it."""
+"""Factors of one sharded matrix: values, and no device holds all of it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def placed(x: np.ndarray, way: str, kind: AxisType = AxisType.Auto):
 
 
 def largest(compiled) -> int:
-    """The most elements of an array that a device holds."""
+    """The largest number of elements of an array on any device."""
     shapes = re.findall(r"[sfc]\d+\[([\d,]+)\]", compiled.as_text())
     return max(np.prod([int(n) for n in shape.split(",")]) for shape in shapes)
 
@@ -80,7 +80,7 @@ def lu_of(x: np.ndarray):
     return factors, pivots, order
 
 
-EVEN = 40  # of which types can say how it is divided over 8 devices
+EVEN = 40  # its type can express the sharding over 8 devices
 CASES = [(f, w, k, d) for f in FUNCTIONS for w in WAYS for k in KINDS
          for d in ("float32", "float64", "complex64", "complex128")]
 
@@ -94,7 +94,7 @@ def compared(found, wanted, near: float) -> None:
 
 @pytest.mark.parametrize(("name", "way", "kind", "dtype"), everyday(CASES, 2))
 def test_values(name: str, way: str, kind: AxisType, dtype: str):
-    """37 rows on 8 devices are uneven; types say of even dimensions only."""
+    """37 rows on 8 devices are uneven; types describe even shardings only."""
     ours, theirs, make = FUNCTIONS[name]
     x = make(37 if kind is AxisType.Auto else EVEN, dtype)
     with sw.enable_x64(True):
@@ -105,10 +105,10 @@ def test_values(name: str, way: str, kind: AxisType, dtype: str):
 @pytest.mark.parametrize(("name", "way"), everyday(
     [(f, w) for f in FUNCTIONS if f[-2:] != "lu" and f[-3:] != " qr"
      for w in WAYS if w[:4] != "some"
-     # Of these the partitioner makes the identity, and so the result, whole on each device.
+     # For these the partitioner replicates the identity, and so the result.
      and (f, w) not in (("inv", "columns"), ("inv", "wide tiles"))], 1))
 def test_no_device_holds_the_matrix(name: str, way: str):
-    """Also where the partitioner divides values inside of a program by itself."""
+    """Also where the partitioner shards intermediate values on its own."""
     n = 64
     x = placed(FUNCTIONS[name][2](n, "float32"), way)
     compiled = sw.jit(FUNCTIONS[name][0]).lower(x).compile()
@@ -117,7 +117,7 @@ def test_no_device_holds_the_matrix(name: str, way: str):
 
 @pytest.mark.sweep
 def test_a_large_matrix():
-    """Of 4,096 rows, in tiles; with the memory of a device besides operands and results."""
+    """4,096 rows, in tiles; with the memory per device in addition to operands and results."""
     n = 4096
     k = np.arange(n, dtype=np.float32)
     x = np.float32(0.5) ** np.abs(k[:, None] - k) + np.diag(1 + k / n)  # positive definite
@@ -164,7 +164,7 @@ def test_gradients(name: str, way: str, kind: AxisType):
         return (SLOPES[name](x) ** 2).sum()
 
     if kind is AxisType.Explicit and name in ("cholesky", "solve"):
-        # x @ x.T would contract a divided dimension
+        # x @ x.T would contract a sharded dimension
         fun = linalg.cholesky if name == "cholesky" else (lambda x: linalg.solve(x, x * x))
         x = positive(40, "float32")
 

@@ -1,4 +1,4 @@
-"""Fourier transforms along divided dimensions: values, and that no device holds the whole."""
+"""Fourier transforms along sharded dimensions: values, and no device holds the full array."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ CASES = [(n, w, s, d) for n in NAMES for w in SPECS for s in ((40, 64), (3, 17),
 
 @pytest.mark.parametrize(("name", "way", "shape", "dtype"), everyday(CASES, 4))
 def test_values(name: str, way: str, shape: tuple[int, ...], dtype: str):
-    """Of even sizes and others; of two lines, which are less than the devices."""
+    """Even and uneven sizes; two rows, which are fewer than the devices."""
     x = given(name, shape, dtype)
     with sw.enable_x64(True):
         found = getattr(jnp.fft, name)(placed(x, way))

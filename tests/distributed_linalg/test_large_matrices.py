@@ -2,8 +2,8 @@
 
 Only in a sweep: the largest takes a minute or two of CPU.
 
-A ratio is an error over n ε |A|, which LAPACK's own tests want to be below 30, and is below 1 here.
-Norms are Frobenius's: that of E is the mean of |E v| over vectors v of random numbers.
+A ratio is an error over n ε |A|. LAPACK's own tests require it to be below 30; here it is below 1.
+Norms are Frobenius norms: the norm of E is the mean of |E v| over random vectors v.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MIB = 2**20
 
 
 def size(error: np.ndarray) -> float:
-    """The norm of E by E V."""
+    """The norm of E from E V."""
     return float(np.linalg.norm(error) / np.sqrt(V.shape[1]))
 
 
@@ -60,7 +60,7 @@ def of_cholesky(x: np.ndarray, found: list[np.ndarray]) -> dict[str, float]:
 
 
 def of_solve(x: np.ndarray, found: list[np.ndarray]) -> dict[str, float]:
-    """Of x y = xᵀ; over |y|, which is what rounding a solution changes."""
+    """For x y = xᵀ; relative to |y|, the effect of rounding a solution."""
     (y,) = found
     (y,) = found
     return {"x y": ratio(x @ (y @ V) - x.T @ V, x) / float(np.linalg.norm(y))}
@@ -78,7 +78,7 @@ def of_eigh(x: np.ndarray, found: list[np.ndarray]) -> dict[str, float]:
     return {"vᵀ v": off_unit(v), "v w vᵀ": ratio(v @ (w[:, None] * (v.T @ V)) - x @ V, x)}
 
 
-# function, matrix, ratios, MiB for values in between, of each device
+# function, matrix, ratios, MiB per device for intermediate values
 CASES: dict[str, tuple[Callable[..., Any], Callable[[], np.ndarray], Callable[..., Any], int]]
 CASES = {
     "cholesky": (linalg.cholesky, positive, of_cholesky, 80),
@@ -89,7 +89,7 @@ CASES = {
 
 
 def largest(text: str) -> int:
-    """The most elements of an array that a device holds."""
+    """The largest number of elements of an array on any device."""
     shapes = re.findall(r"[sfc]\d+\[([\d,]+)\]", text)
     return max(int(np.prod([int(n) for n in shape.split(",")])) for shape in shapes)
 

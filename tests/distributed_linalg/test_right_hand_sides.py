@@ -1,4 +1,4 @@
-"""Systems of one matrix, of which only the right-hand sides are divided."""
+"""Linear systems with one matrix, of which only the right-hand sides are sharded."""
 
 from __future__ import annotations
 

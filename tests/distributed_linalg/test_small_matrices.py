@@ -1,4 +1,4 @@
-"""A matrix below the size of the option is gathered, and its function is LAPACK's."""
+"""A matrix below the size of the option is gathered, and LAPACK computes the function."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Every collective in every place where it may stand, over every kind of axis: docs/collectives.md.
+"""Every collective in every context, over every kind of axis: docs/collectives.md.
 
-Whatever the axis is, values and derivatives are those of the definition in NumPy.
+For every kind of axis, values and derivatives match the definition in NumPy.
 """
 
 import importlib.util
@@ -26,7 +26,7 @@ CELLS = [
 
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "collectives_table.py"
 
-OTHERS = ("share", "shared_sum")  # of gradients by name; no functions that users call
+OTHERS = ("share", "shared_sum")  # gradients by name; not functions that users call
 
 
 @pytest.mark.parametrize(("where", "name", "kind", "number"), everyday(CELLS, 10))
@@ -50,7 +50,7 @@ def test_the_page_is_current():
 
 
 def test_no_collective_is_left_out():
-    """Each op between values along named axes is one of the table's."""
+    """Each op between values along named axes is in the table."""
     used = set()
     for form in FORMS:
         with current().replace(axes=(NamedAxis("i", len(XS), False),)).entered():

@@ -1,7 +1,7 @@
-"""docs/command_line.md: its commands print what stands there.
+"""docs/command_line.md: its commands print the output shown there.
 
-Lines behind `$` in a `console` block are run by a shell, in a folder that has the page's programs;
-`…` stands for anything in a line, and by itself for any lines.
+A shell runs the lines after `$` in a `console` block, in a folder with the page's programs.
+`…` matches anything in a line, and alone on a line it matches any lines.
 """
 
 import os
@@ -21,7 +21,7 @@ CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def commands(text):
-    """Each command of the page, with what it should print."""
+    """Each command of the page, with its expected output."""
     found = []
     for block in CONSOLE.findall(text):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
@@ -48,7 +48,7 @@ def test_gaps():
 
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory):
-    """Runs a line in a folder with the page's programs; gives what it prints."""
+    """Runs a line in a folder with the page's programs; returns its output."""
     folder = tmp_path_factory.mktemp("page")
     for name, source in PROGRAM.findall(PAGE.read_text()):
         (folder / name).write_text(source)

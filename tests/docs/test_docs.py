@@ -1,9 +1,9 @@
-"""What the documents say is run.
+"""Runs the code in the documents.
 
-The Python blocks of a Markdown file are one program, run from top to bottom in a process of its own
-with eight devices. A text block right behind one is what it prints. Blocks `python in 2 processes`
-are a program of their own, which runs in these; the text behind one is what process 0 prints.
-Blocks `python skip` are only to be read: those of other libraries, for instance.
+The Python blocks of a Markdown file are one program, run from top to bottom in a separate process
+with eight devices. A text block right after one is its output. A block `python in 2 processes` is a
+separate program, which runs in two processes; the text after it is the output of process 0.
+Blocks `python skip` do not run, such as code for other libraries.
 """
 
 import doctest
@@ -27,14 +27,14 @@ IN_PROCESSES = re.compile(
     r"^```python in (\d) processes\n(.*?)^```$(?:\s*^```text\n(.*?)^```$)?",
     re.MULTILINE | re.DOTALL,
 )
-TAGS = re.compile(r"</\w+>")  # that close a table, which holds a program beside another
-MARK = "\x1e"  # printed behind each block
+TAGS = re.compile(r"</\w+>")  # these close a table with two programs side by side
+MARK = "\x1e"  # printed after each block
 LINK = re.compile(r"\[[^]]*\]\(([^)#:]+)(?:#[^)]*)?\)")
 RUN = "import sys; exec(compile(sys.stdin.read(), sys.argv[1], 'exec'), {'__name__': '__main__'})"
 
 
 def execute(source, name):
-    """What a program prints, in a process of its own."""
+    """The output of a program, in a separate process."""
     flags = "--xla_force_host_platform_device_count=8"
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", RUN, name],
@@ -46,7 +46,7 @@ def execute(source, name):
 
 
 def program_of(text):
-    """The Python blocks at their lines, and for each what it should print (None: anything)."""
+    """The Python blocks at their lines, each with its expected output (None: anything)."""
     lines = [""] * (text.count("\n") + 1)
     expected, behind = [], -1
     for block in BLOCK.finditer(text):
@@ -122,7 +122,7 @@ ANCHOR = re.compile(r"\[[^]]*\]\(([^)#:\s]*)#([^)\s]+)\)")
 
 
 def anchors(text):
-    """The places that headings make, as GitHub and the site name them."""
+    """The anchors of headings, as GitHub and the site name them."""
     found = []
     for heading in re.findall(r"^#+ (.+)$", FENCED.sub("", text), re.MULTILINE):
         shown = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).strip().lower()

@@ -1,8 +1,8 @@
-"""The pages of errors say what is so: each example fails with the text shown, each fix runs.
+"""The error pages are correct: each example fails with the text shown, each fix runs.
 
-Of a page, the block `python fails` must raise the error that the page is named after, with the text
-in the block behind it (line breaks and `...` aside). The `python` blocks that follow it run in the
-same namespace, after the failed one. A block `python fails in 2 processes` runs in these, and
+The block `python fails` of a page must raise the error that the page is named after, with the text
+in the block after it (except for line breaks and `...`). The `python` blocks that follow run in the
+same namespace, after the failed one. A block `python fails in 2 processes` runs in two, and
 process 0 prints the text.
 """
 
@@ -21,7 +21,7 @@ BLOCK = re.compile(
     r"^```(python fails in 2 processes|python fails|python|text)\n(.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
-BASES = ("JAXIndexError", "JAXTypeError", "JaxprTypeError")  # raised as one of their kinds only
+BASES = ("JAXIndexError", "JAXTypeError", "JaxprTypeError")  # raised only as a subclass
 CLASSES = {
     name: getattr(home, name)
     for home in (sw.errors, testing)

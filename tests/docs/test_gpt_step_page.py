@@ -1,6 +1,6 @@
 """The page of the demo's training step: its lines are those of the example, its sums add up.
 
-The step is not compiled again, which takes long: `tools/gpt_step_page.py` writes the page again.
+The step is not compiled here, which takes long: `tools/gpt_step_page.py` regenerates the page.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""The programs of docs/manual_parallelism.md, taken from it, on one to eight devices.
+"""The programs in docs/manual_parallelism.md, extracted from it, on one to eight devices.
 
-Each is compared with the same computation of whole arrays: by NumPy in 64 bits, derivatives by
-differences, and by `jit`, whose partitioner divides it. What a program sends is what it says.
+Each is compared with the same computation on full arrays: by NumPy in 64 bits, derivatives by
+differences, and by `jit`, whose partitioner shards it. A program sends what the page states.
 """
 
 import ast
@@ -30,7 +30,7 @@ TOLERANCES = {"float32": 2e-5, "bfloat16": 4e-2}
 
 
 def functions_of(path: Path) -> SimpleNamespace:
-    """What a document imports and defines, without what it runs."""
+    """The imports and definitions of a document, without the statements that it runs."""
     tree = ast.parse(program_of(path.read_text())[0])
     kept = (ast.Import, ast.ImportFrom, ast.FunctionDef)
     tree.body = [node for node in tree.body if isinstance(node, kept)]
@@ -42,7 +42,7 @@ def functions_of(path: Path) -> SimpleNamespace:
 DOC = functions_of(DOCUMENT)
 
 
-# -- the programs of whole arrays: `np` is NumPy or shardwise.numpy, n the number of devices --
+# -- the programs on full arrays: `np` is NumPy or shardwise.numpy, n the number of devices --
 
 
 def softmax(np, x):
@@ -96,9 +96,9 @@ def causal_attention(np, n, q, k, v):
 
 
 def mixture(np, n, x, gate, up, down, capacity=64, groups=None):
-    """Two experts for each token, and for the tokens of each group `capacity` of each expert's.
+    """Two experts for each token, with `capacity` slots in each expert for each group of tokens.
 
-    Groups are those of devices. First choices are served first, on each device.
+    Devices define the groups by default. First choices are served first, on each device.
     """
     scores, experts = softmax(np, x @ gate), np.arange(gate.shape[1])
     order = np.argsort(-scores, axis=-1)[:, :2]
@@ -121,7 +121,7 @@ def crowded_in_all(np, n, *args):
     return mixture(np, n, *args, capacity=7, groups=1)
 
 
-# -- the same as in the document, with specs of arguments and results --
+# -- the programs of the document, with specs of arguments and results --
 
 
 def many(x):
@@ -153,12 +153,12 @@ def tight_by_need(*args):
 
 
 def permutes(count):
-    """Back as often as there, by the number of devices."""
+    """Counts in the backward pass and in the forward pass, by the number of devices."""
     return lambda n: [{"collective-permute": count(n)}, {"collective-permute": 2 * count(n)}]
 
 
 def exchanges(n):
-    """The gate is the same on all devices: its derivative is summed."""
+    """The gate is replicated: its derivative is summed."""
     return {"all-to-all": 2}, {"all-to-all": 4, "all-reduce": 1}
 
 
@@ -170,7 +170,7 @@ def gathers(n):
 
 
 def ragged(n):
-    """Of how many there are, and of rows, there and back; and where slices are, twice."""
+    """Exchanges of the counts, and of rows, there and back; and of the offsets, twice."""
     value = {"all-gather": 3, "all-to-all": 2}
     return value, {**value, "reduce-scatter": 2, "all-reduce": 1}
 
@@ -180,7 +180,7 @@ EXPERTS = [(32, 8), (8, 8), (8, 8, 12), (8, 12, 8)]
 BY_EXPERT = (ROWS, ALL, ROWS, ROWS)
 HIDDEN = (ROWS, P(None, "x"), ROWS)
 
-# By name: by hand, of whole arrays, shapes (of n devices), specs, what is sent.
+# By name: manual program, program on full arrays, shapes (for n devices), specs, collectives.
 PROGRAMS = {
     "ring": (many, total, lambda n: [(n, 8, 3)], (ROWS,), ROWS, permutes(lambda n: 2 * (n - 1))),
     "heat": (steps_of_heat, heat, lambda n: [(24,)], (ROWS,), ROWS,
@@ -206,7 +206,7 @@ PROGRAMS = {
 
 
 def setup(name, n, dtype):
-    """By hand; of whole arrays; the arguments on their devices, and in 64 bits."""
+    """Manual program; program on full arrays; the arguments on their devices, and in 64 bits."""
     by_hand, whole, shapes, ins, out, _ = PROGRAMS[name]
     mesh = mesh_of(n)
     mapped = sw.shard_map(by_hand, mesh=mesh, in_specs=ins, out_specs=out)
@@ -218,7 +218,7 @@ def setup(name, n, dtype):
 
 
 def gradient(f, count):
-    """The gradients of a sum of sines of what `f` gives."""
+    """The gradients of a sum of sines of the results of `f`."""
     def loss(*args):
         return jnp.sum(jnp.sin(f(*args).astype("float32")))
 
@@ -298,7 +298,7 @@ def test_a_ring_sends_twice_what_it_has(n):
 
 
 def waits(program):
-    """Operations of a program that need what a permutation of it brings, as names."""
+    """The names of operations in a program that need the result of one of its permutations."""
     brought, found = set(), []
     for eqn in program.equations:
         needed = {a for a in eqn.inputs if not isinstance(a, Literal)}

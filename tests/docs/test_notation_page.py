@@ -1,4 +1,4 @@
-"""docs/notation.md has everything that the printer of types can write."""
+"""docs/notation.md contains everything that the printer of types can write."""
 
 import re
 from pathlib import Path

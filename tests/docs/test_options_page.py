@@ -1,4 +1,4 @@
-"""docs/options.md says what the options say, and names every variable that the library reads."""
+"""docs/options.md agrees with the options, and names every variable that the library reads."""
 
 from tools import options_page as tool
 

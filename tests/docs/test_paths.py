@@ -1,4 +1,4 @@
-"""Paths and modules that the documents name are there."""
+"""Paths and modules that the documents name exist."""
 
 import re
 from pathlib import Path

@@ -1,7 +1,7 @@
 """The documentation as a site: links, the reference, search, widths, and that it needs no network.
 
-`make docs ARGS=--check` builds the site and runs these; otherwise they are skipped. What a browser
-is needed for is skipped without Chromium, too (`make browser` installs it).
+`make docs ARGS=--check` builds the site and runs these; otherwise they are skipped. Tests for a
+browser are also skipped without Chromium (`make browser` installs it).
 """
 
 import html
@@ -36,7 +36,7 @@ in_a_browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium; see `mak
 
 
 class Page(HTMLParser):
-    """What a page has: ids, links, and what it loads."""
+    """The ids, links and loaded resources of a page."""
 
     def __init__(self, path):
         super().__init__()
@@ -58,7 +58,7 @@ def pages():
 
 
 def led(path, link):
-    """The file that a link leads to, and the place in it."""
+    """The file that a link leads to, and the anchor in it."""
     place, _, anchor = unquote(link).partition("#")
     return ((path.parent / place).resolve() if place else path), anchor
 
@@ -184,7 +184,7 @@ LONG = "tutorials/one_to_many"
 @in_a_browser
 @pytest.mark.parametrize("width, room", [(1280, 100), (1600, 100), (1100, 80)])
 def test_lines_of_code_fit(width, room, tmp_path):
-    """room: columns of code that are seen without scrolling."""
+    """room: columns of code that are visible without scrolling."""
     measure = """
 addEventListener('load', () => {
   const inner = document.querySelector('iframe').contentDocument;

@@ -1,4 +1,4 @@
-"""docs/transforms.md says what the ops' records say, and what is missing has a reason."""
+"""docs/transforms.md agrees with the ops' records, and gives a reason for each missing rule."""
 
 import importlib.util
 import sys
@@ -15,7 +15,7 @@ TOOL = Path(__file__).resolve().parents[2] / "tools" / "transforms_table.py"
 def tool():
     spec = importlib.util.spec_from_file_location("transforms_table", TOOL)
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses look for it
+    sys.modules[spec.name] = module  # where dataclasses look it up
     spec.loader.exec_module(module)
     return module
 

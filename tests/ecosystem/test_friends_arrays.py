@@ -1,7 +1,7 @@
 """Functions of SciPy and scikit-learn that take arrays of any library: ours in, ours out.
 
-They ask arrays for their namespace. Where they write into an array, they have another way for
-JAX's, which `compat.as_jax()` opens; where they have none, there is this library's error.
+They query arrays for their namespace. Where they write into an array, they have a separate code
+path for JAX, which `compat.as_jax()` enables; without one, this library raises its own error.
 """
 
 import importlib.util
@@ -139,7 +139,7 @@ metrics.pairwise.euclidean_distances(A, B)
 
 
 def evaluated(texts, *way):
-    """What came of each expression."""
+    """The outcome of each expression."""
     if importlib.util.find_spec(way[0]) is None:
         pytest.skip(f"needs {way[0]}: pip install 'shardwise[friends]'")
     paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -23,7 +23,7 @@ def needs(name):
 
 
 def run(tmp_path, source, devices=2):
-    """Runs a program, so that its functions are those of a `__main__`."""
+    """Runs a program, so that its functions belong to a `__main__`."""
     program = tmp_path / "program.py"
     program.write_text(source)
     env = {
@@ -76,7 +76,7 @@ def test_matplotlib_takes_narrow_dtypes_and_refuses_keys(axes):
         x = jnp.arange(2).astype(dtype)
         np.testing.assert_array_equal(axes.plot(x)[0].get_ydata(orig=False), [0.0, 1.0])
         axes.hist(x)
-    try:  # NumPy's masked arrays, which pictures are made of
+    try:  # NumPy's masked arrays, which matplotlib makes images of
         np.ma.maximum_fill_value(np.ones(2, jnp.bfloat16))
     except TypeError:  # since NumPy 2.5
         pass

@@ -1,4 +1,4 @@
-"""Libraries for JAX, unmodified: each program gives with this library what it gives with jax.
+"""Libraries for JAX, unmodified: each program has the same results with this library as with jax.
 
 The libraries are those of `pip install 'shardwise[ecosystem]'`; `make ecosystem` runs these tests.
 """
@@ -40,11 +40,11 @@ NEEDS = {
     "optimistix_fit": ("optimistix", "optax"),
     "diffrax_ode": ("diffrax", "optax", "optimistix"),
 }
-# Floating-point numbers agree to CLOSE. Where they cannot, it is said here to what and why, for a
-# program or for its lines that begin with a word.
+# Floating-point numbers agree to CLOSE. This table lists exceptions, tolerances and reasons, for a
+# program or for those of its lines that begin with a word.
 CLOSE = 1e-5
-MONTE_CARLO = 5e-2  # of chains that part after hundreds of steps; programs assert what is known
-WIDE = 1e-3  # of weights after Adam's steps by gradients that are nearly 0
+MONTE_CARLO = 5e-2  # chains that diverge after hundreds of steps; programs assert known properties
+WIDE = 1e-3  # weights after Adam's steps with gradients that are nearly 0
 CLOSE_IN = {
     "equinox_sharded": WIDE,
     "blackjax_nuts mean": MONTE_CARLO,
@@ -52,7 +52,7 @@ CLOSE_IN = {
     "numpyro_nuts mean": MONTE_CARLO,
     "numpyro_nuts deviation": MONTE_CARLO,
 }
-TINY = 1e-6  # of numbers that cancel to about zero
+TINY = 1e-6  # numbers that cancel to about zero
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 
 
@@ -61,7 +61,7 @@ def test_every_program_is_run():
 
 
 def run(name, *way):
-    """What a program prints, and the seconds it takes."""
+    """The output of a program, and its duration in seconds."""
     flags = "--xla_force_host_platform_device_count=8"
     paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     env = {**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": paths}
@@ -75,7 +75,7 @@ def run(name, *way):
 
 
 def agree(found, wanted, name=""):
-    """Asserts that two prints are equal: words and integers exactly, other numbers nearly."""
+    """Asserts that two outputs are equal: words and integers exactly, other numbers nearly."""
     assert NUMBER.sub("#", found) == NUMBER.sub("#", wanted)
     for line, model in zip(found.splitlines(), wanted.splitlines(), strict=True):
         whole = CLOSE_IN.get(name, CLOSE)

@@ -1,4 +1,4 @@
-"""What hangs is shown and ended; and no failure is left for the next test."""
+"""Tests that hang are reported and terminated; no failure remains for the next test."""
 
 import faulthandler
 from collections.abc import Iterator

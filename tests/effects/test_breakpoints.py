@@ -1,4 +1,4 @@
-"""`debug.breakpoint`: what can be seen where a program stops, and how it goes on."""
+"""`debug.breakpoint`: what a program shows where it stops, and how it resumes."""
 
 import io
 import subprocess
@@ -16,11 +16,11 @@ from shardwise._src.runtime.callbacks import CallbackError
 from tests.helpers.beside_jax import ours
 
 ONE = np.float32(1)
-PROMPT = "({}) ".format("sw")  # which a listing of this file is not to have
+PROMPT = "({}) ".format("sw")  # which a listing of this file must not contain
 
 
 class Session:
-    """A stream of commands, and what was shown: without the places, answer by answer."""
+    """A stream of commands, and the answers to them, without source locations."""
 
     def __init__(self, commands: str, **options: Any):
         self.out = io.StringIO()

@@ -1,4 +1,4 @@
-"""Functions of the host that fail: what is raised, where, and what goes on."""
+"""Host callbacks that fail: what is raised, where, and what continues."""
 
 import re
 import subprocess
@@ -40,7 +40,7 @@ def test_what_a_function_raises_is_raised(devices: int, kind: str) -> None:
     assert re.fullmatch(text, str(e.value))
     assert isinstance(e.value.__cause__, ValueError)
     assert traceback.extract_tb(e.value.__cause__.__traceback__)[-1].name == "fail"
-    assert float(sw.jit(jnp.sum)(x)) == 8  # the devices go on
+    assert float(sw.jit(jnp.sum)(x)) == 8  # the devices continue
 
 
 def test_eager_calls_raise_what_the_function_raised() -> None:

@@ -1,4 +1,4 @@
-"""The order in which programs call functions of the host: one by one, in loops and branches."""
+"""The order in which programs call host callbacks: one by one, in loops and branches."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""`debug.print` and `debug.log`: what is printed, how often, and which formats are refused."""
+"""`debug.print` and `debug.log`: what is printed, how often, and which formats are rejected."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Functions of the host under vmap and derivatives, and over explicit axes."""
+"""Host callbacks under vmap and derivatives, and over explicit axes."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""Functions of the host in programs: how often, with what, and what these may do."""
+"""Host callbacks in programs: how often they run, their arguments, and what they may do."""
 
 import gc
 import threading
@@ -159,7 +159,7 @@ def test_big_operands() -> None:
     whole = np.arange(4_000_000, dtype=np.float32) * 2
     np.testing.assert_array_equal(np.asarray(y), whole[::-1] + 1)
     del x, y
-    jnp.ones(4_000_000).block_until_ready()  # what was given stays whole when its memory is reused
+    jnp.ones(4_000_000).block_until_ready()  # the argument stays intact when its memory is reused
     np.testing.assert_array_equal(np.asarray(kept[0]), whole)
 
 

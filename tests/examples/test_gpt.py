@@ -50,7 +50,7 @@ def cache(tmp_path_factory):
 
 
 def run(cache, *arguments, code=None, status=0):
-    """What the demo prints."""
+    """The output of the demo."""
     program = ["-c", code] if code else [str(EXAMPLES / "gpt.py")]
     path = os.pathsep.join([str(EXAMPLES), os.environ.get("PYTHONPATH", "")])
     environment = {

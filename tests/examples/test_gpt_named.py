@@ -1,4 +1,4 @@
-"""The transformer by words: the same losses in each way, by the table alone, and in fewer lines."""
+"""The transformer with logical axes: equal losses per strategy, by the table alone, less code."""
 
 import ast
 import importlib
@@ -61,7 +61,7 @@ def plain(models, config):
 
 
 def run(ours, config, table, mesh):
-    """(losses, collectives as (kind, bytes), the share of parameters that a device keeps)"""
+    """(losses, collectives as (kind, bytes), the fraction of parameters that a device stores)"""
     losses = []
     with named.rules(table, mesh):
         state, step = ours.laid_out(config)
@@ -73,7 +73,7 @@ def run(ours, config, table, mesh):
             where = named.shardings("batch seq")
             state, value = step(state, sw.device_put(windows, where))
             losses.append(float(value))
-        for kept in state["mean"], state["square"]:  # as the parameters are
+        for kept in state["mean"], state["square"]:  # sharded like the parameters
             for moment, weight in zip(sw.tree.leaves(kept), weights, strict=True):
                 assert moment.sharding == weight.sharding
     return losses, [(c.kind, c.bytes * c.runs) for c in collectives(step.as_text())], share
@@ -127,7 +127,7 @@ def test_two_ways_at_once(models, config, plain):
 
 @pytest.mark.sweep
 def test_shardings_in_types(models, config, plain):
-    """Over an Explicit axis nothing is sent that the program does not say."""
+    """Over an Explicit axis only the communication in the program is done."""
     ours = models[1]
     mesh = Mesh(DEVICES, ("all",), axis_types=AxisType.Explicit)
     losses, sent, share = run(ours, config, ours.WAYS["fully sharded"], mesh)
@@ -144,7 +144,7 @@ def test_no_axis_is_mistaken_for_another(models, config):
 
 
 def lines_of(path, names):
-    """How many lines of code the definitions of these names take, without texts and comments."""
+    """The number of code lines in the definitions of these names, less docstrings and comments."""
     source = path.read_text().splitlines()
     rows = set()
     for node in ast.parse("\n".join(source)).body:

@@ -1,4 +1,4 @@
-"""Programs that ask for shardings over an `AbstractMesh`: reports of devices that are not there."""
+"""Programs that ask for shardings over an `AbstractMesh`: reports for devices that do not exist."""
 
 import numpy as np
 import pytest
@@ -132,7 +132,7 @@ def test_where_there_are_devices_abstract_shardings_are_theirs():
 
 
 def calls():
-    """Functions and arguments that do not fit, each in a way of its own."""
+    """Functions and arguments that do not fit, each for a different reason."""
     wide = np.ones((8, 16), np.float32)
     columns = sw.device_put(wide, over(HERE, "y"))
     few = NamedSharding(Mesh(np.array(sw.devices("cpu")[:2]), ("z",)), P("z"))

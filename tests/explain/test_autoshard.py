@@ -1,4 +1,4 @@
-"""`explain.suggest`: shardings that are no worse than those that a person writes."""
+"""`explain.suggest`: shardings that are no worse than manually written ones."""
 
 import numpy as np
 import pytest

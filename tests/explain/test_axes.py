@@ -1,4 +1,4 @@
-"""Collectives along parts of axes, which reports name as Shardy does; and along none."""
+"""Collectives along sub-axes, which reports name as Shardy does; and along none."""
 
 import json
 import math
@@ -21,7 +21,7 @@ TURNED = Mesh(DEVICES.reshape(2, 4).T, ("x", "y"))
 
 
 def sums(mesh, groups):
-    """Sums along `x` over groups of an array that is split by all axes; its argument."""
+    """Sums along `x` over groups of an array that is sharded over all axes; its argument."""
     spec = P(*mesh.axis_names)
     f = sw.shard_map(
         lambda v: lax.psum(v, "x", axis_index_groups=groups), mesh=mesh, in_specs=spec,
@@ -42,7 +42,7 @@ FACTORS = {1: [], 2: [2], 3: [3], 4: [2, 2], 6: [2, 3], 8: [2, 2, 2], 12: [2, 3,
 
 @pytest.mark.parametrize("seed", range(40))
 def test_any_parts_of_any_axes(seed):
-    """Groups made of factors of axes, in any order, are named by these, those beside joined."""
+    """Groups made of factors of axes, in any order, are named by these, with neighbours joined."""
     rng = np.random.default_rng(seed)
     sizes = rng.choice(list(FACTORS), size=rng.integers(1, 4)).tolist()
     factors = [(axis, f) for axis, n in enumerate(sizes) for f in FACTORS[n]]

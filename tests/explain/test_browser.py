@@ -1,6 +1,6 @@
-"""Pictures as a browser lays them out: geometry, overflow, colours of light and dark pages.
+"""Visualizations in a browser: geometry, overflow, colours of light and dark pages.
 
-Needs Chromium or Chrome (`make browser` installs it on Debian). One page holds every picture at two
+Needs Chromium or Chrome (`make browser` installs it on Debian). One page shows each drawing at two
 widths; a script of the page measures it, and the tests read the measurements from its DOM.
 """
 
@@ -73,7 +73,7 @@ def pictures():
 
 
 def tables(x):
-    """What has no drawing: a table of a tree, and plans."""
+    """Objects without a drawing: a table of a pytree, and plans."""
     layers = [{"weights": x, "a name that is rather long": x[0], "<b>": 3} for _ in range(40)]
     target = NamedSharding(mesh(4, 2), P("model"))
     return {
@@ -112,7 +112,7 @@ def measured(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def svgs(measured):
-    """(name with page, what was measured of it), of every drawing."""
+    """(name with page, measurements), for every drawing."""
     found = [(f"{f['name']} ({f['page']})", s) for f in measured["figures"] for s in f["svgs"]]
     assert len(found) > 2 * len(pictures())
     return found
@@ -160,7 +160,7 @@ def test_blocks_tile_the_picture(svgs):
         boxes = np.array([b[1:] for b in svg["blocks"]])
         assert not overlapping(boxes), name
         lows, highs = np.unique(boxes[:, 0].round(1)), np.unique(boxes[:, 1].round(1))
-        assert len(boxes) == len(lows) * len(highs), name  # a full grid, but for what is left out
+        assert len(boxes) == len(lows) * len(highs), name  # a full grid, except for omitted cells
         gaps = "…" in str(name) or any(kind == "gap" for kind, *_ in svg["texts"])
         area = ((boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])).sum()
         whole = np.prod(boxes[:, 2:].max(0) - boxes[:, :2].min(0))

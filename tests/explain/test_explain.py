@@ -1,4 +1,4 @@
-"""`explain(f)(*args)`: collectives, memory and work against what is counted by hand."""
+"""`explain(f)(*args)`: collectives, memory and work against manual counts."""
 
 import inspect
 import json
@@ -21,7 +21,7 @@ def struct(shape, *spec, mesh=MESH, dtype=np.float32):
 
 
 def line_of(f, text):
-    """`file:line` of a line of a function's."""
+    """`file:line` of a line of a function."""
     lines, first = inspect.getsourcelines(f)
     (at,) = [i for i, line in enumerate(lines) if text in line]
     return f"{__file__}:{first + at}"
@@ -112,7 +112,7 @@ def test_loops_count_as_often_as_they_run_and_lines_are_the_users():
 
 def test_products_are_counted_by_their_shapes():
     report = explain(sw.grad(layers, (0, 1)))(*ARGS)
-    one = 2 * 4 * 32 * 32  # of a device: f32[16@x,32] @ f32[32,64@y], and the like
+    one = 2 * 4 * 32 * 32  # on each device: f32[16@x,32] @ f32[32,64@y], and the like
     assert dict(report.computation.flops) == {"f32": 5 * 6 * one}
     assert report.computation.known and report.computation.uncounted == ()
 

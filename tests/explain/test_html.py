@@ -1,4 +1,4 @@
-"""Pictures in HTML, as text; how they look in a browser is in `test_browser`."""
+"""Visualizations in HTML, as text; `test_browser` tests their appearance in a browser."""
 
 import re
 from html.parser import HTMLParser
@@ -16,7 +16,7 @@ VOID = {"br", "rect"}
 
 
 class Reader(HTMLParser):
-    """Elements that were opened and not closed, attributes and texts."""
+    """Collects unclosed elements, attributes and texts."""
 
     def __init__(self, text):
         super().__init__()

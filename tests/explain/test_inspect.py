@@ -1,4 +1,4 @@
-"""`debug.inspect_array_sharding`: of arrays, and of values where the compiler places them."""
+"""`debug.inspect_array_sharding`: of arrays, and of values as the compiler shards them."""
 
 import numpy as np
 import pytest
@@ -50,7 +50,7 @@ def test_values_in_a_program_are_seen_when_it_is_compiled(seen):
     assert [s.spec for s in seen] == specs
     assert {s.mesh for s in seen} == {ON}
     f(x, w)
-    assert len(seen) == 3  # the program was there already
+    assert len(seen) == 3  # the program was cached
     f(put((8, 6), P()), w)
     assert [s.spec for s in seen[3:]] == [P(), P(None, "model"), P("model")]
 

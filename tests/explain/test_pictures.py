@@ -1,4 +1,4 @@
-"""Pictures of shardings and meshes, compared as text at a fixed width."""
+"""Visualizations of shardings and meshes, compared as text at a fixed width."""
 
 import io
 from textwrap import dedent
@@ -47,13 +47,13 @@ def check(drawn: str, expected: str) -> None:
 
 
 class Device(SimpleNamespace):
-    """A made-up device; unlike its base it can be a key."""
+    """A fake device; unlike its base class it can be a key."""
 
     __hash__ = object.__hash__
 
 
 def simulated(cuts: tuple[int, ...]) -> SimpleNamespace:
-    """A sharding that cuts dimension `i` into `cuts[i]` blocks, one for each made-up device."""
+    """A sharding that splits dimension `i` into `cuts[i]` blocks, one for each fake device."""
 
     def devices_indices_map(shape):
         steps = [-(-size // cut) for size, cut in zip(shape, cuts, strict=True)]

@@ -1,4 +1,4 @@
-"""Plans of moving: numbers counted by hand, by NumPy's indices, and measured."""
+"""Plans of transfers: numbers counted manually, by NumPy's indices, and measured."""
 
 import gc
 import itertools
@@ -41,7 +41,7 @@ def kinds(found):
 
 @pytest.fixture
 def accelerators(monkeypatch):
-    """Ways are chosen as on accelerators, which do not share the host's memory."""
+    """Strategies are chosen as on accelerators, which do not share the host's memory."""
     monkeypatch.setattr(
         transfer_cost, "reshard_steps",
         lambda sig, to, on_cpu, ready: transfer.reshard_steps(sig, to, False, ready)
@@ -54,10 +54,10 @@ def accelerators(monkeypatch):
 def test_rows_to_columns():
     """f32[1024,1024], 4 MiB: 4 tiles of rows, twice; to 2 tiles of columns, four times."""
     found = sw.plan(shaped((1024, 1024), ROWS), COLUMNS)
-    # A device holds 1 MiB, wants 2 MiB, and has a quarter of that already: it lacks 1.5 MiB.
+    # A device holds 1 MiB and needs 2 MiB, of which it already has a quarter: it lacks 1.5 MiB.
     assert found.bytes_moved == 8 * MIB * 3 // 2
     assert found.peak_bytes == 3 * MIB
-    assert found.host_bytes == 4 * MIB  # replicas share what is put together there
+    assert found.host_bytes == 4 * MIB  # replicas share the assembled data
     assert kinds(found) == ["copies on the host"]
     assert found.bytes_sent == 0 and found.complete and found.machine == "cpu"
 
@@ -80,7 +80,7 @@ def test_gathering_is_a_program(accelerators):
 
 
 def test_a_program_may_send_more_than_is_lacking(accelerators):
-    """From rows to columns XLA gathers all of the array on each device."""
+    """From rows to columns XLA gathers the full array on each device."""
     found = sw.plan(shaped((1024, 1024), ROWS), COLUMNS)
     assert found.bytes_moved == 12 * MIB
     assert found.bytes_sent == 24 * MIB
@@ -106,10 +106,10 @@ def test_pieces_of_shards(accelerators):
 
 
 def test_uneven_shards_have_padding(accelerators):
-    """f32[9,7] in three tiles of rows: nine rows on one device go to three of three."""
+    """f32[9,7] in three tiles of rows: nine rows on one device go to three devices, three each."""
     found = sw.plan(shaped((9, 7), PLACES["another"]), PLACES["three"])
     assert found.bytes_moved == 9 * 7 * 4
-    assert found.peak_bytes == 9 * 7 * 4 + 3 * 3 * 7 * 4  # on the device that cuts
+    assert found.peak_bytes == 9 * 7 * 4 + 3 * 3 * 7 * 4  # on the device that splits
     eight = NamedSharding(Mesh(DEVICES, ("i",)), P("i"))
     back = sw.plan(shaped((9, 7), eight), PLACES["replicated"])
     # In eight tiles of two rows five devices have rows, and the fifth has one.
@@ -151,7 +151,7 @@ def test_addends_are_added_up_by_a_program():
 def test_keys_are_counted_as_they_are_stored():
     keys = sw.random.split(sw.random.key(3), 8)
     found = sw.plan(sw.device_put(keys, DEVICES[0]), PLACES["rows"])
-    # Two keys of two words on each of eight devices, of which device 0 has its own.
+    # Two keys of two words on each of eight devices; device 0 already has its own.
     assert found.bytes_moved == 7 * 2 * 8
 
 
@@ -210,7 +210,7 @@ def test_many_arrays_on_many_devices():
     large = AbstractMesh((512, 16), ("data", "model"))
     source, target = NamedSharding(large, P(None, "model")), NamedSharding(large, P("data"))
     found = sw.plan([shaped((8192, 512), source)] * 1000, target)
-    # 16 rows of 32 columns are there already of 16 rows of 512 columns.
+    # Of 16 rows of 512 columns, 16 rows of 32 columns are already there.
     assert found.bytes_moved == 1000 * 8192 * 16 * (512 - 32) * 4
     assert found.peak_bytes == 8192 * 32 * 4 + 1000 * 16 * 512 * 4
 
@@ -245,7 +245,7 @@ def test_steps_send_at_least_what_is_lacking(source, target, accelerators):
 
 @pytest.mark.parametrize(("source", "target"), everyday(itertools.product(PLACES, PLACES), 17))
 def test_the_steps_are_those_of_device_put(source, target, monkeypatch):
-    """The ways that `move` takes, and those that the plan is made of."""
+    """The strategies that `move` uses, and the strategies in the plan."""
     taken, planned = [], []
 
     def noting(table, log):
@@ -283,14 +283,14 @@ def test_meshes_that_are_not_there():
 
 
 def test_a_model_onto_a_larger_mesh():
-    """From 8 devices to 8,192, which are told by their positions."""
+    """From 8 devices to 8,192, which are identified by their positions."""
     large = AbstractMesh((512, 16), ("data", "model"))
     tree = {"w": shaped((1024, 1024), ROWS), "b": shaped((1024,), PLACES["replicated"])}
     target = {"w": NamedSharding(large, P("data", "model")), "b": NamedSharding(large, P())}
     found = sw.plan(tree, target, machine="tpu-v5p")
     w, b = found.leaves[1], found.leaves[0]
     # Tiles of 2 x 64 elements: of the first eight devices, 0 and 1 hold rows 0 to 255, and so has
-    # each its own tile; the others hold later rows, and want the first two.
+    # each its own tile; the others hold later rows, and need the first two.
     assert w.bytes_moved == (8192 - 2) * 2 * 64 * 4
     assert b.bytes_moved == (8192 - 8) * 4096
     assert kinds(found) == ["copies between devices"] * 2
@@ -308,7 +308,7 @@ MEASURED = [
 
 @pytest.mark.parametrize("case", everyday(MEASURED, 1))
 def test_measured_peaks(case):
-    """The most that a process takes to move 64 MiB."""
+    """The peak memory that a process needs to move 64 MiB."""
     gc.collect()
     done = subprocess.run(
         [sys.executable, "-m", "tests.explain.programs.peaks", case],
@@ -335,7 +335,7 @@ def test_what_a_device_cannot_hold_is_the_first_line():
     data = json.loads(json.dumps(found.to_dict()))
     assert (data["fits"], data["memory_bytes"]) == (False, 80 << 30)
     over = AbstractMesh((64,), ("d",))
-    found = sw.plan(large, NamedSharding(over, P("d")), machine="h100")  # as the line says
+    found = sw.plan(large, NamedSharding(over, P("d")), machine="h100")  # as the line states
     assert found.fits and found.to_dict()["fits"] and "fit" not in str(found)
 
 

@@ -1,4 +1,4 @@
-"""Reports of thirty programs: what they say is what the HLO of the same programs says, compiled as
+"""Reports of thirty programs: they agree with the HLO of the same programs, compiled as
 a call compiles them; and each collective leads to a line of the program."""
 
 from collections import Counter
@@ -127,7 +127,7 @@ def test_there_are_thirty():
 
 
 def in_hlo(f, args):
-    """Collectives by kind, axes and bytes of one run, as a call compiles the program."""
+    """Collectives of one run by kind, axes and bytes, with the program compiled as by a call."""
     compiled = sw.jit(f).lower(*args).compile()
     found = Counter()
     for s in explain.summarize(explain.collectives(compiled), MESH):

@@ -1,7 +1,7 @@
-"""Pages of reports in a browser: sorting, what belongs together, widths, colours, no network.
+"""Pages of reports in a browser: sorting, linked entries, widths, colours, no network.
 
 Needs Chromium or Chrome (`make browser` installs it on Debian). The page is opened once for each
-width and theme, with a script at its end that uses it as people do and writes down what it sees.
+width and theme, with a script at its end that acts as a user does and records what it sees.
 """
 
 import dataclasses
@@ -61,7 +61,7 @@ seen.wrong = wrong;
 seen.scheme = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
 parent.postMessage(JSON.stringify(seen), "*");
 </script>"""
-# Windows are at least 500 pixels wide; frames are as wide as they are told.
+# Windows are at least 500 pixels wide; frames have the requested width.
 FRAME = """<!doctype html><body><script>
 addEventListener("message", event => {{
   const out = document.createElement("pre");
@@ -76,7 +76,7 @@ WINDOWS = [(390, "light"), (390, "dark"), (1280, "light"), (1280, "dark")]
 
 @pytest.fixture(scope="module", params=WINDOWS, ids=lambda p: f"{p[0]}-{p[1]}")
 def seen(request, tmp_path_factory):
-    """What the script wrote down; width and theme are those of the window."""
+    """The records of the script; width and theme: of the window."""
     width, theme = request.param
     folder = tmp_path_factory.mktemp("page")
     text = page(long(made(folder))).replace("<style>", f"{BEFORE}<style>", 1)
@@ -96,7 +96,7 @@ def seen(request, tmp_path_factory):
 
 
 def long(report):
-    """With so many equations before its own that panes have to scroll; two buffers of a line."""
+    """A program with so many leading equations that panes have to scroll; two buffers on a line."""
     head, *lines = report.program.splitlines()
     filler = [f"    v{i}:f32[64] = sin v{i}" for i in range(200)]
     text = "\n".join([head, *filler, *lines])

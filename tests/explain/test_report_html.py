@@ -1,4 +1,4 @@
-"""Reports as HTML: what is in figures and pages, escaped; bounds; files that are written or not."""
+"""Reports as HTML: contents of figures and pages, escaped; bounds; written and unwritten files."""
 
 import dataclasses
 import os
@@ -118,7 +118,7 @@ def test_rows_lines_and_equations_have_the_number_of_their_line(report):
     ], key=str)  # fmt: skip
     assert {a["id"] for a in read.all("li") if "id" in a} == {"line-1", "line-2"}
     assert {a["href"] for a in read.all("a")} == {"#line-1", "#line-2"}
-    assert "1 def step(w, x):" in read.words  # beside the lines that are named
+    assert "1 def step(w, x):" in read.words  # next to the named lines
 
 
 def test_a_file_that_has_changed_is_not_shown(report, tmp_path):

@@ -1,4 +1,4 @@
-"""Reports in terminals: whole texts, at several widths; numbers in words."""
+"""Reports in terminals: full texts, at several widths; human-readable numbers."""
 
 import dataclasses
 import io

@@ -1,4 +1,4 @@
-"""Reports of programs that a first user writes: numbers, causes, and what is asked of reports."""
+"""Reports of programs that a new user writes: numbers, causes, and options of reports."""
 
 import json
 import pickle
@@ -252,7 +252,7 @@ def test_what_ops_are_made_of_is_of_the_users_line(name):
     def second(a):
         return f(a)
 
-    for user in (first, second):  # what ops are made of is kept from one to the next
+    for user in (first, second):  # the definitions of ops are cached between reports
         report = explain(user)(struct((16, 16), "x"))
         line = f"{__file__}:{user.__code__.co_firstlineno + 1}"
         assert report.communication
@@ -260,7 +260,7 @@ def test_what_ops_are_made_of_is_of_the_users_line(name):
         assert {b.line for b in report.buffers} <= {line, ""}
 
 
-# ---- dtypes that CPU has not ---------------------------------------------------------------------
+# ---- dtypes that CPU lacks -----------------------------------------------------------------------
 
 BF16 = [struct((8, 16), "x", "y", dtype="bfloat16"), struct((16, 4), "y", dtype="bfloat16")]
 
@@ -269,7 +269,7 @@ BF16 = [struct((8, 16), "x", "y", dtype="bfloat16"), struct((16, 4), "y", dtype=
     ("machine", "sent", "bytes_"), [("cpu", "f32", 32), ("h200", "bf16", 16), ("a100", "bf16", 16)]
 )
 def test_bf16_is_sent_as_the_machine_sends_it(machine, sent, bytes_):
-    report = explain(lambda a, b: a @ b, machine=machine)(*BF16)  # bf16[2,4] of a device
+    report = explain(lambda a, b: a @ b, machine=machine)(*BF16)  # bf16[2,4] per device
     (row,) = report.communication
     assert (row.dtypes, row.bytes) == ((sent,), bytes_)
     assert dict(report.computation.flops) == {sent: 2 * 2 * 8 * 4}
@@ -345,7 +345,7 @@ def test_devices_in_another_order():
     assert sorted((c.axes, c.bytes) for c in report.communication) == [(("x",), 12), (("y",), 8)]
 
 
-# ---- what is asked of reports --------------------------------------------------------------------
+# ---- options of reports --------------------------------------------------------------------------
 
 
 def both(a):
@@ -428,7 +428,7 @@ def test_what_xla_would_warn_of_is_not_on_the_terminal(capfd):
     assert capfd.readouterr() == ("", "")
 
 
-# ---- what is given wrongly -----------------------------------------------------------------------
+# ---- invalid arguments ---------------------------------------------------------------------------
 
 
 def test_numbers_of_collectives_have_no_unit():

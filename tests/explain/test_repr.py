@@ -1,4 +1,4 @@
-"""The text of arrays that this process cannot read: what is known here, without asking others."""
+"""The repr of arrays that this process cannot read: local information, without communication."""
 
 from types import SimpleNamespace
 
@@ -13,7 +13,7 @@ from tests.helpers.layouts import Device, P, mesh
 
 
 class Far(Concrete):
-    """An array over devices of several processes, of which process 0 is this one."""
+    """An array over devices of several processes; this process is process 0."""
 
     def __init__(self, value, spec, sizes=(4, 2), per_process=2):
         self.whole = value

@@ -1,4 +1,4 @@
-"""What programs take at least: numbers as in jax, where that counts; and those by hand."""
+"""Lower bounds for programs: numbers as in jax, where jax counts them; and manual counts."""
 
 import re
 
@@ -61,7 +61,7 @@ def test_numbers_are_those_of_jax(name, how):
     types, found = ours.roofline(lambda *xs: fun(sw, *xs), **how)(*args)
     expected_types, expected = theirs.roofline(lambda *xs: fun(jax, *xs), **how)(*args)
     expected = as_dict(expected)
-    if name == "layers":  # which counts no tanh
+    if name == "layers":  # jax does not count tanh
         expected["unfused_flops"] += 8
         expected["unfused_hbm_bytes"] += 64
     assert as_dict(found) == expected

@@ -1,4 +1,4 @@
-"""Tables of trees of arrays, with numbers counted by NumPy."""
+"""Tables of pytrees of arrays, with numbers counted by NumPy."""
 
 import io
 import json
@@ -187,7 +187,7 @@ def test_as_data():
 
 
 class Cells(HTMLParser):
-    """The texts of a table, row by row; fails where tags do not close."""
+    """The texts of a table, row by row; fails if a tag is not closed."""
 
     def __init__(self, text):
         super().__init__()

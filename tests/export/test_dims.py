@@ -1,4 +1,4 @@
-"""Symbolic dimensions: arithmetic is that of the numbers they stand for, comparisons are sure."""
+"""Symbolic dimensions: arithmetic is that of the represented numbers, comparisons are certain."""
 
 import contextlib
 import operator

@@ -1,4 +1,4 @@
-"""Exported functions give what the functions give, here and from bytes, under every transform."""
+"""Exported functions return what the functions return, directly and from bytes, in transforms."""
 
 from collections import OrderedDict
 from typing import NamedTuple
@@ -177,7 +177,7 @@ def test_shardings():
             sw.grad(lambda x: (e.call(x) ** 2).sum())(y), sw.grad(lambda x: (g(x) ** 2).sum())(x)
         )
     whole = sw.device_put(x, NamedSharding(MESH, P()))
-    same(e.call(whole), g(x))  # brought to where it was exported for
+    same(e.call(whole), g(x))  # transferred to the devices that it was exported for
     small = sw.device_put(x, NamedSharding(BACK, P("x")))
     fails(
         ValueError,
@@ -186,7 +186,7 @@ def test_shardings():
         e.call, small,
     )  # fmt: skip
     one = again(exported(lambda x: x * 2, np.ones((8, 2), np.float32)))
-    same(one.call(x), x * 2)  # what is for one device is split as it comes
+    same(one.call(x), x * 2)  # a function for one device is sharded like its arguments
 
 
 def test_shardings_that_are_asked_for():
@@ -298,7 +298,7 @@ def test_messages():
 
 
 def test_kernels_that_are_only_here():
-    """The kernels of divided matrices ask this process for programs."""
+    """The kernels for sharded matrices request programs from this process."""
     x = sw.device_put(np.eye(8, dtype=np.float32), NamedSharding(MESH, P("x")))
     least = divided_matrix_min_size_bytes(0)
     with least, pytest.raises(ValueError, match=r"calls kernels that other releases may not have"):

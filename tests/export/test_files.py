@@ -1,4 +1,4 @@
-"""Files of exported functions: what JAX writes loads here, ours load there, and damage is named."""
+"""Files of exported functions: JAX's files load here, ours load in JAX, and damage is reported."""
 
 import hashlib
 import struct
@@ -202,7 +202,7 @@ def test_altered_bytes_are_refused(places):
 @settings(max_examples=2, deadline=None)  # each may start a process
 @given(st.data())
 def test_damage_to_what_has_no_digest_ends_no_process(data):
-    """Files of JAX: an error, or a function that is called as the types in the file say."""
+    """JAX's files: an error, or a function that is callable according to the types in the file."""
     whole = BLOB[: -len(MARK) - 36].replace(b"shardwise\0", b"some jax!\0")
     assert whole != BLOB
     cut = data.draw(st.integers(0, len(whole)))

@@ -1,4 +1,4 @@
-"""Symbolic sizes of which nothing is said: slices that may be empty, and pads as long as them."""
+"""Symbolic sizes without constraints: slices that may be empty, and pads of symbolic length."""
 
 import jax.export
 import numpy as np

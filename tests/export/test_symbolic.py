@@ -1,5 +1,5 @@
 """Programs with symbolic dimensions: called with arguments of some sizes, here, read from a file,
-and by JAX, they give what the function gives.
+and by JAX, they return what the function returns.
 """
 
 import jax
@@ -162,7 +162,7 @@ def test_platforms():
 
 
 def test_functions_of_platforms():
-    """Each platform has its function in the module, which no other is traced for."""
+    """Each platform has its own function in the module, traced for that platform only."""
 
     def fun(x):
         return lax.platform_dependent(x, cpu=lax.sin, cuda=lax.cos, tpu=lax.sin)

@@ -1,4 +1,4 @@
-"""JAX's primitives for sparse arrays: the same calls give the same values."""
+"""JAX's primitives for sparse arrays: the same calls return the same values."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""`custom_partitioning`: what the user's functions are asked, and that values are those of the
-function, however it is divided."""
+"""`custom_partitioning`: the calls of the user's functions, and values equal to those of the
+function, however it is sharded."""
 
 import re
 from functools import partial
@@ -34,7 +34,7 @@ from tests.helpers.partitioned import (
 
 
 def in_both(make, values, *specs):
-    """Results and questions of both libraries are equal."""
+    """Asserts that results and callback arguments are equal in both libraries."""
     mine, other = [], []
     f, g = make(*OURS, mine), make(*JAX, other)
     args = [put(v, *s) for v, s in zip(values, specs, strict=True)]
@@ -79,7 +79,7 @@ def test_within_a_mesh_by_in_shardings():
     assert log == [({"x": 4, "y": 2}, [((8, 4), "complex64", ("x", None))] * 2)]
 
 
-# -- values, however it is divided --
+# -- values, however it is sharded --
 
 SPECS = [("x", "y"), (None, "x"), ("y", "x"), (("x", "y"),), (None, ("y", "x")), ()]
 
@@ -91,7 +91,7 @@ SIZES = [(8, 16, 4), (7, 5, 3), (1, 1, 1), (3, 9, 2)]
     ("spec", "sizes"), everyday([(spec, n) for spec in SPECS for n in SIZES], 2, "products")
 )
 def test_products(sizes, spec):
-    """Also of parts that are not full: what fills them up is zero."""
+    """Also with shards that are not full: their padding is zero."""
     b, i, o = sizes
     product = product_of(*OURS, [])
     x, y = normal(b, i), normal(i, o)
@@ -256,7 +256,7 @@ def test_a_mesh_of_its_own_and_constants():
 
 @pytest.mark.parametrize("mesh", [MESH, EXPLICIT], ids=["auto", "explicit"])
 def test_dimensions_go_together_as_infer_says(mesh):
-    """Without a rule. Types go by what it says of them."""
+    """Without a rule. Types follow its declaration."""
 
     def infer(mesh, args, result):
         spec = args[0].sharding.spec
@@ -271,7 +271,7 @@ def test_dimensions_go_together_as_infer_says(mesh):
 
 @pytest.mark.parametrize("mesh", [MESH, EXPLICIT], ids=["auto", "explicit"])
 def test_without_any_rule(mesh):
-    """Types are those of the function."""
+    """Types are equal to those of the function."""
     product = product_of(*OURS, [], sharding_rule=None)
     x, y = normal(8, 6), normal(6, 4)
     got = product(put(x, "x", mesh=mesh), put(y, mesh=mesh))

@@ -1,4 +1,4 @@
-"""Rules of Taylor mode that users set for their primitives."""
+"""Taylor mode rules that users set for their primitives."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ X, TERMS = np.array([0.3, -0.7], np.float32), [
 
 
 def primitive(fun: Any, multiple: bool = False) -> Primitive:
-    """One without a rule for derivatives."""
+    """A primitive without a derivative rule."""
     made = Primitive("mine")
     made.multiple_results = multiple
     made.def_impl(fun)
@@ -41,7 +41,7 @@ def rules() -> Iterator[None]:
 
 
 def check(ours: Any, plain: Any) -> None:
-    """The primitive inside of a function against the function that it stands for."""
+    """Compares the primitive inside a function with the function that it represents."""
     for run in (lambda f: f, sw.jit):
         f = run(lambda x, *ts: jet(lambda y: ours(y * y) * y, (x,), (ts,)))
         g = lambda x, *ts: jet(lambda y: plain(y * y) * y, (x,), (ts,))  # noqa: E731

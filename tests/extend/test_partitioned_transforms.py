@@ -1,4 +1,4 @@
-"""`custom_partitioning` over explicit axes and under transforms; when its functions are asked."""
+"""`custom_partitioning` over explicit axes and under transforms; when its functions are called."""
 
 
 import numpy as np
@@ -122,7 +122,7 @@ def test_vmap_over_explicit_axes():
 
 
 def test_checks_and_prints(capsys):
-    """Checks look into the function, as it is on one device."""
+    """Checks inspect the function as for one device."""
     product = product_of(*OURS, [])
     x, y = put(normal(8, 6), "x", "y"), put(normal(6, 4), "y")
 
@@ -152,7 +152,7 @@ def test_programs_show_it():
     assert [e.primitive.name for e in eqn.params["call"].eqns] == ["dot_general"]
 
 
-# -- when it is asked --
+# -- when it is called --
 
 
 def test_equal_calls_are_asked_once():
@@ -192,7 +192,7 @@ def test_another_partition_later():
         return mesh, lambda x, y: 10 * (x @ y), places[0], tuple(places)
 
     assert product.def_partition(partition, sharding_rule="b i, i o -> b o") is partition
-    # Devices add in an order of their own: what is nearly 0 has the error of its terms.
+    # Devices add in a different order: sums near 0 have the error of their terms.
     np.testing.assert_allclose(product(x, y), 10 * expected, rtol=1e-5, atol=1e-5)
 
 

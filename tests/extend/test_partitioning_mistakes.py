@@ -1,4 +1,4 @@
-"""Mistakes in the use of `custom_partitioning`, and where nothing is asked."""
+"""Mistakes in the use of `custom_partitioning`, and cases where its functions are not called."""
 
 import inspect
 from functools import partial
@@ -32,7 +32,7 @@ from tests.helpers.partitioned import (
 
 
 def asked(partition, fun=lambda x: x * 2, rule="i -> i", **kwargs):
-    """A function, called with eight numbers in four parts."""
+    """A function, called with eight numbers in four shards."""
     fun.__name__ = "f"
     f = custom_partitioning(fun)
     f.def_partition(partition, sharding_rule=rule, **kwargs)

@@ -1,4 +1,4 @@
-"""Primitives of users behave as the library's ops do, under every transform and map."""
+"""User-defined primitives behave as the library's ops do, under every transform and map."""
 
 import pickle
 

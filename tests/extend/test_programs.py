@@ -1,4 +1,4 @@
-"""Interpreters of programs that are written with JAX's names."""
+"""Interpreters of programs written with JAX's names."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ INVERSES = {
 
 
 def inverse(fun):
-    """The inverse of a function of one operation after the other."""
+    """The inverse of a function that is a chain of operations."""
 
     def run(*args):
         closed = sw.make_jaxpr(fun)(*args)
@@ -240,7 +240,7 @@ class Named(sw.core.Tracer):
 
 
 class Names(sw.core.Trace):
-    """Notes which primitives there are, in JAX's way of writing interpreters."""
+    """Records the primitives in a program, in JAX's style of interpreters."""
 
     def __init__(self, outer):
         super().__init__()

@@ -1,4 +1,4 @@
-"""`shard_alike`: one value is divided as the other is."""
+"""`shard_alike`: one value is sharded as the other is."""
 
 import jax
 import numpy as np
@@ -22,7 +22,7 @@ def put(x, *spec, mesh=MESH):
 
 
 def functions(lib, alike):
-    """Each gives a value that nothing else would divide."""
+    """Each returns a value that would otherwise not be sharded."""
     return [
         lambda x: alike(x, lib.numpy.zeros((8, 8)))[1],
         lambda x: alike(lib.numpy.ones((8, 8), "int32"), x * 2)[0],

@@ -1,4 +1,4 @@
-"""`buffer_callback`: functions of the host that write into buffers, beside jax's."""
+"""`buffer_callback`: host callbacks that write into buffers, compared with jax's."""
 
 import threading
 from itertools import product

@@ -39,7 +39,7 @@ def plain_rms(x, eps=0.5, xp=np):
 
 
 def add(root, name="add", method=None, scale=2):
-    """The function of one library: the same foreign function is known to both."""
+    """The function of one library: the same foreign function is registered with both."""
 
     def call(a, b):
         out = root.ShapeDtypeStruct(a.shape, a.dtype)
@@ -62,7 +62,7 @@ def test_several_results(wrap):
 
 def test_results_are_a_tree():
     wanted = {"y": f32(8, 6), "more": [f32(8)]}
-    order = ffi_call("rms", wanted)  # leaves in the order of a tree: "more" comes first
+    order = ffi_call("rms", wanted)  # leaves in pytree order: "more" comes first
     assert "expected" in message(sw.errors.JaxRuntimeError, order, X, eps=0.5)
     x, flat = np.float32([4, 1]), [f32(2), sw.ShapeDtypeStruct((), np.int32)]
     got = ffi_call("increment", flat)(x)

@@ -1,4 +1,4 @@
-"""Foreign functions on arrays that are divided over devices: gathered, or not."""
+"""Foreign functions on sharded arrays: gathered, or not."""
 
 from itertools import product
 
@@ -51,7 +51,7 @@ def test_batches_stay_where_they_are(kind):
         assert y.sharding.is_equivalent_to(x.sharding, 2)
         assert factor.sharding.is_equivalent_to(x.sharding, 1)
     for f in (lambda x: rms(x, "rms.parts"), lambda x: rms(x, "rms", num_batch_dims=1)):
-        assert gathers(f, x)  # nobody says that it is a batch, or that it may be split
+        assert gathers(f, x)  # nothing declares that it is a batch, or that it may be sharded
 
 
 def test_nested_batches():
@@ -103,7 +103,7 @@ def test_shard_map(axes, kind):
      (AxisType.Explicit, P(("i", "j")))],
 )  # fmt: skip
 def test_custom_partitioning(kernels, shapes, spec, kind):
-    """A kernel of whole rows is given those of its device, by the user's own rules."""
+    """A kernel on full rows receives those on its device, by the user's own rules."""
 
     def along_rows(mesh, args, result):
         axes = args[0].sharding.spec[:1]

@@ -1,4 +1,4 @@
-"""Registering foreign functions, compiling them, and lowerings of users' primitives by them."""
+"""Registering foreign functions, compiling them, and lowering user primitives to them."""
 
 import ctypes
 import os
@@ -182,7 +182,7 @@ def test_where_libraries_are_kept(compiler, tmp_path, mode):
         for name, value in before.items():
             sw.config.update(name, value)
     kept = [f for f in home.rglob("*.so")]
-    assert len(kept) == (mode == 0o700)  # nobody else may write what is going to run
+    assert len(kept) == (mode == 0o700)  # no other user may write code that will run
 
 
 # -- lowerings by data --

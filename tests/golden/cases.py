@@ -1,6 +1,6 @@
-"""Functions whose Program and StableHLO texts are kept: (name, function, arguments).
+"""Functions whose Program and StableHLO texts are stored: (name, function, arguments).
 
-Arguments are types: `f32(8, 4)`. A function that is placed names the sharding of each argument:
+Arguments are types: `f32(8, 4)`. A sharded function has a sharding for each argument:
 `f32(8, 4, on=P("x", None))`, over a mesh of x=4, y=2.
 """
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif(not cuda.available(), reason="needs an NVIDIA GP
 
 
 def places(devices):
-    """Shardings over one, some, and all of the devices, in both orders."""
+    """Shardings over one, some, and all devices, in both orders."""
     devices = np.array(devices)
     found = [SingleDeviceSharding(devices[0]), SingleDeviceSharding(devices[-1])]
     for some in (devices, devices[::-1], devices[: len(devices) // 2], devices[1:]):

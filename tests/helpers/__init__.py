@@ -1,1 +1,1 @@
-"""What the tests of several files use."""
+"""Helpers that several test files share."""

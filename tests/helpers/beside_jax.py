@@ -1,4 +1,4 @@
-"""Arrays and meshes in both libraries, and comparison of what they give."""
+"""Arrays and meshes in both libraries, and comparison of their results."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def assert_same(got: Any, expected: Any, rtol: float = 1e-5, placed: bool = True
         assert a.dtype == b.dtype and a.shape == b.shape, (a, b)
         if a.dtype == jax.dtypes.float0:
             continue
-        weak = [getattr(x, "weak_type", False) for x in (a, b)]  # jax may give NumPy arrays back
+        weak = [getattr(x, "weak_type", False) for x in (a, b)]  # jax may return NumPy arrays
         assert weak[0] == weak[1], (a, b)
         np.testing.assert_allclose(
             np.asarray(a).astype(_wide(a.dtype)), np.asarray(b).astype(_wide(b.dtype)),
@@ -62,7 +62,7 @@ def _wide(dtype: Any) -> Any:
 
 
 def assert_same_layout(mine: Any, other: Any, shape: tuple) -> None:
-    """Each device holds the same part."""
+    """Each device holds the same shard."""
     held = {d.id: i for d, i in mine.devices_indices_map(shape).items()}
     expected = {d.id: i for d, i in other.devices_indices_map(shape).items()}
     assert held == expected, (mine, other)

@@ -1,4 +1,4 @@
-"""Functions of the host for programs to call, and what the errors of these begin with."""
+"""Host callbacks for programs to call, and how their error messages begin."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SECONDS = 60  # that a test may take
 
 
 class Calls(list[Any]):
-    """A function of the host that notes what it is called with."""
+    """A host callback that records its arguments."""
 
     def __call__(self, *args: Any) -> None:
         self.append(args[0].item() if np.shape(args[0]) == () else np.asarray(args[0]).tolist())
@@ -30,5 +30,5 @@ def scale(x: Any) -> Any:
 
 
 def message(file: str, kind: str, fun: str, where: str) -> str:
-    """A pattern. where: the function in `file` that has the call."""
+    """A regular expression. where: the function in `file` that contains the call."""
     return rf"{kind} of {fun}, called at {re.escape(file)}:\d+ \({where}\): "

@@ -1,7 +1,7 @@
-"""What each collective means, in NumPy: of the values of all indices, one after another.
+"""The semantics of each collective, in NumPy, on the stacked values of all indices.
 
-`meaning(xs)` gets `f64[n, n, 2]`, the values of n indices, and gives what each index has then.
-`call(x, names)` says the same with the library, where the index is one of `names`.
+`meaning(xs)` takes `f64[n, n, 2]`, the values of n indices, and returns the result of each index.
+`call(x, names)` is the same in the library, for an index along `names`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Form:
     meaning: Callable[[np.ndarray], np.ndarray]
 
     def derivative(self, xs: np.ndarray, ts: np.ndarray) -> np.ndarray:
-        """Of the values along `ts`. Differences are exact: all are linear or quadratic nearby."""
+        """The derivative along `ts`. Differences are exact: all are locally linear or quadratic."""
         step = 2.0**-10
         return (self.meaning(xs + step * ts) - self.meaning(xs - step * ts)) / (2 * step)
 
@@ -45,7 +45,7 @@ class Form:
 
 
 def same(x: np.ndarray) -> np.ndarray:
-    """What all indices have."""
+    """The same result for every index."""
     return np.stack([x] * N)
 
 
@@ -59,21 +59,21 @@ def parts(xs: np.ndarray) -> np.ndarray:
 
 
 def permuted(xs: np.ndarray) -> np.ndarray:
-    """Index 3 gets nothing, which is zeros."""
+    """Index 3 receives nothing, so its result is zeros."""
     found = np.zeros(xs.shape)
     for source, to in SHIFT:
         found[to] = xs[source]
     return found
 
 
-# How many rows go from an index to another, by both; where they begin, here and there.
+# Number of rows sent, by sender and receiver; their offsets in the sender and in the receiver.
 SENT = np.add.outer(np.arange(N), np.arange(N)).astype(np.int32) % 2
 HERE = np.cumsum(SENT, 1, dtype=np.int32) - SENT
 THERE = np.cumsum(SENT, 0, dtype=np.int32) - SENT
 
 
 def ragged(x: Any, names: Any) -> Any:
-    """Rows go to others, into the double of what these have."""
+    """Rows are sent into outputs that initially hold twice the receiver's value."""
     here, sent, there, come = [
         jnp.asarray(table)[lax.axis_index(names)] for table in (HERE, SENT, THERE, SENT.T)
     ]

@@ -1,4 +1,4 @@
-"""What functions that are composed of ops are tried with: places, transforms, derivatives."""
+"""Checks of functions composed of ops: shardings, transforms, derivatives."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.helpers.placed import MESH
 
 
 def close(found: Any, wanted: Any, tol: float = 1e-9) -> None:
-    """Equal trees of values, shapes, and kinds of dtypes."""
+    """Asserts equal pytrees: values, shapes and dtype kinds."""
     ours, theirs = [sw.tree.leaves(tuple(x) if isinstance(x, list) else x) for x in (found, wanted)]
     assert len(ours) == len(theirs)
     for x, y in zip(map(np.asarray, ours), map(np.asarray, theirs), strict=True):
@@ -26,15 +26,15 @@ def close(found: Any, wanted: Any, tol: float = 1e-9) -> None:
 
 
 def everywhere(fun: Callable[..., Any], *args: Any, tol: float = 1e-8, slopes: bool = True) -> None:
-    """The values of `fun` under jit and vmap, and of split arguments, are those that it has, and
-    its derivatives are those of finite differences. With 64 bits; two of these checks in the
-    everyday run."""
+    """`fun` returns the same values under jit, under vmap and for sharded arguments, and its
+    derivatives match finite differences. In 64 bits; the everyday run does two of these
+    checks."""
     checks: list[Callable[[], None]] = [
         lambda: close(sw.jit(fun)(*args), fun(*args), tol), lambda: _mapped(fun, args, tol)]
     checks += [lambda d=d: _split(fun, args, d, tol) for d in range(np.ndim(args[0]))]
     if slopes:
         checks.append(lambda: differentiated(fun, *args))
-    code = fun.__code__  # of the file's name alone: the choice is the same in every checkout
+    code = fun.__code__  # only the file's name, so that the choice is the same in every checkout
     for check in everyday(checks, 2, f"{Path(code.co_filename).name} {code.co_firstlineno}"):
         with sw.enable_x64(True):
             check()

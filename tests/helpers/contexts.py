@@ -1,7 +1,7 @@
-"""Where a collective may stand, and what it gives there, by its meaning for one call.
+"""Contexts in which a collective may be called, and the results expected from its meaning.
 
-A *kind* says what its axis is: `bound(kind, f)` maps `f(x, names)` over n values. A *context* says
-what is around the call: it gives a function of `xs` and what its results must be.
+A *kind* says what its axis is: `bound(kind, f)` maps `f(x, names)` over n values. A *context* is
+the code around the call: it returns a function of `xs` and the expected results.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def tree_map(f: Callable, *trees: Any) -> Any:
 
 
 def over_mesh(f: Callable, mesh: Any, names: Any, **options: Any) -> Callable:
-    """`f` of one value, on as many devices."""
+    """`f` of one value, on that many devices."""
     def part(*args: Any) -> Any:
         return tree_map(lambda y: y[None], f(*[a[0] for a in args]))
 
@@ -47,7 +47,7 @@ def over_mesh(f: Callable, mesh: Any, names: Any, **options: Any) -> Callable:
 
 
 def by_two(f: Callable) -> Callable:
-    """`f` of values by two numbers, as one of values by one."""
+    """`f` on values indexed by two numbers, as a function on values indexed by one."""
     def run(*args: Any) -> Any:
         outs = f(*[jnp.reshape(a, (HALF, HALF, *a.shape[1:])) for a in args])
         return tree_map(lambda y: jnp.reshape(y, (N, *y.shape[2:])), outs)
@@ -56,7 +56,7 @@ def by_two(f: Callable) -> Callable:
 
 
 def bound(kind: str, f: Callable, **options: Any) -> Callable:
-    """`f(*values, names)` over all values; options are those of `shard_map`."""
+    """`f(*values, names)` over all values; options: of `shard_map`."""
     def named(names: Any) -> Callable:
         return lambda *args: f(*args, names)
 
@@ -74,7 +74,7 @@ def bound(kind: str, f: Callable, **options: Any) -> Callable:
 
 
 def bound_by_pmap(kind: str, f: Callable) -> Callable:
-    if kind == "mapped":  # inside of a pmap over something else
+    if kind == "mapped":  # inside a pmap over another axis
         inner = sw.pmap(sw.vmap(lambda x: f(x, "i"), axis_name="i"), axis_name="other")
         return lambda xs: inner(jnp.stack([xs, xs]))[1]
     if kind == "mesh":
@@ -106,7 +106,7 @@ def bound_by_xmap(kind: str, f: Callable) -> Callable:
     return by_two(mapped) if "," in kind else mapped
 
 
-# -- contexts: (form, kind) → (function of XS, what it must give) --
+# -- contexts: (form, kind) → (function of XS, expected result) --
 
 Context = Callable[[Form, str], tuple[Callable, Any]]
 CONTEXTS: dict[str, Context] = {}
@@ -114,9 +114,9 @@ SERIAL = (
     "the axis 'a' runs in a serial loop, one part after the other, and a collective needs all of "
     "them at once. Leave the loop out of axis_resources, or give the axis one of a mesh."
 )
-ALONE = ("pcast", "pvary", "axis_index", "axis_size")  # those that send nothing
+ALONE = ("pcast", "pvary", "axis_index", "axis_size")  # these send nothing
 
-# By collective and context: the message, after the name of the function.
+# By collective and context: the error message after the function's name.
 REFUSED: dict[tuple[str, str], str] = {
     (name, "serial loop"): SERIAL for name in {form.name for form in FORMS} - {*ALONE}
 }
@@ -134,19 +134,19 @@ def context(make: Context) -> Context:
 
 
 def weights(form: Form) -> np.ndarray:
-    """For the results, of every index."""
+    """For the results of every index."""
     return np.resize(WEIGHTS, form.meaning(XS).shape)
 
 
 @context
 def eager(form: Form, kind: str) -> tuple[Callable, Any]:
-    """The map is called."""
+    """Just a call of the map."""
     return bound(kind, form.call), form.meaning(XS)
 
 
 @context
 def jit(form: Form, kind: str) -> tuple[Callable, Any]:
-    """`jit` around the map, and inside of it; with `check_vma=False` also."""
+    """`jit` around the map and inside it; also with `check_vma=False`."""
     inside = bound(kind, lambda x, i: sw.jit(lambda x: form.call(x, i))(x))
     around = sw.jit(bound(kind, form.call, check_vma=False) if kind != "mapped" else inside)
     wanted = form.meaning(XS)
@@ -155,7 +155,7 @@ def jit(form: Form, kind: str) -> tuple[Callable, Any]:
 
 @context
 def grad(form: Form, kind: str) -> tuple[Callable, Any]:
-    """Inside of the map, and through it, with `check_vma` and without; forward and back."""
+    """Inside the map and through it, with and without `check_vma`; forward and reverse."""
     ws = weights(form)
 
     def slope(x: Any, w: Any, i: Any) -> Any:
@@ -175,7 +175,7 @@ def grad(form: Form, kind: str) -> tuple[Callable, Any]:
 
 @context
 def vmap(form: Form, kind: str) -> tuple[Callable, Any]:
-    """A batch inside of the map, and one of maps."""
+    """A batch inside the map, and a batch of maps."""
     inside = bound(kind, lambda x, i: sw.vmap(lambda x: form.call(x, i))(jnp.stack([x, x * 2])))
     around = sw.vmap(bound(kind, form.call))
     ones = [form.meaning(XS), form.meaning(2 * XS)]
@@ -225,7 +225,7 @@ def while_(form: Form, kind: str) -> tuple[Callable, Any]:
 
 @context
 def while_by_index(form: Form, kind: str) -> tuple[Callable, Any]:
-    """Indices stop by themselves: each takes part, with what it has, until the last one stops."""
+    """Indices stop individually: each takes part with its value until the last one stops."""
     def f(x: Any, i: Any) -> Any:
         last = 1 + lax.axis_index(i) % 3
 
@@ -247,7 +247,7 @@ def while_by_index(form: Form, kind: str) -> tuple[Callable, Any]:
 
 @context
 def cond(form: Form, kind: str) -> tuple[Callable, Any]:
-    """A choice that is the same for all, and its derivative."""
+    """A branch that is the same for all indices, and its derivative."""
     def chosen(flag: Any) -> Callable:
         return bound(kind, lambda x, i: lax.cond(
             flag, lambda x: form.call(x, i), lambda x: form.call(3 * x, i), x
@@ -268,7 +268,7 @@ def cond(form: Form, kind: str) -> tuple[Callable, Any]:
 
 @context
 def cond_by_index(form: Form, kind: str) -> tuple[Callable, Any]:
-    """Indices choose by themselves: each takes part in both branches."""
+    """Indices choose individually: each takes part in both branches."""
     def f(x: Any, i: Any) -> Any:
         return lax.cond(
             lax.axis_index(i) % 2 == 0, lambda x: form.call(x, i), lambda x: form.call(3 * x, i), x
@@ -281,7 +281,7 @@ def cond_by_index(form: Form, kind: str) -> tuple[Callable, Any]:
 
 @context
 def remat(form: Form, kind: str) -> tuple[Callable, Any]:
-    """The derivative of a function that is computed again: of the square of what comes."""
+    """The derivative of a rematerialized function, the square of the result."""
     ws = weights(form)
 
     def f(x: Any, i: Any) -> Any:
@@ -294,7 +294,7 @@ def remat(form: Form, kind: str) -> tuple[Callable, Any]:
 
 
 def _tripled(form: Form, kind: str, f: Callable) -> tuple[Callable, Any]:
-    """The value and the gradient of `f`, whose rule gives three times the derivative."""
+    """The value and the gradient of `f`, whose rule returns three times the derivative."""
     ws = weights(form)
 
     def run(xs: Any) -> Any:
@@ -306,7 +306,7 @@ def _tripled(form: Form, kind: str, f: Callable) -> tuple[Callable, Any]:
 
 @context
 def custom_jvp(form: Form, kind: str) -> tuple[Callable, Any]:
-    """The rule has the collective: three times the tangent."""
+    """The rule contains the collective: three times the tangent."""
     def f(x: Any, i: Any) -> Any:
         g = sw.custom_jvp(lambda x: form.call(x, i))
 
@@ -323,7 +323,7 @@ def custom_jvp(form: Form, kind: str) -> tuple[Callable, Any]:
 
 @context
 def custom_vjp(form: Form, kind: str) -> tuple[Callable, Any]:
-    """Both rules have the collective: three times the cotangent."""
+    """Both rules contain the collective: three times the cotangent."""
     def f(x: Any, i: Any) -> Any:
         inner = lambda x: form.call(x, i)  # noqa: E731
         g = sw.custom_vjp(inner)
@@ -335,7 +335,7 @@ def custom_vjp(form: Form, kind: str) -> tuple[Callable, Any]:
 
 @context
 def shard_map(form: Form, kind: str) -> tuple[Callable, Any]:
-    """Inside of a map over another axis of the mesh; and without types that say what varies."""
+    """Inside a map over another axis of the mesh; and without types that track varying axes."""
     mesh = Mesh(DEVICES[:2], ("other",))
     if kind == "mapped":
         f = sw.shard_map(
@@ -349,19 +349,19 @@ def shard_map(form: Form, kind: str) -> tuple[Callable, Any]:
 
 @context
 def pmap(form: Form, kind: str) -> tuple[Callable, Any]:
-    """The map, or one of two, is `pmap`; a mapped axis is inside of another `pmap`."""
+    """The map, or one of two, is `pmap`; or a mapped axis is inside another `pmap`."""
     return bound_by_pmap(kind, form.call), form.meaning(XS)
 
 
 @context
 def xmap_(form: Form, kind: str) -> tuple[Callable, Any]:
-    """The axis is one of `xmap`; a mesh axis is a resource of it."""
+    """The axis is an `xmap` axis, with a mesh axis as its resource."""
     return bound_by_xmap(kind, form.call), form.meaning(XS)
 
 
 @context
 def serial_loop(form: Form, kind: str) -> tuple[Callable, Any]:
-    """The axis is one of `xmap`, which runs over a loop."""
+    """The axis is an `xmap` axis that is mapped over a loop."""
     over = ("i", SerialLoop(HALF)) if "mesh" in kind else SerialLoop(HALF)
     run = xmap(
         lambda x: form.call(x, "a"), in_axes=["a", ...], out_axes=["a", ...],

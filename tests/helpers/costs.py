@@ -1,9 +1,9 @@
-"""What tests cost: a pytest plugin.
+"""The costs of tests: a pytest plugin.
 
-The CPU seconds of each test (of its process, and of child processes that ended) and the peak
-memory of its process are properties in the JUnit file. The end of a run prints the sum, the time
-per folder and the slowest tests, and stores the cost of each in build/costs.json. They decide no
-verdict.
+The CPU seconds of each test (its process and child processes that ended) and the peak
+memory of its process are properties in the JUnit file. At its end, a run prints the sum, the time
+per folder and the slowest tests, and stores the cost of each in build/costs.json. No test passes
+or fails because of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 CPU, MEMORY = "cpu_seconds", "peak_bytes"
-SLOWEST = 10  # so many are printed
+SLOWEST = 10  # number of tests to print
 FOLDERS = 12
 STORED = Path("build/costs.json")
 
@@ -38,7 +38,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    if call.when == "teardown":  # the last report of a test, which has its properties
+    if call.when == "teardown":  # the last report of a test, which contains its properties
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         cost = round(cpu_seconds() - item.stash[_started], 3)
         item.user_properties += [(CPU, cost), (MEMORY, peak)]
@@ -46,7 +46,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Prints and stores the costs, and prints the sums of what tests counted themselves."""
+    """Prints and stores the costs, and prints the sums of the tests' own counters."""
     costs: dict[str, float] = {}
     counts: dict[str, int] = {}
     peak = 0

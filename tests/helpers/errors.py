@@ -1,4 +1,4 @@
-"""Errors as text. In whole messages, places in the test's own file are shown as FILE:line."""
+"""Errors as text. In full messages, locations in the test's own file are shown as FILE:line."""
 
 import re
 import sys
@@ -7,14 +7,14 @@ import pytest
 
 
 def message(kind, fun, *args, **kwargs):
-    """The text of the error that `fun(*args, **kwargs)` raises, which is a `kind`."""
+    """The message of the error that `fun(*args, **kwargs)` raises, an instance of `kind`."""
     with pytest.raises(kind) as caught:
         fun(*args, **kwargs)
     return str(caught.value)
 
 
 def fails(kind, message, fun, *args, **kwargs):
-    """`fun(*args, **kwargs)` raises exactly `kind` and the message; this call is shown as HERE."""
+    """`fun(*args, **kwargs)` raises exactly `kind` with the message; this call is shown as HERE."""
     with pytest.raises(kind) as caught:
         fun(*args, **kwargs)
     assert type(caught.value) is kind
@@ -34,7 +34,7 @@ def donated(name):
     return f"Use what {name} returned; to keep the array as well, {instead}"
 
 
-COPY = "To use it longer, make a copy before: `x.copy()`."  # of a deleted array
+COPY = "To use it longer, make a copy before: `x.copy()`."  # for a deleted array
 
 
 def line(text):

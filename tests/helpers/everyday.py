@@ -1,14 +1,14 @@
-"""The cases of a table that the everyday run takes; a sweep takes all.
+"""The everyday run takes some cases of a table; a sweep takes all.
 
     @pytest.mark.parametrize("name", everyday(NAMES, 12))
     @pytest.mark.parametrize(("name", "spec"), everyday(product(NAMES, SPECS), 20))
-    @pytest.mark.sweep                                  # a test that only sweeps run
+    @pytest.mark.sweep                                  # a test that runs only in sweeps
 
 The choice is a function of the table alone: the same on every date, machine and worker. A case has
 features (the elements of a tuple, the words of an expression), and the cases that add the most
-pairs of features come first: an op with a dtype, a dtype with a placement. Cases that add equally
-many are taken from all over the table. What differs between machines or processes, such as a path
-or an address in memory, is rejected.
+pairs of features come first: an op with a dtype, a dtype with a sharding. Cases that add equally
+many are spread over the table. Features that differ between machines or processes, such as paths
+or memory addresses, are rejected.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WORDS = re.compile(r"[A-Za-z_]\w*|\d+(?:\.\d+)?|==|[^\w\s(),.]")
 
 
 class Run:
-    """What is run: the everyday set, or everything. Set once, when pytest starts."""
+    """Which cases run: the everyday set, or everything. Set once, when pytest starts."""
 
     sweep = False
 
@@ -37,13 +37,13 @@ class Run:
 def everyday(
     cases: Iterable[T], count: float, of: str = "", by: Callable[[T], object] = lambda case: case
 ) -> list[T]:
-    """`cases` in a sweep; otherwise `count` of them (below 1: that share of them), in their order.
+    """`cases` in a sweep; otherwise `count` of them (below 1: that fraction), in their order.
 
-    of: a name of the table, for several equal ones from which different cases should be chosen.
-    by: what of a case its features are, such as its name.
+    of: a name for the table; equal tables with different names yield different cases.
+    by: the property of a case that its features come from, such as its name.
 
     Raises:
-      ValueError: the choice would depend on this checkout or process.
+      ValueError: if the choice would depend on this checkout or process.
     """
     found = list(cases)
     number = math.ceil(count * len(found)) if count < 1 else int(count)
@@ -58,7 +58,7 @@ def everyday(
 
 
 def features(case: object) -> list[Hashable]:
-    """What a case has in common with others, in an order that does not depend on hashes."""
+    """The features of a case, in an order that does not depend on hashes."""
     if isinstance(case, str):
         words = WORDS.findall(case)
         return list(dict.fromkeys(words)) if len(words) > 1 else [case]
@@ -78,11 +78,11 @@ def _name(value: Any) -> str:
 
 
 def _greedy(table: list[list[Hashable]], count: int, of: str) -> list[int]:
-    """The indices of `count` cases, by how many features and pairs each adds to those before."""
+    """The indices of `count` cases, greedily by the features and pairs that each one adds."""
     pairs = [{*map(frozenset, combinations(each, 2)), *each} for each in table]
     seen: set[Hashable] = set()
     order = _spread(len(table), crc32(of.encode()))
-    bound = {i: len(pairs[i]) for i in order}  # of what a case can still add
+    bound = {i: len(pairs[i]) for i in order}  # on the number of pairs that a case can still add
     chosen: list[int] = []
     while order and len(chosen) < count:
         best, most = order[0], -1

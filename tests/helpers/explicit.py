@@ -1,4 +1,4 @@
-"""A mesh of explicit axes, what is put over it, and types as they print."""
+"""A mesh of explicit axes, functions that shard values over it, and printed types."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Processes that fail in each way that there is, and what the others say of it.
+"""Processes that fail in every possible way, and what the other processes report.
 
 `provoke(kind)` runs three processes of two devices, of which process 1 fails (or the one that the
-kind says), and gives what each of the others said, without what differs from run to run.
+kind names), and returns what each of the others reported, without run-dependent details.
 """
 
 from __future__ import annotations
@@ -131,8 +131,8 @@ except sw.errors.ProcessFailureError:
 class Kind:
     """A way to fail.
 
-    says:     what the others say and raise; None where it is not a ProcessFailureError.
-    status:   of the process that fails; others: of the others.
+    says:     what the others report and raise; None unless it is a ProcessFailureError.
+    status:   exit status of the process that fails; others: exit status of the others.
     culprit:  the process that fails.
     options:  of `run_processes`.
     """
@@ -241,13 +241,13 @@ KINDS: dict[str, Kind] = {
 
 
 class Run(NamedTuple):
-    """What came of it.
+    """The result of a run.
 
-    says:    of each of the others, what it said of failures, in turn.
+    says:    for each of the others, its failure reports, in order.
     raised:  the last line of its traceback, or "".
-    errors:  of each process, all that it wrote there.
-    statuses: of each process.
-    to_message, to_error: seconds until the last of the others said it, and raised it; nan if not.
+    errors:  the standard error of each process.
+    statuses: the exit status of each process.
+    to_message, to_error: seconds until the last of them reported and raised it; nan if absent.
     """
 
     says: list[list[str]]
@@ -260,11 +260,11 @@ class Run(NamedTuple):
 
 
 def provoke(name: str, devices: int = 2) -> Run:
-    """devices: of each process; with one, XLA runs programs in the thread that launches them."""
+    """devices: per process; with one, XLA runs programs in the thread that launches them."""
     kind = KINDS[name]
 
     def resume(running: list[Any]) -> None:
-        """Lets the stopped one go on once the others have ended."""
+        """Resumes the stopped process once the others have ended."""
         stopped = [running[1]] if name == "stopped" else []
         with suppress(TimeoutError):
             until(lambda: all(p.poll() is not None for p in running if p not in stopped))
@@ -292,7 +292,7 @@ def provoke(name: str, devices: int = 2) -> Run:
 
 
 def normal(text: str) -> str:
-    """What is said of a failure, without what depends on when it happened."""
+    """The report of a failure, without the parts that depend on when it happened."""
     text = text.partition("\nThe last launches")[0].partition("\n  thread")[0]
     if "start of cpu devices" in text:
         text = re.sub(r" Its last known line: \S+ \(\S+\)\.", "", text)
@@ -319,18 +319,18 @@ def _time_of_failure(record: str, begin: float) -> float:
 
 
 def plain(text: str) -> str:
-    """A text without what differs from run to run."""
+    """A text without the details that differ from run to run."""
     text = re.sub(r" \(host [^,]+, pid \d+\)", "", text)
     text = re.sub(r"\S*/(program\.py|shardwise-flight)", r"\1", text)
     text = re.sub(r"flight-(\d)-\d+", r"flight-\1", text)
-    # Of two who do the same, who is heard first is named beside the one who does not.
+    # If two processes do the same, the report names the one heard first and the one that differs.
     pair = r"process 1 comes to (program .+?); process 2 to (program .+?)\. All"
     text = re.sub(pair, r"process 0 comes to \2; process 1 to \1. All", text)
     return re.sub(r"\b\d+ s\b", "N s", text)
 
 
 def told(errors: str) -> list[str]:
-    """What a process said of failures, each time in its paragraph."""
+    """The failure reports of a process, one paragraph each."""
     parts = re.split(r"^(?=shardwise: |Traceback)", plain(errors), flags=re.MULTILINE)
     return [part.removeprefix("shardwise: ").strip() for part in parts if part.startswith("shard")]
 

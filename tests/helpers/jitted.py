@@ -1,4 +1,4 @@
-"""What tests of jitted functions that are found again call, and how they compare."""
+"""Functions and comparisons for tests of jitted functions that hit the cache."""
 
 from __future__ import annotations
 

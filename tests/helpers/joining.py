@@ -1,4 +1,4 @@
-"""Programs that join each other by `initialize`, each in a process of its own, at the same time.
+"""Programs that join each other with `initialize`, each in a separate process, concurrently.
 
     results = run(HEAD + "attempt('127.0.0.1:1', 2, 0)", HEAD + "attempt('127.0.0.1:1', 2, 1)")
     assert lines(results[0]) == ["joined"]
@@ -27,7 +27,7 @@ def free_port() -> int:
 
 
 def run(*programs, during=None, env=None):
-    """Runs programs at the same time, each by itself; gives the output and error of each."""
+    """Runs programs concurrently, each in its own process; returns the output and error of each."""
     running = []
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -53,7 +53,7 @@ def run(*programs, during=None, env=None):
 
 
 def written(folder, count):
-    """What each program has written so far: its output and its errors."""
+    """The output and errors that each program has written so far."""
     return [
         tuple(Path(folder, f"{i}.py.{name}").read_text() for name in ("out", "err"))
         for i in range(count)

@@ -1,9 +1,9 @@
-"""Runs of `shardwise launch` as a program of its own, and what they leave behind.
+"""Runs of `shardwise launch` as a separate program, and the processes they leave behind.
 
     done = launch("-n", "2", source="print('here')")
     assert done.out == ["[0] here", "[1] here"]
 
-A `Launch` kills all that it started when it is left, and says what had stayed.
+On exit, a `Launch` kills every process that it started and reports those still running.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ import psutil
 
 from tests.helpers import patience
 
-TEST = "TESTED_LAUNCH"  # in the environment of all that a launch of a test starts
+TEST = "TESTED_LAUNCH"  # in the environment of every process that a tested launch starts
 
 
 class Done(NamedTuple):
-    """How a launch ended. out, err: its lines; left: the processes that were still there."""
+    """How a launch ended. out, err: its lines; left: the processes that were still running."""
 
     status: int
     out: list[str]
@@ -35,7 +35,7 @@ class Done(NamedTuple):
 
 
 class Launch:
-    """A running launch. source: of the program, which takes the place of {} in the arguments, or
+    """A running launch. source: of the program, whose path replaces {} in the arguments, or
     follows them."""
 
     def __init__(
@@ -75,18 +75,18 @@ class Launch:
         return text.splitlines()
 
     def until(self, condition: Callable[[], Any]) -> Any:
-        """Waits for something to be so; gives what the condition gives."""
+        """Waits until the condition returns something true, and returns it."""
         return patience.until(condition, about=self.written)
 
     def written(self) -> str:
         return "\n".join((self.path / name).read_text(errors="replace") for name in ("out", "err"))
 
     def said(self, text: str, which: str = "out") -> str:
-        """Waits for a line with a text in it."""
+        """Waits for a line that contains a text."""
         return self.until(lambda: next((w for w in self.lines(which) if text in w), ""))
 
     def left(self) -> list[psutil.Process]:
-        """What runs of all that the launch started, itself included."""
+        """The running processes that the launch started, itself included."""
         found = []
         for process in psutil.process_iter():
             try:

@@ -1,4 +1,4 @@
-"""Layouts that pictures are tried on: plain, uneven, without elements, large, of many processes."""
+"""Layouts to visualize: plain, uneven, without elements, large, of many processes."""
 
 from types import SimpleNamespace
 
@@ -12,7 +12,7 @@ NASTY = ("</svg><script>document.title='taken'</script>\n\x1b[31m\ud800", "\"&'>
 
 
 class Device(SimpleNamespace):
-    """A made-up device; unlike its base it can be a key. This process is process 0."""
+    """A fake device; unlike its base class it can be a key. This process is process 0."""
 
     __hash__ = object.__hash__
 
@@ -31,7 +31,7 @@ def simulated(*sizes: int, per_process: int = 10**6, names="abcdef") -> Mesh:
 
 
 def shardings() -> dict[str, tuple[tuple[int, ...], object]]:
-    """Shape and sharding of arrays, by name."""
+    """Shapes and shardings of arrays, by name."""
     flat, cube, line = mesh(4, 2), mesh(2, 2, 2), mesh(8)
     far, nasty = simulated(2, 2, 4, per_process=4), mesh(4, 2, names=NASTY)
     named = {

@@ -1,4 +1,4 @@
-"""Lines that are not the messages that they are sent as, from fixed seeds.
+"""Malformed protocol messages, from fixed seeds.
 
     for line in malformed(VALID, seed=1, count=40):
         sock.sendall(line)
@@ -16,7 +16,7 @@ JUNK: tuple[Any, ...] = (
 
 
 def malformed(valid: Sequence[dict[str, Any]], seed: int, count: int) -> Iterator[bytes]:
-    """valid: messages, of which some are cut off, or have something else in their fields."""
+    """valid: messages to malform: some are truncated, some get other values in their fields."""
     rng = random.Random(seed)
     for number in range(count):
         yield _KINDS[number % len(_KINDS)](rng, rng.choice(valid)) + b"\n"
@@ -32,7 +32,7 @@ def _cut(rng: random.Random, message: dict[str, Any]) -> bytes:
 
 
 def _other_type(rng: random.Random, message: dict[str, Any]) -> bytes:
-    """With something else in a field, or in one within that."""
+    """With another value in a field, possibly a nested one."""
     changed = json.loads(json.dumps(message))
     within, place = changed, rng.choice([*message])
     while isinstance(within[place], dict) and within[place] and rng.random() < 0.7:

@@ -1,4 +1,4 @@
-"""Meshes over the eight devices: regular, in other orders, and over some of them."""
+"""Meshes over the eight devices: in regular and other device orders, and over some of them."""
 
 import numpy as np
 
@@ -27,7 +27,7 @@ def mesh_of(*sizes, names="xy", types=AxisType.Auto):
 
 THREE = Mesh(DEVICES[[6, 1, 3]], ("t",))
 
-# Placements of one array, for each of the meshes.
+# Shardings of one array, for each of the meshes.
 PLACES = {
     "one": SingleDeviceSharding(DEVICES[0]),
     "another": SingleDeviceSharding(DEVICES[5]),

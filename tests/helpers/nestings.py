@@ -1,11 +1,11 @@
-"""Random programs of maps, transforms, control flow and collectives, nested in one another.
+"""Random programs of maps, transforms, control flow and collectives, nested in each other.
 
-    program = drawn(17)                    # what is done, as nested tuples; which maps bind axes
-    run(program, program.maps)(x)          # by those maps
-    run(program, ("vmap",) * 3)(x)         # what it means
+    program = drawn(17)                    # the steps, as nested tuples; which maps bind axes
+    run(program, program.maps)(x)          # with those maps
+    run(program, ("vmap",) * 3)(x)         # the reference
 
 All are functions of `f32[2, 2]` for each index of the named axes, which have two indices each. A
-node is `(name, choices, children)`; `smaller(program)` gives those with a node less.
+node is `(name, choices, children)`; `smaller(program)` returns the programs with one node fewer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from shardwise.sharding import PartitionSpec as P
 from tests.helpers.meshes import DEVICES
 
 AXES = ("a", "b", "c")
-MAPS = (  # that may be in one another: pmap has devices of its own, xmap a mesh with other names
+MAPS = (  # that may be nested: pmap has its own devices, xmap a mesh with other names
     ("vmap", "shard_map", "unchecked", "xmap"), ("vmap", "shard_map", "unchecked"),
     ("vmap", "xmap", "xmap on mesh"), ("vmap", "pmap", "pmap", "xmap"),
 )
@@ -35,7 +35,7 @@ Node = tuple[str, Any, tuple[Any, ...]]
 
 @dataclass(frozen=True)
 class Program:
-    """seed, what is done for each index, the map of each axis, and what is done with the whole."""
+    """seed, the steps for each index, the map of each axis, and the steps around the maps."""
 
     seed: int
     body: Node
@@ -56,7 +56,7 @@ def shown(node: Node, indent: str = "  ") -> str:
 
 
 def index(names: Any) -> Any:
-    """The number of the index along all axes, from 1 on."""
+    """The number of the index along all axes, starting at 1."""
     return 1.0 + lax.axis_index(names)
 
 
@@ -142,7 +142,7 @@ def function(node: Node) -> Callable[[Any], Any]:
 
 
 def bound(how: str, name: str, f: Callable) -> Callable:
-    """`f` over the first dimension, by one map. A mesh has an axis for each name."""
+    """`f` over the first dimension, with one map. The mesh has an axis for each name."""
     if how == "vmap":
         return sw.vmap(f, axis_name=name)
     if how == "pmap":
@@ -195,7 +195,7 @@ def drawn(seed: int) -> Program:
 
 
 def _node(rng: random.Random, depth: int, around: frozenset[str]) -> Node:
-    """around: the derivatives that are taken of it; not every step has each."""
+    """around: the derivatives taken of the program; not every step supports each."""
     names = tuple(rng.sample(AXES, rng.randint(1, 3)))
     if not depth:
         if rng.random() < 0.75:
@@ -210,7 +210,7 @@ def _node(rng: random.Random, depth: int, around: frozenset[str]) -> Node:
 
 
 def smaller(program: Program) -> Iterator[Program]:
-    """Programs with a node less, or a map fewer of a kind."""
+    """Programs with one node fewer, or with a simpler map."""
     yield from (replace(program, body=body) for body in _less(program.body))
     for i, how in enumerate(program.maps):
         if how != "vmap":

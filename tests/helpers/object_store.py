@@ -1,11 +1,11 @@
-"""A store of objects on loopback: what S3 and Google Cloud Storage answer to TensorStore.
+"""An object store on loopback that answers TensorStore as S3 and Google Cloud Storage do.
 
     with object_store() as store:
         run(program, env={**os.environ, **store.environment})   # s3://bucket/..., gs://bucket/...
         store.objects["run/step_1/checkpoint.json"]
 
-One bucket, named "bucket"; both kinds of addresses name the same objects. Reads with ranges,
-writes and removals on conditions, lists. It asks nobody who they are.
+One bucket, named "bucket"; both URL schemes name the same objects. Supports range reads,
+conditional writes and deletions, and lists. It does not authenticate.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ _NO_GCS = b'{"error": {"code": 404, "message": "No such bucket"}}'
 
 
 class Store:
-    """objects: their bytes by name; environment: what leads TensorStore here."""
+    """objects: their bytes by name; environment: variables that point TensorStore here."""
 
     def __init__(self, url):
         self.objects = {}
@@ -68,7 +68,7 @@ class _Handler(BaseHTTPRequestHandler):
             super().handle_one_request()
 
     def _asked(self):
-        """Which kind of store is asked, for which object (None for all), with which question."""
+        """The kind of store, the object (None for all), and the query of a request."""
         parts = urlsplit(self.path)
         query = {k: v[0] for k, v in parse_qs(parts.query, keep_blank_values=True).items()}
         for kind, root in (("gcs", GCS), ("gcs", UPLOAD), ("s3", f"/{BUCKET}")):
@@ -87,7 +87,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(data)
 
     def _rejected(self, kind, query, now):
-        """Whether a condition does not hold for an object as it is; now: None for none."""
+        """Whether a condition fails for the current object; now: None if absent."""
         if kind == "gcs":
             wanted = query.get("ifGenerationMatch")
             return wanted is not None and wanted != ("0" if now is None else generation_of(now))

@@ -14,7 +14,7 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.running.eager import EAGER
 from shardwise._src.transforms.stage import stage
 
-# Relative tolerance by dtype; programs differ in how XLA fuses them.
+# Relative tolerance by dtype; XLA fuses the two programs differently.
 TOLERANCES = {
     "float32": 2e-5, "complex64": 2e-5, "float16": 5e-3, "bfloat16": 4e-2,
     "float64": 1e-12, "complex128": 1e-12,
@@ -22,12 +22,12 @@ TOLERANCES = {
 
 
 def cases(text: str) -> list[str]:
-    """Expressions, which are divided by semicolons or lines."""
+    """Expressions, separated by semicolons or newlines."""
     return [c.strip() for line in text.strip().splitlines() for c in line.split(";") if c.strip()]
 
 
 def ours(fun: Callable, cases: Sequence[tuple]) -> list[Any]:
-    """Results of `fun(*case)` for every case, in one program; arrays are NumPy's."""
+    """Results of `fun(*case)` for every case, in one program, as NumPy arrays."""
     flat = [a for case in cases for a in case]
     lengths = [len(case) for case in cases]
 
@@ -70,7 +70,7 @@ def compare(
     our_fun: Callable, their_fun: Callable, cases: Sequence[tuple], tolerance: float = 1.0,
     weak: bool = True,
 ) -> None:
-    """Values, dtypes and weakness of all cases; a case that jax refuses must be refused here."""
+    """Compares values, dtypes and weak types; we must reject each case that jax rejects."""
     legal, faults = [], []
     for case in cases:
         refused, wanted = our_error(our_fun, case), their_error(their_fun, case)
@@ -103,10 +103,10 @@ def _differences(
 
 
 def same(x: Any, y: Any, about: str = "", tolerance: float = 1.0, weak: bool = True) -> None:
-    """An array of ours against one of jax's."""
+    """Compares an array of ours with one of jax's."""
     assert x.shape == y.shape, f"{about}: shape {x.shape}, jax: {y.shape}"
     assert x.dtype == y.dtype, f"{about}: dtype {x.dtype}, jax: {y.dtype}"
-    if weak and x.dtype != bool:  # booleans are never weak here
+    if weak and x.dtype != bool:  # booleans are never weakly typed here
         assert x.aval.weak_type == y.weak_type, f"{about}: weak {x.aval.weak_type}"
     a, b = np.asarray(x), np.asarray(y)
     rtol = TOLERANCES.get(x.dtype.name, 0) * tolerance

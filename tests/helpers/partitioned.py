@@ -1,4 +1,4 @@
-"""Functions that are divided as the user says, for tests of `custom_partitioning`."""
+"""Functions with user-defined partitioning, for tests of `custom_partitioning`."""
 
 import re
 
@@ -30,11 +30,11 @@ def collectives(f, *args):
     return set(re.findall(r"(all-gather|all-reduce|all-to-all|collective-permute)\(", text))
 
 
-# -- functions of one text for both libraries --
+# -- functions written once for both libraries --
 
 
 def fft_of(lib, partitioning, NamedSharding, P, log):
-    """The example of JAX's documentation: a transform of lines that are not gathered."""
+    """The example in JAX's documentation: an FFT of rows that are not gathered."""
 
     def supported(sharding, shape):
         rank = len(shape.shape)

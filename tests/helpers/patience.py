@@ -1,11 +1,11 @@
-"""Deadlines of tests, which grow with how busy this machine is.
+"""Deadlines of tests, scaled by the load of this machine.
 
     until(lambda: path.exists())              # polls; raises TimeoutError after 60 s
     subprocess.run(line, timeout=seconds(60))
 
-Tests wait for events; a deadline only ends what hangs. `seconds(n)` is what takes n seconds on a
-quiet machine: n times as long as the start of a process takes now, over what it takes there. Time
-limits of the library (heartbeats, waits) are set from it, too, where a test needs short ones.
+Tests wait for events; a deadline only ends a test that hangs. `seconds(n)` estimates the duration
+here of work that takes n seconds on an idle machine: n times the ratio of the start-up time of a
+process, now and there. Tests that need short library timeouts (heartbeats, waits) scale them, too.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from collections.abc import Callable
 from typing import Any
 
 START = "import shardwise.numpy as jnp; float(jnp.ones(3).sum())"
-QUIET = 1.5  # seconds that START takes at most on a quiet machine
-AGAIN = 120  # seconds after which it is measured again
+QUIET = 1.5  # seconds: an upper bound for START on an idle machine
+AGAIN = 120  # seconds between measurements
 
 _measured: list[tuple[float, float]] = []  # when, and how slow
 
 
 def measure() -> float:
-    """How many times as long as on a quiet machine the start of a process takes; at least 1."""
+    """The start-up time of a process relative to that on an idle machine; at least 1."""
     slow = _start()
-    if slow > 2:  # something else may have come between, or the files were not in memory
+    if slow > 2:  # another program may have interfered, or the files were not in memory
         slow = min(slow, _start())
     _measured[:] = [(time.monotonic(), max(1.0, slow))]
     return max(1.0, slow)
@@ -40,7 +40,7 @@ def _start() -> float:
 
 
 def seconds(n: float) -> float:
-    """What takes n seconds on a quiet machine; a whole number of them if this one is busy."""
+    """The time for n seconds of work on an idle machine; an integer if this one is busy."""
     if not _measured or time.monotonic() - _measured[0][0] > AGAIN:
         measure()
     slow = _measured[0][1]
@@ -48,23 +48,23 @@ def seconds(n: float) -> float:
 
 
 class Deadline:
-    """Over after what takes n seconds on a quiet machine.
+    """A deadline of n seconds of an idle machine.
 
-    It adds up parts of the time that has passed, each divided by how busy the machine was in it:
-    a machine that was busy and is quiet at the end had less time than the clock says.
+    It adds up intervals of elapsed time, each divided by the load of the machine at that time:
+    a machine that was busy and is idle at the end had less time than the clock says.
     """
 
     def __init__(self, n: float):
         self.n, self.last = n, time.monotonic()
-        self.spent = 0.0  # seconds of a quiet machine until `last`
+        self.spent = 0.0  # idle-machine seconds until `last`
         self.slow = _measured[0][1] if _measured else 1.0
-        self.next = self.last + n  # before that it is not over on any machine
+        self.next = self.last + n  # it cannot be over before, on any machine
 
     def is_over(self) -> bool:
         now = time.monotonic()
         if now < self.next:
             return False
-        slow = measure()  # what this takes counts for the next part
+        slow = measure()  # the time of this call counts for the next interval
         self.spent += (now - self.last) / max(self.slow, slow)
         self.last, self.slow = now, slow
         self.next = now + max((self.n - self.spent) * slow / 2, self.n / 4)
@@ -74,10 +74,10 @@ class Deadline:
 def until(
     condition: Callable[[], Any], n: float = 60, about: Callable[[], str] = lambda: ""
 ) -> Any:
-    """Polls until a condition gives something true, and returns it.
+    """Polls until a condition returns something true, and returns it.
 
     Raises:
-      TimeoutError: if that takes too long, with what `about` gives.
+      TimeoutError: if that takes too long, with the result of `about`.
     """
     deadline = Deadline(n)
     while not (found := condition()):

@@ -1,4 +1,4 @@
-"""The same values in every kind of place, for tests that must hold wherever an array is."""
+"""The same values in every kind of sharding, for tests that must pass for each of them."""
 
 import ml_dtypes
 import numpy as np
@@ -34,12 +34,12 @@ DTYPES = [
 
 
 def values(rows: int, dtype=np.float32) -> np.ndarray:
-    """rows × 2 numbers that every dtype has."""
+    """rows × 2 numbers that every dtype can represent."""
     counts = np.arange(2 * rows).reshape(rows, 2) % 3
     return (counts % 2 if np.dtype(dtype).name in ("bool", "int2") else counts + 1).astype(dtype)
 
 
 def placed(place: str, rows: str, dtype=np.float32):
-    """The host values and the array of them."""
+    """The host values, and an array with these values."""
     host = values(ROWS[rows], dtype)
     return host, sw.device_put(host, PLACES[place])

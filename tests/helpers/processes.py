@@ -1,4 +1,4 @@
-"""`shardwise.testing.run_processes` with times that grow with how busy this machine is."""
+"""`shardwise.testing.run_processes` with timeouts scaled by the load of this machine."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from shardwise import testing
 from tests.helpers.patience import seconds, until
 
-# For programs: how many times this process has reported to the coordinator since the call. Once
-# that is two, what it did before the call, and the line that waits for it, have been reported.
+# For programs: the number of reports from this process to the coordinator since the call. At
+# two, its actions before the call and the line that waits have been reported.
 REPORTS = """
 def reports():
     from shardwise._src.distributed.start import here
@@ -33,6 +33,6 @@ def until_written(process: Any, text: str, file: int = 1) -> None:
 
 
 def run_processes(program: str | Path, count: int, **options: Any) -> list[Any]:
-    """The same arguments; its times are those of a quiet machine."""
+    """The same arguments; its timeouts are for an idle machine."""
     times = {name: seconds(options.pop(name, n)) for name, n in TIMES.items()}
     return testing.run_processes(program, count, **times, **options)

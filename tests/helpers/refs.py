@@ -1,4 +1,4 @@
-"""Programs with refs in this library and in JAX, and what is said of refs."""
+"""Programs with refs in this library and in JAX, and error messages about refs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ X = np.arange(6, dtype=np.float32).reshape(2, 3) + 1
 
 
 def both(make, *args):
-    """Runs what `make(library, its numpy)` gives in both libraries, and compares."""
+    """Runs the function from `make(library, its numpy)` in both libraries, and compares."""
     same(make(sw, np_)(*args), make(jax, jnp)(*args))
 
 
@@ -27,5 +27,5 @@ def same(ours, theirs):
 
 
 def here(text):
-    """A message with folders, lines and functions left out of the places in it."""
+    """A message without the folders, lines and functions of its source locations."""
     return re.sub(r"\S*?(\w+\.py):\d+ \([^)]*\)", r"\1", text)

@@ -1,4 +1,4 @@
-"""Reports made by hand, for tests of how they are shown."""
+"""Reports built manually, for tests of how they are displayed."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ PROGRAM = """\
 
 
 def report(folder: Path) -> Report:
-    """Of a program in a file `train<b>.py`, which is written: with something of every kind."""
+    """Writes a program `train<b>.py`; returns a report of it with every kind of entry."""
     file = folder / "train<b>.py"
     file.write_text(SOURCE)
     two, three = f"{file}:2", f"{file}:3"

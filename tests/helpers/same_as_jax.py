@@ -24,7 +24,7 @@ ALWAYS = ("value", "grad", "vmap of value")  # the others are sampled
 
 
 def close(got, wanted, tol=1e-4):
-    """Equal trees of values, dtypes included."""
+    """Asserts equal pytrees of values, dtypes included."""
     assert jax.tree.structure(got) == jax.tree.structure(wanted)
     for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
         a, b = np.asarray(a), np.asarray(b)
@@ -33,7 +33,7 @@ def close(got, wanted, tol=1e-4):
 
 
 def everything(lib, f, args, axes, reverse):
-    """Results and derivatives of a function, of both orders, alone and mapped over `axes`."""
+    """Results, first and second derivatives of a function, alone and mapped over `axes`."""
     moving = tuple(i for i, a in enumerate(args) if np.asarray(a).dtype.kind == "f")
     run = lambda *a: f(lib, *a)  # noqa: E731
 
@@ -92,7 +92,7 @@ def _linearized(lib, f, a, moving, merged):
 
 
 def same_as_jax(f, *args, axes=None, reverse=True, tol=1e-4):
-    """The transforms of `f`, eagerly and under jit, give what they give in jax."""
+    """The transforms of `f`, eagerly and under jit, return the same results as in jax."""
     ours = everything(OURS, f, args, axes, reverse)
     theirs = everything(JAX, f, args, axes, reverse)
     inputs = {n: a for n, (_, a) in theirs.items()}

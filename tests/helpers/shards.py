@@ -1,12 +1,12 @@
-"""Sweeps in parts: a pytest plugin. `tools/sweep.py` is what people call.
+"""Sweeps in shards: a pytest plugin. `tools/sweep.py` is the command for developers.
 
     pytest --sweep                                 all cases of all tests
-    pytest --sweep --shard 3/16                    the third of sixteen parts
-    pytest --sweep --seconds 900 --of 4d5b230      cases of this many CPU seconds, chosen by a name
-    pytest --sweep … --journal FILE                appends each result; skips those that FILE has
+    pytest --sweep --shard 3/16                    the third of sixteen shards
+    pytest --sweep --seconds 900 --of 4d5b230      cases worth so many CPU seconds, chosen by a name
+    pytest --sweep … --journal FILE                appends each result; skips tests in FILE
 
-The parts are a function of the tests' names, and what `--seconds` chooses is one of the names, the
-costs in tests/durations.json and `--of`: the same on every machine.
+The shards are a function of the tests' names; the choice of `--seconds` is a function of the names,
+the costs in tests/durations.json and `--of`. Both are the same on every machine.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tests.helpers.costs import CPU
 from tests.helpers.everyday import Run
 
 DURATIONS = Path(__file__).parents[1] / "durations.json"
-UNKNOWN = 0.05  # CPU seconds of a case of which no cost is stored
-GROUP = 20  # so many cases of one test stay together: they share what is compiled
+UNKNOWN = 0.05  # CPU seconds assumed for a case without a stored cost
+GROUP = 20  # this many cases of one test stay together: they share compiled programs
 
 _outcomes: dict[str, str] = {}
 
@@ -56,21 +56,21 @@ def parse_shard(text: str) -> tuple[int, int]:
 
 
 def finished(journal: Path) -> list[str]:
-    """The tests that a journal has results of."""
+    """The tests whose results a journal contains."""
     if not journal.exists():
         return []
     return [json.loads(line)["test"] for line in journal.read_text().splitlines()]
 
 
 def _snapshot(journal: Path) -> Path:
-    """What had finished when the run began: the same for a worker that starts later."""
+    """The tests that had finished when the run began: the same for a worker that starts later."""
     return journal.with_suffix(".finished")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselects tests that only sweeps run, and what is in other parts of a sweep.
+    """Deselects tests that run only in sweeps, and the other shards of a sweep.
 
-    Tests that are named on the command line run in any case.
+    Tests that are named on the command line always run.
     """
     options = config.option
     if options.sweep:
@@ -109,7 +109,7 @@ def part_of(names: list[str], shard: str | None, seconds: float | None, of: str)
 
 
 def grouped(names: list[str]) -> dict[str, list[str]]:
-    """Tests by function, and by numbers of cases: `tests/api/test_jit.py::test_x#2`."""
+    """Groups of tests by function and case number: `tests/api/test_jit.py::test_x#2`."""
     numbers: dict[str, int] = defaultdict(int)
     groups: dict[str, list[str]] = defaultdict(list)
     for name in names:
@@ -129,7 +129,7 @@ def _hash(text: str) -> int:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """The controller gets the reports of all workers, and writes the journal."""
+    """The controller receives the reports of all workers, and writes the journal."""
     if _journal is None:
         return
     before = _outcomes.get(report.nodeid, "passed")

@@ -1,4 +1,4 @@
-"""A private Slurm of one node, with its MUNGE, in a folder and at ports of its own.
+"""A private Slurm of one node, with its MUNGE, in a separate folder and on separate ports.
 
     with running(folder) as env:
         subprocess.run(["srun", "-n", "2", "hostname"], env=env, check=True)
@@ -54,7 +54,7 @@ FirstJobId={first_job}
 
 
 def missing() -> str:
-    """Why there can be none here; "" if there can."""
+    """Why Slurm cannot run here; "" if it can."""
     absent = [name for name in NEEDED if shutil.which(name, path=_PATH) is None]
     if absent:
         return f"{', '.join(absent)} are not installed (`make clusters`)"
@@ -63,14 +63,14 @@ def missing() -> str:
 
 @contextmanager
 def running(folder: Path) -> Iterator[dict[str, str]]:
-    """Gives the environment in which srun and sbatch find it, once its node is ready."""
+    """Yields the environment in which srun and sbatch find it, once its node is ready."""
     for name in ("state", "spool"):
         (folder / name).mkdir()
     controller, node = _free_ports(2)
     conf = folder / "slurm.conf"
     conf.write_text(CONFIGURATION.format(
         host=socket.gethostname().partition(".")[0], folder=folder, controller=controller,
-        node=node, first_job=1 + secrets.randbelow(60_000),  # ports follow from it
+        node=node, first_job=1 + secrets.randbelow(60_000),  # the ports depend on it
     ))
     env = {"PATH": _PATH, "HOME": str(folder), "SLURM_CONF": str(conf), "LANG": "C.UTF-8"}
     started = []

@@ -1,4 +1,4 @@
-"""Deadlines of tests: how long they are on a machine that is busy for a while."""
+"""Deadlines of tests: their length on a machine that is busy for a while."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.helpers import patience
 
 @pytest.fixture
 def machine(monkeypatch):
-    """Sets the time, and how busy the machine is."""
+    """Sets the time and the load of the machine."""
     state = {"now": 1000.0, "slow": 1.0}
 
     def measure():
@@ -21,7 +21,7 @@ def machine(monkeypatch):
 
 
 def ends(machine, n, phases):
-    """When a deadline is over; phases: until when the machine is how busy."""
+    """When a deadline is over; phases: (end, load of the machine)."""
     begin, deadline = machine["now"], patience.Deadline(n)
     while not deadline.is_over():
         machine["now"] += 1
@@ -39,5 +39,5 @@ def test_on_a_busy_machine_it_is_as_many_times_as_long(machine):
 
 
 def test_time_in_which_the_machine_was_busy_counts_less_once_it_is_quiet(machine):
-    # 30 s of 300 s, and 30 s more; what lies between two measurements counts as busy.
+    # 30 s of 300 s, and 30 s more; the time between two measurements counts as busy.
     assert 330 <= ends(machine, 60, [(300, 10.0), (10_000, 1.0)]) <= 600

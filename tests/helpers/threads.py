@@ -1,10 +1,10 @@
-"""Threads that do the same at once."""
+"""Threads that do the same at the same time."""
 
 import threading
 
 
 def at_once(make, count=4):
-    """What `make()` gave in each of some threads, which begin together."""
+    """The results of `make()` in several threads that start together."""
     made = [None] * count
     gate = threading.Barrier(count)
 

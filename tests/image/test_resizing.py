@@ -1,4 +1,4 @@
-"""`shardwise.image`: values against jax and known ones, places, derivatives, errors."""
+"""`shardwise.image`: values against jax and known ones, shardings, derivatives, errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lax.optimization_barrier`, beside jax's."""
+"""`lax.optimization_barrier`, compared with jax's."""
 
 from __future__ import annotations
 

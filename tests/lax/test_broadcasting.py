@@ -41,7 +41,7 @@ def operands(name, shapes):
 
 
 def test_sizes_of_1_broadcast():
-    """As operands that are broadcast before."""
+    """The same as for operands that are broadcast first."""
     cases = [(n, tuple(operands(n, shapes[::order])))
              for k, n in enumerate(FLOATS + INTS) for shapes in [SHAPES[k % len(SHAPES)]]
              for order in (1, -1)]

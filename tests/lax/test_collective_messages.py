@@ -1,4 +1,4 @@
-"""What is said of a bad call of each collective: the function, the argument, the axis, the fix."""
+"""Error messages for bad calls of each collective: the function, argument, axis and fix."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ X = np.ones((4, 3), np.float32)
 LINE = Mesh(np.array(sw.devices()[:4]), ("i",))
 PERM = [(0, 1), (1, 0)]
 
-# By what is wrong: calls of one value over an axis of 4 indices, the class, what follows the name.
+# By mistake: calls on one value over an axis of 4 indices, error class, text after the name.
 CASES = {
     "psum": [
         (lambda x: lax.psum(x, ("i", "i")), ValueError,

@@ -1,4 +1,4 @@
-"""`composite`: names for what functions compute; `dce_sink`: values that nobody uses."""
+"""`composite`: names for the computations of functions; `dce_sink`: values that nothing uses."""
 
 import functools
 import re

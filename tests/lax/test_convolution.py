@@ -89,7 +89,7 @@ def test_mapped_like_jax(seed):
 
 @pytest.mark.parametrize("seed", everyday(range(200, 300), 2))
 def test_split_as_on_one_device(seed):
-    """Under any placement, uneven ones and those of results too."""
+    """Under any shardings, including uneven ones and shardings of results."""
     x, k, how = problem(seed)
     rng = random.Random(seed)
     mesh = rng.choice([LINE, GRID])

@@ -215,7 +215,7 @@ def test_dot_takes_vectors_and_matrices():
 
 def test_every_name_is_one_of_jax():
     ours = {n for n in dir(lax) if not n.startswith("_") and callable(getattr(lax, n))}
-    # The first two jax has without showing them; the others it had until 2024.
+    # jax has the first two as private names; it had the others until 2024.
     theirs = {*dir(jax.lax), "all_gather_invariant", "pvary", "pdot", "xeinsum"}
     theirs |= {"log2", "one_minus_square", "one_minus_square_p", "polynomial"}  # since 0.12
     assert ours <= theirs, sorted(ours - theirs)

@@ -1,4 +1,4 @@
-"""`lax.linalg`: values, arguments, and the choices that are refused."""
+"""`lax.linalg`: values, arguments, and the options that are rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of each element that jax has since 0.12, and arguments that few ask for."""
+"""Elementwise functions that jax has since 0.12, and rarely used arguments."""
 
 import itertools
 
@@ -85,7 +85,7 @@ def test_random_gamma_grad(a):
 
 @pytest.mark.parametrize("dtype", everyday([F32, np.float64], 1))
 def test_slopes_of_incomplete_gamma_in_large_parameters(dtype):
-    """Within 20 units in the last place of mpmath's, those of the exponential apart."""
+    """Within 20 ulps of mpmath's, except for the exponential."""
     pairs = [(a, a * r) for a in (21.0, 1e3) for r in (0.69, 0.72, 0.999, 1, 1.0005, 1.2, 1.4)]
     pairs += [(1e5, 0.995e5), (1e5, 1.001e5), (1e-6, 0.3), (1e-3, 2.0)]
     a, x = np.array(pairs, dtype).T
@@ -114,7 +114,7 @@ def test_random_gamma_grad_at_its_edges():
     )
 
 
-# -- places before the start --
+# -- positions before the start --
 
 
 def test_negative_places():

@@ -39,7 +39,7 @@ def parts(spec):
 
 
 def whole(spec):
-    """The same in letters only, with the named axes of each operand in front, as capitals."""
+    """The same in letters only, with the named axes of each operand first, as capitals."""
     ins, right = parts(spec)
     texts = ["".join(n).translate(LETTERS) + a for a, n in ins]
     if right is None:
@@ -67,7 +67,7 @@ def order_of(spec):
 
 
 def over_maps(spec, f, keep=()):
-    """`f`, mapped over all names of the spec but those of `keep`: results have theirs in front."""
+    """`f`, mapped over all names of the spec except `keep`: results have the mapped axes first."""
     every, out = order_of(spec)
     ins = [n for _, n in parts(spec)[0]]
     order = [n for n in [*out, *[n for n in every if n not in out]] if n not in keep]

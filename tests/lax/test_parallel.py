@@ -59,7 +59,7 @@ def everywhere(fun):
     return lambda xs: [fun(xs)] * len(xs)
 
 
-# name → (of names: the function of one value, the reference); with shapes of a value for n indices.
+# name → (function of one value and names, reference), with the shape of a value for n indices.
 def cases(n):
     pairs = [(0, n - 1), (n - 1, 0)] if n > 1 else []
     found = {
@@ -103,7 +103,7 @@ def cases(n):
 
 
 def along(reference, x, names):
-    """A reference over named axes, of values whose first two dimensions are the axes i and j."""
+    """A reference over named axes, for values whose first two dimensions are the axes i and j."""
     order = [d for d, n in enumerate(SIZES) if n not in names] + ["ij".index(n) for n in names]
     rest = x.shape[2:]
     count = math.prod([SIZES[n] for n in names])
@@ -153,7 +153,7 @@ def test_against_jax(in_axes):
                 "mean of ints": lib.pmean(x.astype("int32"), "i"),
                 "positions": lib.psum(x, ("i", 0)),
             }
-            if in_axes is not None:  # of values that are not mapped, jax gives other shapes
+            if in_axes is not None:  # for unmapped values, jax returns other shapes
                 outs |= {
                     "all_to_all": lib.all_to_all(x, "i", 0, 1), "swap": lib.pswapaxes(x, "i", 0),
                     "tiled": lib.all_to_all(x, "i", 0, 1, tiled=True),
@@ -200,7 +200,7 @@ def test_parts_of_a_sum_of_booleans():
 
 
 def test_results_that_are_the_same_for_all():
-    """They may leave without an axis, as those that depend on no mapped argument may."""
+    """Results may be unmapped, as may results that depend on no mapped argument."""
     for f in (lax.psum, lax.pmax, lax.all_gather):
         sw.vmap(lambda x, f=f: f(x, "i"), axis_name="i", out_axes=None)(X)
 
@@ -216,7 +216,7 @@ def test_shadowed_names_and_sizes():
 
 
 def test_rules_see_the_size_of_their_own_axis():
-    """What was derived for one size is not found for another."""
+    """A cached derivative for one size is not reused for another."""
 
     @sw.custom_jvp
     def f(x):
@@ -290,7 +290,7 @@ def test_sums_of_what_does_not_vary_count_it_for_all():
 
 
 def derivatives(f, lib):
-    """Of a function of one value among others; per index, and through the map."""
+    """Derivatives of a function of one value and others; per index, and through the map."""
     cube = lambda x: lib.numpy.sum(f(x) ** 3 * 0.1)  # noqa: E731
     mapped = lambda xs: lib.numpy.sum(lib.vmap(cube, axis_name="i")(xs))  # noqa: E731
     along = lambda g: lambda x: lib.jvp(g, (x,), (lib.numpy.cos(x),))[1]  # noqa: E731
@@ -365,7 +365,7 @@ def test_derivatives_against_finite_differences(name):
 
 
 def test_derivatives_inside_and_outside_of_the_map():
-    """Per index, the derivative of the sum of the losses of all: collectives transpose so."""
+    """Per index, the derivative of the sum of all losses, as collectives transpose."""
 
     def both(x, f):
         loss = lambda x: swnp.sum(swnp.sin(f(x)))  # noqa: E731

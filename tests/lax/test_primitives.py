@@ -1,4 +1,4 @@
-"""The ops under JAX's names, `lax.sin_p`, by which interpreters know equations."""
+"""The ops under JAX's names, `lax.sin_p`, by which interpreters identify equations."""
 
 import jax
 import numpy as np
@@ -67,7 +67,7 @@ def test_an_interpreter_by_these_names():
 
 
 def evaluated(jaxpr, consts, *args):
-    """As interpreters are written for JAX."""
+    """In the style of interpreters for JAX."""
     env = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
 
     def read(atom):

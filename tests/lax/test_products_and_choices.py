@@ -1,5 +1,5 @@
-"""Ragged and scaled products, algorithms of products, approximate extremes, functions by platform,
-and what else is in lax alone; against jax's or NumPy's. Their mistakes."""
+"""Ragged and scaled products, product algorithms, approximate extrema, functions by platform,
+and other functions of lax only; against jax's or NumPy's. Errors of calls."""
 
 import jax
 import numpy as np

@@ -1,4 +1,4 @@
-"""`ragged_all_to_all`, against what NumPy moves row by row. (XLA's own is not in every backend.)"""
+"""`ragged_all_to_all`, against row-by-row copies in NumPy. (XLA's own is not in every backend.)"""
 
 import numpy as np
 import pytest
@@ -159,7 +159,7 @@ def test_derivatives(way):
     slopes = sw.jit(sw.grad(loss, (0, 1)))
     got = slopes(operand, output)
     came = exchanged(np.ones_like(operand), np.zeros_like(output), *rest)
-    back = np.zeros_like(operand)  # what each row of the operand went to
+    back = np.zeros_like(operand)  # where each row of the operand went
     numbers = np.arange(operand.size // 2, dtype=np.float32).reshape(*operand.shape[:2], 1)
     places = exchanged(np.broadcast_to(numbers, operand.shape),
                        np.full_like(output, -1), *rest)[..., 0].astype(int)

@@ -1,4 +1,4 @@
-"""`create_token`, `after_all`, and `rng_uniform`, whose numbers come of XLA's hidden state."""
+"""`create_token`, `after_all`, and `rng_uniform`, whose numbers depend on XLA's hidden state."""
 
 from __future__ import annotations
 

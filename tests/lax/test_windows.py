@@ -1,4 +1,4 @@
-"""`reduce_window` against jax's, its derivatives and maps, and its mistakes."""
+"""`reduce_window` against jax's, its derivatives and maps, and its errors."""
 
 import operator
 

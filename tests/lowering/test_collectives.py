@@ -1,4 +1,4 @@
-"""What programs over several devices send: no more than they have to."""
+"""Programs over several devices send no more data than necessary."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""A lowered `shard_map` has the collectives that are written, and those of jax; no others."""
+"""A lowered `shard_map` has exactly the collectives that are written, and the same ones as jax."""
 
 import re
 from collections import Counter
@@ -15,7 +15,7 @@ KINDS = "all_reduce|all_gather|reduce_scatter|all_to_all|collective_permute|coll
 
 
 def written(lib, f, *args):
-    """How often each collective is in the lowered text."""
+    """How often each collective occurs in the lowered text."""
     text = lib.root.jit(f).lower(*args).as_text()
     return Counter(re.findall(rf"stablehlo\.({KINDS})\b", text))
 
@@ -29,7 +29,7 @@ def sharded_parameters(lib, w, x):
 
 
 def two_layers(lib, w, x):
-    """Tensor-parallel: columns, then rows."""
+    """Tensor parallelism: columns first, then rows."""
     def part(w, x):
         hidden = lib.np.tanh(x @ w)
         return lib.lax.psum(hidden @ w.T, "y")

@@ -1,4 +1,4 @@
-"""Which slices have copies of their operand: XLA error `shared-reshards`, as text."""
+"""Which slices copy their operand: XLA error `shared-reshards`, checked in the lowered text."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ X = np.zeros((16, 16), np.float32)
 
 
 def barriers(fun, mesh=MESH, x=X):
-    """The number of copies in the program of a function, whose argument is split along columns."""
+    """The number of copies in the program of a function whose argument is sharded along columns."""
     place = sw.sharding.NamedSharding(mesh, P(None, mesh.axis_names))
     text = sw.jit(fun).lower(sw.device_put(x, place)).as_text()
     return text.count("stablehlo.optimization_barrier")
 
 
 @pytest.mark.parametrize(("fun", "count"), [
-    (lambda x: (x[:, :8], x[:, 1:], x[:, 3:9], x[:, :4]), 1),  # no device has the same part of both
+    (lambda x: (x[:, :8], x[:, 1:], x[:, 3:9], x[:, :4]), 1),  # no device has equal shards of both
     (lambda x: (x[:, :15], x[:, :15].sum(1)), 1),
     (lambda x: (x[:, :15], x[:, :14]), 2),
     (lambda x: (x[:, :15], x[:, :14], x[:, :15], x[:14, :14]), 3),
@@ -39,7 +39,7 @@ def test_the_number_of_devices_counts():
     assert barriers(lambda x: (x[:, :15], x[:, :14]), mesh_of(2, 1)) == 2
     assert barriers(lambda x: (x[:, :14], x[:, :12]), mesh_of(2, 1)) == 1
     assert barriers(lambda x: (x[:, :14], x[:, :12]), mesh_of(2, 2)) == 2
-    odd = np.zeros((16, 17), np.float32)  # in halves, 9 elements of 17, and 8 of 16 or 15
+    odd = np.zeros((16, 17), np.float32)  # over two devices: 9 elements of 17, and 8 of 16 or 15
     place = sw.sharding.NamedSharding(mesh_of(2, 1), P("x"))
     text = sw.jit(lambda x: (x[:, :16], x[:, :15])).lower(sw.device_put(odd, place)).as_text()
     assert text.count("stablehlo.optimization_barrier") == 1
@@ -103,7 +103,7 @@ def test_code_of_single_devices_has_none():
 
 
 def test_code_that_is_partitioned_along_some_axes():
-    """Over two devices, the partitioner's part has halves only."""
+    """The part that the partitioner sees is only sharded over two devices."""
     def fun(x):
         return sw.shard_map(
             lambda v: (v[:, :15], v[:, :14]), mesh=mesh_of(2, 2), in_specs=P("x"),

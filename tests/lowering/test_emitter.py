@@ -1,4 +1,4 @@
-"""The emitter: literals exact to the bit for every dtype; functions written once."""
+"""The emitter: literals that are bit-exact for every dtype; functions that are emitted once."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def dtype_of(name: str) -> np.dtype:
 
 
 def through_a_program(values: np.ndarray) -> list[np.ndarray]:
-    """Each value as a literal of a compiled program, read back."""
+    """Passes each value through a compiled program as a literal, and reads it back."""
     t = array_type((), values.dtype)
     program = Program([], [Literal(v, t) for v in values], [])
     return [np.asarray(r) for r in compiled(program, [])([])]
@@ -65,7 +65,7 @@ def test_floats(name: str):
 
 @pytest.mark.parametrize("name", SMALL_FLOATS)
 def test_all_small_floats(name: str):
-    """Every bit pattern; NaN may come back as another NaN."""
+    """Every bit pattern; a NaN may be returned as another NaN."""
     dtype = dtype_of(name)
     count = 16 if "float4" in name else 256
     values = np.arange(count, dtype=np.uint8).view(dtype)
@@ -80,7 +80,7 @@ def test_all_small_floats(name: str):
 @pytest.mark.parametrize(("name", "bits"), [("float16", 11), ("bfloat16", 8)])
 def test_doubles_are_rounded_once(name: str, bits: int):
     rng = np.random.default_rng(3)
-    whole = rng.integers(2 ** (bits - 1), 2**bits, 64) + 0.5  # between two numbers
+    whole = rng.integers(2 ** (bits - 1), 2**bits, 64) + 0.5  # between two adjacent numbers
     x = np.ldexp(whole, -bits) * [[1], [-1], [1 + 1e-12], [1 - 1e-12], [-1 - 1e-9]]
     ends = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e300, -1e-300, 7e4, 65519.999999]
     x = np.append(x.ravel(), ends)
@@ -88,7 +88,7 @@ def test_doubles_are_rounded_once(name: str, bits: int):
     wanted = np.ldexp(np.rint(np.ldexp(part, bits)), power - bits)
     wanted = np.where(np.isfinite(x), wanted, x)
     with np.errstate(over="ignore", under="ignore"):
-        wanted = wanted.astype(dtype_of(name))  # exact, where it is in range
+        wanted = wanted.astype(dtype_of(name))  # exact if it is in range
     with sw.enable_x64(True):
         found = np.asarray(sw.jit(lambda x: x.astype(dtype_of(name)))(x))
     np.testing.assert_array_equal(found.astype(float), wanted.astype(float))

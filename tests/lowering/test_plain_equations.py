@@ -1,4 +1,4 @@
-"""Equations whose operands and result are of one type are written without asking a rule."""
+"""Equations whose operands and result have one type are emitted without calling a rule."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def test_text_is_that_of_the_rule(name):
             types = [t] * len(operands(op))
             try:
                 program = program_of(lambda *xs: [op(*xs)], types, name, "test")
-            except TypeError:  # not of this dtype
+            except TypeError:  # not supported for this dtype
                 continue
             if program.out_types != (t,):
                 continue

@@ -1,4 +1,4 @@
-"""Dimensions that are split over axes out of the mesh's order: XLA error `turned-axes`."""
+"""Dimensions sharded over axes in another order than the mesh's: XLA error `turned-axes`."""
 
 import numpy as np
 import pytest

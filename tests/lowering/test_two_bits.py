@@ -1,4 +1,4 @@
-"""XLA error `two-bits`: 2-bit integers padded and concatenated, where the process ended."""
+"""XLA error `two-bits`: padding and concatenation of 2-bit integers, which crashed the process."""
 
 import numpy as np
 import pytest

@@ -1,6 +1,6 @@
-"""The errors of XLA in docs/values.md: shardwise is right; jax, without the workarounds, is not.
+"""The XLA errors in docs/values.md: shardwise is right; jax, without the workarounds, is not.
 
-A program that jax gets right tells that a workaround is no longer needed with this jaxlib.
+If jax gets a program right, the workaround is no longer needed with this jaxlib.
 """
 
 import os
@@ -26,7 +26,7 @@ PROGRAMS = {section.split("`")[1]: BLOCK.findall(section)[:2] for section in SEC
 
 
 def since(what):
-    """The first jaxlib for which a page says that it is right, or wrong, by name of the error."""
+    """For each error name, the first jaxlib that the page calls right, or wrong."""
     found = {s.split("`")[1]: re.search(rf"{what} since jaxlib ([\d.]+\d)", s) for s in SECTIONS}
     return {name: tuple(map(int, m[1].split("."))) for name, m in found.items() if m}
 
@@ -36,7 +36,7 @@ JAXLIB = tuple(int(n) for n in jaxlib_version.split(".")[:2])
 
 
 def printed(source):
-    """What a program prints, over eight devices; nothing where it fails or ends the process."""
+    """The output of a program over eight devices; empty if the program fails or crashes."""
     flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run(
         [sys.executable, "-c", source], capture_output=True, text=True, timeout=100,

@@ -1,4 +1,4 @@
-"""Functions that leave a traced value somewhere, each in another way, for test_leaks.py."""
+"""Functions that leak a traced value, each in a different way, for test_leaks.py."""
 
 import shardwise.numpy as jnp
 

@@ -1,6 +1,6 @@
-"""Mistakes that can be made with this library and with JAX alike: name → function of the package.
+"""Mistakes that are possible with both this library and JAX: name → function of the package.
 
-Each raises in both. What JAX raises, users catch: ours is of the same built-in class.
+Each raises in both. Users catch JAX's errors, so ours have the same built-in class.
 """
 
 from __future__ import annotations
@@ -394,7 +394,7 @@ def _checkify(m):
     return import_module(f"{m.__name__}.experimental.checkify")
 
 
-# Placement, trees, random numbers, nn.
+# Shardings, pytrees, random numbers, nn.
 OTHER = {
     "device_put str": lambda m: m.device_put("text"),
     "device_put target": lambda m: m.device_put(F, "cpu"),
@@ -462,7 +462,7 @@ OTHER = {
 COLUMN = np.zeros((3, 1), np.int32)
 NEW = {"inplace": False}
 
-# Writing to places, and picking from them.
+# Indexed updates, and lookups.
 PLACES = {
     "put_along_axis sizes": lambda m: m.numpy.put_along_axis(X, COLUMN, np.ones((3, 5)), 1, **NEW),
     "put_along_axis rank": lambda m: m.numpy.put_along_axis(

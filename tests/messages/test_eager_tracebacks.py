@@ -1,4 +1,4 @@
-"""What is shown of an error of an eager call: the user's line and the library's innermost one."""
+"""Tracebacks of errors in eager calls: the user's line and the library's innermost one."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def functions():
 
 
 def test_the_name_comes_once():
-    """The call goes through functions of which each names what was called."""
+    """The call passes through functions that each name the called function."""
     with sw.set_mesh(sw.make_mesh((2,), ("x",))):
         x = jnp.zeros((4, 2), out_sharding=P("x"))
         assert str(raised(lambda: x.at[np.array([1, 2])].get())) == (

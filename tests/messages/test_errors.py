@@ -1,4 +1,4 @@
-"""Bad input: each message says what came, what was expected, why, and what to do."""
+"""Bad input: each message states the input, the expectation, the reason, and the fix."""
 
 import numpy as np
 import pytest

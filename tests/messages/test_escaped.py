@@ -1,4 +1,4 @@
-"""Traced values that are used where the function that they belong to does not reach."""
+"""Traced values that are used outside the function that they belong to."""
 
 import re
 import threading
@@ -16,7 +16,7 @@ X = np.ones((8, 4), np.float32)
 
 
 def leak(transform):
-    """A tracer that got out of its function."""
+    """A tracer that escaped its function."""
     kept = []
 
     def keep(a):

@@ -1,4 +1,4 @@
-"""What errors over explicit mesh axes advise can be written as it stands, and then it works."""
+"""The advice of errors over explicit mesh axes works when copied literally."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def given():
     }
 
 
-# -- whole messages --
+# -- full messages --
 
 AND = ", or say how the result is to be split: "
 MESSAGES = {
@@ -178,12 +178,12 @@ FUNCTIONS = [
         f"{space}.{name}" for space, module in SPACES.items() for name in sorted(dir(module))
         if not name.startswith("_") and not name.endswith("_p") and callable(getattr(module, name))
         and not inspect.isclass(getattr(module, name))
-        and name not in ("save", "savez", "set_printoptions")  # of all that runs after it
+        and name not in ("save", "savez", "set_printoptions")  # for everything that runs after it
         and name != "histogramdd"  # slow, and as histogram2d
     ],
 ]
-# How many errors tell what to do, one after the other, where it is not one: of functions of several
-# steps, and where operands disagree and are divided where a function works along them.
+# The number of successive errors with advice, where it is not one: for functions of several steps,
+# and where operands disagree and are sharded along dimensions that the function works along.
 STEPS = dict.fromkeys(
     """numpy.histogram2d lax.linalg.symmetric_product scipy.linalg.eigh scipy.linalg.expm_frechet
     scipy.linalg.qr_multiply scipy.linalg.solve_sylvester""".split(), 2,
@@ -192,7 +192,7 @@ OWN_NAMES = {"x + y": "xy", "x @ y": "xy", "x < y": "xy", "x[idx]": ("x", "idx")
 
 
 def replaced(advice, text, names, values):
-    """The arguments after `reshard` of one of them, or of all."""
+    """The arguments after `reshard` of one or all of them."""
     name, spec = re.fullmatch(r"shardwise\.sharding\.reshard\((\w+), (.*)\)", advice).groups()
     spec = eval(spec, {"P": P})
     if "` on all arguments" in text:
@@ -207,7 +207,7 @@ def replaced(advice, text, names, values):
 
 
 def try_advice(path, fun, names, values):
-    said = []  # other calls, which would do as well, and what they are of
+    said = []  # other calls, which would also work, and their functions
     for step in range(1 + STEPS.get(path, 1)):
         try:
             fun(*values)

@@ -1,7 +1,7 @@
-"""Programs that fail in a function of the user's, or when they run: whose frames a traceback shows.
+"""The frames in tracebacks of programs that fail in a user's function, or at run time.
 
-Above and between those of the user there are none of the library, whichever function of it calls
-the user's; below, at most a few.
+The library has no frames above or between the user's frames, whichever of its functions calls the
+user's function; below, it has at most a few.
 """
 
 import traceback
@@ -21,7 +21,7 @@ from shardwise.sharding import PartitionSpec as P
 
 MESH = Mesh(np.array(sw.devices()[:4]), ("i",))
 X = np.ones(4, np.float32)
-SHOWN = 4  # of the library, behind the user's last
+SHOWN = 4  # library frames after the user's last one
 
 
 def fails(x, *rest):

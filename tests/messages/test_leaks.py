@@ -1,4 +1,4 @@
-"""`checking_leaks`: what still holds a traced value when its function has ended."""
+"""`checking_leaks`: references to a traced value that outlive its function."""
 
 import gc
 import importlib
@@ -21,9 +21,9 @@ LEAKING = "tests.messages.leaking"
 
 @pytest.fixture(scope="module", autouse=True)
 def few_objects():
-    """The collector, which every search queries again, forgets what there was before these tests.
+    """Freezes objects from before these tests, as every search queries the collector again.
 
-    What holds values is made after that: it is found.
+    Objects that hold leaked values are created later, so searches find them.
     """
     global leaking
     gc.collect()
@@ -51,7 +51,7 @@ TRANSFORMS = {
 
 
 def caught(run, *args):
-    """The message, with places shown as HERE and this module by its name alone."""
+    """The message, with locations shown as HERE and this module by its name alone."""
     with sw.checking_leaks(), pytest.raises(errors.LeakedTracerError) as error:
         run(*args)
     text = re.sub(r"\S+:\d+ \(\S+\)", "HERE", str(error.value))
@@ -189,7 +189,7 @@ def test_levels_and_traced_values_can_be_weakly_referenced():
 
     for transform in (sw.jit, sw.grad, sw.vmap):
         transform(fun)(V)
-    program = sw.make_jaxpr(lambda a: fun(a))(V)  # that of fun itself is known
+    program = sw.make_jaxpr(lambda a: fun(a))(V)  # the type of fun itself is cached
     assert hash(program) == hash(weakref.ref(program)())
     gc.collect()
     assert len(refs) == 8

@@ -1,7 +1,7 @@
-"""Some 390 mistakes: what is raised is what users of JAX catch, says what this file says, and is
+"""Some 390 mistakes: the error has the class that users of JAX catch, the listed message, and is
 short.
 
-The whole messages are in mistakes.txt. Messages that changed on purpose are written again by
+The full messages are in mistakes.txt. Regenerate messages that changed on purpose with
 
     SHARDWISE_UPDATE_GOLDENS=1 pytest tests/messages/test_mistakes.py
 
@@ -24,9 +24,9 @@ from tests.messages.mistakes import MISTAKES
 
 MESSAGES = Path(__file__).with_name("mistakes.txt")
 UPDATE = os.environ.get("SHARDWISE_UPDATE_GOLDENS", "") not in ("", "0")
-OWN_FRAMES = 4  # at most, of which the innermost is where it is raised
+OWN_FRAMES = 4  # at most; the innermost one raises the error
 
-# Where the class is another one, and why.
+# Where the class differs, and why.
 OTHERWISE = {
     "concatenate array": "a TypeError: an array of no dimensions is no sequence",
     "device_put target": "a TypeError: text is no place",
@@ -62,7 +62,7 @@ OTHERWISE = {
 
 
 def raised(name, package):
-    """What a mistake raises; None where it is none."""
+    """The error that a mistake raises; None if it raises none."""
     try:
         MISTAKES[name](package)
     except Exception as error:

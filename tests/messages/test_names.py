@@ -1,4 +1,4 @@
-"""Names in messages: what they advise is there, under the full name that they give."""
+"""Names in messages: the functions that they advise exist under the stated full name."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from shardwise._src.numpy.elsewhere import Elsewhere
 
 PACKAGE = Path(sw.__file__).parent
 DOTTED = re.compile(r"^(?:with |x = )?([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+)")
-# Of what these are attributes, messages say themselves.
+# Messages name the objects that have these attributes.
 VARIABLES = {"x", "ref", "os", "a", "mesh", "sharding"}
 NUMPYS = {"numpy.asarray"}  # NumPy's own
 
 
 def texts(source: str) -> Iterator[str]:
-    """The strings of a module besides docstrings; {} for what an f-string puts in."""
+    """The strings of a module except docstrings; {} for the replacement fields of f-strings."""
     tree = ast.parse(source)
     inside: set[int] = set()
     for node in ast.walk(tree):
@@ -61,7 +61,7 @@ def quoted() -> list[tuple[str, str]]:
 
 
 def resolve(name: str):
-    """What a full name stands for."""
+    """The object with a full name."""
     parts = name.split(".")
     found = import_module(parts[0])
     for part in parts[1:]:

@@ -1,4 +1,4 @@
-"""Objects of users' classes where arrays are taken: how to make trees of them."""
+"""Objects of user classes as array arguments: how to register them as pytrees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is shown of an error that passes through transforms: the user's lines."""
+"""Tracebacks of errors that pass through transforms: the user's lines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def fails(*_):
 
 
 def lines(call, *args):
-    """The names of the functions in the traceback of what `call(*args)` raises."""
+    """The names of the functions in the traceback of the error that `call(*args)` raises."""
     try:
         call(*args)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Values that are needed while they are traced: what is named, and what to do instead."""
+"""Concrete values that are needed while tracing: the named value, and what to do instead."""
 
 import copy
 import inspect
@@ -82,7 +82,7 @@ def test_values_that_are_needed_but_traced(name):
 
 
 def test_the_line_is_that_of_the_users_file():
-    """NumPy's functions ask for the value somewhere inside."""
+    """NumPy's functions request the value somewhere inside."""
 
     def user(a):
         return np.sort(a)

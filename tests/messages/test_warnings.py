@@ -1,4 +1,4 @@
-"""Warnings point at the user's line, and are made in one place."""
+"""Warnings point at the user's line, and one function issues them all."""
 
 from __future__ import annotations
 

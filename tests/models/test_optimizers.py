@@ -1,4 +1,4 @@
-"""Optimizers against jax's, on trees, under jit, and split over devices."""
+"""Optimizers against jax's, on pytrees, under jit, and sharded over devices."""
 
 import inspect
 

@@ -1,4 +1,4 @@
-"""Sums of products, other dimensions and reductions by words, against NumPy."""
+"""Sums of products, rearrangements and reductions by logical axes, against NumPy."""
 
 import random
 from typing import Annotated
@@ -88,7 +88,7 @@ def test_rearrange(pattern, sizes, wanted):
 
 
 def test_a_pattern_reads_no_sizes_around_it():
-    """They are in no key of a cache: a jitted function would keep those of its first caller."""
+    """They are in no cache key: a jitted function would keep using those of its first caller."""
 
     @sw.jit
     def split(x):

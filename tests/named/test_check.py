@@ -1,4 +1,4 @@
-"""Words through programs: what `check` follows, what it finds, and the op that it finds it by."""
+"""Logical axes through programs: what `check` follows and finds, and the op where it finds it."""
 
 from typing import Annotated
 
@@ -95,7 +95,7 @@ def test_values_that_meet_in_an_op():
     def g(x: Annotated[Array, "a b"], y: Annotated[Array, "b a"]):
         return x + y
 
-    check(f, X, X)  # outside of a function, each border has words of its own
+    check(f, X, X)  # outside a function, each boundary has its own logical axes
     assert "the two meet in 'add', at" in message(ValueError, check, g, X, X)
 
 
@@ -111,7 +111,7 @@ def test_functions_have_words_of_their_own():
         return sw.jit(linear)(y, ws[1]), sw.jit(linear)(y.T, ws[2])
 
     check(f, X, [X, X, X])
-    # One matrix for both orders is another matter: its rows would be the batch, too.
+    # One matrix for both orders is different: its rows would also be the batch.
     message(ValueError, check, lambda x: f(x, [X, ws := snp.sin(X), ws]), X)
 
 

@@ -1,4 +1,4 @@
-"""Words at the borders of functions: sizes are compared, values placed, under every transform."""
+"""Logical axes of arguments and results: sizes are compared, values sharded, in all transforms."""
 
 from typing import Annotated
 
@@ -97,7 +97,7 @@ def test_vmap_over_a_word():
             assert y.sharding.spec.dims(2) == (("x",), ("y",))
             assert centred.sharding.spec.dims(2) == (("y",), ("x",))
         text = sw.jit(f).lower(X.T, UP).as_text()
-    assert '[{"x"}, {"y"}]' in text  # inside, too, where the function only says `mlp`
+    assert '[{"x"}, {"y"}]' in text  # also inside, where the function only names `mlp`
 
 
 def test_trees_may_leave_values_unspoken():
@@ -138,7 +138,7 @@ def test_words_hold_inside_of_the_call_and_not_outside():
 
     @checked
     def calls(x: Stream) -> Stream:
-        mlp(x.T, normal(8, 6), normal(6, 8))  # there, `embed` is another axis
+        mlp(x.T, normal(8, 6), normal(6, 8))  # there, `embed` is a different axis
         return x
 
     calls(X)

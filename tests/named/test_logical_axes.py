@@ -1,4 +1,4 @@
-"""How words are read, and what is said of texts that cannot be."""
+"""Parsing of logical axes, and error messages for invalid strings."""
 
 import pytest
 

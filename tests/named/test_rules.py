@@ -1,4 +1,4 @@
-"""The table: where words go, also without all of a mesh, and what it refuses."""
+"""The table of rules: where logical axes go, also with mesh axes missing, and what it rejects."""
 
 import numpy as np
 import pytest
@@ -46,7 +46,7 @@ def test_the_table_is_a_part_of_keys():
             specs.append(f(x).sharding.spec)
     assert [spec.dims(2) for spec in specs] == [(("x",), ()), ((), ("y",)), (("x",), ())]
     assert len(traced) == 2
-    assert f(x).sharding.is_fully_replicated  # without rules nothing is placed
+    assert f(x).sharding.is_fully_replicated  # without rules nothing is sharded
 
 
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
@@ -100,7 +100,7 @@ def test_two_words_over_one_mesh_axis():
     )
     with named.rules(TABLE, MESH):
         fails(ValueError, message, named.axes, np.ones((4, 4)), "batch mlp")
-        named.axes(np.ones((4, 4)), "batch embed")  # in use, `embed` is whole
+        named.axes(np.ones((4, 4)), "batch embed")  # in use, `embed` is replicated
 
 
 @pytest.mark.parametrize(

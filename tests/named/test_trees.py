@@ -1,4 +1,4 @@
-"""Shapes and shardings of parameters, and of states that have parts like them."""
+"""Shapes and shardings of parameters, and of states with subtrees like them."""
 
 from typing import NamedTuple
 

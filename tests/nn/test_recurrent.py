@@ -1,4 +1,4 @@
-"""LSTM layers against jax's reference, whole and ragged sequences, in one and two directions."""
+"""LSTM layers against jax's reference, full and ragged sequences, in one and two directions."""
 
 import inspect
 
@@ -24,7 +24,7 @@ def case(bidirectional, lengths):
 
 
 def pair(bidirectional):
-    """Operands, what follows them, and jax's results with the sum of their squares."""
+    """Operands, the other arguments, and jax's results with the sum of their squares."""
     x, h, c, w, n = case(bidirectional, [4, 2, 1])
     rest = (*SIZES, 0.0, bidirectional)
 

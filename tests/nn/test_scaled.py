@@ -1,4 +1,4 @@
-"""Products of matrices with scales for blocks: against the formats as ml_dtypes has them, in NumPy;
+"""Products of block-scaled matrices: against the formats of ml_dtypes, in NumPy;
 and orthogonal initial values."""
 
 import itertools
@@ -29,7 +29,7 @@ FORMATS = {
 
 
 def rounded(x, mode, scale=1):
-    """What is left of (…, k) when it is quantized and read again."""
+    """The values of (…, k) after quantization and dequantization."""
     size, data = FORMATS[mode]
     blocks = x.reshape(*x.shape[:-1], -1, size) / F32(scale if mode == "nvfp4" else 1)
     top = F32(ml_dtypes.finfo(data).max)
@@ -68,7 +68,7 @@ def test_numbers_beside_the_middle_are_rounded_once():
 
 @pytest.mark.parametrize("mode", everyday(FORMATS, 2))
 def test_derivatives(mode):
-    """Those of a product of what is left of the operands, for cotangents that are left."""
+    """The derivatives of a product of the quantized operands, for quantized cotangents."""
     ct = RNG.standard_normal((3, 32, 32)).astype(F32)
     dot = lambda x, y: nn.scaled_dot_general(x, y, NUMBERS, configs=configs(mode))  # noqa: E731
     out, pull = sw.vjp(sw.jit(dot), LHS, RHS)

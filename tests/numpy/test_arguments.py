@@ -1,4 +1,4 @@
-"""Arguments that few programs give: each does what it says, or is refused by name."""
+"""Rarely used arguments: each has its documented effect, or is rejected by name."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The Python array API standard, 2024.12, by its own names, signatures and conventions.
 
-`SIGNATURES` is the standard's list: what stands before "/" is passed by position, what stands
-behind "*" by name, with the default.
+`SIGNATURES` is the standard's list: parameters before "/" are positional, parameters
+after "*" are keyword-only, with their defaults.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ DTYPES = """bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float
 CONSTANTS = {"e": np.e, "inf": np.inf, "nan": np.nan, "newaxis": None, "pi": np.pi}
 OPERATORS = """abs add and_ eq floordiv ge gt inv le lshift lt matmul mod mul ne neg or_ pos pow
     rshift sub truediv xor""".split()
-# Defaults that say the same.
+# Equivalent defaults.
 EQUAL = [{None, "backward"}, {None, 1}, {None, False}, {"reduced", None}, {0}]
 
 
@@ -150,7 +150,7 @@ def named(path):
 def signature_of(text):
     path, _, rest = text.partition("(")
     space: dict = {}
-    exec(f"def f({rest}: ...", space)  # the standard's own words
+    exec(f"def f({rest}: ...", space)  # the standard's own wording
     return path, inspect.signature(space["f"])
 
 

@@ -1,4 +1,4 @@
-"""Products: each call against jax.numpy and NumPy; plans, gradients, errors, cost of a trace."""
+"""Products: each call against jax.numpy and NumPy; plans, gradients, errors, tracing cost."""
 
 import jax
 import jax.numpy as jnp

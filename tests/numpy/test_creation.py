@@ -140,7 +140,7 @@ def test_against_jax(text: str) -> None:
 
 
 class NAType:
-    """Pandas's word for a missing value."""
+    """The missing value of pandas."""
 
     def __repr__(self):
         return "<NA>"
@@ -212,7 +212,7 @@ def test_tracers_in_sequences() -> None:
 
 
 class Wrapped:
-    """An object of another library, by one protocol."""
+    """An object of another library that supports one protocol."""
 
     def __init__(self, protocol: str):
         value = np.arange(3, dtype=np.float32)
@@ -237,7 +237,7 @@ def test_copies() -> None:
     assert snp.array(x) is not x
     assert snp.asarray(x, copy=True) is not x
     made = snp.asarray(1.5)
-    made.delete()  # must not take the scalar from under other calls
+    made.delete()  # must not evict the scalar while other calls use it
     assert float(snp.asarray(1.5) + 1.5) == 3.0
     host = np.zeros(3, np.float32)
     held = snp.asarray(host)

@@ -15,7 +15,7 @@ LIBRARIES = (sw, jnp), (jax, jax.numpy)
 
 
 def derivatives(sw, jnp, f, *args):
-    """Gradients, eager and compiled, and forward derivatives, by each argument."""
+    """Gradients, eager and compiled, and forward derivatives, for each argument."""
     weights = np.arange(1.0, 1.0 + np.size(f(jnp, *args)), dtype=np.float32)
 
     def loss(*args):
@@ -56,7 +56,7 @@ def test_unique_of_a_size(size):
 
 
 def test_power_to_zero_is_constant():
-    """x**0 is 1 for each x. (That of jax has NaN at 0, as its rule for floats divides by it.)"""
+    """x**0 is 1 for each x. (jax has NaN at 0, as its rule for floats divides by it.)"""
     x = np.array([0.0, -0.0, 2.0, -2.0, np.inf, -np.inf], np.float32)
     for y in (np.float32(0), np.int32(0), np.float32(-0.0)):
         slope = sw.vmap(sw.grad(jnp.power), (0, None))(x, y)
@@ -66,7 +66,7 @@ def test_power_to_zero_is_constant():
 
 
 def test_mixed_second_derivative_of_power_at_zero():
-    """By y, the derivative y·x^(y-1) of x^y grows as 1/x where y is 0."""
+    """As a function of y, the derivative y·x^(y-1) of x^y grows as 1/x where y is 0."""
     mixed = sw.grad(sw.grad(jnp.power), 1)
     np.testing.assert_allclose(mixed(2.0, 0.0), 0.5, rtol=1e-6)
     np.testing.assert_allclose(mixed(2.0, 3.0), 4 + 12 * np.log(2), rtol=1e-6)

@@ -1,4 +1,4 @@
-"""Unsigned indices beyond int32 and int64 are out of bounds at the end, as NumPy has them."""
+"""Unsigned indices beyond int32 and int64 are out of bounds at the end, as in NumPy."""
 
 import numpy as np
 import pytest

@@ -28,7 +28,7 @@ def array(x):
 
 
 def staged(f, *xs):
-    """`f` run as a program: every index is seen by a tracer."""
+    """`f` run as a program: a tracer receives every index."""
     program, _ = stage(lambda *ts: [f(*ts)], [x.aval for x in xs])
     return program(*xs)[0]
 
@@ -38,7 +38,7 @@ def staged(f, *xs):
 
 @st.composite
 def index_expressions(draw):
-    """A shape, and an index that NumPy accepts for it."""
+    """A shape, and a valid index for it in NumPy."""
     shape = tuple(draw(st.lists(st.integers(1, 4), min_size=1, max_size=3)))
     block = draw(st.sampled_from([(2,), (1, 2), (3,), ()]))
     items, d, masked = [], 0, False
@@ -75,7 +75,7 @@ def index_expressions(draw):
 
 
 def _fitting(items, place, shape):
-    """Items behind an ellipsis index other dimensions: brought within their bounds."""
+    """Clamps items to their bounds, as items after an ellipsis index other dimensions."""
     d = len(shape)
     for k in range(len(items) - 1, place, -1):
         item = items[k]
@@ -183,7 +183,7 @@ def test_integers_share_one_program():
     before = len(EAGER.cache)
     for i in range(-5, 5):
         x[i], x[i : i + 2] if i >= 0 else None, x.at[i].set(i)
-    assert len(EAGER.cache) <= before + 1  # of the last, a Python float became an integer
+    assert len(EAGER.cache) <= before + 1  # in the last one, a Python float became an integer
 
 
 def test_masks_need_no_program():
@@ -350,7 +350,7 @@ def test_batching(f, axes):
     np.testing.assert_array_equal(np.asarray(found), np.stack(rows))
 
 
-# -- iteration, placement --
+# -- iteration, sharding --
 
 
 @pytest.mark.parametrize("n", everyday([0, 1, 5, 64, 65, 150], 1))

@@ -1,4 +1,4 @@
-"""Arrays that are made like another: they are where it is, split as it is."""
+"""Arrays made like another one: they are on the same devices and sharded alike."""
 
 import numpy as np
 import pytest
@@ -56,7 +56,7 @@ def test_place(where, name):
 
 @pytest.mark.parametrize("name", ["zeros_like", "full_like", "lax.full_like"])
 def test_other_shapes(name):
-    """Where there is one way only to split it: not at all."""
+    """If replication is the only possible sharding."""
     make = {
         "zeros_like": lambda x, s: snp.zeros_like(x, shape=s),
         "full_like": lambda x, s: snp.full_like(x, 0, shape=s),
@@ -125,7 +125,7 @@ def test_states_of_an_optimiser():
 
 
 def test_large_ones_are_made_in_their_place():
-    """No device holds all of it on the way."""
+    """No device holds the full array in between."""
     mesh = Mesh(np.array(DEVICES), "d")
     x = sw.device_put(np.ones((1 << 10, 64), np.float32), NamedSharding(mesh, P("d")))
     before = {id(a) for a in sw.live_arrays()}

@@ -1,4 +1,4 @@
-"""Factors of matrices and systems of equations: values, empty ones, places, derivatives, errors."""
+"""Matrix decompositions and linear systems: values, empty ones, shardings, derivatives, errors."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_failures_are_nan():
 
 
 def test_infinite_matrices_end():
-    """LAPACK's iterations may not, on infinities and NaN."""
+    """LAPACK's iterations may not terminate on infinities and NaN."""
     x = np.float32([[np.inf, 1, np.nan], [1, np.inf, 2], [np.nan, 2, -np.inf]])
     for fun in (linalg.svdvals, linalg.eigvals, linalg.eigvalsh, linalg.pinv,
                 lambda x: linalg.svd(x)[0], sw.grad(linalg.det)):
@@ -195,7 +195,7 @@ def test_first_derivatives_of_all_in_one_program():
 
 @pytest.mark.parametrize("name", everyday(sorted(GRADIENTS), 1))
 def test_gradients(name: str):
-    """Against finite differences along a direction, and second ones against those of these."""
+    """Against finite differences along a direction, second ones against those of the first."""
     fun, x = GRADIENTS[name]
     along = RNG.standard_normal(x.shape)
 
@@ -266,7 +266,7 @@ def test_messages(call, error, message):
 
 @pytest.mark.parametrize("x64", [False, True])
 def test_ranks_are_whole_numbers(x64: bool):
-    """Of the dtype of a whole number, as counts are elsewhere."""
+    """With an integer dtype, as for counts elsewhere."""
     with sw.enable_x64(x64):
         ranks = [linalg.lstsq(TALL[0], V[[0, 1, 2, 3, 0]])[2], linalg.matrix_rank(TALL),
                  linalg.matrix_rank(V), linalg.matrix_rank(TALL[..., :0]),

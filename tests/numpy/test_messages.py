@@ -1,4 +1,4 @@
-"""Whole messages of what new users run into: traced sizes, lists, axes, large integers."""
+"""Full messages of typical errors of new users: traced sizes, lists, axes, large integers."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ AXES = [0, "i", (1,), ("i",), (0, 1), (0, "i"), ("i", -1), ("i", 0, 1), None]
 
 
 def over_map(f, x):
-    """By index of the first dimension, as a map over it computes it."""
+    """One result per index of the first dimension, as a map over it computes it."""
     return sw.vmap(f, axis_name="i")(x)
 
 
@@ -46,7 +46,7 @@ WAYS = [over_map, over_mesh, over_tracked_mesh]
 
 
 def reference(name, x, axis, **options):
-    """NumPy's, of the whole: for each index of the first dimension."""
+    """NumPy's result on the full array, for each index of the first dimension."""
     given = axis if isinstance(axis, tuple) else (0, 1) if axis is None else (axis,)
     whole = tuple(0 if a == "i" else a + 1 if a >= 0 else a for a in given)
     found = getattr(np, name)(x, axis=whole, **options)

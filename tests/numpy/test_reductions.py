@@ -1,7 +1,7 @@
 """Reductions, statistics, scans, sorting and counting: each call against jax.numpy.
 
 A case is an expression, evaluated with `m` as shardwise.numpy and as jax.numpy, and with the arrays
-below: values, dtypes and weak types must agree.
+below. Values, dtypes and weak types must agree.
 """
 
 import jax
@@ -309,7 +309,7 @@ def test_complex_numbers_are_found_in_their_order():
 
 @pytest.mark.parametrize("method", ["linear", "lower", "higher", "nearest", "midpoint"])
 def test_quantiles_at_infinities(method):
-    """Where the rank is whole they are the elements, infinities too; NumPy's may be NaN."""
+    """For an integer rank they are the elements, infinities too; NumPy's may be NaN."""
     x = np.array([[np.inf, 1, 2, np.inf], [-np.inf, 0, 3, -np.inf]], np.float32)
     for rank in range(4):
         wanted = np.sort(x, 1)[:, rank]

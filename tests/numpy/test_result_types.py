@@ -1,8 +1,8 @@
-"""Shape, dtype and weakness of every function's results, for every dtype, are those of jax.
+"""Shape, dtype and weak type of every function's results, for every dtype, are equal to jax's.
 
-A case is an expression, of which both libraries are asked the types only: nothing is compiled.
+A case is an expression whose types both libraries infer: nothing is compiled.
 `x` f[2,3], `v` and `sv` f[6], `s` f[] and `c3` f[2,3,4] are of one dtype, `y` `u` `t` of another.
-What jax refuses may have a result here.
+Calls that jax rejects may have a result here.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ OF_RANK_IN_JAX = {
 
 
 def differs(expression: str, dtypes: tuple[str, ...]) -> bool:
-    """Where the difference is meant."""
+    """Where the difference is intended."""
     weak, kinds = any(d[0] == "~" for d in dtypes), {d.strip("~") for d in dtypes}
     name = expression.split("(")[0].removeprefix("m.").removeprefix("lax.").removeprefix("nn.")
     if name in OF_RANK_IN_JAX:
@@ -211,8 +211,8 @@ def differs(expression: str, dtypes: tuple[str, ...]) -> bool:
     if expression.startswith("nn."):
         return "complex64" in kinds  # complex numbers have no order
     if name in ("argpartition", "top_k", "associative_scan"):
-        return weak  # indices are never weak here; a scan keeps what its function gives
-    if name.startswith("un") and "complex64" in kinds:  # values of `unique` keep their weakness
+        return weak  # indices are never weak here; a scan preserves its function's weak types
+    if name.startswith("un") and "complex64" in kinds:  # values of `unique` remain weakly typed
         return weak or name == "unravel_index"
     if name in ("clamp", "cummax", "cummin", "cumlogsumexp"):
         return "float32" not in kinds
@@ -220,7 +220,7 @@ def differs(expression: str, dtypes: tuple[str, ...]) -> bool:
         return bool(kinds & {"bool", "float16", "bfloat16", "float32"})
     if name.startswith("x.at[0].apply"):
         return "float32" not in kinds  # the function's dtype is not that of the array
-    if name == "unwrap" and kinds == {"bool"}:  # as NumPy, which does not subtract them
+    if name == "unwrap" and kinds == {"bool"}:  # as in NumPy, which does not subtract them
         return True
     return name in ("histogram", "histogram2d", "cov", "digitize") and "complex64" in kinds
 
@@ -232,7 +232,7 @@ def struct(lib: Any, shape: tuple, name: str) -> Any:
 
 
 def types(lib: Any, m: Any, expression: str, dtypes: tuple[str, ...]) -> Any:
-    """(shape, dtype, weak) of each result, or None where the library refuses."""
+    """(shape, dtype, weak) of each result, or None where the library rejects the call."""
     shapes = [(n, s, d) for names, d in zip((FIRST, SECOND), dtypes, strict=False)
               for n, s in names.items()]
     shapes += [(n, s, d) for n, (s, d) in FIXED.items()]

@@ -1,4 +1,4 @@
-"""`shardwise.ops`: reductions over segments, beside jax's."""
+"""`shardwise.ops`: reductions over segments, compared with jax's."""
 
 import jax
 import numpy as np

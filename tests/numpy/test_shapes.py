@@ -23,7 +23,7 @@ E0 = np.zeros((0, 3), np.float32)
 
 
 def calls():
-    """(name, args, kwargs): what both libraries are asked."""
+    """(name, args, kwargs): a call for both libraries."""
 
     def c(name, *args, **kwargs):
         return pytest.param(name, args, kwargs, id=f"{name}-{len(table)}")
@@ -57,7 +57,7 @@ def calls():
     add("flip", B, 1), add("flip", B, (0, -1)), add("fliplr", A), add("flipud", A)
     for k in range(-1, 5):
         add("rot90", B, k), add("rot90", B, k, axes=(2, 0))
-    # joining and cutting
+    # joining and splitting
     for axis in (0, 1, -1, None):
         add("concatenate", [A, A + 1, I * A], axis)
     add("concatenate", [X, I]), add("concatenate", [I, M]), add("concatenate", A)
@@ -216,7 +216,7 @@ def test_many_shifts_of_a_long_dimension():
 
 def test_an_operand_that_comes_twice_is_computed_once():
     def chain(x, s):
-        for k in range(20):  # as many programs as 2**20 to a compiler that looks through all
+        for k in range(20):  # as many as 2**20 programs to a compiler that examines all
             x = sw.lax.dynamic_slice(snp.concatenate([x, x]), (s + k,), (8,))
         return x
 

@@ -62,7 +62,7 @@ def test_two_names_for_one_function(pair):
     assert hasattr(jnp, alias)
 
 
-# Where we do as NumPy does and jax does not.
+# Where we follow NumPy and jax does not.
 NUMPY_INSTEAD = {
     "modf": "special",  # the fraction of an infinity is 0, not NaN
     "fmod": "bool/bool",  # fmod(True, False) is 0
@@ -106,7 +106,7 @@ python_complex/i32
 
 
 def pair(text):
-    """Two arguments, cut to a common length, the second in another order."""
+    """Two arguments, truncated to a common length, the second in another order."""
     x, y = (SAMPLES[name.replace("_", " ")] for name in text.split("/"))
     lengths = [len(v) for v in (x, y) if np.ndim(v)]
     n = min(lengths, default=0)
@@ -114,10 +114,10 @@ def pair(text):
     return cut[0], cut[1][::-1] if np.ndim(cut[1]) else cut[1]
 
 
-# The results of jax lose their weakness when they are broadcast.
+# jax's results lose their weak type when they are broadcast.
 STRONG_IN_JAX = {"logaddexp2", "hypot", "heaviside", "gcd", "lcm"}
 
-# Shifts by negative amounts or past the width are left to XLA, which is free to differ.
+# XLA decides shifts by negative amounts or past the width, and may differ.
 SHIFTS = {"left_shift", "right_shift"}
 
 
@@ -166,7 +166,7 @@ def test_integers_to_powers_of_many_bits_wrap_around():
 
 @pytest.mark.parametrize("kind", [int, np.int8, np.int32, np.array])
 def test_powers_that_are_known(kind):
-    """NumPy's integers are as Python's: the dtype is that of the base."""
+    """NumPy's integers act as Python's: the result has the dtype of the base."""
     for x in (np.arange(6, dtype=np.int8), np.arange(6, dtype=np.float32), np.arange(3) > 1):
         got, wanted = binary.power(EAGER.array(x), kind(3)), jnp.power(x, kind(3))
         assert got.dtype == wanted.dtype

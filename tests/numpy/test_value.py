@@ -253,7 +253,7 @@ def test_messages(case: Any) -> None:
     assert str(caught.value) == message
 
 
-# -- text: as jax prints --
+# -- repr: as in jax --
 
 SHOWN = [
     1.0, 3, True, 2 - 1j, np.float32(0.1), X, I, X > 0, X.astype(np.float16), X.astype(complex),

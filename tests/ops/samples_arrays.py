@@ -18,7 +18,7 @@ INTS = np.arange(24, dtype=np.int32).reshape(4, 6) - 7
 
 
 def _pad_reference(config: tuple) -> Any:
-    """Cuts off first what is negative, then spreads and surrounds."""
+    """Trims negative padding first, then adds interior and edge padding."""
 
     def pad(x: np.ndarray, value: np.ndarray) -> np.ndarray:
         for axis, (lo, hi, inner) in enumerate(config):
@@ -198,7 +198,7 @@ def _scatter(combine: Any) -> Any:
     return write
 
 
-ROWS = GatherDimensionNumbers((1,), (0,), (0,))  # x[i]: whole rows
+ROWS = GatherDimensionNumbers((1,), (0,), (0,))  # x[i]: full rows
 POINTS = GatherDimensionNumbers((), (0, 1), (0, 1))  # x[i, j]
 BOXES = GatherDimensionNumbers((1, 2), (), (1,))  # boxes that start in some column
 ALONG = GatherDimensionNumbers((), (1,), (1,), (0,), (0,))  # row by row

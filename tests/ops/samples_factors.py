@@ -25,7 +25,7 @@ FREE = "vectors have a free factor; tests/numpy/test_linalg_derivatives.py"
 
 
 def each(fun: Any) -> Any:
-    """A function of single matrices for batches of them; results may be several."""
+    """Extends a function of single matrices to batches; it may have several results."""
 
     def batched(*args: Any) -> Any:
         leading = args[0].shape[:-2]

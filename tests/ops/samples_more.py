@@ -1,4 +1,4 @@
-"""More samples of ops that have many forms. Each run takes some of them; a sweep takes all."""
+"""More samples of ops that have many forms. Each run checks some of them; a sweep checks all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples of ops on PRNG keys. References come from jax, whose streams are the same."""
+"""Samples of ops on PRNG keys. The references are jax's, whose streams are equal."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ LOOP = "a draw is not a smooth function of its parameter; a loop ends when all d
 
 
 def _draw(*parameters: Any, **params: Any) -> Sample:
-    """The values are compared with jax's in tests of shardwise.random."""
+    """Tests of shardwise.random compare the values with jax's."""
     return Sample((KEYS, *map(np.float32, parameters)), params, keys=(0,), order=0,
                   heavy=True, communicates=True, why=LOOP)
 

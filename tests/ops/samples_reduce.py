@@ -46,7 +46,7 @@ REDUCTIONS = {
                    _fold(np.min, COMPLEX, 1, placed=False)],
     "reduce_and": [_fold(np.all, BOOLS, 0), _fold(np.bitwise_and.reduce, INTS, 1, placed=False)],
     "reduce_or": [_fold(np.any, BOOLS, 0), _fold(np.bitwise_or.reduce, INTS, 1, placed=False)],
-    # A contracted size of 5 is not split: XLA has no all-reduce with xor.
+    # A contracted size of 5 is not sharded: XLA has no all-reduce with xor.
     "reduce_xor": [_fold(np.bitwise_xor.reduce, INTS[:, :5], 1),
                    _fold(np.logical_xor.reduce, BOOLS, 0, placed=False)],
     "argmax": _places(np.argmax),
@@ -108,7 +108,7 @@ SORTING = {
 
 
 def _dot(spec: str, x: np.ndarray, y: np.ndarray, **more: Any) -> Sample:
-    """`bik,bkj->bij`: batch dimensions first in the result, contracted ones by name."""
+    """`bik,bkj->bij`: batch dimensions first in the result, contracted ones as letters."""
     (left, right), out = spec.split("->")[0].split(","), spec.split("->")[1]
     batch = [c for c in out if c in left and c in right]
     contracted = [c for c in left if c in right and c not in out]

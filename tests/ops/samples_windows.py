@@ -1,4 +1,4 @@
-"""Samples of ops whose results are of windows of an array: convolutions, folds."""
+"""Samples of ops that compute on windows of an array: convolutions, folds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RNG = np.random.default_rng(8)
 
 
 def holed(x: np.ndarray, padding: Any, holes: Any, fill: Any) -> np.ndarray:
-    """With holes between elements, and padding, which is cut off where it is negative."""
+    """With interior padding, and edge padding, which trims if it is negative."""
     shape = [(n - 1) * h + 1 if n else 0 for n, h in zip(x.shape, holes, strict=True)]
     wide = np.full(shape, fill, x.dtype)
     wide[tuple(slice(None, None, h) for h in holes)] = x
@@ -28,7 +28,7 @@ def holed(x: np.ndarray, padding: Any, holes: Any, fill: Any) -> np.ndarray:
 
 
 def windows(x: np.ndarray, sizes: Any, strides: Any, holes: Any) -> Any:
-    """For each place of a window its index and its elements."""
+    """For each position of a window, its index and its elements."""
     reach = [(n - 1) * h + 1 for n, h in zip(sizes, holes, strict=True)]
     counts = [max((n - r) // s + 1, 0) for n, r, s in zip(x.shape, reach, strides, strict=True)]
     for at in itertools.product(*map(range, counts)):
@@ -39,7 +39,7 @@ def windows(x: np.ndarray, sizes: Any, strides: Any, holes: Any) -> Any:
 def convolution(x: np.ndarray, y: np.ndarray, *, dimension_numbers: Any, window_strides: Any,
                 padding: Any, lhs_dilation: Any, rhs_dilation: Any, feature_group_count: int = 1,
                 batch_group_count: int = 1, **_: Any) -> np.ndarray:
-    """By a loop over places and groups."""
+    """With a loop over positions and groups."""
     left, right, to = dimension_numbers
     x, y = x.transpose(left), y.transpose(right)
     pairs, ones = ((0, 0), (0, 0)), (1, 1)
@@ -96,7 +96,7 @@ def fold(x: np.ndarray, window: Window, fun: Any, identity: Any) -> np.ndarray:
 
 
 def gathered(t: np.ndarray, x: np.ndarray, *, largest: bool, window: Window) -> np.ndarray:
-    """Of each window the `t` that is where `x` is largest, or smallest."""
+    """For each window, `t` at the position where `x` is largest, or smallest."""
     places = np.arange(x.size).reshape(x.shape)
     flat = fold(places, window, lambda v: _choice(v[v >= 0], x.ravel(), largest), -1)
     return np.where(flat < 0, 0, t.ravel()[flat]).astype(t.dtype)
@@ -148,7 +148,7 @@ def _folds(fun: Any, identity: float) -> list[Sample]:
 
 def _pairs(reference: Any, scatters: bool) -> list[Sample]:
     found = []
-    for i, (shape, window) in enumerate([*POOLS.items()][:4]):  # the others choose nothing
+    for i, (shape, window) in enumerate([*POOLS.items()][:4]):  # the others select nothing
         x = _distinct(shape)
         t = _normal(*(window.counts(shape) if scatters else shape))
         params = {"largest": i % 2 == 0, "window": window}

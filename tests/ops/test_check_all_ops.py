@@ -1,4 +1,4 @@
-"""Every op in the table passes `check_op` on its samples; none is without samples."""
+"""Every op in the table passes `check_op` on its samples, and has samples."""
 
 from __future__ import annotations
 

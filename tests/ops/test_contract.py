@@ -45,7 +45,7 @@ def test_dtypes_are_those_of_jax(left, preferred):
         x = jnp.asarray(np.arange(6).reshape(2, 3) % 4).astype(left)
         y = jnp.asarray(np.arange(6).reshape(3, 2) % 3).astype(right)
         if "complex64" in (left, right) and wide != x.dtype:
-            continue  # refused here, silently made real there
+            continue  # rejected here, silently converted to real in jax
         wanted = lax.dot_general(x, y, MATMUL, preferred_element_type=wide)
         came = dot_general(EAGER.array(np.asarray(x)), EAGER.array(np.asarray(y)),
                            dimension_numbers=MATMUL, preferred_element_type=wide)
@@ -82,7 +82,7 @@ def test_cotangents_where_contracted_dimensions_are_in_another_order():
 
 @pytest.mark.parametrize("dims", [(0, None), (2, None), (None, 1), (1, 2)])
 def test_batching_broadcasts_nothing(dims):
-    """One batched operand keeps the dimension as a free one."""
+    """A single batched operand has its batch dimension as a free one."""
     x, y = normal(2, 3), normal(3, 4)
     pairs = zip((x, y), dims, strict=True)
     args = [a if d is None else np.stack([a, 2 * a, -a, a], d) for a, d in pairs]

@@ -1,12 +1,12 @@
-"""First derivatives of every op, and second ones in reverse, many ops in a program.
+"""First derivatives of every op, and second ones in reverse mode, many ops per program.
 
 The derivative of f, which is an op or its gradient g(x) = Jᵀ w, is compared with finite
-differences, as f' u, and by an inner product, Σ v·(f' u) = Σ u·(f'ᵀ v), without conjugation. A
-program of many ops is compiled once. `check_op` has more, op by op: batching, shardings, second
+differences, for f' u, and by the inner product Σ v·(f' u) = Σ u·(f'ᵀ v), without conjugation. A
+program of many ops is compiled once. `check_op` checks more, per op: batching, shardings, second
 derivatives in forward mode.
 
-Ops that take complex numbers are checked on these too: where no sample has them, on one whose
-operands are given imaginary parts.
+Ops that take complex numbers are also checked on these: if no sample has them, on one whose
+operands get imaginary parts.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from tests.ops.samples import SAMPLES
 OPS = every_op()
 
 STEP, TOLERANCE = 1e-6, 1e-5
-FIRST, SECOND = 30, 12  # ops of one program
+FIRST, SECOND = 30, 12  # ops per program
 
 
-# Operands by which ops have second derivatives, where they do not have them by all.
+# Operands that ops are twice differentiable in, where that excludes some.
 BY = {"polygamma": (1,), "zeta": (1,), "igamma": (1,), "igammac": (1,),
       "regularized_incomplete_beta": (2,)}
 
-# Ops of complex numbers whose derivatives have jumps, as these are compared.
+# Ops on complex numbers with discontinuous derivatives under this comparison.
 JUMPS = {"scatter_max", "scatter_min"}
 
-# Ops whose results have a factor of size 1 that is free where they are complex.
+# Ops whose complex results are unique only up to a factor of absolute value 1.
 FREE = {"eigh", "svd"}
 
 
 def chosen(name: str, order: int = 2) -> list[Sample]:
-    """A real and a complex sample whose derivatives are to be checked."""
+    """A real and a complex sample for derivative checks."""
     found: dict[bool, Sample] = {}
     for sample in SAMPLES[name]:
         kinds = [type_of(a).dtype for a in sample.args]
@@ -131,7 +131,7 @@ class Outputs:
 
 
 class Gradient(Outputs):
-    """The gradient of a sample's results, weighted at random, by its inexact operands."""
+    """The gradient of a sample's results, randomly weighted, in its inexact operands."""
 
     def __call__(self, *xs: Any) -> list[Any]:
         outs, back = sw.vjp(super().__call__, *xs)
@@ -159,7 +159,7 @@ def span(names: list[str]) -> str:
 @pytest.mark.parametrize("names", groups(1, FIRST), ids=span)
 def test_gradients(names: list[str]):
     with sw.enable_x64(True):
-        samples = {n: chosen(n, 1)[::-1] for n in names}  # where an op has a complex one, that
+        samples = {n: chosen(n, 1)[::-1] for n in names}  # the complex sample, if an op has one
         pairs = [(n, s) for n in names for s in everyday(samples[n], 1, by=Sample.describe)]
         found = faults([Outputs(*pair) for pair in pairs])
     assert not found, "\n".join(found)

@@ -1,4 +1,4 @@
-"""Elementwise ops and casts against jax's: derivatives at special points, narrow floats, casts."""
+"""Elementwise ops and casts against jax's: special points, sub-32-bit floats, casts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def host(x: Any) -> np.ndarray:
 
 
 def gradients(op: Any, *args: np.ndarray, **params: Any) -> list[Any]:
-    """Gradients of the sum of the real part, as jax.grad's, which conjugates nothing."""
+    """Gradients of the sum of the real part, as in jax.grad, which does not conjugate."""
     outs, linear = linearize(lambda *xs: [op(*xs, **params)], [EAGER.array(a) for a in args])
     t = outs[0].aval
     ct = EAGER.array(np.ones(t.shape, t.dtype))
@@ -116,7 +116,7 @@ def test_complex_gradient(name: str) -> None:
 
 
 def test_gradients_of_all_in_one_program() -> None:
-    """Of the tables above, of which the everyday run takes few one by one."""
+    """All of the tables above, as the everyday run takes few of their cases separately."""
     cases: list[Any] = [(name, [AT[AT >= -1] if name == "acosh" else AT]) for name in ONE]
     cases += [(name, [LEFT, RIGHT]) for name in TWO if not name.startswith("igamma")]
     cases += [(name, [Z]) for name in COMPLEX]
@@ -137,7 +137,7 @@ def test_gradients_of_all_in_one_program() -> None:
 
 
 def test_gradient_of_a_complex_sign() -> None:
-    """jax gives zero; z / |z| turns with z."""
+    """jax returns zero; z / |z| rotates with z."""
     step = 1e-3
     turned = np.sign(Z.astype(complex) + step) - np.sign(Z.astype(complex) - step)
     found = host(gradients(ew.sign, Z)[0])
@@ -154,7 +154,7 @@ def test_select_n_with_several_cases() -> None:
         np.testing.assert_array_equal(host(g), which == i)
 
 
-# -- narrow floats --
+# -- sub-32-bit floats --
 
 NARROW = "sin exp log1p tanh erf erfc erf_inv lgamma digamma bessel_i0e bessel_i1e logistic".split()
 

@@ -1,4 +1,4 @@
-"""Gathers and scatters: against NumPy loops and jax, derivatives, batching, placements, modes."""
+"""Gathers and scatters: against NumPy loops and jax, derivatives, batching, shardings, modes."""
 
 
 import jax
@@ -92,7 +92,7 @@ def test_scatter_mul_refuses_the_derivative_where_updates_may_meet():
     )
 
 
-# -- batching: every combination of hidden dimensions --
+# -- batching: every combination of batch dimensions --
 
 
 def looped(fun, args, dims, size):

@@ -1,4 +1,4 @@
-"""Ops that move elements: factors of reshape, functions over them, messages."""
+"""Ops that move elements: reshape factors, composed functions, messages."""
 
 import numpy as np
 import pytest

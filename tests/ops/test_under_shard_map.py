@@ -1,9 +1,9 @@
-"""Every op on the parts of devices: whichever operands vary, it gives what it gives to each alone.
+"""Every op on shards: whichever operands vary, it returns what it returns on each device alone.
 
-Of each sample, sets of operands have another value on each device: all sets of up to three
-operands; of more none, all, single ones and pairs. The result varies, by its type, if one of the
-operands does; with `check_vma=False` types say nothing, and values are the same. So it is with
-derivatives; the cotangent of an operand that is whole is the sum of those of all devices.
+For each sample, sets of operands have different values on each device: all sets of up to three
+operands; for more operands none, all, single ones and pairs. The result type varies if one of the
+operands varies; with `check_vma=False` types do not track this, and values are the same. The same
+holds for derivatives; the cotangent of a replicated operand is the sum over all devices.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ EVERY = {name: [*SAMPLES[name], *MORE.get(name, [])] for name in sorted(SAMPLES)
 TOLERANCE = 1e-9  # of derivatives, in 64 bits
 CASES = [(name, i) for name, samples in EVERY.items() for i in range(len(samples))]
 
-# Ops whose parameters are shardings, over what is left of the mesh, by the type of its axis.
+# Ops with sharding parameters, over the remaining mesh axis, by the type of that axis.
 PLACED = {"sharding_constraint": AxisType.Auto, "reshard": AxisType.Explicit}
 
 
@@ -49,7 +49,7 @@ def mesh_for(name):
 
 
 def results(name, sample, *args):
-    """The op's results; inside of a map, its shardings are those of the mesh there."""
+    """The op's results; inside a map, its shardings are over the mesh there."""
     if name in PLACED and sample.params["sharding"] is not None:
         mesh = get_abstract_mesh()
         if mesh.empty:
@@ -78,7 +78,7 @@ def edged(value, k):
 def over_devices(part, patterns, given, checked, mesh, more=0):
     """The results of `part(*operands)` by device, for each set of operands that vary.
 
-    given: for each operand its values, by device. more: how many of the last always vary.
+    given: the values of each operand, by device. more: how many of the last ones always vary.
     """
     count = len(given) - more
     whole = [values[0] for values in given[:count]]
@@ -108,7 +108,7 @@ def over_devices(part, patterns, given, checked, mesh, more=0):
 
 
 def same(found, wanted, tolerance, about):
-    """Per device; found: a list of results, stacked, or whole where nothing varies."""
+    """Results per device; found: a list of results, stacked, or replicated where nothing varies."""
     faults = []
     for varying, outs in found.items():
         for device in range(COUNT):
@@ -171,7 +171,7 @@ def test_values_that_are_not_numbers(name, number):
 
 
 def test_of_nothing():
-    """XLA makes constants of operands that have no elements, and loses where the map begins."""
+    """XLA turns operands without elements into constants, and loses the start of the map."""
     def part(whole, parts):
         return jnp.sum(whole), jnp.sum(parts, (1, 2))
 
@@ -186,7 +186,7 @@ def test_of_nothing():
 class Derivatives:
     """`jvp` and `vjp` of an op by its inexact operands, in 64 bits, with values by device.
 
-    given: of the operands; tangents: of those that are inexact; weights: of inexact results.
+    given: operands; tangents: of inexact operands; weights: of inexact results.
     """
 
     def __init__(self, name, sample):
@@ -230,7 +230,7 @@ class Derivatives:
         return f, tuple([args[i] for i in self.active])
 
     def at(self, varying, device, tangents_vary=False):
-        """The slopes and cotangents of one device alone."""
+        """The tangents and cotangents of a single device."""
         args = [values[device if i in varying else 0] for i, values in enumerate(self.given)]
         moves = [i in varying or tangents_vary for i in self.active]
         ts = [t[device if own else 0] for t, own in zip(self.tangents, moves, strict=True)]
@@ -245,7 +245,7 @@ class Derivatives:
         )
 
     def summed(self, varying):
-        """The cotangents of all devices; those of operands that do not vary are sums."""
+        """The cotangents of all devices; for operands that do not vary they are sums."""
         rows = [self.at(varying, k)[1] for k in range(COUNT)]
         return [
             np.stack(cts) if i in varying else sum(cts) if varying else cts[0]
@@ -254,7 +254,7 @@ class Derivatives:
 
 
 def inside(case, checked):
-    """Derivatives in the map, also by tangents that vary, of operands that do not."""
+    """Derivatives in the map, also with varying tangents of operands that do not vary."""
     sets = [s for s in patterns(len(case.given)) if s]
     n, k = len(case.given), len(case.tangents)
 

@@ -1,4 +1,4 @@
-"""Processes that end with status 0 before they join the others: these do not wait for them."""
+"""Processes that exit with status 0 before they join: the other processes do not wait for them."""
 
 import contextlib
 import json
@@ -48,7 +48,7 @@ def check(done, heads):
         )
         if head in said:
             late = f"process {rank} (HERE) cannot join: the others have given up: "
-            shown = said.partition(head)[2]  # of one that came before process 1 ended, or after
+            shown = said.partition(head)[2]  # whether it arrived before or after process 1 ended
             assert any(f"[{rank}] {raised}{w}process 1 (HERE) {EARLY}\n" in shown
                        for w in ("", late)), said  # fmt: skip
             return
@@ -71,7 +71,7 @@ def test_so_does_one_on_two_machines():
 
 @contextlib.contextmanager
 def coordinator(count):
-    """One of some processes, and what connects to it as one of them and gives its answers."""
+    """A coordinator for `count` processes, and a function that joins it and returns its answers."""
     with contextlib.ExitStack() as stack:
         made = Coordinator(
             "127.0.0.1", 0, count, heartbeat=20, arrival=20, patience=30, deadline=60
@@ -109,7 +109,7 @@ def test_several_are_named_once_one_comes():
     with coordinator(4) as (made, join):
         for rank in (3, 1):
             made.exited(rank, f"process {rank}")
-        found = json.loads(join(0).readline())  # it reads those first, or one of them
+        found = json.loads(join(0).readline())  # it learns of both first, or of one
         assert found["ranks"] in ([1, 3], [3]), found
         word = "they" if len(found["ranks"]) > 1 else "it"
         early = EARLY.replace("before it", f"before {word}")
@@ -123,4 +123,4 @@ def test_who_has_joined_may_end():
         assert [json.loads(line.readline())["op"] for line in lines] == ["go", "go"]
         made.exited(1, "process 1")
         made.exited(0, "process 0")
-        assert "refused" not in lines[0].readline()  # XLA's service has started
+        assert "refused" not in lines[0].readline()  # the XLA service has started

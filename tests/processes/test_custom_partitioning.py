@@ -1,4 +1,4 @@
-"""Functions whose parts the user writes, on devices of several processes."""
+"""Functions whose per-shard code the user writes, on devices of several processes."""
 
 from tests.helpers.processes import run_processes
 

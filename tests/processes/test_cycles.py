@@ -1,4 +1,4 @@
-"""Programs that start and end again and again leave no process, port, file or shared memory."""
+"""Programs that start and end repeatedly leave no process, port, file or shared memory."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from tests.helpers.launching import Launch
 
 pytestmark = pytest.mark.processes
 
-ENDS = ("well", "failing", "stopped", "killed")  # one after the other: 200 in a sweep
+ENDS = ("well", "failing", "stopped", "killed")  # in this order: 200 in a sweep
 JOINS = """
     import os, sys, time
     import shardwise as sw
@@ -28,13 +28,13 @@ JOINS = """
 
 
 def shared_memory():
-    """Names, but for those of Open MPI, which other tests may use."""
+    """The names in shared memory, except those of Open MPI, which other tests may use."""
     names = {path.name for path in Path("/dev/shm").iterdir()}
     return {name for name in names if not name.startswith("vader_segment")}
 
 
 def of_others(names):
-    """Those names of shared memory that a process has open: none of ours is there any more."""
+    """The names that a process still has open: all of our processes have ended."""
     found = set()
     for process in psutil.process_iter():
         try:
@@ -57,10 +57,10 @@ def listens(address):
 
 
 def cycle(how, folder):
-    """A launch that ends in one way; gives the addresses that it listened at."""
+    """Runs a launch that ends in this way; returns the addresses at which it listened."""
     env = {"TMPDIR": str(folder), "XDG_RUNTIME_DIR": ""}
     with Launch("-n", "2", "{}", how, source=JOINS, env=env) as running:
-        wanted = 1 if how == "failing" else 2  # who fails may be faster than the others
+        wanted = 1 if how == "failing" else 2  # the failing process may end first
         running.until(lambda: len(running.lines()) >= wanted)
         addresses = {line.split()[-1] for line in running.lines()}
         ports = set()
@@ -85,10 +85,10 @@ def test_nothing_is_left(tmp_path, batch):
     for how in ENDS:
         addresses = cycle(how, tmp_path)
         assert addresses
-        # The system closes what a killed process had open.
+        # The system closes the sockets of a killed process.
         patience.until(lambda addresses=addresses: not any(map(listens, addresses)))
         left = [path.relative_to(tmp_path).parts[0] for path in tmp_path.rglob("*")]
-        # What a launcher shows of itself is there until the next launch, if it is killed.
+        # The status files of a killed launcher remain until the next launch.
         assert set(left) == ({f"shardwise-{os.getuid()}"} if how == "killed" else set())
     cycle("well", tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""The input pipeline of docs/data.md gives the same in any number of processes."""
+"""The input pipeline of docs/data.md yields the same in any number of processes."""
 
 import re
 from pathlib import Path

@@ -43,7 +43,7 @@ UNTIL_STOPPED = "while not interrupts[-1].asked: time.sleep(0.01)"
 
 
 def demo(path, *options, disturb="pass", words=()):
-    """A launch of the demo. disturb: what its last process does at step 6, once."""
+    """A launch of the demo. disturb: code that its last process runs once, at step 6."""
     words = [*options, "{}", *SMALL, *words, "--save", str(path)]
     env = {
         "SHARDWISE_ENABLE_COMPILATION_CACHE": "1",
@@ -109,7 +109,7 @@ def killed(alone, path):
 
 
 def terminated(alone, path):
-    """SIGTERM saves a checkpoint, of each process its part; one process goes on with it."""
+    """SIGTERM saves a checkpoint, with the shards of each process; one process continues it."""
     pytest.importorskip("tensorstore")
     path = path.with_suffix("")
     with demo(path, "-n", "2", "--grace", "30", disturb=UNTIL_STOPPED) as running:
@@ -133,7 +133,7 @@ def killed_with_a_checkpoint(alone, path):
 
 
 def interrupted(alone, path):
-    """Ctrl-C in the middle of a step saves; one process goes on with what two have saved."""
+    """Ctrl-C in the middle of a step saves; one process continues from the checkpoint of two."""
     with demo(path, "-n", "2", "--grace", "30", disturb=UNTIL_STOPPED) as running:
         running.said("at step 6")
         running.signal(signal.SIGINT)

@@ -1,4 +1,4 @@
-"""Programs of one name, at one line, that are not the same: how they differ is told."""
+"""Programs with one name, at one line, that differ: the error states how."""
 
 import difflib
 import re
@@ -33,7 +33,7 @@ FOUND = {
     "constants": ("", "", SAME),
     "devices": ("", "", SAME),
 }
-DIFFERS = {"constants": "dense<2.0>", "devices": "over devices 0, 2048"}  # a line of process 0
+DIFFERS = {"constants": "dense<2.0>", "devices": "over devices 0, 2048"}  # from a line of process 0
 
 
 @pytest.mark.parametrize("what", everyday(list(FOUND), 1))

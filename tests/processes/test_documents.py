@@ -1,8 +1,8 @@
-"""The programs of the documents give the same in 1, 2 and 4 processes, from the same source.
+"""The programs of the documents print the same in 1, 2 and 4 processes, from the same source.
 
-Each runs as it stands, with eight devices in all. What a block prints is compared with what it
-prints in one process: all of it in process 0, and in the others, too, unless `ONLY_IN_FIRST` says
-why not. Devices of other processes have other names in pictures, and boxes have room for them.
+Each runs unchanged, with eight devices in all. The output of each block is compared with its
+output in one process: in process 0 and also in the others, unless `ONLY_IN_FIRST` gives a reason.
+Devices of other processes have other names in diagrams, and boxes have room for them.
 """
 
 import re
@@ -15,10 +15,10 @@ from tests.helpers.everyday import Run, everyday
 from tests.helpers.processes import run_processes
 
 DEVICES = 8
-# Programs over two devices, say, which one process has; that save to a folder that each process
-# makes for itself (tests/saving/test_processes.py has one for all); that print what XLA joins, and
-# who has what; that read whole arrays; that compare with other libraries, or are for beginners:
-# docs/tutorials has a page on processes itself.
+# Documents with programs over few devices, all in one process; that save to a folder per process
+# (tests/saving/test_processes.py has one for all); that print what XLA combines, or which process
+# holds what; that read full arrays; that compare with other libraries, or are for beginners:
+# docs/tutorials itself has a page on processes.
 LEFT_OUT = {"values.md", "checkpoints.md", "seeing.md", "export.md", "ecosystem.md", "notation.md"}
 FOLDERS = {"errors", "tutorials", "migration"}
 NAMES = sorted(
@@ -26,18 +26,18 @@ NAMES = sorted(
     if "```python\n" in path.read_text() and path.parent.name not in FOLDERS
     and path.name not in LEFT_OUT
 )  # fmt: skip
-LONG = "docs/manual_parallelism.md"  # half a minute of compiling
+LONG = "docs/manual_parallelism.md"  # compiles for half a minute
 SHORT = [(name, count) for name in NAMES if name != LONG for count in (2, 4)]
 CASES = everyday(SHORT, 1) + [(LONG, count) for count in (2, 4) if Run.sweep]
 
-# Blocks, by a line of theirs, that raise a ValueError where there are several processes.
+# Blocks, identified by one of their lines, that raise a ValueError in several processes.
 REFUSED = {
     ("docs/maps.md", "y = scaled(np.arange(8, dtype=np.float32), 28.0)"):
         "pmap of <lambda>: the mapped axis has size 8, and this process has {own} devices. Of "
         "several processes each passes an index for each device of its own; `devices=` says which "
         "devices, of all or of this process.\n",
 }  # fmt: skip
-# Blocks that print something in the process of the first device alone, and why.
+# Blocks that print only in the process of the first device, and the reason.
 ONLY_IN_FIRST = {
     ("docs/effects.md", 'sw.debug.print("{}", x)'): "a function of the host is called once",
     ("docs/shardings.md", "print(np.asarray(x.addressable_shards[0].data)"): "the first shard here",
@@ -45,7 +45,7 @@ ONLY_IN_FIRST = {
 
 
 def found(table, name, block):
-    """What a table says of a block of a document."""
+    """The table entry for a block of a document."""
     return next((said for (of, line), said in table.items() if of == name and line in block), None)
 
 
@@ -55,7 +55,7 @@ def blocks_of(name):
 
 
 def source_of(name):
-    """The program of a document, which goes on behind what is refused."""
+    """The program of a document, changed to continue after blocks that raise."""
     text = (ROOT / name).read_text()
     for block in blocks_of(name):
         if found(REFUSED, name, block):
@@ -67,9 +67,9 @@ def source_of(name):
 
 
 def unnamed(printed, count):
-    """A text in which devices have their position for a name, and boxes of pictures no width; of a
-    report what communicates, and why: XLA joins nothing over Gloo, which changes all figures; of a
-    plan what devices lack: what is sent depends on who has it."""
+    """Normalizes output. In diagrams, devices are named by position and boxes have no width. Of a
+    report, only communication and its reasons remain: XLA combines nothing over Gloo, which changes
+    all numbers. Of a plan, only the moves remain: what is sent depends on the processes."""
 
     if "estimated for machine" in printed:
         return sorted(line for line in printed.splitlines() if re.match("    [a-z'_]", line))
@@ -101,7 +101,7 @@ def test_reports_are_compared_by_what_communicates():
 
 @pytest.fixture(scope="module")
 def in_one(tmp_path_factory):
-    """The program of a document, and what each block of it prints in one process."""
+    """The program of a document, and the output of each of its blocks in one process."""
     kept = {}
 
     def program(name):

@@ -1,7 +1,7 @@
-"""Programs that go on from their last checkpoint: after kills, before an end, on fewer processes.
+"""Programs that resume from their last checkpoint: after kills, after a stop, on fewer processes.
 
-The program is that of docs/processes.md. Its values are exact: what comes out at the end does not
-depend on where it was stopped, or on how many processes it ran.
+The program is the one in docs/processes.md. Its values are exact: the final result does not
+depend on where the program was stopped, or on how many processes it ran.
 """
 
 import itertools
@@ -29,9 +29,9 @@ EVERY = 10
 
 
 def program(steps, pause=0.0, holds=()):
-    """The page's, with so many steps; it prints each of them.
+    """The program of the page, with this many steps; it prints each step.
 
-    holds: of each generation, the step at which it waits until it is killed.
+    holds: for each generation, the step at which it waits until it is killed.
     """
     hold = f"    if (int(os.environ['SHARDWISE_GENERATION']), step + 1) in {[*enumerate(holds)]}:\n"
     source = re.findall(r"^```python train\.py\n(.*?)^```$", PAGE.read_text(), re.M | re.S)[0]
@@ -59,7 +59,7 @@ def numbers(lines, text, rank=0):
 
 
 def final(path, steps):
-    """What is in the checkpoint once the program is through, in one process."""
+    """Finishes the program in one process, checks its checkpoint, and returns its first step."""
     with Launch("-n", "1", "{}", str(path), source=program(steps)) as running:
         done = running.done()
     assert (done.status, done.err) == (0, [])
@@ -70,7 +70,7 @@ def final(path, steps):
 
 
 def generations(lines):
-    """Of rank 0: for each, the step that it went on from, the last one done, the last one saved."""
+    """For each generation, from rank 0: its start step, the last step done, the last step saved."""
     rows = []
     for line in lines:
         if m := re.fullmatch(r"\[0\] (from|at|saved) step (\d+)", line):
@@ -86,7 +86,7 @@ def so_far(running):
 
 
 def nothing_is_lost(rows):
-    """But what came after the last checkpoint."""
+    """Except for the work after the last checkpoint."""
     for before, after in itertools.pairwise(rows):
         assert before["saved"] <= after["from"] <= before["at"] + 1, rows
         assert before["at"] - after["from"] <= EVERY, rows
@@ -117,7 +117,7 @@ def has_ended(process):
 
 
 def killed(running, text, *ranks):
-    """Kills processes after a text is written; to the launcher, all die at the same time."""
+    """Kills processes after a text is written; for the launcher, all die at the same time."""
     running.said(text)
     processes = [psutil.Process(running.pid(rank)) for rank in ranks]
     launcher = psutil.Process(running.process.pid)
@@ -135,7 +135,7 @@ def test_as_many_processes_less_as_were_killed(tmp_path):
     with Launch(*words, source=program(60, holds=(14, 34))) as running:
         killed(running, "[0] at step 14", 3, 1)
         running.said("generation 1 starts", "err")
-        killed(running, "[0] at step 34", 0)  # two are the least
+        killed(running, "[0] at step 34", 0)  # two is the minimum
         done = running.done()
     assert (done.status, done.left) == (0, [])
     nothing_is_lost(generations(done.out))
@@ -168,14 +168,14 @@ def test_sigterm_saves_first_and_fewer_processes_go_on(tmp_path):
         done = running.done()
     assert (done.status, done.left) == (143, [])
     (row,) = generations(done.out)
-    assert row["saved"] >= row["at"] > 12  # the very last step, in an interval or not
+    assert row["saved"] >= row["at"] > 12  # the very last step, whether or not it ends an interval
     assert numbers(done.out, "saved step")[-1] == numbers(done.out, "saved step", 1)[-1]
     assert "shardwise launch: stopped by SIGTERM" in done.err
     assert final(path, row["saved"] + 7) == row["saved"]
 
 
 def run_with_failures(count, path, seed):
-    """Goes on after so many failures, one every few seconds; gives what rank 0 said."""
+    """Resumes after this many failures, one every few seconds; returns the output of rank 0."""
     dice = random.Random(seed)
     words = ["-n", "2", "--grace", "30", "--restarts", "1000", "{}", str(path)]
     failures = 0

@@ -1,4 +1,4 @@
-"""What runs while the interpreter ends: launches over several processes, and errors."""
+"""Code that runs while the interpreter exits: launches over several processes, and errors."""
 
 import pytest
 
@@ -55,7 +55,7 @@ def test_a_handler_that_is_called_at_exit(case):
     assert [r.status for r in results] == statuses, told
     assert [r.out for r in results] == outs, told
     for result, error in zip(results, errors, strict=True):
-        assert error in [*plain(result.err).splitlines(), result.err], told  # "": nothing
+        assert error in [*plain(result.err).splitlines(), result.err], told  # "": no error
 
 
 def test_a_handler_after_a_failure_does_not_hang():

@@ -1,4 +1,4 @@
-"""Processes that fail: what the others say of it, within which time, and how all end."""
+"""Processes that fail: what the others report, within what time, and how all processes end."""
 
 import os
 import re
@@ -59,7 +59,7 @@ def test_a_wait_is_reported_once_with_the_stacks_of_all():
 
 
 def test_what_takes_long_does_not_fail():
-    """Compiling longer than the time of a sign of life, and a long collective program."""
+    """Compilation that takes longer than the heartbeat timeout, and a long collective program."""
     results = run_processes(
         f"""
         import time
@@ -189,7 +189,7 @@ def test_a_host_function_that_never_returns_is_shown():
 
 
 def test_a_failure_is_heard_of_where_nobody_reads_what_is_said():
-    """Process 0 writes its errors to nobody, process 2 has names that its locale cannot write."""
+    """Process 0 has a closed stderr; process 2 has names that its locale cannot encode."""
     results = run_processes(
         """
         import os, signal
@@ -219,9 +219,9 @@ def test_a_failure_is_heard_of_where_nobody_reads_what_is_said():
 
 
 def test_all_may_be_stopped_and_go_on(tmp_path):
-    """As by Ctrl-Z and `fg`, or where Slurm suspends a job."""
+    """As with Ctrl-Z and `fg`, or when Slurm suspends a job."""
     begun, beat = tmp_path / "begun", 2.5
-    pause = 1.6 * seconds(beat)  # longer than the time of a sign of life
+    pause = 1.6 * seconds(beat)  # longer than the heartbeat timeout
 
     def suspend(running):
         until(lambda: begun.exists() or running[0].poll() is not None)

@@ -1,4 +1,4 @@
-"""Children by `os.fork` of a process among several are none of these."""
+"""Children that one of several processes creates with `os.fork` do not count as processes."""
 
 import os
 import subprocess

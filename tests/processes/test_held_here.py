@@ -1,4 +1,4 @@
-"""Arrays over several processes of which each process holds all elements: it reads them alone."""
+"""Arrays over several processes that are complete in each process: it reads them locally."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Functions of the host that raise, called by programs over several processes."""
+"""Host callbacks that raise, called by programs over several processes."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Host-local values as parts of global arrays, and back, in several processes."""
+"""Host-local values as shards of global arrays, and back, in several processes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Processes on several machines: network namespaces with an address each stand for these."""
+"""Processes on several machines, which network namespaces with separate addresses represent."""
 
 import os
 import shutil
@@ -42,7 +42,7 @@ def may_have_hosts():
 
 @pytest.fixture
 def hosts():
-    """Two network namespaces, at 10.77.0.1 and 10.77.0.2, connected to each other only."""
+    """Two network namespaces, at 10.77.0.1 and 10.77.0.2, connected only to each other."""
     if not may_have_hosts():
         pytest.skip("needs root and the command ip (iproute2)")
     mark = uuid.uuid4().hex[:6]
@@ -80,7 +80,7 @@ def started(tmp_path, names, *arguments):
 
 
 def ended(running):
-    """(status, output, errors) of each."""
+    """(status, output, errors) of each process."""
     with suppress(TimeoutError):
         until(lambda: all(process.poll() is not None for process in running))
     late = [i for i, process in enumerate(running) if process.poll() is None]
@@ -110,4 +110,4 @@ def test_a_cut_cable_is_told_of_by_both(hosts, tmp_path):
     first, second = ended(running)
     assert "process 1 (host " in first[2] and "no sign of life of it for" in first[2]
     assert "there was no word of the coordinator for" in second[2]
-    assert first[0] == second[0] == 1  # both by ProcessFailureError, not by XLA
+    assert first[0] == second[0] == 1  # both through ProcessFailureError, not through XLA

@@ -1,4 +1,4 @@
-"""`initialize` in one process: what it refuses, what it waits for, and what it says."""
+"""`initialize` in one process: what it rejects, what it waits for, and its messages."""
 
 import socket
 import threading
@@ -94,7 +94,7 @@ def test_files_for_tls_that_cannot_be(tmp_path):
 
 
 def test_mpi_for_collectives_of_the_cpu_without_its_wrapper():
-    """MPItrampoline itself would end the process."""
+    """MPItrampoline itself would terminate the process."""
     [result] = run(HEAD + """
     import os
     sw.config.update("cpu_collectives_implementation", "mpi")
@@ -176,7 +176,7 @@ class Page(BaseHTTPRequestHandler):
 
 
 def test_a_stranger_at_the_port():
-    """A web server answers with a page; others close the connection, or say nothing."""
+    """A web server answers with a page; other servers close the connection, or send nothing."""
     server = HTTPServer(("127.0.0.1", 0), Page)
     silent = socket.create_server(("127.0.0.1", 0))
     closing = socket.create_server(("127.0.0.1", 0))

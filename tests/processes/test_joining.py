@@ -1,4 +1,4 @@
-"""Several processes that join by `initialize`: who is refused, who is waited for, who is told."""
+"""Several processes that join by `initialize`: which are rejected, awaited and notified."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def test_who_contradicts_the_others_is_refused_and_may_come_again():
     sw.distributed.initialize(at, 3, 0)
     print("there")
     """
-    # Two that take themselves for process 1: who comes second is refused.
+    # Two processes claim to be process 1: the second to arrive is rejected.
     twin = head + """
     attempt(at, 3, 1)
     if not sw.distributed.is_initialized():
@@ -67,7 +67,7 @@ def test_who_contradicts_the_others_is_refused_and_may_come_again():
     where = f"RuntimeError: initialize: the coordinator at 127.0.0.1:{port}: "
     host = socket.gethostname()
     texts = [re.sub(r"pid \d+", "pid N", line) for line in refused]
-    texts[2] = texts[2].replace("but process 1 ", "but process 0 ")  # whoever was there
+    texts[2] = texts[2].replace("but process 1 ", "but process 0 ")  # whichever process had joined
     assert texts == [
         f"{where}process 1 (host {host}, pid N) cannot join: process 1 (host {host}, pid N) has "
         "joined as process 1 already. What a process starts inherits its variables: for a program "
@@ -257,7 +257,7 @@ def test_a_worker_connects_once_its_coordinator_is_there():
     port = free_port()
 
     def start(running):
-        # The worker waits meanwhile, and tries again and again.
+        # In the meantime the worker waits and keeps trying.
         until_written(running[0], "trying")
         coordinator = Coordinator(
             "127.0.0.1", port, 1, heartbeat=seconds(20), arrival=seconds(60), patience=30,

@@ -1,4 +1,4 @@
-"""`shardwise launch` on one machine: output, exit statuses, signals, and that nothing is left."""
+"""`shardwise launch` on one machine: output, exit statuses, signals, and complete cleanup."""
 
 import os
 import re
@@ -64,8 +64,8 @@ def test_lines_of_gloo():
         ([line, b"1\n"], [b"1\n"]),
         ([b"[Gloo] Rank [Gloo] Rank 01 " + tail + b" " + tail[:-1] + b"\n"], []),
         ([b"a line between\n"], [b"a line between\n"]),
-        ([b"1\n"], []),  # the other end
-        ([b"the sum is " + line, line], []),  # print waits between its arguments
+        ([b"1\n"], []),  # the other half
+        ([b"the sum is " + line, line], []),  # print pauses between its arguments
         ([b"1\n", b"2\n"], [b"the sum is 1\n", b"2\n"]),
         ([b"a [Gloo] Rank [Gloo] Rank 01 " + tail + b" " + tail[:-1] + b"\n"], []),
         ([b"1\n"], []),
@@ -78,7 +78,7 @@ def test_lines_of_gloo():
 
 
 def gloo_lines(rank, ranks):
-    """The pieces that one of its threads prints."""
+    """The pieces that one of Gloo's threads prints."""
     words = (b"[Gloo] Rank ", b"%d" % rank, b" is connected to ", b"%d" % (ranks - 1),
              b" peer ranks. ", b"Expected number of connected peer ranks is : ",
              b"%d" % (ranks - 1), b"\n")
@@ -139,7 +139,7 @@ def test_logs(tmp_path):
 def nobody_reads_the_output_any_more():
     source = "while True: print('a line of some length, again and again')"
     with Launch("-n", "2", source=source) as running:
-        running.process.send_signal(signal.SIGKILL)  # only its program is wanted
+        running.process.send_signal(signal.SIGKILL)  # only its program file is needed
         line = [sys.executable, "-m", "shardwise", "launch", "-n", "2",
                 str(running.path / "program.py")]
         with subprocess.Popen(
@@ -261,7 +261,7 @@ def test_exit_statuses_are_kept(end, status, how):
 
 
 def test_the_culprit_is_the_one_that_the_others_name():
-    """Process 2 is killed while all are in a program; others end because of it."""
+    """Process 2 is killed while all processes are in a program; the others end because of it."""
     source = """
         import os, time
         import numpy as np
@@ -285,7 +285,7 @@ def test_the_culprit_is_the_one_that_the_others_name():
 
 
 def one_that_is_stopped_is_named():
-    """It gives no sign of life; the other ends because of it."""
+    """It sends no heartbeat; the other process ends because of it."""
     source = """
         import os, signal
         import shardwise as sw
@@ -387,7 +387,7 @@ def a_second_signal_makes_it_quick():
     with Launch("-n", "2", "--grace", "50", source=source) as running:
         ready(running, 2)
         running.signal(signal.SIGINT)
-        ready(running, 4)  # the launcher has taken notice, and waits for both
+        ready(running, 4)  # the launcher has received the signal, and waits for both
         assert len(running.left()) > 2
         running.signal(signal.SIGINT)
         done = running.done()
@@ -423,7 +423,7 @@ def test_a_killed_launcher_leaves_nothing():
 
 
 def test_what_programs_leave_behind_is_ended():
-    """A child in a session of its own, without a parent and with another environment."""
+    """A child in its own session, without a parent and with another environment."""
     source = """
         import os, subprocess, sys
         sub = [sys.executable, "-c", "import time; time.sleep(10**4)"]
@@ -440,7 +440,7 @@ def test_what_programs_leave_behind_is_ended():
 
 
 def a_stopped_process_is_ended_with_the_others():
-    """It goes on for that: the launch need not wait until its grace is over."""
+    """It is resumed for that: the launch need not wait until its grace period is over."""
     with Launch("-n", "2", "--grace", "60", source=WAITS) as running:
         ready(running, 2)
         psutil.Process(running.pid(1)).suspend()

@@ -1,4 +1,4 @@
-"""Layouts of arrays over several processes, also those that the compiler chooses."""
+"""Layouts of arrays over several processes, including layouts that the compiler chooses."""
 
 from tests.processes.running import agrees, cases
 

@@ -1,4 +1,4 @@
-"""Processes that end while others still need what they have sent."""
+"""Processes that end while others still need the data they have sent."""
 
 import re
 import signal
@@ -37,7 +37,7 @@ PAUSED = """
 
 
 def stopped_until_waited_for(how):
-    """Process 1 stops itself; once process 0 has said that it waits for it, it gets a signal."""
+    """Process 1 stops itself; once process 0 reports that it waits for it, it receives a signal."""
     at = []
 
     def during(running):
@@ -64,7 +64,7 @@ def test_one_ends_when_the_others_have_what_it_sent():
 
 
 def test_it_waits_for_nobody_who_is_lost():
-    """It would wait for 300 s, which is longer than this test does."""
+    """Otherwise it would wait for 300 s, which is longer than the timeout of this test."""
     lost, first, second = stopped_until_waited_for(signal.SIGKILL)
     assert (first.status, second.status) == (0, -9), first
     assert lost < float(first.out.split()[-1])

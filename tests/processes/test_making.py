@@ -1,4 +1,4 @@
-"""Constructors, over meshes whose devices are in several orders."""
+"""Constructors, over meshes with several device orders."""
 
 import re
 
@@ -89,7 +89,7 @@ def test_values_of_hosts_that_differ(what):
 
 
 def _differing(what, called=""):
-    """What is said of values, of which each process has another one."""
+    """The message about values that differ between processes."""
     comes = f"{re.escape(what)}, whose replicated parts have the digest [0-9a-f]{{12}}, at "
     return (
         rf"{called}the processes do not run the same program: process 0 \(host \S+, pid \d+\) "

@@ -1,4 +1,4 @@
-"""Maps over devices of several processes: shard_map, pmap, xmap, vmap, and what they run inside."""
+"""Maps over devices of several processes: shard_map, pmap, xmap, vmap, and the code inside them."""
 
 from tests.processes.running import agrees, cases
 

@@ -1,4 +1,4 @@
-"""Arrays from any sharding to any other: the same devices, others, of other processes."""
+"""Arrays from any sharding to any other: same devices, others, or devices of other processes."""
 
 from tests.processes.running import agrees, cases
 

@@ -204,7 +204,7 @@ TypeError: reached_preemption_sync_point: step_id must be an integer; got 1.5 of
 
 
 def test_what_does_not_fit_is_an_error_in_all(tmp_path):
-    late = str(tmp_path / "late")  # once it is there, process 1 comes to the barrier
+    late = str(tmp_path / "late")  # once it exists, process 1 comes to the barrier
     first, second = [r.out for r in run_processes(ERRORS, 2, devices=2, args=[late])]
     first = re.sub(r"\(host .*?, pid \d+\)", "(host HOST, pid PID)", first)
     first = re.sub(r"line: .*(?=\.)", "line: LINE", first)
@@ -277,7 +277,7 @@ PREEMPTED = """
 
 def test_a_signal_leads_all_to_one_step():
     def during(running):
-        for process in running:  # until all have a first step behind them
+        for process in running:  # until all have completed a first step
             until_written(process, "going")
         os.kill(running[1].pid, signal.SIGTERM)
 

@@ -1,4 +1,4 @@
-"""Reading arrays that span processes: values, parts, text, and what is refused."""
+"""Reading arrays that span processes: values, shards, strings, and rejected reads."""
 
 from tests.processes.running import agrees, cases
 

@@ -45,7 +45,7 @@ def test_all_are_started_again():
     done = launch("-n", "2", "--restarts", "2", source=source)
     assert (done.status, done.left) == (0, [])
     first = [line for line in done.out if line.startswith("[0]")]
-    assert first[-1] == "[0] generation 2 of 2"  # it may have been stopped before, early
+    assert first[-1] == "[0] generation 2 of 2"  # earlier ones may have been stopped early
     assert [x for x in done.out if x not in first] == [f"[1] generation {g} of 2" for g in range(3)]
     how = "was killed by SIGKILL (the kernel does so when memory is short)"
     assert said_by_launcher(done.err) == [
@@ -89,7 +89,7 @@ def a_lost_coordinator_is_replaced():
 
 
 class Machines(ExitStack):
-    """Launchers of several nodes, all on this machine."""
+    """The launchers of several nodes, all on this machine."""
 
     def __init__(self, count, *options, source, missing=()):
         super().__init__()
@@ -129,7 +129,7 @@ def test_two_nodes():
 
 @pytest.mark.parametrize("bad", everyday([0, 1], 1))
 def test_a_failure_on_one_node_ends_all_nodes(bad):
-    """Before anything has joined, too: the launchers tell each other."""
+    """Also before anything has joined: the launchers notify each other."""
     source = f"""
         import os, sys, time
         if os.environ["SHARDWISE_PROCESS_ID"] == "{bad}":
@@ -151,7 +151,7 @@ def test_all_nodes_start_again():
     with Machines(2, "--restarts", "2", source=generations(2)) as machines:
         first, second = machines.done()
     assert (first.status, second.status, first.left, second.left) == (0, 0, [], [])
-    assert first.out[-1] == "[0] generation 2 of 2"  # it may have been stopped before, early
+    assert first.out[-1] == "[0] generation 2 of 2"  # earlier ones may have been stopped early
     assert second.out == [f"[1] generation {g} of 2" for g in range(3)]
     assert said_by_launcher(first.err) == [
         "shardwise launch: process 1 (HERE) failed with exit status 3; generation "
@@ -205,8 +205,8 @@ COUNTS = """
 
 
 def test_fewer_nodes_and_processes_go_on():
-    """A node that is lost is done without until it is there again; so is one whose only process
-    was killed, for good."""
+    """The launch continues without a lost node until the node returns; it continues permanently
+    without a node whose only process was killed."""
     options = ["--restarts", "3", "--min-processes", "1"]
     with Machines(3, *options, source=COUNTS) as machines:
         zero, one, two = [machines.nodes[k] for k in range(3)]
@@ -217,7 +217,7 @@ def test_fewer_nodes_and_processes_go_on():
         zero.said("[0] generation 1 of 2")
         again = machines.nodes[2] = machines.node(2)
         zero.said("node 2 is there again", "err")
-        psutil.Process(zero.pid(0)).kill()  # the launcher of node 0 goes on without a process
+        psutil.Process(zero.pid(0)).kill()  # the launcher of node 0 continues without a process
         again.said("[1] generation 2 of 2")
         one.said("[0] generation 2 of 2")
         psutil.Process(one.pid(0)).kill()
@@ -244,7 +244,7 @@ def test_fewer_nodes_and_processes_go_on():
 
 
 def test_a_node_that_had_no_process_any_more_is_not_awaited():
-    """Its launcher is lost after its only process was."""
+    """Its launcher is lost after its only process was lost."""
     options = ["--restarts", "2", "--min-processes", "1"]
     options += ["--initialization-timeout", str(seconds(5))]
     with Machines(3, *options, source=generations(2, bad=7)) as machines:
@@ -275,7 +275,7 @@ def test_what_fails_by_itself_starts_again_with_all():
     ends = "if generation: os.abort()\n            sys.exit(137)"
     done = launch(*options, source=generations(2, end=ends.replace("            ", " " * 8)))
     assert (done.status, done.left) == (0, [])
-    second = [line for line in done.out if line.startswith("[1]")]  # 0 may be stopped before
+    second = [line for line in done.out if line.startswith("[1]")]  # process 0 may be stopped first
     assert second == [f"[1] generation {g} of 2" for g in range(3)]
     ends = ["failed with exit status 137", "was killed by SIGABRT"]
     assert said_by_launcher(done.err) == [

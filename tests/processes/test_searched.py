@@ -1,4 +1,4 @@
-"""Random arrays under random shardings, moved and computed with, for the seeds of a range."""
+"""Random arrays under random shardings, moved and computed with, for a range of seeds."""
 
 import pytest
 

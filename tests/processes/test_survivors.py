@@ -1,4 +1,4 @@
-"""Processes that go on after others were lost."""
+"""Processes that continue after others were lost."""
 
 import signal
 

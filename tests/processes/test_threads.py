@@ -37,7 +37,7 @@ def test_thread_guard_refuses_launches_of_other_threads():
     ] * 2
 
 
-# Two threads, each with its own program; `turns` decides which of them launches first.
+# Two threads, each with a separate program; `turns` decides which of them launches first.
 # In flight: the processes report their launches once they have all results. Between: the second
 # thread launches once the launch of the first is known to differ.
 TWO = """
@@ -100,11 +100,11 @@ def test_threads_that_launch_in_different_orders_are_told_so(kind):
         TWO, 2, devices=2, args=[kind], timeout=60, patience=2, deadline=10, expect=None
     )
     told = "\n".join(r.err for r in results)
-    if kind == "in flight":  # it is known at the end, by one that waits for the other
+    if kind == "in flight":  # found at the end, by a process that waits for the other
         assert 75 in [r.status for r in results], told
         assert "ends with status 75: what it computed last may be wrong." in told
     else:
-        # 75: of what one thread launched, nobody saw the failure, as the other one raised first.
+        # 75: no code saw the failure of one thread's launch, as the other thread raised first.
         assert {r.status for r in results} <= {1, 75}, told
     said = [plain(text) for r in results for text in (r.out, r.err)]
     pattern = (

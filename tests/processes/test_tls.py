@@ -15,7 +15,7 @@ pytestmark = pytest.mark.processes
 
 @pytest.mark.skipif(not HAS_TLS, reason=f"jaxlib {JAXLIB_VERSION} has no TLS between processes")
 def test_tls_from_end_to_end(tmp_path):
-    """All connections are by mutual TLS; who has no certificate of ours disturbs nobody."""
+    """All connections use mutual TLS; a client without a certificate of our CA has no effect."""
     certificates(tmp_path)
     port, limit = free_port(), seconds(60)
 
@@ -62,7 +62,7 @@ def test_tls_from_end_to_end(tmp_path):
         "what listens there closed the connection{}: is it a coordinator, of the same release, "
         "with TLS if this process has TLS, and without it otherwise?"
     )
-    # An alert may be lost when the connection is reset behind it.
+    # An alert may be lost if the connection is reset after it.
     reset = where + closed.format(" (Connection reset by peer)")
     assert second[0] in (where + closed.format(""), reset)
     assert second[1] in (where + closed.format(" (TLS: tlsv1 alert unknown ca)"), reset)
@@ -75,7 +75,7 @@ def test_tls_from_end_to_end(tmp_path):
 
 @pytest.mark.skipif(not HAS_TLS, reason=f"jaxlib {JAXLIB_VERSION} has no TLS between processes")
 def test_tls_by_uris_in_certificates(tmp_path):
-    """The names of hosts do not count then: the certificates are not for 127.0.0.2."""
+    """Host names are ignored then: the certificates are not for 127.0.0.2."""
     certificates(tmp_path)
     port = free_port()
     files = {n: str(tmp_path / f"{n}.pem") for n in ("cert", "key", "ca")}
@@ -98,8 +98,7 @@ def test_tls_by_uris_in_certificates(tmp_path):
 
 
 def certificates(folder):
-    """cert.pem and key.pem of ca.pem, for 127.0.0.1; the same with foreign-, of another authority.
-    """
+    """Writes cert.pem and key.pem, signed by ca.pem, for 127.0.0.1; foreign-* by another CA."""
     def openssl(*args):
         subprocess.run(
             ["openssl", *args], cwd=folder, check=True, capture_output=True, timeout=seconds(30)

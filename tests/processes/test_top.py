@@ -1,4 +1,4 @@
-"""`shardwise top` beside running launches."""
+"""`shardwise top` alongside running launches."""
 
 import json
 import os
@@ -86,7 +86,7 @@ def test_steps_rates_and_memory(place):
         assert 0 < process["steps_per_second"] < 101
         rate = process["tokens_per_second"]
         assert rate == pytest.approx(64 * process["steps_per_second"], rel=1e-6)
-        assert process["device_bytes"] == 2**20 // 2  # its part of x
+        assert process["device_bytes"] == 2**20 // 2  # its shard of x
         assert process["resident_bytes"] > 2**24
         assert "program.py:" in process["line"]
     lines = table.splitlines()
@@ -104,7 +104,7 @@ def test_steps_rates_and_memory(place):
 
 
 def test_all_machines_of_a_launch(tmp_path):
-    """Each has a folder of its own."""
+    """Each machine has a separate folder."""
     places = [{"XDG_RUNTIME_DIR": str(tmp_path / str(k)), "COLUMNS": "200"} for k in range(3)]
     where = ["-n", "1", "--coordinator", f"127.0.0.1:{free_port()}", "--nodes", "3"]
     with ExitStack() as stack:
@@ -116,7 +116,7 @@ def test_all_machines_of_a_launch(tmp_path):
         for node in nodes:
             node.until(node.lines)
         folders = [tmp_path / str(k) / "shardwise" / str(nodes[k].process.pid) for k in range(3)]
-        assert not [path for folder in folders for path in folder.glob("*-*")]  # nobody looked
+        assert not [path for folder in folders for path in folder.glob("*-*")]  # no viewer yet
         pids = [node.pid(rank) for rank, node in enumerate(nodes)]
         launch = record(places[2])
         assert (launch["node"], launch["silent_nodes"]) == (2, [])
@@ -151,7 +151,7 @@ def test_launchers_are_quiet_again_when_nobody_looks(tmp_path, monkeypatch):
         return touched(end, path)
 
     def after_turns(count):
-        """Until each launcher has looked so often whether a viewer is there."""
+        """Waits until each launcher has checked for a viewer this many times."""
         begun = dict(turns)
         patience.until(lambda: all(turns[node] >= begun[node] + count for node in turns))
 
@@ -176,8 +176,8 @@ def test_launchers_are_quiet_again_when_nobody_looks(tmp_path, monkeypatch):
     looked = ends[1]._notice.folder / "looked"
     looked.touch()
     patience.until(lambda: (0, 1, "shown") in sent)
-    os.utime(looked, (0, 0))  # a look that is over
-    # Launchers that were asked to look do so for a while, and no longer.
+    os.utime(looked, (0, 0))  # a viewer that has ended
+    # Launchers keep checking for a while after a viewer's request, and then stop.
     patience.until(lambda: not any(
         time.monotonic() - at < looking for end in ends for at in end._looks.values()
     ))
@@ -244,7 +244,7 @@ def a_process_that_is_stopped(place):
 def restarts(place):
     words = ["-n", "2", "--restarts", "3", "--min-processes", "1", "{}", "fails"]
     with Launch(*words, source=TRAINS, env=place) as running:
-        running.said("[1] thirty")  # it gets there the second time
+        running.said("[1] thirty")  # it gets this far the second time
         launch = record(place)
         table = top(place, "--once")[1]
         psutil.Process(running.pid(1)).kill()
@@ -281,7 +281,7 @@ def a_launcher_that_was_killed(place):
         assert os.listdir(f"{place['XDG_RUNTIME_DIR']}/shardwise") == [str(running.process.pid)]
     with Launch("-n", "1", source="print(1)", env=place) as running:
         running.done()
-    assert os.listdir(place["XDG_RUNTIME_DIR"]) == []  # neither what it left, nor the folder
+    assert os.listdir(place["XDG_RUNTIME_DIR"]) == []  # neither its files nor the folder
 
 
 OTHERS = [

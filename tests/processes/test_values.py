@@ -1,4 +1,4 @@
-"""Values of the host, which are one for all processes: where they differ, it is told."""
+"""Host values, which must be the same in all processes: differences are reported."""
 
 import re
 
@@ -89,7 +89,7 @@ def test_at_the_end():
 
 
 def test_values_that_are_the_same():
-    """Of some processes, and of all; NaN, too."""
+    """Values of some processes, and of all; including NaN."""
     results = run_processes(
         BEGIN + """
 some = sw.devices()[:3]

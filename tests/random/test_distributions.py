@@ -1,7 +1,7 @@
 """Samplers: values against jax for the same key, distributions against SciPy, messages.
 
-All listed samplers give jax's values to one unit in the last place, or two where it takes a root or
-a power; most give them to the bit.
+All listed samplers match jax's values to one unit in the last place, or two if they use a root or
+a power; most match bit for bit.
 """
 
 import itertools
@@ -150,7 +150,7 @@ def test_categorical():
 
 
 def test_categorical_of_special_values():
-    """A NaN is the largest, as for argmax; of equal ones the first is taken."""
+    """A NaN is the largest, as for argmax; among equal ones the first is chosen."""
     logits = np.zeros((4, 5), F32)
     logits[0, 2], logits[1, 3:], logits[2] = np.nan, np.inf, -np.inf
     got = np.asarray(random.categorical(random.key(0), logits))
@@ -277,7 +277,7 @@ def test_values_and_distribution(name, params, wanted):
 
 # -- without loops --
 
-APPROXIMATE = [  # of jax 0.12, which older ones have not
+APPROXIMATE = [  # from jax 0.12; older ones lack it
     ("gamma", (F32([0.1, 1, 3, 50, 1e4]),), None,
      [0.3773120045661926, 0.26290351152420044, 2.5986058712005615, 41.77281188964844,
       10020.220703125]),

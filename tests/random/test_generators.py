@@ -1,4 +1,4 @@
-"""Generators besides threefry2x32: streams to the bit, under vmap and shardings; definitions."""
+"""Generators other than threefry2x32: bit-exact streams, vmap and shardings; definitions."""
 
 import itertools
 import pickle
@@ -17,7 +17,7 @@ from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import message
 from tests.helpers.everyday import everyday
 
-SHARED = ["rbg", "unsafe_rbg"]  # with every jax that tests are run with
+SHARED = ["rbg", "unsafe_rbg"]  # with every jax release that the tests run with
 COUNTERS = ["threefry4x32", "philox2x32", "philox4x32"]
 
 
@@ -119,7 +119,7 @@ def test_streams_of_rbg(impl, partitionable):
 
 
 def mapped(lib, impl):
-    """What is drawn under vmap: for rbg, by the first key."""
+    """The values drawn under vmap: for rbg, the first key determines them."""
     r = random if lib is sw else jax.random
     key = r.key(3, impl=impl)
     keys, numbers = r.split(key, 4), np.arange(4, dtype=np.uint32)
@@ -215,7 +215,7 @@ def test_offset_of_seeds():
 
 
 def counting(tag="cnt", step=1):
-    """Keys are a number; bits count up from it."""
+    """A key is a number; the bits count up from it."""
     def ids(shape):
         return sw.numpy.arange(np.prod(shape, dtype=int), dtype="uint32").reshape(shape)
 

@@ -1,4 +1,4 @@
-"""Typed keys as arrays: what can be done with them, and what is refused, and how."""
+"""Typed keys as arrays: supported operations, and rejected ones with their messages."""
 
 import copy
 import pickle
@@ -171,7 +171,7 @@ def test_sharded_keys():
     same(turned, data[::-1])
 
 
-# -- what is refused --
+# -- rejected operations --
 
 NOT_NUMBERS = (
     "keys are not numbers: they can be moved and compared for equality, but not computed with; "

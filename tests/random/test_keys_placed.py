@@ -1,4 +1,4 @@
-"""Typed keys under every kind of sharding. A key is stored as two integers, which stay together."""
+"""Typed keys under every kind of sharding. A key is stored as two integers on one device."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Shapes with named axes: other numbers for each index, the same whatever the axis runs over."""
+"""Shapes with named axes: different numbers for each index, however the axis is mapped."""
 
 import inspect
 
@@ -65,7 +65,7 @@ def wanted(draw, size, positional):
 
 
 def test_all_samplers_are_here():
-    """Those that take a shape; of `multinomial` it is that of the trials."""
+    """Samplers that take a shape; for `multinomial`, the shape of the trials."""
     found = {
         name for name in dir(random)
         if inspect.isfunction(getattr(random, name))
@@ -79,7 +79,7 @@ def test_each_index_has_the_numbers_of_its_own_key(name):
     draw = SAMPLERS[name]
     found = sw.vmap(lambda _: draw(KEY, NamedShape(5, i=4)), axis_name="i")(np.arange(4))
     want = wanted(draw, 4, (5,))
-    # A matrix is rounded by its own size, and numbers by theirs.
+    # Matrices have a tolerance relative to their norm, numbers to their size.
     np.testing.assert_allclose(found, want, rtol=1e-6, atol=1e-6 * (name == "orthogonal"))
     assert len(np.unique(want, axis=0)) == 4
 
@@ -162,7 +162,7 @@ def test_numbers_do_not_depend_on_how_they_are_divided(spec, shape, name):
 
 
 def test_numbers_are_the_same_for_equal_shapes():
-    """Whatever the order in which names are given."""
+    """The order of the names does not matter."""
 
     def f(shape):
         return sw.vmap(

@@ -1,4 +1,4 @@
-"""Second derivatives of gamma numbers and of what is made of them, in their parameters."""
+"""Second derivatives of gamma samples and of samplers based on them, in their parameters."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_of_igamma(dtype, tolerance):
 
 
 def test_of_quantiles():
-    """A gamma number is a quantile of its distribution: differences of these, in 64 bits."""
+    """A gamma sample is a quantile of its distribution: differences of quantiles, in 64 bits."""
     with sw.enable_x64():
         a, u = np.array([0.1, 0.7, 1.0, 2.5, 30.0]), np.array([0.5, 0.9, 0.3, 0.999, 0.5])
         x = scipy.special.gammaincinv(a, u)

@@ -1,4 +1,4 @@
-"""`stateful_rng`: draws in order, alone, in jitted and mapped functions; those of jax."""
+"""`stateful_rng`: draws in order, alone, in jitted and mapped functions; equal to jax's."""
 
 import jax
 import jax.experimental.random

@@ -1,4 +1,4 @@
-"""Random bits, splits and folds are those of jax to the bit, over shapes, widths and settings."""
+"""Random bits, splits and folds equal jax's bit for bit, over shapes, widths and settings."""
 
 import itertools
 
@@ -118,7 +118,7 @@ def test_sharded_bits_need_no_communication():
 
 
 def test_the_index_of_an_element_has_64_bits():
-    """From the program's text: nobody wants to wait for four thousand million elements."""
+    """From the program's text: computing four thousand million elements takes too long."""
     big = jit(lambda key: random_bits(key, shape=(1 << 17, 1 << 16), bit_width=8))
     text = big.lower(random.key(0)).as_text()
     assert "stablehlo.iota dim = 0 : tensor<131072x65536xui64>" in text

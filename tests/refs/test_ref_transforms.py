@@ -21,7 +21,7 @@ from tests.helpers.refs import X, both, here, same
 
 
 def rematted(lib, xp, wrap):
-    """A function of x whose refs are local, from outside of the checkpoint, and an argument of it.
+    """A function of x with refs that are local, from outside the checkpoint, and an argument of it.
     """
 
     def f(x):

@@ -1,4 +1,4 @@
-"""`typeof` of refs, and what their functions are called in errors."""
+"""`typeof` of refs, and the names of their functions in errors."""
 
 from __future__ import annotations
 

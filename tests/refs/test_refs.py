@@ -1,4 +1,4 @@
-"""Mutable references: against JAX, and what is refused."""
+"""Mutable references: against JAX, and rejected uses."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_values_keep_type():
 
 @pytest.mark.parametrize("scalar", [float, np.float32, np.asarray])
 def test_equal_scalars_are_not_shared(scalar):
-    """Users get the arrays that refs hold, and may delete or donate them."""
+    """Users receive the arrays that refs hold, and may delete or donate them."""
     refs = [sw.new_ref(scalar(1.25)), sw.new_ref(scalar(1.25)), sw.new_ref(scalar(0.0))]
     refs[2][...] = scalar(1.25)
     places = {r[...].unsafe_buffer_pointer() for r in refs}

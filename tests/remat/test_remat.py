@@ -1,4 +1,4 @@
-"""checkpoint: values and derivatives of jax under every transform, what is kept, and memory."""
+"""checkpoint: values and derivatives of jax under every transform, saved residuals, and memory."""
 
 import functools
 import re
@@ -27,7 +27,7 @@ def name_in(lib):
 
 
 def layers(lib, w, x):
-    """Two products, and names on the way."""
+    """Two products, with named intermediate values."""
     name = name_in(lib)
     h = name(lib.np.sin(x @ w), "first")
     h = lib.np.tanh(h @ w)
@@ -84,7 +84,7 @@ FUNCTIONS = {f.__name__: f for f in (layers, scanned, chosen, called)}
 
 
 def test_every_transform():
-    """Of one checkpoint in another, with a policy and a scan inside."""
+    """One checkpoint inside another, with a policy and a scan inside."""
 
     def f(lib, w, x):
         def step(c, w):
@@ -215,7 +215,7 @@ def test_a_function_is_staged_once():
     assert len(calls) == 2
 
 
-# --------------------------------------------------------------------- what is kept
+# --------------------------------------------------------------------- saved residuals
 
 
 @pytest.mark.parametrize("policy", everyday(POLICIES, 2), ids=lambda p: p[0] if p else "None")
@@ -230,7 +230,7 @@ def test_as_many_residuals_as_jax_keeps(name, policy):
     ours, f = kept(OURS, saved_residuals)
     theirs, g = kept(JAX, jax_saved_residuals)
     if (name, len(theirs)) == ("scanned", 5):
-        theirs.remove("f32[2,3]")  # x, which nothing of what remains uses
+        theirs.remove("f32[2,3]")  # x, which no remaining equation uses
     assert ours == theirs
     close(sw.jit(sw.grad(f, (0, 1)))(W, X), jax.jit(jax.grad(g, (0, 1)))(W, X))
     check_program(sw.jit(sw.grad(f, (0, 1))).trace(W, X).program)
@@ -257,7 +257,7 @@ def test_the_program_of_a_gradient_holds_what_is_saved():
         inside = [e.params["program"] for e in program.equations if e.op.name == "checkpoint"]
         return len(inside), str(inside[0]).count("dot_general")
 
-    # Three products of the function, and five of the gradient by w.
+    # Three products of the function, and five of the gradient in w.
     assert dots(None) == (1, 3 + 5)
     assert dots(checkpoint_policies.dots_saveable) == (1, 5)
     assert dots(checkpoint_policies.save_only_these_names("second")) == (1, 2 + 5)
@@ -351,7 +351,7 @@ def test_memory_goes_down_and_products_are_computed_again():
     plain, dots = compiled(lambda f: f, *args)
     less, more_dots = compiled(sw.checkpoint, *args)
     assert dots == 2 * DEPTH
-    assert more_dots == 3 * DEPTH - 4  # the last block does not run forwards: no one asks for x
+    assert more_dots == 3 * DEPTH - 4  # the last block does not run forwards: x is not needed
     assert less < 0.7 * plain
     merged, merged_dots = compiled(functools.partial(sw.checkpoint, prevent_cse=False), *args)
     assert (merged, merged_dots) == (plain, dots)

@@ -1,4 +1,4 @@
-"""Beside jax, without jax, and with many programs in flight: each in a process of its own."""
+"""Alongside jax, without jax, and with many programs in flight: each in a separate process."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""`debug_nans` and `debug_infs`: which op gave the first bad value, and where in the program."""
+"""`debug_nans` and `debug_infs`: the op that returned the first bad value, and its source line."""
 
 import re
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def raised(f: Any, *args: Any) -> str:
 
 
 def line_of(text: str) -> int:
-    """The number of the line of this file that ends with `# text`."""
+    """The number of the line in this file that ends with `# text`."""
     with open(__file__) as file:
         return next(i for i, line in enumerate(file, 1) if line.rstrip().endswith(f"# {text}"))
 

@@ -1,4 +1,4 @@
-"""Meshes over the same devices in other orders, and in several axes at once, in one program."""
+"""One program with meshes over the same devices in different orders and over several axes."""
 
 import numpy as np
 import pytest

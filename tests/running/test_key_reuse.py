@@ -1,4 +1,4 @@
-"""`debug_key_reuse`: keys that are used twice are found, and no others."""
+"""`debug_key_reuse`: keys that are used twice are reported; other keys are not."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def summed(body, init, *args):
     return lax.scan(lambda c, x: (c + body(x), None), init, *args)[0]
 
 
-# -- what is found --
+# -- reuse that is found --
 
 
 def eager():
@@ -136,7 +136,7 @@ def test_message():
     assert issubclass(KeyReuseError, TypeError)
 
 
-# -- what is not --
+# -- uses that are allowed --
 
 
 def split():

@@ -1,4 +1,4 @@
-"""Out of memory: errors say what was computed, the bytes, what is alive, and what to do."""
+"""Out of memory: errors state the computation, the bytes, the live arrays, and the remedy."""
 
 import re
 
@@ -24,7 +24,7 @@ REMEDIES = (
 
 @pytest.fixture(autouse=True, scope="module")
 def an_array_is_alive():
-    """The messages list arrays that are; there need not be others."""
+    """The messages list live arrays; without this one there might be none."""
     held = sw.device_put(np.ones(3), ROWS.mesh.devices[0])
     yield
     del held
@@ -127,7 +127,7 @@ def test_failed_compilations_say_what_was_compiled(monkeypatch):
                      ((0, 1 << 63), "f32[0,9223372036854775808]")],
 )  # fmt: skip
 def test_arrays_whose_bytes_xla_cannot_count(shape, short):
-    """XLA would end the process."""
+    """XLA would terminate the process."""
     text = (
         f"A value of type {short} is too large: an array has at most 2**63 - 1 bytes, on all of "
         "its devices together. Check its shape."

@@ -1,4 +1,4 @@
-"""What XLA compiled is compared with the program's types before it runs."""
+"""The shapes that XLA compiled are compared with the program's types before the program runs."""
 
 import re
 
@@ -31,7 +31,7 @@ def test_results_of_other_shapes_are_refused_before_they_run(monkeypatch):
         f"partitioner of jaxlib {backend.JAXLIB_VERSION}: other shardings of the arguments and "
         "results may avoid it. `jit(f).lower(...).as_text()` shows the program."
     )
-    for _ in range(2):  # it is not kept
+    for _ in range(2):  # the program is not cached
         with pytest.raises(sw.errors.JaxRuntimeError, match=f"^{re.escape(message)}$"):
             f(x)
     monkeypatch.undo()

@@ -1,14 +1,14 @@
-"""A program that Ctrl-C interrupts, and that goes on afterwards.
+"""A program that Ctrl-C interrupts, and that continues afterwards.
 
     python interrupted.py PART FIRST END [CPU seconds that the part takes]
 
-It interrupts a part of itself once for each number in range(FIRST, END), at a moment that the
-number chooses: the kernel sends SIGINT when this process has had so much of the CPU. It catches
-KeyboardInterrupt, does the part to its end, and prints `ok`, or what went wrong. The last number of
-every six in a process of its own is not caught. With the number `measure` it prints how long a part
-takes, for parts that can be done only once in a process.
+It interrupts a part of itself once for each number in range(FIRST, END), at a moment that depends
+on the number: the kernel sends SIGINT after this process has used that much CPU time. It catches
+KeyboardInterrupt, runs the part again to the end, and prints `ok`, or the problem. For parts that
+run once per process, the last of every six interrupts is not caught. With the number `measure` the
+program prints how long such a part takes.
 
-The only imports here are those that the parts need not do.
+It imports only modules whose import is not the task of the parts.
 """
 
 import ctypes
@@ -20,12 +20,12 @@ import tempfile
 import time
 import traceback
 
-UNCAUGHT = 6  # every so many numbers of a part that is done once in a process
-LOST = 10**5  # turns of a loop after which a signal that has come has had no effect
+UNCAUGHT = 6  # one in so many numbers, for a part that runs once per process
+LOST = 10**5  # loop iterations after which a signal that has arrived counts as lost
 
 
 class Event(ctypes.Structure):
-    """`struct sigevent` of Linux."""
+    """`struct sigevent` on Linux."""
 
     _fields_ = [
         ("value", ctypes.c_void_p), ("number", ctypes.c_int), ("kind", ctypes.c_int),
@@ -40,7 +40,7 @@ class Times(ctypes.Structure):
 
 
 def interrupt_after(seconds):
-    """SIGINT when this process has had so much more CPU time."""
+    """Sends SIGINT after this process has used this much more CPU time."""
     libc, timer = ctypes.CDLL(None, use_errno=True), ctypes.c_void_p()
     event = Event(None, signal.SIGINT, 0, b"")
     ns = max(1, int(seconds * 1e9))
@@ -51,7 +51,7 @@ def interrupt_after(seconds):
 
 
 class Arrivals:
-    """The signals that have come to this process, whatever their handlers do."""
+    """The signals that have arrived at this process, whatever their handlers do."""
 
     def __init__(self):
         self.reading, writing = os.pipe()
@@ -60,7 +60,7 @@ class Arrivals:
         signal.set_wakeup_fd(writing)
 
     def wait(self):
-        """Uses the CPU until one has come."""
+        """Uses the CPU until a signal has arrived."""
         while True:
             try:
                 os.read(self.reading, 1)
@@ -76,7 +76,7 @@ class Arrivals:
 
 
 class Import:
-    """Importing the library, and the first name of it that loads the rest."""
+    """Imports the library, and accesses the first name that loads the rest."""
 
     def do(self, number):
         import shardwise as sw
@@ -87,7 +87,7 @@ class Import:
 
 
 class First(Import):
-    """The first operation of a process, with all that it loads and starts."""
+    """Runs the first operation of a process, with all the loading and starting it causes."""
 
     def do(self, number):
         super().do(number)
@@ -98,7 +98,7 @@ class First(Import):
 
 
 class Compile(First):
-    """Tracing, partitioning and compiling a program over eight devices."""
+    """Traces, partitions and compiles a program over eight devices."""
 
     def __init__(self):
         super().do(0)
@@ -124,7 +124,7 @@ class Compile(First):
 
 
 class Run(Compile):
-    """Calls of compiled programs, eager operations, and reading of values."""
+    """Calls compiled programs, runs eager operations, and reads values."""
 
     def __init__(self):
         super().__init__()
@@ -140,7 +140,7 @@ class Run(Compile):
 
 
 class Save(Compile):
-    """Saving a checkpoint over the one before."""
+    """Saves a checkpoint over the previous one."""
 
     def __init__(self):
         super().__init__()
@@ -156,7 +156,7 @@ class Save(Compile):
         self.check(self.step)
 
     def check(self, *steps):
-        """The checkpoint is that of one of these steps, with all of its parts."""
+        """Checks that the checkpoint is complete and belongs to one of these steps."""
         if steps[-1] == 0:
             return
         found = self.sw.checkpoints.restore(self.path)
@@ -177,7 +177,7 @@ def took(part, number):
 
 
 def interrupted(part, number, seconds, arrivals):
-    """Does the part, which gets an interrupt after so many seconds, and does it again."""
+    """Runs the part, interrupts it after this many seconds, and runs it again."""
     caught = None
     arrivals.forget()
     try:

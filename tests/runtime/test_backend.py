@@ -1,4 +1,4 @@
-"""The seam: bytes in and out, compiled programs, and the ways they fail."""
+"""The interface to jaxlib: bytes in and out, compiled programs, and their failures."""
 
 import os
 import re
@@ -170,13 +170,13 @@ def test_the_window_counts_programs_over_different_devices_together():
         window.record(pending)
         older = launches[: count + 1]
         assert all(p.waited for p in older[:-LIMIT])
-        assert 0 < len(window._pending) <= LIMIT  # of results that are small
+        assert 0 < len(window._pending) <= LIMIT  # with small results
     assert not any(p.waited for p in launches[-LIMIT // 2 :])
     assert compiled(SUM, 8, free_outputs=(False,)).window is CPU_WINDOW
 
 
 class _Pending:
-    """Stands for the result of a launch that has not ended."""
+    """Represents the result of a launch that has not ended."""
 
     waited = False
 

@@ -1,4 +1,4 @@
-"""The coordinator server, with as many processes as a machine for tests does not run."""
+"""The coordinator server, with more processes than a test machine runs."""
 
 import contextlib
 import json
@@ -27,11 +27,11 @@ def many():
 
 
 def beats(board, until):
-    """One of each process after each launch, as of a program whose steps take a second."""
+    """One beat per process after each launch, as from a program whose steps take a second."""
     ranks = ",".join(map(str, range(COUNT)))
     for n in range(1, until):
         for peer in board.peers.values():
-            key = (ranks + "#")[:-1]  # as it arrives: another text each time
+            key = (ranks + "#")[:-1]  # as received: another string object each time
             recent = [(i, "digest", "step", i) for i in range(max(1, n - 1), n + 1)]
             board._on_beat(peer, {
                 "line": "", "waiting": "program 'step'", "since": 2.0, "kind": "launch",

@@ -1,4 +1,4 @@
-"""What a coordinator concludes, without connections: each meeting is told of on its own."""
+"""The conclusions of a coordinator, without connections: each meeting is reported separately."""
 
 from shardwise._src.runtime.failure_detector import MISSED, FailureDetector, Meeting, Peer
 
@@ -25,7 +25,7 @@ def meeting_of_0(detector, number):
 
 def test_each_meeting_that_takes_too_long_is_failed():
     detector = Listener()
-    for number in range(20):  # memory of one that is over is that of a later one
+    for number in range(20):  # a later meeting may reuse the memory of one that is over
         detector.check_peers(meeting_of_0(detector, number) + 11)
         del detector.meetings["0,1", number]
     failed = [text for rank, op, text in detector.said if (rank, op) == (0, "fail")]

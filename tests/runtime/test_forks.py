@@ -1,6 +1,6 @@
 """Children by `os.fork` have no threads: each use of the library raises there, and nothing hangs.
 
-Everything runs in processes of their own, with a deadline.
+Everything runs in separate processes, with a deadline.
 """
 
 import os
@@ -71,7 +71,7 @@ WARNED = (
 
 
 def run(code):
-    """What a program prints. It must end in time, and well."""
+    """The output of a program, which must end in time and with status 0."""
     env = os.environ | {
         "XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu",
         "PYTHONPATH": str(ROOT), "TEST_SECONDS": str(seconds(60)),
@@ -177,7 +177,7 @@ def test_multiprocessing(method, tmp_path):
                 except RuntimeError as error:
                     print(str(error)[:13])
     """
-    # spawn runs the main module again: from a file, whose arrays are made under __main__ only
+    # spawn runs the main module again: from a file, which creates arrays under __main__ only
     script = tmp_path / "main.py"
     script.write_text(PREAMBLE + textwrap.dedent(code))
     env = os.environ | {

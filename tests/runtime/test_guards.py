@@ -1,4 +1,4 @@
-"""Guards of transfers, and of arrays that Python's collector frees."""
+"""Transfer guards, and guards for arrays that Python's garbage collector frees."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_implicit_transfers_to_devices_are_refused():
     with sw.transfer_guard_host_to_device("disallow"):
         assert is_refused(lambda: double(X), "host-to-device")
         assert is_refused(lambda: snp.asarray([1.0, 2.0]), "host-to-device")
-        placed = sw.device_put(X)  # is explicit
+        placed = sw.device_put(X)  # an explicit transfer
         np.testing.assert_array_equal(double(placed), X * 2)
         double(held)
         with sw.transfer_guard_host_to_device("allow"):
@@ -112,7 +112,7 @@ def test_copies_between_devices():
 
 
 def test_arrays_that_go_over_the_host_are_copied_between_devices():
-    """Whatever way the copy takes: the flags say from where to where."""
+    """However the copy is made, the flags name its source and its destination."""
     held = snp.arange(8.0) + 1
     spread = sw.device_put(snp.arange(8.0), PARTED)
     add = sw.jit(lambda a, b: a + b)

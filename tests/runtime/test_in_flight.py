@@ -1,6 +1,6 @@
-"""Programs over several devices that nobody waits for do not block each other.
+"""Programs over several devices whose results are not awaited do not block each other.
 
-Each runs in a process of its own: XLA ends one that is stuck.
+Each runs in a separate process: XLA terminates a process that is stuck.
 """
 
 import os
@@ -24,14 +24,14 @@ x = sw.device_put(np.arange(64.0).reshape(8, 8), NamedSharding(mesh, P("x", "y")
 alone = [sw.jit(lambda x, k=k: jnp.sin(x) * k) for k in range(4)]
 """
 PROGRAMS = {
-    # XLA counts all launches: one with collectives, and many without behind it, are too many.
+    # XLA counts all launches: a launch with collectives and many without it behind it are too many.
     "collectives_and_others": """
         for _ in range(150):
             rows = [x[i] for i in range(8)]
             for k in range(48):
                 y = alone[k % 4](x)
     """,
-    # What is large is not kept for that.
+    # Large results are not kept alive for this.
     "large_results": """
         big = sw.device_put(np.ones((512, 512), np.float32), NamedSharding(mesh, P("x", "y")))
         turned = sw.jit(lambda x: x[::-1])

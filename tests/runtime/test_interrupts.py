@@ -1,4 +1,4 @@
-"""Ctrl-C raises KeyboardInterrupt wherever it comes, and what is done next is right.
+"""Ctrl-C raises KeyboardInterrupt wherever it arrives, and later operations are right.
 
 Everyday tests send the signal at exact places; the sweep at 300 random moments (`interrupted.py`).
 """
@@ -70,9 +70,9 @@ for f, name in zip((first, second), sys.argv[1:]):
 
 
 @pytest.mark.parametrize("names", [
-    # What numpy._core._multiarray_umath imports as it is initialised; jaxlib.cpu._lapack.
+    # Imports that numpy._core._multiarray_umath makes when it is initialized; jaxlib.cpu._lapack.
     ("numpy.dtypes", "scipy.linalg"),
-    # jaxlib._jax; scipy._lib._ccallback_c, which jaxlib.cpu._lapack has imported.
+    # jaxlib._jax; scipy._lib._ccallback_c, which jaxlib.cpu._lapack imports.
     ("jaxlib._hlo", "scipy._cyutility"),
 ])  # fmt: skip
 def test_imports_that_extension_modules_make(names):
@@ -81,7 +81,7 @@ def test_imports_that_extension_modules_make(names):
 
 
 def test_an_interrupt_that_is_not_caught_ends_the_process_as_by_the_signal():
-    """Python forgets that it is to end so if a module with a dataclass is imported at the end."""
+    """Importing a module with a dataclass at exit makes Python forget that it must end this way."""
     done = in_child(code="import signal, sys, shardwise.numpy as jnp; jnp.arange(3) + 1\n"
                     "signal.raise_signal(signal.SIGINT)")
     assert (done.returncode, done.stdout) == (-signal.SIGINT, "")
@@ -89,7 +89,7 @@ def test_an_interrupt_that_is_not_caught_ends_the_process_as_by_the_signal():
 
 
 class Interrupting(weakref.ref):
-    """Raises SIGINT when its object is gone, without a function of Python's: the handler waits."""
+    """Raises SIGINT when its object is freed, without a Python function: the handler runs later."""
 
     send = staticmethod(functools.partial(getattr(ctypes.CDLL(None), "raise"), signal.SIGINT))
 
@@ -103,7 +103,7 @@ def test_an_interrupt_during_a_collection_is_not_lost(monkeypatch):
     ours = [f for f in gc.callbacks if isinstance(getattr(f, "args", [0])[0], memory._Collection)]
     assert len(ours) == memory._LEVELS
     monkeypatch.setattr(gc, "callbacks", gc.callbacks)
-    others = [f for f in gc.callbacks if f not in ours]  # of test tools, which lose it
+    others = [f for f in gc.callbacks if f not in ours]  # callbacks of test tools, which lose it
     gc.collect()
     for f in others:
         gc.callbacks.remove(f)
@@ -124,9 +124,9 @@ def test_collections_release_memory_of_the_runtime(monkeypatch):
 
 
 def at_call(which, f):
-    """Calls f, with SIGINT at the call of the Python function for which `which(code)` holds.
+    """Calls f, and sends SIGINT at the call of the Python function for which `which(code)` holds.
 
-    Returns whether it was interrupted.
+    Returns whether the call was interrupted.
     """
     def hook(frame, event, _):
         if event == "call" and which(frame.f_code):
@@ -226,7 +226,7 @@ def calls_of(f):
 
 
 def interrupted_at(part, f):
-    """Interrupts f at this part of the calls that it makes."""
+    """Interrupts f after this fraction of the calls that it makes."""
     left = [int(part * min(calls_of(f), calls_of(f)))]
 
     def reached(code):
@@ -293,8 +293,7 @@ def test_saving(part, tmp_path):
 
 
 def once(name, count):
-    """What became of interrupts of a part that is done once in a process, without those that are
-    right."""
+    """The wrong outcomes of interrupts of a part that runs once per process."""
     measured = in_child(name, "measure")
     assert measured.returncode == 0, measured.stderr
     wrong = []

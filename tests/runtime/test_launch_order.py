@@ -1,4 +1,4 @@
-"""Orders of launches that contradict each other."""
+"""Contradictory launch orders."""
 
 from shardwise._src.runtime.launch_order import contradiction
 

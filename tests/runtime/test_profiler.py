@@ -1,4 +1,4 @@
-"""Profiles: what they hold, what is written, and what is refused."""
+"""Profiles: their contents, the files written, and the arguments rejected."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def profiled(x: Any) -> Any:
 
 def options() -> Any:
     found = profiler.ProfileOptions()
-    found.python_tracer_level = 0  # not every call of a Python function
+    found.python_tracer_level = 0  # do not trace every Python call
     return found
 
 
@@ -163,7 +163,7 @@ def test_memory_of_devices(tmp_path: Path):
 
 
 def test_costs_of_instructions(tmp_path):
-    """Of GPUs only: a profile of CPU devices has none."""
+    """Only for GPUs: a profile of CPU devices has no costs."""
     from shardwise.experimental.profiler import get_profiled_instructions_proto
 
     with sw.profiler.trace(tmp_path):

@@ -1,13 +1,13 @@
 """Every jaxlib name that `shardwise._src.runtime` uses is listed, and the installed jaxlib has it.
 
-jaxlib's extension module is private API and changes with each release; this is where a new
-release shows first. The list is `seam_names.txt`. A name that only some releases have carries
-their range: `_jax.batched_copy_to_host_async  # >=0.11`. To write it again, keeping the ranges:
+jaxlib's extension module is a private API and changes with each release; this test shows
+changes first. The list is `seam_names.txt`. A name that only some releases have is followed by
+their range: `_jax.batched_copy_to_host_async  # >=0.11`. To rewrite it and retain the ranges:
 
     SHARDWISE_UPDATE_GOLDENS=1 pytest tests/runtime/test_seam.py
 
-Names are read from the source: imports, attributes of what was imported, aliases of these, and
-`getattr` or `hasattr` with a literal. Methods of objects are not seen.
+Names are read from the source: imports, attributes of imported names, aliases of these, and
+`getattr` or `hasattr` with a literal. Methods of objects are not detected.
 """
 
 import ast
@@ -46,7 +46,7 @@ def collect(sources: Mapping[str, str]) -> set[str]:
 
 
 def _bindings(tree: ast.Module, module: str, is_package: bool) -> dict[str, str]:
-    """{local name: dotted path} of imports and of aliases `A = module.attribute`."""
+    """{local name: dotted path} for imports and for aliases `A = module.attribute`."""
     scope: dict[str, str] = {}
     package = module if is_package else module.rpartition(".")[0]
     for node in ast.walk(tree):
@@ -94,7 +94,7 @@ def _paths(node: ast.AST, scope: Mapping[str, str]) -> list[str]:
 
 
 def _resolve(path: str, scopes: Mapping[str, Mapping[str, str]]) -> str:
-    """Follows names that one module of ours takes from another: `compat._jax.Client`."""
+    """Resolves names that one of our modules imports from another: `compat._jax.Client`."""
     for _ in range(10):
         module = max((m for m in scopes if path.startswith(m + ".")), key=len, default=None)
         if module is None:
@@ -118,7 +118,7 @@ def runtime_sources() -> dict[str, str]:
 
 
 def read_golden() -> dict[str, str]:
-    """{name: range of releases}, the range empty where all have it."""
+    """{name: range of releases}; the range is empty if all releases have the name."""
     lines = GOLDEN.read_text().splitlines() if GOLDEN.exists() else []
     entries = (line.partition("#") for line in lines if line.strip())
     return {name.strip(): releases.strip() for name, _, releases in entries}
@@ -133,7 +133,7 @@ def write_golden(names: set[str]) -> None:
 
 
 def exists(name: str) -> bool:
-    """Whether the installed jaxlib has `name`, a module or an attribute in one."""
+    """Whether the installed jaxlib has `name`, a module or an attribute of one."""
     found, path = importlib.import_module("jaxlib"), "jaxlib"
     for part in name.split("."):
         path = f"{path}.{part}"

@@ -1,4 +1,4 @@
-"""The end of a process waits for programs in flight, whose results may have been dropped."""
+"""At exit, a process waits for programs in flight, even if their results have been dropped."""
 
 import ast
 import os
@@ -74,7 +74,7 @@ def test_a_program_that_raised_ends_with_its_error():
 
 
 class Blind:
-    """A client that knows of no live arrays, as if all results had been dropped."""
+    """A client that reports no live arrays, as if all results had been dropped."""
 
     def __init__(self, client):
         self.client = client
@@ -99,8 +99,8 @@ def test_dropped_programs_on_any_one_device_are_waited_for(number):
     y = long(x, 30_000)
     shutdown.drain(Blind(device.client))
     settled = time.process_time()
-    y.block_until_ready()  # a thread of XLA's may be about to say that it is
-    assert time.process_time() - settled < (settled - begun) / 4  # computed before
+    y.block_until_ready()  # an XLA thread may be about to mark it as ready
+    assert time.process_time() - settled < (settled - begun) / 4  # already computed
 
 
 DAEMONS = """
@@ -135,7 +135,7 @@ while len(turns) < 2 or min(turns.values()) < 3:
     "sw.pure_callback(lambda v: v + 1, y, y)",
 ], 1))  # fmt: skip
 def test_daemon_threads_that_compute_are_ended(body):
-    """Python would end them within XLA, for which C++ ends the process: status 134."""
+    """Python would end them inside XLA, where C++ terminates the process: status 134."""
     done = run(DAEMONS.replace("BODY", body), 8)
     assert (done.returncode, done.stderr) == (0, "")
     assert sorted(done.stdout.split()) == ["True", "ended", "ended"]
@@ -198,14 +198,14 @@ def test_one_of_several_processes_waits_too():
         assert (result.out, result.err) == ("True\n", "")
 
 
-# Its own daemon threads are told by their names, which begin with that of the package.
+# The library recognizes its daemon threads by names that begin with the package name.
 PACKAGE = Path(shutdown.__file__).parents[2]
 
 
 def unnamed(source, elsewhere=()):
-    """Lines of a source that start daemon threads without such a name.
+    """The lines of a source that start daemon threads without such a name.
 
-    elsewhere: names of other modules that stand for such texts.
+    elsewhere: names from other modules whose values are such strings.
     """
     tree = ast.parse(source)
     texts = {*elsewhere}

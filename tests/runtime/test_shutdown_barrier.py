@@ -1,4 +1,4 @@
-"""Who may end, by the number of questions that are asked."""
+"""Which processes may end, by the number of requests."""
 
 from shardwise._src.runtime.shutdown_barrier import ShutdownBarrier
 

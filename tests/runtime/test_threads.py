@@ -1,4 +1,4 @@
-"""Threads at the end of Python, which starts none from 3.12 on."""
+"""Threads at the end of Python, which starts no threads then since 3.12."""
 
 import os
 import threading
@@ -11,7 +11,7 @@ from shardwise._src.runtime import threads
 
 @pytest.fixture
 def no_starts(monkeypatch):
-    """Has Python start no threads when it is called; others may have been reserved before."""
+    """Returns a function after which Python starts no threads; some may have been reserved."""
     monkeypatch.setattr(threads, "_reserve", threads._Reserve())
 
     def reject(self):
@@ -36,7 +36,7 @@ def test_a_task_runs_in_a_thread_and_is_waited_for():
 
 def test_reserved_threads_work_where_none_start(no_starts):
     threads.reserve()
-    threads.reserve()  # the same ones
+    threads.reserve()  # reserves no more
     no_starts()
     go, seen = threading.Event(), []
 
@@ -66,7 +66,7 @@ def test_without_a_reserve_the_work_is_done_here(no_starts):
 def test_a_forked_child_has_no_reserve(no_starts):
     reserve = threads._Reserve()
     reserve.fill(1)
-    reserve.clear()  # as `os.register_at_fork` has it called
+    reserve.clear()  # `os.register_at_fork` calls this
     assert not reserve.take(threads.Task(lambda: None))
 
 

@@ -1,4 +1,4 @@
-"""Arrays and trees in files of TensorStore; what jax writes is read here, and the other way."""
+"""Arrays and pytrees in TensorStore files; jax and this library read each other's files."""
 
 import asyncio
 import json
@@ -321,14 +321,14 @@ def test_who_waits_for_room_gets_it_in_turn():
         rows = [("a", 6), ("b", 20), ("c", 1), ("d", 30), ("e", 2)]
         tasks = {name: asyncio.create_task(take(name, size)) for name, size in rows}
         await asyncio.sleep(0)
-        assert seen == ["first"]  # c would fit, but is not its turn
+        assert seen == ["first"]  # c would fit, but it is not its turn
         tasks["b"].cancel()  # before its turn
         await limit.release_bytes(8)
-        tasks["a"].cancel()  # as it is told that there is room
+        tasks["a"].cancel()  # when it is notified of free space
         for name, size in (("c", 1), ("d", 30), ("e", 2)):
             await tasks[name]
             await limit.release_bytes(size)
         assert seen == ["first", "c", "d", "e"]
-        await asyncio.wait_for(limit.wait_for_bytes(30), 1)  # all has been given back
+        await asyncio.wait_for(limit.wait_for_bytes(30), 1)  # all space has been released
 
     asyncio.run(run())

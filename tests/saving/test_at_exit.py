@@ -1,4 +1,4 @@
-"""Checkpoints that are written by exit handlers, where Python starts no threads any more."""
+"""Checkpoints written by exit handlers, when Python no longer starts threads."""
 
 import os
 import subprocess

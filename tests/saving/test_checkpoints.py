@@ -1,4 +1,4 @@
-"""Trees in checkpoints: what comes back, onto what, and what other tools read there."""
+"""Pytrees in checkpoints: restored values, restore targets, and what other tools can read."""
 
 import dataclasses
 import json
@@ -182,7 +182,7 @@ def test_a_tree_comes_back_like_another(tmp_path):
     np.testing.assert_array_equal(np.asarray(w, np.float32), np.arange(28.0).reshape(7, 4))
     assert back["layers"][1].w.dtype == np.int32 and not back["layers"][1].w.committed
     assert back["step"].dtype == np.float32 and back["step"] == 12
-    # Also of other containers, by the names of their entries.
+    # Also for other containers, by the names of their entries.
     other = checkpoints.restore(tmp_path / "t", like={
         **data, "plain": {"x": data["plain"].x, "step": 0}, "pair": [data["pair"].a, 0],
         "opt": [{"count": np.int32(0), "mu": data["opt"][0].mu}, ()],
@@ -300,7 +300,7 @@ def test_arrays_that_are_gone_are_named(tmp_path, save):
          save, tmp_path / "t", [given])  # fmt: skip
     assert not list(tmp_path.iterdir())
     checkpoints.save(tmp_path / "t", [np.arange(3)])
-    (back,) = checkpoints.restore(tmp_path / "t", like=[gone])  # of which only the type is asked
+    (back,) = checkpoints.restore(tmp_path / "t", like=[gone])  # only its type is used
     assert np.array_equal(back, [0, 1, 2]) and back.dtype == np.float32
 
 
@@ -314,7 +314,7 @@ def test_trees_without_end_or_order(tmp_path):
     rows.append(rows)
     says(ValueError, f"save: tree['p'][0] is tree['p'] itself: {end}",
          checkpoints.save, at, {"p": rows})  # fmt: skip
-    twice = [1]  # the same one at two places is no circle
+    twice = [1]  # the same object in two places is not a cycle
     checkpoints.save(at, {"a": twice, "b": [twice, twice]})
     assert checkpoints.restore(at) == {"a": [1], "b": [[1], [1]]}
     says(ValueError, f"restore: like['self'][0] is like itself: {end}",
@@ -343,7 +343,7 @@ def test_keys_without_order(tmp_path):
          checkpoints.save, at, {"p": defaultdict(int, {"a": 2, None: 3})})  # fmt: skip
     says(TypeError, "save: tree is a dict with the key 1j of type complex. Keys in a checkpoint "
          "are texts, numbers, bools or None.", checkpoints.save, at, {1j: 3, 2: 4})  # fmt: skip
-    ordered = OrderedDict([(1, 2), ("a", 3)])  # has an order of its own
+    ordered = OrderedDict([(1, 2), ("a", 3)])  # has its own order
     checkpoints.save(at, {"p": ordered, "q": {2.5: 0, True: 1, 0: 2}})
     back = checkpoints.restore(at)
     assert back == {"p": {1: 2, "a": 3}, "q": {0: 2, True: 1, 2.5: 0}}
@@ -426,7 +426,7 @@ def test_what_a_manager_gives_is_described(tmp_path):
     assert data["step"] == 3 and data["metadata"] == about
     assert data["metrics"] == {"loss": 0.5, "rate": 1.0, "worst": "nan"}
     checkpoints.save(tmp_path / "own", 1, metadata={"step": 1, "metrics": {"a": 2}, "metadata": 3})
-    own = checkpoints.describe(tmp_path / "own")  # looks like a manager's, but for the number
+    own = checkpoints.describe(tmp_path / "own")  # looks like a manager's, except for the number
     assert own.step is None and own.metadata == {"step": 1, "metrics": {"a": 2}, "metadata": 3}
 
 
@@ -457,7 +457,7 @@ def test_xarray_opens_it(tmp_path):
 
 
 def test_saving_meanwhile_takes_what_may_be_changed(tmp_path):
-    """A view that cannot be written to may be of memory that can."""
+    """A read-only view may refer to writable memory."""
     base = np.zeros(3)
     view = base[:]
     view.flags.writeable = False

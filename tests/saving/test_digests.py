@@ -1,4 +1,4 @@
-"""Files of another array, or of another checkpoint: intact, and not the ones that were saved."""
+"""Files of another array, or of another checkpoint: intact, but not the saved ones."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def damaged(place, file, why, path=""):
 
 
 def resigned(place, change):
-    """Writes another manifest, with the right digest of its own."""
+    """Writes another manifest, with its own correct digest."""
     about = json.loads(place.get("checkpoint.json"))
     change(about["content"])
     about["sha256"] = manifest._digest(about["content"])
@@ -97,7 +97,7 @@ def test_a_copy_of_another_checkpoint_that_was_not_finished(tmp_path, where, cop
 
 
 def test_parts_of_an_exchanged_file_are_found(tmp_path):
-    """Also where only a part of the file is read."""
+    """Also if only a part of the file is read."""
     place = place_of(tmp_path, "folder", "t")
     checkpoints.save(place.text, values(1))
     place.put("w/c/0/0", place.get("v/c/0/0"))
@@ -125,7 +125,7 @@ def test_what_other_readers_are_given_is_looked_at(tmp_path, where, file):
 
 @WHERE
 def test_checkpoints_without_digests_are_read(tmp_path, where):
-    """Those of earlier releases: what is changed in a file is found, and files that are exchanged
+    """Checkpoints of earlier releases: changes in a file are detected, and exchanged files
     are not."""
     place = place_of(tmp_path, where, "t")
     checkpoints.save(place.text, values(1))
@@ -175,7 +175,7 @@ def test_names_that_digests_of_processes_have_are_no_folders(tmp_path):
 
 
 def test_digests_of_a_process_that_process_0_does_not_see(tmp_path, monkeypatch):
-    """As where each machine has a folder of its own."""
+    """As if each machine had its own folder."""
     place = place_of(tmp_path, "folder", "t")
     digests.leave(place, 1, {"w/c/1": "01234567"})
     assert digests.collect(place, 2) == {"w/c/1": "01234567"} and place.files() == []

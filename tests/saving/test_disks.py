@@ -1,5 +1,5 @@
-"""Disks that are full, files that may not be long, folders that cannot be made: the checkpoint
-before stays whole, the error says what to do, and the next save is not hindered."""
+"""Full disks, file size limits, folders that cannot be made: the previous checkpoint
+stays intact, the error says what to do, and the next save works."""
 
 import asyncio
 import errno
@@ -97,7 +97,7 @@ def test_a_full_disk(small_disk, what):
 
 
 def test_a_full_disk_and_safetensors(small_disk):
-    """Memory that is mapped to a file without room would end the process."""
+    """Memory that is mapped to a file on a full disk would end the process."""
     at = small_disk / "t.safetensors"
     checkpoints.save_safetensors(at, {"w": np.ones(3)})
     fails(OSError, f"save_safetensors: {at} could not be written: its file could not be made: "
@@ -109,7 +109,7 @@ def test_a_full_disk_and_safetensors(small_disk):
 
 
 def test_files_may_not_be_long(tmp_path):
-    """The signal of the system (SIGXFSZ) ends nothing."""
+    """The system's signal (SIGXFSZ) does not end the process."""
     at = tmp_path / "t"
     checkpoints.save(at, {"n": 1})
     cases = [
@@ -143,7 +143,7 @@ def test_folders_that_cannot_be_made(tmp_path):
 
 
 def frames(call):
-    """How many frames of the library are in the traceback of an error; it has no cause."""
+    """The number of library frames in the traceback of an error, which has no cause."""
     try:
         call()
     except Exception as error:
@@ -162,7 +162,7 @@ def frames(call):
     lambda: CheckpointManager("/proc/none"),
 ])  # fmt: skip
 def test_errors_are_shown_without_frames_of_the_library(call):
-    """But for the one where it is raised."""
+    """Except for the frame where it is raised."""
     assert frames(call) == 1
 
 
@@ -192,7 +192,7 @@ def test_the_one_before_comes_back_where_the_new_one_cannot_take_its_place(tmp_p
     assert os.listdir(tmp_path) == ["t"] and checkpoints.restore(at) == {"n": 1}
 
 
-# Two processes save at one place until a file is there; each tells how many times it did.
+# Two processes save to the same path until a file exists; each reports its number of saves.
 WRITER = """
 import os, sys
 import numpy as np
@@ -216,7 +216,7 @@ print(done)
 
 
 def test_a_checkpoint_that_is_replaced_between_two_looks_is_one(tmp_path, monkeypatch):
-    """Its manifest is read while it is set aside, and its files when the new one is there."""
+    """Its manifest is read while it is set aside, and its files after the new one is in place."""
     at = tmp_path / "t"
     checkpoints.save(at, {"w": np.ones(3)})
     get, aside = committing.Place.get, tmp_path / ".aside"
@@ -266,7 +266,7 @@ def test_two_processes_write_one_checkpoint(tmp_path):
 def test_the_next_writer_waits_until_the_one_before_it_has_removed_what_was_there(
     tmp_path, monkeypatch
 ):
-    """Else both remove what was set aside, and one finds it gone."""
+    """Otherwise both remove the checkpoint that was set aside, and one finds it missing."""
     at, remove, locked = tmp_path / "t", committing.remove, committing.locked
     checkpoints.save(at, {"n": 0})
     asked, states = threading.Event(), []
@@ -389,7 +389,7 @@ def test_a_manager_leaves_what_another_process_writes_to_a_store(monkeypatch):
 
 
 def test_ctrl_c_in_a_save_within_an_event_loop(tmp_path, monkeypatch):
-    """As in a notebook: the save has ended when the exception arrives, and the next one works."""
+    """As in a notebook: the save has ended when the exception is raised, and the next one works."""
     write = chunks.write_chunk
     at, begun, go, active = tmp_path / "t", threading.Event(), threading.Event(), []
 

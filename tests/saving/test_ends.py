@@ -1,4 +1,4 @@
-"""Saves of which the beginning or the end fails: nothing whole is lost, and others may write."""
+"""Saves whose beginning or end fails: no complete checkpoint is lost, and others may write."""
 
 import os
 import re
@@ -26,7 +26,7 @@ def refused(*_):
 
 
 class Refusing:
-    """A store that removes nothing of a name."""
+    """A store that does not remove objects with some name."""
 
     def __init__(self, store, name):
         self._store, self._name = store, name
@@ -134,7 +134,7 @@ def test_what_begins_and_fails_in_a_folder_locks_nothing(tmp_path, monkeypatch):
 
 
 def test_what_is_not_removed_is_not_locked(tmp_path, monkeypatch):
-    """Where a save fails, and removing what it has written does, too."""
+    """When a save fails, and so does the removal of its files."""
     at = tmp_path / "t"
     with monkeypatch.context() as patch:
         patch.setattr(committing.Writing, "commit", refused)
@@ -146,11 +146,11 @@ def test_what_is_not_removed_is_not_locked(tmp_path, monkeypatch):
 
 
 def test_a_writer_whose_claim_was_removed_does_not_commit(tmp_path):
-    """Who was thought dead, and was not, changes nothing at the place of the writer after it."""
+    """A writer that was wrongly considered dead changes nothing in the path of the next writer."""
     at = place_of(tmp_path, "store")
     place = Place.at("", at)
     first = committing.begin("save", place, False)
-    place.remove()  # as the error for the second writer says, where the first one is dead
+    place.remove()  # as the second writer's error advises if the first one is dead
     second = committing.begin("save", place, False)
     with pytest.raises(CheckpointError) as raised:
         first.commit(b"of the first")

@@ -1,4 +1,4 @@
-"""What checkpoints survive: kills at any moment, full disks, second writers, damaged files."""
+"""Checkpoints survive kills at any moment, full disks, second writers, damaged files."""
 
 import json
 import os
@@ -34,8 +34,8 @@ def values():
     return {"w": np.arange(60.0).reshape(3, 20), "b": [np.arange(6, dtype=np.int32)], "n": 3}
 
 
-# Each turn forks a process that saves one checkpoint after another at the same place, until it is
-# killed, and another one that looks what is there.
+# Each round forks a process that saves one checkpoint after another to the same path until it is
+# killed, and another one that reads the result.
 KILLS = """
 import os, random, signal, sys, time
 import numpy as np
@@ -107,7 +107,7 @@ def test_a_writer_is_killed_at_any_moment(tmp_path, seed):
     )  # fmt: skip
     assert run.returncode == 0, run.stdout + run.stderr
     assert run.stdout.startswith("survived")
-    # What a dead writer has left does not hinder the next one.
+    # Files left by a dead writer do not hinder the next one.
     checkpoints.save(tmp_path / "ckpt", {"w": 1}, overwrite=True)
     assert checkpoints.restore(tmp_path / "ckpt") == {"w": 1}
     assert {p.name for p in tmp_path.iterdir()} == {"ckpt", "ckpt.said"}
@@ -231,7 +231,7 @@ def test_damaged_files_are_named(tmp_path, why, change):
 
 
 def test_no_byte_can_be_changed_unseen(tmp_path):
-    """In any file: either it is found, or the values are the same."""
+    """In any file: either the damage is detected, or the values are the same."""
     at = tmp_path / "t"
     checkpoints.save(at, values())
     expected = checkpoints.restore(at)
@@ -281,7 +281,7 @@ def test_manifests_of_others(tmp_path):
 
 
 def test_a_folder_within_is_not_left(tmp_path):
-    """A manifest that names files elsewhere is refused, also with the right digest."""
+    """A manifest that names files elsewhere is rejected, even with the correct digest."""
     from shardwise._src.saving import manifest
 
     at = tmp_path / "t"
@@ -310,7 +310,7 @@ def test_values_are_those_of_the_call(tmp_path):
 
 
 def test_memory_is_not_used_again_while_it_is_written(tmp_path, monkeypatch):
-    """Of large arrays, whose memory the library keeps for the next ones."""
+    """For large arrays, whose memory the library reuses for the next ones."""
     go = threading.Event()
     begin = committing.begin
 
@@ -354,7 +354,7 @@ def test_an_error_is_raised_at_the_next_save(tmp_path):
     "checkpoints.CheckpointManager(at).save(1, np.zeros(1 << 18))",
 ])  # fmt: skip
 def test_an_error_at_the_end_of_a_program_is_told(tmp_path, call):
-    """It has not waited for its last checkpoint, which is not there."""
+    """The process did not wait for its last checkpoint, which is missing."""
     program = f"""
     import resource, signal
     import numpy as np
@@ -378,7 +378,7 @@ def test_an_error_at_the_end_of_a_program_is_told(tmp_path, call):
 
 
 def test_threads_go_on_after_the_end_of_the_main_one(tmp_path):
-    """When Python gives no more threads to those that it waits for."""
+    """When Python starts no more threads for the threads that it waits for."""
     program = f"""
     import threading
     import numpy as np
@@ -405,7 +405,7 @@ def test_threads_go_on_after_the_end_of_the_main_one(tmp_path):
     (["tensorstore"], "is"), (["crc32c"], "is"), (["crc32c", "tensorstore"], "are")
 ])  # fmt: skip
 def test_without_the_packages(missing, verb):
-    """Importing the module says which are missing, and how to install them; nothing else does."""
+    """Only the import of this module reports missing packages, and how to install them."""
     program = f"""
     import sys
     for name in {missing}:
@@ -428,7 +428,7 @@ def test_without_the_packages(missing, verb):
 
 
 def resigned(at, change):
-    """Writes another manifest, with the right digest."""
+    """Writes another manifest, with the correct digest."""
     from shardwise._src.saving import manifest
 
     about = json.loads((at / "checkpoint.json").read_text())
@@ -451,7 +451,7 @@ WRONG = [
 
 @pytest.mark.parametrize("fields, why", WRONG)
 def test_manifests_that_describe_no_array(tmp_path, fields, why):
-    """Refused before anything is read into memory, also with the right digest."""
+    """Rejected before anything is read into memory, even with the correct digest."""
     at = tmp_path / "t"
     checkpoints.save(at, {"w": np.ones((3, 2), np.float32)})
     resigned(at, lambda row: row.update(fields))
@@ -465,7 +465,7 @@ def checksums_that_end_with_zero():
 
 @pytest.mark.parametrize("size, change", [(11, lambda x: x[:-1]), (13, lambda x: x + b"\0")])
 def test_the_length_of_a_file_is_looked_at(tmp_path, size, change):
-    """Also where what is cut off, or added, changes nothing of the checksum's value."""
+    """Also if the removed or added bytes do not change the checksum."""
     at = tmp_path / "t"
     checkpoints.save(at, {"w": checksums_that_end_with_zero()})
     damage(at, "w/c/0", change)
@@ -475,8 +475,8 @@ def test_the_length_of_a_file_is_looked_at(tmp_path, size, change):
 
 
 def test_hosts_of_the_other_byte_order_swap_bytes(tmp_path, monkeypatch):
-    """Files have the same order everywhere: here, where memory has it, such a host writes them in
-    the other one."""
+    """Files have the same byte order everywhere: here, as in memory; the simulated host swaps
+    bytes."""
     tree = {"w": np.arange(60.0).reshape(3, 20), "z": np.complex64(1 + 2j), "b": np.arange(6)}
     for at in (tmp_path / "t", f"memory://{tmp_path.name}/order"):
         with monkeypatch.context() as patch:
@@ -493,7 +493,7 @@ def test_hosts_of_the_other_byte_order_swap_bytes(tmp_path, monkeypatch):
 @pytest.mark.parametrize("where", ["folder", "store"])
 @pytest.mark.parametrize("new", [{"a": np.ones(4), "b": np.ones(4)}, None])
 def test_a_checkpoint_that_is_replaced_while_it_is_read(tmp_path, monkeypatch, new, where):
-    """One half of the old one and one of the new one is no value."""
+    """Half of the old value and half of the new one is not a value."""
     at = tmp_path / "t" if where == "folder" else f"memory://{tmp_path.name}/replaced"
     place = Place.at("", at)
     checkpoints.save(at, {"a": np.zeros(4), "b": np.zeros(4)})

@@ -1,4 +1,4 @@
-"""Files of chunks: past the system's memory, or through it; whatever the memory and the length."""
+"""Files of chunks: with direct I/O or through the page cache; any memory alignment and length."""
 
 import asyncio
 import ctypes
@@ -27,7 +27,7 @@ SIZES = [0, 1, 4095, 4097, LARGE - 1, LARGE, LARGE + 1, 2 * LARGE + 4096, (8 << 
 
 
 def data_of(size, offset):
-    """Bytes in memory that begins so far behind the beginning of a page."""
+    """Bytes in memory that begins at this offset from the start of a page."""
     memory = np.empty(size + 2 * 4096, np.uint8)
     start = -memory.ctypes.data % 4096 + offset
     x = memory[start : start + size]
@@ -46,7 +46,7 @@ def forget(path):
 
 @pytest.fixture(params=["direct", "refused", "elsewhere", "old", "older", "failing"])
 def system(request, monkeypatch):
-    """Systems on which the disk reads and writes memory by itself, and others."""
+    """Systems with and without direct I/O."""
     found, into, out = os.open, os.preadv, os.pwrite
 
     def refuses(path, flags, *more):
@@ -127,7 +127,7 @@ def test_a_disk_that_takes_nothing_any_more(tmp_path, monkeypatch):
 
 
 def test_files_go_past_the_memory_of_the_system_if_they_are_not_there(tmp_path, monkeypatch):
-    """Also where the file system, in the end, does not do it."""
+    """Also if the file system turns out not to support it."""
     path, asked = tmp_path / "0", []
     files.write_chunk(path, data_of(LARGE, 0))
     direct = files._read_directly
@@ -140,24 +140,24 @@ def test_files_go_past_the_memory_of_the_system_if_they_are_not_there(tmp_path, 
 
 
 def test_large_files_stay_out_of_the_memory_of_the_system(tmp_path):
-    """Where it can tell: what was not in its memory before is not there afterwards."""
+    """Where the system reports it: pages that were not cached before are not cached afterwards."""
     small, large = tmp_path / "small", tmp_path / "large"
     files.write_chunk(small, data_of(5000, 0))
     files.write_chunk(large, data_of(4 * LARGE, 64))
     assert in_memory(small)
     if in_memory(large):
         pytest.skip("this file system keeps what is written past it")
-    for offset in (0, 64):  # by the disk itself, and dropped after it was read
+    for offset in (0, 64):  # with direct I/O, and dropped after the read
         files.read_chunk(large, data_of(4 * LARGE, offset), True)
         assert not in_memory(large)
-    files.read_chunk(large, data_of(4 * LARGE, 0), False)  # others will want it
+    files.read_chunk(large, data_of(4 * LARGE, 0), False)  # others will need it
     assert in_memory(large)
-    files.read_chunk(large, data_of(4 * LARGE, 0), True)  # it was there, and stays
+    files.read_chunk(large, data_of(4 * LARGE, 0), True)  # it was cached, and stays cached
     assert in_memory(large)
 
 
 def in_memory(path):
-    """Whether the system has most of a file in its memory; a page or two may be on their way."""
+    """Whether the system has cached most of a file; a page or two may be in flight."""
     pages = (ctypes.c_ubyte * (path.stat().st_size // mmap.PAGESIZE))()
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) as at:
         first = ctypes.c_char.from_buffer(at)
@@ -169,7 +169,7 @@ def in_memory(path):
 
 
 def test_a_cancelled_call_is_waited_for():
-    """A folder can be removed once its writer has been cancelled: nobody makes files in it."""
+    """A folder can be removed once its writer has been cancelled: no thread creates files in it."""
     begun, go, done = threading.Event(), threading.Event(), []
 
     def slow():
@@ -191,7 +191,7 @@ def test_a_cancelled_call_is_waited_for():
 
 
 def test_calls_while_python_ends(monkeypatch):
-    """Threads take no more work then: the caller does it."""
+    """Threads then accept no more work: the caller does it."""
     over = ThreadPoolExecutor(1)
     over.shutdown()
     monkeypatch.setattr(files, "_threads", lambda: over)
@@ -219,7 +219,7 @@ def test_a_failed_part_leaves_nothing_running(tmp_path, monkeypatch):
 
 
 def resigned(at, **fields):
-    """Writes a manifest with something else about its array, with the right digest."""
+    """Writes a manifest with changed facts about its array, and the correct digest."""
     about = json.loads((at / "checkpoint.json").read_text())
     about["content"]["arrays"][0] |= fields
     about["sha256"] = manifest._digest(about["content"])
@@ -227,7 +227,7 @@ def resigned(at, **fields):
 
 
 def test_sizes_of_chunks_are_not_taken_from_a_manifest(tmp_path):
-    """A stranger's may say a terabyte, for which no memory is asked."""
+    """An untrusted manifest may state a terabyte, for which no memory is requested."""
     at = tmp_path / "t"
     checkpoints.save(at, {"w": np.ones(4)})
     resigned(at, chunks=[10**12])

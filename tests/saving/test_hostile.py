@@ -1,4 +1,4 @@
-"""Manifests that no writer of ours wrote, with the right digest: all of them are one error."""
+"""Manifests that our writers never write, with the correct digest: all raise the same error."""
 
 import json
 
@@ -20,7 +20,7 @@ def saved(tmp_path_factory):
 
 
 def said(saved, change):
-    """What both readers say of a manifest that is changed."""
+    """What both readers report for a modified manifest."""
     at, text = saved
     about = json.loads(text)
     change(about["content"])

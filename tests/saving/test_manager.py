@@ -1,4 +1,4 @@
-"""`CheckpointManager`: which checkpoints stay, and how a run goes on from them."""
+"""`CheckpointManager`: which checkpoints it retains, and how a run resumes from them."""
 
 import errno
 import fcntl

@@ -1,4 +1,4 @@
-"""Checkpoint calls that not all processes come to: each wait ends with an error that says who."""
+"""Checkpoint calls that some processes do not make: waits end with an error that names them."""
 
 import re
 
@@ -91,7 +91,7 @@ def test_a_process_that_is_elsewhere_is_named(tmp_path):
 
 
 def test_who_comes_too_late_is_named_and_the_program_goes_on(tmp_path):
-    """Who waits for a checkpoint waits for as long as it says, whatever the time of other waits."""
+    """A wait for a checkpoint has its own timeout, independent of other timeouts."""
     source = HEAD + """
 if alone:
     manager = s.GlobalAsyncCheckpointManager(timeout_secs=2)

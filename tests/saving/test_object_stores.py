@@ -1,4 +1,4 @@
-"""Checkpoints in stores of objects, s3:// and gs://, over HTTP from a store on loopback."""
+"""Checkpoints in object stores, s3:// and gs://, over HTTP from a store on loopback."""
 
 import itertools
 import os
@@ -80,7 +80,7 @@ def test_checkpoints_in_buckets(kind):
             store.objects[manifest] = store.objects[manifest].replace(b"3", b"4")
             out, told = program.communicate("\n", timeout=60)
         assert program.returncode == 0, told
-        assert "credentials" not in told  # as where they are looked for in files first
+        assert "credentials" not in told  # as if files were tried first
         found = out.splitlines()
     ask = "Look whether its bucket is there, and whether this program may use it."
     rejection = f"OSError: {kind}://elsewhere/run: the store answers NOT_FOUND: "

@@ -1,4 +1,4 @@
-"""Checkpoints of Orbax, and what is said of those that are not read."""
+"""Orbax checkpoints, and errors for the unsupported ones."""
 
 import json
 
@@ -29,7 +29,7 @@ W = np.arange(42, dtype=np.float32).reshape(7, 6)
 
 
 def laid_out(path, ocdbt, zarr3):
-    """A folder as Orbax lays it out, by TensorStore."""
+    """A folder in Orbax's layout, written with TensorStore."""
 
     def row(value_type, *keys):
         steps = [{"key": str(k), "key_type": 1 if isinstance(k, int) else 2} for k in keys]

@@ -1,4 +1,4 @@
-"""Checkpoints are replaced only where that is asked for, and nothing else is ever deleted."""
+"""Checkpoints are replaced only on request, and nothing else is ever deleted."""
 
 import os
 import threading
@@ -54,7 +54,7 @@ def test_a_checkpoint_is_replaced_only_if_told(tmp_path, where):
 
 
 def test_one_that_was_set_aside_counts(tmp_path):
-    """Where a writer was killed between two renames."""
+    """If a writer was killed between two renames."""
     at = tmp_path / "t"
     checkpoints.save(at, {"n": 1})
     os.rename(at, tmp_path / ".t.before")
@@ -66,7 +66,7 @@ def test_one_that_was_set_aside_counts(tmp_path):
 
 @WHERE
 def test_of_two_writers_the_second_one_does_not_replace_the_first(tmp_path, monkeypatch, where):
-    """Which was done after the second one looked, and before it began."""
+    """Which finished after the second one checked, and before it began."""
     place = place_of(tmp_path, where)
     check = committing._check_free
 

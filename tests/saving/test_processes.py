@@ -1,4 +1,4 @@
-"""Checkpoints of many processes: each writes what it has, and any number of them reads."""
+"""Checkpoints of many processes: each writes its shards, and any number of processes reads them."""
 
 import shutil
 
@@ -211,7 +211,7 @@ def test_processes_read_the_same_checkpoint_or_raise_together(tmp_path):
 
 @pytest.mark.processes
 def test_processes_of_which_one_does_not_see_a_step_raise_together(tmp_path):
-    """Each has a folder of its own, as on machines without a common one."""
+    """Each has its own folder, as on machines without a shared one."""
     checkpoints.save(tmp_path / "saved", {"x": np.arange(4.0, dtype=np.float32)})
     for copy in ("0/step_00000002", "0/step_00000003", "1/step_00000002", "1/step_00000004"):
         shutil.copytree(tmp_path / "saved", tmp_path / copy)

@@ -1,4 +1,4 @@
-"""Files of safetensors, against the package where it is installed, and damaged ones."""
+"""Safetensors files, against the package if it is installed, and damaged files."""
 
 import json
 
@@ -136,7 +136,7 @@ VALUES = [
 
 
 def hostile(rng):
-    """A file with a header of which some parts are no header's."""
+    """A file whose header has invalid parts."""
     def one_of(options):
         return options[rng.integers(len(options))]
 
@@ -159,7 +159,7 @@ def hostile(rng):
 
 
 def check_hostile(tmp_path, seed):
-    """It is read, or one error; nothing else."""
+    """Reads it, or raises one error; nothing else."""
     rng, path, read = np.random.default_rng(seed), tmp_path / "t", 0
     for _ in range(150):
         path.write_bytes(hostile(rng))

@@ -1,4 +1,4 @@
-"""Stores of objects that refuse connections, or never answer: an error in time, naming them."""
+"""Object stores that refuse connections, or never answer: a timely error that names them."""
 
 import asyncio
 import socket
@@ -18,7 +18,7 @@ VARIABLES = {"s3": "AWS_ENDPOINT_URL", "gs": "TENSORSTORE_GCS_HTTP_URL"}
 
 @pytest.fixture(params=["refuses", "is silent"])
 def url(request, monkeypatch):
-    """Of a port at which nothing listens, or of one that takes connections and says nothing."""
+    """A port at which nothing listens, or one that accepts connections and never answers."""
     with socket.socket() as server:
         server.bind(("127.0.0.1", 0))
         if request.param == "is silent":

@@ -1,10 +1,10 @@
-"""What functions of `scipy.special` are compared with, where, and how far they may be off.
+"""References, ranges and tolerances for functions of `scipy.special`.
 
     name: (mpmath's function, arguments, units in the last place in float32 and in float64)
 
-Arguments are pairs of bounds, from which numbers are drawn evenly, on a logarithmic scale with
-"log"; "int" gives whole numbers, "complex" a square of complex ones. A name may have a number
-behind it, of a second range or result. The units are those of the greatest of |value| and
+Arguments are pairs of bounds for numbers that are drawn uniformly, on a logarithmic scale with
+"log"; "int" draws integers, "complex" complex numbers in a square. A name may end with a number
+for a second range or result. Units in the last place are those of the larger of |value| and
 `FLOORS[name]`: near a zero of a function the error is an absolute one.
 """
 
@@ -20,7 +20,7 @@ def owens_t(h, a):
 
 
 def inverse(f, start):
-    """Of a function with logarithm, by Newton's method from SciPy's value."""
+    """For a function with logarithm, by Newton's method from SciPy's value."""
     return lambda y: mp.findroot(lambda x: mp.log(f(x)) - mp.log(y), start(float(y)))
 
 
@@ -129,7 +129,7 @@ def arguments(name: str, dtype: type, count: int) -> list[np.ndarray]:
 
 
 def exact(x):
-    """A number of NumPy as one of mpmath."""
+    """Converts a NumPy number to mpmath."""
     if np.iscomplexobj(x):
         return mp.mpc(complex(x))
     return mp.mpf(int(x)) if np.asarray(x).dtype.kind == "i" else mp.mpf(float(x))

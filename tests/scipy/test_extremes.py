@@ -1,4 +1,4 @@
-"""Beta functions and the like of huge, tiny and negative arguments, against mpmath."""
+"""Beta and similar functions of huge, tiny and negative arguments, against mpmath."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOL = {np.float32: 1e-4, np.float64: 1e-9}
 
 
 def wanted(function, *args: float) -> float:
-    """As a float of 64 bits; infinite where it is a pole."""
+    """As a 64-bit float; infinite at a pole."""
     with mp.workdps(220):
         try:
             return float(function(*[mp.mpf(float(x)) for x in args]))
@@ -53,7 +53,7 @@ def test_beta(dtype: type):
 
 @pytest.mark.parametrize("dtype", everyday(TOL, 1))
 def test_limits_of_beta(dtype: type):
-    """Of whole numbers up to -a it is the limit, which is finite; others are poles."""
+    """At integers up to -a the value is the limit, which is finite; others are poles."""
     a = np.array([[-1, 1], [-2, 1], [-2, 2], [-7, 3], [3, -7], [-2, 3], [0, 1], [-3, -2],
                   [-3, 0.5]])
     compared(special.beta, lambda a, b: mp.inf if b == -2 else mp.beta(a, b), a.T, dtype)
@@ -68,7 +68,7 @@ def test_limits_of_beta(dtype: type):
 
 @pytest.mark.parametrize("dtype", TOL)
 def test_comb(dtype: type):
-    """Also where the beta function of them is below all numbers, and the result is not."""
+    """Also if their beta function underflows and the result does not."""
     cases = [(3e38, 0.5), (1e30, 0.5), (1e10, 0.5), (10, 0.5), (3e38, 3e38), (3e38, 1), (1e10, 3)]
     compared(special.comb, mp.binomial, np.float32(cases).T, dtype)
 
@@ -84,7 +84,7 @@ def test_slopes_of_comb():
 
 @pytest.mark.parametrize("dtype", TOL)
 def test_poch(dtype: type):
-    """A sum that is rounded to a whole number is no pole; nor is m lost beside z."""
+    """A sum that is rounded to an integer is not a pole; nor is m lost when added to z."""
     z = np.float32([-1e6 - 0.5, -2.5, -1e-30, 1e-30, 0.5, 2.5, 30.5, 3e38, 100])
     m = np.float32([-3e38, -1e20, -1e10, -1e6, -0.5, 0.5, 2, 2.5, 3e38])
     args = np.array([*itertools.product(z, m)]).T

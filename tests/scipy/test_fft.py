@@ -1,4 +1,4 @@
-"""`scipy.fft`: cosine transforms against SciPy, places, derivatives, errors and signatures."""
+"""`scipy.fft`: cosine transforms against SciPy, shardings, derivatives, errors and signatures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of matrices: values against SciPy, batches, places, derivatives, errors."""
+"""Functions of matrices: values against SciPy, batches, shardings, derivatives, errors."""
 
 from __future__ import annotations
 

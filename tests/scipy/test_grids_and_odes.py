@@ -1,4 +1,4 @@
-"""`scipy.interpolate` and `experimental.ode`: values against SciPy, derivatives, places, errors."""
+"""`scipy.interpolate` and `experimental.ode`: SciPy's values, derivatives, shardings, errors."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_trees_that_are_split_and_single_precision():
 @pytest.mark.sweep
 @pytest.mark.parametrize("case", range(3))
 def test_derivatives(case):
-    """By the value, the times, arguments, and what the function uses from outside."""
+    """In the value, the times, arguments, and closed-over values of the function."""
     times, y0 = np.array([0, 0.5, 1.2]), np.array([1.0, 0.5])
     tight = {"rtol": 1e-10, "atol": 1e-12}
     with sw.enable_x64(True):

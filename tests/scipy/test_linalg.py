@@ -1,4 +1,4 @@
-"""`scipy.linalg`: values against SciPy, places, derivatives, errors and signatures."""
+"""`scipy.linalg`: values against SciPy, shardings, derivatives, errors and signatures."""
 
 from __future__ import annotations
 

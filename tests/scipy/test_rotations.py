@@ -1,4 +1,4 @@
-"""`scipy.spatial.transform`: rotations against SciPy's, transforms, places, errors."""
+"""`scipy.spatial.transform`: rotations against SciPy's, transforms, shardings, errors."""
 
 from __future__ import annotations
 

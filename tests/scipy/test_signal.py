@@ -1,4 +1,4 @@
-"""`scipy.signal`: values against SciPy, places, derivatives, errors and signatures."""
+"""`scipy.signal`: values against SciPy, shardings, derivatives, errors and signatures."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_power(p):
 
 
 def test_power_of_nothing():
-    """In SciPy's shapes, and the dtypes that others have."""
+    """With SciPy's shapes, and the dtypes of other functions."""
     for x64, dtype in ((False, "float32"), (True, "float64"), (True, "float32")):
         none = np.zeros((3, 0), dtype)
         with sw.enable_x64(x64):

@@ -1,4 +1,4 @@
-"""`scipy.sparse.linalg` and `scipy.optimize`: solutions, trees, derivatives, places, errors."""
+"""`scipy.sparse.linalg` and `scipy.optimize`: solutions, trees, derivatives, shardings, errors."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_places_and_derivatives(way):
 
 @pytest.mark.parametrize("way", everyday(range(len(WAYS)), 1))
 def test_trees_that_are_split(way):
-    """A field and its border, with an operator that keeps the field where it is."""
+    """A field and its border, with an operator that preserves the field's sharding."""
     fun, _, p = WAYS[way]
     with sw.enable_x64(True):
         field = sw.device_put(RNG.standard_normal((9, 8)), NamedSharding(MESH, P("x", "y")))
@@ -68,7 +68,7 @@ def test_trees_that_are_split(way):
 
 @pytest.mark.parametrize("way", everyday(range(len(WAYS)), 1))
 def test_two_explicit_axes(way):
-    """Derivatives, too; the solution lies as the right-hand side."""
+    """Derivatives, too; the solution is sharded like the right-hand side."""
     fun, _, p = WAYS[way]
     mesh = Mesh(MESH.devices, ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
     place = NamedSharding(mesh, P("x", "y"))

@@ -1,4 +1,4 @@
-"""`scipy.special`: errors in units in the last place, edges of SciPy, derivatives, places."""
+"""`scipy.special`: errors in ulps, edge cases of SciPy, derivatives, shardings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ POINTS = 24
 
 
 def named(name: str):
-    """The function of a name in the table: the results of some are several."""
+    """The function of a name in the table; some have several results."""
     plain, _, number = name.partition(" ")
     if plain == "bessel_jn":
         return lambda z: special.bessel_jn(z, v=3)[2]
@@ -137,7 +137,7 @@ def test_beta_beyond_its_domain():
     with sw.enable_x64(True):
         np.testing.assert_allclose(special.beta(a, b), scipy.special.beta(a, b), 1e-13)
         np.testing.assert_allclose(special.betaln(a, b), scipy.special.betaln(a, b), 1e-13)
-        # Where sizes differ by much, and large ones meet.
+        # Where magnitudes differ by much, and between large numbers.
         for x, y in ((1e-3, 1e8), (1e10, 3.0), (500.0, 1e5), (1e8, 1e8)):
             wanted = float(mp.log(mp.beta(mp.mpf(x), mp.mpf(y))))
             np.testing.assert_allclose(special.betaln(x, y), wanted, 1e-14)
@@ -271,7 +271,7 @@ def test_derivatives_at_edges():
     assert third == pytest.approx(-np.exp(-2) * (1 / 2 + 2 / 4 + 2 / 8), 1e-5)
 
 
-# -- dtypes, places, maps --
+# -- dtypes, shardings, maps --
 
 
 @pytest.mark.parametrize("name", everyday(TABLE, 2))
@@ -298,7 +298,7 @@ def test_places_and_maps(name: str):
     for spec in (P("x"), P(("x", "y"))):
         placed = [sw.device_put(x, NamedSharding(MESH, spec)) for x in args]
         found = f(*placed)
-        # XLA does not divide the function that this one is made of.
+        # XLA does not shard the function that implements this one.
         assert name == "zeta" or found.sharding.is_equivalent_to(placed[0].sharding, 1)
         np.testing.assert_allclose(found, wanted, 2e-5, 1e-6)
     np.testing.assert_allclose(sw.vmap(f)(*args), wanted, 2e-5, 1e-6)

@@ -1,4 +1,4 @@
-"""`scipy.stats`: distributions against SciPy, at their edges and in their tails, too; samples."""
+"""`scipy.stats`: distributions against SciPy, including their edges and tails; samples."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REAL = [-40.0, -3.0, -0.5, 0.0, 0.2, 0.7, 1.0, 1.7, 4.0, 30.0, np.inf, -np.inf, 
 COUNTS = [-1.0, 0.0, 1.0, 2.0, 3.5, 7.0, 40.0, np.nan]
 CHANCES = [0.0, 1e-12, 0.1, 0.4, 0.5, 0.8, 1 - 1e-9, 1.0, -0.1, 1.1, np.nan]
 CIRCLE = [-3.0, -0.5, 0.0, 0.2, 1.7, 3.1, 6.2, np.nan]
-# The points where each is asked, and parameters of shape.
+# The points where each is evaluated, and shape parameters.
 SHAPES = {
     **dict.fromkeys("norm cauchy expon gumbel_l gumbel_r laplace logistic uniform".split(),
                     (REAL, [()])),
@@ -53,7 +53,7 @@ def ours(name: str, kind: str):
 
 
 def places(name: str, kind: str) -> list[tuple]:
-    """Values for loc and scale, if there are any."""
+    """Values for loc and scale, if the distribution has them."""
     names = inspect.signature(ours(name, kind)).parameters
     if "scale" in names:
         return [(), (0.5, 2.0), (1.0, -1.0)]
@@ -73,7 +73,7 @@ def test_values(name: str, kind: str):
             with sw.enable_x64(True):
                 found = np.asarray(ours(name, kind)(x, *shape, *place))
             if (name, kind) == ("bernoulli", "ppf"):
-                # In SciPy the ends of the support at 0 (less 1) and 1.
+                # In SciPy the bounds of the support at 0 (minus 1) and 1.
                 wanted = np.where((x == 0) | (shape[0] == 0), 0.0, wanted)
                 wanted[~((x >= 0) & (x <= 1) & (shape[0] >= 0))] = np.nan
             keep = np.ones(x.shape, bool)
@@ -108,7 +108,7 @@ def test_entropy_of_counts():
     assert np.isnan(found[-1])
 
 
-# -- derivatives, places --
+# -- derivatives, shardings --
 
 SMOOTH = {"gamma": (2.5,), "chi2": (3.0,), "beta": (2.5, 1.5), "t": (3.5,), "pareto": (1.5,),
           "gennorm": (1.5,), "truncnorm": (-1.0, 4.0), "vonmises": (1.5,), "wrapcauchy": (0.4,)}

@@ -1,4 +1,4 @@
-"""Arrays as buffers: `memoryview` and what reads bytes. Python lets classes be from 3.12 on."""
+"""Arrays as buffers: `memoryview` and readers of bytes. Python classes support it since 3.12."""
 
 from __future__ import annotations
 

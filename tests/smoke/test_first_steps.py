@@ -96,7 +96,7 @@ def test_donation_and_lowered_text():
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("spec", [P(), P("data", None), P("data", "model")])
 def test_host_values_outlive_their_arrays(dtype, spec):
-    """XLA aborts the process when a buffer goes that something outside still looks at."""
+    """XLA aborts the process when a buffer is freed while an external reference exists."""
     double = sw.jit(lambda x: lax.add(x, x), donate_argnums=0)
     x = sw.device_put(X.astype(dtype), NamedSharding(mesh(), spec))
     one = sw.device_put(X.astype(dtype), sw.devices("cpu")[0])
@@ -121,7 +121,7 @@ def test_an_error_from_the_compiler_is_raised():
 
 
 def test_a_chain_of_rolls_is_compiled_in_its_length():
-    """On jaxlib 0.12 XLA took twice as long for each roll more."""
+    """On jaxlib 0.12 XLA took twice as long for each additional roll."""
     x = np.arange(8, dtype=np.float32)
 
     def chain(x, s):

@@ -1,4 +1,4 @@
-"""The least that must work on every supported pair of Python and jaxlib."""
+"""The minimum that must work on every supported pair of Python and jaxlib."""
 
 import importlib
 import subprocess
@@ -17,7 +17,7 @@ def test_the_version_is_a_release_number():
 
 
 def run(code: str) -> str:
-    """What a fresh process prints."""
+    """The output of a fresh process."""
     command = [sys.executable, "-W", "error", "-c", code]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
 

@@ -1,4 +1,4 @@
-"""The end of programs of several processes: what it waits for and finds, on every Python."""
+"""The exit of multi-process programs: what it waits for and finds, on every Python."""
 
 import pytest
 

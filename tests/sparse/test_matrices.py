@@ -94,7 +94,7 @@ def test_functions_of_simple_matrices():
 
 @pytest.mark.parametrize("make", [BCOO.fromdense, BCSR.fromdense, sparse.COO.fromdense])
 def test_numpy_takes_no_sparse_array(make):
-    """Its elements would be taken one by one."""
+    """Its elements would be read one by one."""
     m = make(np.eye(3, dtype=np.float32))
     with pytest.raises(TypeError) as caught:
         np.asarray(m)

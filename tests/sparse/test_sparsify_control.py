@@ -19,7 +19,7 @@ def dense(x):
 
 
 def same(f, *args):
-    """`sparsify(f)` of sparse arrays gives what `f` gives of dense ones, also under jit."""
+    """`sparsify(f)` of sparse arrays returns what `f` returns for dense ones, also under jit."""
     whole = [a.todense() if isinstance(a, sparse.JAXSparse) else a for a in args]
     wanted = sw.tree.leaves(f(*whole))
     is_sparse = lambda x: isinstance(x, sparse.JAXSparse)  # noqa: E731

@@ -25,7 +25,7 @@ SIN = [Sample((X,), reference=np.sin)]
 
 @contextlib.contextmanager
 def removed_after() -> Iterator[None]:
-    """Takes ops out of the table again that the block adds."""
+    """Removes the ops that the block adds to the table."""
     before = set(OPS)
     try:
         yield
@@ -35,7 +35,7 @@ def removed_after() -> Iterator[None]:
 
 
 def copy_of(op: Op, name: str = "wrong", **changed: Any) -> Op:
-    """An op like another, with some of its fields changed. Rules that bind the op see the copy."""
+    """A copy of an op with some fields changed. Rules that bind the op use the copy."""
     with removed_after():
         return dataclasses.replace(op, name=name, **changed)
 
@@ -96,7 +96,7 @@ def test_wrong_jvp():
 
 
 def test_wrong_second_derivative():
-    """The first derivative is right, but is itself made by an op whose derivative is wrong."""
+    """The first derivative is correct, but is computed by an op whose derivative is wrong."""
     wrong_cosine = copy_of(cos, jvp=lambda ps, ts: (cos(*ps), mul(ts[0], sin(*ps))))
 
     def jvp(op: Op, primals: Any, tangents: Any) -> tuple:
@@ -131,7 +131,7 @@ def test_wrong_transpose():
 
 
 def test_transpose_that_leaves_an_operand_out():
-    """A rule that gives None for an operand in which the op is linear."""
+    """A rule that returns None for an operand in which the op is linear."""
     op = copy_of(mul, transpose=families.linear_transpose(lambda ct, x, y: mul(ct, y), None))
     report = report_of(op, [Sample((X, Y))])
     assert "transpose of operands (1,): sample 0" in report
@@ -154,13 +154,13 @@ def test_transposed_cotangent_of_wrong_shape():
 
 
 def batch_at_front(op: Op, mapped: Any, args: list, dims: list, **params: Any) -> tuple:
-    """Wrong: takes the hidden dimension to be the first, wherever it is."""
+    """Wrong: assumes that the batch dimension is the first, wherever it is."""
     return op(*args, **params), 0
 
 
 def test_wrong_batch():
     op = copy_of(mul, batch=batch_at_front)
-    square = np.arange(9, dtype=np.float32).reshape(3, 3)  # so that no shape gives it away
+    square = np.arange(9, dtype=np.float32).reshape(3, 3)  # so that no shape reveals it
     found = checks_of(op, [Sample((square, square + 1))])
     assert found == {
         "batch with hidden dimensions", "batch of batch"
@@ -179,7 +179,7 @@ def test_missing_batch():
 
 
 def test_dims_that_share_what_is_not_shared():
-    """A reversal works along its dimension; saying otherwise needs communication."""
+    """A reversal works along its dimension; a rule that denies this needs communication."""
 
     def lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str:
         return e.let(f"stablehlo.reverse {x}, dims = [0] : {e.ty(outs[0])}")

@@ -1,4 +1,4 @@
-"""check_grads passes right derivatives and names the wrong ones."""
+"""check_grads accepts correct derivatives and names the wrong ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Simulated meshes, and assertions about placement."""
+"""Simulated meshes, and sharding assertions."""
 
 from __future__ import annotations
 

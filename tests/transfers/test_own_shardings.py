@@ -1,4 +1,4 @@
-"""Shardings that users write, end to end, and XLA's own records of shardings."""
+"""User-defined shardings, end to end, and XLA's own representation of shardings."""
 
 import dataclasses
 import pickle

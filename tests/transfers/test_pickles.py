@@ -1,4 +1,4 @@
-"""Pickles name one function at a place that stays, and say in which form they are."""
+"""Pickles name one function with a stable path, and contain their format version."""
 
 import copy
 import pickle
@@ -56,7 +56,7 @@ VALUES = {
 
 
 def named_modules(pickled):
-    """The modules that are named where a pickle is read."""
+    """The modules that a pickle names."""
     texts: list[str] = []
     for op, arg, _ in pickletools.genops(pickled):
         if op.name == "STACK_GLOBAL":
@@ -90,7 +90,7 @@ def test_only_one_place_is_named():
 
 
 def test_pickles_by_value_find_the_place():
-    """cloudpickle writes a function of a module that is not imported down, with all it uses."""
+    """cloudpickle serializes a function of an unimported module, with everything it uses."""
     program = (
         "import copyreg, sys\n"
         "import shardwise.numpy as jnp\n"
@@ -112,7 +112,7 @@ def of_a_module(x):
 
 def test_jitted_functions_are_pickled_by_name_or_by_what_they_are_made_of():
     x = jnp.arange(3.0)
-    assert of_a_module(x).tolist() == [0, 2, 4]  # what it has compiled is no part of it
+    assert of_a_module(x).tolist() == [0, 2, 4]  # its compiled programs are not part of it
     assert pickle.loads(pickle.dumps(of_a_module)) is of_a_module
     assert copy.copy(of_a_module) is copy.deepcopy(of_a_module) is of_a_module
     for fun in (sw.jit(jnp.sin), sw.jit(jnp.sum, static_argnames="axis", keep_unused=True)):
@@ -140,12 +140,12 @@ NOT_PICKLED = {
 
 
 def public_objects():
-    """(face, name, object) of every public name but modules and unions, which are annotations."""
+    """(module, name, object) of each public name except modules and unions (annotations)."""
     for face in FACES:
         module = import_module(face)
         for name in dir(module):
             x = getattr(module, name)
-            # Layers and generators are records of functions, as in JAX, and not to be kept.
+            # Layers and generators are records of functions, as in JAX, and not meant to be stored.
             made = face.startswith(RECORDS) and not isinstance(x, FunctionType | type)
             if name[0] != "_" and not made and not isinstance(x, ModuleType | UnionType):
                 yield face, name, x

@@ -1,4 +1,4 @@
-"""Resharding: every way between two shardings, for all of which NumPy has the answer."""
+"""Resharding: every strategy between two shardings, compared with NumPy."""
 
 import gc
 import itertools
@@ -30,7 +30,7 @@ def numbers(shape, dtype=np.float32):
 
 
 def check(x, target, values):
-    """Type, value, and what each device holds."""
+    """Type, value, and the shard on each device."""
     assert x.sharding is target and x.committed and x.shape == values.shape
     assert x.dtype == values.dtype
     assert np.asarray(x).tobytes() == values.tobytes()
@@ -38,12 +38,12 @@ def check(x, target, values):
         index = target.devices_indices_map(values.shape)[shard.device]
         assert shard.index == index and shard.data.devices() == {shard.device}
         assert np.asarray(shard.data).tobytes() == np.ascontiguousarray(values[index]).tobytes()
-    if target.memory_kind == "device":  # the buffers are as programs expect them
+    if target.memory_kind == "device":  # programs can use the buffers
         assert np.asarray(sw.jit(lambda a: a)(x)).tobytes() == values.tobytes()
 
 
 def ways(x, target):
-    """All plans that can take `x` there, whichever is chosen."""
+    """All plans that can transfer `x` there, whichever is chosen."""
     found = ["host", "pieces"]
     if x.sharding.device_set == target.device_set:
         found.append("program")
@@ -55,13 +55,13 @@ def ways(x, target):
 
 @pytest.fixture
 def none_small(monkeypatch):
-    """No array is read as a whole because it is small."""
+    """Disables the path that reads small arrays in full."""
     monkeypatch.setattr(tiles, "SMALL", 0)
 
 
 @pytest.fixture
 def all_large(monkeypatch, none_small):
-    """The way of large arrays for all."""
+    """Uses the strategy for large arrays for all arrays."""
     monkeypatch.setattr(tiles, "LARGE", 1)
 
 
@@ -192,7 +192,7 @@ def test_what_is_chosen():
     small, large = numbers((8, 8)), np.ones((512, 512), np.float32)
     expected = {
         ("rows", "columns"): "host", ("rows", "reversed"): "host", ("half", "back"): "host",
-        ("replicated", "whole"): "program",  # which has nothing to do
+        ("replicated", "whole"): "program",  # which has no work
         ("one", "another"): "copy", ("rows", "one"): "host",
     }
     for (source, target), way in expected.items():
@@ -330,7 +330,7 @@ def test_replicas_share_memory_and_survive_donation():
 
 @pytest.mark.parametrize("name", ["rows", "columns", "replicated", "three", "all"])
 def test_donated_and_written_over(name):
-    """A program may reuse the memory of its argument, and nobody else sees what it writes."""
+    """A program may reuse the memory of its argument, and no other array observes its writes."""
     x = sw.device_put(BIG, PLACES[name])
     value, twin = np.asarray(x), sw.device_put(x, PLACES["other"])
     step = sw.jit(lambda a: a + 1, donate_argnums=0)
@@ -384,7 +384,7 @@ READS = {
 
 @pytest.mark.parametrize("read", READS)
 def test_one_block_is_enough_for_arrays_that_follow_each_other(read, pool):
-    """What was read of one does not keep its memory when it is dropped, until a later one."""
+    """A host copy of an array does not retain its memory after it is dropped, until a later one."""
     for _ in range(5):
         x = sw.device_put(BIG, PLACES["all"])
         READS[read](x)
@@ -410,7 +410,7 @@ def test_spare_memory_is_bounded(monkeypatch, pool):
     memory.release()
     assert 0 < pool.nbytes() <= 3 * BIG.nbytes
     pool.spare.clear()
-    np.asarray(sw.device_put(numbers((8, 8)), PLACES["columns"]))  # not worth keeping
+    np.asarray(sw.device_put(numbers((8, 8)), PLACES["columns"]))  # not worth caching
     memory.release()
     assert not pool.spare
 
@@ -443,7 +443,7 @@ def test_memory_that_a_program_reads_is_not_used_again():
 def test_a_value_in_use_is_not_written_over():
     memory.POOL.spare.clear()
     x = sw.device_put(BIG, PLACES["columns"])
-    value = np.asarray(x)  # put together on the host
+    value = np.asarray(x)  # assembled on the host
     part = value[3:5]
     del x, value
     gc.collect()
@@ -453,7 +453,7 @@ def test_a_value_in_use_is_not_written_over():
 
 
 def test_moving_copies_once_and_keeps_nothing(monkeypatch):
-    """What NumPy allocates: the target, once, and nothing that stays."""
+    """NumPy's allocations: the target, once, and nothing permanent."""
     memory.POOL.spare.clear()
     x = sw.block_until_ready(sw.device_put(BIG, PLACES["rows"]))
     tracemalloc.start()

@@ -1,4 +1,4 @@
-"""`jet` against derivatives of derivatives, which know nothing of series, and against jax."""
+"""`jet` against repeated derivatives, which use no series, and against jax."""
 
 import jax
 import numpy as np
@@ -21,7 +21,7 @@ def curve(x, terms):
 
 
 def by_jacobians(f, primals, series):
-    """Derivatives by s of f along the curves, one after another."""
+    """Derivatives of f along the curves with respect to s, in order."""
     run = lambda s: f(*[curve(x, ts)(s) for x, ts in zip(primals, series, strict=True)])  # noqa: E731
     found = []
     for _ in series[0]:

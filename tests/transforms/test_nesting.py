@@ -1,8 +1,7 @@
-"""Transforms nested at random, on arrays on one device and over several: they give what jax gives.
+"""Random nestings of transforms, on arrays on one device and over several: results match jax.
 
-A nesting is a chain of layers around a base function. Every layer takes a function from arrays to
-arrays of the same shape, and makes another such function of it with one transform or form of
-control flow.
+A nesting is a chain of layers around a base function. Every layer transforms a function from arrays
+to arrays of the same shape into another such function with one transform or form of control flow.
 """
 
 import functools
@@ -26,7 +25,7 @@ RNG = np.random.RandomState(0)
 
 
 class Library:
-    """Names of one of the libraries."""
+    """The names of one of the libraries."""
 
     def __init__(self, root):
         self.root, self.np, self.lax = root, root.numpy, root.lax
@@ -46,7 +45,7 @@ def real(lib, x):
 
 
 def total(lib, x):
-    """A real number that all elements have different parts in."""
+    """A real number to which every element contributes differently."""
     return lib.np.sum(real(lib, x * lib.np.arange(1.0, 1.0 + x.size).reshape(x.shape)) / x.size)
 
 
@@ -240,7 +239,7 @@ def nested(lib, base, names):
 
 
 def outcome(run):
-    """What a call gives, or the type of what it raises."""
+    """The result of a call, or the type of the error that it raises."""
     try:
         return run(), None
     except TypeError as error:
@@ -265,7 +264,7 @@ def check(base, names, kind, staged):
     ours, theirs = (nested(lib, base, names) for lib in BOTH)
     wanted, failed = outcome(lambda: jax.jit(theirs)(value))
     found, refused = outcome(lambda: (sw.jit(ours) if staged else ours)(given))
-    if failed is not None:  # forward mode over a rule for reverse mode
+    if failed is not None:  # forward mode over a reverse-mode rule
         assert "custom_vjp" in str(failed) and "custom_vjp" in str(refused)
         return
     if refused is not None:

@@ -1,4 +1,4 @@
-"""What transforms make of a program keeps the lines that its equations came from."""
+"""Transformed programs retain the source lines of the original equations."""
 
 import inspect
 import re
@@ -66,7 +66,7 @@ def test_every_equation_has_a_line_of_the_function(fun, reverse):
         own = [line for _, (file, line, _) in found if file == __file__ and line in lines(fun)]
         others = {op for op, (file, _, _) in found if file != __file__}
         assert not others, name
-        # The rest is what the transforms around the function do, at the lines that call them.
+        # The rest comes from the transforms around the function, at the lines that call them.
         assert len(own) >= len(found) - 8, (name, found)
 
 

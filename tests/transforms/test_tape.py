@@ -1,4 +1,4 @@
-"""Eager reverse mode takes known linear parts; it gives what the rules give one by one."""
+"""Eager reverse mode uses cached linear parts; its results match those of the individual rules."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OPS = every_op()
 
 
 def linear_parts(op, sample, forward):
-    """Values, and the tangents along random directions, with one of the two interpreters."""
+    """Values, and the tangents along random directions, under one of the two interpreters."""
     args = [EAGER.array(a) for a in sample.args]
     active = [i for i, a in enumerate(args) if is_inexact(type_of(a).dtype)]
 
@@ -59,7 +59,7 @@ def test_every_op_gives_what_its_rule_gives(group):
                 continue
             try:
                 found = linear_parts(op, sample, tape.Tape)
-            except NotImplementedError as error:  # by an operand that has no derivative
+            except NotImplementedError as error:  # an operand has no derivative
                 with pytest.raises(NotImplementedError, match=re.escape(str(error))):
                     linear_parts(op, sample, JVP)
                 continue

@@ -1,4 +1,4 @@
-"""A fused function that was staged for some types adds the same equations again."""
+"""A fused function that was staged for some types adds the same equations when called again."""
 
 import itertools
 
@@ -37,7 +37,7 @@ FUNCTIONS = {
 def test_the_program_is_the_same(name, monkeypatch):
     f = FUNCTIONS[name]
     templates.clear()
-    first = str(sw.make_jaxpr(f)(X, X))  # some calls in it find templates of others
+    first = str(sw.make_jaxpr(f)(X, X))  # some calls in it find templates of other functions
     for _ in range(2):
         assert str(sw.make_jaxpr(lambda x, y: f(x, y))(X, X)) == first
     with monkeypatch.context() as without:
@@ -63,7 +63,7 @@ def test_flags_are_part_of_what_is_known():
     scales = itertools.count(2)
 
     def trace():
-        scale = next(scales)  # a function that is not known
+        scale = next(scales)  # a new value, so the function is not in the cache
         sw.make_jaxpr(lambda x: x + scale * x[0])(X)
 
     trace()

@@ -1,5 +1,5 @@
-"""Dicts whose keys have no order: an error that names the dict and both keys, in every function,
-and that costs nothing of the depth to which functions may call each other."""
+"""Dicts whose keys cannot be sorted: an error that names the dict and both keys in every function,
+and that does not reduce the available recursion depth."""
 
 import sys
 from collections import OrderedDict, defaultdict
@@ -116,7 +116,7 @@ def test_errors_of_users_are_as_they_were():
 
 
 def depth():
-    """How many calls within each other there may be from here."""
+    """The recursion depth that remains from here."""
     def down(n):
         try:
             return down(n + 1)
@@ -136,7 +136,7 @@ def nested(levels, x):
     sw.tree.leaves, jitted, sw.tree_util.tree_leaves_with_path, sw.vmap(lambda x: x)
 ])  # fmt: skip
 def test_failures_cost_no_depth(call):
-    """jaxlib alone takes a level for each container above the dict, each time."""
+    """jaxlib alone loses a recursion level for each container above the dict, each time."""
     tree, before = nested(20, BAD), depth()
     for _ in range(2 * sys.getrecursionlimit() // 20):
         with pytest.raises(ValueError, match="have no order"):
@@ -158,6 +158,6 @@ LOOP[1]["y"] = (LOOP,)
     (lambda: sw.device_put(LOOP), "tree[1]['y'][0]", "tree"),
 ], ids="map paths jit keyword grad put".split())
 def test_a_tree_that_contains_itself(call, inner, outer):
-    for _ in range(3):  # which takes no depth from those that come after it
+    for _ in range(3):  # which does not reduce the depth for later calls
         fails(ValueError, f"{inner} is {outer} itself: the tree contains itself, and has no end. "
               "Leave that entry out.", call)

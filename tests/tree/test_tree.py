@@ -1,4 +1,4 @@
-"""`tree` and `tree_util` as those of jax; registered classes and Partial in transforms."""
+"""`tree` and `tree_util` compared with jax; registered classes and Partial in transforms."""
 
 import collections
 import dataclasses
@@ -148,7 +148,7 @@ def test_keys():
 
 
 def classes(u):
-    """Classes registered with `u`, by every way there is."""
+    """Classes registered with `u`, with every registration function."""
 
     class Base:
         def __init__(self, a, b, tag="t"):
@@ -407,7 +407,7 @@ def test_errors(i):
     with pytest.raises((TypeError, ValueError, AttributeError)) as ours:
         wrong(sw.tree, sw.tree_util)
     assert str(ours.value) == message
-    if not message.startswith("tree.transpose"):  # jax compares the numbers of leaves only
+    if not message.startswith("tree.transpose"):  # jax compares only the numbers of leaves
         with pytest.raises(type(ours.value)):
             wrong(jax.tree, jax.tree_util)
 

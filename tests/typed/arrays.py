@@ -1,4 +1,4 @@
-"""What type checkers see of arrays and of functions that make them; nothing runs this."""
+"""Static types of arrays and of functions that create them; nothing runs this."""
 
 # pyright: reportUnnecessaryTypeIgnoreComment=true
 
@@ -28,7 +28,7 @@ assert_type(nn.softmax(x), Array)
 assert_type(random.normal(random.key(0), (3,)), Array)
 assert_type(jnp.shape(x), tuple[int, ...])
 
-# So are those of operators and methods.
+# So are the results of operators and methods.
 assert_type(x + 1, Array)
 assert_type(2.0 * x, Array)
 assert_type(-x, Array)
@@ -43,7 +43,7 @@ assert_type(x.shape, tuple[int, ...])
 assert_type([row for row in x], list[Array])
 assert_type(float(x[0, 0]), float)
 
-# What functions take.
+# Arguments of functions.
 jnp.sin(np.ones(3))
 jnp.zeros((2, 3), dtype=jnp.bfloat16)
 jnp.zeros(3, dtype="int32")
@@ -53,13 +53,13 @@ jnp.sin("one")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 jnp.zeros("3")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 x.sum(axes=0)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
-# Names that are not there, in modules whose names are looked up on first use.
+# Missing names, in modules whose names are loaded on first use.
 jnp.sine(x)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
 nn.sotfmax(x)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
 sw.devise_put(x)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
 x.reshap(3)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
 
-# Trees are as they were.
+# Pytrees keep their types.
 params: dict[str, Array] = {"w": x}
 assert_type(sw.device_put(params), dict[str, Array])
 assert_type(sw.device_put(np.ones(3)), Array)

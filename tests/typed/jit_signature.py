@@ -1,4 +1,4 @@
-"""What type checkers see of jitted functions; `make lint` checks it, nothing runs it."""
+"""Static types of jitted functions; `make lint` checks them, nothing runs this."""
 
 # pyright: reportUnnecessaryTypeIgnoreComment=true
 

@@ -1,4 +1,4 @@
-"""What type checkers see of `shardwise.explain`, a module that is called; nothing runs this."""
+"""Static types of `shardwise.explain`, a callable module; nothing runs this."""
 
 # pyright: reportUnnecessaryTypeIgnoreComment=true
 

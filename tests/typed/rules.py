@@ -1,4 +1,4 @@
-"""What type checkers see of maps over meshes, of rules of one's own, and of stages."""
+"""Static types of maps over meshes, of custom rules, and of stages."""
 
 # pyright: reportUnnecessaryTypeIgnoreComment=true
 
@@ -37,7 +37,7 @@ def total(x: Array) -> Array:
 assert_type(total(x), Array)
 
 
-# Rules of one's own.
+# Custom rules.
 @sw.custom_vjp
 def twice(x: Array, by: float) -> Array:
     return x * 2 * by
@@ -77,7 +77,7 @@ def square(x: Array) -> tuple[Array, Callable[[Array], Array]]:
 assert_type(square(x), Array)
 
 
-# What is kept of a function that is differentiated, compiled or staged.
+# Types preserved when a function is differentiated, compiled or staged.
 @sw.jit
 @sw.value_and_grad
 def step(w: Array, x: Array) -> Array:

@@ -1,4 +1,4 @@
-"""What type checkers see of functions that were transformed; nothing runs this."""
+"""Static types of transformed functions; nothing runs this."""
 
 # pyright: reportUnnecessaryTypeIgnoreComment=true
 
@@ -28,7 +28,7 @@ assert_type(sw.vjp(jnp.sin, x)[0], Array)
 assert_type(sw.vjp(pair, x, has_aux=True)[2], int)
 assert_type(sw.linearize(jnp.sin, x)[1](x), Array)
 
-# Signatures are kept.
+# Signatures are preserved.
 sw.grad(loss)(x, x, scale=2.0)
 sw.grad(loss)(x)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 sw.vmap(loss)(x, x, size=1.0)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
@@ -39,7 +39,7 @@ named.checked(loss)(x)  # type: ignore[call-arg]  # pyright: ignore[reportCallIs
 assert_type(named.einsum("i j, j -> i", x, x), Array)
 assert_type(named.axes({"x": x}, "i"), dict[str, Array])
 
-# Control flow gives what its functions give.
+# Control flow returns what its functions return.
 def step(total: Array, row: Array) -> tuple[Array, Array]:
     return total + row, row
 

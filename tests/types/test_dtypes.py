@@ -1,4 +1,4 @@
-"""Dtypes: names, canonicalization, kinds and limits, against jax where it has them."""
+"""Dtypes: names, canonicalization, kinds and limits, against jax where jax has an equivalent."""
 
 import copy
 import pickle
@@ -187,10 +187,10 @@ def test_what_is_no_dtype_is_refused(dtype, message):
 
 
 @given(st.text(max_size=8))
-@example(",")  # in NumPy a syntax error
+@example(",")  # a syntax error in NumPy
 def test_any_text_is_a_dtype_or_a_type_error(text):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # numpy's, for spellings it will drop
+        warnings.simplefilter("ignore")  # from NumPy, for deprecated spellings
         try:
             found = canonicalize(text)
         except TypeError:
@@ -217,7 +217,7 @@ def test_an_explicit_wide_dtype_warns_when_it_is_narrowed():
     with pytest.warns(UserWarning, match="^Explicitly requested dtype uint64 is not available"):
         assert check_user_dtype("uint64") == np.uint32
     with enable_x64(True):
-        assert zeros("float64") == np.float64  # and no warning
+        assert zeros("float64") == np.float64  # without a warning
 
 
 @both

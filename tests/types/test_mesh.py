@@ -1,4 +1,4 @@
-"""Meshes: construction, identity, scope, subgrids, errors. jax is the oracle."""
+"""Meshes: construction, identity, scope, subgrids, errors. jax is the reference."""
 
 import copy
 import gc

@@ -1,4 +1,4 @@
-"""PartitionSpec: entries, normal form, identity, and how it prints. jax is the oracle."""
+"""PartitionSpec: entries, normal form, identity, and printing. jax is the reference."""
 
 import copy
 import pickle

@@ -1,4 +1,4 @@
-"""`PmapSharding`: by a dimension, or by a spec of cuts."""
+"""`PmapSharding`: made from a dimension, or from a `ShardingSpec`."""
 
 import pickle
 
@@ -40,7 +40,7 @@ def test_default_gives_each_device_an_index():
 
 
 def test_specs_of_cuts():
-    """The axes of the grid of devices, in the order of the mapping, against names of axes."""
+    """The axes of the device grid, in the order of the mapping, against named axes."""
     spec = ShardingSpec(
         [Chunked([2, 2]), NoSharding(), Unstacked(1)],
         [ShardedAxis(1), Replicated(2), ShardedAxis(2), ShardedAxis(0)],

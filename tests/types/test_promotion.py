@@ -1,4 +1,4 @@
-"""Promotion: the whole table against jax, with and without x64, standard and strict."""
+"""Promotion: the full table against jax, with and without x64, standard and strict."""
 
 import enum
 import itertools
@@ -37,7 +37,7 @@ modes = pytest.mark.parametrize("mode", ["standard", "strict"])
 
 
 class Operand:
-    """A value that jax takes for one of its own: its dtype and weakness are believed."""
+    """A value that jax treats as its own: jax trusts its dtype and weak type."""
 
     def __init__(self, dtype, weak_type):
         self.dtype = np.dtype(dtype)
@@ -54,7 +54,7 @@ def operands_known_to_jax():
 
 
 def outcome(function, *args, **kwargs):
-    """The result and whether there were warnings; "error" if the dtypes do not meet."""
+    """The result and whether there were warnings; "error" if the dtypes do not promote."""
     with warnings.catch_warnings(record=True) as record:
         warnings.simplefilter("always")
         try:
@@ -81,7 +81,7 @@ def test_join_agrees_with_jax_on_every_pair(mode, x64):
         for a, b in itertools.product(PAIRS, PAIRS):
             expected = outcome(jax_dtypes.lattice_result_type, Operand(*a), Operand(*b))
             assert outcome(lattice_join, a, b) == expected, (a, b)
-            assert outcome(lattice_join, a, b) == expected, (a, b)  # from the table, warnings too
+            assert outcome(lattice_join, a, b) == expected, (a, b)  # from the table, with warnings
 
 
 @modes
@@ -133,7 +133,7 @@ ARGUMENTS = [
 def test_result_type_agrees_with_jax(mode, x64):
     with settings(mode, x64):
         for args in [*itertools.product(ARGUMENTS), *itertools.product(ARGUMENTS, ARGUMENTS)]:
-            # Not the warnings: jax blames whoever names a 64-bit dtype, here asking is no request.
+            # Not the warnings: jax warns about any 64-bit dtype; here a query is not a request.
             expected, _ = outcome(jax_dtypes.result_type, *args, return_weak_type_flag=True)
             found, _ = outcome(result_type, *args, return_weak_type_flag=True)
             assert found == expected, args
@@ -214,7 +214,7 @@ def test_dtype_and_weak_of_values(x64):
         assert dtype_and_weak(np.ones(2, "int64")) == (canonicalize(int), False)
         assert dtype_and_weak(np.zeros(2, float0)) == (float0, False)
         assert dtype_and_weak(Foreign()) == (canonicalize(float), False)
-        assert dtype_and_weak(Operand("float64", False)) == (F64, False)  # believed
+        assert dtype_and_weak(Operand("float64", False)) == (F64, False)  # trusted
         assert dtype_and_weak(Operand("float16", True)) == (F16, True)
 
 

@@ -1,4 +1,4 @@
-"""Shardings: index arithmetic, equivalence, identity, errors. jax is the oracle."""
+"""Shardings: index arithmetic, equivalence, identity, errors. jax is the reference."""
 
 import copy
 import math
@@ -89,7 +89,7 @@ def specs(draw, names, max_dims=3):
 
 @st.composite
 def placements(draw):
-    """(our sharding, jax's, a shape that both can shard)."""
+    """(our sharding, jax's sharding, a shape that both can shard)."""
     ours, theirs = draw(meshes())
     spec = draw(specs(ours.axis_names))
     sharding = NamedSharding(ours, P(*spec))
@@ -132,7 +132,7 @@ def test_replica_ids_count_the_holders_of_an_index(placement):
 @given(meshes(), meshes(), st.data())
 def test_equivalence_is_that_of_jax(a, b, data):
     if data.draw(st.booleans()):
-        b = a  # the same devices: else hardly any pair is equivalent
+        b = a  # the same devices: otherwise hardly any pair is equivalent
     elif data.draw(st.booleans()):
         sizes = data.draw(st.sampled_from([s for s in MESH_SHAPES if math.prod(s) == a[0].size]))
         devices, names = a[0].devices.reshape(sizes), tuple("xyz"[: len(sizes)])
@@ -158,7 +158,7 @@ def test_equivalence_between_kinds():
     assert not rows.is_equivalent_to("rows", 2)
     assert SingleDeviceSharding(FAKES[0]).is_equivalent_to(NamedSharding(one, P("x")), 1)
     assert GSPMDSharding.get_replicated(FAKES[:8]).is_equivalent_to(NamedSharding(mesh, P()), 3)
-    # Which replica comes first in the tile assignment makes no difference.
+    # The order of replicas in the tile assignment makes no difference.
     swapped = Tiling((4, 1), (4, 2), (0, 1), True, (1, 0, 2, 3, 4, 5, 7, 6))
     assert rows.is_equivalent_to(GSPMDSharding(FAKES[:8], swapped), 2)
     explicit = mesh_of(4, 2, axis_types=AxisType.Explicit)
@@ -259,7 +259,7 @@ def test_specs_come_back_from_tiles(mesh, data):
 @settings(max_examples=300)
 @given(st.permutations(range(8)), st.sampled_from(GRIDS))
 def test_a_spec_from_tiles_gives_these_tiles(order, grid):
-    """For any assignment: either no spec, or one whose tiles hold the same devices."""
+    """For any assignment: no spec, or one whose tiles are on the same devices."""
     dims, replicate_last = grid
     mesh = mesh_of(2, 2, 2)
     spec = spec_from_tiles(mesh, dims, order, replicate_last)
@@ -272,7 +272,7 @@ def test_a_spec_from_tiles_gives_these_tiles(order, grid):
 
 
 def _all_specs(names, ndim):
-    """Every way to give each of the names to one of `ndim` dimensions, in any order, or none."""
+    """All ways to assign each name to one of `ndim` dimensions, in any order, or to none."""
     found = [((),) * ndim]
     for _ in names:
         found += [
@@ -287,10 +287,10 @@ def _all_specs(names, ndim):
 
 def test_tiles_that_no_spec_gives():
     mesh = mesh_of(4, 2)
-    assert spec_from_tiles(mesh, (2, 4), range(8), True) is None  # half of the axis x
+    assert spec_from_tiles(mesh, (2, 4), range(8), True) is None  # half of axis x
     assert spec_from_tiles(mesh, (8,), [1, 0, 2, 3, 4, 5, 6, 7], False) is None
     assert spec_from_tiles(mesh, (4,), range(4), False) is None
-    assert spec_from_tiles(mesh, (1,), [3], False) is None  # on one device of eight
+    assert spec_from_tiles(mesh, (1,), [3], False) is None  # on one of eight devices
     assert spec_from_tiles(mesh, (), (), False) is P()
     assert spec_from_tiles(mesh, (1, 1, 8), range(8), True) is P()
     assert spec_from_tiles(mesh, (1, 8), [0, 2, 4, 6, 1, 3, 5, 7], False) is P(None, ("y", "x"))
@@ -417,7 +417,7 @@ def test_abstract_mesh_knows_shapes_but_no_devices():
 
 
 class Diagonal(Sharding):
-    """A sharding of a user's: rows over the devices, backwards."""
+    """A user-defined sharding: rows over the devices in reverse order."""
 
     def __init__(self, devices):
         self.all = tuple(devices)
@@ -541,7 +541,7 @@ def test_any_size_is_cut_and_padded(mesh, data):
 
 
 def _check_parts(sharding, shape, step):
-    """The parts are those of the padded array, clipped, and together the array, each once."""
+    """Each shard is the shard of the padded array, clipped; together they cover the array once."""
     whole = np.arange(math.prod(shape)).reshape(shape)
     even = sharding.indices(sharding.padded_shape(shape))
     holders = np.zeros(shape, int)

@@ -1,4 +1,4 @@
-"""The padding is NaN, so that a result which depends on it shows it."""
+"""The padding is NaN, so that results that depend on it are visibly wrong."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Uneven shards where arrays are made, enter and leave programs, and are read."""
+"""Uneven shards when arrays are created, enter and leave programs, and are read."""
 
 import copy
 import itertools
@@ -76,7 +76,7 @@ def test_typed_keys():
 
 
 def test_what_jit_returns():
-    """Asked for, propagated, from a NumPy array, by a constraint."""
+    """Requested, propagated, from a NumPy array, by a constraint."""
     v, sharding = values((10, 3)), NamedSharding(GRID, P("x", "y"))
     x = sw.device_put(v, sharding)
     for f, args in (
@@ -105,7 +105,7 @@ def test_one_element_is_not_split():
 
 
 def test_layers_of_inner_functions():
-    """Functions that are called in a program take and give uneven values without resharding."""
+    """Functions called in a program take and return uneven values without resharding."""
     inner = sw.jit(lambda a: jnp.sin(a) * 2.0)
     x = sw.device_put(values((10,)), NamedSharding(EIGHT, P("x")))
     f = sw.jit(lambda a: inner(inner(a) + a.sum()))
@@ -142,7 +142,7 @@ def test_padding_adds_no_communication(f, wanted):
 
 
 def test_elementwise_programs_run_on_the_padding():
-    """They neither cut nor pad: what is in the padding is never seen."""
+    """They neither trim nor pad: no result depends on the padding."""
     x = sw.device_put(values((10, 3)), NamedSharding(GRID, P("x")))
     text = sw.jit(lambda a, b: jnp.where(a > 1, a / b, 2.0)).lower(x, x + 1).as_text()
     assert "stablehlo.slice" not in text and "stablehlo.pad" not in text
@@ -172,7 +172,7 @@ def test_memory_kinds():
     y = sw.jit(lambda a: a + 1, out_shardings=sharding)(x)
     np.testing.assert_array_equal(y, values((10, 3)) + 1)
     assert y.sharding == sharding
-    parts = [s.data for s in y.addressable_shards]  # in that kind of memory, too
+    parts = [s.data for s in y.addressable_shards]  # in that memory kind, too
     whole = sw.make_array_from_single_device_arrays((10, 3), sharding, parts)
     np.testing.assert_array_equal(whole, y)
 
@@ -229,7 +229,7 @@ def test_reductions_that_padding_would_spoil():
     assert float(jnp.linalg.norm(x)) == pytest.approx(float(np.linalg.norm(v)))
 
 
-PROGRAMS = {  # with the spec for Explicit axes, where ops do not work along split dimensions
+PROGRAMS = {  # with the spec for Explicit axes, where ops do not work along sharded dimensions
     "layer": (lambda x: jnp.tanh(x @ jnp.ones((x.shape[1], 4)) / 7), P("x")),
     "statistics": (lambda x: (x.mean(0), x.std(0), jnp.sort(x, axis=0)), P(None, "x")),
     "scan": (lambda x: lax.scan(lambda c, r: (c + r, c * r), 0 * x[0], x), P(None, "x")),

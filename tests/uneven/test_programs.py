@@ -1,6 +1,6 @@
-"""Random programs over uneven shards give what they give on one device, forward and backward.
+"""Random programs over uneven shards match one device, forward and backward.
 
-The padding is NaN, so that a result which depends on it shows it.
+The padding is NaN, so that results that depend on it are visibly wrong.
 """
 
 import numpy as np
@@ -26,7 +26,7 @@ def step_scan(x, w):
     return rows + total
 
 
-# Each takes the array of the program, of two dimensions, and a vector of weights of its first row.
+# Each takes the program's 2-D array, and a vector of weights, the array's first row.
 STEPS = {
     "sin": lambda x, w: jnp.sin(x),
     "scaled": lambda x, w: x * 0.5 + 1.0,
@@ -35,7 +35,7 @@ STEPS = {
     "gram": lambda x, w: jnp.tanh(x @ x.T),
     "softmax": lambda x, w: sw.nn.softmax(x, axis=0),
     "mean": lambda x, w: x - x.mean(axis=1, keepdims=True),
-    "maximum": lambda x, w: x - jnp.round(x.max(axis=0)),  # whose gradient jumps
+    "maximum": lambda x, w: x - jnp.round(x.max(axis=0)),  # whose gradient is discontinuous
     "variance": lambda x, w: x / jnp.sqrt(x.var() + 1.0),
     "sort": lambda x, w: jnp.sort(x, axis=0),
     "cumsum": lambda x, w: jnp.cumsum(x, axis=0) * 0.1,
@@ -125,7 +125,7 @@ def check_auto(names, rows, columns, mesh_sizes, spec, w_spec):
 
 
 def check_explicit(names, rows, columns, mesh_sizes, spec, w_spec):
-    """The same in explicit mode, or an error that says what the types leave open."""
+    """The same in explicit mode, or an error that states what the types leave open."""
     mesh = mesh_of(*mesh_sizes, names="ab", types=AxisType.Explicit)
     f, (x, w) = both(names), arguments(rows, columns)
     placed = sw.device_put((x, w), (NamedSharding(mesh, spec), NamedSharding(mesh, w_spec)))

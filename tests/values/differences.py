@@ -1,4 +1,4 @@
-"""Where values differ from jax's, and are meant to: see test_same_as_jax.py.
+"""Intended differences from jax's values: see test_same_as_jax.py.
 
 reason: globs of `name way`
 """

@@ -1,7 +1,7 @@
-"""Random programs in which several slices, pads and folds of one value are brought to one sharding.
+"""Random programs that reshard several slices, pads and folds of one value to one sharding.
 
 XLA's partitioner caches the forms of a value under other shardings (XLA error `shared-reshards` in
-docs/values.md): what these programs do is what might take another value's form. They are
+docs/values.md): these programs might receive another value's form. They are
 `structure.Case`s: text, which shardwise and jax run. All of them compile, also those that jax does
 not compile.
 
@@ -47,7 +47,7 @@ class Draft:
         return name
 
     def value(self) -> str:
-        """One of the values; late ones are likelier."""
+        """One of the values; later ones are more likely."""
         names = list(self.shapes)
         return self.rng.choice(names[-3:] if self.rng.random() < 0.5 else names)
 
@@ -61,12 +61,12 @@ class Draft:
         return self.placed(text, shape) if self.rng.random() < 0.4 else text
 
     def dim(self, shape: Shape, least: int = 2) -> int | None:
-        """A dimension of this size at least."""
+        """A dimension of at least this size."""
         found = [d for d, n in enumerate(shape) if n >= least]
         return self.rng.choice(found) if found else None
 
     def cut(self, n: int) -> int:
-        """How many elements to cut off a dimension: mostly fewer than devices."""
+        """The number of elements to trim from a dimension: mostly fewer than devices."""
         return self.rng.randint(1, min(n - 1, self.rng.choice((1, 2, 3, self.devices, n - 1))))
 
     def step(self, steps: list[Step]) -> None:
@@ -85,7 +85,7 @@ def sized(shape: Shape, d: int, n: int) -> Shape:
     return (*shape[:d], n, *shape[d + 1 :])
 
 
-# -- steps: a value of what one is, or None where it does not fit --
+# -- steps: a new value, or None if the step does not fit --
 
 
 def head(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
@@ -192,7 +192,7 @@ def rotation(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
 
 
 def halves(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
-    """Two slices in a row, together not quite the value."""
+    """Two consecutive slices that almost cover the value."""
     if (d := p.dim(shape, 3)) is None:
         return None
     end = shape[d] - p.rng.randint(0, min(3, shape[d] - 2))
@@ -227,7 +227,7 @@ def joined(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
 
 
 def combined(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
-    """Two values, cut to the same size."""
+    """Two values, trimmed to the same size."""
     y = p.value()
     other = p.shapes[y]
     if len(other) != len(shape) or not shape:
@@ -400,7 +400,7 @@ def related(p: Draft) -> list[str]:
     return found
 
 
-# -- what most of the errors were found with: a little less than a split value, several times --
+# -- found most errors: a little less than a sharded value, several times --
 
 AFTERWARDS: list[Step] = [computed, pad, longer, reversed_, scanned, folded, turned, strided, roll]
 
@@ -414,7 +414,7 @@ def beginning(p: Draft, x: str, shape: Shape, dims: list[int]) -> tuple[str, Sha
 
 
 def beginnings(p: Draft, x: str, place: str) -> list[str]:
-    """Values of beginnings of a value, along dimensions that its place splits, at one sharding."""
+    """Leading slices of a value along its sharded dimensions, with one sharding."""
     shape, found, targets = p.shapes[x], [], {}
     split = [d for d, part in enumerate(place.split(",")) if part != "-"] or [0]
     dims = split if p.rng.random() < 0.3 else [p.rng.choice(split)]

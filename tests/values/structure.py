@@ -1,13 +1,13 @@
-"""Programs under shardings, in child processes: the value must be the one of one device.
+"""Programs under shardings, in child processes: values must match those on one device.
 
     report = sweep(PAD.cases)
     assert not report.faults, report.told()
 
 A failed check in XLA ends its process, and some programs crash it. So a child (`structure_child`)
-runs the cases, many of one mesh in a module, and tells which it is at; where it dies or hangs, the
-cases of that module run again, each in a child of its own, and those that die are named.
+runs the cases, many of one mesh in a module, and reports its progress. If it dies or hangs, the
+cases of that module run again, each in a separate child, and those that die are named.
 
-    python -m tests.values.structure pad reshape       # whole families, with counts
+    python -m tests.values.structure pad reshape       # full families, with counts
     python -m tests.values.structure pad --library jax     # is it XLA's, or ours?
 """
 
@@ -25,10 +25,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PER_MODULE = 24  # programs: a compilation has a cost of its own, and a module that fails is retried
+PER_MODULE = 24  # programs: each compilation has an overhead, and a failed module is retried
 ZEROS = "zeros"  # the "fault" of a case in which only signs of zeros are lost
 FLAGS = "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0"
-SECONDS = 90  # that a child may take without a word
+SECONDS = 90  # that a child may take without output
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Case:
     """A program of `a`, `b`, …, as Python text, over a mesh.
 
     out: the spec of its results (`;` between those of several), or "?": as the partitioner likes.
-    wanted: the same with NumPy, where that has it.
+    wanted: the same with NumPy, if NumPy has it.
     close: relative tolerance; without one, results are equal (all NaN are one, and both zeros).
     """
 
@@ -79,7 +79,7 @@ class Case:
 
 @dataclasses.dataclass
 class Report:
-    """What a sweep saw; `faults` are texts: what happened, and in which case."""
+    """The outcome of a sweep; `faults` are texts: what happened, and in which case."""
 
     cases: int = 0
     shardings: int = 0
@@ -137,7 +137,7 @@ def _groups(cases: Iterable[Case]) -> Iterator[list[Case]]:
 def _run(
     groups: list[list[Case]], library: str, report: Report, deaths: bool = False
 ) -> Iterator[tuple[list[Case], list[tuple[str, str]] | None]]:
-    """Each group with what the child says of it; None where the child died.
+    """Each group with the child's answer; None if the child died.
 
     A child that died is followed by one that begins at the next group.
     """
@@ -179,7 +179,7 @@ def _child(groups: list[list[Case]], library: str) -> tuple[list[list[tuple[str,
 
 
 def _ending(child: subprocess.Popen, answers: int) -> str:
-    """Waits for a child as long as it has something to say."""
+    """Waits for a child as long as it produces output."""
     said, deadline = 0, time.monotonic() + SECONDS
     while True:
         try:

@@ -1,6 +1,6 @@
-"""What the families of cases draw from: meshes, layouts, a generator; and the list of families.
+"""The sources for families of cases: meshes, layouts, a generator; and the list of families.
 
-All of what is small (the amounts of `pad` in a dimension), times some of the meshes and shardings,
+All small choices (the amounts of `pad` in a dimension), times some of the meshes and shardings,
 drawn with a fixed seed: the same cases in every run.
 """
 
@@ -25,7 +25,7 @@ DTYPES = (FLOAT, FLOAT, INT, "bool", "int8", "uint8", "bfloat16", "float16", "co
 
 @functools.cache
 def specs(ndim: int, mesh: tuple[int, ...]) -> list[str]:
-    """All ways to split `ndim` dimensions over (some of) the axes of a mesh, whole ones last."""
+    """All shardings of `ndim` dimensions over (some) axes of a mesh, replicated ones last."""
     axes = "xyz"[: len(mesh)]
     found = []
     for where in itertools.product(range(-1, ndim), repeat=len(axes)):
@@ -55,7 +55,7 @@ class Draw:
         self, program: str, shapes: Sequence[Input | tuple[int, ...]], outs: Sequence[int] | int,
         wanted: str = "", close: float = 0.0,
     ) -> Case:
-        """The program over a mesh, under specs, that are drawn.
+        """The program over a random mesh, under random specs.
 
         shapes: of the arguments, or the arguments without their specs. outs: ranks of results.
         """
@@ -69,7 +69,7 @@ class Draw:
 
 
 def index(value: int, dtype: str = INT) -> Input:
-    """A scalar argument of this value: a place that is known only when the program runs."""
+    """A scalar argument of this value: a position that is known only at run time."""
     return Input((), "", dtype, f"{value}:{value}")
 
 
@@ -85,7 +85,7 @@ def family(cases: Family) -> Family:
 
 @functools.cache
 def cases_of(name: str, most: int | None = MOST) -> tuple[Case, ...]:
-    """Cases of a family, each once, in an order that mixes them."""
+    """The distinct cases of a family, shuffled."""
     found = list(dict.fromkeys(FAMILIES[name]()))
     random.Random(name).shuffle(found)
     return tuple(found[:most])

@@ -1,4 +1,4 @@
-"""What runs the cases of `tests.values.structure`: groups on stdin, a line of faults for each.
+"""Runs the cases of `tests.values.structure`: groups on stdin, a line of faults for each.
 
     python -m tests.values.structure_child shardwise < groups.json
 
@@ -25,7 +25,7 @@ Fault = tuple[str, str]
 
 
 def array(data: Input, place: int) -> np.ndarray:
-    """What an argument holds: all different numbers, special ones, or integers in a range.
+    """The elements of an argument: all different numbers, special ones, or integers in a range.
 
     holds: "counted", "special", "small", or "LOW:HIGH".
     """
@@ -60,7 +60,7 @@ def _special(rng: Any, flat: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 class Library:
-    """The functions of shardwise, or of jax, that programs are written in."""
+    """The functions of shardwise, or of jax, that programs use."""
 
     def __init__(self, name: str):
         self.module = importlib.import_module(name)
@@ -94,7 +94,7 @@ class Library:
         return eval(f"lambda {', '.join(letters)}: {case.program}", {**self.names, "at": at})
 
     def run(self, cases: Sequence[Case]) -> list[list[np.ndarray]]:
-        """The results of all cases, which are of one mesh, in one module."""
+        """The results of all cases, which share one mesh, in one module."""
         funs = [self.functions(c) for c in cases]
         mesh = cases[0].mesh
         sharded = mesh != (1,)
@@ -118,7 +118,7 @@ class Library:
         return [[_whole(x) for x in found] for found in results]
 
     def _inside(self, fun: Callable, case: Case) -> Callable:
-        """A program that itself places its arguments and results."""
+        """A program that shards its own arguments and results."""
         def placed(x: Any, spec: str) -> Any:
             place = self.place(case.mesh, spec)
             return x if place is None else self.module.lax.with_sharding_constraint(x, place)
@@ -137,7 +137,7 @@ def _several(found: Any) -> tuple[Any, ...]:
 
 
 def _whole(x: Any) -> np.ndarray:
-    """An array put together from its shards, which must have the shapes that its sharding says."""
+    """An array assembled from its shards, which must have the shapes of its sharding."""
     if len(x.sharding.device_set) > 1 and x.is_fully_replicated:
         parts = [np.asarray(s.data) for s in x.addressable_shards]
         for p in parts[1:]:
@@ -237,7 +237,7 @@ def _short(error: Exception) -> str:
 
 
 def _difference(got: np.ndarray, want: np.ndarray, close: float) -> str:
-    """What differs, and where first."""
+    """The difference, and its first position."""
     if got.shape != want.shape or not got.ndim:
         return f"got {_shown(got)}, want {_shown(want)}"
     if got.size <= 12:

@@ -1,4 +1,4 @@
-"""Families that fold and derive: reductions, cumulative ops, gradients, loops, several results."""
+"""Families of folds and derivatives: reductions, cumulative ops, gradients, loops, tuples."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ PARTS = {  # programs of an operand of this rank, and the ranks of their results
 
 @family
 def together() -> Iterator[Case]:
-    """Several results of one operand in one program, each with a sharding of its own."""
+    """Several results of one operand in one program, each with its own sharding."""
     draw = Draw("together")
     for _ in range(1000):
         ndim = draw.of((1, 1, 2))

@@ -1,4 +1,4 @@
-"""Families that read and write at places known when the program runs: gather, scatter, sort."""
+"""Families that read and write at run-time positions: gather, scatter, sort."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ WRITES = ("set", "add", "subtract", "multiply", "min", "max")
 
 @family
 def scatters() -> Iterator[Case]:
-    """Repeated indices too, but for `set`, where it is open which of the values stays."""
+    """Repeated indices too, except for `set`, where it is undefined which value remains."""
     draw = Draw("scatters")
     for method, mode in itertools.product(WRITES, ("drop", "clip")):
         for _ in range(24):
@@ -150,7 +150,7 @@ def sorts() -> Iterator[Case]:
             tuples = 2 if program.startswith("lax.sort((") else 1
             reduced = "median" in program or "quantile" in program
             rank = 2 - reduced
-            if dtype == "bfloat16":  # where NumPy has an order of its own for NaN
+            if dtype == "bfloat16":  # where NumPy orders NaN differently
                 wanted = ""
             yield draw.case(program.replace("AXIS", str(axis)), [Input(shape, "", dtype)],
                             [rank] * tuples, wanted.replace("AXIS", str(axis)),

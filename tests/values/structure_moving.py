@@ -1,4 +1,4 @@
-"""Families that move elements: pad, slices, concatenations, what is made of them, reshapes."""
+"""Families that move elements: pad, slices, concatenations, functions of these, reshapes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def padded(size: int, low: int, high: int, interior: int) -> int:
 
 
 def amounts(draw: Draw, size: int) -> tuple[int, int, int]:
-    """Of `pad` in a dimension, such that something, maybe of size 0, is left."""
+    """Amounts of `pad` in a dimension such that the result has a size of at least 0."""
     while True:
         found = draw.number(-3, 4), draw.number(-3, 4), draw.number(0, 3)
         if padded(size, *found) >= 0:
@@ -260,7 +260,7 @@ def reshape_case(draw: Draw, old: tuple[int, ...], new: tuple[int, ...]) -> Case
 
 
 def steps(draw: Draw, ndim: int) -> list[str]:
-    """What may be done to a value V of this rank, as text."""
+    """The expressions of a value V of this rank, as text."""
     more = ", ".join([f"({draw.number(-2, 2)}, {draw.number(-1, 3)}, {draw.number(0, 2)})"]
                      + ["(0, 0, 0)"] * (ndim - 1))
     at = ", ".join(draw.some(("b", "c"), ndim))
@@ -296,5 +296,5 @@ def chains() -> Iterator[Case]:
 
 
 def plain(text: str) -> str:
-    """A program in NumPy's words."""
+    """A program with NumPy's functions."""
     return text.replace("lax.", "").replace("jnp.", "np.")

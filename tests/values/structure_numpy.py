@@ -1,4 +1,4 @@
-"""In NumPy, what `lax` has and NumPy has not: expected values of `tests.values.structure`."""
+"""Functions of `lax` that NumPy lacks, in NumPy: expected values of `tests.values.structure`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def pad(x: np.ndarray, fill: float, config: Sequence[tuple[int, int, int]]) -> np.ndarray:
-    """`lax.pad`, a dimension at a time: spread, then added to or cut at both ends."""
+    """`lax.pad`, one dimension at a time: interior padding, then padded or trimmed at both ends."""
     for d, (low, high, interior) in enumerate(config):
         x = np.moveaxis(x, d, 0)
         n = x.shape[0]
@@ -25,7 +25,7 @@ def at(x: np.ndarray, spec: str) -> np.ndarray:
 
 
 def _places(starts: Sequence[int], shape: Sequence[int], part: Sequence[int]) -> tuple[slice, ...]:
-    """Where a window is: starts below 0 count from the end, then it is moved inside."""
+    """The position of a window: starts below 0 count from the end, then it is clamped."""
     found = []
     for start, n, k in zip(starts, shape, part, strict=True):
         first = int(start) + (n if start < 0 else 0)
@@ -45,7 +45,7 @@ def dynamic_update_slice(x: np.ndarray, update: np.ndarray, starts: Sequence[int
 
 
 def repeat_to(x: np.ndarray, counts: np.ndarray, total: int) -> np.ndarray:
-    """`numpy.repeat`, cut to `total` elements or continued with the last one."""
+    """`numpy.repeat`, truncated to `total` elements or continued with the last one."""
     found = np.repeat(x, counts)[:total]
     return np.concatenate([found, np.full(total - len(found), x[-1], x.dtype)])
 
@@ -65,7 +65,7 @@ def taken(x: np.ndarray, at: np.ndarray, axis: int, mode: str) -> np.ndarray:
 
 
 def windows(x: np.ndarray, at: np.ndarray, size: int, mode: str) -> np.ndarray:
-    """Windows of rows, at starts that are moved inside, or NaN where they reach outside."""
+    """Windows of rows, at clamped starts, or NaN where they are out of bounds."""
     n = len(x)
     rows = [x[k : k + size] for k in np.clip(at[:, 0], 0, n - size)]
     if mode == "fill":
@@ -79,7 +79,7 @@ UFUNCS = {"add": np.add, "subtract": np.subtract, "multiply": np.multiply, "min"
 
 
 def written(x: np.ndarray, at: object, values: np.ndarray, method: str, mode: str) -> np.ndarray:
-    """`x.at[at].method(values)`, one place after the other."""
+    """`x.at[at].method(values)`, one position after the other."""
     x = x.copy()
     rows = at if isinstance(at, tuple) else (at,)
     values = np.broadcast_to(values, (len(rows[0]), *x.shape[len(rows):]))
@@ -101,7 +101,7 @@ def put_along(x: np.ndarray, at: np.ndarray, value: float, axis: int) -> np.ndar
 
 
 def windows_added(x: np.ndarray, at: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Windows added at starts; those that reach outside are left out."""
+    """Windows added at starts; out-of-bounds ones are dropped."""
     x = x.copy()
     for k, row in zip(at[:, 0], values, strict=True):
         if 0 <= k <= len(x) - len(row):
@@ -116,7 +116,7 @@ def slice_transposed(ct: np.ndarray, size: int, start: int, stride: int) -> np.n
 
 
 def pad_transposed(ct: np.ndarray, size: int, low: int, interior: int) -> np.ndarray:
-    """Of a pad of columns by zero: the elements that came from the operand."""
+    """The elements of a zero pad of columns that come from the operand."""
     x = np.zeros((len(ct), size), ct.dtype)
     for j in range(size):
         k = low + j * (interior + 1)

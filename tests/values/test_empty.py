@@ -1,4 +1,4 @@
-"""Calls with empty dimensions, and derivatives and maps of them, give what they give in jax.
+"""Calls with empty dimensions, and their derivatives and maps, return the same as in jax.
 
 The calls are those of `benchmarks.tables`. The dimensions of their operands have labels; one label
 after another gets size 0 in all operands, as is the size of the batch of `vmap`.
@@ -31,7 +31,7 @@ LABELS = {
     "u": "q3", "v": "q3", "cube": "knn", "matrices": "mtt", "positive": "mtt", "heads": "hgde",
     "few": "f", "sorted": "o",
 }
-MEANT = {  # what of jax is not followed: globs of `name way`
+MEANT = {  # deviations from jax: globs of `name way`
     "jax fails while compiling": ["numpy.fft.*rfft* grad"],
     "the value is NaN already": [
         f"numpy.{name} jvp" for name in ("nanmean", "nanstd", "nanvar", "var", "cov")
@@ -133,7 +133,7 @@ def difference(name: str, call: Call, empty: str, way: str) -> str | None:
         wanted = of_types(THEIRS, fun, args)
         expected = values(THEIRS, fun, args, False) if any(np.prod(t[0]) for t in wanted) else None
     except Exception:
-        return None  # what jax refuses
+        return None  # jax rejects it
     fun, args = cases(OURS, name, code, empty)[way]
     try:
         got = of_types(OURS, fun, args)
@@ -207,7 +207,7 @@ def test_transforms_of_empty_signals():
             assert found.shape == shape and found.dtype == np.complex64
     assert sw.numpy.fft.irfft(np.ones((2, 1), np.complex64)).shape == (2, 0)
     assert sw.numpy.fft.fft(np.ones((2, 0)), norm="ortho").shape == (2, 0)
-    for length in ((0,), (2,)):  # terms are sums of nothing
+    for length in ((0,), (2,)):  # terms are empty sums
         x = np.ones(0, np.float32) if length == (0,) else np.ones((0, 2), np.float32)
         np.testing.assert_array_equal(sw.lax.fft(x, "rfft", length),
                                       np.zeros((*x.shape[:-1], length[0] // 2 + 1)))

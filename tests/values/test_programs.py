@@ -1,7 +1,7 @@
-"""Random programs give in every place what they give on one device: see `tests.values.programs`.
+"""Random programs match one device under every sharding: see `tests.values.programs`.
 
 The seeds are the same in every run; the everyday run takes some groups of them. A program that
-fails is cut down and printed. `python -m tests.values.programs 17 --shrink` does that for one seed.
+fails is reduced and printed. `python -m tests.values.programs 17 --shrink` does that for one seed.
 """
 
 import pytest

@@ -1,6 +1,6 @@
 """Random programs over Explicit axes, under `disable_jit` and under `debug_nans`.
 
-Values are those of jit on one device. `python -m tests.values.programs.modes 17 18` does
+Values match jit on one device. `python -m tests.values.programs.modes 17 18` does
 that for one seed.
 """
 

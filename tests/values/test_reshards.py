@@ -1,4 +1,4 @@
-"""XLA error `shared-reshards`: slices, pads and folds of one value, brought to one sharding."""
+"""XLA error `shared-reshards`: slices, pads and folds of one value, resharded to one sharding."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def over_columns(program: str) -> Case:
     return Case(program, (COLUMNS,), (4, 2))
 
 
-FOUND = [  # wrong, or not compiled, when they were found
+FOUND = [  # wrong, or failed to compile, when they were found
     over_columns("(at(a[:, :15].sum(1), 'x'), at(a[:, :14].sum(1), 'x'))"),
     over_columns("at(jnp.gradient(a, axis=1).sum(1), 'x')"),
     over_columns(at_rows("a[:, :15]", "a[:, :14]")),

@@ -1,13 +1,13 @@
-"""Every function that both libraries have gives the same in both, wherever its operands lie.
+"""Every function that both libraries have returns the same in both, whatever the shardings.
 
-The calls are those of `benchmarks.tables`, each in several ways: its operands of other dtypes, with
-special values, empty or 0-d, mapped, derived, and divided over devices, evenly or not. What jax
-gives on one device is what is wanted, its dtypes and weak types included. Where they differ, and
-NumPy or SciPy gives what we do, nothing is said; `DIFFERENT` lists what else is meant to differ.
+The calls are those of `benchmarks.tables`, each in several variants: operands of other dtypes, with
+special values, empty or 0-d, mapped, differentiated, and sharded, evenly or not. Expected values
+are jax's on one device, including dtypes and weak types. A difference is accepted if
+NumPy or SciPy agrees with us; `DIFFERENT` lists the other intended differences.
 
-The tests run most ways. Those of `BY_HAND`, of which the list is not complete, are run by
+The tests run most variants. Run the variants in `BY_HAND`, whose list is incomplete, with
 
-    python -m tests.values.test_same_as_jax 'numpy.lin*' special    # calls and ways, as globs
+    python -m tests.values.test_same_as_jax 'numpy.lin*' special    # calls and variants, as globs
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from tests.values.differences import DIFFERENT
 OURS, THEIRS = (Lib(name, itertools.count()) for name in ("shardwise", "jax"))
 DEVICES = np.array(sw.devices()[:8])
 EXPLICIT = Mesh(DEVICES.reshape(4, 2), ("x", "y"), axis_types=(AxisType.Explicit,) * 2)
-FIXED = {"few", "sorted", "positive"}  # operands that must be what they are
+FIXED = {"few", "sorted", "positive"}  # operands that must not change
 POINTWISE = {"unary", "binary", "activation", "special", "distributions"}
 SPECIAL = np.array([
     np.nan, np.inf, -np.inf, -0.0, 0.0, 3e38, -3e38, 1e-40, -1, 1, 0.5, 2.5, -2.5, -0.3, 7, 30,
@@ -61,7 +61,7 @@ SIZES = {"special": 256, "even": 64, "explicit": 64, "uneven": 56, "columns": 56
 
 
 def operand(name: str, way: str, kind: str) -> np.ndarray:
-    """An array of benchmarks.arguments as a way has it; the one of float32 is what changes."""
+    """An array of benchmarks.arguments in a variant, which changes float32 arrays."""
     value = ARRAYS[name][0](SIZES.get(way, 16))
     if way == "empty" and name not in FIXED:
         return value[:0]
@@ -73,7 +73,7 @@ def operand(name: str, way: str, kind: str) -> np.ndarray:
         return (value - np.float32(0.5)) * 8
     if way == "nan":
         value.flat[value.size // 2] = np.nan
-    if way == "special":  # pairs of these, for functions of two
+    if way == "special":  # pairs of these, for functions of two operands
         k = np.arange(value.size) // (16 if name in ("y", "v", "turned", "column") else 1)
         return SPECIAL[(k if kind in POINTWISE else k * 5 + 3) % 16].reshape(value.shape)
     if way in ("whole", "bytes"):
@@ -84,7 +84,7 @@ def operand(name: str, way: str, kind: str) -> np.ndarray:
 
 
 class Given(Operands):
-    """The operands of a way; those of the own library lie where it says."""
+    """The operands of a variant; for this library, with the variant's shardings."""
 
     def __init__(self, lib: Lib, way: str, kind: str):
         super().__init__(lib, SIZES.get(way, 16))
@@ -99,7 +99,7 @@ class Given(Operands):
 
 
 def placement(way: str, name: str, shape: tuple[int, ...]) -> NamedSharding | None:
-    """The first dimension of several elements is divided; for columns the last."""
+    """Shards the first dimension with several elements; for columns the last."""
     if way not in PLACED:
         return None
     count = {"even": 8, "uneven": 5, "columns": 4}.get(way)
@@ -116,7 +116,7 @@ def placement(way: str, name: str, shape: tuple[int, ...]) -> NamedSharding | No
 
 
 def found(lib: Lib, name: str, call: Call, way: str) -> list[Any]:
-    """The leaves of what a library gives."""
+    """The leaves of a library's result."""
     if way in DERIVED:
         assert call.cached
         run, args = bound(call.cached, find(lib, name), Given(lib, way, call.kind))
@@ -129,7 +129,7 @@ def found(lib: Lib, name: str, call: Call, way: str) -> list[Any]:
             out = lib.root.jit(run)(*args)
     else:
         run, args = bound(call.eager, find(lib, name), Given(lib, way, call.kind))
-        # One program is compiled faster than many; some functions ask for values, though.
+        # One program compiles faster than many; but some functions require concrete values.
         quick = lib is THEIRS and call.cached == call.eager
         out = lib.root.jit(run)(*args) if quick else run(*args)
     return [on_host(lib, leaf) for leaf in lib.root.tree.leaves(out)]
@@ -155,14 +155,14 @@ def weighed(lib: Lib, leaves: list[Any]) -> Any:
 
 
 def derived(lib: Lib, run: Callable, args: list[Any]) -> Any:
-    """The gradient in all arrays of floats."""
+    """The gradient in all float arrays."""
     moving = tuple(k for k, x in enumerate(args) if getattr(x, "dtype", None) == np.float32)
     loss = lambda *a: weighed(lib, lib.root.tree.leaves(run(*a)))  # noqa: E731
     return lib.root.jit(lib.root.grad(loss, moving))(*args)
 
 
 def mapped(lib: Lib, run: Callable, names: list[str], args: list[Any]) -> Any:
-    """Over the last dimension of each array, of two: itself, and what is turned by an element."""
+    """Over a new last dimension of size two: each array, and the array rolled by one element."""
     axes = tuple(None if name in ("key", "sorted", "positive") else -1 for name in names)
     args = [
         x if d is None else np.stack([np.asarray(x), np.roll(x, 1)], -1)
@@ -206,7 +206,7 @@ def unlike(x: Any, y: Any, others: list[np.ndarray], **how: Any) -> str | None:
 
 
 def alike(a: np.ndarray, b: np.ndarray, loose: float, signs: bool) -> np.ndarray:
-    """By element; signs: those of zeros count."""
+    """By element; signs: whether signs of zeros count."""
     if a.dtype == object:
         return np.vectorize(lambda x, y: repr(x) == repr(y), otypes=[bool])(a, b)
     try:
@@ -243,9 +243,9 @@ def peer(name: str) -> Any:
 
 
 def elsewhere(name: str, call: Call, way: str, flush: bool = False) -> list[np.ndarray]:
-    """What NumPy or SciPy gives, of floats in double precision; nothing if it has no such call.
+    """NumPy's or SciPy's result in double precision; empty if it has no such call.
 
-    flush: subnormal numbers are 0, as they are for the CPU's code.
+    flush: subnormal numbers are 0, as in CPU code.
     """
     function = None if way in DERIVED else peer(name)
     if function is None:
@@ -286,7 +286,7 @@ def meant(name: str, way: str) -> str | None:
 
 
 def ways(name: str, call: Call, some: tuple[str, ...]) -> Iterator[str]:
-    """The ways in which a call is tried: not those that change nothing of it."""
+    """The variants of a call, without those that do not change it."""
     names = {*arrays_in(call.eager)} - {"key"}
     real = {n for n in names if ARRAYS[n][0](16).dtype == np.float32}
     for way in some:
@@ -301,7 +301,7 @@ def difference(name: str, call: Call, way: str) -> str | None:
         try:
             wanted = found(THEIRS, name, call, way)
         except Exception:
-            return None  # what jax refuses
+            return None  # jax rejects it
         try:
             got = found(OURS, name, call, way)
         except Exception as error:
@@ -322,7 +322,7 @@ def difference(name: str, call: Call, way: str) -> str | None:
 
 
 def refused_in_explicit_mode(name: str, call: Call) -> bool:
-    """Whether jax refuses it there, too: what has no one sharding asks for `out_sharding`."""
+    """Whether jax rejects it, too: results with an ambiguous sharding require `out_sharding`."""
     run, args = bound(call.cached or "", find(THEIRS, name), Given(THEIRS, "explicit", call.kind))
     mesh = jax.make_mesh((4, 2), ("x", "y"), axis_types=(jax.sharding.AxisType.Explicit,) * 2)
     placed = []
@@ -341,7 +341,7 @@ def refused_in_explicit_mode(name: str, call: Call) -> bool:
 def differences(name: str, some: tuple[str, ...]) -> list[str]:
     call = shared()[name]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of both libraries: of 64 bits that are off, and the like
+        warnings.simplefilter("ignore")  # both libraries warn, such as about disabled x64
         return [
             f"{name}, {way}: {call.eager}: {said}"
             for way in ways(name, call, some) if (said := difference(name, call, way))
@@ -364,7 +364,7 @@ def test_placed_operands(name: str):
 
 
 def test_what_differs_is_there():
-    """Each line of the list is about a call, and a way."""
+    """Each line of the list matches a call and a variant."""
     every = [f"{name} {way}" for name in calls() for way in EVERY]
     for globs in DIFFERENT.values():
         for glob in globs:

@@ -1,4 +1,4 @@
-"""Programs that move, fold and look up elements give the same under all shardings."""
+"""Programs that move, fold and look up elements return the same under all shardings."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Derivatives are weakly typed where the arguments are: types alone, of every call of both.
+"""Derivatives are weakly typed where the arguments are: types only, for each shared call.
 
-The calls are those of `benchmarks.tables`. Of strongly typed floats all types are those of jax; of
+The calls are those of `benchmarks.tables`. For strongly typed floats all types match jax; for
 weakly typed ones a gradient has the type of its argument, which in jax depends on the function.
 """
 
@@ -27,7 +27,7 @@ OURS, THEIRS = (Lib(name, itertools.count()) for name in ("shardwise", "jax"))
 
 
 def types(lib: Lib, name: str, call: str, weak: bool) -> dict[str, Any]:
-    """Of results and derivatives: dtypes and weakness; None for what the library rejects."""
+    """Dtypes and weak types of results and derivatives; None if the library rejects the call."""
     run, names, args = bound(lib, name, call, "")
     given = [x if n == "key" else lib.root.ShapeDtypeStruct(
         x.shape, x.dtype, weak_type=weak and x.dtype == np.float32)

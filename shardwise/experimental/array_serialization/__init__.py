@@ -1,4 +1,4 @@
-"""Arrays, and trees of them, in files of TensorStore."""
+"""Arrays, and pytrees of arrays, in TensorStore files."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Trees of arrays in a folder."""
+"""Pytrees of arrays in a folder."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Structures of trees, for JSON."""
+"""Pytree structures as JSON."""
 
 from typing import TYPE_CHECKING
 

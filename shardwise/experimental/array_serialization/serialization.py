@@ -1,4 +1,4 @@
-"""Arrays written while the program goes on."""
+"""Asynchronous serialization of arrays."""
 
 from typing import TYPE_CHECKING
 

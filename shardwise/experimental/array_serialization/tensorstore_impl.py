@@ -1,4 +1,4 @@
-"""Where and how arrays are written with TensorStore."""
+"""Locations and formats for writing arrays with TensorStore."""
 
 from typing import TYPE_CHECKING
 

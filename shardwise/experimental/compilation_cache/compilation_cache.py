@@ -1,4 +1,4 @@
-"""Where compiled programs are kept on disk; see `compilation_cache_dir` among the flags."""
+"""The disk cache of compiled programs; see the flag `compilation_cache_dir`."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Sparse arrays: BCOO and BCSR with most of what dense arrays have, and simple matrices."""
+"""Sparse arrays: BCOO and BCSR with most functions of dense arrays, and simple matrices."""
 
 from typing import TYPE_CHECKING
 

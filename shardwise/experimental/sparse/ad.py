@@ -1,4 +1,4 @@
-"""Derivatives by stored elements."""
+"""Derivatives with respect to stored elements."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Sparse arrays that are made."""
+"""Creation of sparse arrays."""
 
 from typing import TYPE_CHECKING
 

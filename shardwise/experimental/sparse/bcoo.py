@@ -1,4 +1,4 @@
-"""Batched arrays of elements with coordinates."""
+"""Batched coordinate format (BCOO)."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Batched matrices by rows."""
+"""Batched compressed sparse rows (BCSR)."""
 
 from typing import TYPE_CHECKING
 

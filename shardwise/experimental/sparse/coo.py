@@ -1,4 +1,4 @@
-"""Matrices of elements with coordinates."""
+"""Matrices in coordinate format (COO)."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Matrices by rows and by columns."""
+"""Matrices as compressed sparse rows (CSR) and columns (CSC)."""
 
 from typing import TYPE_CHECKING
 

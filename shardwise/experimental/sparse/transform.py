@@ -1,4 +1,4 @@
-"""Functions of dense arrays for sparse ones."""
+"""Applies functions of dense arrays to sparse ones."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Classes of errors and warnings."""
+"""Error and warning classes."""
 
 from typing import TYPE_CHECKING
 

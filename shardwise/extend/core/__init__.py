@@ -1,4 +1,4 @@
-"""Operations of users, and programs as data."""
+"""User-defined operations, and programs as data."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Ops of the library by JAX's names, for interpreters of programs."""
+"""The library's ops under JAX's names, for interpreters of programs."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""SciPy's functions for clusters, under its names."""
+"""SciPy's functions for clustering, under SciPy's names."""
 
 from typing import TYPE_CHECKING
 

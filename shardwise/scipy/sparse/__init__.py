@@ -1,4 +1,4 @@
-"""SciPy's functions for sparse matrices, under its names."""
+"""SciPy's functions for sparse matrices, under SciPy's names."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Systems of equations by iteration, under SciPy's names."""
+"""Iterative solvers for linear systems, under SciPy's names."""
 
 from typing import TYPE_CHECKING
 

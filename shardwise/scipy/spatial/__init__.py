@@ -1,4 +1,4 @@
-"""SciPy's functions of space, under its names."""
+"""SciPy's spatial functions, under SciPy's names."""
 
 from typing import TYPE_CHECKING
 

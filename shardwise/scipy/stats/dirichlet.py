@@ -1,4 +1,4 @@
-"""Dirichlet's distribution."""
+"""Dirichlet distribution."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Student's distribution."""
+"""Student's t distribution."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Von Mises' distribution."""
+"""Von Mises distribution."""
 
 from typing import TYPE_CHECKING
 

@@ -1,9 +1,9 @@
-"""Evaluates expressions over functions for the array API: with NumPy's arrays, and with ours.
+"""Evaluates expressions over functions for the array API: with NumPy's arrays and with ours.
 
     echo '["stats.skew(u)"]' | python evaluate.py scipy
 
-prints, as JSON, what came of each: "" for equal values, of which all that were arrays are ours, or
-what is wrong. The program has SciPy's dispatch on; with `sklearn`, scikit-learn's too.
+prints, as JSON, an outcome for each: "" if the values are equal and all arrays are ours, or else
+the problem. The program enables SciPy's dispatch; with `sklearn`, also scikit-learn's.
 """
 
 import importlib

@@ -19,7 +19,7 @@ class State:
 
 
 def refused(check, *args, **kwargs):
-    """Prints the whole message, which is the same with either library."""
+    """Prints the full message, which is the same with either library."""
     try:
         check(*args, **kwargs)
     except AssertionError as error:

@@ -70,7 +70,7 @@ print("marginals", marginals[:, 0].tolist(), float(logp))
 kl = distrax.mc_estimate_kl(KINDS["normal"], distrax.Normal(0.0, 1.0), key, num_samples=64)
 print("sampled", float(kl.sum()))
 
-# Inverses and derivatives are found by interpreters of programs.
+# Interpreters of programs derive the inverses and derivatives.
 inverse = distrax.Lambda(lambda x: jnp.exp(2 * x) + 1)
 print("inverted", float(inverse.inverse(3.0)), float(inverse.forward_log_det_jacobian(0.5)))
 line = distrax.Lambda(lambda x: 3 * x - 1)

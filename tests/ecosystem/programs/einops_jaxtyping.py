@@ -1,4 +1,4 @@
-"""Patches of images by einops, as NumPy cuts them, with shapes that jaxtyping checks."""
+"""Patches of images by einops, against patches by NumPy, with shapes that jaxtyping checks."""
 
 import einops
 import jax
@@ -67,7 +67,7 @@ assert not isinstance({"a": x, "b": [x > 0]}, PyTree[Float[Array, "b h w c"]])
 
 @jaxtyped(typechecker=None)
 def same(a, b):
-    """Whether dimensions of one name have one size."""
+    """Whether dimensions of the same name have the same size."""
     return isinstance(a, Float[Array, "n m"]) and isinstance(b, Float[Array, "m"])
 
 

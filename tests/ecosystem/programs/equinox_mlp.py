@@ -1,4 +1,4 @@
-"""An equinox model over eight devices, trained by optax, written and read again."""
+"""An equinox model over eight devices, trained by optax, saved and loaded."""
 
 import io
 
@@ -48,7 +48,7 @@ state = eqx.filter_jit(optimizer.init)(eqx.filter(model, eqx.is_array))
 
 
 def placed(when):
-    """Asserts that all arrays are on eight devices, and parameters are split as they were."""
+    """Asserts that all arrays are on eight devices, and parameters are sharded as before."""
     for x in jax.tree.leaves(eqx.filter((model, X, Y), eqx.is_array)):
         assert len(x.sharding.device_set) == len(x.addressable_shards) == 8, (when, x.shape)
     for x, wanted in zip(weights(model), PLACES, strict=True):

@@ -1,4 +1,4 @@
-"""An equinox model split over eight devices by filtered transforms; state, ensembles, checks."""
+"""An equinox model sharded over eight devices by filtered transforms; state, ensembles, checks."""
 
 import io
 

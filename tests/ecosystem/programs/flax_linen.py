@@ -19,7 +19,7 @@ X, Y = (jax.device_put(a, NamedSharding(mesh, P("data"))) for a in (X, Y))
 class Net(nn.Module):
     @nn.compact
     def __call__(self, x, train):
-        x = nn.Conv(8, (3, 3), use_bias=False)(x)  # batch normalisation takes means away
+        x = nn.Conv(8, (3, 3), use_bias=False)(x)  # batch normalisation removes means
         x = nn.BatchNorm(use_running_average=not train)(x)
         x = nn.relu(x)
         x = nn.avg_pool(x, (2, 2), (2, 2)).reshape(len(x), -1)
@@ -32,7 +32,7 @@ class State(train_state.TrainState):
 
 
 def place(path, x):
-    """The dense layers' hidden dimension over "model"; the rest whole on each device."""
+    """The dense layers' hidden dimension over "model"; the rest replicated."""
     path = jax.tree_util.keystr(path)
     split = {"first": P(None, "model"), "last": P("model", None)}
     found = [spec for name, spec in split.items() if name in path and x.ndim == 2]
@@ -50,7 +50,7 @@ state = jax.device_put(state, where)
 
 
 def placed(when):
-    """Asserts that every array is on all eight devices, and split as it was at first."""
+    """Asserts that every array is on all eight devices, and sharded as at first."""
     for x, wanted in zip(jax.tree.leaves(state), jax.tree.leaves(where), strict=True):
         assert len(x.sharding.device_set) == len(x.addressable_shards) == 8, (when, x.shape)
         assert x.sharding.is_equivalent_to(wanted, x.ndim), (when, x.shape, x.sharding)

@@ -1,9 +1,9 @@
-"""Training with flax that is stopped in the middle and goes on from a checkpoint.
+"""Training with flax that is stopped in the middle and resumes from a checkpoint.
 
 Parameters, averages of batch normalisation, moments of the optimizer, its count of steps and the
 key of dropout are written by orbax and by `flax.serialization`, read into states that were
-initialised otherwise, and trained on. What comes is, bit for bit, what training gives that was
-not stopped.
+initialised differently, and trained on. The result is equal, bit for bit, to that of training
+without a stop.
 """
 
 import tempfile
@@ -32,7 +32,7 @@ HALF, WHOLE = 7, 16
 class Net(nn.Module):
     @nn.compact
     def __call__(self, x, train):
-        x = nn.Dense(32, use_bias=False, name="up")(x)  # which the next would take away
+        x = nn.Dense(32, use_bias=False, name="up")(x)  # which the next layer would remove
         x = nn.BatchNorm(use_running_average=not train)(x)
         x = nn.Dropout(0.2, deterministic=not train)(nn.tanh(x))
         return nn.Dense(1, name="down")(x)
@@ -94,7 +94,7 @@ def trained(state, steps):
 
 
 def equal(found, wanted):
-    """Asserts that states are the same, bit for bit, and in the same places."""
+    """Asserts that states are the same, bit for bit, with the same shardings."""
     assert jax.tree.structure(found.opt_state) == jax.tree.structure(wanted.opt_state)
     pairs = zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True)
     for x, y in pairs:
@@ -125,7 +125,7 @@ with tempfile.TemporaryDirectory() as folder:
     options = ocp.CheckpointManagerOptions(max_to_keep=1, enable_async_checkpointing=True)
     with ocp.CheckpointManager(Path(folder) / "steps", options=options) as manager:
         state = first
-        for i in range(1, WHOLE + 1):  # writes while training goes on
+        for i in range(1, WHOLE + 1):  # writes during training
             state, _ = step(state, X, Y)
             float(state.step)
             if i in (3, HALF):
@@ -142,6 +142,6 @@ for name, read in {"bytes": by_bytes, "orbax": by_orbax, "manager": by_manager}.
     assert losses == after, (name, losses, after)
     equal(again, whole)
     print(name, int(again.step), losses[-1])
-# Without the optimizer's moments training goes another way: they are what is read above.
+# Without the optimizer's moments training diverges: the state above includes them.
 other, losses = trained(fresh(0).replace(params=half.params), WHOLE - HALF)
 assert losses != after and int(other.step) == WHOLE - HALF

@@ -16,7 +16,7 @@ X, Y = (jax.device_put(a, NamedSharding(mesh, P("data"))) for a in (X, Y))
 
 
 def network(x, is_training):
-    x = hk.Linear(32, with_bias=False)(x)  # which the normalisation would take away
+    x = hk.Linear(32, with_bias=False)(x)  # which the normalisation would remove
     x = hk.BatchNorm(True, True, 0.9)(x, is_training)
     x = jax.nn.relu(x)
     if is_training:
@@ -25,7 +25,7 @@ def network(x, is_training):
 
 
 def place(x):
-    """Each device keeps an eighth of what divides; the batch brings its own to the whole."""
+    """Each device stores an eighth of each divisible array, and contributes it to the full one."""
     dims = [d for d in range(x.ndim) if x.shape[d] % 8 == 0]
     spec = ["data" if d in dims[:1] else None for d in range(x.ndim)]
     return NamedSharding(mesh, P(*spec))
@@ -40,7 +40,7 @@ everything = jax.device_put(everything, where)
 
 
 def placed(when):
-    """Asserts that every array is on all eight devices, and split as it was at first."""
+    """Asserts that every array is on all eight devices, and sharded as at first."""
     for x, wanted in zip(jax.tree.leaves(everything), jax.tree.leaves(where), strict=True):
         assert len(x.sharding.device_set) == len(x.addressable_shards) == 8, (when, x.shape)
         assert x.sharding.is_equivalent_to(wanted, x.ndim), (when, x.shape, x.sharding)

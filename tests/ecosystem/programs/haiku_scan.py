@@ -1,4 +1,4 @@
-"""A haiku model whose layers are a scan and whose weights are split over eight devices."""
+"""A haiku model whose layers are a scan and whose weights are sharded over eight devices."""
 
 import haiku as hk
 import jax

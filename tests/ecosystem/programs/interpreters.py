@@ -115,7 +115,7 @@ except NotImplementedError as error:
 
 
 def operations(jaxpr, counts):
-    """How often each operation is there, those of inner programs among them."""
+    """The number of uses of each operation, including those in inner programs."""
     for eqn in jaxpr.eqns:
         counts[eqn.primitive.name] += 1
         for inner in core.jaxprs_in_params(eqn.params):

@@ -58,7 +58,7 @@ for values, wanted in ((found, mean), (products, covariance[[0, 0, 1], [0, 1, 1]
     off = np.abs(values.mean((0, 1)) - wanted) / error
     assert (off < 5).all(), off
 
-# What the model says of new data, and of these.
+# The model's predictions for new data, and for these.
 new = np.array([-1.0, 0.0, 2.0], np.float32)
 predicted = Predictive(model, mcmc.get_samples())(jax.random.PRNGKey(2), new)["y"]
 at = np.stack([new, np.ones(3)], 1)

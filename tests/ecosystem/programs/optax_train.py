@@ -31,7 +31,7 @@ state = jax.jit(optimizer.init)(params)
 
 
 def placed(when):
-    """Asserts that every array is on all eight devices, and parameters are split as they were."""
+    """Asserts that every array is on all eight devices, and parameters are sharded as before."""
     for name, x in {"x": X, "y": Y, **params}.items():
         assert len(x.sharding.device_set) == len(x.addressable_shards) == 8, (when, name)
     for name, x in params.items():

@@ -1,4 +1,4 @@
-"""States of training written and read by orbax: whole, sharded, in turns, and partly."""
+"""Training states written and read by orbax: replicated, sharded, repeatedly, and partially."""
 
 import tempfile
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Moves large arrays over 8 CPU devices; prints what was planned and what the process took."""
+"""Moves large arrays over 8 CPU devices; prints the planned and the measured memory."""
 
 import gc
 import json
@@ -21,7 +21,7 @@ MESH = Mesh(DEVICES.reshape(4, 2), ("x", "y"))
 HALF, BACK = [Mesh(part.reshape(2, 2), ("x", "y")) for part in (DEVICES[:4], DEVICES[4:])]
 BYTES = 1 << 26
 
-# From, to, and whether the source counts as computed when the way is chosen.
+# Source, target, and whether the source counts as computed when the strategy is chosen.
 CASES = {
     "host": (NamedSharding(MESH, P("x")), NamedSharding(MESH, P(None, "y")), True),
     "host, replicated": (NamedSharding(MESH, P("x")), NamedSharding(MESH, P()), True),
@@ -52,13 +52,13 @@ def run(name):
     start, target, ready = CASES[name]
     if not ready:
         Array.is_ready = lambda self: False
-    if name == "pieces":  # which accelerators take
+    if name == "pieces":  # the choice on accelerators
         Array._is_on_cpu = lambda self: False
         from shardwise._src.explain import transfer_cost
 
         on_host = transfer.reshard_steps
         transfer_cost.reshard_steps = lambda sig, to, on_cpu, ready: on_host(sig, to, False, ready)
-    sw.block_until_ready(sw.device_put(source(start, 16), target))  # what is loaded on first use
+    sw.block_until_ready(sw.device_put(source(start, 16), target))  # load lazily loaded modules
     x = source(start, 4096)
     tree = [x, source(start, 4096)] if name == "tree" else x
     found = sw.plan(tree, target)
@@ -72,7 +72,7 @@ def run(name):
         keep.append(sw.block_until_ready(sw.device_put(leaf, target)))
     measured = status("VmHWM") - before
     if name.startswith("program") and status("VmPeak") > earlier:
-        # Devices take turns on few cores, so that not all that is allocated is written to at once.
+        # Devices share few cores, so that not all allocated memory is written to at the same time.
         measured = status("VmPeak") - reserved
     kinds = sorted({step.kind for step in found.steps})
     print(json.dumps({"planned": found.host_bytes, "measured": measured, "kinds": kinds}))

@@ -1,7 +1,7 @@
-"""What the programs of many processes check with: the parts that a process has, against NumPy.
+"""Check functions for programs in several processes: compare a process's shards with NumPy.
 
 Each program runs in 1, 2 and 4 processes with 4 devices in all, prints the same lines in each of
-them, and fails with all that is wrong.
+them, and fails with a list of all errors.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ PER = len(DEVICES) // COUNT
 
 
 def check(function):
-    """Runs a function now, if it has its turn; what it raises is told at the end of the program."""
+    """Runs a function if it belongs to this part; `finish` reports what it raises."""
     SEEN.append(function)
     if len(SEEN) % PARTS != PART:
         return function
@@ -36,43 +36,43 @@ def check(function):
         function()
     except Exception:
         FAILED.append(f"{function.__name__}:\n{traceback.format_exc()}")
-        if COUNT > 1:  # the others wait for this process
+        if COUNT > 1:  # the other processes wait for this one
             finish()
     return function
 
 
 def check_jax():
-    """jaxlib did not import jax."""
+    """Checks that jaxlib did not import jax."""
     if "jax" in sys.modules:
         FAILED.append("jax was imported")
 
 
 def finish():
-    """Ends the program; fails if something was wrong."""
+    """Ends the program, with failure if any check failed."""
     sys.stdout.flush()
     if FAILED:
         sys.exit("\n".join(FAILED))
 
 
-# Of devices: by process, turned, dealt, mixed.
+# Device orders: by process, reversed, interleaved, mixed.
 ORDERS = [[0, 1, 2, 3], [3, 2, 1, 0], [0, 2, 1, 3], [2, 0, 3, 1]]
 
 
 def meshes():
-    """Meshes over all devices, in several orders; in a short run, in one."""
+    """Meshes over all devices, in several orders; in a short run, in one order."""
     for order in ORDERS if ALL else ORDERS[-1:]:
         yield Mesh(np.array([DEVICES[i] for i in order]), ("x",))
         yield Mesh(np.array([DEVICES[i] for i in order]).reshape(2, 2), ("x", "y"))
 
 
 def some(cases):
-    """All cases, or in a short run every third."""
+    """All cases; in a short run, every third."""
     found = list(cases)
     return found if ALL else found[::3]
 
 
 def over(*spec, mesh=None, order=None, shape=(4,), names=("x",)):
-    """A sharding over all devices, in an order."""
+    """A sharding over all devices in some order."""
     if mesh is None:
         devices = [DEVICES[i] for i in order or range(4)]
         mesh = Mesh(np.array(devices).reshape(shape), names)
@@ -80,13 +80,13 @@ def over(*spec, mesh=None, order=None, shape=(4,), names=("x",)):
 
 
 def numbers(*shape, dtype=np.float32, seed=0):
-    """Different numbers of a dtype."""
+    """Distinct numbers of a dtype."""
     n = int(np.prod(shape))
     return np.random.default_rng(seed).permutation(n).reshape(shape).astype(dtype)
 
 
 def same(x, expected, *, close=False):
-    """The parts of an array that are here are those of a NumPy array; and NaN and zeros, too."""
+    """Checks that the local shards of an array equal those of a NumPy array, with NaN and zeros."""
     expected = np.asarray(expected)
     assert x.shape == expected.shape, (x.shape, expected.shape)
     assert x.dtype == expected.dtype, (x.dtype, expected.dtype)
@@ -104,7 +104,7 @@ def equal(value, expected, *, close=False):
 
 
 def digest(x):
-    """A few letters for the value of an array, which all processes read as a whole."""
+    """A short digest of an array's value, which every process reads in full."""
     if not (x.is_fully_addressable or x.is_fully_replicated):
         x = sw.device_put(x, NamedSharding(x.sharding.mesh, P()))
     value = np.asarray(x)
@@ -113,7 +113,7 @@ def digest(x):
 
 @contextmanager
 def raises(kind, text):
-    """The block raises this, with the whole text."""
+    """Checks that the block raises this error with exactly this message."""
     try:
         yield
     except kind as error:

@@ -80,7 +80,7 @@ def uneven():
 
 @check
 def odd_values_folded():
-    """NaN, infinities, signed zeros over Gloo's sums."""
+    """NaN, infinities and signed zeros through Gloo sums."""
     for x in placed(ODD, some((BOTH, ROWS, COLUMNS))):
         for axis in some((0, None, 1)):
             for fold in ("max", "min", "sum"):
@@ -170,7 +170,7 @@ def transforms():
 @check
 def beside_other_arrays():
     x = sw.device_put(X, ROWS)
-    same(x + jnp.ones((8, 4)), X + 1)  # uncommitted: they go where the others are
+    same(x + jnp.ones((8, 4)), X + 1)  # uncommitted: moved to the devices of the other operand
     same(x + np.ones((8, 4), np.float32), X + 1)
     late = np.arange(8)[:, None] > 2
     same(jnp.where(jnp.asarray(late), x, 0), np.where(late, X, np.float32(0)))
@@ -184,7 +184,7 @@ def beside_other_arrays():
                     f"f32[8,4] is on devices {ids}, argument 1 of type f32[8,4] on device "
                     f"{mine.device.id}. Move one of them with `device_put(x, sharding)`."):
             x + mine
-        same(mine + 1, X + 1)  # of this process alone
+        same(mine + 1, X + 1)  # local to this process
         if HERE == 0:
             same(sw.jit(lambda v: v @ v.T)(mine), X @ X.T)
 
@@ -208,7 +208,7 @@ def host_functions():
     x = sw.device_put(X, ROWS)
     sw.debug.callback(lambda v: calls.append(np.asarray(v).copy()), x.sum())
     sw.effects_barrier()
-    calling = ROWS.devices[0].process_index  # that of the first device
+    calling = ROWS.devices[0].process_index  # the process of the first device
     assert len(calls) == (calling == HERE), calls
     like = sw.ShapeDtypeStruct((8, 4), jnp.float32)
     f = sw.jit(lambda v: sw.pure_callback(np.sin, like, v))

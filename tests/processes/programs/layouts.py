@@ -1,4 +1,4 @@
-"""Arrays over several processes whose memory is in another order: put, moved, computed with."""
+"""Arrays over several processes with other memory layouts: put, moved, computed with."""
 
 import itertools
 
@@ -32,7 +32,7 @@ UNEVEN = numbers(7, 5)
 
 
 def stored(x):
-    """The format, which is that of the runtime."""
+    """The format, which must match that of the runtime."""
     assert str(x._impl._pjrt_layout) == x.format.layout.as_text()
     return x.format
 
@@ -84,7 +84,7 @@ def asked_for():
 
 @check
 def chosen_results():
-    """`Layout.AUTO`: all processes choose the same, what the compiled program tells of it."""
+    """`Layout.AUTO`: all processes choose the same layouts; the compiled program reports them."""
     for place in PLACES:
         x = sw.device_put(X, place)
         f = sw.jit(lambda a: (a.T, a @ a.T, a.sum(0)), out_shardings=Format(Layout.AUTO))
@@ -115,7 +115,7 @@ def chosen_arguments():
 
 @check
 def chosen_once_and_used_again():
-    """A step whose state is in the layouts that its program chose."""
+    """A step whose state has the layouts that its program chose."""
     place = PLACES[0]
     auto = Format(Layout.AUTO, place)
     step = sw.jit(lambda w, x: (w - (w @ x) @ x.T / 100, w.sum()), in_shardings=(auto, None),

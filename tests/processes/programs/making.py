@@ -1,4 +1,4 @@
-"""Constructors, over meshes whose devices are in several orders."""
+"""Constructors, over meshes with several device orders."""
 
 import ml_dtypes
 import numpy as np
@@ -35,7 +35,7 @@ def as_dtype(name):
 
 
 def held(sharding, x):
-    """What the devices of this process hold along each dimension, as local data."""
+    """The elements on the devices of this process along each dimension, as local data."""
     out = x
     for dim in range(x.ndim):
         pieces = {
@@ -138,7 +138,7 @@ def put_on_each():
             ]
             same(sw.device_put_replicated(x, there), np.stack([x.astype(np.float32)] * 4))
         same(sw.device_put_replicated(2.5, there), np.full(4, 2.5, np.float32))
-    one = [d for d in DEVICES if d.process_index == COUNT - 1]  # elsewhere it is a handle
+    one = [d for d in DEVICES if d.process_index == COUNT - 1]  # elsewhere the array is a handle
     made = sw.device_put_replicated(numbers(3), one)
     assert made.shape == (PER, 3) and made.dtype == np.float32
     if HERE == COUNT - 1:
@@ -218,7 +218,7 @@ check_jax()
 
 
 @check
-def narrow_dtypes():  # of which jaxlib gives parts by way of jax
+def narrow_dtypes():  # jaxlib makes shards of these by way of jax
     dtypes(["int4", "uint4"])
 
 

@@ -1,4 +1,4 @@
-"""Maps over devices of several processes: shard_map, pmap, xmap, vmap, and what they run inside."""
+"""Maps over devices of several processes: shard_map, pmap, xmap, vmap, and the code inside them."""
 
 
 import functools
@@ -56,7 +56,7 @@ def collectives():
 
 @check
 def ragged():
-    """Device i sends its first rows, i + 1 of them, to all places in turn."""
+    """Device i sends its first i + 1 rows to all devices in order."""
     def f(v):
         i = lax.axis_index("x")
         each = jnp.ones((4,), jnp.int32)
@@ -95,7 +95,7 @@ def partly_manual_and_gradients():
 
 @check
 def smaps():
-    """One axis of the mesh in scope after the other, over values of hosts and placed ones."""
+    """One axis of the mesh in scope after another, over host values and device arrays."""
     w = numbers(4, 3, seed=2)
 
     def part(v, w):
@@ -129,14 +129,14 @@ def pmaps():
     stacked = sw.device_put(rows, NamedSharding(MESH, P("x")))
     same(f(stacked), rows / rows.sum(0), close=True)
     total = sw.pmap(lambda v: lax.psum(v, "i"), axis_name="i", out_axes=None, devices=DEVICES)
-    same(total(rows), rows.sum(0))  # the whole axis, in each process
+    same(total(rows), rows.sum(0))  # the full axis, in each process
     mine = sw.pmap(lambda v: lax.psum(v, "i"), axis_name="i", devices=sw.local_devices())
     same(mine(rows[:PER]), np.tile(rows[:PER].sum(0), (PER, 1)))
 
 
 @check
 def pmaps_of_own_rows():
-    """Without `devices`, each process passes and gets the rows of its own devices."""
+    """Without `devices`, each process passes and receives the rows of its own devices."""
     rank, rows = sw.process_index(), numbers(4, 3, seed=1) + 1
     own = slice(rank * PER, (rank + 1) * PER)
 
@@ -144,13 +144,13 @@ def pmaps_of_own_rows():
     def f(v, scale, w):
         return v * scale / lax.psum(v, "i"), lax.psum(v, "i"), w + lax.axis_index("i")
 
-    for _ in range(2):  # the second finds all there
+    for _ in range(2):  # the second call finds everything cached
         share, total, there = f(rows[own], np.float32(2), rows[own].T)
         assert share.shape == (PER, 3) and share.is_fully_addressable
         np.testing.assert_allclose(share, (rows * 2 / rows.sum(0))[own], rtol=1e-6)
         np.testing.assert_array_equal(total, rows.sum(0))
         np.testing.assert_array_equal(there, (rows + np.arange(4, dtype="f4")[:, None])[own].T)
-    again, _, _ = f(share, 1.0, there)  # what it gave
+    again, _, _ = f(share, 1.0, there)  # with earlier results as arguments
     np.testing.assert_allclose(np.asarray(again).sum(1), (
         (rows / rows.sum(0)) / (rows / rows.sum(0)).sum(0))[own].sum(1), rtol=1e-5)
     replicas = sw.device_put_replicated(np.float32(3), sw.local_devices())

@@ -1,4 +1,4 @@
-"""Arrays from any sharding to any other: the same devices, others, of other processes."""
+"""Arrays from any sharding to any other: same devices, others, or devices of other processes."""
 
 import ml_dtypes
 import numpy as np
@@ -106,7 +106,7 @@ def large():
 
 @check
 def handles():
-    """Arrays none of whose devices are here have a shape and a place, and no value."""
+    """An array without a device in this process has a shape and a sharding, but no value."""
     x = sw.device_put(numbers(6, 2), DEVICES[0])
     far = sw.device_put(x, DEVICES[3])
     for y, owner in ((x, DEVICES[0].process_index), (far, DEVICES[3].process_index)):
@@ -134,7 +134,7 @@ def handles():
 
 @check
 def mistakes():
-    """A committed array of one process is a value of its own to that process, to others nothing."""
+    """A committed array of one process is a value in that process, and has no value in others."""
     if COUNT == 1:
         return
     x = sw.device_put(numbers(4), DEVICES[0])
@@ -186,7 +186,7 @@ def explicit_meshes():
 
 @check
 def tables():
-    """A table of a tree of arrays needs no other process, and is the same in each."""
+    """A table of a tree of arrays needs no other process, and is the same in each process."""
     tree = {
         "here and there": sw.device_put(numbers(8, 3), PLACES[1]),
         "first": sw.device_put(numbers(5), DEVICES[0]),
@@ -202,7 +202,7 @@ def tables():
 
 @check
 def plans():
-    """What a plan says is the same in all processes, and needs none of the others."""
+    """A plan is the same in all processes, and computing it needs no other process."""
     for source, target in ((on([0, 1], "x"), on([2, 3], "x")), (on([0, 1, 2, 3], "x"), on([2])),
                            (PLACES[1], PLACES[3]), (on([0]), on([3])), (on([0]), on([1, 2, 3]))):
         there = sw.device_put(numbers(6, 5), source)

@@ -1,4 +1,4 @@
-"""Reading arrays that span processes: values, parts, text, and what is refused."""
+"""Reading arrays that span processes: values, shards, strings, and rejected reads."""
 
 import copy
 import gc
@@ -101,10 +101,10 @@ def odd_dtypes():
 
 @check
 def text_without_the_others():
-    """Only one process prints: had the others to answer, the next program would differ."""
+    """Only one process prints: if the others had to answer, the next program would differ."""
     x = sw.device_put(X, SPLIT)
     later = x * 2
-    empty = sw.device_put(np.zeros((0, 3), np.float32), SPLIT)  # all put, as values are compared
+    empty = sw.device_put(np.zeros((0, 3), np.float32), SPLIT)  # put by all: values are compared
     numbers = sw.device_put(np.arange(3), SPLIT)
     if COUNT - 1 == HERE:
         mine = [s for s in x.global_shards if s.data is not None]
@@ -191,7 +191,7 @@ def iteration():
 def life():
     x, y = sw.device_put(X, SPLIT), sw.device_put(X, SPLIT)
     before = len(sw.live_arrays())
-    if HERE == 0:  # of one process only
+    if HERE == 0:  # in one process only
         y.delete()
         assert y.is_deleted() and len(sw.live_arrays()) == before - 1
         with raises(RuntimeError, "array of type f32[8,4] has been deleted: `delete()` was called "
@@ -222,7 +222,7 @@ check_jax()
 
 
 @check
-def narrow_dtypes():  # of which jaxlib gives parts by way of jax
+def narrow_dtypes():  # jaxlib makes shards of these by way of jax
     for dtype in (ml_dtypes.int4, ml_dtypes.uint4):
         value = (X % 5).astype(dtype)
         same(sw.device_put(value, SPLIT), value)

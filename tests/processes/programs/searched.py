@@ -1,4 +1,4 @@
-"""Random arrays under random shardings, moved and computed with, for the seeds of a range."""
+"""Random arrays under random shardings, moved and computed with, for a range of seeds."""
 
 import random
 import sys
@@ -21,7 +21,7 @@ SEEDS = [int(a.partition("=")[2]) for a in sys.argv if a.startswith("seed=")] or
 
 
 def placed(rng, rank):
-    """A sharding of arrays of a rank, over all devices in some order."""
+    """A sharding for arrays of this rank, over all devices in some order."""
     shape, names = rng.choice(GRIDS)
     order = rng.sample(range(4), 4)
     mesh = Mesh(np.array([DEVICES[i] for i in order]).reshape(shape), names)

@@ -1,4 +1,4 @@
-"""Steps that move elements: shapes, parts, orders, places."""
+"""Steps that move elements: shapes, slices, orders, positions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def reshape(d: Draw) -> Written:
 
 @step(2, linear=True)
 def flat_groups(d: Draw) -> Written:
-    """A dimension of 1 in, two dimensions joined, one divided."""
+    """A dimension of 1 inserted, two dimensions joined, one split."""
     x = d.var(least=2)
     if not x.size or x.ndim > 3:
         raise Unfit
@@ -169,7 +169,7 @@ def differences(d: Draw) -> Written:
     return f"jnp.diff({x.name}, axis={a})", summed(x, 2)
 
 
-# Parts.
+# Slices.
 
 
 @step(4, linear=True)
@@ -196,7 +196,7 @@ def dynamic_slice(d: Draw) -> Written:
 
 
 def _start(d: Draw, x: Var, n: int) -> str:
-    """A place, beyond the ends too, that is not known when the program is compiled."""
+    """A position, possibly out of bounds, that is not known at compile time."""
     scalars = [v for v in d.vars if v.kind == "i" and v.dtype.itemsize == 4 and not v.shape]
     if scalars and d.often():
         return d.one(scalars).name
@@ -216,7 +216,7 @@ def dynamic_update(d: Draw) -> Written:
 
 @step(1)
 def update_by_part(d: Draw) -> Written:
-    """A part of the array itself, put elsewhere."""
+    """A slice of the array itself, written to another position."""
     x = d.var(least=1)
     if not x.shape[0]:
         raise Unfit
@@ -268,7 +268,7 @@ def by_arrays(d: Draw) -> Written:
     return f"{x.name}[{words}]", moved(x)
 
 
-# Written to.
+# Updates.
 
 
 @step(5)
@@ -293,7 +293,7 @@ def at(d: Draw) -> Written:
 def _written(d: Draw, x: Var, where: str, mode: str, repeats: int) -> Written:
     how = d.one(["add", "multiply", "min", "max", "set"]) if x.kind in "iuf" else "set"
     head = f"{x.name}.at[{where}].{how}"
-    if how == "set":  # repeated places: one of the values, so that all are the same
+    if how == "set":  # repeated positions: one of the values, so that all are the same
         return f"{head}({'1' if x.kind != 'b' else 'True'}{mode})", known(
             max(x.fact.bound, 1), whole=x.fact.whole, error=x.fact.error, signs=x.fact.signs
         )
@@ -349,7 +349,7 @@ def segments(d: Draw) -> Written:
     text = f"sw.ops.segment_{name}({x.name}, {numbers(ids)}, 5)"
     if name == "sum":
         return text, summed(x, x.shape[0])
-    if x.kind in "iu":  # a segment of nothing is the least or largest number
+    if x.kind in "iu":  # an empty segment is the smallest or largest number
         return text, known(float("inf"))
     return text, moved(x, signs=False)
 
@@ -408,7 +408,7 @@ def top_k(d: Draw) -> Written:
     if not x.shape[-1]:
         raise Unfit
     k = d.between(1, x.shape[-1])
-    # It puts 0 before -0, which may have become 0 on its way.
+    # It sorts 0 before -0, which a transfer may have turned into 0.
     operand = x.name if x.kind != "f" else f"jnp.where({x.name} == 0, 0, {x.name})"
     return f"lax.top_k({operand}, {k})", [moved(x), known(400)]
 

@@ -1,4 +1,4 @@
-"""Whether the results of a placed program are those of one device."""
+"""Whether the results of a sharded program match those on one device."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tests.values.programs.facts import Fact, kind
 from tests.values.programs.make import Program
 from tests.values.programs.placements import Placement
 
-SMALLEST = 2.0**-126  # the least normal float32; what is below is 0 to arithmetic on CPU
+SMALLEST = 2.0**-126  # the smallest normal float32; CPU arithmetic treats smaller numbers as 0
 
 
 def faults(program: Program, placement: Placement, one: Any, many: Any) -> list[str]:
-    """What is wrong with the results `many`, in words; `one` are those of one device."""
+    """A description of the errors in the results `many`; `one`: the results on one device."""
     found = []
     for i, (name, x, y) in enumerate(zip(program.outputs, one, many, strict=True)):
         if (x.shape, x.dtype, x.aval.weak_type) != (y.shape, y.dtype, y.aval.weak_type):
@@ -36,7 +36,7 @@ def faults(program: Program, placement: Placement, one: Any, many: Any) -> list[
 
 
 def unsound(program: Program, one: Any) -> list[str]:
-    """Results on one device that are not within the bounds that the program says."""
+    """Results on one device that violate the bounds that the program declares."""
     found = []
     for name, x in zip(program.outputs, one, strict=True):
         fact, value = program.facts[name], np.asarray(x)
@@ -71,11 +71,11 @@ def _wide(x: np.ndarray) -> np.ndarray:
 
 
 def _wrong(x: np.ndarray, y: np.ndarray, fact: Fact) -> np.ndarray:
-    """Where y may not stand for x.
+    """Where y may not replace x.
 
     XLA moves some elements by a sum in which all other devices have 0, so that -0 may come back as
-    0. Subnormal numbers are 0 to arithmetic on CPU, but not where they are only moved. Nothing
-    else may become 0, and 0 nothing else.
+    0. CPU arithmetic treats subnormal numbers as 0, but moves preserve them. Nothing
+    else may become 0, and 0 must remain 0.
     """
     with np.errstate(invalid="ignore"):
         near = np.abs(x - y) <= fact.error

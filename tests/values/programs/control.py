@@ -1,4 +1,4 @@
-"""Steps that hold functions: loops, branches, vmap, derivatives. Their bodies are random steps."""
+"""Steps that contain functions: loops, branches, vmap, derivatives. Bodies are random steps."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def jit(d: Draw) -> Written:
 
 @step(3)
 def counted(d: Draw) -> Written:
-    """The derivative of a sum of moved elements: how often each was taken."""
+    """The derivative of a sum of moved elements: the number of uses of each."""
     x = d.var("f", least=1)
     inside = replace(x, name=f"r{d.depth}")
     text, _ = inner_step(d, [inside], lambda s: s.linear)

@@ -44,7 +44,7 @@ class Draw:
 
     def var(self, kinds: str = "biufc", *, least: int = 0, exact: bool = False,
             like: Callable[[Var], bool] | None = None) -> Var:
-        """A value of these kinds with so many dimensions or more."""
+        """A value of one of these kinds with at least this many dimensions."""
         found = [
             v for v in self.vars
             if v.kind in kinds and v.ndim >= least and (v.exact or not exact)
@@ -56,7 +56,7 @@ class Draw:
         return liked[0] if liked and self.often() else self.one(found)
 
     def axis(self, x: Var, *, filled: bool = False) -> int:
-        """One of its axes, some of them counted from behind."""
+        """One of its axes, sometimes counted from the end."""
         axes = [i for i in range(x.ndim) if x.shape[i] or not filled]
         if not axes:
             raise Unfit
@@ -76,13 +76,13 @@ class Draw:
         return self.var(kinds, like=fits)
 
     def indices(self, n: int, count: int, outside: bool = False) -> list[int]:
-        """Places along a dimension, some of them more than once."""
+        """Positions along a dimension, possibly repeated."""
         low, high = (-n - 2, n + 2) if outside else (-n, n - 1)
         return [self.between(low, high) for _ in range(count)]
 
 
 def shapes(draw: Draw) -> list[tuple[int, ...]]:
-    """Shapes for the inputs of a program, which have dimensions in common."""
+    """Shapes for the inputs of a program, which share dimensions."""
     sizes = [draw.one(SIZES) for _ in range(3)]
     found = []
     for _ in range(3):
@@ -94,7 +94,7 @@ def shapes(draw: Draw) -> list[tuple[int, ...]]:
 
 
 def value(draw: Draw, shape: tuple[int, ...], dtype: np.dtype) -> tuple[np.ndarray, Fact]:
-    """Host values: small whole numbers, real ones, or anything that the dtype has."""
+    """Host values: small integers, real numbers, or any value of the dtype."""
     size, k = int(np.prod(shape)), kind(dtype)
     sort = draw.one(["whole"] * 6 + ["real", "wild", "wild"])
     if k in "biu":

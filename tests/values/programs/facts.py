@@ -1,11 +1,11 @@
-"""What is known of the values in a random program, so that it is known how equal two runs must be.
+"""Facts about the values in a random program, which bound the differences between two runs.
 
-Sums are reordered when they are divided over devices, and kernels are fused differently. So each
-value of a program carries a bound on its finite elements, and one on how far two correct runs may
-be apart. Whole numbers stay exact in any order while the sum of all absolute values has an exact
-float; most programs have only these. Where a sum is not exact its error is the usual bound, terms ×
-epsilon × magnitude, carried on by each step. Steps that jump (sort, compare, round) take exact
-values only. NaN and infinities follow the same rules in every order, and have no bound.
+Sharding reorders sums and changes the fusion of kernels. So each
+value of a program has a bound on its finite elements, and one on how much two correct runs may
+differ. Integers stay exact in any order while the sum of all absolute values has an exact
+float; most programs have only these. If a sum is inexact, its error is the usual bound, terms ×
+epsilon × magnitude, which each step propagates. Discontinuous steps (sort, compare, round) take
+exact values only. NaN and infinities follow the same rules in every order, and have no bound.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Fact:
-    """Of one value.
+    """Facts about one value.
 
-    bound: of the absolute value of finite elements; inf where they may be anything.
-    whole: all finite elements are whole numbers.
+    bound: on the absolute value of finite elements; inf if they are unbounded.
+    whole: whether all finite elements are integers.
     error: by how much two correct runs may differ.
-    signs: a zero has the same sign in every correct run, but that -0 may become 0 where it is
-      moved between devices; so it is unknown of what is computed.
+    signs: a zero has the same sign in every correct run, except that -0 may become 0 when it is
+      moved between devices; so the signs of computed zeros are unknown.
     """
 
     bound: float = inf
@@ -65,7 +65,7 @@ Rule = Callable[[np.dtype], Fact]
 
 
 class Unfit(Exception):
-    """The values at hand do not suit a step."""
+    """The available values do not suit a step."""
 
 
 def kind(dtype: np.dtype) -> str:
@@ -86,7 +86,7 @@ def largest(dtype: np.dtype) -> float:
 
 
 def settled(fact: Fact, dtype: np.dtype, rounds: float = 0) -> Fact:
-    """What holds of a result of this dtype that rounds so many times its bound, in some order."""
+    """Facts about a result of this dtype with so many roundings of its bound, in any order."""
     if kind(dtype) in "biu":
         bound = fact.bound if fact.bound <= largest(dtype) else inf
         return Fact(bound, whole=True)
@@ -99,7 +99,7 @@ def settled(fact: Fact, dtype: np.dtype, rounds: float = 0) -> Fact:
 
 
 def moved(*xs: Var, signs: bool = True) -> Rule:
-    """Elements of the operands, and no others."""
+    """Only elements of the operands."""
     facts = [x.fact for x in xs]
     found = Fact(
         max(f.bound for f in facts), all(f.whole for f in facts), max(f.error for f in facts),
@@ -113,7 +113,7 @@ def known(bound: float, *, whole: bool = True, error: float = 0.0, signs: bool =
 
 
 def summed(x: Var, terms: int, factor: float = 1.0) -> Rule:
-    """Sums of so many elements, each times at most a whole factor."""
+    """Sums of so many elements, each times at most an integer factor."""
     most = max(terms, 1) * factor
     fact = Fact(x.fact.bound * most, x.fact.whole, x.fact.error * most, signs=False)
     return lambda dtype: settled(fact, dtype, rounds=terms + 2)

@@ -1,4 +1,4 @@
-"""A random program from a seed, as text that can be run, read and cut down."""
+"""A random program from a seed, as source that can be run, read and reduced."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEEPEST = 2
 
 @dataclass(frozen=True)
 class Line:
-    """One or several names, and the expression that gives them their values."""
+    """One or several names, and the expression that they are assigned."""
 
     targets: tuple[str, ...]
     text: str
@@ -41,7 +41,7 @@ class Program:
     facts: Mapping[str, Fact]
 
     def source(self) -> str:
-        """`def f(…)`, in words that jax has too."""
+        """`def f(…)`, with names that jax has too."""
         body = [f"    {', '.join(line.targets)} = {line.text}" for line in self.lines]
         results = ", ".join(self.outputs) + ("," if len(self.outputs) == 1 else "")
         return "\n".join([f"def f({', '.join(self.inputs)}):", *body, f"    return {results}\n"])
@@ -76,7 +76,7 @@ def program(seed: int) -> Program:
 
 
 def _outputs(draw: Draw, inputs: int) -> tuple[str, ...]:
-    """Most of what was computed, and some arguments as they are."""
+    """Most computed values, and some unchanged arguments."""
     arguments = [v.name for v in draw.vars[:inputs] if draw.often(0.3)]
     rest = [v.name for v in draw.vars[inputs:]]
     made = [name for name in rest if draw.often(0.7)] or rest[-1:]
@@ -113,11 +113,11 @@ def _var(name: str, type_: Any, rule: Rule) -> Var:
     return Var(name, shape, dtype, rule(dtype))
 
 
-REFUSED: list[str] = []  # expressions that the library refused, for who widens the steps
+REFUSED: list[str] = []  # expressions that the library rejected, for authors of steps
 
 
 def types_of(text: str, vars: Sequence[Var]) -> list[Any]:
-    """Types of what an expression gives; Unfit where it is no legal one."""
+    """Types of an expression's results; raises Unfit if it is invalid."""
     known = {v.name: sw.ShapeDtypeStruct(v.shape, v.dtype) for v in vars if v.name in text}
     try:
         found = sw.eval_shape(lambda given: eval(text, {**NAMES, **given}), known)

@@ -1,9 +1,9 @@
 """Random programs in other modes: over Explicit axes, under `disable_jit` and under `debug_nans`.
 
-    python -m tests.values.programs.modes 0 100      # seeds 0 to 99: what is wrong
+    python -m tests.values.programs.modes 0 100      # seeds 0 to 99: failures
 
 Values are those of jit on one device. Under `debug_nans` a program whose results have NaN raises
-FloatingPointError, and no other does.
+FloatingPointError, and other programs do not.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.values.programs.table import program
 
 
 def places_of(seed: int, found: Program, explicit: bool) -> list[Placement]:
-    """Two places of a program, with arguments that are put there before."""
+    """Two shardings of a program, with arguments that are placed before the call."""
     ranks = (0,) * len(found.outputs)
     rows = placements(found, seed, ranks, 2)
     full = [{n: s if s is not None else (None,) * found.inputs[n].ndim for n, s in p.ins.items()}
@@ -98,7 +98,7 @@ def has_nan(x: Any) -> bool:
 
 
 def sweep(mode: str, seeds: range) -> list[str]:
-    """What is wrong with the programs of these seeds, each with its text."""
+    """The failures of the programs of these seeds, each with its source."""
     wrong = []
     for seed in seeds:
         try:

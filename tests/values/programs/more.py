@@ -1,8 +1,8 @@
-"""Steps of one or two operands, a row each: the rest of NumPy's names.
+"""Steps of one or two operands, one row each: the rest of NumPy's names.
 
-A row is an expression of x and y, the kinds of x, its least number of dimensions, and what is known
-of the result: `moved`, `exact` (whole numbers up to a bound), or `sums` of so many elements. {a} is
-an axis, {n} its size, {k} a place along it, {w} small weights.
+A row is an expression of x and y, the kinds of x, its minimum number of dimensions, and a fact
+on the result: `moved`, `exact` (integers up to a bound), or `sums` of so many elements. {a} is
+an axis, {n} its size, {k} a position along it, {w} small weights.
 """
 
 from __future__ import annotations

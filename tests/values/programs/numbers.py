@@ -131,7 +131,7 @@ def clipped(d: Draw) -> Written:
 
 @step(2)
 def smooth(d: Draw) -> Written:
-    """The few functions of real numbers: derivatives of at most 1, values of at most 2."""
+    """The few functions on real numbers: derivatives of at most 1, values of at most 2."""
     x = d.var("f")
     name = d.one(["jnp.tanh", "jnp.sin", "nn.sigmoid", "jnp.arctan"])
     if x.fact.bound > 100:
@@ -171,7 +171,7 @@ def precision(d: Draw) -> Written:
 
 
 def _over(d: Draw, x: Var, filled: bool = False) -> tuple[str, int]:
-    """The words for some axes, and how many elements they have together."""
+    """The source text for some axes, and their total number of elements."""
     if d.often(0.2):
         if filled and not x.size:
             raise Unfit

@@ -1,4 +1,4 @@
-"""Where the arguments and results of a program are, and the program with these as a short text."""
+"""Shardings of a program's arguments and results, and the sharded program as a short text."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from shardwise.errors import ShardingTypeError
 from shardwise.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from tests.values.programs.make import Line, Program
 
-Spec = tuple[Any, ...] | None  # None: nothing is said
+Spec = tuple[Any, ...] | None  # None: unspecified
 
 MESHES = [(2,), (3,), (4,), (6,), (8,), (8,), (2, 2), (2, 3), (3, 2), (4, 2), (4, 2), (2, 4)]
 
-# Nothing here is run for its speed.
+# Speed does not matter here.
 QUICKLY: dict[str, Any] = {
     "xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True,
 }  # fmt: skip
@@ -53,7 +53,7 @@ class Placement:
         return None if spec is None else NamedSharding(self.mesh, PartitionSpec(*spec))
 
     def call(self, program: Program) -> tuple[Any, ...]:
-        """Results of the program in this place."""
+        """Results of the program under these shardings."""
         f, options = program.function(), {}
         args = list(program.inputs.values())
         wanted = [self.sharding(self.ins.get(name)) for name in program.inputs]
@@ -74,7 +74,7 @@ def alone(program: Program) -> tuple[Any, ...]:
 
 
 def allowed(program: Program, place: Placement) -> Program:
-    """The program without the lines whose sharding its types leave open, in explicit mode."""
+    """The program without lines whose sharding the types leave open, in explicit mode."""
     if not place.explicit:
         return program
     types = [
@@ -89,7 +89,7 @@ def allowed(program: Program, place: Placement) -> Program:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 sw.eval_shape(tried.function(), *types)
-        except (ShardingTypeError, TypeError, NameError):  # a carry that comes back split, too
+        except (ShardingTypeError, TypeError, NameError):  # a carry that is also returned sharded
             continue
         lines.append(line)
         names |= set(line.targets)
@@ -98,7 +98,7 @@ def allowed(program: Program, place: Placement) -> Program:
 
 
 def placements(program: Program, seed: int, ranks: tuple[int, ...], count: int) -> list[Placement]:
-    """Some places for a program with results of these ranks."""
+    """Some shardings for a program with results of these ranks."""
     rng = random.Random(f"places {seed}")
     found = []
     for _ in range(count):
@@ -133,7 +133,7 @@ def _spec(rng: random.Random, sizes: tuple[int, ...], rank: int) -> Spec:
 
 
 def script(program: Program, placement: Placement | None) -> str:
-    """A program that a reader can paste; it prints the results on one device and in this place."""
+    """A self-contained program that prints the results on one device and under these shardings."""
     lines = [
         "import os",
         'os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"',

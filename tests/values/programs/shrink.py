@@ -1,8 +1,8 @@
-"""A program that fails is cut down to the least that still fails.
+"""Reduces a failing program to the smallest one that still fails.
 
-Each cut is tried in the child process, and kept if the program still fails there: results and
-arguments' places are dropped, values in the middle become arguments, steps give way to one of their
-operands, arrays lose rows.
+Each reduction is tried in the child process, and retained if the program still fails: results and
+arguments' shardings are dropped, intermediate values become arguments, steps are replaced by an
+operand, arrays lose rows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Case = tuple[Program, Placement]
 def shrunk(
     worker: Worker, program: Program, placement: Placement, wrong: str, seconds: float
 ) -> tuple[Program, Placement, str]:
-    """The smallest case found in this time, and what is wrong with it."""
+    """The smallest case found in this time, and its failure."""
     case: Case = (program, placement)
     ends = time.monotonic() + seconds
     progress = True
@@ -42,7 +42,7 @@ def shrunk(
 
 
 def _alike(found: str, wrong: str) -> bool:
-    """An error is no wrong value, and a wrong value no error."""
+    """Distinguishes errors from wrong values."""
     return _kind(found) == _kind(wrong)
 
 
@@ -54,7 +54,7 @@ def _kind(text: str) -> str:
 
 
 def cuts(case: Case) -> Iterator[Case]:
-    """Smaller cases, the greatest steps first."""
+    """Smaller cases, the largest reductions first."""
     yield from _fewer_results(case)
     yield from _later_starts(case)
     yield from _bypassed(case)
@@ -91,7 +91,7 @@ def _fewer_results(case: Case) -> Iterator[Case]:
 
 
 def _later_starts(case: Case) -> Iterator[Case]:
-    """Values in the middle as arguments: those of NumPy's host arrays, found on one device."""
+    """Intermediate values as arguments: NumPy host arrays, computed on one device."""
     program, placement = case
     for line in reversed(program.lines):
         for name in line.targets:
@@ -124,7 +124,7 @@ def _value(program: Program, name: str) -> np.ndarray | None:
 
 
 def _bypassed(case: Case) -> Iterator[Case]:
-    """A step gives way to one of the values in it."""
+    """Replaces a step by one of its operands."""
     program, placement = case
     for i, line in enumerate(program.lines):
         if len(line.targets) > 1:

@@ -1,6 +1,6 @@
 """The steps of random programs: a table of functions that write an expression.
 
-A step takes a `Draw`, picks its operands, and returns the text of an expression and the rule of its
+A step takes a `Draw`, picks its operands, and returns an expression as text and the rule for its
 result, or a list of rules if it has several. It raises `Unfit` where no operands suit.
 """
 

@@ -1,4 +1,4 @@
-"""Many programs in turn, counted; those that fail are cut down and printed."""
+"""Runs and counts many programs in order; reduces and prints the failing ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Report:
     failures: list[str] = field(default_factory=list)
 
     def counts(self) -> dict[str, int]:
-        """How many of what, in words."""
+        """The counts, human-readable."""
         return {
             "programs": self.programs, "shardings": self.shardings,
             "lines refused in explicit mode": self.refused, "deaths": self.deaths,
@@ -43,7 +43,7 @@ def sweep(
 ) -> Report:
     """Runs the programs of these seeds; the report has a text for each that failed.
 
-    shrink: for how many seconds each of these is cut down.
+    shrink: the number of seconds to reduce each of these.
     """
     report = Report()
     with Worker() as worker:
@@ -75,7 +75,7 @@ def _text(worker: Worker, seed: int, places: int, answer: Answer, shrink: float)
 
 
 def ranks(seed: int) -> tuple[int, ...]:
-    """Of the results of a program, found without running it."""
+    """Facts about the results of a program, derived without running it."""
     program = of_seed(seed)
     types = [sw.ShapeDtypeStruct(np.shape(v), v.dtype) for v in program.inputs.values()]
     return tuple(len(t.shape) for t in sw.eval_shape(program.function(), *types))

@@ -1,4 +1,4 @@
-"""All steps are entered here: `program(seed)`."""
+"""The table of all steps: `program(seed)`."""
 
 from tests.values.programs import arrays, control, more, numbers
 from tests.values.programs.make import Program as Program

@@ -1,7 +1,7 @@
-"""Programs are run in a child process, which may die or hang; its parent counts that.
+"""Runs programs in a child process, which may die or hang; its parent counts that.
 
-A task is a seed, or a program with places. The child says which place it is at, so that the parent
-can name it, and answers with what is wrong. It is started again where it was lost.
+A task is a seed, or a program with shardings. The child reports its current one, so that the parent
+can name it, and answers with the failures. If the child is lost, it is restarted.
 
     with Worker() as worker:
         answer = worker.ask(Task(seed=17, places=3))
@@ -32,7 +32,7 @@ DEADLINE = 60.0  # seconds for a task
 
 @dataclass(frozen=True)
 class Task:
-    """A seed and a number of places, or a program and its places."""
+    """A seed and a number of shardings, or a program and its shardings."""
 
     seed: int = 0
     places: int = 3
@@ -42,7 +42,7 @@ class Task:
 
 @dataclass
 class Answer:
-    """faults: the number of a place, -1 for none, and what is wrong there."""
+    """faults: the number of a sharding, -1 for none, and its failure."""
 
     faults: list[tuple[int, str]] = field(default_factory=list)
     ran: int = 0
@@ -51,7 +51,7 @@ class Answer:
 
 
 class Worker:
-    """A child process, started when it is first asked."""
+    """A child process, started on the first request."""
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None
@@ -174,7 +174,7 @@ def main() -> None:
 
     warnings.simplefilter("ignore")
     out = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # what else is printed is no answer
+    os.dup2(2, 1)  # other output is not an answer
     for line in sys.stdin.buffer:
         task = pickle.loads(base64.b64decode(line))
         found = answer(task, lambda i: out.write(b"at %d\n" % i))

@@ -1,4 +1,4 @@
-"""Public functions whose eager calls are one program: `core.fused.one_program`."""
+"""Public functions whose eager calls run as one program: `core.fused.eager_jit`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ CALLS = {
 
 
 def as_written(fun, *args):
-    """What comes out under `jit`, where functions run as they are written."""
+    """The result under `jit`, where functions run as written."""
     return sw.jit(fun)(*args)
 
 
@@ -152,5 +152,5 @@ def test_host_operands_are_put_and_found_again():
         np.testing.assert_allclose(x - host, np.arange(6) - VECTOR)
     held = VECTOR.copy()
     total = x + held
-    held[:] = 0  # what was put is a copy
+    held[:] = 0  # the array holds a copy
     np.testing.assert_allclose(total, np.arange(6) + VECTOR)

@@ -1,4 +1,4 @@
-"""Windows, gathers and bits that XLA gets wrong: more of what docs/values.md shows is right."""
+"""Windows, gathers and bits that XLA gets wrong: further cases of the errors in docs/values.md."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def gather_and_slice(x, i, j):
 
 
 def faults(fun, from_end):
-    """The starts for which `fun` is wrong. from_end: whether negative ones count from the end."""
+    """The starts for which `fun` is wrong. from_end: whether negative starts count from the end."""
     run = sw.jit(fun)
     found = []
     for i, j in itertools.product(STARTS, STARTS):
@@ -50,7 +50,7 @@ def test_windows_of_windows(fun, from_end):
 
 
 def test_a_window_whose_result_is_split():
-    """XLA error `merged-slices`: the slice of each device is merged with the program's."""
+    """XLA error `merged-slices`: the slice of each device is merged with the program's slice."""
     mesh = mesh_of(2, 2)
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
     run = sw.jit(
@@ -70,7 +70,7 @@ SUBBYTE = ("int8", "uint8", "int16", "uint16")
 
 @pytest.mark.parametrize("dtype", SUBBYTE)
 def test_indices_of_few_bits(dtype):
-    """XLA error `narrow-indices`: the process ended (gather_scatter_handler.cc, "Unsupported
+    """XLA error `narrow-indices`: the process crashed (gather_scatter_handler.cc, "Unsupported
     indices type").
     """
     mesh = mesh_of(2)
@@ -85,7 +85,7 @@ def test_indices_of_few_bits(dtype):
 
 @pytest.mark.parametrize("shape", [(2, 4, 4), (3, 4, 5)])
 def test_indices_in_unequal_parts(shape):
-    """XLA error `uneven-indices`: it did not compile."""
+    """XLA error `uneven-indices`: the program did not compile."""
     mesh = mesh_of(2, 2)
     table = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
     places = np.array([0, 1, 1, 0, 1], np.int32)
@@ -101,7 +101,7 @@ def test_indices_in_unequal_parts(shape):
 
 @pytest.mark.parametrize("dtype", ["int32", "uint8"])
 def test_bits_of_integers_over_devices(dtype):
-    """XLA error `no-xor`: on CPU it did not compile."""
+    """XLA error `no-xor`: on CPU the program did not compile."""
     x = np.array([[7, 12], [13, 10], [5, 3], [15, 6]], dtype)
     placed = sw.device_put(x, NamedSharding(mesh_of(4), PartitionSpec("x")))
     for name in ("and", "or", "xor"):
@@ -127,7 +127,7 @@ def test_an_element_of_a_product(dtype, taken):
 
 @pytest.mark.parametrize("size", [3, 5, 6])
 def test_a_product_between_shardings(size):
-    """XLA error `lost-factor`, where the partitioner takes the windows."""
+    """XLA error `lost-factor`, if the partitioner extracts the windows."""
     mesh = mesh_of(3, 2)
     x = np.arange(1, size + 1, dtype=np.int32)
     y, xy, yx = [PartitionSpec(axes) for axes in ("y", ("x", "y"), ("y", "x"))]
