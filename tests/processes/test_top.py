@@ -14,7 +14,7 @@ import pytest
 
 from shardwise._src.cli.top import table
 from shardwise._src.distributed import status_relay
-from shardwise._src.distributed.status_files import Card, Notice
+from shardwise._src.distributed.status_files import LaunchStatus, StatusFile
 from shardwise._src.distributed.status_view import Launch as Launched
 from shardwise._src.distributed.status_view import Process
 from tests.helpers import patience
@@ -132,7 +132,7 @@ def test_all_machines_of_a_launch(tmp_path):
             [str(rank), launch["host"], str(pid), "runs"] for rank, pid in enumerate(pids)
         ]
         nodes[1].signal(signal.SIGSTOP)
-        Card(folders[0] / "node-1").write({"at": 0.0, "complete": True, "workers": []})
+        StatusFile(folders[0] / "node-1").write({"at": 0.0, "complete": True, "workers": []})
         *rows, last = top(places[0], "--once")[1].splitlines()
         nodes[1].signal(signal.SIGCONT)
         assert [row.split()[0] for row in rows[2:]] == ["0", "2"]
@@ -144,7 +144,7 @@ def test_launchers_are_quiet_again_when_nobody_looks(tmp_path, monkeypatch):
     monkeypatch.setattr(status_relay, "LOOKING", looking)
     monkeypatch.setattr(status_relay, "PERIOD", 0.02)
     ends, sent, turns = [], [], {0: 0, 1: 0, 2: 0}
-    touched = status_relay.Mirror._is_looked_at
+    touched = status_relay.StatusRelay._is_looked_at
 
     def look(end, path):
         turns[end._node] += 1
@@ -155,11 +155,11 @@ def test_launchers_are_quiet_again_when_nobody_looks(tmp_path, monkeypatch):
         begun = dict(turns)
         patience.until(lambda: all(turns[node] >= begun[node] + count for node in turns))
 
-    monkeypatch.setattr(status_relay.Mirror, "_is_looked_at", look)
+    monkeypatch.setattr(status_relay.StatusRelay, "_is_looked_at", look)
     for node in range(3):
         monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / str(node)))
         (tmp_path / str(node)).mkdir()
-        notice = Notice({"node": node, "nodes": 3})
+        notice = LaunchStatus({"node": node, "nodes": 3})
         notice.show(workers={str(node): (os.getpid(), None)})
 
         def tell(message, nodes, node=node):
@@ -170,7 +170,7 @@ def test_launchers_are_quiet_again_when_nobody_looks(tmp_path, monkeypatch):
                     sent.append((node, to, message["op"]))
                     other.hear(node, json.loads(json.dumps(message)))
 
-        ends.append(status_relay.Mirror(notice, node, tell))
+        ends.append(status_relay.StatusRelay(notice, node, tell))
     after_turns(3)
     assert not sent
     looked = ends[1]._notice.folder / "looked"

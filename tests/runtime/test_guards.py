@@ -143,6 +143,20 @@ def test_arrays_that_go_over_the_host_are_copied_between_devices():
         )
 
 
+def test_copies_over_the_host_under_a_guard_of_all_threads():
+    held = snp.arange(8.0) + 1
+    flags = sw.config
+    flags.update("transfer_guard_host_to_device", "disallow_explicit")
+    try:
+        assert np.array_equal(sw.device_put(held, PARTED), np.arange(8) + 1)
+        flags.update("transfer_guard_device_to_device", "disallow_explicit")
+        assert is_refused(lambda: sw.device_put(held, PARTED), "device-to-device")
+    finally:
+        flags.update("transfer_guard_device_to_device", "allow")
+        flags.update("transfer_guard_host_to_device", "allow")
+    assert np.array_equal(sw.device_put(held, PARTED), np.arange(8) + 1)
+
+
 def test_a_guard_is_of_one_thread_or_of_all():
     found: list[bool] = []
 

@@ -279,6 +279,14 @@ def test_what_cannot_be_saved(tmp_path):
          checkpoints.save, "nowhere://a", 1)  # fmt: skip
     says(ValueError, "save: path is '/', which is the root folder. Name a folder in another.",
          checkpoints.save, "/", 1)  # fmt: skip
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for how in ({}, {"overwrite": True}):
+        says(CheckpointError, f"save: {pipe} is a device or socket. Name a folder for the "
+             "checkpoint.", checkpoints.save, pipe, 1, **how)  # fmt: skip
+    says(ValueError, f"save_safetensors: {pipe} is a device or socket. Name a file.",
+         checkpoints.save_safetensors, pipe, {"x": np.ones(1)})  # fmt: skip
+    pipe.unlink()
     says(ValueError, "save: path is 'a\\x00b', which has a character of number 0. Name a folder in "
          "another.", checkpoints.save, "a\0b", 1)  # fmt: skip
     with pytest.raises(sw.errors.UnexpectedTracerError, match=r"^save: tree\[0\] is a "):

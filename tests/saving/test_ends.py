@@ -145,19 +145,24 @@ def test_what_is_not_removed_is_not_locked(tmp_path, monkeypatch):
     assert checkpoints.restore(at) == 2 and os.listdir(tmp_path) == ["t"]
 
 
-def test_a_writer_whose_claim_was_removed_does_not_commit(tmp_path):
-    """A writer that was wrongly considered dead changes nothing in the path of the next writer."""
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_writer_whose_claim_was_removed_changes_nothing(tmp_path, commits):
+    """A writer that was thought dead must not touch the files of the next writer."""
     at = place_of(tmp_path, "store")
     place = Place.at("", at)
     first = committing.begin("save", place, False)
-    place.remove()  # as the second writer's error advises if the first one is dead
+    place.remove()  # as the error for the second writer says, if the first one is dead
     second = committing.begin("save", place, False)
-    with pytest.raises(CheckpointError) as raised:
-        first.commit(b"of the first")
-    assert str(raised.value).splitlines()[0] == (
-        f"save: another writer is writing to {at}. Wait until it is done, or name another folder."
-    )
+    second.place.put("w/c/0", b"of the second")
+    if commits:
+        with pytest.raises(CheckpointError) as raised:
+            first.commit(b"of the first")
+        assert str(raised.value).splitlines()[0] == (
+            f"save: the claim of this writer at {at} was removed while it wrote, and another one "
+            "may be writing there. Nothing was saved. Save again, or name another folder."
+        )
     first.abandon()
-    second.commit(b"of the second")
-    assert place.get("checkpoint.json") == b"of the second"
+    second.commit(b"the manifest")
+    assert place.get("w/c/0") == b"of the second"
+    assert place.get("checkpoint.json") == b"the manifest"
     assert place.get("checkpoint.writer") is None

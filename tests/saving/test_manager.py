@@ -184,7 +184,7 @@ def test_mistakes(tmp_path):
     says(ValueError, f"{what}.best: metric must be named, as the manager has no keep_best.",
          manager().best)  # fmt: skip
     (tmp_path / "file").touch()
-    says(NotADirectoryError, f"{what}: {tmp_path}/file is a file. Name a folder for the "
+    says(NotADirectoryError, f"{what}: {tmp_path}/file is not a folder. Name one for the "
          "checkpoints.", CheckpointManager, tmp_path / "file")  # fmt: skip
     says(FileNotFoundError, f"{what}.restore: {tmp_path} has no checkpoint.",
          manager().restore)  # fmt: skip

@@ -78,11 +78,6 @@ def test_a_process_that_is_elsewhere_is_named(tmp_path):
     )
     assert (first.status, second.status) == (75, 1), first.err + second.err
     save, sync = (f"program.py:{line_of(source, word)} (<module>)" for word in (".save(", "sync"))
-    said = normal(first.err)
-    assert (
-        f"checkpoint save 0/same at {save} has waited for N s; not here: process 1 (HERE) is at "
-        f"{sync}." in said
-    ), said
     assert raised(second.err) == (
         "shardwise.errors.ProcessFailureError: process 0 (HERE) did not come to "
         f"sync_global_devices('after') at {sync} within N s (`wait_timeout_secs`). Its last known "
@@ -112,4 +107,45 @@ print("both")
         f"did not come. Its last known line: {sync}. All must call it: look for an `if` on "
         "process_index() around it, or give one that is slow more time (timeout_secs of "
         "GlobalAsyncCheckpointManager)."
+    )
+
+
+def test_a_save_in_the_background_ends_where_its_process_leaves(tmp_path):
+    source = HEAD + """
+if alone:
+    saving = checkpoints.save_async(folder + "/a", {"x": x})
+multihost_utils.sync_global_devices("begun")
+sw.distributed.shutdown()
+if alone:
+    try:
+        saving.wait()
+    except RuntimeError as error:
+        print(error)
+"""
+    first, second = run_processes(source, 2, devices=1, args=[str(tmp_path)])
+    assert (first.out, second.out) == (
+        "checkpoint save 0/same: this process has left the others (`distributed.shutdown`), and "
+        "does not wait for them.\n", ""
+    )
+
+
+def test_a_save_in_the_background_hides_no_stuck_launch(tmp_path):
+    source = HEAD + """
+import time
+x.sum().block_until_ready()
+if alone:
+    saving = checkpoints.save_async(folder + "/a", {"x": x})
+    float(x.max())
+while True:
+    time.sleep(0.1)  # for ever
+"""
+    first, second = run_processes(
+        source, 2, devices=1, args=[str(tmp_path)], expect=None, patience=1, deadline=3
+    )
+    assert (first.status, second.status) == (1, 75), first.err + second.err
+    line = f"program.py:{line_of(source, 'time.sleep')} (<module>)"
+    assert raised(first.err) == (
+        "shardwise.errors.ProcessFailureError: max: process 1 (HERE) did not come to program "
+        f"'_max' at program.py:{line_of(source, 'x.max')} (<module>) within N s "
+        f"(`wait_timeout_secs`). Its last known line: {line}."
     )

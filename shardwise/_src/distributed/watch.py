@@ -165,12 +165,25 @@ class Watch:
         return ",".join(map(str, span)) + self._era
 
     def _raise_if_failed(
-        self, ranks: frozenset[int], failures: Sequence[Failure] | None = None
+        self, ranks: frozenset[int], failures: Sequence[Failure] | None = None, *,
+        seen: bool = True,
     ) -> None:
+        """seen: whether the error is raised to user code, not in a thread of the library."""
         for failure in (*self.failures, *self._past) if failures is None else failures:
             if not ranks.isdisjoint(failure.ranks):
-                self._raised = len(self.failures)
+                if seen:
+                    self._raised = len(self.failures)
                 raise ProcessFailureError(failure.text, failure.ranks)
+
+    def _raise_if_over(self, doing: str, era: str) -> None:
+        """Raises in a wait that cannot end, as this process has left, or its program continued."""
+        if self._ended:
+            raise RuntimeError(
+                f"{doing}: this process has left the others (`distributed.shutdown`), and does not "
+                "wait for them."
+            )
+        if self._era != era:
+            raise ProcessFailureError(self._past[-1].text, self._past[-1].ranks)
 
     def meet(
         self, name: str, value: str = "", span: Sequence[int] | None = None, *,
@@ -224,12 +237,13 @@ class Watch:
           TimeoutError: some do not arrive within `timeout` seconds; it names them.
         """
         ranks = tuple(range(self.count)) if span is None else tuple(sorted(span))
-        reject = functools.partial(self._raise_if_failed, frozenset(ranks))
+        in_main = threading.get_ident() == self._main
+        reject = functools.partial(self._raise_if_failed, frozenset(ranks), seen=in_main)
         reject()
         key = f"{','.join(map(str, ranks))}#{name}{self._era}"
         message = {"op": "meet", "value": "", "after": 0, "payload": payload, "about": ""}
         meeting = self._come(key, 0, message, name, reject, timeout)
-        if meeting.withdrawn:
+        if not meeting.met:
             raise TimeoutError(meeting.withdrawn)
         return meeting.payloads or [""] * len(ranks)
 
@@ -253,7 +267,8 @@ class Watch:
         reject: Callable[[], None], timeout: float | None,
     ) -> Meeting:
         """Waits in a meeting. refuse: raises if the meeting can no longer complete."""
-        meeting = self._meetings[key, number] = Meeting()
+        meeting, era = Meeting(), self._era
+        self._meetings[key, number] = meeting
         line = user_line(threading.get_ident())  # "" in a thread of the library
         doing += f" at {line}" if line else ""
         patient = timeout is not None
@@ -267,6 +282,7 @@ class Watch:
                 if meeting.lock.acquire(timeout=left):
                     return meeting
                 reject()
+                self._raise_if_over(doing, era)
                 if end is not None and time.monotonic() >= end:
                     end = None  # the coordinator decides: all may have arrived by now
                     self._channel.send({"op": "withdraw", "set": key, "k": number})
@@ -371,7 +387,9 @@ class Watch:
 
     def _beat(self, now: float) -> None:
         waits = [(now - since, kind, doing) for since, kind, doing in tuple(self._waits.values())]
-        since, kind, doing = max(waits, default=(0.0, "", ""))
+        # A launch that is stuck must be known, whatever other threads wait for.
+        order = max(waits, key=lambda wait: (wait[1] == "launch", wait), default=(0.0, "", ""))
+        since, kind, doing = order
         sets = {}
         for span, here in tuple(self._sets.items()):
             recent = tuple(here.recent)

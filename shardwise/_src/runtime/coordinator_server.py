@@ -300,7 +300,7 @@ class CoordinatorServer(Arrival):
         Raises:
           ValueError: the set does not contain it.
         """
-        if peer.rank not in _members(text, self.count):
+        if peer.rank not in _members(text.partition("#")[0], self.count):
             raise ValueError("not a set of this process")
         return sys.intern(text)  # it is long if there are many processes
 
@@ -337,6 +337,7 @@ class CoordinatorServer(Arrival):
         ranks = ranks_of(key)
         if len(meeting.values) == len(ranks):
             del self.meetings[key, number]
+            self.told -= {mark for mark in self.told if mark[0] is meeting}
             told = [meeting.payloads[r] for r in ranks]
             self._met(ranks, {"set": key, "k": number, "payloads": told if any(told) else []})
             return

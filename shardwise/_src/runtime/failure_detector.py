@@ -28,6 +28,7 @@ MISSED = (
 MALFORMED = (
     ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError,
 )
+LONGER = 10  # times until waits are reported that have a timeout: writing files takes long
 GATHERING = 2.0  # seconds to wait for the stacks of all processes, or why connections broke
 
 
@@ -87,10 +88,14 @@ class Stall:
         self.stacks: dict[int, str] = {}
 
 
-@functools.lru_cache(256)
 def ranks_of(key: str) -> tuple[int, ...]:
-    """The ranks in a set's key, which after failures also has the era of the program."""
-    return tuple([int(r) for r in key.partition("#")[0].split(",")])
+    """The ranks in a set's key, which may also have a name and the era of the program."""
+    return _ranks(key.partition("#")[0])
+
+
+@functools.lru_cache(256)
+def _ranks(text: str) -> tuple[int, ...]:
+    return tuple([int(r) for r in text.split(",")])
 
 
 def counted(ranks: list[int]) -> str:
@@ -376,7 +381,8 @@ class FailureDetector:
     ) -> None:
         if not missing:
             return
-        if waited > self.asked["patience"] and (what, "slow") not in self.told:
+        patience = self.asked["patience"] * (LONGER if patient else 1)
+        if waited > patience and (what, "slow") not in self.told:
             self.told.add((what, "slow"))
             where = self._places(missing)
             head = f"{doing} has waited for {waited:.0f} s; not here: {where}."

@@ -89,9 +89,10 @@ def between_devices() -> Generator[None]:
     """Treats copies inside a `with` block as device-to-device, though they go through the host."""
     state = _guards.thread_local_state()
     before = state.host_to_device, state.device_to_host
-    level = state.device_to_device
-    state.host_to_device = _guards.global_state().device_to_device if level is None else level
-    state.device_to_host = _guards.TransferGuardLevel.ALLOW
+    allow = _guards.TransferGuardLevel.ALLOW
+    set_in = (state.device_to_device, _guards.global_state().device_to_device)
+    state.host_to_device = next((level for level in set_in if level is not None), allow)
+    state.device_to_host = allow
     try:
         yield
     finally:

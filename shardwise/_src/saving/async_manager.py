@@ -25,6 +25,7 @@ from shardwise._src.saving.arrays import async_serialize, run, run_deserializati
 from shardwise._src.saving.specs import Spec, serialization_spec
 
 WAIT = 3600.0  # timeout in seconds for processes that wait for each other during reads and writes
+LONGEST = 10_000  # characters of an error that other processes report
 _numbers = itertools.count()  # of commits, in the same order in all processes
 
 
@@ -150,7 +151,7 @@ def together(
 ) -> list[str]:
     """Synchronizes all processes (or those of a span) and returns the text of each; if one has a
     problem, raises in all. doing: the failed action, for the message."""
-    said = "" if problem is None else f"{type(problem).__name__}: {problem}"
+    said = "" if problem is None else f"{type(problem).__name__}: {problem}"[:LONGEST]
     try:
         given = f"{said}\n{text}" if said or text else ""
         all_said = processes.exchanged(name, given, seconds, span)

@@ -48,8 +48,11 @@ def begin(what: str, place: Place, overwrite: bool) -> Writing:
 
 
 def _check_free(what: str, place: Place, overwrite: bool) -> None:
-    if place.folder is not None and place.folder.is_file():
-        raise CheckpointError(f"{what}: {place.text} is a file. Name a folder for the checkpoint.")
+    if place.folder is not None and place.folder.exists() and not place.folder.is_dir():
+        kind = "file" if place.folder.is_file() else "device or socket"
+        raise CheckpointError(
+            f"{what}: {place.text} is a {kind}. Name a folder for the checkpoint."
+        )
     there, manifest, names = _contents(place)
     if manifest is None:
         if not names or (place.folder is None and CLAIM in names):
@@ -146,9 +149,12 @@ class Writing:
         Raises:
           CheckpointError: the claim of this writer has been removed, so another one may be writing.
         """
-        if self._claim and not self._holds_claim():
-            self._claim = b""
-            raise _second_writer(self._what, self._final.text, "")
+        if self.place.folder is None and not self._holds_claim():
+            raise CheckpointError(
+                f"{self._what}: the claim of this writer at {self._final.text} was removed while "
+                "it wrote, and another one may be writing there. Nothing was saved. Save again, or "
+                "name another folder."
+            )
         self.place.put(MANIFEST, manifest)
         if self.place.folder is None or self._final.folder is None:
             self._committed = True
@@ -184,8 +190,11 @@ class Writing:
     def abandon(self) -> None:
         """Removes uncommitted files and releases the lock or claim. Committed files stay."""
         if self.place.folder is None:
-            if self._claim:  # else the files may belong to another writer
-                self._unclaim() if self._committed else self.place.remove()
+            if self._committed:
+                self._unclaim()
+            elif self._holds_claim():  # else the files may belong to another writer
+                self.place.remove()
+                self._claim = b""
             return
         try:
             if self._lock is not None and not self._committed:
@@ -195,14 +204,17 @@ class Writing:
             self._lock = None
 
     def _unclaim(self) -> None:
-        if self._claim:
+        if self._holds_claim():
             _release(self.place)
             self._claim = b""
 
     def _holds_claim(self) -> bool:
-        claim = self.place._result(self.place._opened().read(CLAIM))
-        generation: bytes = claim.stamp.generation
-        return generation == self._claim
+        """Whether the claim is still that of this writer."""
+        if self._claim:
+            claim = self.place._result(self.place._opened().read(CLAIM))
+            if claim.stamp.generation != self._claim:
+                self._claim = b""
+        return bool(self._claim)
 
 
 def staging_place(place: Place) -> Place:

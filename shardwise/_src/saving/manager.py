@@ -248,9 +248,9 @@ class CheckpointManager:
         """
         folder = self._place.folder
         if folder is not None:
-            if folder.is_file():
+            if folder.exists() and not folder.is_dir():
                 raise NotADirectoryError(
-                    f"CheckpointManager: {folder} is a file. Name a folder for the checkpoints."
+                    f"CheckpointManager: {folder} is not a folder. Name one for the checkpoints."
                 )
             with explained("CheckpointManager", self._place, "its folder could not be made"):
                 folder.mkdir(parents=True, exist_ok=True)

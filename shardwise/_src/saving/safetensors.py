@@ -247,7 +247,7 @@ def _file(what: str, path: Any) -> Path:
 
     Raises:
       TypeError: it is neither a string nor a path.
-      ValueError: it is the address of an object store.
+      ValueError: it is the address of an object store, or a device.
       IsADirectoryError: it is a folder.
     """
     place = Place.at(what, path)
@@ -256,6 +256,8 @@ def _file(what: str, path: Any) -> Path:
             f"{what}: path is {place.text!r}, and files of safetensors are read and written on "
             "file systems only. Copy it to one, or use `save` and `restore` for stores."
         )
+    if place.folder.exists() and not (place.folder.is_file() or place.folder.is_dir()):
+        raise ValueError(f"{what}: {place.folder} is a device or socket. Name a file.")
     if place.folder.is_dir():
         reads = what != "save_safetensors" and (place.folder / MANIFEST).exists()
         way = "read the checkpoint in it by `restore`" if reads else "name a file"
