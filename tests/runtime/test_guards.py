@@ -143,6 +143,20 @@ def test_arrays_that_go_over_the_host_are_copied_between_devices():
         )
 
 
+def test_host_operands_are_copied_from_the_host():
+    spread = sw.device_put(snp.arange(8.0), PARTED)
+    works = [
+        lambda: spread + np.ones(8, np.float32), lambda: spread[np.array([1, 2])],
+        lambda: spread.at[np.array([1])].set(3), lambda: sw.jit(snp.add)(spread, np.ones(8)),
+    ]
+    for work in works:
+        wanted = np.asarray(work())
+        with sw.transfer_guard_device_to_device("disallow_explicit"):
+            assert np.array_equal(work(), wanted)
+        with sw.transfer_guard_host_to_device("disallow"):
+            assert is_refused(work, "host-to-device")
+
+
 def test_copies_over_the_host_under_a_guard_of_all_threads():
     held = snp.arange(8.0) + 1
     flags = sw.config

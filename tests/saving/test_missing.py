@@ -29,7 +29,7 @@ CALLS = {
     "checkpoint restore 0/found": (
         'checkpoints.restore(folder + "/none", {"x": x.sharding})'
     ),
-    "save_safetensors 0/0": 'checkpoints.save_safetensors(folder + "/a.safetensors", {"x": x})',
+    "save_safetensors 0/same": 'checkpoints.save_safetensors(folder + "/a.safetensors", {"x": x})',
     "checkpoint commit 0/written": (
         'm = s.GlobalAsyncCheckpointManager()\n'
         '    m.serialize_with_paths([x], [folder + "/a"], on_commit_callback=print)\n'
@@ -149,3 +149,27 @@ while True:
         f"'_max' at program.py:{line_of(source, 'x.max')} (<module>) within N s "
         f"(`wait_timeout_secs`). Its last known line: {line}."
     )
+
+
+def test_safetensors_of_different_arrays_or_paths_raise_in_all_processes(tmp_path):
+    source = HEAD + """
+y = sw.device_put(np.arange(4.0), x.sharding)
+for trees, names in (
+    (({"a": x, "b": y}, {"a": y, "b": x}), ("t", "t")), (({"a": x}, {"c": x}), ("t", "t")),
+    (({"a": x}, {"a": x, "b": y}), ("t", "t")), (({"a": x}, {"a": x}), ("t", "u")),
+    (({"a": x}, {"a": x}), ("t", "t")),
+):
+    at = folder + "/" + names[sw.process_index()]
+    try:
+        checkpoints.save_safetensors(at, trees[sw.process_index()])
+    except ValueError as error:
+        print(str(error).replace(folder, "FOLDER"))
+print(np.asarray(checkpoints.load_safetensors(folder + "/t")["a"]).tolist())
+"""
+    differs = (
+        "save_safetensors: the arrays of process 1 are not those of process 0: names, shapes, "
+        "dtypes and metadata must be the same in all processes."
+    )
+    paths = "save_safetensors: path must be the same in all processes; got ['FOLDER/t', 'FOLDER/u']."
+    for run in run_processes(source, 2, devices=1, args=[str(tmp_path)]):
+        assert run.out.splitlines() == [differs] * 3 + [paths, "[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]"]

@@ -195,3 +195,11 @@ def test_processes_replace_together(tmp_path):
     for rank, run in enumerate(runs):
         other = f"RuntimeError: Process 0 could not write its part of a checkpoint: {text}"
         assert run.out.splitlines() == [text if rank == 0 else other, "{'n': 2} ['zarr.json']"]
+
+
+def test_a_link_to_a_folder_stays_a_link(tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    for value in (1, 2):
+        checkpoints.save(tmp_path / "link", value, overwrite=True)
+        assert (tmp_path / "link").is_symlink() and checkpoints.restore(tmp_path / "disk") == value

@@ -38,6 +38,7 @@ from shardwise._src.transfers.transfer import (
     whole_beside,
     whole_on,
 )
+from shardwise._src.transfers.transfer_guards import host_operand
 from shardwise._src.transforms.stage import stage_fused
 from shardwise._src.transforms.tracer import Tracer, escaped
 from shardwise._src.types.array_type import array_type
@@ -157,7 +158,7 @@ class Eager(Interpreter, Indexing):
             for a in args:
                 kind = a.__class__
                 if kind is np.ndarray and a.ndim:
-                    a = put_by_default(a, here)
+                    a = host_operand(put_by_default(a, here))
                 elif kind is not Array:
                     a = held[a, kind if a else exact(a), here]
                 arrays.append(a)
@@ -209,7 +210,7 @@ class Eager(Interpreter, Indexing):
         if isinstance(x, Tracer):
             raise escaped(x)
         if isinstance(x, np.ndarray) and x.ndim:
-            return put_host(x, default_place(), False)
+            return host_operand(put_host(x, default_place(), False))
         if isinstance(x, HOST):
             return scalar(x[()] if isinstance(x, np.ndarray) else x)
         if isinstance(x, Value):

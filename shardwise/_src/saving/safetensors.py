@@ -11,6 +11,7 @@ little-endian, row-major order. It has no checksums, and names instead of pytree
 from __future__ import annotations
 
 import errno
+import hashlib
 import itertools
 import json
 import math
@@ -103,6 +104,17 @@ def save_safetensors(
             os.replace(beside, target)
             sync(target.parent)
 
+    digest = hashlib.sha256(head).hexdigest()
+    said = step_together(f"{what} {number}/same", lambda: None, WAIT, f"{digest} {target}")
+    digests, targets = zip(*[row.split(" ", 1) for row in said], strict=True)
+    if len({*targets}) > 1:
+        raise ValueError(f"{what}: path must be the same in all processes; got {list(targets)}.")
+    if len({*digests}) > 1:
+        other = next(i for i, d in enumerate(digests) if d != digests[0])
+        raise ValueError(
+            f"{what}: the arrays of process {other} are not those of process 0: names, shapes, "
+            "dtypes and metadata must be the same in all processes."
+        )
     steps = [prepare, lambda: _write(beside, own, starts), finish]
     for i, step in enumerate(steps):
         step_together(f"{what} {number}/{i}", step, WAIT)

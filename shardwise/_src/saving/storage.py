@@ -75,6 +75,8 @@ class Place:
                 raise ValueError(
                     f"{what}: path is {text!r}, which {why}. Name a folder in another."
                 )
+            if folder.is_symlink():  # its target is meant, which the link must still lead to
+                folder = Path(os.path.realpath(folder))
             return Place(str(folder), folder, {"driver": "file", "path": f"{folder}/"})
         try:
             store = tensorstore().KvStore.Spec(text.rstrip("/") + "/").to_json()

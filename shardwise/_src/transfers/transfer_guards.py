@@ -7,6 +7,7 @@ the sharding. The exception keeps its class.
 from __future__ import annotations
 
 import re
+import weakref
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
@@ -19,6 +20,8 @@ from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.sharding import SingleDeviceSharding
 
 _DISALLOWED = re.compile(r"Disallowed (\w+-to-\w+) transfer")
+_DIRECT = "Disallowed device-to-device transfer"
+_of_host: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
 def is_disallowed(error: BaseException) -> bool:
@@ -35,8 +38,6 @@ def disallowed(
     """
     found = _DISALLOWED.search(str(error))
     direction = found[1] if found else ""
-    if source is not None and target is not None:
-        direction = "device-to-device"  # even if it went through the host
     flag = f"transfer_guard_{direction.replace('-', '_')}"
     value = FLAGS[flag].value
     explicit = guards.is_explicit("get" if direction.endswith("host") else "put")
@@ -54,6 +55,29 @@ def disallowed(
         f"{_place(source)} to {_place(target)}, and the flag {flag} is {value!r}. {advice}: "
         f'`with shardwise.{flag}("allow"):`.'
     )
+
+
+@contextmanager
+def between_devices() -> Generator[None]:
+    """A block that copies between devices by way of the host, and counts as a direct copy."""
+    try:
+        with guards.between_devices():
+            yield
+    except RuntimeFailure as error:
+        if is_disallowed(error):
+            raise RuntimeFailure(_DISALLOWED.sub(_DIRECT, str(error))) from None
+        raise
+
+
+def host_operand(x: Any) -> Any:
+    """Marks an array as the operand of an eager op that was a host value; returns it."""
+    if guards.used:
+        _of_host[id(x)] = x
+    return x
+
+
+def is_host_operand(x: Any) -> bool:
+    return _of_host.get(id(x)) is x
 
 
 @contextmanager
