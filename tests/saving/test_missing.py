@@ -170,6 +170,7 @@ print(np.asarray(checkpoints.load_safetensors(folder + "/t")["a"]).tolist())
         "save_safetensors: the arrays of process 1 are not those of process 0: names, shapes, "
         "dtypes and metadata must be the same in all processes."
     )
-    paths = "save_safetensors: path must be the same in all processes; got ['FOLDER/t', 'FOLDER/u']."
+    both = "['FOLDER/t', 'FOLDER/u']"
+    paths = f"save_safetensors: path must be the same in all processes; got {both}."
     for run in run_processes(source, 2, devices=1, args=[str(tmp_path)]):
         assert run.out.splitlines() == [differs] * 3 + [paths, "[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]"]
