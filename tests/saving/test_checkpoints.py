@@ -287,7 +287,7 @@ def test_what_cannot_be_saved(tmp_path):
     says(ValueError, f"save_safetensors: {pipe} is a device or socket. Name a file.",
          checkpoints.save_safetensors, pipe, {"x": np.ones(1)})  # fmt: skip
     pipe.unlink()
-    says(ValueError, "save: path is 'a\\x00b', which has a character of number 0. Name a folder in "
+    says(ValueError, "save: path is 'a\\x00b', which contains a null character. Name a folder in "
          "another.", checkpoints.save, "a\0b", 1)  # fmt: skip
     with pytest.raises(sw.errors.UnexpectedTracerError, match=r"^save: tree\[0\] is a "):
         sw.jit(lambda x: checkpoints.save(at, [x]))(1.0)

@@ -372,7 +372,7 @@ def test_an_error_at_the_end_of_a_program_is_told(tmp_path, call):
     assert done.stdout == "the end\n"
     path = tmp_path / "t" / "step_00000001" if "Manager" in call else tmp_path / "t"
     (line, *_) = done.stderr.splitlines()
-    assert f"RuntimeWarning: The checkpoint {path} could not be written, which nobody has " in line
+    assert f"RuntimeWarning: The checkpoint {path} could not be written, and wait() " in line
     assert "File too large" in line
     assert line.endswith(". Call wait() on what save_async gives, or on the manager.")
 

@@ -71,7 +71,7 @@ class Place:
         if not _URL.match(text):
             folder = Path(os.path.abspath(os.path.expanduser(text)))
             if "\0" in text or not folder.name:
-                why = "has a character of number 0" if "\0" in text else "is the root folder"
+                why = "contains a null character" if "\0" in text else "is the root folder"
                 raise ValueError(
                     f"{what}: path is {text!r}, which {why}. Name a folder in another."
                 )

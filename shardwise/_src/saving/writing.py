@@ -151,7 +151,7 @@ class Saving:
         error, self._error = getattr(self, "_error", None), None
         if error is not None:
             warn(
-                f"The checkpoint {self._path} could not be written, which nobody has asked: "
+                f"The checkpoint {self._path} could not be written, and wait() was not called: "
                 f"{str(error).removesuffix('.')}. Call wait() on what save_async gives, or on the "
                 "manager.",
                 RuntimeWarning,
