@@ -20,6 +20,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PHRASES = {
     r"(?<!so )that there is no\w*": "missing, absent",
+    r"there is none": "if absent, missing",
     r"is no (array|tree|text|list|number|string)": "is not an array, a pytree, a string, …",
     r"anew": "again",
     r"lets? go of": "releases",

@@ -18,7 +18,7 @@ SECONDS = 60
 
 
 def fault(program):
-    """The problem with a program; empty if there is none."""
+    """The problem with a program; empty if it has none."""
     wanted = np.asarray(run(program, ("vmap",) * len(AXES))(XS))
     try:
         found = np.asarray(run(program, program.maps)(XS))

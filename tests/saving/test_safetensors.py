@@ -8,6 +8,7 @@ import pytest
 
 import shardwise as sw
 from shardwise import checkpoints
+from shardwise._src.saving import safetensors
 from shardwise.checkpoints import load_safetensors, safetensors_metadata, save_safetensors
 from shardwise.errors import CheckpointError
 from shardwise.sharding import NamedSharding, SingleDeviceSharding
@@ -255,3 +256,16 @@ def test_a_sharding_that_does_not_fit_is_told_with_the_name(tmp_path):
     says(ValueError, f"load_safetensors: of arrays['n'], P('x') over {mesh} has 1 entry, but the "
          "array has only 0 dimensions. Remove entries from the end of the spec.",
          load_safetensors, tmp_path / "m", NamedSharding(mesh, P("x")))  # fmt: skip
+
+
+def test_nothing_is_left_of_a_save_that_fails(tmp_path, monkeypatch):
+    def failing(*_):
+        raise OSError("no disk")
+
+    save_safetensors(tmp_path / "m", {"a": np.ones(2)})
+    with monkeypatch.context() as patch:
+        patch.setattr(safetensors, "_write", failing)
+        with pytest.raises(OSError, match=r"^no disk$"):
+            save_safetensors(tmp_path / "m", {"a": np.zeros(3)})
+    assert [path.name for path in tmp_path.iterdir()] == ["m"]
+    assert np.array_equal(load_safetensors(tmp_path / "m")["a"], [1, 1])

@@ -46,7 +46,7 @@ def annotation(value: Any) -> str:
 
 
 def signature(obj: Any) -> str:
-    """As in `def`, or nothing where there is none to be known."""
+    """As in `def`; empty if the parameters are unknown."""
     try:
         found = inspect.signature(obj)
     except (ValueError, TypeError):

@@ -79,7 +79,7 @@ class Error:
         return "\n".join(lines) if lines else None
 
     def get_exception(self) -> CheckError | None:
-        """The error as an exception, with a note that names the line; None if there is none."""
+        """The error as an exception, with a note that names the line; None if absent."""
         text = self.get()
         if text is None:
             return None

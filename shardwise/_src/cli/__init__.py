@@ -100,7 +100,7 @@ def _run(words: list[str]) -> int:
 
 
 def _nearest(word: str) -> str:
-    """A suggestion of a similar command, as a sentence after a space; "" if there is none."""
+    """A suggestion of a similar command, as a sentence after a space; "" if absent."""
     for command in COMMANDS.values():
         if word.lower() in command.others:
             return f" Did you mean {command.name!r}?"

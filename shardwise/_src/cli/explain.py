@@ -123,7 +123,7 @@ RUNNERS = (runpy.__file__, "<frozen runpy>")
 
 
 def _tell(found: list[Found], asked: Any, machine: Any) -> int:
-    """Prints and writes the reports; returns 1 if there is none, or one cannot be written."""
+    """Prints and writes the reports; returns 1 if none, or if one cannot be written."""
     names = [one.function for one in found]
     missing = [name for name in asked.function if name not in names]
     if not found or missing:

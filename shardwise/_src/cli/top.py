@@ -50,7 +50,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Shows launches; returns the exit status: 1 if there is none."""
+    """Shows launches; returns the exit status: 1 if there are no launches."""
     asked = parser().parse_args(list(arguments))
     try:
         found = look(asked.pid, ANSWER)

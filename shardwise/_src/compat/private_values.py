@@ -77,7 +77,7 @@ class _Environment:
 
     @property
     def physical_mesh(self) -> Mesh:
-        """The mesh in scope; an empty mesh if there is none."""
+        """The mesh in scope; an empty mesh if absent."""
         mesh = current().mesh
         return mesh if isinstance(mesh, Mesh) else Mesh(np.empty((), object), ())
 

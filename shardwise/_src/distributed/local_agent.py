@@ -67,7 +67,7 @@ class Events:
             raise Stopped(self.stops[0])
 
     def next(self, seconds: float | None = None) -> Event | None:
-        """The next event; None if there is none within `seconds`.
+        """The next event; None if no event comes within `seconds`.
 
         Raises:
           Stopped: it is a signal.

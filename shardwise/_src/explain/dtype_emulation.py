@@ -45,7 +45,7 @@ def hlo_name(dtype: Any) -> str:
 
 
 def _only(types: Iterable[Any], machine: Machine) -> str:
-    """The HLO name of the values' common dtype; '' if there is none or the machine lacks it."""
+    """The HLO name of the values' common dtype; '' if absent or if the machine lacks it."""
     found = {hlo_name(t.dtype) for t in types if is_float(t.dtype)}
     name = found.pop() if len(found) == 1 else ""
     return name if name in machine.flops else ""

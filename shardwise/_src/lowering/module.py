@@ -150,7 +150,7 @@ class Meshes:
         return self._symbol(axes, order)
 
     def leading(self) -> str:
-        """The symbol of the first mesh; if there is none yet, of a mesh over all devices."""
+        """The symbol of the first mesh; if no mesh was added yet, of a mesh over all devices."""
         if not self._symbols:
             self._symbol((("devices", len(self._devices)),), tuple(range(len(self._devices))))
         return next(iter(self._symbols.values()))

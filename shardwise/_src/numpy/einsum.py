@@ -137,7 +137,7 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The operations on one or two operands; None where there is none.
+    """The operations on one or two operands; None if no such operations exist.
 
     positions: the positions of the operands, descending.
     order:     which of these is the first factor, and which the second.

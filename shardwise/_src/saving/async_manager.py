@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import abc
 import asyncio
+import hashlib
 import itertools
 import time
 from collections.abc import Callable, Sequence
@@ -171,6 +172,28 @@ def together(
                 f"Process {rank} could not {doing} its part of a checkpoint: {other}"
             )
     return [found for _, _, found in rows]
+
+
+def check_same(
+    what: str, name: str, path: str, contents: bytes, about: tuple[str, str]
+) -> None:
+    """Raises in all processes if they write to different paths, or different contents.
+
+    about: what the contents describe, and which of its properties, for messages.
+    """
+    digest = hashlib.sha256(contents).hexdigest()
+    rows = [row.split(" ", 1) for row in together(name, None, WAIT, f"{digest} {path}")]
+    digests, paths = zip(*rows, strict=True)
+    if len({*paths}) > 1:
+        raise ValueError(f"{what}: path must be the same in all processes; got {list(paths)}.")
+    other = next((i for i, d in enumerate(digests) if d != digests[0]), None)
+    if other is not None:
+        kind, properties = about
+        verb = "are not those" if kind.endswith("s") else "is not that"
+        raise ValueError(
+            f"{what}: the {kind} of process {other} {verb} of process 0: {properties} must be the "
+            "same in all processes."
+        )
 
 
 class GlobalAsyncCheckpointManager(AsyncManager, GlobalAsyncCheckpointManagerBase):

@@ -142,7 +142,7 @@ class CheckpointManager:
         return sorted([s for s in found if self._is_whole(s)])
 
     def latest(self) -> int | None:
-        """The newest complete step; None if there is none. The last `save` may still be running:
+        """The newest complete step; None if absent. The last `save` may still be running:
         call `wait` first."""
         return max(self.steps(), default=None)
 

@@ -11,7 +11,6 @@ little-endian, row-major order. It has no checksums, and names instead of pytree
 from __future__ import annotations
 
 import errno
-import hashlib
 import itertools
 import json
 import math
@@ -29,7 +28,7 @@ from shardwise._src.api.prefixes import broadcast_prefix
 from shardwise._src.base.errors import CheckpointError
 from shardwise._src.messages.formatting import brief, join, plain_text, short_repr
 from shardwise._src.ops.placement import placed_over
-from shardwise._src.saving.async_manager import WAIT, step_together
+from shardwise._src.saving.async_manager import WAIT, check_same, step_together
 from shardwise._src.saving.chunks import Bounds, converted, on_devices
 from shardwise._src.saving.manifest import LARGEST, MOST_DIMS, canonicalize_name
 from shardwise._src.saving.shard_sources import Source, sources
@@ -104,20 +103,16 @@ def save_safetensors(
             os.replace(beside, target)
             sync(target.parent)
 
-    digest = hashlib.sha256(head).hexdigest()
-    said = step_together(f"{what} {number}/same", lambda: None, WAIT, f"{digest} {target}")
-    digests, targets = zip(*[row.split(" ", 1) for row in said], strict=True)
-    if len({*targets}) > 1:
-        raise ValueError(f"{what}: path must be the same in all processes; got {list(targets)}.")
-    if len({*digests}) > 1:
-        other = next(i for i, d in enumerate(digests) if d != digests[0])
-        raise ValueError(
-            f"{what}: the arrays of process {other} are not those of process 0: names, shapes, "
-            "dtypes and metadata must be the same in all processes."
-        )
+    about = "arrays", "names, shapes, dtypes and metadata"
+    check_same(what, f"{what} {number}/same", str(target), head, about)
     steps = [prepare, lambda: _write(beside, own, starts), finish]
-    for i, step in enumerate(steps):
-        step_together(f"{what} {number}/{i}", step, WAIT)
+    try:
+        for i, step in enumerate(steps):
+            step_together(f"{what} {number}/{i}", step, WAIT)
+    except BaseException:
+        if process_index() == 0:
+            beside.unlink(missing_ok=True)
+        raise
 
 
 def _make(path: Path, head: bytes, size: int) -> None:
@@ -126,14 +121,10 @@ def _make(path: Path, head: bytes, size: int) -> None:
     Without allocated space, the process would crash on writing to the memory-mapped file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with open(path, "wb") as file:
-            file.write(head)
-            file.flush()
-            _allocate(file.fileno(), len(head), size)
-    except OSError:
-        path.unlink(missing_ok=True)
-        raise
+    with open(path, "wb") as file:
+        file.write(head)
+        file.flush()
+        _allocate(file.fileno(), len(head), size)
 
 
 def _allocate(file: int, start: int, size: int) -> None:

@@ -75,9 +75,10 @@ class Place:
                 raise ValueError(
                     f"{what}: path is {text!r}, which {why}. Name a folder in another."
                 )
-            if folder.is_symlink():  # its target is meant, which the link must still lead to
+            text = str(folder)
+            if folder.is_symlink():  # the link must still lead to its target
                 folder = Path(os.path.realpath(folder))
-            return Place(str(folder), folder, {"driver": "file", "path": f"{folder}/"})
+            return Place(text, folder, {"driver": "file", "path": f"{folder}/"})
         try:
             store = tensorstore().KvStore.Spec(text.rstrip("/") + "/").to_json()
         except ValueError as error:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import hashlib
 import itertools
 import json
 from collections.abc import Callable, Sequence
@@ -31,7 +30,7 @@ from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.runtime.threads import start as start_thread
 from shardwise._src.saving import manifest
 from shardwise._src.saving.arrays import LimitInFlightBytes, run, tensorstore
-from shardwise._src.saving.async_manager import WAIT, step_together
+from shardwise._src.saving.async_manager import WAIT, check_same, step_together
 from shardwise._src.saving.chunks import IN_FLIGHT, metadata, write_part
 from shardwise._src.saving.committing import Writing, begin, staging_place
 from shardwise._src.saving.digests import METADATA, collect, digest_of, leave
@@ -269,17 +268,8 @@ def _check_same(name: str, job: Job) -> None:
     text = manifest.written(job.tree, [s.entry for s in job.sources], None, 1, {})
     about = json.loads(text)["content"]
     values = json.dumps([about["arrays"], _without_values(about["tree"])], sort_keys=True)
-    digest = hashlib.sha256(values.encode()).hexdigest()
-    said = step_together(f"{name}/same", lambda: None, WAIT, f"{digest} {job.place.text}")
-    digests, places = zip(*[row.split(" ", 1) for row in said], strict=True)
-    if len({*places}) > 1:
-        raise ValueError(f"save: path must be the same in all processes; got {list(places)}.")
-    if len({*digests}) > 1:
-        other = next(i for i, d in enumerate(digests) if d != digests[0])
-        raise ValueError(
-            f"save: the tree of process {other} is not that of process 0: names, shapes, dtypes "
-            "and shardings must be the same in all processes."
-        )
+    about = "tree", "names, shapes, dtypes and shardings"
+    check_same("save", f"{name}/same", job.place.text, values.encode(), about)
 
 
 def _without_values(tree: dict[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from shardwise._src.arrays.signature import Signature, padding_value, signature
 from shardwise._src.lowering.storage import stated_kind
 from shardwise._src.runtime import buffers, guards, host, memory
 from shardwise._src.transfers.regions import holders, regions
-from shardwise._src.transfers.transfer_guards import between_devices, is_host_operand
+from shardwise._src.transfers.transfer_guards import copy_between_devices, is_host_operand
 from shardwise._src.types.array_type import array_type
 from shardwise._src.types.sharding import SingleDeviceSharding
 from shardwise._src.types.tiling import Index
@@ -50,7 +50,7 @@ def by_host(x: Array, target: Any) -> Array:
     This process must hold everything its devices get. `x` caches nothing on the host.
     """
     if guards.used and not is_host_operand(x):
-        with between_devices():
+        with copy_between_devices():
             return _by_host(x, target)
     return _by_host(x, target)
 

@@ -58,7 +58,7 @@ def disallowed(
 
 
 @contextmanager
-def between_devices() -> Generator[None]:
+def copy_between_devices() -> Generator[None]:
     """A block that copies between devices by way of the host, and counts as a direct copy."""
     try:
         with guards.between_devices():

@@ -268,7 +268,7 @@ def to_dim(
     value: Any, dim: int | None, wanted: int | None, size: int,
     hidden: NamedSharding | None = None,
 ) -> Any:
-    """Moves the batch dimension to `wanted`; if there is none yet, broadcasts the value.
+    """Moves the batch dimension to `wanted`; if it is missing, broadcasts the value.
 
     hidden: the sharding of the new dimension.
     """

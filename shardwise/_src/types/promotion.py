@@ -130,7 +130,7 @@ def lattice_join(*pairs: Pair) -> Pair:
     """Returns the common dtype of the given (dtype, weak) pairs, and whether it is weak.
 
     pairs: at least one; the dtypes are NumPy or extended ones, as `dtype_and_weak` returns them.
-    Raises TypePromotionError if there is none: sub-byte dtypes, extended ones, strict mode.
+    Raises TypePromotionError if no such type exists: sub-byte dtypes, extended ones, strict mode.
     Warns if a 64-bit result, of existing 64-bit values, is narrowed because `enable_x64` is off.
     """
     table = _joins_by_key.get(context.current().key)

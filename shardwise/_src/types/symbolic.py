@@ -36,7 +36,7 @@ def whole(n: Any) -> Any:
 
 
 def broadcast_shapes(*shapes: Sequence[Any]) -> tuple[Any, ...]:
-    """The shape that all shapes broadcast to, as in NumPy; ValueError if there is none.
+    """The shape that all shapes broadcast to, as in NumPy; ValueError if no such shape exists.
 
     Symbolic sizes broadcast with 1 and with the same dimension.
     """

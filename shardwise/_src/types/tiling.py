@@ -105,7 +105,7 @@ def tile_indices(shape: tuple[int, ...], tiles: tuple[int, ...]) -> list[Index]:
 
 
 def tiling_of_indices(shape: tuple[int, ...], indices: Sequence[Index]) -> Tiling:
-    """The tiling that gives each position its index; ValueError if there is none."""
+    """The tiling that gives each position its index; ValueError if no such tiling exists."""
     bounds = [index_bounds(shape, index) for index in indices]
     starts = [sorted({bound[dim] for bound in bounds}) for dim in range(len(shape))]
     dims = tuple(map(len, starts))
