@@ -96,3 +96,21 @@ def test_what_waits_longer_than_the_patience_is_reported_and_not_failed():
                       "\nprocess 0 (host h, pid 10):\n  it does not answer\n"
                       "\nprocess 1 (host h, pid 11):\n  it does not answer\n"),
     ]  # fmt: skip
+
+
+def test_a_wait_with_a_timeout_is_reported_late_and_not_failed():
+    """Checkpoints: whoever waits ends that without the coordinator, and files take long."""
+    detector = Listener()
+    detector.asked["patience"] = 5.0
+    begin = meeting_of_0(detector, 0)
+    detector.meetings["0,1", 0].patient = True
+    for waited in (6, 49):
+        detector.check_peers(begin + waited)
+    assert detector.said == []
+    for waited in (51, 1e6):
+        detector.check_peers(begin + waited)
+    asked = [(rank, op) for rank, op, _ in detector.said]
+    assert asked == [(0, "stacks"), (1, "stacks"), (0, "report")]
+    assert detector.said[-1][2].startswith(
+        "barrier 0 has waited for 51 s; not here: process 1 (host h, pid 11) is at ?."
+    )
