@@ -53,76 +53,24 @@ if TYPE_CHECKING:
     from shardwise import tree_util as tree_util
     from shardwise import typing as typing
     from shardwise import version as version
-    from shardwise._src.api.array_creation import device_put_replicated as device_put_replicated
-    from shardwise._src.api.array_creation import device_put_sharded as device_put_sharded
-    from shardwise._src.api.array_creation import (
-        make_array_from_batched_callback as make_array_from_batched_callback,
-    )
-    from shardwise._src.api.array_creation import (
-        make_array_from_batched_callback_with_devices as make_array_from_batched_callback_with_devices,
-    )
-    from shardwise._src.api.array_creation import (
-        make_array_from_callback as make_array_from_callback,
-    )
-    from shardwise._src.api.array_creation import (
-        make_array_from_process_local_data as make_array_from_process_local_data,
-    )
-    from shardwise._src.api.array_creation import (
-        make_array_from_single_device_arrays as make_array_from_single_device_arrays,
-    )
-    from shardwise._src.api.caches import clear_caches as clear_caches
-    from shardwise._src.api.callbacks import effects_barrier as effects_barrier
-    from shardwise._src.api.callbacks import pure_callback as pure_callback
-    from shardwise._src.api.derivatives import closure_convert as closure_convert
-    from shardwise._src.api.derivatives import custom_gradient as custom_gradient
-    from shardwise._src.api.derivatives import fwd_and_bwd as fwd_and_bwd
-    from shardwise._src.api.derivatives import linear_transpose as linear_transpose
-    from shardwise._src.api.environment import print_environment_info as print_environment_info
-    from shardwise._src.api.explicit import reshard as reshard
-    from shardwise._src.api.explicit import set_mesh as set_mesh
-    from shardwise._src.api.grad import grad as grad
-    from shardwise._src.api.grad import jvp as jvp
-    from shardwise._src.api.grad import linearize as linearize
-    from shardwise._src.api.grad import value_and_grad as value_and_grad
-    from shardwise._src.api.grad import vjp as vjp
-    from shardwise._src.api.jacobian import hessian as hessian
-    from shardwise._src.api.jacobian import jacfwd as jacfwd
-    from shardwise._src.api.jacobian import jacobian as jacobian
-    from shardwise._src.api.jacobian import jacrev as jacrev
-    from shardwise._src.api.jit import disable_jit as disable_jit
-    from shardwise._src.api.jit import jit as jit
-    from shardwise._src.api.live import live_arrays as live_arrays
-    from shardwise._src.api.naming import named_call as named_call
-    from shardwise._src.api.naming import named_scope as named_scope
-    from shardwise._src.api.placement import block_until_ready as block_until_ready
-    from shardwise._src.api.placement import copy_to_host_async as copy_to_host_async
-    from shardwise._src.api.placement import default_backend as default_backend
-    from shardwise._src.api.placement import device_count as device_count
-    from shardwise._src.api.placement import device_get as device_get
-    from shardwise._src.api.placement import device_put as device_put
-    from shardwise._src.api.placement import devices as devices
-    from shardwise._src.api.placement import local_device_count as local_device_count
-    from shardwise._src.api.placement import local_devices as local_devices
-    from shardwise._src.api.placement import make_mesh as make_mesh
-    from shardwise._src.api.placement import process_count as host_count
-    from shardwise._src.api.placement import process_count as process_count
-    from shardwise._src.api.placement import process_index as host_id
-    from shardwise._src.api.placement import process_index as process_index
-    from shardwise._src.api.placement import process_indices as host_ids
-    from shardwise._src.api.placement import process_indices as process_indices
-    from shardwise._src.api.placement import with_sharding_constraint as with_sharding_constraint
-    from shardwise._src.api.pmap import pmap as pmap
-    from shardwise._src.api.remat import checkpoint as checkpoint
-    from shardwise._src.api.remat import remat as remat
-    from shardwise._src.api.shapes import ShapeDtypeStruct as ShapeDtypeStruct
-    from shardwise._src.api.shard_map import shard_map as shard_map
-    from shardwise._src.api.smap import smap as smap
-    from shardwise._src.api.tracing import ensure_compile_time_eval as ensure_compile_time_eval
-    from shardwise._src.api.tracing import eval_shape as eval_shape
-    from shardwise._src.api.tracing import make_jaxpr as make_jaxpr
-    from shardwise._src.api.vmap import vmap as vmap
+    from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct as ShapeDtypeStruct
     from shardwise._src.arrays.array import Array as Array
     from shardwise._src.arrays.array import Shard as Shard
+    from shardwise._src.autodiff.grad import grad as grad
+    from shardwise._src.autodiff.grad import jvp as jvp
+    from shardwise._src.autodiff.grad import linearize as linearize
+    from shardwise._src.autodiff.grad import value_and_grad as value_and_grad
+    from shardwise._src.autodiff.grad import vjp as vjp
+    from shardwise._src.autodiff.jacobian import hessian as hessian
+    from shardwise._src.autodiff.jacobian import jacfwd as jacfwd
+    from shardwise._src.autodiff.jacobian import jacobian as jacobian
+    from shardwise._src.autodiff.jacobian import jacrev as jacrev
+    from shardwise._src.autodiff.jvp_vjp import closure_convert as closure_convert
+    from shardwise._src.autodiff.jvp_vjp import custom_gradient as custom_gradient
+    from shardwise._src.autodiff.jvp_vjp import fwd_and_bwd as fwd_and_bwd
+    from shardwise._src.autodiff.jvp_vjp import linear_transpose as linear_transpose
+    from shardwise._src.autodiff.remat import checkpoint as checkpoint
+    from shardwise._src.autodiff.remat import remat as remat
     from shardwise._src.base.config import allow_f16_reductions as allow_f16_reductions
     from shardwise._src.base.config import auto_pcast as auto_pcast
     from shardwise._src.base.config import check_tracer_leaks as check_tracer_leaks
@@ -154,12 +102,69 @@ if TYPE_CHECKING:
     from shardwise._src.base.config import thread_guard as thread_guard
     from shardwise._src.base.config import threefry_partitionable as threefry_partitionable
     from shardwise._src.base.flags import make_user_context as make_user_context
-    from shardwise._src.custom.jvp import custom_jvp as custom_jvp
-    from shardwise._src.custom.vjp import custom_vjp as custom_vjp
-    from shardwise._src.explain.callable_module import explain as explain
-    from shardwise._src.explain.plan import plan as plan
-    from shardwise._src.numpy.dslice import ds as ds
-    from shardwise._src.refs.functions import typeof as typeof
+    from shardwise._src.custom.custom_jvp import custom_jvp as custom_jvp
+    from shardwise._src.custom.custom_vjp import custom_vjp as custom_vjp
+    from shardwise._src.debug.clear_caches import clear_caches as clear_caches
+    from shardwise._src.debug.environment_info import (
+        print_environment_info as print_environment_info,
+    )
+    from shardwise._src.debug.host_callbacks import effects_barrier as effects_barrier
+    from shardwise._src.debug.host_callbacks import pure_callback as pure_callback
+    from shardwise._src.debug.name_scopes import named_call as named_call
+    from shardwise._src.debug.name_scopes import named_scope as named_scope
+    from shardwise._src.jit.eval_shape import ensure_compile_time_eval as ensure_compile_time_eval
+    from shardwise._src.jit.eval_shape import eval_shape as eval_shape
+    from shardwise._src.jit.eval_shape import make_jaxpr as make_jaxpr
+    from shardwise._src.jit.jit import disable_jit as disable_jit
+    from shardwise._src.jit.jit import jit as jit
+    from shardwise._src.maps.pmap import pmap as pmap
+    from shardwise._src.maps.shard_map import shard_map as shard_map
+    from shardwise._src.maps.smap import smap as smap
+    from shardwise._src.maps.vmap import vmap as vmap
+    from shardwise._src.placement.array_creation import (
+        device_put_replicated as device_put_replicated,
+    )
+    from shardwise._src.placement.array_creation import device_put_sharded as device_put_sharded
+    from shardwise._src.placement.array_creation import (
+        make_array_from_batched_callback as make_array_from_batched_callback,
+    )
+    from shardwise._src.placement.array_creation import (
+        make_array_from_batched_callback_with_devices as make_array_from_batched_callback_with_devices,
+    )
+    from shardwise._src.placement.array_creation import (
+        make_array_from_callback as make_array_from_callback,
+    )
+    from shardwise._src.placement.array_creation import (
+        make_array_from_process_local_data as make_array_from_process_local_data,
+    )
+    from shardwise._src.placement.array_creation import (
+        make_array_from_single_device_arrays as make_array_from_single_device_arrays,
+    )
+    from shardwise._src.placement.device_put import block_until_ready as block_until_ready
+    from shardwise._src.placement.device_put import copy_to_host_async as copy_to_host_async
+    from shardwise._src.placement.device_put import default_backend as default_backend
+    from shardwise._src.placement.device_put import device_count as device_count
+    from shardwise._src.placement.device_put import device_get as device_get
+    from shardwise._src.placement.device_put import device_put as device_put
+    from shardwise._src.placement.device_put import devices as devices
+    from shardwise._src.placement.device_put import local_device_count as local_device_count
+    from shardwise._src.placement.device_put import local_devices as local_devices
+    from shardwise._src.placement.device_put import make_mesh as make_mesh
+    from shardwise._src.placement.device_put import process_count as host_count
+    from shardwise._src.placement.device_put import process_count as process_count
+    from shardwise._src.placement.device_put import process_index as host_id
+    from shardwise._src.placement.device_put import process_index as process_index
+    from shardwise._src.placement.device_put import process_indices as host_ids
+    from shardwise._src.placement.device_put import process_indices as process_indices
+    from shardwise._src.placement.device_put import (
+        with_sharding_constraint as with_sharding_constraint,
+    )
+    from shardwise._src.placement.explicit_axes import reshard as reshard
+    from shardwise._src.placement.explicit_axes import set_mesh as set_mesh
+    from shardwise._src.placement.live_arrays import live_arrays as live_arrays
+    from shardwise._src.planner.callable_module import explain as explain
+    from shardwise._src.planner.transfer_plan import plan as plan
+    from shardwise._src.refs.ref_functions import typeof as typeof
     from shardwise._src.refs.refs import Ref as Ref
     from shardwise._src.refs.refs import empty_ref as empty_ref
     from shardwise._src.refs.refs import free_ref as free_ref
@@ -182,5 +187,6 @@ if TYPE_CHECKING:
     from shardwise._src.types.dtypes import float0 as float0
     from shardwise._src.types.partition_spec import P as P
     from shardwise._src.types.sharding import NamedSharding as NamedSharding
+    from shardwise._src.values.dslice import ds as ds
 
 lazy_names(__name__)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from shardwise._src.api.closures import DidntWant as DidntWant
-    from shardwise._src.api.closures import DontWant as DontWant
-    from shardwise._src.api.closures import GradRef as GradRef
-    from shardwise._src.api.closures import GradValue as GradValue
+    from shardwise._src.autodiff.closure_convert import DidntWant as DidntWant
+    from shardwise._src.autodiff.closure_convert import DontWant as DontWant
+    from shardwise._src.autodiff.closure_convert import GradRef as GradRef
+    from shardwise._src.autodiff.closure_convert import GradValue as GradValue
 
 lazy_names(__name__)

@@ -14,13 +14,13 @@ from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from shardwise import checkpoint_policies as checkpoint_policies
-    from shardwise._src.api.remat import checkpoint as checkpoint
-    from shardwise._src.api.remat import checkpoint_name as checkpoint_name
-    from shardwise._src.api.remat import print_saved_residuals as print_saved_residuals
-    from shardwise._src.api.remat import remat as remat
-    from shardwise._src.api.remat import saved_residuals as saved_residuals
-    from shardwise._src.remat.recompute import Offloadable as Offloadable
-    from shardwise._src.remat.recompute import Recompute as Recompute
-    from shardwise._src.remat.recompute import Saveable as Saveable
+    from shardwise._src.autodiff.recompute import Offloadable as Offloadable
+    from shardwise._src.autodiff.recompute import Recompute as Recompute
+    from shardwise._src.autodiff.recompute import Saveable as Saveable
+    from shardwise._src.autodiff.remat import checkpoint as checkpoint
+    from shardwise._src.autodiff.remat import checkpoint_name as checkpoint_name
+    from shardwise._src.autodiff.remat import print_saved_residuals as print_saved_residuals
+    from shardwise._src.autodiff.remat import remat as remat
+    from shardwise._src.autodiff.remat import saved_residuals as saved_residuals
 
 lazy_names(__name__)

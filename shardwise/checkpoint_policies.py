@@ -13,28 +13,30 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from shardwise._src.remat.policies import Policy as Policy
-    from shardwise._src.remat.policies import checkpoint_dots as checkpoint_dots
-    from shardwise._src.remat.policies import (
+    from shardwise._src.autodiff.policies import Policy as Policy
+    from shardwise._src.autodiff.policies import checkpoint_dots as checkpoint_dots
+    from shardwise._src.autodiff.policies import (
         checkpoint_dots_with_no_batch_dims as checkpoint_dots_with_no_batch_dims,
     )
-    from shardwise._src.remat.policies import dots_saveable as dots_saveable
-    from shardwise._src.remat.policies import (
+    from shardwise._src.autodiff.policies import dots_saveable as dots_saveable
+    from shardwise._src.autodiff.policies import (
         dots_with_no_batch_dims_saveable as dots_with_no_batch_dims_saveable,
     )
-    from shardwise._src.remat.policies import everything_saveable as everything_saveable
-    from shardwise._src.remat.policies import nothing_saveable as nothing_saveable
-    from shardwise._src.remat.policies import (
+    from shardwise._src.autodiff.policies import everything_saveable as everything_saveable
+    from shardwise._src.autodiff.policies import nothing_saveable as nothing_saveable
+    from shardwise._src.autodiff.policies import (
         offload_dot_with_no_batch_dims as offload_dot_with_no_batch_dims,
     )
-    from shardwise._src.remat.policies import (
+    from shardwise._src.autodiff.policies import (
         save_and_offload_only_these_names as save_and_offload_only_these_names,
     )
-    from shardwise._src.remat.policies import save_any_names_but_these as save_any_names_but_these
-    from shardwise._src.remat.policies import (
+    from shardwise._src.autodiff.policies import (
+        save_any_names_but_these as save_any_names_but_these,
+    )
+    from shardwise._src.autodiff.policies import (
         save_anything_except_these_names as save_anything_except_these_names,
     )
-    from shardwise._src.remat.policies import save_from_both_policies as save_from_both_policies
-    from shardwise._src.remat.policies import save_only_these_names as save_only_these_names
+    from shardwise._src.autodiff.policies import save_from_both_policies as save_from_both_policies
+    from shardwise._src.autodiff.policies import save_only_these_names as save_only_these_names
 
 lazy_names(__name__)

@@ -10,6 +10,6 @@ from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from shardwise._src.arrays.interchange import is_supported_dtype as is_supported_dtype
-    from shardwise._src.numpy.files import from_dlpack as from_dlpack
+    from shardwise._src.numpy.host_files import from_dlpack as from_dlpack
 
 lazy_names(__name__)

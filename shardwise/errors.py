@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     )
     from shardwise._src.base.errors import TypePromotionError as TypePromotionError
     from shardwise._src.base.errors import UnexpectedTracerError as UnexpectedTracerError
-    from shardwise._src.checks.checking import CheckError as CheckError
-    from shardwise._src.runtime.callbacks import CallbackError as CallbackError
-    from shardwise._src.runtime.callbacks import JaxRuntimeError as JaxRuntimeError
+    from shardwise._src.debug.checked_programs import CheckError as CheckError
+    from shardwise._src.runtime.compiler.callback_targets import CallbackError as CallbackError
+    from shardwise._src.runtime.compiler.callback_targets import JaxRuntimeError as JaxRuntimeError
 
 lazy_names(__name__)

@@ -9,26 +9,26 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from shardwise._src.export.common import DisabledSafetyCheck as DisabledSafetyCheck
-    from shardwise._src.export.common import (
-        maximum_supported_calling_convention_version as maximum_supported_calling_convention_version,
-    )
-    from shardwise._src.export.common import (
-        minimum_supported_calling_convention_version as minimum_supported_calling_convention_version,
-    )
+    from shardwise._src.export.args_specs import symbolic_args_specs as symbolic_args_specs
     from shardwise._src.export.exported import Exported as Exported
     from shardwise._src.export.exporting import default_export_platform as default_export_platform
     from shardwise._src.export.exporting import export as export
     from shardwise._src.export.reading import deserialize as deserialize
-    from shardwise._src.export.shapes import SymbolicScope as SymbolicScope
-    from shardwise._src.export.shapes import is_symbolic_dim as is_symbolic_dim
-    from shardwise._src.export.shapes import symbolic_shape as symbolic_shape
-    from shardwise._src.export.specs import symbolic_args_specs as symbolic_args_specs
-    from shardwise._src.export.trees import (
+    from shardwise._src.export.symbolic_shapes import SymbolicScope as SymbolicScope
+    from shardwise._src.export.symbolic_shapes import is_symbolic_dim as is_symbolic_dim
+    from shardwise._src.export.symbolic_shapes import symbolic_shape as symbolic_shape
+    from shardwise._src.export.tree_records import (
         register_namedtuple_serialization as register_namedtuple_serialization,
     )
-    from shardwise._src.export.trees import (
+    from shardwise._src.export.tree_records import (
         register_pytree_node_serialization as register_pytree_node_serialization,
+    )
+    from shardwise._src.export.versions import DisabledSafetyCheck as DisabledSafetyCheck
+    from shardwise._src.export.versions import (
+        maximum_supported_calling_convention_version as maximum_supported_calling_convention_version,
+    )
+    from shardwise._src.export.versions import (
+        minimum_supported_calling_convention_version as minimum_supported_calling_convention_version,
     )
 
 lazy_names(__name__)

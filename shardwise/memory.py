@@ -10,6 +10,6 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from shardwise._src.ops.memory import Space as Space
+    from shardwise._src.ops.memory_kinds import Space as Space
 
 lazy_names(__name__)

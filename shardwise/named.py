@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from shardwise._src.named.declarations import axes as axes
     from shardwise._src.named.declarations import checked as checked
     from shardwise._src.named.declarations import vmap as vmap
-    from shardwise._src.named.rules import rules as rules
-    from shardwise._src.named.rules import stored as stored
-    from shardwise._src.named.trees import like as like
-    from shardwise._src.named.trees import parameters as parameters
-    from shardwise._src.named.trees import shapes as shapes
-    from shardwise._src.named.trees import shardings as shardings
+    from shardwise._src.named.logical_axis_rules import rules as rules
+    from shardwise._src.named.logical_axis_rules import stored as stored
+    from shardwise._src.named.named_trees import like as like
+    from shardwise._src.named.named_trees import parameters as parameters
+    from shardwise._src.named.named_trees import shapes as shapes
+    from shardwise._src.named.named_trees import shardings as shardings
 
 lazy_names(__name__)

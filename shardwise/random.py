@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from shardwise._src.ops.random.gamma import random_gamma as random_gamma_p
+    from shardwise._src.ops.random.random_gamma import random_gamma as random_gamma_p
     from shardwise._src.random.continuous import cauchy as cauchy
     from shardwise._src.random.continuous import double_sided_maxwell as double_sided_maxwell
     from shardwise._src.random.continuous import exponential as exponential
@@ -43,15 +43,15 @@ if TYPE_CHECKING:
     from shardwise._src.random.draws import rademacher as rademacher
     from shardwise._src.random.draws import randint as randint
     from shardwise._src.random.draws import uniform as uniform
-    from shardwise._src.random.gammas import ball as ball
-    from shardwise._src.random.gammas import beta as beta
-    from shardwise._src.random.gammas import chisquare as chisquare
-    from shardwise._src.random.gammas import dirichlet as dirichlet
-    from shardwise._src.random.gammas import f as f
-    from shardwise._src.random.gammas import gamma as gamma
-    from shardwise._src.random.gammas import generalized_normal as generalized_normal
-    from shardwise._src.random.gammas import loggamma as loggamma
-    from shardwise._src.random.gammas import t as t
+    from shardwise._src.random.gamma_samplers import ball as ball
+    from shardwise._src.random.gamma_samplers import beta as beta
+    from shardwise._src.random.gamma_samplers import chisquare as chisquare
+    from shardwise._src.random.gamma_samplers import dirichlet as dirichlet
+    from shardwise._src.random.gamma_samplers import f as f
+    from shardwise._src.random.gamma_samplers import gamma as gamma
+    from shardwise._src.random.gamma_samplers import generalized_normal as generalized_normal
+    from shardwise._src.random.gamma_samplers import loggamma as loggamma
+    from shardwise._src.random.gamma_samplers import t as t
     from shardwise._src.random.generators import Key as Key
     from shardwise._src.random.generators import key_dtype as key_dtype
     from shardwise._src.random.keys import PRNGKey as PRNGKey
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from shardwise._src.random.keys import key_impl as key_impl
     from shardwise._src.random.keys import split as split
     from shardwise._src.random.keys import wrap_key_data as wrap_key_data
-    from shardwise._src.random.matrices import multivariate_normal as multivariate_normal
-    from shardwise._src.random.matrices import orthogonal as orthogonal
+    from shardwise._src.random.matrix_samplers import multivariate_normal as multivariate_normal
+    from shardwise._src.random.matrix_samplers import orthogonal as orthogonal
 
 lazy_names(__name__)

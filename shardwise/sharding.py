@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from shardwise._src.api.explicit import auto_axes as auto_axes
-    from shardwise._src.api.explicit import explicit_axes as explicit_axes
-    from shardwise._src.api.explicit import get_abstract_mesh as get_abstract_mesh
-    from shardwise._src.api.explicit import get_mesh as get_mesh
-    from shardwise._src.api.explicit import reshard as reshard
-    from shardwise._src.api.explicit import set_mesh as set_mesh
-    from shardwise._src.api.explicit import use_abstract_mesh as use_abstract_mesh
     from shardwise._src.compat.positional import PositionalSharding as PositionalSharding
+    from shardwise._src.placement.explicit_axes import auto_axes as auto_axes
+    from shardwise._src.placement.explicit_axes import explicit_axes as explicit_axes
+    from shardwise._src.placement.explicit_axes import get_abstract_mesh as get_abstract_mesh
+    from shardwise._src.placement.explicit_axes import get_mesh as get_mesh
+    from shardwise._src.placement.explicit_axes import reshard as reshard
+    from shardwise._src.placement.explicit_axes import set_mesh as set_mesh
+    from shardwise._src.placement.explicit_axes import use_abstract_mesh as use_abstract_mesh
     from shardwise._src.types.abstract import AbstractDevice as AbstractDevice
     from shardwise._src.types.abstract import ManualAxisType as ManualAxisType
     from shardwise._src.types.mesh import AbstractMesh as AbstractMesh

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from shardwise._src.testing.grads import check_grads as check_grads
     from shardwise._src.testing.meshes import assert_same_sharding as assert_same_sharding
     from shardwise._src.testing.meshes import simulated_mesh as simulated_mesh
-    from shardwise._src.testing.processes import run_processes as run_processes
+    from shardwise._src.testing.run_processes import run_processes as run_processes
     from shardwise._src.testing.sample import CheckFailure as CheckFailure
     from shardwise._src.testing.sample import Sample as Sample
 

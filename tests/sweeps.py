@@ -13,51 +13,63 @@ ROOT = Path(__file__).parent.parent
 SOURCE = "shardwise/_src/"
 
 OPS = "ops values"  # every op, and random programs
-FUNCTIONS = "numpy scipy lax"
+FUNCTIONS = "numpy scipy lax linalg signal special"
 PLACES = "uneven transfers values"
 PROCESSES = "processes distributed"
 
 # Package in shardwise/_src/ → folders and files in tests/.
 PACKAGES = {
-    "api": f"api transforms {OPS}",
+    "arguments": f"arguments jit transforms {OPS}",
     "arrays": f"arrays numpy {PLACES}",
-    "base": "base core api",
-    "distributed_linalg": "distributed_linalg numpy/test_linalg.py scipy/test_linalg.py",
-    "checks": "api/test_checkify.py",
+    "autodiff": f"autodiff transforms {OPS}",
+    "base": "base core jit",
     "cli": "cli docs/test_command_line.py",
     "compat": "compat ecosystem",
     "compiling": "compiling running lowering",
     "control": f"control transforms {OPS}",
+    "coordination": PROCESSES,
     "core": f"core transforms control {OPS}",
     "custom": "custom transforms extend",
+    "debug": "debug effects",
     "distributed": PROCESSES,
+    "distributed_linalg": "distributed_linalg linalg",
     "effects": "effects control",
     "explain": "explain",
     "export": "export",
     "extend": "extend",
     "ffi": "ffi extend",
     "image": "image",
+    "jit": f"jit transforms {OPS}",
+    "launch": PROCESSES,
     "lax": "lax control docs/test_collectives_table.py",
+    "linalg": "linalg",
     "lowering": f"lowering {OPS} {PLACES}",
+    "maps": "maps control docs/test_collectives_table.py",
     "messages": "messages arrays/test_deleted.py",
     "models": "models examples",
-    "transfers": f"transfers arrays explain/test_plan.py {PROCESSES}",
     "named": "named",
     "nn": "nn models examples",
     "numpy": f"{FUNCTIONS} messages values",
     "ops": f"{OPS} {FUNCTIONS}",
+    "partitioning": "partitioning extend",
+    "placement": f"placement {PLACES}",
+    "planner": "planner explain",
     "random": "random",
     "refs": "refs",
-    "remat": "remat",
-    "running": "running arrays api/test_jit.py",
+    "running": "running arrays jit/test_jit.py",
     "runtime": f"runtime transfers {PROCESSES}",
     "saving": "saving",
     "scipy": "scipy",
+    "signal": "signal",
     "sparse": "sparse",
+    "special": "special",
     "testing": "testing processes",
+    "transfers": f"transfers arrays planner/test_transfer_plan.py {PROCESSES}",
     "transforms": f"transforms control {OPS}",
     "tree": "tree",
     "types": f"types uneven core {OPS}",
+    "values": f"{FUNCTIONS} messages values",
+    "visualize": "visualize debug/test_visualize_sharding.py",
 }
 
 

@@ -22,11 +22,12 @@ PACKAGE = Path(__file__).resolve().parent.parent / "shardwise"
 
 # The packages of `shardwise._src`, from the bottom up. The public names are above them all.
 LAYERS = (
-    *("base", "runtime", "messages", "types", "core", "ops", "numpy", "transforms"),
-    *("refs", "effects", "control", "custom", "remat", "checks", "distributed_linalg"),
-    *("arrays", "lowering", "compiling", "transfers", "running", "api"),
-    *("lax", "tree", "random", "nn", "scipy", "image", "models", "sparse", "named"),
-    *("distributed", "explain", "ffi", "extend", "export", "saving", "compat", "testing", "cli"),
+    *("base", "runtime", "coordination", "messages", "types", "visualize", "core", "ops", "values"),
+    *("transforms", "refs", "effects", "control", "custom", "numpy", "distributed_linalg"),
+    *("arrays", "lowering", "compiling", "transfers", "running", "arguments", "placement", "jit"),
+    *("maps", "autodiff", "partitioning", "debug", "lax", "linalg", "tree", "random", "nn"),
+    *("special", "signal", "scipy", "image", "models", "sparse", "named", "distributed", "launch"),
+    *("explain", "planner", "ffi", "extend", "export", "saving", "compat", "testing", "cli"),
 )
 ROOT_LAYER = len(LAYERS)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)

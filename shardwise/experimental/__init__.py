@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from shardwise._src.api.callbacks import io_callback as io_callback
+    from shardwise._src.debug.host_callbacks import io_callback as io_callback
     from shardwise.experimental import array_serialization as array_serialization
     from shardwise.experimental import buffer_callback as buffer_callback
     from shardwise.experimental import checkify as checkify

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from shardwise._src.explain.roofline import RooflineResult as RooflineResult
-    from shardwise._src.explain.roofline import RooflineRuleContext as RooflineRuleContext
-    from shardwise._src.explain.roofline import RooflineShape as RooflineShape
-    from shardwise._src.explain.roofline import register_roofline as register_roofline
-    from shardwise._src.explain.roofline import (
+    from shardwise._src.planner.roofline import RooflineResult as RooflineResult
+    from shardwise._src.planner.roofline import RooflineRuleContext as RooflineRuleContext
+    from shardwise._src.planner.roofline import RooflineShape as RooflineShape
+    from shardwise._src.planner.roofline import register_roofline as register_roofline
+    from shardwise._src.planner.roofline import (
         register_standard_roofline as register_standard_roofline,
     )
-    from shardwise._src.explain.roofline import roofline as roofline
-    from shardwise._src.explain.roofline import roofline_and_grad as roofline_and_grad
+    from shardwise._src.planner.roofline import roofline as roofline
+    from shardwise._src.planner.roofline import roofline_and_grad as roofline_and_grad
 
 lazy_names(__name__)

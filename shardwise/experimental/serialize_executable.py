@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from shardwise._src.api.serializing import deserialize_and_load as deserialize_and_load
-    from shardwise._src.api.serializing import serialize as serialize
+    from shardwise._src.jit.serialize_executable import deserialize_and_load as deserialize_and_load
+    from shardwise._src.jit.serialize_executable import serialize as serialize
 
 lazy_names(__name__)

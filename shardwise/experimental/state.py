@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from shardwise._src.api.run_state import Ref as Ref
-    from shardwise._src.api.run_state import run_state as run_state
+    from shardwise._src.refs.run_state import Ref as Ref
+    from shardwise._src.refs.run_state import run_state as run_state
 
 lazy_names(__name__)

@@ -5,16 +5,20 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from shardwise._src.extend.backend import backend_xla_version as backend_xla_version
-    from shardwise._src.extend.backend import backends as backends
-    from shardwise._src.extend.backend import clear_backends as clear_backends
-    from shardwise._src.extend.backend import (
+    from shardwise._src.extend.backend_clients import backend_xla_version as backend_xla_version
+    from shardwise._src.extend.backend_clients import backends as backends
+    from shardwise._src.extend.backend_clients import clear_backends as clear_backends
+    from shardwise._src.extend.backend_clients import (
         clear_in_memory_compilation_cache as clear_in_memory_compilation_cache,
     )
-    from shardwise._src.extend.backend import get_backend as get_backend
-    from shardwise._src.extend.backend import get_compile_options as get_compile_options
-    from shardwise._src.extend.backend import get_default_device as get_default_device
-    from shardwise._src.extend.backend import register_backend_cache as register_backend_cache
-    from shardwise._src.extend.backend import register_backend_factory as register_backend_factory
+    from shardwise._src.extend.backend_clients import get_backend as get_backend
+    from shardwise._src.extend.backend_clients import get_compile_options as get_compile_options
+    from shardwise._src.extend.backend_clients import get_default_device as get_default_device
+    from shardwise._src.extend.backend_clients import (
+        register_backend_cache as register_backend_cache,
+    )
+    from shardwise._src.extend.backend_clients import (
+        register_backend_factory as register_backend_factory,
+    )
 
 lazy_names(__name__)

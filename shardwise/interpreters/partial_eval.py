@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     )
     from shardwise._src.extend.partial_eval import trace_to_jaxpr_dynamic as trace_to_jaxpr_dynamic
     from shardwise._src.extend.partial_eval import trace_to_jaxpr_nounits as trace_to_jaxpr_nounits
-    from shardwise._src.extend.rules import dce_rules as dce_rules
+    from shardwise._src.extend.rule_tables import dce_rules as dce_rules
     from shardwise._src.transforms.stage import StageTracer as DynamicJaxprTracer
     from shardwise._src.transforms.stage import StageTracer as JaxprTracer
 

@@ -6,7 +6,7 @@ from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from shardwise._src.extend.primitive import apply_primitive as apply_primitive
-    from shardwise._src.extend.rules import (
+    from shardwise._src.extend.rule_tables import (
         canonicalize_dtype_handlers as canonicalize_dtype_handlers,
     )
     from shardwise._src.runtime.backend import Client as Backend

@@ -12,86 +12,26 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from shardwise._src.api.namespace_info import (
-        __array_api_version__ as __array_api_version__,
-    )
-    from shardwise._src.api.namespace_info import (
-        __array_namespace_info__ as __array_namespace_info__,
-    )
-    from shardwise._src.api.ufuncs import add as add
-    from shardwise._src.api.ufuncs import bitwise_and as bitwise_and
-    from shardwise._src.api.ufuncs import bitwise_or as bitwise_or
-    from shardwise._src.api.ufuncs import bitwise_xor as bitwise_xor
-    from shardwise._src.api.ufuncs import frompyfunc as frompyfunc
-    from shardwise._src.api.ufuncs import logaddexp as logaddexp
-    from shardwise._src.api.ufuncs import logaddexp2 as logaddexp2
-    from shardwise._src.api.ufuncs import logical_and as logical_and
-    from shardwise._src.api.ufuncs import logical_or as logical_or
-    from shardwise._src.api.ufuncs import logical_xor as logical_xor
-    from shardwise._src.api.ufuncs import maximum as maximum
-    from shardwise._src.api.ufuncs import minimum as minimum
-    from shardwise._src.api.ufuncs import multiply as multiply
-    from shardwise._src.api.ufuncs import negative as negative
-    from shardwise._src.api.ufuncs import subtract as subtract
-    from shardwise._src.api.ufuncs import ufunc as ufunc
-    from shardwise._src.api.vectorize import apply_along_axis as apply_along_axis
-    from shardwise._src.api.vectorize import apply_over_axes as apply_over_axes
-    from shardwise._src.api.vectorize import vectorize as vectorize
     from shardwise._src.arrays.array import Array as ndarray
-    from shardwise._src.numpy.binary import arctan2 as arctan2
-    from shardwise._src.numpy.binary import atan2 as atan2
-    from shardwise._src.numpy.binary import bitwise_count as bitwise_count
-    from shardwise._src.numpy.binary import bitwise_invert as bitwise_invert
-    from shardwise._src.numpy.binary import bitwise_left_shift as bitwise_left_shift
-    from shardwise._src.numpy.binary import bitwise_not as bitwise_not
-    from shardwise._src.numpy.binary import bitwise_right_shift as bitwise_right_shift
-    from shardwise._src.numpy.binary import clip as clip
-    from shardwise._src.numpy.binary import divide as divide
-    from shardwise._src.numpy.binary import divmod as divmod
-    from shardwise._src.numpy.binary import equal as equal
-    from shardwise._src.numpy.binary import float_power as float_power
-    from shardwise._src.numpy.binary import floor_divide as floor_divide
-    from shardwise._src.numpy.binary import fmax as fmax
-    from shardwise._src.numpy.binary import fmin as fmin
-    from shardwise._src.numpy.binary import fmod as fmod
-    from shardwise._src.numpy.binary import gcd as gcd
-    from shardwise._src.numpy.binary import greater as greater
-    from shardwise._src.numpy.binary import greater_equal as greater_equal
-    from shardwise._src.numpy.binary import heaviside as heaviside
-    from shardwise._src.numpy.binary import hypot as hypot
-    from shardwise._src.numpy.binary import invert as invert
-    from shardwise._src.numpy.binary import lcm as lcm
-    from shardwise._src.numpy.binary import left_shift as left_shift
-    from shardwise._src.numpy.binary import less as less
-    from shardwise._src.numpy.binary import less_equal as less_equal
-    from shardwise._src.numpy.binary import logical_not as logical_not
-    from shardwise._src.numpy.binary import mod as mod
-    from shardwise._src.numpy.binary import not_equal as not_equal
-    from shardwise._src.numpy.binary import positive as positive
-    from shardwise._src.numpy.binary import pow as pow
-    from shardwise._src.numpy.binary import power as power
-    from shardwise._src.numpy.binary import remainder as remainder
-    from shardwise._src.numpy.binary import right_shift as right_shift
-    from shardwise._src.numpy.binary import true_divide as true_divide
-    from shardwise._src.numpy.bits import packbits as packbits
-    from shardwise._src.numpy.bits import unpackbits as unpackbits
-    from shardwise._src.numpy.contractions import cross as cross
-    from shardwise._src.numpy.contractions import dot as dot
-    from shardwise._src.numpy.contractions import inner as inner
-    from shardwise._src.numpy.contractions import kron as kron
-    from shardwise._src.numpy.contractions import matmul as matmul
-    from shardwise._src.numpy.contractions import matvec as matvec
-    from shardwise._src.numpy.contractions import outer as outer
-    from shardwise._src.numpy.contractions import tensordot as tensordot
-    from shardwise._src.numpy.contractions import trace as trace
-    from shardwise._src.numpy.contractions import vdot as vdot
-    from shardwise._src.numpy.contractions import vecdot as vecdot
-    from shardwise._src.numpy.contractions import vecmat as vecmat
-    from shardwise._src.numpy.counting import bincount as bincount
-    from shardwise._src.numpy.counting import histogram as histogram
-    from shardwise._src.numpy.counting import histogram2d as histogram2d
-    from shardwise._src.numpy.counting import histogram_bin_edges as histogram_bin_edges
-    from shardwise._src.numpy.counting import histogramdd as histogramdd
+    from shardwise._src.maps.ufuncs import add as add
+    from shardwise._src.maps.ufuncs import bitwise_and as bitwise_and
+    from shardwise._src.maps.ufuncs import bitwise_or as bitwise_or
+    from shardwise._src.maps.ufuncs import bitwise_xor as bitwise_xor
+    from shardwise._src.maps.ufuncs import frompyfunc as frompyfunc
+    from shardwise._src.maps.ufuncs import logaddexp as logaddexp
+    from shardwise._src.maps.ufuncs import logaddexp2 as logaddexp2
+    from shardwise._src.maps.ufuncs import logical_and as logical_and
+    from shardwise._src.maps.ufuncs import logical_or as logical_or
+    from shardwise._src.maps.ufuncs import logical_xor as logical_xor
+    from shardwise._src.maps.ufuncs import maximum as maximum
+    from shardwise._src.maps.ufuncs import minimum as minimum
+    from shardwise._src.maps.ufuncs import multiply as multiply
+    from shardwise._src.maps.ufuncs import negative as negative
+    from shardwise._src.maps.ufuncs import subtract as subtract
+    from shardwise._src.maps.ufuncs import ufunc as ufunc
+    from shardwise._src.maps.vectorize import apply_along_axis as apply_along_axis
+    from shardwise._src.maps.vectorize import apply_over_axes as apply_over_axes
+    from shardwise._src.maps.vectorize import vectorize as vectorize
     from shardwise._src.numpy.creation import array as array
     from shardwise._src.numpy.creation import asarray as asarray
     from shardwise._src.numpy.creation import astype as astype
@@ -107,87 +47,6 @@ if TYPE_CHECKING:
     from shardwise._src.numpy.creation import zeros_like as zeros_like
     from shardwise._src.numpy.differences import gradient as gradient
     from shardwise._src.numpy.differences import unwrap as unwrap
-    from shardwise._src.numpy.dtypes import bfloat16 as bfloat16
-    from shardwise._src.numpy.dtypes import bool_ as bool
-    from shardwise._src.numpy.dtypes import bool_ as bool_
-    from shardwise._src.numpy.dtypes import can_cast as can_cast
-    from shardwise._src.numpy.dtypes import cdouble as cdouble
-    from shardwise._src.numpy.dtypes import character as character
-    from shardwise._src.numpy.dtypes import complex64 as complex64
-    from shardwise._src.numpy.dtypes import complex128 as complex128
-    from shardwise._src.numpy.dtypes import complex_ as complex_
-    from shardwise._src.numpy.dtypes import complexfloating as complexfloating
-    from shardwise._src.numpy.dtypes import csingle as csingle
-    from shardwise._src.numpy.dtypes import double as double
-    from shardwise._src.numpy.dtypes import dtype as dtype
-    from shardwise._src.numpy.dtypes import e as e
-    from shardwise._src.numpy.dtypes import euler_gamma as euler_gamma
-    from shardwise._src.numpy.dtypes import finfo as finfo
-    from shardwise._src.numpy.dtypes import flexible as flexible
-    from shardwise._src.numpy.dtypes import float4_e2m1fn as float4_e2m1fn
-    from shardwise._src.numpy.dtypes import float6_e2m3fn as float6_e2m3fn
-    from shardwise._src.numpy.dtypes import float6_e3m2fn as float6_e3m2fn
-    from shardwise._src.numpy.dtypes import float8_e3m4 as float8_e3m4
-    from shardwise._src.numpy.dtypes import float8_e4m3 as float8_e4m3
-    from shardwise._src.numpy.dtypes import float8_e4m3b11fnuz as float8_e4m3b11fnuz
-    from shardwise._src.numpy.dtypes import float8_e4m3fn as float8_e4m3fn
-    from shardwise._src.numpy.dtypes import float8_e4m3fnuz as float8_e4m3fnuz
-    from shardwise._src.numpy.dtypes import float8_e5m2 as float8_e5m2
-    from shardwise._src.numpy.dtypes import float8_e5m2fnuz as float8_e5m2fnuz
-    from shardwise._src.numpy.dtypes import float8_e8m0fnu as float8_e8m0fnu
-    from shardwise._src.numpy.dtypes import float16 as float16
-    from shardwise._src.numpy.dtypes import float32 as float32
-    from shardwise._src.numpy.dtypes import float64 as float64
-    from shardwise._src.numpy.dtypes import float_ as float_
-    from shardwise._src.numpy.dtypes import floating as floating
-    from shardwise._src.numpy.dtypes import generic as generic
-    from shardwise._src.numpy.dtypes import iinfo as iinfo
-    from shardwise._src.numpy.dtypes import inexact as inexact
-    from shardwise._src.numpy.dtypes import inf as inf
-    from shardwise._src.numpy.dtypes import int2 as int2
-    from shardwise._src.numpy.dtypes import int4 as int4
-    from shardwise._src.numpy.dtypes import int8 as int8
-    from shardwise._src.numpy.dtypes import int16 as int16
-    from shardwise._src.numpy.dtypes import int32 as int32
-    from shardwise._src.numpy.dtypes import int64 as int64
-    from shardwise._src.numpy.dtypes import int_ as int_
-    from shardwise._src.numpy.dtypes import integer as integer
-    from shardwise._src.numpy.dtypes import isdtype as isdtype
-    from shardwise._src.numpy.dtypes import issubdtype as issubdtype
-    from shardwise._src.numpy.dtypes import nan as nan
-    from shardwise._src.numpy.dtypes import ndim as ndim
-    from shardwise._src.numpy.dtypes import newaxis as newaxis
-    from shardwise._src.numpy.dtypes import number as number
-    from shardwise._src.numpy.dtypes import object_ as object_
-    from shardwise._src.numpy.dtypes import pi as pi
-    from shardwise._src.numpy.dtypes import promote_types as promote_types
-    from shardwise._src.numpy.dtypes import result_type as result_type
-    from shardwise._src.numpy.dtypes import shape as shape
-    from shardwise._src.numpy.dtypes import signedinteger as signedinteger
-    from shardwise._src.numpy.dtypes import single as single
-    from shardwise._src.numpy.dtypes import size as size
-    from shardwise._src.numpy.dtypes import uint as uint
-    from shardwise._src.numpy.dtypes import uint2 as uint2
-    from shardwise._src.numpy.dtypes import uint4 as uint4
-    from shardwise._src.numpy.dtypes import uint8 as uint8
-    from shardwise._src.numpy.dtypes import uint16 as uint16
-    from shardwise._src.numpy.dtypes import uint32 as uint32
-    from shardwise._src.numpy.dtypes import uint64 as uint64
-    from shardwise._src.numpy.dtypes import unsignedinteger as unsignedinteger
-    from shardwise._src.numpy.einsum import einsum as einsum
-    from shardwise._src.numpy.einsum import einsum_path as einsum_path
-    from shardwise._src.numpy.files import ComplexWarning as ComplexWarning
-    from shardwise._src.numpy.files import array_repr as array_repr
-    from shardwise._src.numpy.files import array_str as array_str
-    from shardwise._src.numpy.files import from_dlpack as from_dlpack
-    from shardwise._src.numpy.files import get_printoptions as get_printoptions
-    from shardwise._src.numpy.files import iterable as iterable
-    from shardwise._src.numpy.files import load as load
-    from shardwise._src.numpy.files import mask_indices as mask_indices
-    from shardwise._src.numpy.files import printoptions as printoptions
-    from shardwise._src.numpy.files import save as save
-    from shardwise._src.numpy.files import savez as savez
-    from shardwise._src.numpy.files import set_printoptions as set_printoptions
     from shardwise._src.numpy.floats import copysign as copysign
     from shardwise._src.numpy.floats import frexp as frexp
     from shardwise._src.numpy.floats import iscomplex as iscomplex
@@ -206,12 +65,29 @@ if TYPE_CHECKING:
     from shardwise._src.numpy.floats import nextafter as nextafter
     from shardwise._src.numpy.floats import signbit as signbit
     from shardwise._src.numpy.floats import spacing as spacing
-    from shardwise._src.numpy.grids import c_ as c_
-    from shardwise._src.numpy.grids import index_exp as index_exp
-    from shardwise._src.numpy.grids import mgrid as mgrid
-    from shardwise._src.numpy.grids import ogrid as ogrid
-    from shardwise._src.numpy.grids import r_ as r_
-    from shardwise._src.numpy.grids import s_ as s_
+    from shardwise._src.numpy.from_buffers import frombuffer as frombuffer
+    from shardwise._src.numpy.from_buffers import fromfile as fromfile
+    from shardwise._src.numpy.from_buffers import fromfunction as fromfunction
+    from shardwise._src.numpy.from_buffers import fromiter as fromiter
+    from shardwise._src.numpy.from_buffers import fromstring as fromstring
+    from shardwise._src.numpy.host_files import ComplexWarning as ComplexWarning
+    from shardwise._src.numpy.host_files import array_repr as array_repr
+    from shardwise._src.numpy.host_files import array_str as array_str
+    from shardwise._src.numpy.host_files import from_dlpack as from_dlpack
+    from shardwise._src.numpy.host_files import get_printoptions as get_printoptions
+    from shardwise._src.numpy.host_files import iterable as iterable
+    from shardwise._src.numpy.host_files import load as load
+    from shardwise._src.numpy.host_files import mask_indices as mask_indices
+    from shardwise._src.numpy.host_files import printoptions as printoptions
+    from shardwise._src.numpy.host_files import save as save
+    from shardwise._src.numpy.host_files import savez as savez
+    from shardwise._src.numpy.host_files import set_printoptions as set_printoptions
+    from shardwise._src.numpy.index_grids import c_ as c_
+    from shardwise._src.numpy.index_grids import index_exp as index_exp
+    from shardwise._src.numpy.index_grids import mgrid as mgrid
+    from shardwise._src.numpy.index_grids import ogrid as ogrid
+    from shardwise._src.numpy.index_grids import r_ as r_
+    from shardwise._src.numpy.index_grids import s_ as s_
     from shardwise._src.numpy.inserting import delete as delete
     from shardwise._src.numpy.inserting import insert as insert
     from shardwise._src.numpy.inserting import trim_zeros as trim_zeros
@@ -231,17 +107,37 @@ if TYPE_CHECKING:
     from shardwise._src.numpy.joining import unstack as unstack
     from shardwise._src.numpy.joining import vsplit as vsplit
     from shardwise._src.numpy.joining import vstack as vstack
-    from shardwise._src.numpy.nan_reductions import nanargmax as nanargmax
-    from shardwise._src.numpy.nan_reductions import nanargmin as nanargmin
-    from shardwise._src.numpy.nan_reductions import nancumprod as nancumprod
-    from shardwise._src.numpy.nan_reductions import nancumsum as nancumsum
-    from shardwise._src.numpy.nan_reductions import nanmax as nanmax
-    from shardwise._src.numpy.nan_reductions import nanmean as nanmean
-    from shardwise._src.numpy.nan_reductions import nanmin as nanmin
-    from shardwise._src.numpy.nan_reductions import nanprod as nanprod
-    from shardwise._src.numpy.nan_reductions import nanstd as nanstd
-    from shardwise._src.numpy.nan_reductions import nansum as nansum
-    from shardwise._src.numpy.nan_reductions import nanvar as nanvar
+    from shardwise._src.numpy.ordering.searching import argwhere as argwhere
+    from shardwise._src.numpy.ordering.searching import choose as choose
+    from shardwise._src.numpy.ordering.searching import flatnonzero as flatnonzero
+    from shardwise._src.numpy.ordering.searching import in1d as in1d
+    from shardwise._src.numpy.ordering.searching import isin as isin
+    from shardwise._src.numpy.ordering.searching import nonzero as nonzero
+    from shardwise._src.numpy.ordering.searching import piecewise as piecewise
+    from shardwise._src.numpy.ordering.searching import ravel_multi_index as ravel_multi_index
+    from shardwise._src.numpy.ordering.searching import select as select
+    from shardwise._src.numpy.ordering.searching import unravel_index as unravel_index
+    from shardwise._src.numpy.ordering.searching import where as where
+    from shardwise._src.numpy.ordering.sets import intersect1d as intersect1d
+    from shardwise._src.numpy.ordering.sets import setdiff1d as setdiff1d
+    from shardwise._src.numpy.ordering.sets import setxor1d as setxor1d
+    from shardwise._src.numpy.ordering.sets import union1d as union1d
+    from shardwise._src.numpy.ordering.sorting import argpartition as argpartition
+    from shardwise._src.numpy.ordering.sorting import argsort as argsort
+    from shardwise._src.numpy.ordering.sorting import digitize as digitize
+    from shardwise._src.numpy.ordering.sorting import lexsort as lexsort
+    from shardwise._src.numpy.ordering.sorting import partition as partition
+    from shardwise._src.numpy.ordering.sorting import searchsorted as searchsorted
+    from shardwise._src.numpy.ordering.sorting import sort as sort
+    from shardwise._src.numpy.ordering.sorting import sort_complex as sort_complex
+    from shardwise._src.numpy.ordering.sorting import top_k as top_k
+    from shardwise._src.numpy.ordering.unique import unique as unique
+    from shardwise._src.numpy.ordering.unique import unique_all as unique_all
+    from shardwise._src.numpy.ordering.unique import unique_counts as unique_counts
+    from shardwise._src.numpy.ordering.unique import unique_inverse as unique_inverse
+    from shardwise._src.numpy.ordering.unique import unique_values as unique_values
+    from shardwise._src.numpy.packed_bits import packbits as packbits
+    from shardwise._src.numpy.packed_bits import unpackbits as unpackbits
     from shardwise._src.numpy.padding import pad as pad
     from shardwise._src.numpy.picking import compress as compress
     from shardwise._src.numpy.picking import extract as extract
@@ -251,79 +147,103 @@ if TYPE_CHECKING:
     from shardwise._src.numpy.picking import put_along_axis as put_along_axis
     from shardwise._src.numpy.picking import take as take
     from shardwise._src.numpy.picking import take_along_axis as take_along_axis
-    from shardwise._src.numpy.polynomials import poly as poly
-    from shardwise._src.numpy.polynomials import polyadd as polyadd
-    from shardwise._src.numpy.polynomials import polyder as polyder
-    from shardwise._src.numpy.polynomials import polydiv as polydiv
-    from shardwise._src.numpy.polynomials import polyfit as polyfit
-    from shardwise._src.numpy.polynomials import polyint as polyint
-    from shardwise._src.numpy.polynomials import polymul as polymul
-    from shardwise._src.numpy.polynomials import polysub as polysub
-    from shardwise._src.numpy.polynomials import polyval as polyval
-    from shardwise._src.numpy.polynomials import roots as roots
     from shardwise._src.numpy.predicates import allclose as allclose
     from shardwise._src.numpy.predicates import array_equal as array_equal
     from shardwise._src.numpy.predicates import array_equiv as array_equiv
     from shardwise._src.numpy.predicates import isclose as isclose
-    from shardwise._src.numpy.quantiles import median as median
-    from shardwise._src.numpy.quantiles import nanmedian as nanmedian
-    from shardwise._src.numpy.quantiles import nanpercentile as nanpercentile
-    from shardwise._src.numpy.quantiles import nanquantile as nanquantile
-    from shardwise._src.numpy.quantiles import percentile as percentile
-    from shardwise._src.numpy.quantiles import quantile as quantile
+    from shardwise._src.numpy.products.contractions import cross as cross
+    from shardwise._src.numpy.products.contractions import dot as dot
+    from shardwise._src.numpy.products.contractions import inner as inner
+    from shardwise._src.numpy.products.contractions import kron as kron
+    from shardwise._src.numpy.products.contractions import matmul as matmul
+    from shardwise._src.numpy.products.contractions import matvec as matvec
+    from shardwise._src.numpy.products.contractions import outer as outer
+    from shardwise._src.numpy.products.contractions import tensordot as tensordot
+    from shardwise._src.numpy.products.contractions import trace as trace
+    from shardwise._src.numpy.products.contractions import vdot as vdot
+    from shardwise._src.numpy.products.contractions import vecdot as vecdot
+    from shardwise._src.numpy.products.contractions import vecmat as vecmat
+    from shardwise._src.numpy.products.einsum import einsum as einsum
+    from shardwise._src.numpy.products.einsum import einsum_path as einsum_path
     from shardwise._src.numpy.ranges import arange as arange
     from shardwise._src.numpy.ranges import geomspace as geomspace
     from shardwise._src.numpy.ranges import indices as indices
     from shardwise._src.numpy.ranges import linspace as linspace
     from shardwise._src.numpy.ranges import logspace as logspace
     from shardwise._src.numpy.ranges import meshgrid as meshgrid
-    from shardwise._src.numpy.reading import frombuffer as frombuffer
-    from shardwise._src.numpy.reading import fromfile as fromfile
-    from shardwise._src.numpy.reading import fromfunction as fromfunction
-    from shardwise._src.numpy.reading import fromiter as fromiter
-    from shardwise._src.numpy.reading import fromstring as fromstring
     from shardwise._src.numpy.rearrange import diagonal as diagonal
     from shardwise._src.numpy.rearrange import fill_diagonal as fill_diagonal
     from shardwise._src.numpy.rearrange import repeat as repeat
     from shardwise._src.numpy.rearrange import resize as resize
     from shardwise._src.numpy.rearrange import roll as roll
     from shardwise._src.numpy.rearrange import tile as tile
-    from shardwise._src.numpy.reductions import all as all
-    from shardwise._src.numpy.reductions import amax as amax
-    from shardwise._src.numpy.reductions import amin as amin
-    from shardwise._src.numpy.reductions import any as any
-    from shardwise._src.numpy.reductions import argmax as argmax
-    from shardwise._src.numpy.reductions import argmin as argmin
-    from shardwise._src.numpy.reductions import count_nonzero as count_nonzero
-    from shardwise._src.numpy.reductions import max as max
-    from shardwise._src.numpy.reductions import min as min
-    from shardwise._src.numpy.reductions import minmax as minmax
-    from shardwise._src.numpy.reductions import prod as prod
-    from shardwise._src.numpy.reductions import ptp as ptp
-    from shardwise._src.numpy.reductions import sum as sum
-    from shardwise._src.numpy.scans import cumprod as cumprod
-    from shardwise._src.numpy.scans import cumsum as cumsum
-    from shardwise._src.numpy.scans import cumulative_prod as cumulative_prod
-    from shardwise._src.numpy.scans import cumulative_sum as cumulative_sum
-    from shardwise._src.numpy.scans import diff as diff
-    from shardwise._src.numpy.scans import ediff1d as ediff1d
-    from shardwise._src.numpy.scans import interp as interp
-    from shardwise._src.numpy.scans import trapezoid as trapezoid
-    from shardwise._src.numpy.searching import argwhere as argwhere
-    from shardwise._src.numpy.searching import choose as choose
-    from shardwise._src.numpy.searching import flatnonzero as flatnonzero
-    from shardwise._src.numpy.searching import in1d as in1d
-    from shardwise._src.numpy.searching import isin as isin
-    from shardwise._src.numpy.searching import nonzero as nonzero
-    from shardwise._src.numpy.searching import piecewise as piecewise
-    from shardwise._src.numpy.searching import ravel_multi_index as ravel_multi_index
-    from shardwise._src.numpy.searching import select as select
-    from shardwise._src.numpy.searching import unravel_index as unravel_index
-    from shardwise._src.numpy.searching import where as where
-    from shardwise._src.numpy.sets import intersect1d as intersect1d
-    from shardwise._src.numpy.sets import setdiff1d as setdiff1d
-    from shardwise._src.numpy.sets import setxor1d as setxor1d
-    from shardwise._src.numpy.sets import union1d as union1d
+    from shardwise._src.numpy.result_types import bfloat16 as bfloat16
+    from shardwise._src.numpy.result_types import bool_ as bool
+    from shardwise._src.numpy.result_types import bool_ as bool_
+    from shardwise._src.numpy.result_types import can_cast as can_cast
+    from shardwise._src.numpy.result_types import cdouble as cdouble
+    from shardwise._src.numpy.result_types import character as character
+    from shardwise._src.numpy.result_types import complex64 as complex64
+    from shardwise._src.numpy.result_types import complex128 as complex128
+    from shardwise._src.numpy.result_types import complex_ as complex_
+    from shardwise._src.numpy.result_types import complexfloating as complexfloating
+    from shardwise._src.numpy.result_types import csingle as csingle
+    from shardwise._src.numpy.result_types import double as double
+    from shardwise._src.numpy.result_types import dtype as dtype
+    from shardwise._src.numpy.result_types import e as e
+    from shardwise._src.numpy.result_types import euler_gamma as euler_gamma
+    from shardwise._src.numpy.result_types import finfo as finfo
+    from shardwise._src.numpy.result_types import flexible as flexible
+    from shardwise._src.numpy.result_types import float4_e2m1fn as float4_e2m1fn
+    from shardwise._src.numpy.result_types import float6_e2m3fn as float6_e2m3fn
+    from shardwise._src.numpy.result_types import float6_e3m2fn as float6_e3m2fn
+    from shardwise._src.numpy.result_types import float8_e3m4 as float8_e3m4
+    from shardwise._src.numpy.result_types import float8_e4m3 as float8_e4m3
+    from shardwise._src.numpy.result_types import float8_e4m3b11fnuz as float8_e4m3b11fnuz
+    from shardwise._src.numpy.result_types import float8_e4m3fn as float8_e4m3fn
+    from shardwise._src.numpy.result_types import float8_e4m3fnuz as float8_e4m3fnuz
+    from shardwise._src.numpy.result_types import float8_e5m2 as float8_e5m2
+    from shardwise._src.numpy.result_types import float8_e5m2fnuz as float8_e5m2fnuz
+    from shardwise._src.numpy.result_types import float8_e8m0fnu as float8_e8m0fnu
+    from shardwise._src.numpy.result_types import float16 as float16
+    from shardwise._src.numpy.result_types import float32 as float32
+    from shardwise._src.numpy.result_types import float64 as float64
+    from shardwise._src.numpy.result_types import float_ as float_
+    from shardwise._src.numpy.result_types import floating as floating
+    from shardwise._src.numpy.result_types import generic as generic
+    from shardwise._src.numpy.result_types import iinfo as iinfo
+    from shardwise._src.numpy.result_types import inexact as inexact
+    from shardwise._src.numpy.result_types import inf as inf
+    from shardwise._src.numpy.result_types import int2 as int2
+    from shardwise._src.numpy.result_types import int4 as int4
+    from shardwise._src.numpy.result_types import int8 as int8
+    from shardwise._src.numpy.result_types import int16 as int16
+    from shardwise._src.numpy.result_types import int32 as int32
+    from shardwise._src.numpy.result_types import int64 as int64
+    from shardwise._src.numpy.result_types import int_ as int_
+    from shardwise._src.numpy.result_types import integer as integer
+    from shardwise._src.numpy.result_types import isdtype as isdtype
+    from shardwise._src.numpy.result_types import issubdtype as issubdtype
+    from shardwise._src.numpy.result_types import nan as nan
+    from shardwise._src.numpy.result_types import ndim as ndim
+    from shardwise._src.numpy.result_types import newaxis as newaxis
+    from shardwise._src.numpy.result_types import number as number
+    from shardwise._src.numpy.result_types import object_ as object_
+    from shardwise._src.numpy.result_types import pi as pi
+    from shardwise._src.numpy.result_types import promote_types as promote_types
+    from shardwise._src.numpy.result_types import result_type as result_type
+    from shardwise._src.numpy.result_types import shape as shape
+    from shardwise._src.numpy.result_types import signedinteger as signedinteger
+    from shardwise._src.numpy.result_types import single as single
+    from shardwise._src.numpy.result_types import size as size
+    from shardwise._src.numpy.result_types import uint as uint
+    from shardwise._src.numpy.result_types import uint2 as uint2
+    from shardwise._src.numpy.result_types import uint4 as uint4
+    from shardwise._src.numpy.result_types import uint8 as uint8
+    from shardwise._src.numpy.result_types import uint16 as uint16
+    from shardwise._src.numpy.result_types import uint32 as uint32
+    from shardwise._src.numpy.result_types import uint64 as uint64
+    from shardwise._src.numpy.result_types import unsignedinteger as unsignedinteger
     from shardwise._src.numpy.shapes import atleast_1d as atleast_1d
     from shardwise._src.numpy.shapes import atleast_2d as atleast_2d
     from shardwise._src.numpy.shapes import atleast_3d as atleast_3d
@@ -344,23 +264,55 @@ if TYPE_CHECKING:
     from shardwise._src.numpy.shapes import squeeze as squeeze
     from shardwise._src.numpy.shapes import swapaxes as swapaxes
     from shardwise._src.numpy.shapes import transpose as transpose
-    from shardwise._src.numpy.signal import convolve as convolve
-    from shardwise._src.numpy.signal import correlate as correlate
-    from shardwise._src.numpy.sorting import argpartition as argpartition
-    from shardwise._src.numpy.sorting import argsort as argsort
-    from shardwise._src.numpy.sorting import digitize as digitize
-    from shardwise._src.numpy.sorting import lexsort as lexsort
-    from shardwise._src.numpy.sorting import partition as partition
-    from shardwise._src.numpy.sorting import searchsorted as searchsorted
-    from shardwise._src.numpy.sorting import sort as sort
-    from shardwise._src.numpy.sorting import sort_complex as sort_complex
-    from shardwise._src.numpy.sorting import top_k as top_k
-    from shardwise._src.numpy.statistics import average as average
-    from shardwise._src.numpy.statistics import corrcoef as corrcoef
-    from shardwise._src.numpy.statistics import cov as cov
-    from shardwise._src.numpy.statistics import mean as mean
-    from shardwise._src.numpy.statistics import std as std
-    from shardwise._src.numpy.statistics import var as var
+    from shardwise._src.numpy.statistics.averages import average as average
+    from shardwise._src.numpy.statistics.averages import corrcoef as corrcoef
+    from shardwise._src.numpy.statistics.averages import cov as cov
+    from shardwise._src.numpy.statistics.averages import mean as mean
+    from shardwise._src.numpy.statistics.averages import std as std
+    from shardwise._src.numpy.statistics.averages import var as var
+    from shardwise._src.numpy.statistics.counting import bincount as bincount
+    from shardwise._src.numpy.statistics.counting import histogram as histogram
+    from shardwise._src.numpy.statistics.counting import histogram2d as histogram2d
+    from shardwise._src.numpy.statistics.counting import histogram_bin_edges as histogram_bin_edges
+    from shardwise._src.numpy.statistics.counting import histogramdd as histogramdd
+    from shardwise._src.numpy.statistics.nan_reductions import nanargmax as nanargmax
+    from shardwise._src.numpy.statistics.nan_reductions import nanargmin as nanargmin
+    from shardwise._src.numpy.statistics.nan_reductions import nancumprod as nancumprod
+    from shardwise._src.numpy.statistics.nan_reductions import nancumsum as nancumsum
+    from shardwise._src.numpy.statistics.nan_reductions import nanmax as nanmax
+    from shardwise._src.numpy.statistics.nan_reductions import nanmean as nanmean
+    from shardwise._src.numpy.statistics.nan_reductions import nanmin as nanmin
+    from shardwise._src.numpy.statistics.nan_reductions import nanprod as nanprod
+    from shardwise._src.numpy.statistics.nan_reductions import nanstd as nanstd
+    from shardwise._src.numpy.statistics.nan_reductions import nansum as nansum
+    from shardwise._src.numpy.statistics.nan_reductions import nanvar as nanvar
+    from shardwise._src.numpy.statistics.quantiles import median as median
+    from shardwise._src.numpy.statistics.quantiles import nanmedian as nanmedian
+    from shardwise._src.numpy.statistics.quantiles import nanpercentile as nanpercentile
+    from shardwise._src.numpy.statistics.quantiles import nanquantile as nanquantile
+    from shardwise._src.numpy.statistics.quantiles import percentile as percentile
+    from shardwise._src.numpy.statistics.quantiles import quantile as quantile
+    from shardwise._src.numpy.statistics.reductions import all as all
+    from shardwise._src.numpy.statistics.reductions import amax as amax
+    from shardwise._src.numpy.statistics.reductions import amin as amin
+    from shardwise._src.numpy.statistics.reductions import any as any
+    from shardwise._src.numpy.statistics.reductions import argmax as argmax
+    from shardwise._src.numpy.statistics.reductions import argmin as argmin
+    from shardwise._src.numpy.statistics.reductions import count_nonzero as count_nonzero
+    from shardwise._src.numpy.statistics.reductions import max as max
+    from shardwise._src.numpy.statistics.reductions import min as min
+    from shardwise._src.numpy.statistics.reductions import minmax as minmax
+    from shardwise._src.numpy.statistics.reductions import prod as prod
+    from shardwise._src.numpy.statistics.reductions import ptp as ptp
+    from shardwise._src.numpy.statistics.reductions import sum as sum
+    from shardwise._src.numpy.statistics.scans import cumprod as cumprod
+    from shardwise._src.numpy.statistics.scans import cumsum as cumsum
+    from shardwise._src.numpy.statistics.scans import cumulative_prod as cumulative_prod
+    from shardwise._src.numpy.statistics.scans import cumulative_sum as cumulative_sum
+    from shardwise._src.numpy.statistics.scans import diff as diff
+    from shardwise._src.numpy.statistics.scans import ediff1d as ediff1d
+    from shardwise._src.numpy.statistics.scans import interp as interp
+    from shardwise._src.numpy.statistics.scans import trapezoid as trapezoid
     from shardwise._src.numpy.triangles import diag as diag
     from shardwise._src.numpy.triangles import diag_indices as diag_indices
     from shardwise._src.numpy.triangles import diag_indices_from as diag_indices_from
@@ -426,16 +378,64 @@ if TYPE_CHECKING:
     from shardwise._src.numpy.unary import tan as tan
     from shardwise._src.numpy.unary import tanh as tanh
     from shardwise._src.numpy.unary import trunc as trunc
-    from shardwise._src.numpy.unique import unique as unique
-    from shardwise._src.numpy.unique import unique_all as unique_all
-    from shardwise._src.numpy.unique import unique_counts as unique_counts
-    from shardwise._src.numpy.unique import unique_inverse as unique_inverse
-    from shardwise._src.numpy.unique import unique_values as unique_values
-    from shardwise._src.numpy.windows import bartlett as bartlett
-    from shardwise._src.numpy.windows import blackman as blackman
-    from shardwise._src.numpy.windows import hamming as hamming
-    from shardwise._src.numpy.windows import hanning as hanning
-    from shardwise._src.numpy.windows import kaiser as kaiser
+    from shardwise._src.placement.array_api_info import (
+        __array_api_version__ as __array_api_version__,
+    )
+    from shardwise._src.placement.array_api_info import (
+        __array_namespace_info__ as __array_namespace_info__,
+    )
+    from shardwise._src.signal.correlate import convolve as convolve
+    from shardwise._src.signal.correlate import correlate as correlate
+    from shardwise._src.signal.polynomials import poly as poly
+    from shardwise._src.signal.polynomials import polyadd as polyadd
+    from shardwise._src.signal.polynomials import polyder as polyder
+    from shardwise._src.signal.polynomials import polydiv as polydiv
+    from shardwise._src.signal.polynomials import polyfit as polyfit
+    from shardwise._src.signal.polynomials import polyint as polyint
+    from shardwise._src.signal.polynomials import polymul as polymul
+    from shardwise._src.signal.polynomials import polysub as polysub
+    from shardwise._src.signal.polynomials import polyval as polyval
+    from shardwise._src.signal.polynomials import roots as roots
+    from shardwise._src.signal.window_functions import bartlett as bartlett
+    from shardwise._src.signal.window_functions import blackman as blackman
+    from shardwise._src.signal.window_functions import hamming as hamming
+    from shardwise._src.signal.window_functions import hanning as hanning
+    from shardwise._src.signal.window_functions import kaiser as kaiser
+    from shardwise._src.values.binary import arctan2 as arctan2
+    from shardwise._src.values.binary import atan2 as atan2
+    from shardwise._src.values.binary import bitwise_count as bitwise_count
+    from shardwise._src.values.binary import bitwise_invert as bitwise_invert
+    from shardwise._src.values.binary import bitwise_left_shift as bitwise_left_shift
+    from shardwise._src.values.binary import bitwise_not as bitwise_not
+    from shardwise._src.values.binary import bitwise_right_shift as bitwise_right_shift
+    from shardwise._src.values.binary import clip as clip
+    from shardwise._src.values.binary import divide as divide
+    from shardwise._src.values.binary import divmod as divmod
+    from shardwise._src.values.binary import equal as equal
+    from shardwise._src.values.binary import float_power as float_power
+    from shardwise._src.values.binary import floor_divide as floor_divide
+    from shardwise._src.values.binary import fmax as fmax
+    from shardwise._src.values.binary import fmin as fmin
+    from shardwise._src.values.binary import fmod as fmod
+    from shardwise._src.values.binary import gcd as gcd
+    from shardwise._src.values.binary import greater as greater
+    from shardwise._src.values.binary import greater_equal as greater_equal
+    from shardwise._src.values.binary import heaviside as heaviside
+    from shardwise._src.values.binary import hypot as hypot
+    from shardwise._src.values.binary import invert as invert
+    from shardwise._src.values.binary import lcm as lcm
+    from shardwise._src.values.binary import left_shift as left_shift
+    from shardwise._src.values.binary import less as less
+    from shardwise._src.values.binary import less_equal as less_equal
+    from shardwise._src.values.binary import logical_not as logical_not
+    from shardwise._src.values.binary import mod as mod
+    from shardwise._src.values.binary import not_equal as not_equal
+    from shardwise._src.values.binary import positive as positive
+    from shardwise._src.values.binary import pow as pow
+    from shardwise._src.values.binary import power as power
+    from shardwise._src.values.binary import remainder as remainder
+    from shardwise._src.values.binary import right_shift as right_shift
+    from shardwise._src.values.binary import true_divide as true_divide
     from shardwise.numpy import fft as fft
     from shardwise.numpy import linalg as linalg
 

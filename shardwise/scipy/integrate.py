@@ -5,6 +5,6 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from shardwise._src.numpy.scans import trapezoid as trapezoid
+    from shardwise._src.numpy.statistics.scans import trapezoid as trapezoid
 
 lazy_names(__name__)

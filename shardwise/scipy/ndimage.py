@@ -5,6 +5,6 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from shardwise._src.scipy.ndimage import map_coordinates as map_coordinates
+    from shardwise._src.signal.map_coordinates import map_coordinates as map_coordinates
 
 lazy_names(__name__)

@@ -305,5 +305,5 @@ def test_modules_are_imported_by_name_in_blocks():
     }
     assert users == {
         "_src/base/command_line.py", "_src/base/interrupts.py", "_src/cli/demo.py",
-        "_src/runtime/coordinator.py",
+        "_src/coordination/coordinator.py",
     }  # fmt: skip

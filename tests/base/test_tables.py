@@ -13,7 +13,7 @@ from shardwise._src.arrays.signature import signature
 from shardwise._src.base.caches import Interned
 from shardwise._src.core.op import OPS
 from shardwise._src.running.eager import EAGER
-from shardwise._src.runtime import modules
+from shardwise._src.runtime.compiler import modules
 from shardwise.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shardwise._src.distributed import arguments
+from shardwise._src.distributed import initialize_arguments
 from shardwise._src.distributed.cluster import KUBERNETES_PORT, NAMES, Surroundings
 from tests.clusters import test_clusters
 from tests.clusters.test_clusters import TIMEOUT, batch_file, environment, needs
@@ -88,7 +88,7 @@ def test_torchrun():
     env = {"RANK": "5", "LOCAL_RANK": "1", "WORLD_SIZE": "8", "MASTER_ADDR": address,
            "MASTER_PORT": port}
     assert [sign for sign in NAMES["torchrun"].signs if f"`{sign}`" not in page] == []
-    place = arguments.resolve(None, None, None, None, None, Surroundings(env)).place
+    place = initialize_arguments.resolve(None, None, None, None, None, Surroundings(env)).place
     assert (place.address, place.count, place.index) == (f"{address}:{int(port) + 1}", 8, 5)
     assert f"{int(port) + 1} here" in page
 
@@ -113,7 +113,8 @@ def pods(job, name, domain):
     for i in range(job["completions"]):
         env = template | {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "JOB_COMPLETION_INDEX": str(i)}
         here = Surroundings(env, list, lambda i=i: f"{name}-{i}.{domain}")
-        found.append(arguments.complete(arguments.resolve(None, None, None, None, None, here)))
+        arguments = initialize_arguments.resolve(None, None, None, None, None, here)
+        found.append(initialize_arguments.complete(arguments))
     assert [(p.count, p.index) for p in found] == [(len(found), i) for i in range(len(found))]
     assert {p.local_devices for p in found} == {None}
     [address] = {p.address for p in found}

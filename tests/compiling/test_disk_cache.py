@@ -20,9 +20,9 @@ from shardwise._src.base.config import config
 from shardwise._src.base.context import ROOT
 from shardwise._src.compiling import disk_cache, module_cache
 from shardwise._src.compiling.disk_cache import FORMAT, DiskCache, default_folder, key_of
-from shardwise._src.runtime import fingerprint
 from shardwise._src.runtime.backend import RuntimeFailure
-from shardwise._src.runtime.modules import LoadedModule
+from shardwise._src.runtime.compiler import fingerprint
+from shardwise._src.runtime.compiler.modules import LoadedModule
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 
@@ -97,7 +97,7 @@ def test_a_loaded_program_knows_of_its_collectives_without_its_text(folder, monk
     x = sw.device_put(X, NamedSharding(MESH, P("x", "y")))
     sw.jit(poly)(x)
     sw.clear_caches()
-    monkeypatch.setattr("shardwise._src.runtime.modules._communicates", None)
+    monkeypatch.setattr("shardwise._src.runtime.compiler.modules._communicates", None)
     assert sw.jit(poly).lower(x).compile().executable.module.has_collectives
 
 

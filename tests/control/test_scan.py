@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 from shardwise import random
-from shardwise._src.api.grad import grad, jvp, linearize, vjp
-from shardwise._src.api.jit import jit
-from shardwise._src.api.vmap import vmap
+from shardwise._src.autodiff.grad import grad, jvp, linearize, vjp
 from shardwise._src.base.config import disable_jit
 from shardwise._src.base.errors import ConcretizationTypeError
 from shardwise._src.control import bodies
@@ -19,6 +17,8 @@ from shardwise._src.control.scan_api import scan
 from shardwise._src.control.while_api import fori_loop, while_loop
 from shardwise._src.core.checker import check_program
 from shardwise._src.core.program_tools import equation_count
+from shardwise._src.jit.jit import jit
+from shardwise._src.maps.vmap import vmap
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import reduce_sum
 from shardwise._src.running.eager import EAGER

@@ -14,8 +14,7 @@ from shardwise._src.base.errors import UnexpectedTracerError
 from shardwise._src.core.checker import check_program
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import OPS, Op
-from shardwise._src.messages.arguments import name_of
-from shardwise._src.numpy.value import Value
+from shardwise._src.messages.argument_names import name_of
 from shardwise._src.ops.basis import reduce_sum, reshape
 from shardwise._src.ops.elementwise import add, cos, exp, mul, sin
 from shardwise._src.running.eager import EAGER
@@ -26,6 +25,7 @@ from shardwise._src.transforms.stage import stage
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.transforms.transpose import transpose
 from shardwise._src.types.array_type import array_type
+from shardwise._src.values.value import Value
 
 F32 = np.dtype(np.float32)
 VECTOR = array_type((3,), F32)

@@ -122,7 +122,7 @@ def test_caches_are_emptied_while_they_are_used(monkeypatch):
     monkeypatch.setattr(bodies, "FINGERPRINTS", 2)
     monkeypatch.setattr(bodies, "BODIES_PER_FUNCTION", 1)
     monkeypatch.setattr("shardwise._src.running.eager.CACHE_SIZE", 2)
-    monkeypatch.setattr("shardwise._src.api.staging.CACHE_SIZE", 1)
+    monkeypatch.setattr("shardwise._src.jit.staging.CACHE_SIZE", 1)
     shared = sw.jit(lambda x: jnp.sin(x).sum())
 
     def work(i):

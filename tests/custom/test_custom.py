@@ -5,14 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shardwise._src.api.grad import grad, jvp, linearize, value_and_grad, vjp
-from shardwise._src.api.jit import jit
-from shardwise._src.api.vmap import vmap
+from shardwise._src.autodiff.grad import grad, jvp, linearize, value_and_grad, vjp
 from shardwise._src.base.errors import UnexpectedTracerError
 from shardwise._src.control.scan_api import scan
 from shardwise._src.core.checker import check_program
-from shardwise._src.custom.jvp import custom_jvp
-from shardwise._src.custom.vjp import custom_vjp
+from shardwise._src.custom.custom_jvp import custom_jvp
+from shardwise._src.custom.custom_vjp import custom_vjp
+from shardwise._src.jit.jit import jit
+from shardwise._src.maps.vmap import vmap
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import reduce_sum
 from shardwise._src.types.dtypes import float0

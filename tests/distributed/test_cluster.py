@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from shardwise._src.distributed import arguments, cluster
+from shardwise._src.distributed import cluster, initialize_arguments
 from shardwise._src.distributed.cluster import Place, Surroundings, detected, first_host, port_of
 from tests.distributed import recorded
 
@@ -20,7 +20,7 @@ def found(env, *ancestors, method=None, full_name="vm"):
 
 def resolve(env, *ancestors, address=None, count=None, index=None, devices=None, method=None,
             full_name="vm"):
-    return arguments.resolve(
+    return initialize_arguments.resolve(
         address, count, index, devices, method, here(env, *ancestors, full_name=full_name)
     )
 
@@ -128,7 +128,7 @@ def test_pmi_over_several_hosts_does_not_say_where_the_coordinator_is():
     env = recorded.MPICH | {"PMI_SIZE": "4"}
     assert found(env) == ("pmi", Place(None, 4, 1, 2, 1, (1,)))
     with pytest.raises(ValueError) as error:
-        arguments.complete(resolve(env))
+        initialize_arguments.complete(resolve(env))
     assert str(error.value) == (
         "initialize: coordinator_address: not given, and 'pmi' does not say. On several hosts, PMI "
         "does not say where process 0 runs. Set SHARDWISE_COORDINATOR_ADDRESS, or install mpi4py "
@@ -171,7 +171,7 @@ def test_a_job_set_of_kubernetes():
 def test_a_pod_that_lacks_what_only_its_template_can_say():
     env = {k: v for k, v in recorded.KUBERNETES.items() if k != "SHARDWISE_NUM_PROCESSES"}
     with pytest.raises(ValueError) as error:
-        arguments.complete(resolve(env, full_name="train-1"))
+        initialize_arguments.complete(resolve(env, full_name="train-1"))
     assert str(error.value) == (
         "initialize: coordinator_address, num_processes: not given, and 'k8s' does not say. A pod "
         "is not told how many there are: set SHARDWISE_NUM_PROCESSES in its template to the job's "
@@ -347,7 +347,7 @@ def test_who_passes_all_still_gets_the_device_that_the_cluster_says():
 
 def refused(env, **given):
     with pytest.raises((ValueError, TypeError)) as error:
-        arguments.complete(resolve(env, **given))
+        initialize_arguments.complete(resolve(env, **given))
     return str(error.value)
 
 
@@ -405,12 +405,12 @@ def test_devices_that_cannot_be():
 
 
 def test_the_index_of_a_partition():
-    assert arguments.partition(None, None, {}) is None
-    assert arguments.partition(3, None, {"JAX_PARTITION_INDEX": "1"}) == 3
-    assert arguments.partition(None, None, {"JAX_PARTITION_INDEX": "1"}) == 1
+    assert initialize_arguments.partition(None, None, {}) is None
+    assert initialize_arguments.partition(3, None, {"JAX_PARTITION_INDEX": "1"}) == 3
+    assert initialize_arguments.partition(None, None, {"JAX_PARTITION_INDEX": "1"}) == 1
     with pytest.warns(DeprecationWarning) as noted:
-        assert arguments.partition(None, 2, {}) == 2
-        assert arguments.partition(None, None, {"JAX_SLICE_INDEX": "4"}) == 4
+        assert initialize_arguments.partition(None, 2, {}) == 2
+        assert initialize_arguments.partition(None, None, {"JAX_SLICE_INDEX": "4"}) == 4
     assert [str(w.message) for w in noted] == [
         "initialize: slice_index is an old name of partition_index.",
         "initialize: JAX_SLICE_INDEX is an old name of JAX_PARTITION_INDEX.",

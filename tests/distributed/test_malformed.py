@@ -6,12 +6,12 @@ import socket
 
 import pytest
 
-from shardwise._src.distributed.agent import Start, Stop, _order
-from shardwise._src.distributed.nodes import Nodes, Said, joining
-from shardwise._src.distributed.reports import Report, Verdict
-from shardwise._src.distributed.workers import Plan
-from shardwise._src.runtime.coordinator import listening
-from shardwise._src.runtime.failure_detector import MALFORMED
+from shardwise._src.coordination.coordinator import listening
+from shardwise._src.coordination.failure_detector import MALFORMED
+from shardwise._src.launch.agent import Start, Stop, _order
+from shardwise._src.launch.nodes import Nodes, Said, joining
+from shardwise._src.launch.worker_reports import Report, Verdict
+from shardwise._src.launch.workers import Plan
 from shardwise._src.runtime.processes import Coordinator
 from tests.helpers.launching import Launch
 from tests.helpers.malformed import malformed

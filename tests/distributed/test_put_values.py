@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from shardwise._src.coordination.coordinator_server import LINE, encoded
 from shardwise._src.distributed.put_values import BLOCK, CACHED, COUNT, Put, Values, value_of
-from shardwise._src.runtime.coordinator_server import LINE, encoded
 
 
 def put(*arrays):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardwise._src.distributed import exchange, tree_comparison
+from shardwise._src.distributed import host_exchange, tree_comparison
 
 
 class Talk:
@@ -33,7 +33,7 @@ class Talk:
 def found_by(trees, monkeypatch):
     """Each process's result for its tree of {index: (holders, value)}, and the `Talk`."""
     talk = Talk(len(trees))
-    monkeypatch.setattr(exchange, "meeting", talk.meeting)
+    monkeypatch.setattr(host_exchange, "meeting", talk.meeting)
     types = [(f"in_tree[{i}]", "") for i in range(len(trees[0]))]
 
     def process(rank):

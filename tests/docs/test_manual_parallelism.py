@@ -16,7 +16,7 @@ import shardwise.numpy as jnp
 from shardwise import explain
 from shardwise._src.core.program import Literal
 from shardwise._src.core.program_tools import programs_in
-from shardwise._src.ops.collective import ppermute
+from shardwise._src.ops.sharded.collective import ppermute
 from shardwise.sharding import NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.docs.test_docs import ROOT, program_of

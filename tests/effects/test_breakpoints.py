@@ -12,7 +12,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax
-from shardwise._src.runtime.callbacks import CallbackError
+from shardwise._src.runtime.compiler.callback_targets import CallbackError
 from tests.helpers.beside_jax import ours
 
 ONE = np.float32(1)

@@ -13,7 +13,7 @@ from jax.experimental import io_callback as jax_io_callback
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax
-from shardwise._src.runtime.callbacks import CallbackError
+from shardwise._src.runtime.compiler.callback_targets import CallbackError
 from shardwise.experimental import io_callback
 from tests.helpers.beside_jax import ours
 from tests.helpers.callbacks import SCALAR, SECONDS, Calls, noted, scale

@@ -15,8 +15,8 @@ import pytest
 
 import shardwise as sw
 from shardwise import plan
-from shardwise._src.types.pictures import mesh_html, sharding_html
-from shardwise._src.types.pictures.svg import SLOT, THINNEST
+from shardwise._src.visualize import mesh_html, sharding_html
+from shardwise._src.visualize.svg import SLOT, THINNEST
 from shardwise.explain import tree
 from shardwise.sharding import NamedSharding
 from tests.helpers.layouts import P, mesh, meshes, shardings

@@ -7,7 +7,7 @@ import pytest
 
 import shardwise as sw
 from shardwise import explain
-from shardwise._src.explain import callable_module
+from shardwise._src.planner import callable_module
 
 PICTURE = """\
      0:4     4:8

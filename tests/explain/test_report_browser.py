@@ -12,7 +12,7 @@ import subprocess
 
 import pytest
 
-from shardwise._src.explain.report_page import page
+from shardwise._src.explain.rendering.report_page import page
 from tests.explain.test_browser import BROWSER
 from tests.helpers.reports import report as made
 

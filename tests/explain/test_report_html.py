@@ -8,9 +8,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from shardwise._src.explain import report_page
-from shardwise._src.explain.report_html import BUFFERS, LETTERS, ROWS, figure
-from shardwise._src.explain.report_page import HLO, page
+from shardwise._src.explain.rendering import report_page
+from shardwise._src.explain.rendering.report_html import BUFFERS, LETTERS, ROWS, figure
+from shardwise._src.explain.rendering.report_page import HLO, page
 from tests.helpers.reports import SOURCE
 from tests.helpers.reports import report as made
 

@@ -12,8 +12,14 @@ from rich.console import Console
 
 import shardwise as sw
 from shardwise import explain
-from shardwise._src.explain.report_text import ROWS
-from shardwise._src.explain.report_words import amount_text, seconds_text, share_text, tail, where
+from shardwise._src.explain.rendering.report_phrases import (
+    amount_text,
+    seconds_text,
+    share_text,
+    tail,
+    where,
+)
+from shardwise._src.explain.rendering.report_text import ROWS
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.reports import report as made

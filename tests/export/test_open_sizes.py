@@ -8,7 +8,7 @@ import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import export
 from shardwise._src.base.errors import InconclusiveDimensionOperation
-from shardwise._src.export.dims import bounds, max_dim, min_dim
+from shardwise._src.export.symbolic_dims import bounds, max_dim, min_dim
 from tests.helpers.everyday import everyday
 
 A, B = export.symbolic_shape("a, b")

@@ -10,7 +10,7 @@ from shardwise.experimental.custom_partitioning import custom_partitioning
 from shardwise.ffi import ffi_call
 from shardwise.sharding import AxisType, NamedSharding
 from shardwise.sharding import PartitionSpec as P
-from tests.ffi.test_call import X, add, close, f32, plain_rms, rms
+from tests.ffi.test_ffi_call import X, add, close, f32, plain_rms, rms
 from tests.helpers.errors import message
 from tests.helpers.everyday import everyday
 

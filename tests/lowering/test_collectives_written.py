@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from shardwise.sharding import PartitionSpec as P
-from tests.api.test_shard_map import PROGRAMS, ROWS, W, X, mapped
 from tests.helpers.everyday import everyday
 from tests.helpers.same_as_jax import JAX, OURS
+from tests.maps.test_shard_map import PROGRAMS, ROWS, W, X, mapped
 
 KINDS = "all_reduce|all_gather|reduce_scatter|all_to_all|collective_permute|collective_broadcast"
 

@@ -17,7 +17,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise._src.base.other_names import NAMESPACES, NOT_YET, OTHER_NAMES
-from shardwise._src.numpy.elsewhere import Elsewhere
+from shardwise._src.values.elsewhere import Elsewhere
 
 PACKAGE = Path(sw.__file__).parent
 DOTTED = re.compile(r"^(?:with |x = )?([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+)")

@@ -8,7 +8,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as snp
 from shardwise import Array, lax, named
-from shardwise._src.named.op import axes_op
+from shardwise._src.named.axes_op import axes_op
 from shardwise.named import axes, check, checked, einsum, rename
 from tests.helpers.errors import line, message
 from tests.helpers.meshes import MESH

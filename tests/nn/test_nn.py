@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from shardwise import nn, random
-from shardwise._src.api.grad import grad, jvp
-from shardwise._src.api.jit import jit
-from shardwise._src.api.vmap import vmap
+from shardwise._src.autodiff.grad import grad, jvp
+from shardwise._src.jit.jit import jit
+from shardwise._src.maps.vmap import vmap
 from shardwise._src.ops.basis import reduce_sum
 from shardwise._src.ops.elementwise import mul
 from shardwise.nn import initializers

@@ -10,7 +10,7 @@ import pytest
 
 import shardwise as sw
 from shardwise import nn, random
-from shardwise._src.numpy.dtypes import float8_e8m0fnu
+from shardwise._src.numpy.result_types import float8_e8m0fnu
 from shardwise.nn import initializers
 from shardwise.sharding import AxisType, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P

@@ -9,7 +9,7 @@ import shardwise as sw
 import shardwise.numpy as swnp
 from shardwise._src.base.errors import ShapeError
 from shardwise._src.core.infer import type_of
-from shardwise._src.numpy import einsum as subscripts
+from shardwise._src.numpy.products import einsum as subscripts
 from shardwise._src.transforms.stage import stage
 from tests.helpers.everyday import everyday
 from tests.helpers.oracle import cases

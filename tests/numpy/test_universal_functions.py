@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import shardwise as sw
-from shardwise._src.numpy import binary, floats, unary
+from shardwise._src.numpy import floats, unary
 from shardwise._src.running.eager import EAGER
+from shardwise._src.values import binary
 from tests.helpers.errors import message
 from tests.helpers.everyday import everyday
 from tests.helpers.oracle import compare

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.ops.gather_rules import GatherDimensionNumbers, ScatterDimensionNumbers
+from shardwise._src.ops.indexing.gather_rules import GatherDimensionNumbers, ScatterDimensionNumbers
 from shardwise.testing import Sample
 
 RNG = np.random.default_rng(3)

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from shardwise._src.ops.gather_rules import GatherDimensionNumbers, as_scatter
+from shardwise._src.ops.indexing.gather_rules import GatherDimensionNumbers, as_scatter
 from shardwise.testing import Sample
 
 EMPTY = "XLA cannot partition or split what is empty"

@@ -15,8 +15,8 @@ import shardwise as sw
 from shardwise._src.core.fused import fused
 from shardwise._src.core.op import OPS
 from shardwise._src.ops import elementwise as ew
-from shardwise._src.ops import incomplete, special
 from shardwise._src.ops.cast import bitcast_convert_type, convert_element_type, reduce_precision
+from shardwise._src.ops.special import incomplete, special_functions
 from shardwise._src.running.eager import EAGER
 from shardwise._src.transforms.linearize import linearize
 from shardwise._src.transforms.transpose import transpose
@@ -57,7 +57,7 @@ ONE = [
 
 
 def named(name: str) -> Any:
-    return next(getattr(m, name) for m in (ew, special, incomplete) if hasattr(m, name))
+    return next(getattr(m, name) for m in (ew, special_functions, incomplete) if hasattr(m, name))
 
 
 @pytest.mark.parametrize("name", everyday(ONE, 2))
@@ -254,7 +254,7 @@ MESSAGES = [
     (lambda: bitcast_convert_type(B, dtype=np.dtype("int8")),
      "[bitcast_convert_type] cannot take the bits of bool[6] for int8: booleans and complex "
      "numbers convert only to themselves."),
-    (lambda: special.lgamma(I), "[lgamma] takes floating operands; got i32[6]."),
+    (lambda: special_functions.lgamma(I), "[lgamma] takes floating operands; got i32[6]."),
 ]
 
 
@@ -268,7 +268,7 @@ def test_messages(case: Any) -> None:
 
 def test_no_derivative_in_an_order() -> None:
     with pytest.raises(NotImplementedError) as caught:
-        gradients(special.zeta, LEFT + 1.5, LEFT + 1)
+        gradients(special_functions.zeta, LEFT + 1.5, LEFT + 1)
     assert str(caught.value) == (
         "[zeta] has no derivative with respect to its exponent. Use stop_gradient on it if it is "
         "a constant of the problem."
@@ -291,6 +291,6 @@ def test_powers_are_weak_where_both_operands_are(x: bool, y: bool) -> None:
 def test_logaddexp_of_infinities() -> None:
     x = np.array([np.inf, -np.inf, np.inf, -np.inf, 1, np.nan], F32)
     y = np.array([np.inf, -np.inf, -np.inf, 1, np.inf, -np.inf], F32)
-    found = special.logaddexp(EAGER.array(x), EAGER.array(y))
+    found = special_functions.logaddexp(EAGER.array(x), EAGER.array(y))
     with np.errstate(invalid="ignore"):
         np.testing.assert_allclose(host(found), np.logaddexp(x, y), rtol=1e-6)

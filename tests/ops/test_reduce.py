@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from shardwise._src.api.grad import jvp
+from shardwise._src.autodiff.grad import jvp
 from shardwise._src.ops import cumulative, reduce
 from shardwise._src.ops.basis import reduce_sum
 from shardwise._src.running.eager import EAGER

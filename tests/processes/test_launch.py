@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardwise._src.cli import launch as command
-from shardwise._src.distributed.output import Transport, prefix
-from shardwise._src.distributed.reports import Report, ending, first, last_words, report, verdict
+from shardwise._src.launch.worker_output import Transport, prefix
+from shardwise._src.launch.worker_reports import Report, ending, first, last_words, report, verdict
 from tests.helpers import patience
 from tests.helpers.everyday import everyday
 from tests.helpers.launching import Launch, launch

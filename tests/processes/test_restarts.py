@@ -78,7 +78,7 @@ def a_lost_coordinator_is_replaced():
     with Launch("-n", "2", "--restarts", "1", source=source) as running:
         running.until(lambda: len(running.lines()) == 4)
         (coordinator,) = [
-            p for p in running.left() if p.cmdline()[-1].endswith("runtime/coordinator.py")
+            p for p in running.left() if p.cmdline()[-1].endswith("coordination/coordinator.py")
         ]
         coordinator.kill()
         done = running.done()

@@ -13,10 +13,10 @@ import psutil
 import pytest
 
 from shardwise._src.cli.top import table
-from shardwise._src.distributed import status_relay
 from shardwise._src.distributed.status_files import LaunchStatus, StatusFile
-from shardwise._src.distributed.status_view import Launch as Launched
-from shardwise._src.distributed.status_view import Process
+from shardwise._src.launch import status_relay
+from shardwise._src.launch.status_view import Launch as Launched
+from shardwise._src.launch.status_view import Process
 from tests.helpers import patience
 from tests.helpers.everyday import everyday
 from tests.helpers.joining import free_port

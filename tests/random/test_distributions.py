@@ -15,11 +15,11 @@ import scipy.stats
 from jax import random as oracle
 
 from shardwise import random
-from shardwise._src.api.grad import grad
-from shardwise._src.api.jit import jit
-from shardwise._src.api.placement import device_put
-from shardwise._src.api.vmap import vmap
+from shardwise._src.autodiff.grad import grad
 from shardwise._src.base.config import enable_x64, threefry_partitionable
+from shardwise._src.jit.jit import jit
+from shardwise._src.maps.vmap import vmap
+from shardwise._src.placement.device_put import device_put
 from shardwise._src.runtime.backend import devices
 from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.partition_spec import PartitionSpec as P

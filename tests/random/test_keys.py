@@ -7,17 +7,18 @@ import numpy as np
 import pytest
 
 from shardwise import random
-from shardwise._src.api.jit import jit
-from shardwise._src.api.placement import device_put
-from shardwise._src.api.vmap import vmap
 from shardwise._src.control.scan_api import scan
 from shardwise._src.core.infer import infer
 from shardwise._src.core.op import Elements, every_op
-from shardwise._src.ops import basis, index, logical, shape
+from shardwise._src.jit.jit import jit
+from shardwise._src.maps.vmap import vmap
+from shardwise._src.ops import basis, logical, shape
 from shardwise._src.ops.barrier import optimization_barrier
 from shardwise._src.ops.elementwise import copy as copy_op
 from shardwise._src.ops.elementwise import stop_gradient
+from shardwise._src.ops.indexing import gather_scatter
 from shardwise._src.ops.random.bits import random_unwrap, random_wrap
+from shardwise._src.placement.device_put import device_put
 from shardwise._src.runtime.backend import devices
 from shardwise._src.types.array_type import array_type
 from shardwise._src.types.dtypes import KeyDType, issubdtype, prng_key
@@ -87,10 +88,11 @@ def test_structural_ops():
     same(copy_op(KEYS), DATA)
     same(stop_gradient(KEYS), DATA)
     same(optimization_barrier(KEYS, KEYS)[1], DATA)
-    same(index.dynamic_slice(KEYS, np.int32(1), np.int32(2), slice_sizes=(2, 1)), DATA[1:, 2:3])
+    part = gather_scatter.dynamic_slice(KEYS, np.int32(1), np.int32(2), slice_sizes=(2, 1))
+    same(part, DATA[1:, 2:3])
     update = shape.slice_in_dim(KEYS, 2, 3, 0)
     wanted = np.concatenate([DATA[:1], DATA[2:], DATA[2:]])
-    same(index.dynamic_update_slice(KEYS, update, np.int32(1), np.int32(0)), wanted)
+    same(gather_scatter.dynamic_update_slice(KEYS, update, np.int32(1), np.int32(0)), wanted)
 
 
 def test_choice_between_keys():

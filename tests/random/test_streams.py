@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from shardwise import random
-from shardwise._src.api.jit import jit
-from shardwise._src.api.vmap import vmap
 from shardwise._src.base.config import enable_x64, threefry_partitionable
+from shardwise._src.jit.jit import jit
+from shardwise._src.maps.vmap import vmap
 from shardwise._src.ops.random.bits import THREEFRY, random_bits, random_split
 from shardwise._src.runtime.backend import devices
 from shardwise._src.types.mesh import Mesh

@@ -9,7 +9,7 @@ import shardwise as sw
 from shardwise import lax
 from shardwise._src.lowering.xla_workarounds import WithWorkarounds
 from shardwise._src.runtime import backend
-from shardwise._src.runtime.modules import _result_shapes
+from shardwise._src.runtime.compiler.modules import _result_shapes
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 

@@ -11,8 +11,8 @@ import pytest
 from shardwise._src.arrays.signature import signature
 from shardwise._src.base.config import config
 from shardwise._src.runtime import backend, buffers, cuda
+from shardwise._src.runtime.compiler.modules import compile_options, compile_text, load
 from shardwise._src.runtime.in_flight import CPU_WINDOW, LIMIT, Window
-from shardwise._src.runtime.modules import compile_options, compile_text, load
 from shardwise._src.types.array_type import array_type
 from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.partition_spec import PartitionSpec

@@ -20,7 +20,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import checkpoints, explain
-from shardwise._src.runtime import memory
+from shardwise._src.runtime import host_memory
 from shardwise.experimental.custom_partitioning import custom_partitioning
 from shardwise.sharding import Mesh, NamedSharding, PartitionSpec
 from tests.runtime import interrupted
@@ -100,8 +100,9 @@ class Cycle:
 
 
 def test_an_interrupt_during_a_collection_is_not_lost(monkeypatch):
-    ours = [f for f in gc.callbacks if isinstance(getattr(f, "args", [0])[0], memory._Collection)]
-    assert len(ours) == memory._LEVELS
+    kind = host_memory._Collection
+    ours = [f for f in gc.callbacks if isinstance(getattr(f, "args", [0])[0], kind)]
+    assert len(ours) == host_memory._LEVELS
     monkeypatch.setattr(gc, "callbacks", gc.callbacks)
     others = [f for f in gc.callbacks if f not in ours]  # callbacks of test tools, which lose it
     gc.collect()
@@ -118,9 +119,9 @@ def test_an_interrupt_during_a_collection_is_not_lost(monkeypatch):
 
 def test_collections_release_memory_of_the_runtime(monkeypatch):
     calls = []
-    monkeypatch.setattr(memory._Collection, "release", staticmethod(lambda: calls.append(1)))
+    monkeypatch.setattr(host_memory._Collection, "release", staticmethod(lambda: calls.append(1)))
     gc.collect()
-    assert calls == [1] * memory._LEVELS
+    assert calls == [1] * host_memory._LEVELS
 
 
 def at_call(which, f):
@@ -159,8 +160,8 @@ def test_functions_that_mlir_calls(name):
 
     expected = report()
     if name == "_context":
-        sw._src.runtime.shardy._context.cache_clear()
-    file = sw._src.runtime.shardy.__file__
+        sw._src.runtime.compiler.shardy._context.cache_clear()
+    file = sw._src.runtime.compiler.shardy.__file__
     assert at_call(lambda code: (code.co_name, code.co_filename) == (name, file), report)
     assert report() == expected
 

@@ -161,7 +161,7 @@ def test_specifications_of_the_user_are_merged(tmp_path):
 
 
 def test_chunks_are_parts_of_shards():
-    from shardwise._src.saving.specs import chunk_shape
+    from shardwise._src.saving.tensorstore_specs import chunk_shape
 
     assert chunk_shape((6, 8), 4) == [6, 8]
     assert chunk_shape((6, 8), 4, 100) == [3, 8]

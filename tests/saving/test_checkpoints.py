@@ -13,7 +13,7 @@ import pytest
 
 import shardwise as sw
 from shardwise import checkpoints
-from shardwise._src.saving import files
+from shardwise._src.saving import chunk_files
 from shardwise.errors import CheckpointError
 from shardwise.sharding import AbstractMesh, NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
@@ -469,7 +469,7 @@ def test_saving_meanwhile_takes_what_may_be_changed(tmp_path):
     base = np.zeros(3)
     view = base[:]
     view.flags.writeable = False
-    go, write = threading.Event(), files.write_chunk
+    go, write = threading.Event(), chunk_files.write_chunk
 
     def late(path, chunk):
         assert go.wait(30)

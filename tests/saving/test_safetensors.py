@@ -8,7 +8,7 @@ import pytest
 
 import shardwise as sw
 from shardwise import checkpoints
-from shardwise._src.saving import safetensors
+from shardwise._src.saving.formats import safetensors
 from shardwise.checkpoints import load_safetensors, safetensors_metadata, save_safetensors
 from shardwise.errors import CheckpointError
 from shardwise.sharding import NamedSharding, SingleDeviceSharding

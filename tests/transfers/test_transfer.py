@@ -11,7 +11,7 @@ import pytest
 
 import shardwise as sw
 from shardwise._src.arrays.array import Array
-from shardwise._src.runtime import buffers, host, memory
+from shardwise._src.runtime import buffers, host, host_memory
 from shardwise._src.transfers import from_host as tiles
 from shardwise._src.transfers import regions, transfer
 from shardwise._src.transfers import reshard_strategy as ways_of
@@ -354,16 +354,16 @@ def test_later_writes_are_not_seen_and_types_are_narrowed():
 @pytest.fixture
 def pool(monkeypatch):
     """The allocator of large arrays, with no spare memory."""
-    memory.release()
-    monkeypatch.setattr(memory, "POOL", memory.Pool())
-    return memory.POOL
+    host_memory.release()
+    monkeypatch.setattr(host_memory, "POOL", host_memory.Pool())
+    return host_memory.POOL
 
 
 def test_memory_of_a_dropped_array_is_used_again(pool):
     x = sw.device_put(BIG, PLACES["all"])
     first = addresses(x)[0]
     del x
-    memory.release()
+    host_memory.release()
     (block,) = pool.spare
     start = block.__array_interface__["data"][0]
     assert start <= first and first + BIG.nbytes <= start + block.nbytes
@@ -389,7 +389,7 @@ def test_one_block_is_enough_for_arrays_that_follow_each_other(read, pool):
         x = sw.device_put(BIG, PLACES["all"])
         READS[read](x)
         del x
-        memory.release()
+        host_memory.release()
         assert len(pool.spare) == 1
     assert (pool.allocated, pool.reused) == (1, 4)
 
@@ -399,28 +399,28 @@ def test_a_program_keeps_the_memory_that_it_reads_until_it_has_ended(pool):
         x = sw.device_put(BIG, PLACES["all"])
         x[0, 0]
         del x
-        until(lambda: memory.release() or pool.spare)
+        until(lambda: host_memory.release() or pool.spare)
     assert (pool.allocated, pool.reused) == (1, 4)
 
 
 def test_spare_memory_is_bounded(monkeypatch, pool):
-    monkeypatch.setattr(memory, "_SPARE", 3 * BIG.nbytes)
+    monkeypatch.setattr(host_memory, "_SPARE", 3 * BIG.nbytes)
     arrays = [sw.device_put(BIG, PLACES["all"]) for _ in range(6)]
     del arrays
-    memory.release()
+    host_memory.release()
     assert 0 < pool.nbytes() <= 3 * BIG.nbytes
     pool.spare.clear()
     np.asarray(sw.device_put(numbers((8, 8)), PLACES["columns"]))  # not worth caching
-    memory.release()
+    host_memory.release()
     assert not pool.spare
 
 
 def test_arrays_larger_than_all_spare_memory_go_back_to_the_system(monkeypatch, pool):
-    monkeypatch.setattr(memory, "_SPARE", BIG.nbytes // 2)
+    monkeypatch.setattr(host_memory, "_SPARE", BIG.nbytes // 2)
     for _ in range(3):
         x = sw.device_put(BIG, PLACES["all"])
         del x
-    memory.release()
+    host_memory.release()
     assert (pool.allocated, pool.reused, pool.nbytes()) == (3, 0, 0)
 
 
@@ -441,7 +441,7 @@ def test_memory_that_a_program_reads_is_not_used_again():
 
 
 def test_a_value_in_use_is_not_written_over():
-    memory.POOL.spare.clear()
+    host_memory.POOL.spare.clear()
     x = sw.device_put(BIG, PLACES["columns"])
     value = np.asarray(x)  # assembled on the host
     part = value[3:5]
@@ -454,7 +454,7 @@ def test_a_value_in_use_is_not_written_over():
 
 def test_moving_copies_once_and_keeps_nothing(monkeypatch):
     """NumPy's allocations: the target, once, and nothing permanent."""
-    memory.POOL.spare.clear()
+    host_memory.POOL.spare.clear()
     x = sw.block_until_ready(sw.device_put(BIG, PLACES["rows"]))
     tracemalloc.start()
     y = sw.device_put(x, PLACES["columns"])
@@ -466,7 +466,7 @@ def test_moving_copies_once_and_keeps_nothing(monkeypatch):
 
 def test_putting_copies_once(monkeypatch):
     for name in ("one", "rows", "replicated", "both"):
-        memory.POOL.spare.clear()
+        host_memory.POOL.spare.clear()
         gc.collect()
         tracemalloc.start()
         x = sw.device_put(BIG, PLACES[name])
@@ -480,20 +480,20 @@ def test_putting_copies_once(monkeypatch):
 
 
 def test_copies_are_shared_among_threads(monkeypatch):
-    monkeypatch.setattr(memory, "_cores", lambda: 3)
+    monkeypatch.setattr(host_memory, "_cores", lambda: 3)
     source = np.arange(9 << 20, dtype=np.int32).reshape(1, 9, 1 << 20)
     to = np.zeros((1, 9, 1 << 20), np.float64)
     small = np.zeros(3)
-    memory.copy_all([(to, source), (small, np.ones(3))])
+    host_memory.copy_all([(to, source), (small, np.ones(3))])
     np.testing.assert_array_equal(to, source)
     np.testing.assert_array_equal(small, 1)
 
 
 def test_a_copy_that_fails_raises(monkeypatch):
-    monkeypatch.setattr(memory, "_cores", lambda: 2)
+    monkeypatch.setattr(host_memory, "_cores", lambda: 2)
     to = np.zeros((4, 4 << 20), np.float32)
     with pytest.raises(ValueError, match="could not convert string"):
-        memory.copy_all([(to, np.full(to.shape, "x"))])
+        host_memory.copy_all([(to, np.full(to.shape, "x"))])
 
 
 def test_fetching_starts_all_copies_before_it_waits(monkeypatch):

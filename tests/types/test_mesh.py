@@ -14,7 +14,7 @@ import pytest
 import shardwise as sw
 from shardwise._src.base.config import disallow_mesh_context_manager
 from shardwise._src.base.context import NamedAxis, current
-from shardwise._src.types.grids import create_device_mesh, make_mesh
+from shardwise._src.types.device_grids import create_device_mesh, make_mesh
 from shardwise._src.types.mesh import AbstractMesh, Mesh
 from shardwise._src.types.mesh_axes import AxisType
 from tests.helpers.threads import at_once

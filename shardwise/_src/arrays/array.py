@@ -13,16 +13,16 @@ from shardwise._src.arrays.out_of_memory import is_exhausted, of_array
 from shardwise._src.arrays.signature import Signature, signature
 from shardwise._src.core.eval_context import eval_context, ground
 from shardwise._src.messages.tracebacks import hide_frames
-from shardwise._src.numpy.value import Value
 from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.shape import slice_
-from shardwise._src.runtime import buffers, forks, host, memory, processes
+from shardwise._src.runtime import buffers, forks, host, host_memory, processes
 from shardwise._src.runtime.backend import RuntimeFailure
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.devices import processes_text
 from shardwise._src.types.layout import Format, Layout
 from shardwise._src.types.sharding import SingleDeviceSharding
+from shardwise._src.values.value import Value
 
 
 class _ArrayMeta(type):
@@ -361,10 +361,10 @@ class Array(Interchange, metaclass=_ArrayMeta):
             return value
         starts = [[s.start or 0 for s in index] for index in indices]
         in_order = [parts[i] for i in sorted(range(len(parts)), key=starts.__getitem__)]
-        value = memory.whole(in_order, t.shape, t.dtype)
+        value = host_memory.whole(in_order, t.shape, t.dtype)
         if value is None:
-            (value,) = memory.blocks(1, t.shape, t.dtype)
-            memory.copy_all([(value[i], p) for i, p in zip(indices, parts, strict=True)])
+            (value,) = host_memory.blocks(1, t.shape, t.dtype)
+            host_memory.copy_all([(value[i], p) for i, p in zip(indices, parts, strict=True)])
             value.flags.writeable = False
         return value
 

@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from shardwise._src.numpy.value import Value
-from shardwise._src.types import pictures
+from shardwise._src import visualize
 from shardwise._src.types.dtypes import is_bool, is_integer
 from shardwise._src.types.extended import ExtendedDType
+from shardwise._src.values.value import Value
 
 SHARDS_SHOWN = 8  # maximum shards shown, if other processes hold some
 
@@ -110,7 +110,7 @@ class Concrete(Value):
         return array_text(self)
 
     def _repr_html_(self) -> str:
-        return pictures.array_html(self)
+        return visualize.array_html(self)
 
     def __format__(self, spec: str) -> str:
         if isinstance(self.dtype, ExtendedDType) or not (spec or _readable(self)):
@@ -155,7 +155,7 @@ def _distributed_text(x: Any, kind: str) -> str:
     """For an array that other processes hold shards of: the local shards, without replicas."""
     here: dict[str, Any] = {}
     for shard in x.addressable_shards:
-        here.setdefault(pictures.index_text(shard.index, x.shape), shard)
+        here.setdefault(visualize.index_text(shard.index, x.shape), shard)
     lines = [f"Array(shape={x.shape}, {kind} sharded as {x.sharding}, of which here:"]
     for at, shard in list(here.items())[:SHARDS_SHOWN]:
         start = f"  {at} on {shard.device}: "

@@ -15,8 +15,8 @@ import numpy as np
 
 from shardwise._src.base.caches import Interned
 from shardwise._src.base.config import poison_padding
-from shardwise._src.runtime.modules import result_handler
-from shardwise._src.runtime.shardings import placement
+from shardwise._src.runtime.compiler.modules import result_handler
+from shardwise._src.runtime.compiler.runtime_shardings import placement
 from shardwise._src.types.array_type import ArrayType, array_type, with_sharding
 from shardwise._src.types.devices import is_described
 from shardwise._src.types.dtypes import iinfo, is_bool, is_integer

@@ -95,7 +95,8 @@ def public_name(module: str, name: str) -> str:
         for public, place in _names_in(space).items():
             if place == (module, name):
                 return f"{space}.{public}"
-    space = f"shardwise.{module.split('.')[2]}"
+    package = module.split(".")[2]
+    space = f"shardwise.{'numpy' if package == 'values' else package}"  # methods have NumPy's names
     return f"{space}.{name}" if space in NAMESPACES and name in _names_in(space) else ""
 
 
@@ -144,7 +145,9 @@ def lazy_names(package: str, needs: Sequence[str] = (), extra: str = "") -> None
             if home == package or home.endswith(".callable_module"):  # a submodule
                 return import_module(f"{package}.{inner}")
             import_module(_GROUND)
-            value = getattr(import_module(home), inner)
+            module = import_module(home)
+            is_name = hasattr(module, inner)
+            value = getattr(module, inner) if is_name else import_module(f"{home}.{inner}")
             own = getattr(value, "__qualname__", None)
             if own is not None:  # a function or class, of which `name` may be an alias
                 if _table("shardwise").get(own) == (home, own):  # prefer the top-level name

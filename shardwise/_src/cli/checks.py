@@ -18,8 +18,8 @@ from pathlib import Path
 from shardwise._src.base import config
 from shardwise._src.cli.findings import Clock, Line, run_program
 from shardwise._src.compiling.disk_cache import disk_cache
-from shardwise._src.distributed.arguments import Resolved, complete, resolve
 from shardwise._src.distributed.cluster import DETECTORS, Surroundings, present
+from shardwise._src.distributed.initialize_arguments import Resolved, complete, resolve
 from shardwise._src.distributed.start import address_of, is_loopback
 from shardwise._src.runtime import backend, cuda, processes
 from shardwise._version import __version__

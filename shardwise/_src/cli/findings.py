@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shardwise._src.distributed.cluster import LAUNCHED
-from shardwise._src.testing.processes import without_transport
+from shardwise._src.testing.run_processes import without_transport
 
 LATE = "did not end within"  # followed by seconds
 

@@ -11,9 +11,9 @@ from typing import Any, NoReturn
 from shardwise._src.base.config import wait_report_secs, wait_timeout_secs
 from shardwise._src.base.errors import did_you_mean
 from shardwise._src.cli.argument_types import count, number, seconds
-from shardwise._src.distributed.launcher import launch
 from shardwise._src.distributed.start import address_of
-from shardwise._src.distributed.workers import Plan
+from shardwise._src.launch.launcher import launch
+from shardwise._src.launch.workers import Plan
 
 OF_OTHERS = {  # options of torchrun, mpirun and srun
     "nproc-per-node": "-n", "nprocs": "-n", "np": "-n", "ntasks": "-n", "num-processes": "-n",

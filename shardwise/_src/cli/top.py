@@ -1,7 +1,7 @@
 """`shardwise top`: the status of the processes of running launches, as a live table.
 
 It shows the launches of this user that have a launcher on this machine
-(`distributed/status_view.py`), with their processes on all machines.
+(`launch/status_view.py`), with their processes on all machines.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from shardwise._src.cli.argument_types import number, seconds
 from shardwise._src.distributed.status_files import folder
-from shardwise._src.distributed.status_view import Launch, Process, look
+from shardwise._src.launch.status_view import Launch, Process, look
 from shardwise._src.messages.formatting import pluralize
 
 ANSWER = 2.5  # seconds for processes to publish their status for a new viewer

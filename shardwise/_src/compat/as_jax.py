@@ -19,8 +19,8 @@ from typing import Any
 
 from shardwise._src.base.interrupts import import_module
 from shardwise._src.compat.private_names import PLACES, PrivateModule, is_private, no_module
-from shardwise._src.numpy import methods
 from shardwise._src.runtime.backend import JAXLIB_VERSION
+from shardwise._src.values import methods
 
 _lock = threading.RLock()
 _OURS = "shardwise"

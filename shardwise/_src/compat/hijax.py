@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from shardwise._src.extend.rules import Zero, instantiate_zeros, is_undefined_primal
+from shardwise._src.extend.rule_tables import Zero, instantiate_zeros, is_undefined_primal
 from shardwise._src.types.array_type import ArrayType as AbstractValue
 
 __all__ = ["AbstractValue", "Zero", "instantiate_zeros", "is_undefined_primal"]

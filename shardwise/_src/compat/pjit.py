@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, overload
 
-from shardwise._src.api.jit import Jitted, P, R, jit
+from shardwise._src.jit.jit import Jitted, P, R, jit
 
 
 @overload

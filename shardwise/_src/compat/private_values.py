@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from shardwise._src.api.placement import process_count, process_index
 from shardwise._src.base.context import current
 from shardwise._src.ops.elementwise import stop_gradient as stop_gradient_p
+from shardwise._src.placement.device_put import process_count, process_index
 from shardwise._src.runtime import backend, processes
 from shardwise._src.tree.registration import is_tree_node
 from shardwise._src.types.extended import extended

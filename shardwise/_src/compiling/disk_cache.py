@@ -5,7 +5,7 @@ writers need no locks. It starts with a checksum: a damaged file is deleted, and
 compiled again. If the files would exceed the limit, the least recently used are deleted first.
 Nothing here raises: an unusable folder is logged once, and caching is then disabled.
 
-The key determines when a file is valid: see `runtime.fingerprint`.
+The key determines when a file is valid: see `runtime.compiler.fingerprint`.
 """
 
 from __future__ import annotations

@@ -18,10 +18,15 @@ from shardwise._src.base.caches import make_room
 from shardwise._src.base.progress import progress
 from shardwise._src.compiling.disk_cache import DiskCache, disk_cache, key_of
 from shardwise._src.runtime import backend
-from shardwise._src.runtime.callbacks import PATIENCE
-from shardwise._src.runtime.fingerprint import dumps, fingerprint
-from shardwise._src.runtime.modules import LoadedModule, compile_options, compile_text, load
-from shardwise._src.runtime.partitioner_callbacks import without_names
+from shardwise._src.runtime.compiler.callback_targets import PATIENCE
+from shardwise._src.runtime.compiler.fingerprint import dumps, fingerprint
+from shardwise._src.runtime.compiler.modules import (
+    LoadedModule,
+    compile_options,
+    compile_text,
+    load,
+)
+from shardwise._src.runtime.compiler.partitioner_callbacks import without_names
 
 CACHE_SIZE = 2048
 # Devices wait for the one that calls a host function, which may be slow.
@@ -46,7 +51,7 @@ def loaded_for(
     """The module of a text, compiled for its devices.
 
     free_outputs: the results whose sharding the partitioner chooses.
-    quick, small: enable faster compilation (see `runtime.modules.compile_options`).
+    quick, small: enable faster compilation (see `runtime.compiler.modules.compile_options`).
     overrides:    XLA options as (name, value) pairs.
     callbacks:    host functions that the module calls, by number. A program with any is not
                   cached: it would keep them alive, and they exist in this process only.

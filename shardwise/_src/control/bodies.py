@@ -25,10 +25,10 @@ from shardwise._src.core.infer import as_arraylike, is_operand, type_of
 from shardwise._src.core.op import BoundOp
 from shardwise._src.core.program import Equation, Program, Var
 from shardwise._src.core.program_tools import consts_to_args
-from shardwise._src.messages.arguments import name_of
-from shardwise._src.messages.calls import reject_call
+from shardwise._src.messages.argument_names import name_of
+from shardwise._src.messages.call_errors import reject_call
 from shardwise._src.messages.formatting import short_repr, to_register
-from shardwise._src.messages.trees import path_in, tree_difference
+from shardwise._src.messages.tree_paths import path_in, tree_difference
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.refs.refs import Ref, keepable, values_of, write_back
 from shardwise._src.runtime.pytree import flatten

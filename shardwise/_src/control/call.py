@@ -14,7 +14,7 @@ from shardwise._src.core.ordering import through_program
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import derived
 from shardwise._src.messages.source import marked
-from shardwise._src.ops.sharding import reshard_like
+from shardwise._src.ops.sharded.sharding_ops import reshard_like
 from shardwise._src.transforms.batch import MappedAxis, batch_program, moved_into
 from shardwise._src.transforms.jvp import jvp_program
 from shardwise._src.transforms.linearize import split_program

@@ -1,6 +1,6 @@
 """Checks in calls, branches and loops: the `checkify` rules of ops that contain programs.
 
-A rule receives `checks` (checks/checking.py), which builds the programs with checks in them:
+A rule receives `checks` (debug/checked_programs.py), which builds the programs with checks in them:
 
     checks.program(p) → (new, places)     `new` returns the results of `p`, then a *code* (0, or the
                                           number of the place that failed first), then the values
@@ -27,7 +27,7 @@ from shardwise._src.core.program_tools import derived
 from shardwise._src.ops.basis import zeros
 from shardwise._src.ops.families import add
 from shardwise._src.ops.logical import eq, ne, select_n
-from shardwise._src.ops.varying import tracked_names
+from shardwise._src.ops.sharded.varying import tracked_names
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType, array_type
 

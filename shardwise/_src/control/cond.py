@@ -26,10 +26,10 @@ from shardwise._src.core.ordering import ORDERED
 from shardwise._src.core.program import Equation, Program, Var
 from shardwise._src.core.program_tools import derived, pruned
 from shardwise._src.ops.basis import broadcast_in_dim, zeros
-from shardwise._src.ops.collective import pmax
 from shardwise._src.ops.families import add, lit
 from shardwise._src.ops.logical import select_n
-from shardwise._src.ops.sharding import cotangent_type, reshard_like
+from shardwise._src.ops.sharded.collective import pmax
+from shardwise._src.ops.sharded.sharding_ops import cotangent_type, reshard_like
 from shardwise._src.transforms.batch import Axis, MappedAxis, axes_in, batch_program, moved_into
 from shardwise._src.transforms.jvp import jvp_program
 from shardwise._src.transforms.linearize import Split, split_program

@@ -32,11 +32,10 @@ from shardwise._src.control.cond import cond as cond_op
 from shardwise._src.core.infer import as_arraylike, is_operand, type_of
 from shardwise._src.core.op import BoundOp
 from shardwise._src.core.structure import shared
-from shardwise._src.messages.arguments import name_of
+from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.messages.trees import path_in, paths_in, tree_difference
-from shardwise._src.numpy.convert import cast
+from shardwise._src.messages.tree_paths import path_in, paths_in, tree_difference
 from shardwise._src.ops.logical import ne
 from shardwise._src.refs.passing import with_refs_outside
 from shardwise._src.refs.refs import Ref, is_ref, values_of, write_back
@@ -45,6 +44,7 @@ from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.annotations import ArrayLike, T
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dtypes import is_bool, is_complex, is_integer, is_numeric
+from shardwise._src.values.convert import cast
 
 _FLAG = array_type((), np.dtype(bool))
 _NUMBER = array_type((), np.dtype("int32"))

@@ -9,12 +9,12 @@ import numpy as np
 
 from shardwise._src.core.program import Atom, Literal, Program
 from shardwise._src.core.program_tools import Rewriting
-from shardwise._src.numpy.convert import cast
 from shardwise._src.ops.basis import broadcast_in_dim
 from shardwise._src.ops.cast import convert_element_type
-from shardwise._src.ops.sharding import reshard, reshard_like
-from shardwise._src.ops.varying import pcast
+from shardwise._src.ops.sharded.sharding_ops import reshard, reshard_like
+from shardwise._src.ops.sharded.varying import pcast
 from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.values.convert import cast
 
 
 class Extension(Rewriting):

@@ -10,7 +10,13 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.context import current
-from shardwise._src.control.reduce import elementwise, folded, known_fold, staged_fold, start_of
+from shardwise._src.control.generic_reduce import (
+    elementwise,
+    folded,
+    known_fold,
+    staged_fold,
+    start_of,
+)
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program

@@ -37,10 +37,10 @@ from shardwise._src.core.op import BoundOp
 from shardwise._src.core.program import Program
 from shardwise._src.core.remedies import gathered
 from shardwise._src.core.structure import shared
-from shardwise._src.messages.arguments import name_of
+from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.messages.trees import path_in, paths_in
+from shardwise._src.messages.tree_paths import path_in, paths_in
 from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.shape import concatenate, slice_in_dim
 from shardwise._src.runtime.pytree import flatten

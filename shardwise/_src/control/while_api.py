@@ -38,13 +38,12 @@ from shardwise._src.control.while_loop import while_loop as while_op
 from shardwise._src.core.infer import as_arraylike, type_of
 from shardwise._src.core.op import BoundOp
 from shardwise._src.core.structure import shared
-from shardwise._src.messages.arguments import name_of
+from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.messages.trees import paths_in
-from shardwise._src.numpy.convert import cast, constant
+from shardwise._src.messages.tree_paths import paths_in
 from shardwise._src.ops.families import add
 from shardwise._src.ops.logical import lt
-from shardwise._src.ops.varying import pvary
+from shardwise._src.ops.sharded.varying import pvary
 from shardwise._src.refs.refs import values_of, write_back
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.stage import program_of
@@ -52,6 +51,7 @@ from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.annotations import ArrayLike, T
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_bool, is_integer
+from shardwise._src.values.convert import cast, constant
 
 
 @hides_frames

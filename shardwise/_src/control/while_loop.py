@@ -27,10 +27,10 @@ from shardwise._src.core.ordering import ignoring_token
 from shardwise._src.core.program import Equation, Program, Var
 from shardwise._src.core.program_tools import derived, sites_in, without_sites
 from shardwise._src.ops.basis import zeros
-from shardwise._src.ops.collective import pmax
 from shardwise._src.ops.logical import bitwise_and, select_n
 from shardwise._src.ops.reduce import reduce_or
-from shardwise._src.ops.sharding import reshard_like
+from shardwise._src.ops.sharded.collective import pmax
+from shardwise._src.ops.sharded.sharding_ops import reshard_like
 from shardwise._src.transforms.batch import MappedAxis, axes_in, batch_program, to_dim
 from shardwise._src.transforms.linearize import split_program
 from shardwise._src.transforms.stage import program_of

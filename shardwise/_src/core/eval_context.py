@@ -98,7 +98,7 @@ class EvalTrace(ABC):
 
     @abstractmethod
     def getitem(self, x: Any, idx: Any) -> Any:
-        """`x[idx]`, for every kind of NumPy index (`numpy.indexing`).
+        """`x[idx]`, for every kind of NumPy index (`values.indexing`).
 
         Raises:
           IndexError, TypeError: if `idx` is not a valid index for `x`.

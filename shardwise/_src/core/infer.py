@@ -2,7 +2,7 @@
 
 The op's own rule determines shape and dtype. This module adds the rest, the same for every op: the
 varying names (union over the operands) and, over explicit mesh axes, the sharding
-(`core.explicit`). Results are cached per op, operand types and parameters.
+(`core.explicit_sharding`). Results are cached per op, operand types and parameters.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from shardwise._src.base.caches import make_room
 from shardwise._src.base.context import TraceKey, current
 from shardwise._src.core.eval_context import ground
-from shardwise._src.core.explicit import with_specs
+from shardwise._src.core.explicit_sharding import with_specs
 from shardwise._src.core.op import INFERENCE_CACHE_SIZE, Elements, Op
 from shardwise._src.messages.called import public_call
 from shardwise._src.types.annotations import Array

@@ -44,7 +44,7 @@ their rules. They are called as follows (`**p` are the op's parameters):
                                             the equation that also returns the values saved inside
                                             them, these values, and the equation that computes the
                                             results from them. `inside(program)` returns the same
-                                            for a program (remat/recompute.py).
+                                            for a program (autodiff/recompute.py).
 
 With `multiple`, results, tangents, cotangents and dims are lists.
 

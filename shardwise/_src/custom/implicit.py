@@ -20,15 +20,14 @@ from shardwise._src.core.op import Op, is_linear
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import consts_to_args, derived
 from shardwise._src.core.structure import shared
-from shardwise._src.custom.common import Rule, as_array, as_arrays
-from shardwise._src.custom.jvp import custom_jvp_call
-from shardwise._src.messages.arguments import name_of
+from shardwise._src.custom.custom_calls import Rule, as_array, as_arrays
+from shardwise._src.custom.custom_jvp import custom_jvp_call
+from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.messages.trees import path_in, paths_in, tree_difference
-from shardwise._src.numpy.convert import strip_weak_type
+from shardwise._src.messages.tree_paths import path_in, paths_in, tree_difference
 from shardwise._src.ops.basis import zeros
 from shardwise._src.ops.elementwise import neg, sub
-from shardwise._src.ops.sharding import reshard_like
+from shardwise._src.ops.sharded.sharding_ops import reshard_like
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.batch import Axis, MappedAxis, batch_program, to_dim
 from shardwise._src.transforms.jvp import jvp_program
@@ -36,6 +35,7 @@ from shardwise._src.transforms.linearize import linearize
 from shardwise._src.transforms.transpose import transpose_program
 from shardwise._src.types.annotations import Aux, T
 from shardwise._src.types.array_type import ArrayType
+from shardwise._src.values.convert import strip_weak_type
 
 Marks = tuple[bool, ...]
 

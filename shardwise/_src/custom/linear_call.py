@@ -17,11 +17,11 @@ from shardwise._src.core.op import Op, is_linear
 from shardwise._src.core.program import Program
 from shardwise._src.core.structure import shared
 from shardwise._src.custom.implicit import tangents_of
-from shardwise._src.messages.arguments import name_of
-from shardwise._src.messages.trees import path_in, paths_in, tree_difference
+from shardwise._src.messages.argument_names import name_of
+from shardwise._src.messages.tree_paths import path_in, paths_in, tree_difference
 from shardwise._src.ops.basis import zeros
 from shardwise._src.ops.families import add
-from shardwise._src.ops.sharding import reshard_like
+from shardwise._src.ops.sharded.sharding_ops import reshard_like
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.batch import MappedAxis, batch_program, to_dim
 from shardwise._src.types.annotations import T

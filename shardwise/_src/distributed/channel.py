@@ -1,4 +1,4 @@
-"""The connection of this process to the coordinator (`runtime.coordinator`): lines of JSON."""
+"""The connection of this process to the coordinator (`coordination.coordinator`): lines of JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shardwise._src.runtime.certificates import is_of
+from shardwise._src.coordination.certificates import is_of
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.002, 0.2  # seconds between attempts to connect
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.api.prefixes import broadcast_prefix
+from shardwise._src.arguments.prefixes import broadcast_prefix
 from shardwise._src.arrays.array import Array, wrap
 from shardwise._src.arrays.signature import signature
 from shardwise._src.core.eval_context import eval_context
@@ -25,7 +25,7 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.messages.trees import leaf_paths
+from shardwise._src.messages.tree_paths import leaf_paths
 from shardwise._src.runtime import backend, buffers
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transfers import transfer

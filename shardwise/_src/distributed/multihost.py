@@ -19,8 +19,8 @@ import numpy as np
 
 from shardwise._src.arrays.array import Array
 from shardwise._src.base.errors import ProcessFailureError
-from shardwise._src.distributed import exchange, tree_comparison
-from shardwise._src.distributed.exchange import Leaf, here, named_leaves, on_host, result
+from shardwise._src.distributed import host_exchange, tree_comparison
+from shardwise._src.distributed.host_exchange import Leaf, here, named_leaves, on_host, result
 from shardwise._src.distributed.tiles import Tiles
 from shardwise._src.messages.formatting import pluralize, short_repr
 from shardwise._src.messages.tracebacks import hides_frames
@@ -89,19 +89,20 @@ def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
 def _gathered(what: str, tree: Any, leaves: Sequence[Leaf]) -> list[np.ndarray]:
     """The values of all processes, stacked along a new first dimension, for each leaf."""
     count = _count()
-    little = _those_that_fit(leaves, exchange.LITTLE // count)
+    little = _those_that_fit(leaves, host_exchange.LITTLE // count)
     sent = b"".join([leaves[i].value.tobytes() for i in little])
-    said = exchange.told(what, tree, [(x.name, x.type) for x in leaves], exchange.as_text(sent))
+    types = [(x.name, x.type) for x in leaves]
+    said = host_exchange.told(what, tree, types, host_exchange.as_text(sent))
     rows = {i: np.empty((count, leaves[i].value.nbytes), np.uint8) for i in little}
     for rank, text in enumerate(said):
-        data, at = exchange.as_bytes(text), 0
+        data, at = host_exchange.as_bytes(text), 0
         for i in little:
             end = at + leaves[i].value.nbytes
             rows[i][rank] = np.frombuffer(data[at:end], np.uint8)
             at = end
     stacked: list[np.ndarray] = []
     for i, leaf in enumerate(leaves):
-        came = rows[i] if i in rows else exchange.all_rows(_bytes_of(leaf))
+        came = rows[i] if i in rows else host_exchange.all_rows(_bytes_of(leaf))
         shape = (count, *leaf.value.shape)
         stacked.append(came.reshape(-1).view(leaf.value.dtype).reshape(shape))
     return stacked
@@ -155,20 +156,20 @@ def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
         _check_sources(what, [0] if is_source in (None, True) else [])
         return tree.unflatten([result(x, x.value) for x in leaves])
     mine = backend.process_index() == 0 if is_source is None else bool(is_source)
-    little = _those_that_fit(leaves, exchange.LITTLE)
+    little = _those_that_fit(leaves, host_exchange.LITTLE)
     sent = b"".join([leaves[i].value.tobytes() for i in little]) if mine else b""
-    note = exchange.as_text(sent) if mine else None
-    said = exchange.told(what, tree, [(x.name, x.type) for x in leaves], note)
+    note = host_exchange.as_text(sent) if mine else None
+    said = host_exchange.told(what, tree, [(x.name, x.type) for x in leaves], note)
     sources = [rank for rank, text in enumerate(said) if text is not None]
     _check_sources(what, sources)
-    data, at = exchange.as_bytes(said[sources[0]]), 0
+    data, at = host_exchange.as_bytes(said[sources[0]]), 0
     out: list[Any] = []
     for i, leaf in enumerate(leaves):
         if i in little:
             end = at + leaf.value.nbytes
             came, at = np.frombuffer(bytearray(data[at:end]), np.uint8), end
         else:
-            came = exchange.from_one(_bytes_of(leaf) if mine else None, leaf.value.nbytes)
+            came = host_exchange.from_one(_bytes_of(leaf) if mine else None, leaf.value.nbytes)
         out.append(result(leaf, came.view(leaf.value.dtype).reshape(leaf.value.shape)))
     return tree.unflatten(out)
 

@@ -1,9 +1,9 @@
 """The host values that this process has recently put on the devices of several processes.
 
 Their checksums are sent with launches. If these differ, the coordinator requests more
-(`runtime.value_differences`): first the checksums of blocks, then the elements of the first block
-that differs. For that, the checksummed parts of the last values are cached here: for a large value,
-blocks spread over it. If the values do not all fit, the first are cached.
+(`coordination.value_differences`): first the checksums of blocks, then the elements of the first
+block that differs. For that, the checksummed parts of the last values are cached here: for a large
+value, blocks spread over it. If the values do not all fit, the first are cached.
 """
 
 from __future__ import annotations

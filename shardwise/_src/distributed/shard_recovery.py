@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.api.array_creation import make_array_from_single_device_arrays
-from shardwise._src.api.jit import jit
-from shardwise._src.api.placement import device_put
 from shardwise._src.arrays.array import Array
+from shardwise._src.jit.jit import jit
+from shardwise._src.placement.array_creation import make_array_from_single_device_arrays
+from shardwise._src.placement.device_put import device_put
 from shardwise._src.runtime import backend
 from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.mesh import Mesh

@@ -16,9 +16,9 @@ from shardwise._src.base import config
 from shardwise._src.base.errors import ProcessFailureError
 from shardwise._src.base.warn import warn
 from shardwise._src.distributed import settings
-from shardwise._src.distributed.arguments import complete, partition, resolve, variable
 from shardwise._src.distributed.channel import Channel, Refused, connect, joined
 from shardwise._src.distributed.cluster import Place, at
+from shardwise._src.distributed.initialize_arguments import complete, partition, resolve, variable
 from shardwise._src.distributed.log import say
 from shardwise._src.distributed.stacks import in_a_line, line_raised, users_frames
 from shardwise._src.distributed.tls import Tls, tls_context, tls_files

@@ -23,8 +23,6 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.api.array_creation import make_array_from_single_device_arrays
-from shardwise._src.api.placement import device_put
 from shardwise._src.base.errors import ProcessFailureError
 from shardwise._src.base.lazy import public
 from shardwise._src.distributed.recorder import record_of
@@ -36,6 +34,8 @@ from shardwise._src.distributed.shard_recovery import (
     words,
 )
 from shardwise._src.distributed.start import here
+from shardwise._src.placement.array_creation import make_array_from_single_device_arrays
+from shardwise._src.placement.device_put import device_put
 from shardwise._src.runtime import backend, processes, threads
 from shardwise._src.runtime.in_flight import CPU_WINDOW
 from shardwise._src.tree.functions import flatten_with_path

@@ -13,9 +13,9 @@ import numpy as np
 from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.interchange import SUBBYTE, is_subbyte
 from shardwise._src.core.eval_context import eval_context
-from shardwise._src.distributed.exchange import Leaf, on_host
+from shardwise._src.distributed.host_exchange import Leaf, on_host
 from shardwise._src.ops.cast import convert_element_type
-from shardwise._src.runtime import backend, memory
+from shardwise._src.runtime import backend, host_memory
 from shardwise._src.transfers import transfer
 
 
@@ -62,10 +62,10 @@ class Tiles:
         shape, dtype = (count, *self._full), self._stored.dtype
         parts = self._array._host_parts([position for _, position in mine]) if mine else []
         if len(parts) == count and all(part.shape == self._full for part in parts):
-            flat = memory.whole(parts, (count * self._full[0], *self._full[1:]), dtype)
+            flat = host_memory.whole(parts, (count * self._full[0], *self._full[1:]), dtype)
             if flat is not None:
                 return flat.reshape(shape)
-        (block,) = memory.blocks(1, shape, dtype)
+        (block,) = host_memory.blocks(1, shape, dtype)
         pairs = []
         for i in range(count):
             part = parts[i] if i < len(parts) else None
@@ -73,7 +73,7 @@ class Tiles:
                 block[i] = np.zeros((), dtype)
             if part is not None:
                 pairs.append((block[(i, *[slice(n) for n in part.shape])], part))
-        memory.copy_all(pairs)
+        host_memory.copy_all(pairs)
         return block
 
     def joined(self, rows: np.ndarray) -> np.ndarray:
@@ -89,7 +89,7 @@ class Tiles:
                 for i, (index, _) in enumerate(tiles):
                     to = value[index]
                     pairs.append((to, rows[(rank, i, *[slice(n) for n in to.shape])]))
-            memory.copy_all(pairs)
+            host_memory.copy_all(pairs)
         return value if self._dtype is None else value.astype(self._dtype)
 
     def _is_in_order(self, rows: np.ndarray) -> bool:

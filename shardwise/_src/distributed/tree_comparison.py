@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.distributed import exchange
+from shardwise._src.distributed import host_exchange
 from shardwise._src.messages.formatting import brief
 from shardwise._src.types.dtypes import is_inexact
 
@@ -62,7 +62,7 @@ def first_unequal(
     """
     low, high = 0, len(rows)
     step = max(1, -(-high // RANGES))
-    said = exchange.told(what, treedef, types, _summaries(rows, low, high, step))
+    said = host_exchange.told(what, treedef, types, _summaries(rows, low, high, step))
     while True:
         first = _first_range(said)
         if first is None:
@@ -71,10 +71,10 @@ def first_unequal(
         if high - low == 1:
             break
         step = max(1, -(-(high - low) // RANGES))
-        said = exchange.meeting(what, {"note": _summaries(rows, low, high, step)})
+        said = host_exchange.meeting(what, {"note": _summaries(rows, low, high, step)})
         said = [one["note"] for one in said]
     mine = {index: part.digest for index, part in rows[low].items()}
-    said = exchange.meeting(what, {"note": mine})
+    said = host_exchange.meeting(what, {"note": mine})
     return Unequal(low, _unequal([one["note"] for one in said]))
 
 

@@ -34,7 +34,7 @@ from shardwise._src.distributed.stacks import THREAD, stacks, user_line
 from shardwise._src.distributed.status_files import board
 from shardwise._src.messages.source import Site, describe, user_site
 from shardwise._src.runtime import threads
-from shardwise._src.runtime.callbacks import CallbackError
+from shardwise._src.runtime.compiler.callback_targets import CallbackError
 from shardwise._src.runtime.processes import RuntimeFailure, break_connections, is_about_peers
 
 BEAT = 0.25  # seconds

@@ -22,13 +22,13 @@ import numpy as np
 from shardwise._src.core.infer import type_of
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.barrier import optimization_barrier
-from shardwise._src.ops.collective import all_to_all, number, pmax, ppermute, psum
 from shardwise._src.ops.families import lit
-from shardwise._src.ops.index import dynamic_slice
-from shardwise._src.ops.kernels import spread
+from shardwise._src.ops.indexing.gather_scatter import dynamic_slice
+from shardwise._src.ops.linalg.lapack_kernels import spread
+from shardwise._src.ops.linalg.triangular import adjoint
 from shardwise._src.ops.logical import where
 from shardwise._src.ops.shape import concatenate, pad, slice_in_dim
-from shardwise._src.ops.triangular import adjoint
+from shardwise._src.ops.sharded.collective import all_to_all, number, pmax, ppermute, psum
 
 
 def parts_of(size: int, count: int) -> int:

@@ -29,10 +29,10 @@ from shardwise._src.distributed_linalg.orthogonal import reflected
 from shardwise._src.distributed_linalg.tridiagonal import eigenpairs, scale_of
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.create import full, iota
-from shardwise._src.ops.index import dynamic_slice, dynamic_update_slice
-from shardwise._src.ops.kernels import as_dtype, real
+from shardwise._src.ops.indexing.gather_scatter import dynamic_slice, dynamic_update_slice
+from shardwise._src.ops.linalg.lapack_kernels import as_dtype, real
+from shardwise._src.ops.linalg.triangular import INT32, adjoint, conjugate, product
 from shardwise._src.ops.logical import where
-from shardwise._src.ops.triangular import INT32, adjoint, conjugate, product
 from shardwise._src.types.dtypes import is_complex
 
 STAGES = 2  # stages, which skip finished rows; they increase program size

@@ -12,13 +12,11 @@ import numpy as np
 from shardwise._src.core.infer import type_of
 from shardwise._src.distributed_linalg.columns import Columns, below, first_columns, rows_between
 from shardwise._src.ops import elementwise as ew
-from shardwise._src.ops.factor import cholesky
 from shardwise._src.ops.families import lit
-from shardwise._src.ops.kernels import as_dtype, diagonal
-from shardwise._src.ops.lu import inverse, lu, take_rows
-from shardwise._src.ops.reduce import reduce_or
-from shardwise._src.ops.shape import concatenate
-from shardwise._src.ops.triangular import (
+from shardwise._src.ops.linalg.factor import cholesky
+from shardwise._src.ops.linalg.lapack_kernels import as_dtype, diagonal
+from shardwise._src.ops.linalg.lu import inverse, lu, take_rows
+from shardwise._src.ops.linalg.triangular import (
     INT32,
     adjoint,
     conjugate,
@@ -26,6 +24,8 @@ from shardwise._src.ops.triangular import (
     triangular_solve,
     turned,
 )
+from shardwise._src.ops.reduce import reduce_or
+from shardwise._src.ops.shape import concatenate
 
 
 def hermitian(tile: Any, a: Columns) -> list[Any]:

@@ -22,11 +22,11 @@ from shardwise._src.distributed_linalg.columns import padded, parts_of, rows_bet
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.barrier import optimization_barrier
 from shardwise._src.ops.basis import move_axis, reshape, transpose
-from shardwise._src.ops.collective import all_to_all, axis_index
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.fft import FFT, IFFT, IRFFT, RFFT, FftType, fft, half
-from shardwise._src.ops.kernels import as_dtype
+from shardwise._src.ops.linalg.lapack_kernels import as_dtype
 from shardwise._src.ops.shape import slice_in_dim
+from shardwise._src.ops.sharded.collective import all_to_all, axis_index
 
 
 @dataclass(frozen=True)

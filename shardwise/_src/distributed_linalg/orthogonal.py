@@ -8,11 +8,11 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.distributed_linalg.columns import Columns, below, first_columns, rows_between
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.create import iota
-from shardwise._src.ops.kernels import as_dtype
-from shardwise._src.ops.qr import geqrf as factored
-from shardwise._src.ops.qr import ormqr
+from shardwise._src.ops.linalg.lapack_kernels import as_dtype
+from shardwise._src.ops.linalg.qr import geqrf as factored
+from shardwise._src.ops.linalg.qr import ormqr
+from shardwise._src.ops.linalg.triangular import INT32
 from shardwise._src.ops.shape import concatenate
-from shardwise._src.ops.triangular import INT32
 
 
 def geqrf(tile: Any, a: Columns) -> list[Any]:

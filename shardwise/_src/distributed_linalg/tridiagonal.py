@@ -25,16 +25,16 @@ import numpy as np
 from shardwise._src.control.while_api import fori_loop
 from shardwise._src.core.infer import type_of
 from shardwise._src.distributed_linalg.columns import Columns, below, parts_of
-from shardwise._src.numpy.searching import where
+from shardwise._src.numpy.ordering.searching import where
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.create import full, iota
-from shardwise._src.ops.index import dynamic_slice, dynamic_update_slice
-from shardwise._src.ops.kernels import as_dtype
-from shardwise._src.ops.lu import inverse
+from shardwise._src.ops.indexing.gather_scatter import dynamic_slice, dynamic_update_slice
+from shardwise._src.ops.linalg.lapack_kernels import as_dtype
+from shardwise._src.ops.linalg.lu import inverse
+from shardwise._src.ops.linalg.spectral import eigh
+from shardwise._src.ops.linalg.triangular import INT32, product
 from shardwise._src.ops.reduce import reduce_prod
 from shardwise._src.ops.sort import sort
-from shardwise._src.ops.spectral import eigh
-from shardwise._src.ops.triangular import INT32, product
 from shardwise._src.types.dtypes import finfo
 
 HOLE = 16.0  # marks a missing value; values are less than 8

@@ -29,7 +29,7 @@ from shardwise._src.core.op import Elements, Op
 from shardwise._src.core.ordering import ORDERED, TOKEN
 from shardwise._src.core.program import Equation, Program, Var
 from shardwise._src.core.program_tools import walk
-from shardwise._src.messages.arguments import name_of
+from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.source import describe, user_site
 from shardwise._src.ops.basis import move_axis
 from shardwise._src.runtime.pytree import flatten, flatten_with_path

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.api.shapes import ShapeDtypeStruct
-from shardwise._src.api.stages import Lowered, Traced
+from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
 from shardwise._src.arrays.array import Array
 from shardwise._src.base.context import current
-from shardwise._src.lowering.storage import bare
-from shardwise._src.running.placement import constraint_shardings, is_abstract
+from shardwise._src.jit.stages import Lowered, Traced
+from shardwise._src.lowering.layouts_and_memory import bare
+from shardwise._src.running.program_placement import constraint_shardings, is_abstract
 from shardwise._src.tree.functions import map as tree_map
 from shardwise._src.types.devices import DescribedDevice, is_described
 from shardwise._src.types.layout import Format

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from shardwise._src.control.scan import scan
-from shardwise._src.control.shard_map import shard_map
 from shardwise._src.core.program import Equation
-from shardwise._src.explain.axes import Refined
+from shardwise._src.explain.device_axes import Refined
+from shardwise._src.maps.shard_map_op import shard_map
 from shardwise._src.messages.formatting import join
-from shardwise._src.ops import collective
-from shardwise._src.ops.sharding import reshard, sharding_constraint
-from shardwise._src.runtime.shardy import Flow
+from shardwise._src.ops.sharded import collective
+from shardwise._src.ops.sharded.sharding_ops import reshard, sharding_constraint
+from shardwise._src.runtime.compiler.shardy import Flow
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dims import Dims
 from shardwise._src.types.dtypes import short_name

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from shardwise._src.explain.axes import Axis, Groups, axes_of, over_text
+from shardwise._src.explain.device_axes import Axis, Groups, axes_of, over_text
 from shardwise._src.explain.hlo import ArrayShape, Instruction, Module, array_in, read, top_level
 from shardwise._src.messages.formatting import in_bytes
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from shardwise._src.lowering.distributed_functions import TARGET as MATRICES
 from shardwise._src.lowering.emitter import Emitter
-from shardwise._src.runtime import lapack, partitioner
-from shardwise._src.runtime.inspection import Inspection, inspected_of_virtual_devices
-from shardwise._src.runtime.partitioner_callbacks import TARGET as QUESTIONS
+from shardwise._src.runtime.compiler import lapack, partitioner
+from shardwise._src.runtime.compiler.offline import Inspection, inspected_of_virtual_devices
+from shardwise._src.runtime.compiler.partitioner_callbacks import TARGET as QUESTIONS
 
 
 def inspected_elsewhere(

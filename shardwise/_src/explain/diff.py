@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardwise._src.base.lazy import public
-from shardwise._src.explain.axes import Axis, over_text
+from shardwise._src.explain.device_axes import Axis, over_text
 from shardwise._src.explain.report import Communication, Report
 from shardwise._src.messages.formatting import in_bytes
 

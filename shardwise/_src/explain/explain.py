@@ -14,18 +14,16 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from shardwise._src.api.jit import jit
-from shardwise._src.api.stages import Lowered, Wrapped
 from shardwise._src.core.program import Equation, Program
 from shardwise._src.explain.abstract_devices import described, lowered_there
 from shardwise._src.explain.attribution import Spec, call_text, cause
-from shardwise._src.explain.buffers import Place, places
 from shardwise._src.explain.communication import Collective, collectives
 from shardwise._src.explain.compile_only import inspected_elsewhere
 from shardwise._src.explain.dtype_emulation import as_sent, hlo_name, product_dtype
 from shardwise._src.explain.hlo import ArrayShape, Instruction, Module, read
 from shardwise._src.explain.machines import Machine, machine_of, named_machine
-from shardwise._src.explain.meshes import Frame, Frames
+from shardwise._src.explain.memory_usage import Place, places
+from shardwise._src.explain.program_meshes import Frame, Frames
 from shardwise._src.explain.report import (
     Buffer,
     Communication,
@@ -36,13 +34,15 @@ from shardwise._src.explain.report import (
     merged,
 )
 from shardwise._src.explain.work import work_of
+from shardwise._src.jit.jit import jit
+from shardwise._src.jit.stages import Lowered, Wrapped
 from shardwise._src.lowering.emitter import NUMBERED
 from shardwise._src.messages.source import line_of, names_of, scope_of
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.running.placement import constraint_shardings
 from shardwise._src.running.plan import ModulePlan
-from shardwise._src.runtime.inspection import Inspection, inspected, quiet
-from shardwise._src.runtime.shardy import Flow, propagated_flows
+from shardwise._src.running.program_placement import constraint_shardings
+from shardwise._src.runtime.compiler.offline import Inspection, inspected, quiet
+from shardwise._src.runtime.compiler.shardy import Flow, propagated_flows
 from shardwise._src.types.devices import is_described
 from shardwise._src.types.sharding import NamedSharding
 

@@ -12,12 +12,12 @@ from typing import Any, TypeAlias
 
 from shardwise._src.base.errors import did_you_mean
 from shardwise._src.base.lazy import public
-from shardwise._src.explain.axes import Axis, SubAxis, as_text, is_part
 from shardwise._src.explain.communication import KINDS
+from shardwise._src.explain.device_axes import Axis, SubAxis, as_text, is_part
 from shardwise._src.explain.machines import Machine
-from shardwise._src.explain.report_html import figure
-from shardwise._src.explain.report_page import save
-from shardwise._src.explain.report_text import styled, text_of
+from shardwise._src.explain.rendering.report_html import figure
+from shardwise._src.explain.rendering.report_page import save
+from shardwise._src.explain.rendering.report_text import styled, text_of
 from shardwise._src.messages.formatting import join
 
 FORMAT = 1  # version of the format of `to_dict`

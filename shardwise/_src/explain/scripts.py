@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from shardwise._src.api.compilations import compilations
-from shardwise._src.api.stages import Lowered
-from shardwise._src.explain import report_words as words
 from shardwise._src.explain.explain import report_of
+from shardwise._src.explain.rendering import report_phrases as words
 from shardwise._src.explain.report import Report
+from shardwise._src.jit.compilations import compilations
+from shardwise._src.jit.stages import Lowered
 from shardwise._src.messages.formatting import in_bytes
 
 

@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from shardwise._src.api.jit import jit
 from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import stored_type
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
-from shardwise._src.custom.vjp import custom_vjp
-from shardwise._src.export.common import WHERE, DisabledSafetyCheck
-from shardwise._src.export.dims import Dim
+from shardwise._src.custom.custom_vjp import custom_vjp
 from shardwise._src.export.solving import solved
+from shardwise._src.export.symbolic_dims import Dim
+from shardwise._src.export.versions import WHERE, DisabledSafetyCheck
+from shardwise._src.jit.jit import jit
 from shardwise._src.lowering.text import symbol_text, tensor_text
 from shardwise._src.messages.formatting import join
-from shardwise._src.messages.trees import paths_in, tree_difference, tree_text
+from shardwise._src.messages.tree_paths import paths_in, tree_difference, tree_text
 from shardwise._src.running.eager import EAGER
-from shardwise._src.runtime.lapack import register
-from shardwise._src.runtime.portable import Part, Unreadable, parts_of, refined_text
+from shardwise._src.runtime.compiler.lapack import register
+from shardwise._src.runtime.compiler.portable import Part, Unreadable, parts_of, refined_text
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.array_type import ArrayType, with_sharding
 from shardwise._src.types.dtypes import float0, is_inexact

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shardwise._src.export.calling import called
-from shardwise._src.export.common import DisabledSafetyCheck
-from shardwise._src.export.files import serialized
+from shardwise._src.export.export_files import serialized
+from shardwise._src.export.versions import DisabledSafetyCheck
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.mesh import AbstractMesh, Mesh
 from shardwise._src.types.sharding import NamedSharding

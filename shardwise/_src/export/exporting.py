@@ -6,31 +6,31 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from shardwise._src.api.grad import vjp
-from shardwise._src.api.jit import Jitted
-from shardwise._src.api.placement import default_backend
-from shardwise._src.api.stages import Traced, used_arguments, without_others
+from shardwise._src.autodiff.grad import vjp
 from shardwise._src.base.positions import put
 from shardwise._src.control.expand import expanded
 from shardwise._src.core.ordering import ORDERED
 from shardwise._src.core.program import Program
 from shardwise._src.effects.callback import host_functions
-from shardwise._src.export.common import (
+from shardwise._src.export.export_module import exported_text
+from shardwise._src.export.exported import Exported, Shardings
+from shardwise._src.export.symbolic_lowering import is_symbolic
+from shardwise._src.export.versions import (
     WHERE,
     DisabledSafetyCheck,
     maximum_supported_calling_convention_version,
 )
-from shardwise._src.export.exported import Exported, Shardings
-from shardwise._src.export.lowering import exported_text
-from shardwise._src.export.symbolic import is_symbolic
+from shardwise._src.jit.jit import Jitted
+from shardwise._src.jit.stages import Traced, used_arguments, without_others
 from shardwise._src.lax.platforms import EXPORTED
+from shardwise._src.lowering.layouts_and_memory import bare
 from shardwise._src.lowering.module import hoisted_constants
-from shardwise._src.lowering.storage import bare
 from shardwise._src.messages.formatting import join
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.messages.trees import path_in
-from shardwise._src.running.placement import check_committed, places_for
-from shardwise._src.runtime.portable import portable_artifact
+from shardwise._src.messages.tree_paths import path_in
+from shardwise._src.placement.device_put import default_backend
+from shardwise._src.running.program_placement import check_committed, places_for
+from shardwise._src.runtime.compiler.portable import portable_artifact
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType, array_type

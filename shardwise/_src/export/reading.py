@@ -12,16 +12,8 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.config import enable_x64
-from shardwise._src.export import trees
-from shardwise._src.export.common import (
-    WHERE,
-    DisabledSafetyCheck,
-    maximum_supported_calling_convention_version,
-    minimum_supported_calling_convention_version,
-)
-from shardwise._src.export.dims import Dim
-from shardwise._src.export.exported import Exported, Shardings
-from shardwise._src.export.files import (
+from shardwise._src.export import tree_records
+from shardwise._src.export.export_files import (
     AXIS_TYPES,
     END,
     EXPORTED,
@@ -33,13 +25,21 @@ from shardwise._src.export.files import (
     VERSION,
     WRITER,
 )
-from shardwise._src.export.shapes import SymbolicScope, symbolic_shape
+from shardwise._src.export.exported import Exported, Shardings
+from shardwise._src.export.symbolic_dims import Dim
+from shardwise._src.export.symbolic_shapes import SymbolicScope, symbolic_shape
 from shardwise._src.export.tables import Damaged, Table
 from shardwise._src.export.tables import read as read_table
+from shardwise._src.export.versions import (
+    WHERE,
+    DisabledSafetyCheck,
+    maximum_supported_calling_convention_version,
+    minimum_supported_calling_convention_version,
+)
 from shardwise._src.lowering.text import tensor_text
 from shardwise._src.ops.random.bits import THREEFRY
 from shardwise._src.random.generators import key_dtype
-from shardwise._src.runtime.portable import (
+from shardwise._src.runtime.compiler.portable import (
     Unreadable,
     artifact_text,
     foreign_text,
@@ -118,9 +118,9 @@ def _exported(fields: dict[str, Any], whole: bool) -> Exported:
     text = reading(fields["module"])
     found = Exported(
         fun_name=fields["name"],
-        in_tree=trees.read(fields["in_tree"], len(in_types), "tree of arguments"),
+        in_tree=tree_records.read(fields["in_tree"], len(in_types), "tree of arguments"),
         in_avals=in_types,
-        out_tree=trees.read(fields["out_tree"], len(out_types), "tree of results"),
+        out_tree=tree_records.read(fields["out_tree"], len(out_types), "tree of results"),
         out_avals=out_types, _in_named_shardings=ins, _out_named_shardings=outs,
         nr_devices=fields["devices"] or fields["devices_short"] or 1, platforms=platforms,
         disabled_safety_checks=tuple([_read_check(c) for c in fields["checks"] or ()]),

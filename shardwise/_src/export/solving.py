@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shardwise._src.export.dims import Dim
+from shardwise._src.export.symbolic_dims import Dim
 from shardwise._src.types.array_type import ArrayType
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from shardwise._src.api.prefixes import broadcast_prefix
+from shardwise._src.arguments.prefixes import broadcast_prefix
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import DebugInfo
 from shardwise._src.extend.linear_util import (

@@ -12,20 +12,21 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.api.derivatives import linear_transpose
-from shardwise._src.api.grad import jvp
-from shardwise._src.api.shapes import ShapeDtypeStruct
-from shardwise._src.api.vmap import vmap
+from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
+from shardwise._src.autodiff.grad import jvp
+from shardwise._src.autodiff.jvp_vjp import linear_transpose
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import eval_jaxpr
 from shardwise._src.distributed.host_local import (
     global_array_to_host_local_array,
     host_local_array_to_global_array,
 )
-from shardwise._src.extend import rules
+from shardwise._src.extend import rule_tables
 from shardwise._src.extend.primitive import Primitive
-from shardwise._src.lax import elementwise, linalg, nearest, shapes, systems, tokens
+from shardwise._src.lax import elementwise_operators, nearest, shape_operators, tokens
 from shardwise._src.lax.ragged import ragged_all_to_all
+from shardwise._src.linalg import lax_linalg, triangular_solves
+from shardwise._src.maps.vmap import vmap
 from shardwise._src.numpy.creation import zeros
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, reshape
@@ -44,15 +45,15 @@ def composed(name: str, fun: Function, multiple: bool = False) -> Primitive:
     made = Primitive(name)
     made.multiple_results = multiple
     made.def_impl(fun)
-    lowered = rules.lower_fun(fun, multiple)
-    rules.register_lowering(made, lowered)
+    lowered = rule_tables.lower_fun(fun, multiple)
+    rule_tables.register_lowering(made, lowered)
 
     def types(*ins: Any, **params: Any) -> Any:
         found = lowered.staged(ins, params).out_types
         return found if multiple else found[0]
 
     def moved(primals: Sequence[Any], tangents: Sequence[Any], /, **params: Any) -> tuple[Any, Any]:
-        places = [i for i, t in enumerate(tangents) if not isinstance(t, rules.Zero)]
+        places = [i for i, t in enumerate(tangents) if not isinstance(t, rule_tables.Zero)]
 
         def of_moving(*xs: Any) -> Any:
             given = dict(zip(places, xs, strict=True))
@@ -63,14 +64,14 @@ def composed(name: str, fun: Function, multiple: bool = False) -> Primitive:
         return outs, [*map(_moving, moved)] if multiple else _moving(moved)
 
     def transposed(ct: Any, /, *args: Any, **params: Any) -> list[Any]:
-        places = [i for i, x in enumerate(args) if rules.is_undefined_primal(x)]
+        places = [i for i, x in enumerate(args) if rule_tables.is_undefined_primal(x)]
 
         def of_linear(*xs: Any) -> Any:
             given = dict(zip(places, xs, strict=True))
             out = fun(*[given.get(i, x) for i, x in enumerate(args)], **params)
             return [*out] if multiple else out
 
-        cts = [rules.instantiate_zeros(c) for c in ct] if multiple else ct
+        cts = [rule_tables.instantiate_zeros(c) for c in ct] if multiple else ct
         types_of = [ShapeDtypeStruct(args[i].aval.shape, args[i].aval.dtype) for i in places]
         back = linear_transpose(of_linear, *types_of)(cts)
         found = dict(zip(places, back, strict=True))
@@ -85,16 +86,16 @@ def composed(name: str, fun: Function, multiple: bool = False) -> Primitive:
         return out, [0] * len(out) if multiple else 0
 
     made.def_abstract_eval(types)
-    rules.primitive_jvps[made] = moved
-    rules.primitive_transposes[made] = transposed
-    rules.fancy_primitive_batchers[made] = mapped
+    rule_tables.primitive_jvps[made] = moved
+    rule_tables.primitive_transposes[made] = transposed
+    rule_tables.fancy_primitive_batchers[made] = mapped
     return made
 
 
 def _moving(tangent: Any) -> Any:
     """A tangent as rules expect it: a `Zero` for a value without a tangent."""
     t = type_of(tangent)
-    return rules.Zero(t) if t.dtype == float0 else tangent
+    return rule_tables.Zero(t) if t.dtype == float0 else tangent
 
 
 class Inlined(Primitive):
@@ -199,22 +200,22 @@ def _approx_top_k(operand: Any, *, is_max_k: bool, **params: Any) -> Any:
 
 
 def _symmetric_product(a: Any, c: Any, *, alpha: Any, beta: Any) -> Array:
-    return systems.symmetric_product(a, c, alpha=alpha, beta=beta)
+    return triangular_solves.symmetric_product(a, c, alpha=alpha, beta=beta)
 
 
-squeeze_p = composed("squeeze", lambda x, *, dimensions: shapes.squeeze(x, dimensions))
-stack_p = composed("stack", lambda *xs, axis: shapes.stack(xs, axis))
-unstack_p = composed("unstack", lambda x, *, axis: shapes.unstack(x, axis), True)
-tile_p = composed("tile", lambda x, *, reps: shapes.tile(x, reps))
-stage_p = composed("stage", shapes.stage)
+squeeze_p = composed("squeeze", lambda x, *, dimensions: shape_operators.squeeze(x, dimensions))
+stack_p = composed("stack", lambda *xs, axis: shape_operators.stack(xs, axis))
+unstack_p = composed("unstack", lambda x, *, axis: shape_operators.unstack(x, axis), True)
+tile_p = composed("tile", lambda x, *, reps: shape_operators.tile(x, reps))
+stage_p = composed("stage", shape_operators.stage)
 empty2_p = composed("empty2", lambda *, dtype, memory_space=None: zeros((), dtype))
-mulhi_p = composed("mulhi", elementwise.mulhi)
+mulhi_p = composed("mulhi", elementwise_operators.mulhi)
 eq_to_p = composed("eq_to", _eq_to)
 lt_to_p = composed("lt_to", lambda x, y: ew.lt(_ranked(x), _ranked(y)))
 le_to_p = composed("le_to", lambda x, y: ew.le(_ranked(x), _ranked(y)))
 approx_top_k_p = composed("approx_top_k", _approx_top_k, True)
 select_and_scatter_p = composed("select_and_scatter", _select_and_scatter)
-cholesky_update_p = composed("cholesky_update", linalg.cholesky_update)
+cholesky_update_p = composed("cholesky_update", lax_linalg.cholesky_update)
 symmetric_product_p = composed("symmetric_product", _symmetric_product)
 create_token_p = composed("create_token", tokens.create_token)
 after_all_p = composed("after_all", tokens.after_all)

@@ -10,7 +10,7 @@ from typing import Any
 
 from shardwise._src.extend.composed import composed
 from shardwise._src.numpy.creation import asarray
-from shardwise._src.sparse import bcoo, bcsr, entries, linalg, matrices, products, shapes
+from shardwise._src.sparse import bcoo, bcsr, entries, linalg, matrices, products, sparse_shapes
 from shardwise._src.sparse.bcoo import BCOO
 from shardwise._src.sparse.bcsr import BCSR
 from shardwise._src.sparse.matrices import COO, CSR
@@ -49,7 +49,7 @@ def _bcoo_spdot(
 
 def _bcoo_transpose(data: Any, indices: Any, *, permutation: Any, spinfo: Any) -> Any:
     mat = _stored(BCOO, (data, indices), spinfo)
-    out = shapes.bcoo_transpose(mat, permutation=permutation)
+    out = sparse_shapes.bcoo_transpose(mat, permutation=permutation)
     return [out.data, out.indices]
 
 

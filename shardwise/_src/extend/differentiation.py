@@ -11,8 +11,8 @@ from shardwise._src.base.context import current
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
 from shardwise._src.extend.linear_util import WrappedFun
-from shardwise._src.extend.rules import Zero, instantiate_zeros
-from shardwise._src.ops.sharding import cotangent_type
+from shardwise._src.extend.rule_tables import Zero, instantiate_zeros
+from shardwise._src.ops.sharded.sharding_ops import cotangent_type
 from shardwise._src.runtime.pytree import PyTreeDef, flatten
 from shardwise._src.transforms.jvp import push_forward
 from shardwise._src.transforms.linearize import linearize as linearize_flat

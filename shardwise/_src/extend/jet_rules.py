@@ -12,11 +12,11 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shardwise._src.api.jet import jet
+from shardwise._src.autodiff.jet_interpreter import jet_rules, zero_series
+from shardwise._src.autodiff.taylor_mode import jet
 from shardwise._src.numpy.creation import asarray
 from shardwise._src.ops.elementwise import exp
-from shardwise._src.ops.special import lgamma
-from shardwise._src.transforms.jet import jet_rules, zero_series
+from shardwise._src.ops.special.special_functions import lgamma
 from shardwise._src.types.annotations import Array, ArrayLike
 
 Series = Sequence[Sequence[Any]]

@@ -20,10 +20,10 @@ from shardwise._src.base.context import current
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.core.program import Equation, Program
-from shardwise._src.extend import rules
-from shardwise._src.extend.rules import AxisData, FromFunction, Zero
-from shardwise._src.ffi.lowering import ForeignRule, LoweringContext
-from shardwise._src.ops.sharding import cotangent_type
+from shardwise._src.extend import rule_tables
+from shardwise._src.extend.rule_tables import AxisData, FromFunction, Zero
+from shardwise._src.ffi.call_description import ForeignRule, LoweringContext
+from shardwise._src.ops.sharded.sharding_ops import cotangent_type
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dtypes import canonicalize
 
@@ -155,7 +155,7 @@ def _eager(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
 
 
 def _prune(op: Op, eqn: Equation, used: list[bool]) -> Equation | None:
-    rule = rules.dce_rules.get(op.foreign)
+    rule = rule_tables.dce_rules.get(op.foreign)
     if rule is None:
         return eqn if any(used) else None
     return rule(used, eqn)[1]
@@ -164,26 +164,26 @@ def _prune(op: Op, eqn: Equation, used: list[bool]) -> Equation | None:
 def _expand(
     op: Op, types: Sequence[ArrayType], params: dict[str, Any], platform: str
 ) -> Program | None:
-    rule = rules.lowering(op.foreign, platform)
+    rule = rule_tables.lowering(op.foreign, platform)
     return rule.staged(types, params) if isinstance(rule, FromFunction) else None
 
 
 def _lower(
     op: Op, e: Any, ins: Sequence[ArrayType], outs: Sequence[ArrayType], *names: str, **params: Any
 ) -> Any:
-    rule = rules.lowering(op.foreign, e.platform)
+    rule = rule_tables.lowering(op.foreign, e.platform)
     if rule is None:
         how = "`shardwise.interpreters.mlir.register_lowering(primitive, rule)`"
         raise _missing(op, f"lowering for {e.platform}", how)
     if isinstance(rule, ForeignRule):
         found = rule(LoweringContext(ins, outs, e), *names, **params)
     else:
-        found = rules.built(op, rule, e, ins, outs, names, params)
+        found = rule_tables.built(op, rule, e, ins, outs, names, params)
     return found if op.multiple else found[0]
 
 
 def _jvp(op: Op, primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
-    rule = rules.primitive_jvps.get(op.foreign)
+    rule = rule_tables.primitive_jvps.get(op.foreign)
     if rule is None:
         how = f"`shardwise.interpreters.ad.primitive_jvps[{op.name}] = rule`"
         raise _missing(op, "rule for derivatives", how)
@@ -197,12 +197,13 @@ def _jvp(op: Op, primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
 
 
 def _transpose(op: Op, ct: Any, *args: Any, **params: Any) -> list[Any]:
-    rule = rules.primitive_transposes.get(op.foreign)
+    rule = rule_tables.primitive_transposes.get(op.foreign)
     if rule is None:
         how = f"`shardwise.interpreters.ad.primitive_transposes[{op.name}] = rule`"
         raise _missing(op, "transpose", how)
     if op.multiple:
-        types = _types(op, *[a.aval if rules.is_undefined_primal(a) else type_of(a) for a in args],
+        undefined = rule_tables.is_undefined_primal
+        types = _types(op, *[a.aval if undefined(a) else type_of(a) for a in args],
                        **params)
         ct = [Zero(t) if c is None else c for c, t in zip(ct, types, strict=True)]
     found = rule(ct, *args, **params)
@@ -210,7 +211,7 @@ def _transpose(op: Op, ct: Any, *args: Any, **params: Any) -> list[Any]:
 
 
 def _batch(op: Op, mapped: Any, args: Any, dims: Any, **params: Any) -> tuple[Any, Any]:
-    rule = rules.fancy_primitive_batchers.get(op.foreign)
+    rule = rule_tables.fancy_primitive_batchers.get(op.foreign)
     if rule is None:
         how = f"`shardwise.interpreters.batching.primitive_batchers[{op.name}] = rule`"
         raise _missing(op, "rule for `vmap`", how)

@@ -11,7 +11,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
-from shardwise._src.api.naming import named_scope
+from shardwise._src.debug.name_scopes import named_scope
 from shardwise._src.messages import source
 from shardwise._src.messages.source import NameStack, SourceInfo, describe, replay, user_site
 

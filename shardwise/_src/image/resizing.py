@@ -18,18 +18,18 @@ import numpy as np
 
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
-from shardwise._src.numpy.binary import maximum, minimum
-from shardwise._src.numpy.contractions import tensordot
-from shardwise._src.numpy.convert import cast, promote_inexact
 from shardwise._src.numpy.creation import as_operand, asarray
+from shardwise._src.numpy.ordering.searching import where
 from shardwise._src.numpy.picking import take
-from shardwise._src.numpy.searching import where
+from shardwise._src.numpy.products.contractions import tensordot
 from shardwise._src.numpy.shapes import moveaxis, shape_of
 from shardwise._src.numpy.unary import absolute, sinc
 from shardwise._src.ops.contract import Precision
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.shape import canonical_axis
 from shardwise._src.types.annotations import Array, ArrayLike, PrecisionLike
+from shardwise._src.values.binary import maximum, minimum
+from shardwise._src.values.convert import cast, promote_inexact
 
 _LEAST = 1000 * float(np.finfo(np.float32).eps)  # the smallest significant sum of weights
 

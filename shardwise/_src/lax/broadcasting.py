@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shardwise._src.core.infer import type_of
-from shardwise._src.numpy.convert import broadcast_to
+from shardwise._src.values.convert import broadcast_to
 
 
 def alike(*operands: Any) -> Sequence[Any]:

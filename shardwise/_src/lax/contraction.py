@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shardwise._src.core.infer import type_of
-from shardwise._src.lax.axes import sizes
+from shardwise._src.lax.dimension_numbers import sizes
 from shardwise._src.ops import contract
 from shardwise._src.ops.contract import DotAlgorithm as DotAlgorithm
 from shardwise._src.ops.contract import DotAlgorithmPreset as DotAlgorithmPreset
 from shardwise._src.ops.contract import Precision as Precision
-from shardwise._src.ops.sharding import placed
+from shardwise._src.ops.sharded.sharding_ops import placed
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding
 from shardwise._src.types.annotations import PrecisionLike as PrecisionLike
 from shardwise._src.types.dtypes import check_user_dtype

@@ -6,8 +6,8 @@ from typing import Any
 
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
-from shardwise._src.lax.axes import axis_of
-from shardwise._src.lax.reductions import top_k
+from shardwise._src.lax.dimension_numbers import axis_of
+from shardwise._src.lax.lax_reductions import top_k
 from shardwise._src.ops.elementwise import neg
 from shardwise._src.ops.families import FLOATING, check_domain
 from shardwise._src.types.annotations import Array, ArrayLike

@@ -20,21 +20,21 @@ import numpy as np
 
 from shardwise._src.core.infer import as_arraylike, check_alive, type_of
 from shardwise._src.core.op import Op
-from shardwise._src.lax.named import AxisNames, CollectiveAxes, Groups, collective_axes
+from shardwise._src.lax.collective_axes import AxisNames, CollectiveAxes, Groups, collective_axes
 from shardwise._src.messages.formatting import brief, join
 from shardwise._src.messages.tracebacks import pass_on
-from shardwise._src.numpy.binary import true_divide
-from shardwise._src.numpy.named import across, index_along
-from shardwise._src.ops import collective as ops
+from shardwise._src.numpy.statistics.named_reductions import across, index_along
 from shardwise._src.ops.basis import reduce_sum
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.elementwise import mul
 from shardwise._src.ops.families import add
 from shardwise._src.ops.reduce import reduce_max, reduce_min
 from shardwise._src.ops.shape import expand_dims, squeeze
+from shardwise._src.ops.sharded import collective as ops
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import Array, T
 from shardwise._src.types.dtypes import is_bool
+from shardwise._src.values.binary import true_divide
 
 _PLAIN = (bool, int, float, complex)  # np.float64 is a float, and an array
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.api.placement import default_backend
 from shardwise._src.base.flags import UserContext, make_user_context
 from shardwise._src.control.cond_api import switch
-from shardwise._src.lax.axes import sizes
+from shardwise._src.lax.dimension_numbers import sizes
 from shardwise._src.ops.create import platform_number
 from shardwise._src.ops.random import rng
 from shardwise._src.ops.random.rng import RandomAlgorithm as RandomAlgorithm
-from shardwise._src.ops.sharding import placed
+from shardwise._src.ops.sharded.sharding_ops import placed
+from shardwise._src.placement.device_put import default_backend
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding, T
 from shardwise._src.types.dtypes import check_user_dtype
 

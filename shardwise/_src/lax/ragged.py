@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.core.infer import check_alive, type_of
-from shardwise._src.lax.named import AxisNames, CollectiveAxes, Groups, collective_axes
-from shardwise._src.ops import collective as ops
+from shardwise._src.lax.collective_axes import AxisNames, CollectiveAxes, Groups, collective_axes
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, reshape
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.create import iota
-from shardwise._src.ops.gather_rules import GatherDimensionNumbers, GatherScatterMode
-from shardwise._src.ops.index import gather
+from shardwise._src.ops.indexing.gather_rules import GatherDimensionNumbers, GatherScatterMode
+from shardwise._src.ops.indexing.gather_scatter import gather
 from shardwise._src.ops.reduce import reduce_max
 from shardwise._src.ops.shape import concatenate, slice_in_dim
+from shardwise._src.ops.sharded import collective as ops
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import is_integer
 

@@ -12,9 +12,8 @@ from typing import Any
 
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
-from shardwise._src.lax.axes import sizes
 from shardwise._src.lax.contraction import Dimensions, dot_general
-from shardwise._src.numpy.convert import cast
+from shardwise._src.lax.dimension_numbers import sizes
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, reshape, transpose
 from shardwise._src.ops.contract import dot, free_dims
@@ -22,10 +21,11 @@ from shardwise._src.ops.create import iota
 from shardwise._src.ops.cumulative import cumsum
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.logical import select_n
-from shardwise._src.ops.sharding import placed
+from shardwise._src.ops.sharded.sharding_ops import placed
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding, PrecisionLike
 from shardwise._src.types.array_type import in_words
 from shardwise._src.types.dtypes import check_user_dtype, is_integer
+from shardwise._src.values.convert import cast
 
 
 @dataclass(frozen=True, init=False)

@@ -15,7 +15,7 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.numpy.creation import zeros
 from shardwise._src.ops.barrier import optimization_barrier
-from shardwise._src.ops.random.stateful import rng_uniform as rng_uniform_op
+from shardwise._src.ops.random.rng_uniform import rng_uniform as rng_uniform_op
 from shardwise._src.types.annotations import Array, ArrayLike
 
 _TOKEN = (0,), np.dtype(bool)

@@ -18,7 +18,7 @@ import numpy as np
 from shardwise._src.base.interrupts import import_module
 from shardwise._src.lowering.manual import ManualAxes
 from shardwise._src.lowering.text import return_text, tensor_text
-from shardwise._src.runtime import partitioner
+from shardwise._src.runtime.compiler import partitioner
 from shardwise._src.types.array_type import ArrayType, array_type
 
 TARGET = "shardwise_matrices"

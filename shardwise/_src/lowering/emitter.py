@@ -25,11 +25,10 @@ from shardwise._src.core.op import Elements
 from shardwise._src.core.program import Literal, Program
 from shardwise._src.core.program_tools import derived, programs_in, without_sites
 from shardwise._src.lowering.distributed_functions import module_text
-from shardwise._src.lowering.extended import on_buffers
+from shardwise._src.lowering.extended_lowering import on_buffers
 from shardwise._src.lowering.instructions import Instructions
-from shardwise._src.lowering.kernels import Kernels
+from shardwise._src.lowering.kernel_calls import Kernels
 from shardwise._src.lowering.manual import Manual, ManualAxes
-from shardwise._src.lowering.partitioned import Partitioned
 from shardwise._src.lowering.text import (
     constant_text,
     literal_text,
@@ -39,7 +38,7 @@ from shardwise._src.lowering.text import (
     tensor_text,
 )
 from shardwise._src.messages.source import joined, line_of, scope_of
-from shardwise._src.runtime.callbacks import bits_of
+from shardwise._src.runtime.compiler.callback_targets import bits_of
 from shardwise._src.transforms.batch import axes_in
 from shardwise._src.transforms.stage import program_of
 from shardwise._src.types.array_type import ArrayType, array_type
@@ -49,7 +48,7 @@ NUMBERED = "equation "  # prefix of location names with equation numbers
 MAX_DENSE = 64  # maximum elements of a constant written as text
 
 
-class Emitter(Manual, Instructions, Kernels, Partitioned):
+class Emitter(Manual, Instructions, Kernels):
     """Collects the lines of one module: the body of the current function, and other functions."""
 
     def __init__(self, meshes: Any = None, devices: int = 1, located: bool | list[Any] = False):

@@ -21,7 +21,7 @@ from shardwise._src.ops.cast import (
 )
 from shardwise._src.ops.convolution import parameters_text
 from shardwise._src.ops.families import lit
-from shardwise._src.ops.gather_rules import attribute, clamped, flag
+from shardwise._src.ops.indexing.gather_rules import attribute, clamped, flag
 from shardwise._src.ops.logical import bitwise_and, bitwise_or, le, lt, ne, select_n
 from shardwise._src.ops.shape import padded_shape
 from shardwise._src.runtime.backend import JAXLIB

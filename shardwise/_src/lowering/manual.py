@@ -19,7 +19,7 @@ from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import programs_in
 from shardwise._src.lowering.text import return_text
 from shardwise._src.lowering.total_order_floats import EXTREMES, ordered, unordered
-from shardwise._src.runtime.callbacks import bits_of
+from shardwise._src.runtime.compiler.callback_targets import bits_of
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dtypes import is_float
 from shardwise._src.types.partition_spec import PartitionSpec

@@ -15,8 +15,8 @@ from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import derived, programs_in, walk
 from shardwise._src.effects.callback import host_functions
 from shardwise._src.lowering.emitter import MAX_DENSE, Emitter
-from shardwise._src.lowering.padding import at_padded_sizes, cut, pad
-from shardwise._src.lowering.storage import PLAIN, USUAL, Slot, Storage
+from shardwise._src.lowering.layouts_and_memory import PLAIN, USUAL, Slot, Storage
+from shardwise._src.lowering.shard_padding import at_padded_sizes, cut, pad
 from shardwise._src.lowering.text import (
     axis_text,
     quoted,
@@ -28,8 +28,8 @@ from shardwise._src.lowering.text import (
 )
 from shardwise._src.lowering.xla_workarounds import WithWorkarounds
 from shardwise._src.messages import source
-from shardwise._src.ops.memory import in_memory
-from shardwise._src.runtime.shardy import propagated_results, with_attributes
+from shardwise._src.ops.memory_kinds import in_memory
+from shardwise._src.runtime.compiler.shardy import propagated_results, with_attributes
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.mesh import AbstractMesh

@@ -20,7 +20,7 @@ from shardwise._src.ops.basis import broadcast_in_dim, reshape
 from shardwise._src.ops.convolution import products_of_groups, sums_of_groups
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.families import BOOL, lit
-from shardwise._src.ops.index import GatherDimensionNumbers, gather
+from shardwise._src.ops.indexing.gather_scatter import GatherDimensionNumbers, gather
 from shardwise._src.ops.logical import bitwise_and, ge, lt, select_n
 from shardwise._src.ops.pooling import scattered, windowed
 from shardwise._src.ops.shape import concatenate

@@ -18,20 +18,22 @@ from typing import Any
 from shardwise._src.base.interrupts import import_module
 from shardwise._src.base.lazy import home_of, public_name
 from shardwise._src.base.warn import PACKAGE
-from shardwise._src.messages.arguments import argument_names, names_of
+from shardwise._src.messages.argument_names import argument_names, names_of
 from shardwise._src.runtime.pytree import flatten
 
-_NAMESPACES = tuple(
-    f"shardwise._src.{room}." for room in ("numpy", "lax", "nn", "random", "scipy", "image")
-)
+_NAMESPACES = tuple([
+    f"shardwise._src.{package}." for package in (
+        "image", "lax", "linalg", "nn", "numpy", "random", "scipy", "signal", "special", "values",
+    )
+])  # fmt: skip
 _WRAPPERS = (
-    "shardwise._src.core.fused", "shardwise._src.messages.tracebacks", "shardwise._src.api.ufuncs",
+    "shardwise._src.core.fused", "shardwise._src.messages.tracebacks", "shardwise._src.maps.ufuncs",
 )
-_AT = "shardwise._src.numpy.at"
+_AT = "shardwise._src.values.at"
 _UNARY = {  # operators: module and name of the function
     "__neg__": ("shardwise._src.numpy.unary", "negative"),
     "__abs__": ("shardwise._src.numpy.unary", "absolute"),
-    "__invert__": ("shardwise._src.numpy.binary", "bitwise_not"),
+    "__invert__": ("shardwise._src.values.binary", "bitwise_not"),
 }
 
 

@@ -16,18 +16,18 @@ import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from shardwise._src.numpy.binary import maximum, minimum
-from shardwise._src.numpy.contractions import vdot
 from shardwise._src.numpy.creation import array, asarray, zeros, zeros_like
-from shardwise._src.numpy.dtypes import ndim
-from shardwise._src.numpy.reductions import sum as sum_of
-from shardwise._src.numpy.searching import where
+from shardwise._src.numpy.ordering.searching import where
+from shardwise._src.numpy.products.contractions import vdot
+from shardwise._src.numpy.result_types import ndim
 from shardwise._src.numpy.shapes import reshape
+from shardwise._src.numpy.statistics.reductions import sum as sum_of
 from shardwise._src.numpy.unary import absolute, floor, sqrt, square
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.tree.functions import map as tree_map
 from shardwise._src.tree.functions import unflatten
 from shardwise._src.tree.registration import register_pytree_node
+from shardwise._src.values.binary import maximum, minimum
 
 Array = Params = State = Any
 Updates = Params  # with the structure of the parameters

@@ -15,21 +15,21 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shardwise._src.lax.convolution import (
+from shardwise._src.lax.conv_general import (
     conv_general_dilated,
     conv_general_shape_tuple,
     conv_transpose,
     conv_transpose_shape_tuple,
 )
-from shardwise._src.lax.elementwise import add, max
-from shardwise._src.lax.windows import reduce_window, reduce_window_shape_tuple
+from shardwise._src.lax.elementwise_operators import add, max
+from shardwise._src.lax.reduce_windows import reduce_window, reduce_window_shape_tuple
 from shardwise._src.nn.activations import elu, gelu, leaky_relu, relu, selu, sigmoid, softplus
 from shardwise._src.nn.initializers import glorot_normal, normal, ones, zeros
 from shardwise._src.nn.normalize import log_softmax, softmax, standardize
-from shardwise._src.numpy.contractions import dot
 from shardwise._src.numpy.creation import ones as ones_of
 from shardwise._src.numpy.joining import concatenate
-from shardwise._src.numpy.searching import where
+from shardwise._src.numpy.ordering.searching import where
+from shardwise._src.numpy.products.contractions import dot
 from shardwise._src.numpy.shapes import expand_dims
 from shardwise._src.numpy.unary import exp, tanh
 from shardwise._src.random.draws import bernoulli

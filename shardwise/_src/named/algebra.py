@@ -15,7 +15,7 @@ import string
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shardwise._src.api.values import as_value
+from shardwise._src.arguments.values import as_value
 from shardwise._src.core.infer import type_of
 from shardwise._src.messages.formatting import join, pluralize, short_repr
 from shardwise._src.named.declarations import (
@@ -29,7 +29,7 @@ from shardwise._src.named.declarations import (
     with_words,
 )
 from shardwise._src.named.logical_axes import ANY, Part, flat, parse, sides
-from shardwise._src.numpy.einsum import einsum as plain_einsum
+from shardwise._src.numpy.products.einsum import einsum as plain_einsum
 from shardwise._src.numpy.shapes import reshape, transpose
 from shardwise._src.types.annotations import Array, ArrayLike, PrecisionLike
 

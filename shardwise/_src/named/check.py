@@ -15,12 +15,12 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shardwise._src.api.tracing import make_jaxpr
 from shardwise._src.core.program import Atom, Equation, Program, Var
+from shardwise._src.jit.eval_shape import make_jaxpr
 from shardwise._src.messages.source import describe
+from shardwise._src.named.axes_op import axes_op
 from shardwise._src.named.declarations import checking
 from shardwise._src.named.logical_axes import ANY, NONE
-from shardwise._src.named.op import axes_op
 
 Call = tuple[Any, ...]
 

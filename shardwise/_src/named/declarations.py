@@ -18,21 +18,21 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from shardwise._src.api.explicit import reshard
-from shardwise._src.api.placement import with_sharding_constraint
-from shardwise._src.api.prefixes import broadcast_prefix
-from shardwise._src.api.signatures import check_function
-from shardwise._src.api.values import as_value
-from shardwise._src.api.vmap import vmap as plain_vmap
+from shardwise._src.arguments.prefixes import broadcast_prefix
+from shardwise._src.arguments.signatures import check_function
+from shardwise._src.arguments.values import as_value
 from shardwise._src.base.flags import UserContext, make_user_context
 from shardwise._src.core.infer import type_of
-from shardwise._src.messages.arguments import name_of
+from shardwise._src.maps.vmap import vmap as plain_vmap
+from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.formatting import join, pluralize
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.messages.trees import leaf_paths
+from shardwise._src.messages.tree_paths import leaf_paths
+from shardwise._src.named.axes_op import axes_op
 from shardwise._src.named.logical_axes import ANY, NONE, Parameter, Part, parse
-from shardwise._src.named.op import axes_op
-from shardwise._src.named.rules import current_rules, sharding_of
+from shardwise._src.named.logical_axis_rules import current_rules, sharding_of
+from shardwise._src.placement.device_put import with_sharding_constraint
+from shardwise._src.placement.explicit_axes import reshard
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import P, T
 from shardwise._src.types.partition_spec import PartitionSpec

@@ -12,7 +12,6 @@ import numpy as np
 
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
-from shardwise._src.numpy.convert import broadcast, cast, promote_inexact
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.elementwise import (
     abs,
@@ -33,9 +32,10 @@ from shardwise._src.ops.elementwise import (
 )
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.shape import canonical_axis, slice_in_dim
-from shardwise._src.ops.special import erfc
+from shardwise._src.ops.special.special_functions import erfc
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import canonicalize, is_bool, is_inexact, to_inexact
+from shardwise._src.values.convert import broadcast, cast, promote_inexact
 
 INT32 = np.dtype(np.int32)
 

@@ -13,7 +13,6 @@ import numpy as np
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.nn.normalize import log_of_sum, normalized
-from shardwise._src.numpy.convert import broadcast_to, cast
 from shardwise._src.ops.basis import broadcast_in_dim, reshape, transpose
 from shardwise._src.ops.contract import dot
 from shardwise._src.ops.create import iota
@@ -23,6 +22,7 @@ from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.array_type import in_row
 from shardwise._src.types.dtypes import finfo, is_float, is_integer
 from shardwise._src.types.promotion import promote_types
+from shardwise._src.values.convert import broadcast_to, cast
 
 FLOAT32, INT32 = np.dtype(np.float32), np.dtype(np.int32)
 

@@ -19,23 +19,23 @@ import numpy as np
 
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
-from shardwise._src.numpy.convert import broadcast_to, cast
 from shardwise._src.numpy.padding import pad
 from shardwise._src.ops.basis import move_axis, reshape
 from shardwise._src.ops.create import full
 from shardwise._src.ops.elementwise import complex, cos, log, mul, neg, sin, sqrt, sub
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.shape import canonical_axis
-from shardwise._src.ops.sharding import placed
-from shardwise._src.random.arguments import inexact_dtype, sizes, typed_key
+from shardwise._src.ops.sharded.sharding_ops import placed
 from shardwise._src.random.continuous import normal_sample, truncated_sample
 from shardwise._src.random.draws import keys_of, uniform_sample, unit_sample
-from shardwise._src.random.matrices import orthogonal_sample
-from shardwise._src.random.named import keyed
+from shardwise._src.random.matrix_samplers import orthogonal_sample
+from shardwise._src.random.named_shapes import keyed
+from shardwise._src.random.sampler_arguments import inexact_dtype, sizes, typed_key
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding, ShapeLike
 from shardwise._src.types.dtypes import canonicalize, check_user_dtype, is_complex, real_dtype
 from shardwise._src.types.named_shape import NamedShape
 from shardwise._src.types.partition_spec import AxisName
+from shardwise._src.values.convert import broadcast_to, cast
 
 
 class Initializer(Protocol):

@@ -13,16 +13,8 @@ import numpy as np
 from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.messages.tracebacks import pass_on
-from shardwise._src.numpy.convert import (
-    broadcast,
-    broadcast_to,
-    cast,
-    promote,
-    promote_inexact,
-    whole,
-)
 from shardwise._src.numpy.creation import asarray
-from shardwise._src.numpy.named import (
+from shardwise._src.numpy.statistics.named_reductions import (
     Axes,
     NamedAxes,
     count_of,
@@ -52,11 +44,19 @@ from shardwise._src.ops.elementwise import (
 from shardwise._src.ops.families import BOOL, lit
 from shardwise._src.ops.reduce import reduce_max
 from shardwise._src.ops.shape import canonical_axis
-from shardwise._src.ops.sharding import placed
+from shardwise._src.ops.sharded.sharding_ops import placed
 from shardwise._src.types.annotations import AnyAxis, Array, ArrayLike, DTypeLike, OutSharding
 from shardwise._src.types.dtypes import canonicalize, check_user_dtype, is_complex, to_inexact
 from shardwise._src.types.partition_spec import AxisName
 from shardwise._src.types.symbolic import broadcast_shapes
+from shardwise._src.values.convert import (
+    broadcast,
+    broadcast_to,
+    cast,
+    promote,
+    promote_inexact,
+    whole,
+)
 
 
 def _inexact(x: Any) -> Any:

@@ -7,12 +7,12 @@ from typing import Any
 
 from shardwise._src.control.scan_api import scan
 from shardwise._src.nn.activations import sigmoid
-from shardwise._src.numpy.contractions import matmul
 from shardwise._src.numpy.creation import asarray, zeros_like
 from shardwise._src.numpy.joining import concatenate, stack
+from shardwise._src.numpy.ordering.searching import where
 from shardwise._src.numpy.picking import take_along_axis
+from shardwise._src.numpy.products.contractions import matmul
 from shardwise._src.numpy.ranges import arange
-from shardwise._src.numpy.searching import where
 from shardwise._src.numpy.unary import tanh
 from shardwise._src.random.draws import uniform
 from shardwise._src.types.annotations import Array, ArrayLike

@@ -18,9 +18,7 @@ from shardwise._src.base.lazy import public
 from shardwise._src.base.warn import warn
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import infer, type_of
-from shardwise._src.custom.vjp import custom_vjp
-from shardwise._src.numpy.binary import clip
-from shardwise._src.numpy.convert import cast, promote
+from shardwise._src.custom.custom_vjp import custom_vjp
 from shardwise._src.ops.barrier import optimization_barrier
 from shardwise._src.ops.basis import broadcast_in_dim, reshape, transpose
 from shardwise._src.ops.cast import bitcast_convert_type, convert_element_type
@@ -43,6 +41,8 @@ from shardwise._src.ops.reduce import reduce_max
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike
 from shardwise._src.types.array_type import in_row
 from shardwise._src.types.dtypes import check_user_dtype, finfo
+from shardwise._src.values.binary import clip
+from shardwise._src.values.convert import cast, promote
 
 FLOAT32, U8, U32 = np.dtype(np.float32), np.dtype(np.uint8), np.dtype(np.uint32)
 ROWS = (((2,), (2,)), ((0,), (0,)))  # for (b, m, k) and (b, n, k)

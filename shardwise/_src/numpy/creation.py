@@ -20,14 +20,20 @@ from shardwise._src.core.infer import HOST, as_arraylike, check_alive, is_array,
 from shardwise._src.messages.called import by_name
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.tracebacks import pass_on
-from shardwise._src.numpy.convert import broadcast_to, cast
 from shardwise._src.numpy.shapes import shape_of as given_shape
 from shardwise._src.ops import create, elementwise
 from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.cast import bit_width, bitcast_convert_type
 from shardwise._src.ops.elementwise import copy as copy_op
 from shardwise._src.ops.shape import concatenate, rev
-from shardwise._src.ops.sharding import own_place, own_sharding, placed, reshard, target
+from shardwise._src.ops.sharded.sharding_ops import (
+    own_place,
+    own_sharding,
+    placed,
+    reshard,
+    target,
+    where_it_was,
+)
 from shardwise._src.types.annotations import (
     Array,
     ArrayLike,
@@ -39,6 +45,7 @@ from shardwise._src.types.annotations import (
 from shardwise._src.types.array_type import says_nothing
 from shardwise._src.types.dtypes import canonicalize, check_user_dtype, is_bool, is_complex
 from shardwise._src.types.promotion import dtype_and_weak, lattice_join
+from shardwise._src.values.convert import broadcast_to, cast
 
 FLOAT, INT = float, int  # the defaults; `canonicalize` may narrow them
 
@@ -425,12 +432,6 @@ def _copy(x: Any) -> Any:
 @fused(arrays=1)
 def _copied(x: Any) -> Any:
     return copy_op(x)
-
-
-def where_it_was(x: Any, made: Any) -> Any:
-    """`made` where `x` is committed: programs place results in default memory."""
-    place = own_place(x, made.shape)
-    return made if place is None else ground().place(made, place)
 
 
 def copy(a: ArrayLike, order: str | None = None) -> Array:

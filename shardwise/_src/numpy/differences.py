@@ -7,7 +7,17 @@ from typing import Any, overload
 
 from shardwise._src.core.fused import body_of, eager_jit, fused
 from shardwise._src.core.infer import type_of
-from shardwise._src.numpy.binary import (
+from shardwise._src.numpy.creation import as_operand
+from shardwise._src.numpy.joining import concatenate
+from shardwise._src.numpy.statistics.reductions import axes_of
+from shardwise._src.numpy.statistics.scans import cumsum, diff
+from shardwise._src.numpy.unary import absolute
+from shardwise._src.ops import elementwise as ew
+from shardwise._src.ops.basis import reshape
+from shardwise._src.ops.shape import canonical_axis, slice_in_dim
+from shardwise._src.types.annotations import Array, ArrayLike, Axis
+from shardwise._src.types.dtypes import is_integer
+from shardwise._src.values.binary import (
     add,
     divide,
     equal,
@@ -18,17 +28,7 @@ from shardwise._src.numpy.binary import (
     remainder,
     subtract,
 )
-from shardwise._src.numpy.convert import constant, promote, promote_inexact
-from shardwise._src.numpy.creation import as_operand
-from shardwise._src.numpy.joining import concatenate
-from shardwise._src.numpy.reductions import axes_of
-from shardwise._src.numpy.scans import cumsum, diff
-from shardwise._src.numpy.unary import absolute
-from shardwise._src.ops import elementwise as ew
-from shardwise._src.ops.basis import reshape
-from shardwise._src.ops.shape import canonical_axis, slice_in_dim
-from shardwise._src.types.annotations import Array, ArrayLike, Axis
-from shardwise._src.types.dtypes import is_integer
+from shardwise._src.values.convert import constant, promote, promote_inexact
 
 
 @overload

@@ -8,16 +8,6 @@ import numpy as np
 
 from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import type_of
-from shardwise._src.numpy.convert import (
-    broadcast,
-    broadcast_to,
-    cast,
-    constant,
-    promote,
-    promote_inexact,
-    reject_out,
-    strip_weak_type,
-)
 from shardwise._src.numpy.unary import toward_zero
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.cast import bitcast_convert_type
@@ -31,6 +21,16 @@ from shardwise._src.types.dtypes import (
     is_inexact,
     is_integer,
     is_unsigned,
+)
+from shardwise._src.values.convert import (
+    broadcast,
+    broadcast_to,
+    cast,
+    constant,
+    promote,
+    promote_inexact,
+    reject_out,
+    strip_weak_type,
 )
 
 BOOL, INT32, FLOAT32 = np.dtype(bool), np.dtype("int32"), np.dtype("float32")

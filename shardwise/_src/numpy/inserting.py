@@ -14,10 +14,6 @@ import numpy as np
 from shardwise._src.core.eval_context import ground
 from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import is_array, type_of
-from shardwise._src.numpy.at import At
-from shardwise._src.numpy.convert import broadcast_to, cast, spread
-from shardwise._src.numpy.index_pattern import HOST
-from shardwise._src.numpy.indexing import INT32, read, wrapped
 from shardwise._src.numpy.rearrange import known, rest_of, take_runs, take_static
 from shardwise._src.numpy.shapes import axes_of, moveaxis, no_lists, ravel, reshape
 from shardwise._src.ops import elementwise as ew
@@ -28,6 +24,10 @@ from shardwise._src.ops.shape import canonical_axis
 from shardwise._src.ops.sort import sort
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import is_bool, is_integer
+from shardwise._src.values.at import At
+from shardwise._src.values.convert import broadcast_to, cast, spread
+from shardwise._src.values.index_pattern import HOST
+from shardwise._src.values.indexing import INT32, read, wrapped
 
 
 @eager_jit

@@ -11,13 +11,13 @@ import numpy as np
 from shardwise._src.core.fused import body_of, eager_jit, fused
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.messages.called import public_call
-from shardwise._src.numpy.convert import broadcast_to, cast, promote, whole
 from shardwise._src.numpy.shapes import no_lists, reshape, with_ranks
 from shardwise._src.ops import basis
 from shardwise._src.ops import shape as ops
 from shardwise._src.ops.shape import canonical_axis, each_once
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, Ints
 from shardwise._src.types.dtypes import check_user_dtype
+from shardwise._src.values.convert import broadcast_to, cast, promote, whole
 
 
 def each_array(name: str, arrays: Any) -> list[Any]:

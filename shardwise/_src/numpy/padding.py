@@ -13,12 +13,10 @@ import numpy as np
 
 from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import is_array, type_of
-from shardwise._src.numpy import binary
-from shardwise._src.numpy.convert import cast
 from shardwise._src.numpy.joining import stack, unstack
 from shardwise._src.numpy.rearrange import broadcast_in_place, known, take_static
 from shardwise._src.numpy.shapes import moveaxis, no_lists, reshape
-from shardwise._src.numpy.statistics import mean
+from shardwise._src.numpy.statistics.averages import mean
 from shardwise._src.numpy.unary import round as round_
 from shardwise._src.ops import basis
 from shardwise._src.ops import shape as ops
@@ -27,6 +25,8 @@ from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import is_inexact, to_inexact
 from shardwise._src.types.symbolic import Symbolic
 from shardwise._src.types.symbolic import whole as index
+from shardwise._src.values import binary
+from shardwise._src.values.convert import cast
 
 Widths = tuple[tuple[int, int], ...]
 _REPEATING = ("edge", "reflect", "symmetric", "wrap")

@@ -10,23 +10,27 @@ from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import check_alive, is_array, type_of
 from shardwise._src.messages.called import public_call
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.numpy import binary
-from shardwise._src.numpy.at import update
-from shardwise._src.numpy.convert import cast, reject_out, spread, strip_weak_type
-from shardwise._src.numpy.index_pattern import ALL, ARRAY, HOST, SCALAR
-from shardwise._src.numpy.indexing import around, index_dtype, narrowed, read, wrapped
-from shardwise._src.numpy.searching import flatnonzero, nonzero, ranks, truth
+from shardwise._src.numpy.ordering.searching import flatnonzero, nonzero, ranks, truth
 from shardwise._src.numpy.shapes import no_lists, ravel, reshape
 from shardwise._src.ops import basis
 from shardwise._src.ops.families import lit
-from shardwise._src.ops.gather_rules import GatherDimensionNumbers, GatherScatterMode, as_scatter
-from shardwise._src.ops.index import gather, scatter
+from shardwise._src.ops.indexing.gather_rules import (
+    GatherDimensionNumbers,
+    GatherScatterMode,
+    as_scatter,
+)
+from shardwise._src.ops.indexing.gather_scatter import gather, scatter
 from shardwise._src.ops.logical import clamp, where
 from shardwise._src.ops.shape import canonical_axis, tile
-from shardwise._src.ops.sharding import placed
+from shardwise._src.ops.sharded.sharding_ops import placed
 from shardwise._src.types.annotations import Array, ArrayLike, OutSharding
 from shardwise._src.types.dtypes import is_integer
 from shardwise._src.types.symbolic import broadcast_shapes
+from shardwise._src.values import binary
+from shardwise._src.values.at import update
+from shardwise._src.values.convert import cast, reject_out, spread, strip_weak_type
+from shardwise._src.values.index_pattern import ALL, ARRAY, HOST, SCALAR
+from shardwise._src.values.indexing import around, index_dtype, narrowed, read, wrapped
 
 
 def _who() -> str:

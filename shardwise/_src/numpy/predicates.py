@@ -6,7 +6,12 @@ from typing import Any
 
 from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import type_of
-from shardwise._src.numpy.convert import (
+from shardwise._src.numpy.creation import asarray, full
+from shardwise._src.numpy.statistics.reductions import all as all_of
+from shardwise._src.ops import elementwise as ew
+from shardwise._src.types.annotations import Array, ArrayLike
+from shardwise._src.types.dtypes import is_complex, is_inexact, real_dtype
+from shardwise._src.values.convert import (
     BroadcastError,
     broadcast,
     cast,
@@ -14,11 +19,6 @@ from shardwise._src.numpy.convert import (
     promote,
     promote_inexact,
 )
-from shardwise._src.numpy.creation import asarray, full
-from shardwise._src.numpy.reductions import all as all_of
-from shardwise._src.ops import elementwise as ew
-from shardwise._src.types.annotations import Array, ArrayLike
-from shardwise._src.types.dtypes import is_complex, is_inexact, real_dtype
 
 
 @fused(arrays=4)

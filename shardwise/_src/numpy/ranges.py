@@ -12,22 +12,12 @@ from shardwise._src.base.errors import TracerArrayConversionError
 from shardwise._src.core.eval_context import ground
 from shardwise._src.core.fused import body_of, fused
 from shardwise._src.core.infer import type_of
-from shardwise._src.numpy import binary
-from shardwise._src.numpy.convert import (
-    broadcast,
-    broadcast_to,
-    cast,
-    constant,
-    promote_inexact,
-    reject_traced,
-    whole,
-)
 from shardwise._src.numpy.creation import INT, as_operand, dtype_of, shape_of
 from shardwise._src.ops import create
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, reshape
 from shardwise._src.ops.shape import canonical_axis
-from shardwise._src.ops.sharding import placed
+from shardwise._src.ops.sharded.sharding_ops import placed
 from shardwise._src.types.annotations import Array, ArrayLike, DeviceLike, DTypeLike, OutSharding
 from shardwise._src.types.dtypes import (
     canonicalize,
@@ -40,6 +30,16 @@ from shardwise._src.types.dtypes import (
 )
 from shardwise._src.types.promotion import result_type
 from shardwise._src.types.symbolic import Symbolic
+from shardwise._src.values import binary
+from shardwise._src.values.convert import (
+    broadcast,
+    broadcast_to,
+    cast,
+    constant,
+    promote_inexact,
+    reject_traced,
+    whole,
+)
 
 # -- ranges --
 

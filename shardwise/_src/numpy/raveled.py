@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.core.infer import type_of
-from shardwise._src.numpy.convert import cast, strip_weak_type
 from shardwise._src.numpy.creation import as_operand, asarray, zeros
 from shardwise._src.numpy.joining import concatenate
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import Array
 from shardwise._src.types.dtypes import is_complex
+from shardwise._src.values.convert import cast, strip_weak_type
 
 
 @dataclass(frozen=True)

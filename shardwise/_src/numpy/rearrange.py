@@ -11,23 +11,23 @@ from shardwise._src.base.errors import ConcretizationTypeError, TracerArrayConve
 from shardwise._src.core.eval_context import ground
 from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import is_array, type_of
-from shardwise._src.numpy import binary
-from shardwise._src.numpy.at import At
-from shardwise._src.numpy.convert import broadcast_to, cast, whole
-from shardwise._src.numpy.index_pattern import HOST
-from shardwise._src.numpy.indexing import INT32, read
 from shardwise._src.numpy.shapes import axes_of, no_lists, ravel, reshape
 from shardwise._src.ops import basis
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops import shape as ops
 from shardwise._src.ops.cumulative import cumsum
-from shardwise._src.ops.gather_rules import ScatterDimensionNumbers
-from shardwise._src.ops.index import dynamic_slice, scatter_add
+from shardwise._src.ops.indexing.gather_rules import ScatterDimensionNumbers
+from shardwise._src.ops.indexing.gather_scatter import dynamic_slice, scatter_add
 from shardwise._src.ops.shape import canonical_axis
-from shardwise._src.ops.sharding import placed
+from shardwise._src.ops.sharded.sharding_ops import placed
 from shardwise._src.types.annotations import Array, ArrayLike, Ints, OutSharding
 from shardwise._src.types.dtypes import is_integer
 from shardwise._src.types.symbolic import Symbolic
+from shardwise._src.values import binary
+from shardwise._src.values.at import At
+from shardwise._src.values.convert import broadcast_to, cast, whole
+from shardwise._src.values.index_pattern import HOST
+from shardwise._src.values.indexing import INT32, read
 
 UINT32 = np.dtype(np.uint32)
 MAX_RUNS = 16  # pieces that a static rearrangement is assembled from

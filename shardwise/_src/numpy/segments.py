@@ -14,15 +14,15 @@ from typing import Any
 from shardwise._src.base.errors import ConcretizationTypeError
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
-from shardwise._src.numpy import reductions
-from shardwise._src.numpy.at import write
-from shardwise._src.numpy.convert import cast
 from shardwise._src.numpy.creation import asarray
 from shardwise._src.numpy.ranges import arange
+from shardwise._src.numpy.statistics import reductions
 from shardwise._src.ops.create import full
-from shardwise._src.ops.sharding import placed
+from shardwise._src.ops.sharded.sharding_ops import placed
 from shardwise._src.types.annotations import Array, ArrayLike, OutSharding
 from shardwise._src.types.dtypes import is_integer, max_value, min_value
+from shardwise._src.values.at import write
+from shardwise._src.values.convert import cast
 
 _IDENTITY = {
     "add": lambda dtype: 0, "mul": lambda dtype: 1, "min": max_value, "max": min_value,

@@ -20,13 +20,11 @@ from shardwise._src.core.fused import body_of, eager_jit, fused
 from shardwise._src.core.infer import check_alive, is_array, type_of
 from shardwise._src.messages.called import by_name, public_call
 from shardwise._src.messages.formatting import brief
-from shardwise._src.numpy.convert import broadcast_to as _broadcast
-from shardwise._src.numpy.convert import reject_traced
 from shardwise._src.ops import basis
 from shardwise._src.ops import shape as ops
 from shardwise._src.ops.elementwise import copy as copy_op
 from shardwise._src.ops.shape import canonical_axis, each_once
-from shardwise._src.ops.sharding import placed
+from shardwise._src.ops.sharded.sharding_ops import placed
 from shardwise._src.types.annotations import (
     Array,
     ArrayLike,
@@ -37,6 +35,8 @@ from shardwise._src.types.annotations import (
 )
 from shardwise._src.types.symbolic import broadcast_shapes as common_shape
 from shardwise._src.types.symbolic import whole
+from shardwise._src.values.convert import broadcast_to as _broadcast
+from shardwise._src.values.convert import reject_traced
 
 # -- arguments --
 

@@ -9,13 +9,6 @@ import numpy as np
 from shardwise._src.core.eval_context import ground
 from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import type_of
-from shardwise._src.numpy import binary
-from shardwise._src.numpy.convert import (
-    cast,
-    constant,
-    promote,
-    strip_weak_type,
-)
 from shardwise._src.numpy.creation import INT, as_operand, dtype_of, shape_of
 from shardwise._src.numpy.ranges import count_up
 from shardwise._src.numpy.rearrange import diagonal
@@ -29,6 +22,8 @@ from shardwise._src.types.dtypes import (
     is_bool,
     is_inexact,
 )
+from shardwise._src.values import binary
+from shardwise._src.values.convert import cast, constant, promote, strip_weak_type
 
 
 @fused(arrays=0)

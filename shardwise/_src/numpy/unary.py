@@ -12,7 +12,12 @@ import numpy as np
 
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import check_alive, type_of
-from shardwise._src.numpy.convert import (
+from shardwise._src.numpy.creation import zeros_like
+from shardwise._src.ops import elementwise as ew
+from shardwise._src.ops.special import special_functions
+from shardwise._src.types.annotations import Array, ArrayLike
+from shardwise._src.types.dtypes import is_bool, is_complex, is_float, is_integer, is_unsigned
+from shardwise._src.values.convert import (
     cast,
     constant,
     promote,
@@ -21,11 +26,6 @@ from shardwise._src.numpy.convert import (
     reject_out,
     strip_weak_type,
 )
-from shardwise._src.numpy.creation import zeros_like
-from shardwise._src.ops import elementwise as ew
-from shardwise._src.ops import special
-from shardwise._src.types.annotations import Array, ArrayLike
-from shardwise._src.types.dtypes import is_bool, is_complex, is_float, is_integer, is_unsigned
 
 FLOAT32 = np.dtype("float32")
 
@@ -274,7 +274,7 @@ def arctan(x: ArrayLike, /) -> Array:
 def sinc(x: ArrayLike, /) -> Array:
     """sin(πx) / (πx), which is 1 at 0; smooth to every order."""
     (x,) = promote_inexact(x)
-    return special.sinc_derivative(ew.mul(x, constant(math.pi, x)), order=0)
+    return special_functions.sinc_derivative(ew.mul(x, constant(math.pi, x)), order=0)
 
 
 @fused(arrays=1)
@@ -348,7 +348,7 @@ def i0(x: ArrayLike) -> Array:
     (x,) = promote_inexact(x)
     if is_complex(type_of(x).dtype):
         raise ValueError(f"i0 takes real numbers; got {type_of(x).str_short(True)}.")
-    return ew.mul(ew.exp(ew.abs(x)), special.bessel_i0e(x))
+    return ew.mul(ew.exp(ew.abs(x)), special_functions.bessel_i0e(x))
 
 
 # -- complex parts --

@@ -13,7 +13,7 @@ import numpy as np
 from shardwise._src.base.errors import ShapeError, ShardingTypeError
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
-from shardwise._src.ops.sharding import reshard_like
+from shardwise._src.ops.sharded.sharding_ops import reshard_like
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dims import Dims, letters
 

@@ -27,7 +27,7 @@ from shardwise._src.ops.families import (
     unary,
     unbroadcast,
 )
-from shardwise._src.ops.sharding import unreduced_like
+from shardwise._src.ops.sharded.sharding_ops import unreduced_like
 from shardwise._src.types.array_type import ArrayType, array_type, in_words
 from shardwise._src.types.dims import Dims
 

@@ -4,7 +4,7 @@
     argmax(x, axes=(1,), index_dtype=np.dtype("int32"))   # i32[2]
 
 A reduction of no elements returns its identity; the functions of shardwise.numpy raise an error
-where NumPy does. `control.reduce` is the reduction with a user function.
+where NumPy does. `control.generic_reduce` is the reduction with a user function.
 """
 
 from __future__ import annotations

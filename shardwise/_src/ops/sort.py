@@ -17,8 +17,8 @@ from shardwise._src.core.op import Elements, Op
 from shardwise._src.ops.basis import batch_first, move_axis, reshape
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.families import ANY, BOOL, ORDERED, check_domain
-from shardwise._src.ops.gather_rules import GatherDimensionNumbers, GatherScatterMode
-from shardwise._src.ops.index import gather
+from shardwise._src.ops.indexing.gather_rules import GatherDimensionNumbers, GatherScatterMode
+from shardwise._src.ops.indexing.gather_scatter import gather
 from shardwise._src.ops.shape import along
 from shardwise._src.types.array_type import ArrayType, array_type, in_words
 from shardwise._src.types.dims import Dims

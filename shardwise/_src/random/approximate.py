@@ -35,7 +35,7 @@ from shardwise._src.ops.elementwise import (
     where,
 )
 from shardwise._src.ops.families import lit
-from shardwise._src.ops.special import erfc
+from shardwise._src.ops.special.special_functions import erfc
 from shardwise._src.random.continuous import exponential_sample, normal_sample
 from shardwise._src.random.draws import keys_of
 from shardwise._src.types.dtypes import finfo

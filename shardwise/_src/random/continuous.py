@@ -46,17 +46,17 @@ from shardwise._src.ops.families import lit
 from shardwise._src.ops.random.bits import draw_bits
 from shardwise._src.ops.random.rejection import normal_floats
 from shardwise._src.ops.shape import slice_in_dim
-from shardwise._src.ops.sharding import placed
-from shardwise._src.ops.special import erf, erf_inv
-from shardwise._src.random.arguments import (
+from shardwise._src.ops.sharded.sharding_ops import placed
+from shardwise._src.ops.special.special_functions import erf, erf_inv
+from shardwise._src.random.draws import keys_of, rademacher_sample, uniform_sample, unit_sample
+from shardwise._src.random.named_shapes import keyed, optionally_keyed
+from shardwise._src.random.sampler_arguments import (
     common_sizes,
     float_dtype,
     inexact_dtype,
     parameter,
     typed_key,
 )
-from shardwise._src.random.draws import keys_of, rademacher_sample, uniform_sample, unit_sample
-from shardwise._src.random.named import keyed, optionally_keyed
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding, ShapeLike
 from shardwise._src.types.dtypes import finfo, is_complex, real_dtype
 

@@ -12,7 +12,6 @@ from shardwise._src.base.config import threefry_partitionable
 from shardwise._src.control.scan_api import scan
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
-from shardwise._src.numpy.convert import broadcast_to, cast
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, reshape, transpose
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.create import full, iota
@@ -33,27 +32,28 @@ from shardwise._src.ops.elementwise import (
     where,
 )
 from shardwise._src.ops.families import lit
-from shardwise._src.ops.gather_rules import GatherDimensionNumbers, GatherScatterMode
-from shardwise._src.ops.index import gather
+from shardwise._src.ops.indexing.gather_rules import GatherDimensionNumbers, GatherScatterMode
+from shardwise._src.ops.indexing.gather_scatter import gather
 from shardwise._src.ops.random.bits import draw_bits, split_keys
 from shardwise._src.ops.random.rejection import random_binomial, random_poisson
 from shardwise._src.ops.reduce import argmax, reduce_max, reduce_min
 from shardwise._src.ops.shape import canonical_axis, slice_in_dim
-from shardwise._src.ops.sharding import placed
+from shardwise._src.ops.sharded.sharding_ops import placed
 from shardwise._src.ops.sort import sort, top_k
 from shardwise._src.random.approximate import approximate_poisson, check_method
-from shardwise._src.random.arguments import (
+from shardwise._src.random.continuous import gumbel_mode, gumbel_sample, shaped
+from shardwise._src.random.draws import keys_of, randint_sample, unit_sample
+from shardwise._src.random.named_shapes import keyed, optionally_keyed
+from shardwise._src.random.sampler_arguments import (
     check_key,
     common_sizes,
     int_dtype,
     parameter,
     typed_key,
 )
-from shardwise._src.random.continuous import gumbel_mode, gumbel_sample, shaped
-from shardwise._src.random.draws import keys_of, randint_sample, unit_sample
-from shardwise._src.random.named import keyed, optionally_keyed
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding, ShapeLike
 from shardwise._src.types.dtypes import canonicalize, is_complex, is_integer, to_inexact
+from shardwise._src.values.convert import broadcast_to, cast
 
 FLOAT32, INT32 = np.dtype(np.float32), np.dtype(np.int32)
 

@@ -8,7 +8,6 @@ import numpy as np
 
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
-from shardwise._src.numpy.convert import cast
 from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.elementwise import (
@@ -27,15 +26,15 @@ from shardwise._src.ops.elementwise import (
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.random.bits import draw_bits, split_keys, unit_bits, unit_floats
 from shardwise._src.ops.shape import slice_in_dim
-from shardwise._src.ops.sharding import placed
-from shardwise._src.random.arguments import (
+from shardwise._src.ops.sharded.sharding_ops import placed
+from shardwise._src.random.named_shapes import keyed, optionally_keyed
+from shardwise._src.random.sampler_arguments import (
     common_sizes,
     float_dtype,
     int_dtype,
     parameter,
     typed_key,
 )
-from shardwise._src.random.named import keyed, optionally_keyed
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding, ShapeLike
 from shardwise._src.types.dtypes import (
     canonicalize,
@@ -46,6 +45,7 @@ from shardwise._src.types.dtypes import (
     is_integer,
     is_unsigned,
 )
+from shardwise._src.values.convert import cast
 
 INT32 = np.dtype(np.int32)
 

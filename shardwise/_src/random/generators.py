@@ -17,10 +17,10 @@ from typing import Any, NamedTuple, NewType
 
 import numpy as np
 
-from shardwise._src.api.vmap import vmap
 from shardwise._src.base.config import threefry_partitionable
 from shardwise._src.base.lazy import public
 from shardwise._src.core.infer import type_of
+from shardwise._src.maps.vmap import vmap
 from shardwise._src.numpy.creation import asarray
 from shardwise._src.ops.random import hashes
 from shardwise._src.ops.random.bits import GENERATORS, default_dtype, generator, random_seed

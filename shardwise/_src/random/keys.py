@@ -20,7 +20,6 @@ from shardwise._src.base.config import (
 )
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import check_alive, type_of
-from shardwise._src.numpy.convert import cast
 from shardwise._src.ops.elementwise import add
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.random.bits import (
@@ -30,7 +29,8 @@ from shardwise._src.ops.random.bits import (
     random_wrap,
     split_keys,
 )
-from shardwise._src.random.arguments import (
+from shardwise._src.random.generators import Generated, PRNGSpec, key_dtype
+from shardwise._src.random.sampler_arguments import (
     check_key,
     check_raw,
     is_typed,
@@ -38,9 +38,9 @@ from shardwise._src.random.arguments import (
     typed_key,
     typed_keys,
 )
-from shardwise._src.random.generators import Generated, PRNGSpec, key_dtype
 from shardwise._src.types.annotations import Array, ArrayLike, Ints
 from shardwise._src.types.dtypes import KeyDType, is_bool, is_integer
+from shardwise._src.values.convert import cast
 
 UINT32 = np.dtype(np.uint32)
 

@@ -19,8 +19,6 @@ import numpy as np
 from shardwise._src.base.context import current
 from shardwise._src.base.lazy import public
 from shardwise._src.core.infer import type_of
-from shardwise._src.numpy.binary import add, multiply
-from shardwise._src.numpy.convert import cast
 from shardwise._src.numpy.creation import zeros
 from shardwise._src.random import draws
 from shardwise._src.random.continuous import normal as drawn_normal
@@ -30,6 +28,8 @@ from shardwise._src.refs.refs import Ref, new_ref
 from shardwise._src.tree.registration import register_dataclass
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike
 from shardwise._src.types.dtypes import KeyDType, canonicalize, check_user_dtype
+from shardwise._src.values.binary import add, multiply
+from shardwise._src.values.convert import cast
 
 Size = int | Sequence[int] | None
 

@@ -28,20 +28,20 @@ from shardwise._src.core.eval_context import ground
 from shardwise._src.core.infer import as_arraylike, is_array, type_of
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.source import describe, user_site
-from shardwise._src.numpy.at import write
-from shardwise._src.numpy.convert import broadcast_to, cast
-from shardwise._src.numpy.index_pattern import parse
-from shardwise._src.numpy.indexing import getitem
 from shardwise._src.ops.basis import zeros
 from shardwise._src.ops.families import add
-from shardwise._src.ops.sharding import reshard_like
-from shardwise._src.ops.varying import everywhere
+from shardwise._src.ops.sharded.sharding_ops import reshard_like
+from shardwise._src.ops.sharded.varying import everywhere
 from shardwise._src.transforms.stage import Stage
 from shardwise._src.transforms.tracer import Tracer, escaped, is_ancestor
 from shardwise._src.types.annotations import Array
 from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dtypes import canonicalize
 from shardwise._src.types.promotion import lattice_join
+from shardwise._src.values.at import write
+from shardwise._src.values.convert import broadcast_to, cast
+from shardwise._src.values.index_pattern import parse
+from shardwise._src.values.indexing import getitem
 
 
 class NotThreaded(NotImplementedError):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src import numpy as numpy_functions
 from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature, signature
 from shardwise._src.base.caches import exact, make_room
@@ -18,10 +19,9 @@ from shardwise._src.core.op import BoundOp, Op
 from shardwise._src.core.program import Program, held_in
 from shardwise._src.core.program_tools import single
 from shardwise._src.messages.formatting import short_repr, to_register
-from shardwise._src.numpy.value import Value
-from shardwise._src.ops.sharding import sharding_constraint
+from shardwise._src.ops.sharded.sharding_ops import sharding_constraint
+from shardwise._src.running.eager_indexing import Indexing
 from shardwise._src.running.executable import Executable
-from shardwise._src.running.indexing import Indexing
 from shardwise._src.running.plan import build
 from shardwise._src.runtime.forks import closed_by_fork
 from shardwise._src.runtime.pytree import flatten
@@ -43,6 +43,8 @@ from shardwise._src.transforms.stage import stage_fused
 from shardwise._src.transforms.tracer import Tracer, escaped
 from shardwise._src.types.array_type import array_type
 from shardwise._src.types.mesh import AbstractMesh
+from shardwise._src.values import functions
+from shardwise._src.values.value import Value
 
 CACHE_SIZE = 8192
 
@@ -337,3 +339,4 @@ closed_by_fork(
 )
 EAGER = Eager()
 update_root(interpreter=EAGER)
+functions.modules.package = numpy_functions

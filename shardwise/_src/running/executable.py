@@ -13,11 +13,11 @@ from shardwise._src.base.config import debug_key_reuse, no_execution
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
 from shardwise._src.running.key_reuse import has_keys, key_checked
-from shardwise._src.running.out_of_memory import program_exhausted
-from shardwise._src.running.watch import watched, watching
+from shardwise._src.running.nan_checks import watched, watching
+from shardwise._src.running.program_out_of_memory import program_exhausted
 from shardwise._src.runtime import buffers
 from shardwise._src.runtime.backend import RuntimeFailure
-from shardwise._src.runtime.modules import LoadedModule
+from shardwise._src.runtime.compiler.modules import LoadedModule
 from shardwise._src.runtime.processes import explained
 from shardwise._src.transfers.transfer import move, moved_scalar
 from shardwise._src.transfers.transfer_guards import disallowed, is_disallowed

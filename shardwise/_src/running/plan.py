@@ -19,8 +19,7 @@ from shardwise._src.core.ordering import ORDERED, sequenced
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import derived, walk
 from shardwise._src.effects.callback import host_functions
-from shardwise._src.lowering.module import hoisted_constants, module_and_results
-from shardwise._src.lowering.storage import (
+from shardwise._src.lowering.layouts_and_memory import (
     Storage,
     bare,
     chosen_layouts,
@@ -31,11 +30,12 @@ from shardwise._src.lowering.storage import (
     stated_kind,
     storage_of,
 )
-from shardwise._src.ops.inspect import INSPECT
+from shardwise._src.lowering.module import hoisted_constants, module_and_results
+from shardwise._src.ops.inspect_sharding import INSPECT
 from shardwise._src.running.executable import Executable
-from shardwise._src.running.inspection import report_shardings
-from shardwise._src.running.out_of_memory import program_exhausted
-from shardwise._src.running.placement import (
+from shardwise._src.running.nan_checks import watching
+from shardwise._src.running.program_out_of_memory import program_exhausted
+from shardwise._src.running.program_placement import (
     Places,
     check_committed,
     constraint_shardings,
@@ -45,9 +45,9 @@ from shardwise._src.running.placement import (
     places_for,
     result_shardings,
 )
-from shardwise._src.running.watch import watching
+from shardwise._src.running.sharding_inspection import report_shardings
 from shardwise._src.runtime import backend
-from shardwise._src.runtime.modules import LoadedModule
+from shardwise._src.runtime.compiler.modules import LoadedModule
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transfers.transfer import move
 from shardwise._src.types.sharding import NamedSharding

@@ -230,7 +230,7 @@ class Coordinator:
         self, host: str, port: int, count: int, *, heartbeat: float, arrival: float,
         patience: float, deadline: float, tls: dict[str, str] | None = None,
     ):
-        script = Path(__file__).with_name("coordinator.py")
+        script = Path(__file__).parents[1] / "coordination" / "coordinator.py"
         self._process = subprocess.Popen(
             [sys.executable, "-S", str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},

@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.api.array_creation import make_array_from_callback
-from shardwise._src.api.placement import process_count, process_index
-from shardwise._src.api.shapes import ShapeDtypeStruct
+from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
 from shardwise._src.arrays.array import Array
 from shardwise._src.base.interrupts import import_module, uninterrupted
 from shardwise._src.messages.formatting import short_repr
+from shardwise._src.placement.array_creation import make_array_from_callback
+from shardwise._src.placement.device_put import process_count, process_index
 from shardwise._src.runtime.threads import result_of
-from shardwise._src.saving.specs import Spec, has_metadata, metadata
+from shardwise._src.saving.tensorstore_specs import Spec, has_metadata, metadata
 from shardwise._src.types.dtypes import canonicalize
 from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.layout import Format

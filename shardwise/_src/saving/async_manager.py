@@ -17,13 +17,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from shardwise._src.api.placement import process_index
 from shardwise._src.arrays.array import Array
 from shardwise._src.base.monitoring import record_event_duration_secs
 from shardwise._src.base.warn import warn
+from shardwise._src.placement.device_put import process_index
 from shardwise._src.runtime import processes, threads
 from shardwise._src.saving.arrays import async_serialize, run, run_deserialization
-from shardwise._src.saving.specs import Spec, serialization_spec
+from shardwise._src.saving.tensorstore_specs import Spec, serialization_spec
 
 WAIT = 3600.0  # timeout in seconds for processes that wait for each other during reads and writes
 LONGEST = 10_000  # characters of an error that other processes report

@@ -22,8 +22,7 @@ import numpy as np
 from shardwise._src.base.errors import CheckpointError
 from shardwise._src.messages.formatting import pluralize
 from shardwise._src.saving.arrays import LimitInFlightBytes, tensorstore
-from shardwise._src.saving.digests import Digests, WrongFile, check_file, hexadecimal
-from shardwise._src.saving.files import (
+from shardwise._src.saving.chunk_files import (
     CHECKSUM,
     MISMATCH,
     WrongLength,
@@ -33,6 +32,7 @@ from shardwise._src.saving.files import (
     with_checksum,
     write_chunk,
 )
+from shardwise._src.saving.digests import Digests, WrongFile, check_file, hexadecimal
 from shardwise._src.saving.manifest import Entry, canonicalize_name
 from shardwise._src.saving.storage import Place, not_saved
 from shardwise._src.types.dtypes import canonicalize, short_name

@@ -11,11 +11,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from shardwise._src.api.placement import process_index
 from shardwise._src.base.errors import CheckpointError
-from shardwise._src.lowering.storage import bare
+from shardwise._src.lowering.layouts_and_memory import bare
 from shardwise._src.messages.formatting import join
-from shardwise._src.ops.placement import placed_over
+from shardwise._src.ops.sharded.device_put_op import placed_over
+from shardwise._src.placement.device_put import process_index
 from shardwise._src.runtime import processes
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.saving.async_manager import WAIT, step_together, together

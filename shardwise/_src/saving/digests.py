@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from shardwise._src.base.errors import CheckpointError
-from shardwise._src.saving.files import checksum, in_thread
+from shardwise._src.saving.chunk_files import checksum, in_thread
 from shardwise._src.saving.storage import Place
 
 Digests = Mapping[str, str] | None  # None: the checkpoint has no digests

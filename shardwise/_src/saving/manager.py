@@ -22,10 +22,10 @@ from os import PathLike
 from types import TracebackType
 from typing import Any
 
-from shardwise._src.api.placement import process_index
 from shardwise._src.base.errors import CheckpointError
 from shardwise._src.messages.formatting import join, short_repr
 from shardwise._src.messages.tracebacks import hides_frames
+from shardwise._src.placement.device_put import process_index
 from shardwise._src.saving import committing, manifest, storage, writing
 from shardwise._src.saving.async_manager import together
 from shardwise._src.saving.digests import METADATA

@@ -19,18 +19,18 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.api.prefixes import broadcast_prefix
-from shardwise._src.api.shapes import ShapeDtypeStruct
+from shardwise._src.arguments.prefixes import broadcast_prefix
+from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
 from shardwise._src.arrays.array import Array
 from shardwise._src.base.errors import CheckpointError
 from shardwise._src.base.progress import progress
 from shardwise._src.core.eval_context import eval_context
-from shardwise._src.lowering.storage import bare, stated_kind
+from shardwise._src.lowering.layouts_and_memory import bare, stated_kind
 from shardwise._src.messages.formatting import short_repr, to_register
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.ops.placement import placed_over
+from shardwise._src.ops.sharded.device_put_op import placed_over
 from shardwise._src.random.keys import wrap_key_data
-from shardwise._src.runtime import memory, processes
+from shardwise._src.runtime import host_memory, processes
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.saving.arrays import LimitInFlightBytes
 from shardwise._src.saving.chunks import (
@@ -342,7 +342,7 @@ class _Reader:
         nothing = np.empty(0, stored)
         converted(self._what, f"tree{entry.path}", nothing, dtype)  # raises if never possible
         if _on_host(entry, wanted):
-            (out,) = memory.blocks(1, shape, dtype)
+            (out,) = host_memory.blocks(1, shape, dtype)
             bounds = tuple([(0, n) for n in shape])
             await self._part(store, bounds, out, processes.link() is None)
             return self._from_host(out, wanted)
@@ -353,14 +353,14 @@ class _Reader:
         alone = processes.link() is None or sharding.tiling(len(shape)).replicas == 1
         blocks: Sequence[np.ndarray | None] = [None] * len(found)
         if taken and len({part.shape for part in found}) == 1:
-            blocks = memory.blocks(len(found), found[0].shape, dtype)
+            blocks = host_memory.blocks(len(found), found[0].shape, dtype)
 
         async def read(i: int, part: parts.Part, block: np.ndarray | None) -> None:
             bounds = tuple([s.indices(n)[:2] for s, n in zip(part.index, shape, strict=True)])
             size = 0 if taken else math.prod(part.shape) * dtype.itemsize
             await self._shards.wait_for_bytes(size)
             if block is None:
-                (block,) = memory.blocks(1, part.shape, dtype)
+                (block,) = host_memory.blocks(1, part.shape, dtype)
             await self._part(store, bounds, block, alone)
             on[i] = [_on(device, sharding, block, taken) for device in part.devices]
             await self._shards.release_bytes(size)

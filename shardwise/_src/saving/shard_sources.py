@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import numpy as np
 
-from shardwise._src.api.placement import process_index
 from shardwise._src.arrays.array import Array
 from shardwise._src.base.errors import UnexpectedTracerError
 from shardwise._src.core.eval_context import eval_context
 from shardwise._src.messages.formatting import short_repr
+from shardwise._src.placement.device_put import process_index
 from shardwise._src.random.keys import key_data, key_impl
 from shardwise._src.saving.chunks import Bounds, chunk_shape, stored_dtype
 from shardwise._src.saving.manifest import Entry

@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shardwise._src.api.shapes import ShapeDtypeStruct
+from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
 from shardwise._src.arrays.array import Array
 from shardwise._src.base.errors import CheckpointError
 from shardwise._src.messages.formatting import brief, pluralize, short_repr, to_register
-from shardwise._src.messages.trees import SHOWN
+from shardwise._src.messages.tree_paths import SHOWN
 from shardwise._src.runtime.pytree import flatten, flatten_one_level, unordered_keys
 from shardwise._src.runtime.pytree import steps as keys_of
 

@@ -22,19 +22,19 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.api.placement import process_count, process_index
 from shardwise._src.base.progress import progress
 from shardwise._src.base.warn import warn
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.tracebacks import hides_frames
+from shardwise._src.placement.device_put import process_count, process_index
 from shardwise._src.runtime.threads import start as start_thread
 from shardwise._src.saving import manifest
 from shardwise._src.saving.arrays import LimitInFlightBytes, run, tensorstore
 from shardwise._src.saving.async_manager import WAIT, check_same, step_together
+from shardwise._src.saving.chunk_files import in_thread
 from shardwise._src.saving.chunks import IN_FLIGHT, metadata, write_part
 from shardwise._src.saving.committing import Writing, begin, staging_place
 from shardwise._src.saving.digests import METADATA, collect, digest_of, leave
-from shardwise._src.saving.files import in_thread
 from shardwise._src.saving.shard_sources import Source, sources
 from shardwise._src.saving.storage import Place, explained
 from shardwise._src.saving.tree_metadata import Node, flatten_tree

@@ -14,21 +14,21 @@ import numpy as np
 
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
-from shardwise._src.numpy.convert import broadcast_to, common_shape, promote_inexact
-from shardwise._src.numpy.decompositions import cholesky
+from shardwise._src.linalg.decompositions import cholesky
+from shardwise._src.linalg.linear_systems import diagonal
+from shardwise._src.linalg.scipy_linalg import solve_triangular
 from shardwise._src.numpy.joining import concatenate
-from shardwise._src.numpy.searching import where
+from shardwise._src.numpy.ordering.searching import where
 from shardwise._src.numpy.shapes import expand_dims
-from shardwise._src.numpy.systems import diagonal
 from shardwise._src.ops import elementwise as ew
-from shardwise._src.ops import incomplete, special
-from shardwise._src.scipy.betas import betaln_of
+from shardwise._src.ops.special import incomplete, special_functions
 from shardwise._src.scipy.distributions import Family, exp_of, program, within
-from shardwise._src.scipy.linalg import solve_triangular
-from shardwise._src.scipy.pointwise import over_nodes
-from shardwise._src.scipy.special import xlog1py_of, xlogy_of
+from shardwise._src.special.beta_functions import betaln_of
+from shardwise._src.special.pointwise import over_nodes
+from shardwise._src.special.scipy_special import xlog1py_of, xlogy_of
 from shardwise._src.types.annotations import Array, ArrayLike, P
 from shardwise._src.types.dtypes import is_integer
+from shardwise._src.values.convert import broadcast_to, common_shape, promote_inexact
 
 
 def at_k_p(k: ArrayLike, p: ArrayLike, loc: ArrayLike = 0) -> Array: ...
@@ -117,7 +117,7 @@ geom_logpmf, geom_pmf = _geom.both(
 _poisson = Counts("poisson", "the Poisson distribution with mean mu", lambda mu: mu >= 0.0)
 poisson_logpmf, poisson_pmf = _poisson.both(
     at_k_mu, lambda k, mu: k >= 0.0,
-    lambda k, mu: xlogy_of(k, mu) - special.lgamma(k + 1.0) - mu)
+    lambda k, mu: xlogy_of(k, mu) - special_functions.lgamma(k + 1.0) - mu)
 
 
 def _poisson_cdf(k: Any, mu: Any, loc: Any) -> Any:
@@ -165,8 +165,8 @@ def multinomial_logpmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
         if not is_integer(type_of(v).dtype):
             raise ValueError(f"{name} must be integers; got {type_of(v).str_short(True)}.")
     counts, total, p = promote_inexact(x, n, p)
-    logs = xlogy_of(*_equal_shapes(counts, p)) - special.lgamma(counts + 1.0)
-    value = special.lgamma(total + 1.0) + logs.sum(-1)
+    logs = xlogy_of(*_equal_shapes(counts, p)) - special_functions.lgamma(counts + 1.0)
+    value = special_functions.lgamma(total + 1.0) + logs.sum(-1)
     return where(counts.sum(-1) == total, value, -math.inf)
 
 
@@ -198,7 +198,7 @@ def dirichlet_logpdf(x: ArrayLike, alpha: ArrayLike) -> Array:
     if shape[0] != k:
         y = concatenate([y, 1.0 - y.sum(0, keepdims=True)])
     a = broadcast_to(expand_dims(a, tuple(range(1, len(shape)))), type_of(y).shape)
-    scale = special.lgamma(a).sum(0) - special.lgamma(a.sum(0))
+    scale = special_functions.lgamma(a).sum(0) - special_functions.lgamma(a.sum(0))
     on_simplex = (y >= 0.0).all(0) & (ew.abs(y.sum(0) - 1.0) < 1e-6)
     return where(on_simplex, xlogy_of(a - 1.0, y).sum(0) - scale, -math.inf)
 

@@ -17,15 +17,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardwise._src.core.fused import fused
-from shardwise._src.numpy.binary import arctan2
-from shardwise._src.numpy.searching import where
+from shardwise._src.numpy.ordering.searching import where
 from shardwise._src.ops import elementwise as ew
-from shardwise._src.ops import incomplete, special
-from shardwise._src.scipy import errors
-from shardwise._src.scipy.betas import betaln_of
-from shardwise._src.scipy.pointwise import signed_pi, wide
-from shardwise._src.scipy.special import logit_of, xlog1py_of, xlogy_of
+from shardwise._src.ops.special import incomplete, special_functions
+from shardwise._src.special import error_functions
+from shardwise._src.special.beta_functions import betaln_of
+from shardwise._src.special.pointwise import signed_pi, wide
+from shardwise._src.special.scipy_special import logit_of, xlog1py_of, xlogy_of
 from shardwise._src.types.annotations import Array, ArrayLike, P
+from shardwise._src.values.binary import arctan2
 
 _LOG_TAU, _INF = math.log(2 * math.pi), math.inf
 _WHAT = {
@@ -161,13 +161,13 @@ def _clipped(y: Any) -> Any:
 
 _norm = Family("norm", "the normal distribution")
 norm_logpdf = _norm.made(at_x, "logpdf", lambda y: -0.5 * y * y - 0.5 * _LOG_TAU)
-norm_pdf = _norm.made(at_x, "pdf", errors.normal_density)
-norm_cdf = _norm.made(at_x, "cdf", errors.ndtr_of)
-norm_sf = _norm.made(at_x, "sf", negative(errors.ndtr_of))
-norm_logcdf = _norm.made(at_x, "logcdf", errors.log_ndtr_of)
-norm_logsf = _norm.made(at_x, "logsf", negative(errors.log_ndtr_of))
-norm_ppf = _norm.made(at_q, "ppf", errors.ndtri_of)
-norm_isf = _norm.made(at_q, "isf", lambda q: -errors.ndtri_of(q))
+norm_pdf = _norm.made(at_x, "pdf", error_functions.normal_density)
+norm_cdf = _norm.made(at_x, "cdf", error_functions.ndtr_of)
+norm_sf = _norm.made(at_x, "sf", negative(error_functions.ndtr_of))
+norm_logcdf = _norm.made(at_x, "logcdf", error_functions.log_ndtr_of)
+norm_logsf = _norm.made(at_x, "logsf", negative(error_functions.log_ndtr_of))
+norm_ppf = _norm.made(at_q, "ppf", error_functions.ndtri_of)
+norm_isf = _norm.made(at_q, "isf", lambda q: -error_functions.ndtri_of(q))
 
 
 def _cauchy_upper(y: Any) -> Any:
@@ -259,7 +259,7 @@ uniform_ppf = _uniform.made(at_q, "ppf", lambda q: q)
 
 def _gamma_logpdf(y: Any, a: Any) -> Any:
     inner = where(y >= 0.0, y, 1.0)
-    return within(y >= 0.0, xlogy_of(a - 1.0, inner) - inner - special.lgamma(a))
+    return within(y >= 0.0, xlogy_of(a - 1.0, inner) - inner - special_functions.lgamma(a))
 
 
 def _gamma_cdf(y: Any, a: Any) -> Any:
@@ -357,7 +357,7 @@ pareto_ppf = _pareto.made(at_q_b, "ppf", lambda q, b: ew.exp(-ew.log1p(-q) / b))
 
 
 def _gennorm_logpdf(x: Any, beta: Any) -> Any:
-    return ew.log(0.5 * beta) - special.lgamma(1.0 / beta) - ew.abs(x) ** beta
+    return ew.log(0.5 * beta) - special_functions.lgamma(1.0 / beta) - ew.abs(x) ** beta
 
 
 def _gennorm_cdf(x: Any, beta: Any) -> Any:
@@ -373,7 +373,7 @@ gennorm_cdf = _gennorm.made(at_x_beta, "cdf", _gennorm_cdf)
 
 def _vonmises_logpdf(x: Any, kappa: Any) -> Any:
     half = ew.sin(0.5 * x)
-    return -2.0 * kappa * half * half - _LOG_TAU - ew.log(special.bessel_i0e(kappa))
+    return -2.0 * kappa * half * half - _LOG_TAU - ew.log(special_functions.bessel_i0e(kappa))
 
 
 _vonmises = Family("vonmises", "von Mises' distribution on the circle", lambda kappa: kappa >= 0.0)
@@ -400,9 +400,9 @@ def _mass(a: Any, b: Any) -> Any:
     """log(Φ(b) - Φ(a)), in the left tail if both are on one side."""
     right = a > 0.0
     low, high = where(right, -b, a), where(right, -a, b)
-    upper, lower = errors.log_ndtr_of(high), errors.log_ndtr_of(low)
+    upper, lower = error_functions.log_ndtr_of(high), error_functions.log_ndtr_of(low)
     tail = upper + log1mexp(where(low == -_INF, _INF, upper - lower))
-    middle = ew.log1p(-errors.ndtr_of(low) - errors.ndtr_of(-high))
+    middle = ew.log1p(-error_functions.ndtr_of(low) - error_functions.ndtr_of(-high))
     return where(high > 0.0, middle, tail)
 
 

@@ -8,24 +8,24 @@ from typing import Any
 
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
+from shardwise._src.linalg.decompositions import cholesky
+from shardwise._src.linalg.linear_systems import diagonal, inv
 from shardwise._src.nn.normalize import logsumexp
-from shardwise._src.numpy.contractions import matmul
-from shardwise._src.numpy.convert import cast, promote_inexact
 from shardwise._src.numpy.creation import asarray
-from shardwise._src.numpy.decompositions import cholesky
+from shardwise._src.numpy.products.contractions import matmul
 from shardwise._src.numpy.shapes import atleast_1d, atleast_2d, expand_dims
-from shardwise._src.numpy.statistics import cov as covariance_of
-from shardwise._src.numpy.systems import diagonal, inv
+from shardwise._src.numpy.statistics.averages import cov as covariance_of
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.create import full
 from shardwise._src.random.discrete import choice
 from shardwise._src.random.keys import split
-from shardwise._src.random.matrices import multivariate_normal
+from shardwise._src.random.matrix_samplers import multivariate_normal
 from shardwise._src.scipy.counts import multivariate_normal_pdf
-from shardwise._src.scipy.errors import ndtr_of
+from shardwise._src.special.error_functions import ndtr_of
 from shardwise._src.tree.registration import register_pytree_node_class
 from shardwise._src.types.annotations import Array, ArrayLike, ShapeLike
 from shardwise._src.types.dtypes import is_complex
+from shardwise._src.values.convert import cast, promote_inexact
 
 _FIELDS = ("neff", "dataset", "weights", "covariance", "inv_cov")
 

@@ -18,23 +18,23 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.api.derivatives import closure_convert
-from shardwise._src.api.grad import vjp
+from shardwise._src.autodiff.grad import vjp
+from shardwise._src.autodiff.jvp_vjp import closure_convert
 from shardwise._src.control.scan_api import scan
 from shardwise._src.control.while_api import while_loop
 from shardwise._src.core.infer import type_of
-from shardwise._src.custom.vjp import custom_vjp
+from shardwise._src.custom.custom_vjp import custom_vjp
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.numpy.binary import maximum, minimum
-from shardwise._src.numpy.convert import promote_inexact
 from shardwise._src.numpy.creation import as_operand, asarray
 from shardwise._src.numpy.joining import concatenate, stack
-from shardwise._src.numpy.searching import where
+from shardwise._src.numpy.ordering.searching import where
 from shardwise._src.numpy.unary import absolute, sqrt
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.array_type import in_words
 from shardwise._src.types.dtypes import is_complex, is_float, is_inexact
+from shardwise._src.values.binary import maximum, minimum
+from shardwise._src.values.convert import promote_inexact
 
 _TIMES = (1 / 5, 3 / 10, 4 / 5, 8 / 9, 1.0, 1.0)
 _STAGES = (

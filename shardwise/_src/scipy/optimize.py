@@ -14,22 +14,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shardwise._src.api.grad import value_and_grad
+from shardwise._src.autodiff.grad import value_and_grad
 from shardwise._src.control.while_api import while_loop
+from shardwise._src.linalg.norms import norm as norm_of
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.numpy.binary import maximum, minimum
-from shardwise._src.numpy.contractions import dot, matmul, outer
-from shardwise._src.numpy.convert import cast
 from shardwise._src.numpy.creation import asarray, zeros
 from shardwise._src.numpy.floats import isfinite
+from shardwise._src.numpy.inexact_arrays import inexact
 from shardwise._src.numpy.joining import concatenate
-from shardwise._src.numpy.linalg import norm as norm_of
-from shardwise._src.numpy.searching import where
+from shardwise._src.numpy.ordering.searching import where
+from shardwise._src.numpy.products.contractions import dot, matmul, outer
 from shardwise._src.numpy.triangles import eye
 from shardwise._src.numpy.unary import absolute, sqrt
-from shardwise._src.scipy.common import inexact
 from shardwise._src.types.annotations import Array
 from shardwise._src.types.dtypes import canonicalize, finfo, is_complex
+from shardwise._src.values.binary import maximum, minimum
+from shardwise._src.values.convert import cast
 
 HIGHEST = "highest"
 _DECREASE, _CURVATURE = 1e-4, 0.9  # of the Wolfe conditions

@@ -18,22 +18,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from shardwise._src.numpy.binary import arctan2, hypot
-from shardwise._src.numpy.contractions import matmul
+from shardwise._src.linalg.decompositions import eigh
 from shardwise._src.numpy.creation import array, asarray, ones
-from shardwise._src.numpy.decompositions import eigh
+from shardwise._src.numpy.inexact_arrays import inexact
 from shardwise._src.numpy.joining import concatenate, stack
+from shardwise._src.numpy.ordering.searching import where
+from shardwise._src.numpy.ordering.sorting import searchsorted
 from shardwise._src.numpy.picking import take_along_axis
+from shardwise._src.numpy.products.contractions import matmul
 from shardwise._src.numpy.rearrange import roll
-from shardwise._src.numpy.reductions import argmax
-from shardwise._src.numpy.scans import diff
-from shardwise._src.numpy.searching import where
 from shardwise._src.numpy.shapes import broadcast_to
-from shardwise._src.numpy.sorting import searchsorted
+from shardwise._src.numpy.statistics.reductions import argmax
+from shardwise._src.numpy.statistics.scans import diff
 from shardwise._src.numpy.unary import absolute, cos, deg2rad, rad2deg, sin, sqrt
 from shardwise._src.random.continuous import normal
-from shardwise._src.scipy.common import inexact
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike
+from shardwise._src.values.binary import arctan2, hypot
 
 
 def _floats(x: Any) -> Any:

@@ -9,23 +9,23 @@ import numpy as np
 
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
-from shardwise._src.lax.reductions import cummax, cummin
-from shardwise._src.numpy.convert import broadcast_to, cast, promote_inexact
+from shardwise._src.lax.lax_reductions import cummax, cummin
 from shardwise._src.numpy.creation import full_like
 from shardwise._src.numpy.joining import concatenate
-from shardwise._src.numpy.nan_reductions import nanstd
+from shardwise._src.numpy.ordering.searching import where
+from shardwise._src.numpy.ordering.sorting import argsort, sort
 from shardwise._src.numpy.picking import take_along_axis
-from shardwise._src.numpy.reductions import argmax
-from shardwise._src.numpy.scans import cumsum
-from shardwise._src.numpy.searching import where
 from shardwise._src.numpy.shapes import moveaxis, ravel
-from shardwise._src.numpy.sorting import argsort, sort
-from shardwise._src.numpy.statistics import std
+from shardwise._src.numpy.statistics.averages import std
+from shardwise._src.numpy.statistics.nan_reductions import nanstd
+from shardwise._src.numpy.statistics.reductions import argmax
+from shardwise._src.numpy.statistics.scans import cumsum
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.shape import canonical_axis
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import canonicalize, is_inexact
+from shardwise._src.values.convert import broadcast_to, cast, promote_inexact
 
 METHODS = ("average", "min", "max", "dense", "ordinal")
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from shardwise._src.core.fused import fused
-from shardwise._src.numpy.linalg import norm
+from shardwise._src.linalg.norms import norm
+from shardwise._src.numpy.inexact_arrays import inexact
 from shardwise._src.numpy.picking import take_along_axis
-from shardwise._src.numpy.reductions import argmin
-from shardwise._src.scipy.common import inexact
+from shardwise._src.numpy.statistics.reductions import argmin
 from shardwise._src.types.annotations import Array, ArrayLike
 
 

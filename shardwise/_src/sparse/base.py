@@ -19,12 +19,12 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
-from shardwise._src.api.placement import block_until_ready
-from shardwise._src.api.vmap import vmap
+from shardwise._src.maps.vmap import vmap
 from shardwise._src.numpy.creation import asarray, full, zeros
+from shardwise._src.numpy.ordering.searching import where
 from shardwise._src.numpy.ranges import arange
-from shardwise._src.numpy.searching import where
 from shardwise._src.numpy.shapes import broadcast_to
+from shardwise._src.placement.device_put import block_until_ready
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.dtypes import is_integer
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.numpy import binary, unary
-from shardwise._src.numpy.contractions import matmul
+from shardwise._src.numpy import unary
 from shardwise._src.numpy.creation import asarray, ones
 from shardwise._src.numpy.joining import stack
+from shardwise._src.numpy.products.contractions import matmul
 from shardwise._src.numpy.ranges import arange
 from shardwise._src.numpy.triangles import eye
 from shardwise._src.sparse.base import Stored
@@ -28,10 +28,11 @@ from shardwise._src.sparse.entries import (
     to_dense,
     without_zeros,
 )
-from shardwise._src.sparse.shapes import bcoo_transpose
+from shardwise._src.sparse.sparse_shapes import bcoo_transpose
 from shardwise._src.sparse.sparsify import sparsify
 from shardwise._src.tree.registration import register_pytree_node_class
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike
+from shardwise._src.values import binary
 
 
 def operators(fun: Callable) -> tuple[Callable, Callable]:

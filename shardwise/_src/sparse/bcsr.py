@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.numpy.contractions import matmul
 from shardwise._src.numpy.creation import asarray, zeros
 from shardwise._src.numpy.joining import concatenate, stack
+from shardwise._src.numpy.ordering.sorting import searchsorted
+from shardwise._src.numpy.products.contractions import matmul
 from shardwise._src.numpy.ranges import arange
-from shardwise._src.numpy.scans import cumsum
 from shardwise._src.numpy.shapes import broadcast_to
-from shardwise._src.numpy.sorting import searchsorted
+from shardwise._src.numpy.statistics.scans import cumsum
 from shardwise._src.sparse.base import JAXSparse, Stored, added, each
 from shardwise._src.sparse.bcoo import BCOO, operators
 from shardwise._src.sparse.entries import extracted
 from shardwise._src.sparse.products import bcoo_dot_general
-from shardwise._src.sparse.shapes import bcoo_broadcast_in_dim, bcoo_concatenate
+from shardwise._src.sparse.sparse_shapes import bcoo_broadcast_in_dim, bcoo_concatenate
 from shardwise._src.sparse.sparsify import sparsify
 from shardwise._src.tree.registration import register_pytree_node_class
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike

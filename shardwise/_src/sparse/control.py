@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.api.shapes import ShapeDtypeStruct
-from shardwise._src.api.tracing import eval_shape
+from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
 from shardwise._src.control.cond_api import cond, switch
 from shardwise._src.control.programs import parts
 from shardwise._src.control.scan_api import scan
 from shardwise._src.control.while_api import while_loop
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
+from shardwise._src.jit.eval_shape import eval_shape
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.sparse.base import JAXSparse, Stored
 

@@ -10,14 +10,14 @@ import numpy as np
 
 from shardwise._src.base.warn import warn
 from shardwise._src.core.fused import fused
-from shardwise._src.lax.reductions import sort
+from shardwise._src.lax.lax_reductions import sort
 from shardwise._src.numpy.creation import asarray, full, ones, zeros
 from shardwise._src.numpy.joining import concatenate, stack
+from shardwise._src.numpy.ordering.searching import nonzero, where
 from shardwise._src.numpy.padding import pad
 from shardwise._src.numpy.ranges import arange
-from shardwise._src.numpy.scans import cumsum
-from shardwise._src.numpy.searching import nonzero, where
 from shardwise._src.numpy.shapes import broadcast_to
+from shardwise._src.numpy.statistics.scans import cumsum
 from shardwise._src.sparse.base import (
     M,
     SparseEfficiencyError,

@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.api.callbacks import pure_callback
-from shardwise._src.api.shapes import ShapeDtypeStruct
+from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
 from shardwise._src.base.interrupts import uninterrupted
 from shardwise._src.control.while_api import while_loop
 from shardwise._src.core.fused import fused
 from shardwise._src.custom.implicit import custom_linear_solve
+from shardwise._src.debug.host_callbacks import pure_callback
 from shardwise._src.lax.contraction import dot
+from shardwise._src.linalg.decompositions import eigh, qr
+from shardwise._src.linalg.norms import norm
 from shardwise._src.numpy.creation import asarray, zeros, zeros_like
-from shardwise._src.numpy.decompositions import eigh, qr
 from shardwise._src.numpy.joining import concatenate
-from shardwise._src.numpy.linalg import norm
-from shardwise._src.numpy.searching import where
+from shardwise._src.numpy.ordering.searching import where
 from shardwise._src.sparse.bcsr import BCSR
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import is_integer

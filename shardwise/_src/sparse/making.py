@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from operator import index
 from typing import Any
 
-from shardwise._src.api.vmap import vmap
+from shardwise._src.maps.vmap import vmap
 from shardwise._src.numpy.creation import asarray
 from shardwise._src.ops import elementwise
 from shardwise._src.random.discrete import choice

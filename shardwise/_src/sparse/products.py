@@ -14,11 +14,10 @@ import numpy as np
 
 from shardwise._src.core.fused import fused
 from shardwise._src.lax.contraction import dot_general
-from shardwise._src.numpy.binary import maximum
 from shardwise._src.numpy.creation import asarray, zeros
 from shardwise._src.numpy.joining import concatenate
+from shardwise._src.numpy.ordering.searching import where
 from shardwise._src.numpy.ranges import arange
-from shardwise._src.numpy.searching import where
 from shardwise._src.numpy.shapes import broadcast_to
 from shardwise._src.ops.contract import ALGORITHMS, DotAlgorithm, canonical_precision
 from shardwise._src.sparse.base import (
@@ -37,8 +36,9 @@ from shardwise._src.sparse.entries import (
     bcoo_update_layout,
     extracted,
 )
-from shardwise._src.sparse.shapes import reject_sharding
+from shardwise._src.sparse.sparse_shapes import reject_sharding
 from shardwise._src.types.annotations import Array
+from shardwise._src.values.binary import maximum
 
 Numbers = Any  # ((contracting dims of lhs, of rhs), (batch dims of lhs, of rhs))
 

@@ -21,13 +21,14 @@ from shardwise._src.control.while_loop import while_loop
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Equation, Program, eval_program, held_in
-from shardwise._src.messages.arguments import name_of
+from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.leaks import reject_leaks
 from shardwise._src.numpy.joining import concatenate
-from shardwise._src.ops import basis, elementwise, index, shape
+from shardwise._src.ops import basis, elementwise, shape
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.contract import dot_general
 from shardwise._src.ops.elementwise import integer_pow
+from shardwise._src.ops.indexing import gather_scatter as gather
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.sparse.base import JAXSparse, Stored
 from shardwise._src.sparse.control import run_cond, run_scan, run_while
@@ -37,7 +38,7 @@ from shardwise._src.sparse.products import (
     bcoo_dot_general,
     bcoo_multiply_sparse,
 )
-from shardwise._src.sparse.shapes import (
+from shardwise._src.sparse.sparse_shapes import (
     bcoo_broadcast_in_dim,
     bcoo_concatenate,
     bcoo_dynamic_slice,
@@ -276,7 +277,7 @@ RULES: dict[Op, Callable] = {
         shape.split: _split,
         shape.rev: bcoo_rev,
         shape.concatenate: lambda *xs, dimension: bcoo_concatenate(xs, dimension=dimension),
-        index.dynamic_slice: lambda x, *at, slice_sizes: bcoo_dynamic_slice(x, at, slice_sizes),
-        index.gather: bcoo_gather,
+        gather.dynamic_slice: lambda x, *at, slice_sizes: bcoo_dynamic_slice(x, at, slice_sizes),
+        gather.gather: bcoo_gather,
     }.items()},
 }

@@ -1,6 +1,6 @@
 """Arrays built on the host: each device's shard is assembled from pieces of NumPy arrays.
 
-Large arrays on CPU devices are built in memory that the devices adopt (`runtime.memory`), with
+Large arrays on CPU devices are built in memory that the devices adopt (`runtime.host_memory`), with
 replicas sharing a shard. All other arrays are passed to the runtime, which copies them.
 """
 
@@ -14,8 +14,8 @@ import numpy as np
 from shardwise._src.arrays.array import SMALL, Array, wrap
 from shardwise._src.arrays.interchange import SUBBYTE, is_subbyte
 from shardwise._src.arrays.signature import Signature, padding_value, signature
-from shardwise._src.lowering.storage import stated_kind
-from shardwise._src.runtime import buffers, guards, host, memory
+from shardwise._src.lowering.layouts_and_memory import stated_kind
+from shardwise._src.runtime import buffers, guards, host, host_memory
 from shardwise._src.transfers.regions import holders, regions
 from shardwise._src.transfers.transfer_guards import copy_between_devices, is_host_operand
 from shardwise._src.types.array_type import array_type
@@ -100,14 +100,14 @@ def _adopted(
     sig: Signature, shard_pieces: Sequence[ShardPieces], which: Sequence[int], on: Sequence[Any]
 ) -> Array:
     full = sig.sharding.tile_shape(sig.stored.shape)
-    tiles = memory.blocks(len(shard_pieces), full, sig.stored.dtype)
+    tiles = host_memory.blocks(len(shard_pieces), full, sig.stored.dtype)
     pairs = []
     for tile, (shape, pieces) in zip(tiles, shard_pieces, strict=True):
         if shape != full:
             tile[...] = padding_value(sig.stored.dtype)
         inner = tile[(*[slice(n) for n in shape], ...)]
         pairs += [(inner[(*at, ...)], piece) for at, piece in pieces]
-    memory.copy_all(pairs)
+    host_memory.copy_all(pairs)
     parts = []
     for device, i in zip(on, which, strict=True):
         there = SingleDeviceSharding(device, sig.sharding.memory_kind)

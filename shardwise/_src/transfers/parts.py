@@ -21,7 +21,7 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.messages.formatting import pluralize
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.shape import pad
-from shardwise._src.runtime import buffers, memory
+from shardwise._src.runtime import buffers, host_memory
 from shardwise._src.runtime.host import from_view
 from shardwise._src.transfers import transfer
 from shardwise._src.transfers.from_host import is_large
@@ -106,10 +106,10 @@ def _from_host(host: np.ndarray, sigs: Sequence[Signature]) -> list[Any]:
     """One buffer of the same part for each signature; CPU devices share it if it is large."""
     stored = sigs[0].stored
     if is_large(sigs[0]):
-        (whole,) = memory.blocks(1, stored.shape, stored.dtype)
+        (whole,) = host_memory.blocks(1, stored.shape, stored.dtype)
         if host.shape != stored.shape:
             whole[...] = padding_value(stored.dtype)
-        memory.copy_all([(whole[tuple([slice(n) for n in host.shape])], host)])
+        host_memory.copy_all([(whole[tuple([slice(n) for n in host.shape])], host)])
         return [from_view(s.physical, s.placement, whole, s.devices[0]) for s in sigs]
     if host.shape != stored.shape:
         host = _filled(sigs[0], host)

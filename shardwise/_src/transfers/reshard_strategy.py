@@ -1,7 +1,7 @@
 """How an array is resharded: the strategy is chosen here, from types and shardings alone.
 
-`transfer.move` executes the steps returned by `reshard_steps`, in order; `explain.plan` adds up
-their costs. docs/design/0012-moving-arrays.md explains how the strategies are chosen.
+`transfer.move` executes the steps returned by `reshard_steps`, in order; `planner.transfer_plan`
+adds up their costs. docs/design/0012-moving-arrays.md explains how the strategies are chosen.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from shardwise._src.arrays.interchange import SUBBYTE
 from shardwise._src.arrays.signature import Signature
-from shardwise._src.lowering.storage import stated_kind
+from shardwise._src.lowering.layouts_and_memory import stated_kind
 from shardwise._src.transfers.regions import within_processes
 from shardwise._src.types.sharding import GSPMDSharding
 from shardwise._src.types.tiling import Tiling

@@ -9,9 +9,9 @@ from typing import Any
 
 from shardwise._src.arrays.array import Array
 from shardwise._src.base.context import current
-from shardwise._src.lowering.storage import bare, order_of
+from shardwise._src.lowering.layouts_and_memory import bare, order_of
 from shardwise._src.messages.formatting import join, pluralize
-from shardwise._src.ops.memory import Space
+from shardwise._src.ops.memory_kinds import Space
 from shardwise._src.runtime import processes
 from shardwise._src.runtime.backend import Device
 from shardwise._src.types.layout import AUTO, AutoLayout, Format, Layout

@@ -23,13 +23,13 @@ from shardwise._src.compiling.module_cache import loaded_for
 from shardwise._src.core.eval_context import eval_context
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program, Var
+from shardwise._src.lowering.layouts_and_memory import order_of, stated_kind, storage_of
 from shardwise._src.lowering.module import module_text
-from shardwise._src.lowering.storage import order_of, stated_kind, storage_of
 from shardwise._src.ops.cast import convert_element_type
-from shardwise._src.ops.sharding import reshard
+from shardwise._src.ops.sharded.sharding_ops import reshard
 from shardwise._src.runtime import backend, buffers, processes
 from shardwise._src.runtime.backend import RuntimeFailure
-from shardwise._src.runtime.modules import LoadedModule
+from shardwise._src.runtime.compiler.modules import LoadedModule
 from shardwise._src.transfers import reshard_strategy
 from shardwise._src.transfers.between_devices import by_pieces
 from shardwise._src.transfers.between_processes import between_processes, handle

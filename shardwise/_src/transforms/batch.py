@@ -24,7 +24,7 @@ from shardwise._src.core.remedies import gathered
 from shardwise._src.messages.leaks import reject_leaks
 from shardwise._src.messages.source import Site, user_site
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis
-from shardwise._src.ops.sharding import reshard_like
+from shardwise._src.ops.sharded.sharding_ops import reshard_like
 from shardwise._src.transforms.stage import DETACHED, Stage, split_captures
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.array_type import ArrayType

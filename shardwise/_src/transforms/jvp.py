@@ -17,8 +17,8 @@ from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import derived
 from shardwise._src.messages.leaks import reject_leaks
 from shardwise._src.messages.source import Site, user_site
-from shardwise._src.ops.sharding import reshard_like
-from shardwise._src.ops.varying import pvary
+from shardwise._src.ops.sharded.sharding_ops import reshard_like
+from shardwise._src.ops.sharded.varying import pvary
 from shardwise._src.transforms.stage import DETACHED, Stage, split_captures
 from shardwise._src.transforms.tracer import Tracer
 

@@ -17,11 +17,11 @@ from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import derived
 from shardwise._src.messages.leaks import reject_leaks
-from shardwise._src.numpy.convert import strip_weak_type
 from shardwise._src.transforms.jvp import JVP, push_forward
 from shardwise._src.transforms.stage import DETACHED, Stage, StageTracer, split_captures
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_inexact
+from shardwise._src.values.convert import strip_weak_type
 
 
 class Linearize(Stage):

@@ -20,11 +20,11 @@ from shardwise._src.core.program_tools import without_dead_code
 from shardwise._src.messages.formatting import short_repr, to_register
 from shardwise._src.messages.leaks import reject_leaks
 from shardwise._src.messages.source import Site, user_site
-from shardwise._src.numpy.value import Value
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.templates import Template, keep, key_of, templates
 from shardwise._src.transforms.tracer import Tracer, escaped, is_ancestor
 from shardwise._src.types.array_type import ArrayType
+from shardwise._src.values.value import Value
 
 LITERAL_CACHE_SIZE = 4096
 _literals: dict[tuple, Literal] = {}

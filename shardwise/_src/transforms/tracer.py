@@ -14,9 +14,9 @@ from shardwise._src.base.errors import (
     UnexpectedTracerError,
 )
 from shardwise._src.messages.source import Site, describe, user_site
-from shardwise._src.numpy.value import Value
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import is_inexact, is_integer
+from shardwise._src.values.value import Value
 
 
 class Tracer(Value):

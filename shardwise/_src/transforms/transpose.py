@@ -12,10 +12,10 @@ from shardwise._src.core.op import Linear, Op, is_linear
 from shardwise._src.core.program import Equation, Literal, Program, Var
 from shardwise._src.core.program_tools import derived
 from shardwise._src.messages.source import replay, replays
-from shardwise._src.ops.collective import psum
 from shardwise._src.ops.families import add
-from shardwise._src.ops.sharding import cotangent_type, drop_sharding, reshard_like
-from shardwise._src.ops.varying import pvary
+from shardwise._src.ops.sharded.collective import psum
+from shardwise._src.ops.sharded.sharding_ops import cotangent_type, drop_sharding, reshard_like
+from shardwise._src.ops.sharded.varying import pvary
 from shardwise._src.transforms.stage import DETACHED, Stage, split_captures
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.partition_spec import NO_AXES, PartitionSpec

@@ -17,7 +17,7 @@ from typing import Any
 
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.tracebacks import hides_frames
-from shardwise._src.messages.trees import leaf_paths, prefix_difference, tree_text
+from shardwise._src.messages.tree_paths import leaf_paths, prefix_difference, tree_text
 from shardwise._src.runtime import pytree as _pytree
 from shardwise._src.types.annotations import T
 

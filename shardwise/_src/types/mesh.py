@@ -29,10 +29,10 @@ from shardwise._src.base.config import disallow_mesh_context_manager
 from shardwise._src.base.context import CURRENT, Context, current
 from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.messages.formatting import join, pluralize
-from shardwise._src.types import pictures
 from shardwise._src.types.abstract import AbstractDevice, checked_kind
 from shardwise._src.types.devices import Device, is_addressable, process_of, process_of_client
 from shardwise._src.types.frozen import Frozen
+from shardwise._src.types.html_repr import HTML
 from shardwise._src.types.mesh_axes import AxisName, AxisType, axis_names_of, split_pairs, types_of
 from shardwise._src.types.pvary import entered_as
 
@@ -134,7 +134,7 @@ class BaseMesh(Frozen):
         return self._text
 
     def _repr_html_(self) -> str | None:
-        return pictures.mesh_html(self)
+        return HTML["mesh"](self)
 
 
 @final

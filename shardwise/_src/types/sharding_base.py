@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardwise._src.types import pictures
 from shardwise._src.types.devices import Device, default_memory_kind, is_addressable
+from shardwise._src.types.html_repr import HTML
 from shardwise._src.types.partition_spec import AxisName
 from shardwise._src.types.tiling import (
     Index,
@@ -393,7 +393,7 @@ class Sharding:
         return frozenset(), frozenset()
 
     def _repr_html_(self) -> str | None:
-        return pictures.sharding_html(self)
+        return HTML["sharding"](self)
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if not k.startswith("_cached_")}

@@ -11,7 +11,7 @@ import numpy as np
 
 
 class Symbolic:
-    """A dimension of exported programs, determined at each call (export/dims.py)."""
+    """A dimension of exported programs, determined at each call (export/symbolic_dims.py)."""
 
     __slots__ = ()
 

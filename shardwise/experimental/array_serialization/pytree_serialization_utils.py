@@ -5,11 +5,13 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from shardwise._src.export.trees import (
+    from shardwise._src.export.tree_records import (
         register_pytree_node_serialization as register_pytree_node_serialization,
     )
-    from shardwise._src.saving.trees import PyTreeFuture as PyTreeFuture
-    from shardwise._src.saving.trees import deserialize_pytreedef as deserialize_pytreedef
-    from shardwise._src.saving.trees import serialize_pytreedef as serialize_pytreedef
+    from shardwise._src.saving.formats.tree_json import PyTreeFuture as PyTreeFuture
+    from shardwise._src.saving.formats.tree_json import (
+        deserialize_pytreedef as deserialize_pytreedef,
+    )
+    from shardwise._src.saving.formats.tree_json import serialize_pytreedef as serialize_pytreedef
 
 lazy_names(__name__)

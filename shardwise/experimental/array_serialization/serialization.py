@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from shardwise._src.saving.async_manager import (
         GlobalAsyncCheckpointManagerBase as GlobalAsyncCheckpointManagerBase,
     )
-    from shardwise._src.saving.context import TS_CONTEXT as TS_CONTEXT
-    from shardwise._src.saving.specs import is_remote_storage as is_remote_storage
-    from shardwise._src.saving.specs import serialization_spec as get_tensorstore_spec
+    from shardwise._src.saving.tensorstore_context import TS_CONTEXT as TS_CONTEXT
+    from shardwise._src.saving.tensorstore_specs import is_remote_storage as is_remote_storage
+    from shardwise._src.saving.tensorstore_specs import serialization_spec as get_tensorstore_spec
 
 lazy_names(__name__)

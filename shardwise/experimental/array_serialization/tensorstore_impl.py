@@ -11,9 +11,15 @@ if TYPE_CHECKING:
     from shardwise._src.saving.arrays import (
         estimate_read_memory_footprint as estimate_read_memory_footprint,
     )
-    from shardwise._src.saving.specs import get_tensorstore_spec as get_tensorstore_spec
-    from shardwise._src.saving.specs import is_tensorstore_spec_leaf as is_tensorstore_spec_leaf
-    from shardwise._src.saving.specs import merge_nested_ts_specs as merge_nested_ts_specs
-    from shardwise._src.saving.specs import verify_tensorstore_spec as verify_tensorstore_spec
+    from shardwise._src.saving.tensorstore_specs import get_tensorstore_spec as get_tensorstore_spec
+    from shardwise._src.saving.tensorstore_specs import (
+        is_tensorstore_spec_leaf as is_tensorstore_spec_leaf,
+    )
+    from shardwise._src.saving.tensorstore_specs import (
+        merge_nested_ts_specs as merge_nested_ts_specs,
+    )
+    from shardwise._src.saving.tensorstore_specs import (
+        verify_tensorstore_spec as verify_tensorstore_spec,
+    )
 
 lazy_names(__name__)

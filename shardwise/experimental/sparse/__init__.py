@@ -45,11 +45,6 @@ if TYPE_CHECKING:
     from shardwise._src.sparse.bcsr import bcsr_fromdense as bcsr_fromdense
     from shardwise._src.sparse.bcsr import bcsr_sum_duplicates as bcsr_sum_duplicates
     from shardwise._src.sparse.bcsr import bcsr_todense as bcsr_todense
-    from shardwise._src.sparse.derivatives import grad as grad
-    from shardwise._src.sparse.derivatives import jacfwd as jacfwd
-    from shardwise._src.sparse.derivatives import jacobian as jacobian
-    from shardwise._src.sparse.derivatives import jacrev as jacrev
-    from shardwise._src.sparse.derivatives import value_and_grad as value_and_grad
     from shardwise._src.sparse.entries import bcoo_sort_indices as bcoo_sort_indices
     from shardwise._src.sparse.entries import bcoo_sum_duplicates as bcoo_sum_duplicates
     from shardwise._src.sparse.entries import bcoo_update_layout as bcoo_update_layout
@@ -75,16 +70,21 @@ if TYPE_CHECKING:
     from shardwise._src.sparse.products import bcoo_dot_general_sampled as bcoo_dot_general_sampled
     from shardwise._src.sparse.products import bcoo_multiply_dense as bcoo_multiply_dense
     from shardwise._src.sparse.products import bcoo_multiply_sparse as bcoo_multiply_sparse
-    from shardwise._src.sparse.shapes import bcoo_broadcast_in_dim as bcoo_broadcast_in_dim
-    from shardwise._src.sparse.shapes import bcoo_concatenate as bcoo_concatenate
-    from shardwise._src.sparse.shapes import bcoo_dynamic_slice as bcoo_dynamic_slice
-    from shardwise._src.sparse.shapes import bcoo_gather as bcoo_gather
-    from shardwise._src.sparse.shapes import bcoo_reduce_sum as bcoo_reduce_sum
-    from shardwise._src.sparse.shapes import bcoo_reshape as bcoo_reshape
-    from shardwise._src.sparse.shapes import bcoo_rev as bcoo_rev
-    from shardwise._src.sparse.shapes import bcoo_slice as bcoo_slice
-    from shardwise._src.sparse.shapes import bcoo_squeeze as bcoo_squeeze
-    from shardwise._src.sparse.shapes import bcoo_transpose as bcoo_transpose
+    from shardwise._src.sparse.sparse_grad import grad as grad
+    from shardwise._src.sparse.sparse_grad import jacfwd as jacfwd
+    from shardwise._src.sparse.sparse_grad import jacobian as jacobian
+    from shardwise._src.sparse.sparse_grad import jacrev as jacrev
+    from shardwise._src.sparse.sparse_grad import value_and_grad as value_and_grad
+    from shardwise._src.sparse.sparse_shapes import bcoo_broadcast_in_dim as bcoo_broadcast_in_dim
+    from shardwise._src.sparse.sparse_shapes import bcoo_concatenate as bcoo_concatenate
+    from shardwise._src.sparse.sparse_shapes import bcoo_dynamic_slice as bcoo_dynamic_slice
+    from shardwise._src.sparse.sparse_shapes import bcoo_gather as bcoo_gather
+    from shardwise._src.sparse.sparse_shapes import bcoo_reduce_sum as bcoo_reduce_sum
+    from shardwise._src.sparse.sparse_shapes import bcoo_reshape as bcoo_reshape
+    from shardwise._src.sparse.sparse_shapes import bcoo_rev as bcoo_rev
+    from shardwise._src.sparse.sparse_shapes import bcoo_slice as bcoo_slice
+    from shardwise._src.sparse.sparse_shapes import bcoo_squeeze as bcoo_squeeze
+    from shardwise._src.sparse.sparse_shapes import bcoo_transpose as bcoo_transpose
     from shardwise._src.sparse.sparsify import SparseTracer as SparseTracer
     from shardwise._src.sparse.sparsify import sparsify as sparsify
     from shardwise.experimental.sparse import ad as ad

@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from shardwise._src.sparse.products import bcoo_dot_general_sampled as bcoo_dot_general_sampled
     from shardwise._src.sparse.products import bcoo_multiply_dense as bcoo_multiply_dense
     from shardwise._src.sparse.products import bcoo_multiply_sparse as bcoo_multiply_sparse
-    from shardwise._src.sparse.shapes import bcoo_broadcast_in_dim as bcoo_broadcast_in_dim
-    from shardwise._src.sparse.shapes import bcoo_concatenate as bcoo_concatenate
-    from shardwise._src.sparse.shapes import bcoo_dynamic_slice as bcoo_dynamic_slice
-    from shardwise._src.sparse.shapes import bcoo_gather as bcoo_gather
-    from shardwise._src.sparse.shapes import bcoo_reduce_sum as bcoo_reduce_sum
-    from shardwise._src.sparse.shapes import bcoo_reshape as bcoo_reshape
-    from shardwise._src.sparse.shapes import bcoo_rev as bcoo_rev
-    from shardwise._src.sparse.shapes import bcoo_slice as bcoo_slice
-    from shardwise._src.sparse.shapes import bcoo_squeeze as bcoo_squeeze
-    from shardwise._src.sparse.shapes import bcoo_transpose as bcoo_transpose
+    from shardwise._src.sparse.sparse_shapes import bcoo_broadcast_in_dim as bcoo_broadcast_in_dim
+    from shardwise._src.sparse.sparse_shapes import bcoo_concatenate as bcoo_concatenate
+    from shardwise._src.sparse.sparse_shapes import bcoo_dynamic_slice as bcoo_dynamic_slice
+    from shardwise._src.sparse.sparse_shapes import bcoo_gather as bcoo_gather
+    from shardwise._src.sparse.sparse_shapes import bcoo_reduce_sum as bcoo_reduce_sum
+    from shardwise._src.sparse.sparse_shapes import bcoo_reshape as bcoo_reshape
+    from shardwise._src.sparse.sparse_shapes import bcoo_rev as bcoo_rev
+    from shardwise._src.sparse.sparse_shapes import bcoo_slice as bcoo_slice
+    from shardwise._src.sparse.sparse_shapes import bcoo_squeeze as bcoo_squeeze
+    from shardwise._src.sparse.sparse_shapes import bcoo_transpose as bcoo_transpose
 
 lazy_names(__name__)

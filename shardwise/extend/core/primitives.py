@@ -5,18 +5,20 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from shardwise._src.autodiff.recompute import checkpoint as remat_p
+    from shardwise._src.autodiff.recompute import named as name_p
     from shardwise._src.control.call import call as call_p
     from shardwise._src.control.call import call as closed_call_p
     from shardwise._src.control.call import call as jit_p
     from shardwise._src.control.cond import cond as cond_p
-    from shardwise._src.control.reduce import reduce_op as reduce_p
+    from shardwise._src.control.generic_reduce import reduce_op as reduce_p
     from shardwise._src.control.reduce_window import reduce_window_op as reduce_window_p
     from shardwise._src.control.scan import scan as scan_p
     from shardwise._src.control.while_loop import while_loop as while_p
+    from shardwise._src.custom.custom_jvp import custom_jvp_call as custom_jvp_call_p
+    from shardwise._src.custom.custom_vjp import custom_vjp_call as custom_vjp_call_p
+    from shardwise._src.custom.custom_vjp import custom_vjp_linear as custom_lin_p
     from shardwise._src.custom.implicit import linear_solve as linear_solve_p
-    from shardwise._src.custom.jvp import custom_jvp_call as custom_jvp_call_p
-    from shardwise._src.custom.vjp import custom_vjp_call as custom_vjp_call_p
-    from shardwise._src.custom.vjp import custom_vjp_linear as custom_lin_p
     from shardwise._src.extend.composed import after_all_p as after_all_p
     from shardwise._src.extend.composed import approx_top_k_p as approx_top_k_p
     from shardwise._src.extend.composed import create_token_p as create_token_p
@@ -34,13 +36,6 @@ if TYPE_CHECKING:
     from shardwise._src.ops.cast import bitcast_convert_type as bitcast_convert_type_p
     from shardwise._src.ops.cast import convert_element_type as convert_element_type_p
     from shardwise._src.ops.cast import reduce_precision as reduce_precision_p
-    from shardwise._src.ops.collective import all_gather as all_gather_p
-    from shardwise._src.ops.collective import all_to_all as all_to_all_p
-    from shardwise._src.ops.collective import axis_index as axis_index_p
-    from shardwise._src.ops.collective import pmax as pmax_p
-    from shardwise._src.ops.collective import pmin as pmin_p
-    from shardwise._src.ops.collective import ppermute as ppermute_p
-    from shardwise._src.ops.collective import psum as psum_p
     from shardwise._src.ops.contract import dot_general as dot_general_p
     from shardwise._src.ops.convolution import conv_general_dilated as conv_general_dilated_p
     from shardwise._src.ops.create import iota as iota_p
@@ -94,27 +89,31 @@ if TYPE_CHECKING:
     from shardwise._src.ops.elementwise import sub as sub_p
     from shardwise._src.ops.elementwise import tan as tan_p
     from shardwise._src.ops.elementwise import tanh as tanh_p
-    from shardwise._src.ops.factor import cholesky as cholesky_p
     from shardwise._src.ops.families import add as add_jaxvals_p
     from shardwise._src.ops.families import add as add_p
     from shardwise._src.ops.fft import fft as fft_p
-    from shardwise._src.ops.forms import hessenberg as hessenberg_p
-    from shardwise._src.ops.forms import schur as schur_p
-    from shardwise._src.ops.forms import tridiagonal as tridiagonal_p
-    from shardwise._src.ops.incomplete import igamma as igamma_p
-    from shardwise._src.ops.incomplete import igamma_grad_a as igamma_grad_a_p
-    from shardwise._src.ops.incomplete import igammac as igammac_p
-    from shardwise._src.ops.incomplete import (
-        regularized_incomplete_beta as regularized_incomplete_beta_p,
+    from shardwise._src.ops.indexing.gather_scatter import dynamic_slice as dynamic_slice_p
+    from shardwise._src.ops.indexing.gather_scatter import (
+        dynamic_update_slice as dynamic_update_slice_p,
     )
-    from shardwise._src.ops.index import dynamic_slice as dynamic_slice_p
-    from shardwise._src.ops.index import dynamic_update_slice as dynamic_update_slice_p
-    from shardwise._src.ops.index import gather as gather_p
-    from shardwise._src.ops.index import scatter as scatter_p
-    from shardwise._src.ops.index import scatter_add as scatter_add_p
-    from shardwise._src.ops.index import scatter_max as scatter_max_p
-    from shardwise._src.ops.index import scatter_min as scatter_min_p
-    from shardwise._src.ops.index import scatter_mul as scatter_mul_p
+    from shardwise._src.ops.indexing.gather_scatter import gather as gather_p
+    from shardwise._src.ops.indexing.gather_scatter import scatter as scatter_p
+    from shardwise._src.ops.indexing.gather_scatter import scatter_add as scatter_add_p
+    from shardwise._src.ops.indexing.gather_scatter import scatter_max as scatter_max_p
+    from shardwise._src.ops.indexing.gather_scatter import scatter_min as scatter_min_p
+    from shardwise._src.ops.indexing.gather_scatter import scatter_mul as scatter_mul_p
+    from shardwise._src.ops.linalg.factor import cholesky as cholesky_p
+    from shardwise._src.ops.linalg.forms import hessenberg as hessenberg_p
+    from shardwise._src.ops.linalg.forms import schur as schur_p
+    from shardwise._src.ops.linalg.forms import tridiagonal as tridiagonal_p
+    from shardwise._src.ops.linalg.lu import lu as lu_p
+    from shardwise._src.ops.linalg.qr import householder_product as householder_product_p
+    from shardwise._src.ops.linalg.qr import qr as qr_p
+    from shardwise._src.ops.linalg.spectral import eig as eig_p
+    from shardwise._src.ops.linalg.spectral import eigh as eigh_p
+    from shardwise._src.ops.linalg.spectral import svd as svd_p
+    from shardwise._src.ops.linalg.triangular import triangular_solve as triangular_solve_p
+    from shardwise._src.ops.linalg.tridiagonal_solve import tridiagonal_solve as tridiagonal_solve_p
     from shardwise._src.ops.logical import bitwise_and as and_p
     from shardwise._src.ops.logical import bitwise_not as not_p
     from shardwise._src.ops.logical import bitwise_or as or_p
@@ -132,23 +131,19 @@ if TYPE_CHECKING:
     from shardwise._src.ops.logical import shift_left as shift_left_p
     from shardwise._src.ops.logical import shift_right_arithmetic as shift_right_arithmetic_p
     from shardwise._src.ops.logical import shift_right_logical as shift_right_logical_p
-    from shardwise._src.ops.lu import lu as lu_p
-    from shardwise._src.ops.placement import device_put as device_put_p
     from shardwise._src.ops.pooling import reduce_window_max as reduce_window_max_p
     from shardwise._src.ops.pooling import reduce_window_min as reduce_window_min_p
     from shardwise._src.ops.pooling import reduce_window_sum as reduce_window_sum_p
     from shardwise._src.ops.pooling import select_and_gather_add as select_and_gather_add_p
     from shardwise._src.ops.pooling import select_and_scatter_add as select_and_scatter_add_p
-    from shardwise._src.ops.qr import householder_product as householder_product_p
-    from shardwise._src.ops.qr import qr as qr_p
     from shardwise._src.ops.random.bits import random_bits as random_bits_p
     from shardwise._src.ops.random.bits import random_fold_in as random_fold_in_p
     from shardwise._src.ops.random.bits import random_seed as random_seed_p
     from shardwise._src.ops.random.bits import random_split as random_split_p
-    from shardwise._src.ops.random.gamma import random_gamma as random_gamma_p
     from shardwise._src.ops.random.hashes import threefry2x32 as threefry2x32_p
+    from shardwise._src.ops.random.random_gamma import random_gamma as random_gamma_p
     from shardwise._src.ops.random.rng import rng_bit_generator as rng_bit_generator_p
-    from shardwise._src.ops.random.stateful import rng_uniform as rng_uniform_p
+    from shardwise._src.ops.random.rng_uniform import rng_uniform as rng_uniform_p
     from shardwise._src.ops.reduce import argmax as argmax_p
     from shardwise._src.ops.reduce import argmin as argmin_p
     from shardwise._src.ops.reduce import reduce_and as reduce_and_p
@@ -161,24 +156,31 @@ if TYPE_CHECKING:
     from shardwise._src.ops.shape import pad as pad_p
     from shardwise._src.ops.shape import rev as rev_p
     from shardwise._src.ops.shape import slice_ as slice_p
-    from shardwise._src.ops.sharding import sharding_constraint as sharding_constraint_p
+    from shardwise._src.ops.sharded.collective import all_gather as all_gather_p
+    from shardwise._src.ops.sharded.collective import all_to_all as all_to_all_p
+    from shardwise._src.ops.sharded.collective import axis_index as axis_index_p
+    from shardwise._src.ops.sharded.collective import pmax as pmax_p
+    from shardwise._src.ops.sharded.collective import pmin as pmin_p
+    from shardwise._src.ops.sharded.collective import ppermute as ppermute_p
+    from shardwise._src.ops.sharded.collective import psum as psum_p
+    from shardwise._src.ops.sharded.device_put_op import device_put as device_put_p
+    from shardwise._src.ops.sharded.sharding_ops import sharding_constraint as sharding_constraint_p
     from shardwise._src.ops.sort import sort as sort_p
     from shardwise._src.ops.sort import top_k as top_k_p
-    from shardwise._src.ops.special import bessel_i0e as bessel_i0e_p
-    from shardwise._src.ops.special import bessel_i1e as bessel_i1e_p
-    from shardwise._src.ops.special import digamma as digamma_p
-    from shardwise._src.ops.special import erf as erf_p
-    from shardwise._src.ops.special import erf_inv as erf_inv_p
-    from shardwise._src.ops.special import erfc as erfc_p
-    from shardwise._src.ops.special import lgamma as lgamma_p
-    from shardwise._src.ops.special import polygamma as polygamma_p
-    from shardwise._src.ops.special import zeta as zeta_p
-    from shardwise._src.ops.spectral import eig as eig_p
-    from shardwise._src.ops.spectral import eigh as eigh_p
-    from shardwise._src.ops.spectral import svd as svd_p
-    from shardwise._src.ops.triangular import triangular_solve as triangular_solve_p
-    from shardwise._src.ops.tridiagonal import tridiagonal_solve as tridiagonal_solve_p
-    from shardwise._src.remat.recompute import checkpoint as remat_p
-    from shardwise._src.remat.recompute import named as name_p
+    from shardwise._src.ops.special.incomplete import igamma as igamma_p
+    from shardwise._src.ops.special.incomplete import igamma_grad_a as igamma_grad_a_p
+    from shardwise._src.ops.special.incomplete import igammac as igammac_p
+    from shardwise._src.ops.special.incomplete import (
+        regularized_incomplete_beta as regularized_incomplete_beta_p,
+    )
+    from shardwise._src.ops.special.special_functions import bessel_i0e as bessel_i0e_p
+    from shardwise._src.ops.special.special_functions import bessel_i1e as bessel_i1e_p
+    from shardwise._src.ops.special.special_functions import digamma as digamma_p
+    from shardwise._src.ops.special.special_functions import erf as erf_p
+    from shardwise._src.ops.special.special_functions import erf_inv as erf_inv_p
+    from shardwise._src.ops.special.special_functions import erfc as erfc_p
+    from shardwise._src.ops.special.special_functions import lgamma as lgamma_p
+    from shardwise._src.ops.special.special_functions import polygamma as polygamma_p
+    from shardwise._src.ops.special.special_functions import zeta as zeta_p
 
 lazy_names(__name__)

@@ -10,7 +10,7 @@ import numpy as np
 
 import shardwise as sw
 from shardwise._src.arrays.array import Array
-from shardwise._src.runtime import memory
+from shardwise._src.runtime import host_memory
 from shardwise._src.transfers import transfer
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
@@ -54,7 +54,7 @@ def run(name):
         Array.is_ready = lambda self: False
     if name == "pieces":  # the choice on accelerators
         Array._is_on_cpu = lambda self: False
-        from shardwise._src.explain import transfer_cost
+        from shardwise._src.planner import transfer_cost
 
         on_host = transfer.reshard_steps
         transfer_cost.reshard_steps = lambda sig, to, on_cpu, ready: on_host(sig, to, False, ready)
@@ -63,8 +63,8 @@ def run(name):
     tree = [x, source(start, 4096)] if name == "tree" else x
     found = sw.plan(tree, target)
     gc.collect()
-    memory.release()
-    memory.POOL.spare.clear()
+    host_memory.release()
+    host_memory.POOL.spare.clear()
     before, reserved, earlier = status("VmRSS"), status("VmSize"), status("VmPeak")
     Path("/proc/self/clear_refs").write_text("5")
     keep = []

@@ -49,7 +49,7 @@ from shardwise._src.ops.loops import iterate
 from shardwise._src.ops.random.bits import Generator, generator, is_key, unit_bits, unit_floats
 from shardwise._src.ops.reduce import reduce_or
 from shardwise._src.ops.shape import slice_in_dim
-from shardwise._src.ops.special import erf_inv, lgamma
+from shardwise._src.ops.special.special_functions import erf_inv, lgamma
 from shardwise._src.types.array_type import ArrayType, array_type, in_words
 from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.dtypes import KeyDType, is_integer

@@ -1,1 +1,0 @@
-"""The public API: transforms, stages, placement, callbacks and checks of their arguments."""

@@ -1,0 +1,1 @@
+"""The arguments of public functions: flattened, checked, and described by their types."""

@@ -1,0 +1,1 @@
+"""`grad`, `jvp`, `vjp`, Jacobians, Taylor mode, and `checkpoint` (rematerialization)."""

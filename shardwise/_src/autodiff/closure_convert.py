@@ -1,0 +1,227 @@
+"""Functions bundled with the arrays that they need.
+
+Each is a container of these arrays, so that a jitted function can take it and return it:
+
+    step = jit(lambda x: vjp(f, x)[1])      # returns the function that pulls cotangents back
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shardwise._src.autodiff.ref_gradients import check_like
+from shardwise._src.refs.ref_functions import addupdate
+from shardwise._src.refs.refs import is_ref, put, value_of
+from shardwise._src.runtime.pytree import flatten, register_node
+from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.dtypes import float0, is_inexact
+
+Refs = tuple[tuple[int, str, ArrayType], ...]  # number, path and type of leaves that are refs
+
+
+class Closure:
+    """`run(values, *args)` as a function of `args`."""
+
+    __slots__ = ("run", "values")
+
+    def __init__(self, run: Callable[..., Any], values: Sequence[Any]):
+        self.run = run
+        self.values = values
+
+    def __call__(self, *args: Any) -> Any:
+        return self.run(self.values, *args)
+
+    def __repr__(self) -> str:
+        return f"<{self.run.__name__} with {len(self.values)} arrays>"
+
+
+class NotNeeded:
+    """Marks an argument in `VJP.args_res` that the derivative does not need."""
+
+    def __repr__(self) -> str:
+        return "NotNeeded()"
+
+
+class GradRef:
+    """Marks a cotangent that was added to a ref; see `VJP.with_refs`."""
+
+    def __repr__(self) -> str:
+        return "GradRef()"
+
+
+class GradValue:
+    """Requests a cotangent as a value from `VJP.with_refs`."""
+
+    def __repr__(self) -> str:
+        return "GradValue()"
+
+
+class DontWant:
+    """Requests no cotangent from `VJP.with_refs`."""
+
+    def __repr__(self) -> str:
+        return "DontWant()"
+
+
+class DidntWant:
+    """Marks a cotangent that was not requested; see `VJP.with_refs`."""
+
+    def __repr__(self) -> str:
+        return "DidntWant()"
+
+
+class VJP:
+    """The function that pulls cotangents back, as returned by `vjp`.
+
+    fun:              `fun(residuals, ct)`: the computation, as a function of the arrays it needs.
+    in_tree, out_tree: the pytrees of the primals and of the result.
+    args_res:         for each primal, its needed leaves: a pytree of arrays, with `NotNeeded()` for
+                      others and tuples for containers. A list: it may be emptied and refilled.
+    opaque_residuals: the other arrays that are needed.
+    """
+
+    __slots__ = (
+        "fun", "in_tree", "out_tree", "opaque_residuals", "_kept", "_args", "_places", "_refs",
+    )
+
+    def __init__(
+        self, fun: Callable[..., Any], in_tree: Any, out_tree: Any, kept: list[Any],
+        opaque_residuals: list[Any], places: tuple[tuple[bool, int], ...], refs: Refs,
+    ):
+        self.fun, self.in_tree, self.out_tree = fun, in_tree, out_tree
+        self.opaque_residuals = opaque_residuals
+        self._kept = kept  # leaves of `args_res`, which is created on first access
+        self._args: list[Any] | None = None
+        self._places = places  # of each residual: whether it is a primal's leaf, and which one
+        self._refs = refs  # the leaves of the primals that are refs
+
+    @property
+    def args_res(self) -> list[Any]:
+        if self._args is None:
+            found = self.in_tree.walk(lambda children, _: tuple(children), lambda x: x, self._kept)
+            self._args, self._kept = list(found), []
+        return self._args
+
+    def _leaves(self) -> list[Any]:
+        if self._args is None:
+            return self._kept
+        return flatten(self._args, lambda x: isinstance(x, NotNeeded))[0]
+
+    def _residuals(self) -> list[Any]:
+        leaves, others = self._leaves(), self.opaque_residuals
+        return [leaves[i] if own else others[i] for own, i in self._places]
+
+    def __call__(self, *cts: Any) -> tuple[Any, ...]:
+        found = next((r for r in self._refs if is_inexact(r[2].dtype)), None)
+        if found is not None:
+            _, path, t = found
+            raise ValueError(
+                f"{self.fun.__name__}: {path} is a Ref{{{t.str_short(True)}}}, and its cotangent "
+                "is a ref as well. Give one for each primal to `with_refs`, or "
+                "`shardwise.ad.GradValue()` for a cotangent that is to be a value, or "
+                "`shardwise.ad.DontWant()`, and call what that gives."
+            )
+        return self.fun(self._residuals(), *cts)
+
+    def with_refs(self, *ct_refs: Any) -> Callable[[Any], tuple[Any, ...]]:
+        """The function that adds cotangents to refs.
+
+        ct_refs: as many as there are primals and in their pytrees: a ref to which the cotangent is
+            added, `DontWant()` for no cotangent, or anything else, such as `GradValue()`, to return
+            the cotangent. For a primal that is a ref: a ref which contains the cotangent of its
+            last value, and afterwards the cotangent of its initial value.
+
+        The returned cotangents have `GradRef()` where there is a ref. Raises ValueError for another
+        pytree, TypeError for a primal that is a ref without a matching ref in `ct_refs`.
+        """
+        wanted, tree = flatten(ct_refs)
+        if tree != self.in_tree:
+            raise ValueError(
+                f"{self.fun.__name__}: with_refs takes refs in the tree of the primals, "
+                f"{self.in_tree}; got {tree}."
+            )
+        own = self._own_refs(wanted)
+
+        def accumulate(ct: Any) -> tuple[Any, ...]:
+            last = [None if r is None else value_of(r) for r in own.values()]
+            found = flatten(self.fun(self._residuals(), ct, last=last))[0]
+            for i, ref in own.items():
+                if ref is not None:
+                    put(ref, found[i])
+            rows = enumerate(zip(wanted, found, strict=True))
+            return tree.unflatten([
+                GradRef() if own.get(i) is not None else _added(x, c) for i, (x, c) in rows
+            ])
+
+        return accumulate
+
+    def _own_refs(self, wanted: Sequence[Any]) -> dict[int, Any]:
+        """The refs for cotangents of primals that are refs; None if not requested."""
+        own: dict[int, Any] = {}
+        for i, path, t in self._refs:
+            moves = is_inexact(t.dtype)
+            if moves and not isinstance(wanted[i], DontWant):
+                check_like(f"{self.fun.__name__}: with_refs", t, wanted[i], lambda p=path: p)
+            own[i] = wanted[i] if moves and is_ref(wanted[i]) else None
+            if own[i] is not None and sum(x is own[i] for x in wanted) > 1:
+                raise ValueError(
+                    f"{self.fun.__name__}: with_refs: {own[i].short} is given more than once. "
+                    f"That for {path} changes as this does: it needs a ref of its own."
+                )
+        return own
+
+    def __repr__(self) -> str:
+        return f"<{self.fun.__name__} with {len(self._places)} arrays>"
+
+
+def _added(ref: Any, ct: Any) -> Any:
+    if isinstance(ref, DontWant):
+        return DidntWant()
+    if not is_ref(ref):
+        return ct
+    if ct.dtype != float0:
+        addupdate(ref, None, ct)
+    return GradRef()
+
+
+_NOT_NEEDED = NotNeeded()
+
+
+def vjp_of(
+    fun: Callable[..., Any], in_tree: Any, out_tree: Any, primals: Sequence[Any],
+    residuals: Sequence[Any], refs: Refs,
+) -> VJP:
+    """The `VJP` of these residuals, some of which are leaves of the primals."""
+    own = {id(x): i for i, x in enumerate(primals)}
+    kept: list[Any] = [_NOT_NEEDED] * len(primals)
+    opaque, places = [], []
+    for r in residuals:
+        i = own.get(id(r))
+        if i is None:
+            places.append((False, len(opaque)))
+            opaque.append(r)
+        else:
+            places.append((True, i))
+            kept[i] = r
+    return VJP(fun, in_tree, out_tree, kept, opaque, tuple(places), refs)
+
+
+register_node(Closure, lambda c: (c.values, c.run), lambda run, values: Closure(run, tuple(values)))
+register_node(NotNeeded, lambda _: ((), None), lambda _, children: NotNeeded())
+register_node(GradRef, lambda _: ((), None), lambda _, children: GradRef())
+register_node(DidntWant, lambda _: ((), None), lambda _, children: DidntWant())
+
+
+def _parts(v: VJP) -> tuple[Any, Any]:
+    meta = v.fun, v.in_tree, v.out_tree, v._places, v._refs  # pyright: ignore[reportPrivateUsage] (here)
+    return (v._leaves(), v.opaque_residuals), meta  # pyright: ignore[reportPrivateUsage] (here)
+
+
+def _whole(meta: Any, parts: Any) -> VJP:
+    fun, in_tree, out_tree, *rest = meta
+    kept, opaque_residuals = parts
+    return VJP(fun, in_tree, out_tree, kept, opaque_residuals, *rest)
+
+
+register_node(VJP, _parts, _whole)

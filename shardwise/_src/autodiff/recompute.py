@@ -1,0 +1,267 @@
+"""The `checkpoint` op: a call of a program whose values are recomputed in reverse mode.
+
+Differentiation splits a program into a known part and a linear rest, which needs residuals from the
+known part. An ordinary call stores them between the forward and the backward pass. A checkpoint
+stores only those that its policy selects; its rest takes the known arguments in place of the
+others, and begins with the equations that recompute the residuals from them:
+
+    known:  (known…) → (results…, saved…)
+    rest:   (known…, saved…, unknown…) → (unknown results…)       recomputes missing residuals
+
+Policies apply inside `jit`, `scan` and `cond`: values saved there are stacked, or become results of
+the branch. In a `while_loop`, which only forward mode differentiates, there is nothing to save.
+
+The compiler would notice that both passes compute the same values, and merge them. So the rest is
+lowered behind a barrier (`prevent_cse`), which also makes it wait for the cotangents; on CPUs,
+where XLA drops barriers before it eliminates common subexpressions, it is lowered as a branch that
+is always taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from shardwise._src.base.lazy import public
+from shardwise._src.control.call import call, calling
+from shardwise._src.core.op import Elements, Op
+from shardwise._src.core.program import Atom, Equation, Program, Var
+from shardwise._src.core.program_tools import Rewriting, derived, inlined
+from shardwise._src.ops.barrier import optimization_barrier
+from shardwise._src.ops.memory_kinds import Space, to_memory
+from shardwise._src.transforms.linearize import Split, split_program
+from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.dims import Dims, letters
+
+Policy = Callable[..., Any]
+
+
+# -- results of policies --
+
+
+class Offloadable(NamedTuple):
+    """A policy's answer: save the value in another memory kind. The fields are memory kinds."""
+
+    src: str
+    dst: str
+
+
+@public("shardwise.ad_checkpoint")
+class Answer:
+    """A policy's answer that consists only of its name."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name: str):
+        self.name = name
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __bool__(self) -> bool:
+        return self.name == "Saveable"
+
+    def __reduce__(self) -> str:
+        return self.name
+
+
+Saveable, Recompute = Answer("Saveable"), Answer("Recompute")
+
+
+def _answer(policy: Policy, eqn: Equation) -> bool | Space:
+    """Whether the results of an equation are saved, or the space they are saved in."""
+    if eqn.effects:  # side effects happen once
+        return True
+    found = policy(eqn.op, *[a.aval for a in eqn.inputs], **eqn.params)
+    if not isinstance(found, Offloadable):
+        return bool(found)
+    if found.src != "device" or found.dst not in ("pinned_host", "unpinned_host"):
+        raise ValueError(
+            f"checkpoint: a policy offloads from 'device' to 'pinned_host'; got {found!r}."
+        )
+    return Space.Host
+
+
+# -- splitting programs --
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a list of equations runs again after its first run.
+
+    first: the equations, and those that prepare the saved values.
+    saved: values of the first run that the second needs.
+    again: the equations of the second run.
+    """
+
+    first: list[Equation]
+    saved: list[Var]
+    again: list[Equation]
+
+
+def plan(equations: Sequence[Equation], targets: Iterable[Atom], policy: Policy) -> Plan:
+    """Determines what to save and what to recompute for `targets`."""
+    needed = {a for a in targets if a.__class__ is Var}
+    first: list[Equation] = []
+    saved: list[Var] = []
+    again: list[Equation] = []
+    for eqn in reversed(equations):
+        wanted = [v for v in eqn.outputs if v in needed]
+        if not wanted:
+            first.append(eqn)
+            continue
+        answer = _answer(policy, eqn)
+        if not answer:
+            before, kept, after = _divided(eqn, policy)
+            first.append(before)
+            saved += kept
+            again.append(after)
+            needed.update(a for a in after.inputs if a.__class__ is Var and a not in kept)
+            continue
+        for v in wanted:
+            if isinstance(answer, Space):
+                held = Var(v.aval)
+                first.append(Equation(to_memory, (v,), (held,), {"space": answer}, eqn.site))
+                again.append(
+                    Equation(to_memory, (held,), (v,), {"space": Space.Device}, eqn.site)
+                )
+                v = held
+            saved.append(v)
+        first.append(eqn)
+    return Plan(first[::-1], saved, again[::-1])
+
+
+def _divided(eqn: Equation, policy: Policy) -> tuple[Equation, list[Var], Equation]:
+    """Splits an equation: returns one with the values saved inside it as additional results, these
+    values, and one that takes them.
+    """
+
+    def inside(program: Program) -> tuple[Plan, Program]:
+        program = without_calls(program)
+        return plan(program.equations, program.outputs, policy), program
+
+    return (eqn, [], eqn) if eqn.op.remat is None else eqn.op.remat(eqn.op, inside, eqn)
+
+
+@derived
+def without_calls(program: Program) -> Program:
+    """The program with its calls of nested programs inlined."""
+    if not any(eqn.op.is_call for eqn in program.equations):
+        return program
+    return inlined(program, lambda eqn: eqn.called)
+
+
+# -- the op --
+
+
+def nothing(*args: Any, **params: Any) -> bool:
+    return False
+
+
+@derived
+def remat_split(program: Program, unknown: tuple[bool, ...], policy: Policy | None) -> Split:
+    """Splits a program like `split_program`, but with other residuals.
+
+    The residuals are the known arguments that are needed, and the values saved by the policy.
+    """
+    split = split_program(program, unknown)
+    known = without_calls(split.known)
+    count = split.unknown_out.count(False)
+    computed = iter(known.outputs[count:])
+    sources = [next(computed) if i is None else known.arguments[i] for i in split.forwarded]
+    parts = plan(known.equations, sources, policy or nothing)
+    unknown_vars = split.rest.arguments[len(split.forwarded) :]
+    new = Rewriting(parts.again)
+    outputs = new.add(split.rest, [*sources, *unknown_vars])
+    used = {a for e in new.equations for a in e.inputs} | set(outputs)
+    places = [i for i, v in enumerate(known.arguments) if v in used]
+    constants = dict(zip(known.constant_vars, known.constants, strict=True)) | new.constants
+    constants = {v: x for v, x in constants.items() if v in used}
+    inputs = [*constants, *[known.arguments[i] for i in places], *parts.saved, *unknown_vars]
+    rest = known.replace(
+        inputs=inputs, outputs=outputs, equations=new.equations, constants=constants.values()
+    )
+    first = known.replace(outputs=[*known.outputs[:count], *parts.saved], equations=parts.first)
+    forwarded = (*places, *[None] * len(parts.saved))
+    return Split(first, rest, split.unknown_out, forwarded)
+
+
+def _split(op: Op, interpreter: Any, args: Any, params: dict) -> list[Any]:
+    unknown = tuple([interpreter.is_unknown(a) for a in args])
+    parts = remat_split(params["program"], unknown, params["policy"])
+    known_args = [a for a, u in zip(args, unknown, strict=True) if not u]
+    outs: list[Any] = []
+    if parts.known.outputs or parts.known.effects:
+        outs = interpreter.known(call, known_args, {"program": parts.known})
+    count = parts.unknown_out.count(False)
+    residuals = parts.residuals(known_args, outs[count:])
+    rest_args = [a for a, u in zip(args, unknown, strict=True) if u]
+    new = {**params, "program": parts.rest, "differentiated": True}
+    rest = iter(interpreter.record(op, (*residuals, *rest_args), new))
+    known = iter(outs[:count])
+    return [next(rest) if u else next(known) for u in parts.unknown_out]
+
+
+def _lower(
+    op: Op, e: Any, ins: Any, outs: Any, *xs: str, program: Program, prevent_cse: bool,
+    policy: Policy | None, differentiated: bool,
+) -> list[str]:
+    if not (differentiated and prevent_cse and outs):
+        return e.call(program, *xs)
+    if e.platform != "cpu":
+        barrier: Any = optimization_barrier.lower
+        return e.call(program, *barrier(optimization_barrier, e, ins, ins, *xs))
+    return _in_branch(e, outs, program, xs)
+
+
+def _in_branch(e: Any, outs: Sequence[ArrayType], program: Program, xs: Sequence[str]) -> list[str]:
+    """The call as the first of two branches.
+
+    It is always taken, because the only replica has number 0; the compiler does not exploit this.
+    """
+    types = ", ".join(map(e.ty, outs))
+    number = e.let("stablehlo.replica_id : tensor<ui32>")
+    which = e.let(f"stablehlo.convert {number} : (tensor<ui32>) -> tensor<i32>")
+
+    def taken() -> None:
+        e.lines.append(f"stablehlo.return {', '.join(e.inline(program, *xs))} : {types}")
+
+    def other() -> None:
+        zeros = [e.constant(0, t) for t in outs]
+        e.lines.append(f"stablehlo.return {', '.join(zeros)} : {types}")
+
+    regions = ", ".join(f"{{\n{e.region(write)}\n}}" for write in (taken, other))
+    return e.lets(f'"stablehlo.case"({which}) ({regions}) : (tensor<i32>) -> ({types})', len(outs))
+
+
+def _keys(op: Op, flow: Any, args: Any, *, program: Program, differentiated: bool, **p: Any) -> Any:
+    """Recomputation uses the keys of the first run again."""
+    return () if differentiated else flow.through(program, args)
+
+
+checkpoint = calling("checkpoint", _lower, _split, key_reuse=_keys)
+
+
+# -- names --
+
+
+def _name_dims(op: Op, x: ArrayType, *, name: str) -> Dims:
+    names = letters(x.ndim)
+    return Dims((names,), (names,))
+
+
+def _name_jvp(op: Op, primals: Any, tangents: Any, *, name: str) -> tuple[Any, Any]:
+    return named(primals[0], name=name), tangents[0]
+
+
+named = Op(
+    "name",
+    elements=Elements.MOVED,
+    type_rule=lambda op, x, *, name: x.update(spec=None, mesh=None),
+    dims=_name_dims,
+    lower=lambda op, e, ins, outs, x, *, name: x,
+    jvp=_name_jvp,
+    transpose=lambda op, ct, x, *, name: [ct],
+    batch=lambda op, mapped, args, dims, *, name: (op(args[0], name=name), dims[0]),
+)

@@ -1,1 +1,0 @@
-"""Errors as values: makes programs report failures (the transform `checkify`)."""

@@ -1,0 +1,140 @@
+"""The coordinator: the rendezvous process of a multi-process program.
+
+It is started as a script by process 0 or by the launcher, and outlives both, so that the other
+processes can still report which one died. It runs XLA's coordination service, through which XLA's
+own transports (Gloo, NCCL) find their peers, and the `coordinator_server`, which tracks the
+processes that are alive.
+
+The first line of standard input has the parameters; later lines name processes that have ended with
+status 0; end of file means that the parent is gone: then the coordinator ends with the last
+connection. It does the same after SIGTERM, since XLA's client would abort every process that is
+still connected and may be about to save its state. The coordinator must start fast, so it imports
+only the modules of shardwise that it needs, and jaxlib while processes are already joining.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+import threading
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Callable
+    from typing import Any
+
+PACKAGE = "shardwise._src"
+
+if __name__ == "__main__":  # without the public modules, which are slow to import
+    package = sys.modules[PACKAGE.partition(".")[0]] = type(sys)("shardwise")
+    here = os.path.realpath(__file__)
+    package.__path__ = [os.path.dirname(os.path.dirname(os.path.dirname(here)))]
+
+from shardwise._src.coordination.coordinator_server import CoordinatorServer  # noqa: E402
+
+
+def listening(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if family == socket.AF_INET6 and host == "::":
+        sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    try:
+        sock.bind((host, port))
+        sock.listen(1024)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def tls_context(asked: dict[str, Any]) -> ssl.SSLContext | None:
+    """A server context that accepts only peers with a certificate of the given authority."""
+    files = asked.get("tls")
+    if not files:
+        return None
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.load_cert_chain(files["cert"], files["key"])
+    context.load_verify_locations(files["ca"])
+    context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def start_service(board: CoordinatorServer, asked: dict[str, Any]) -> None:
+    """Starts XLA's service on a separate port, which the server sends to joining processes."""
+    try:
+        transports = importlib.import_module(f"{PACKAGE}.runtime.transports")  # a slow import
+        host = f"[{asked['host']}]" if ":" in asked["host"] else asked["host"]
+        before = transports.listening_ports()
+        tls = asked.get("tls")
+        how = {
+            "mtls_cert_file": tls["cert"], "mtls_key_file": tls["key"], "mtls_ca_file": tls["ca"],
+        } if tls else {}
+        if tls and tls.get("uri_prefix"):
+            how["mtls_peer_uri_prefix"] = tls["uri_prefix"]
+        service = transports.service(
+            f"{host}:0", asked["count"], shutdown_timeout=5,
+            heartbeat_timeout=asked["service_timeout"],
+            cluster_register_timeout=asked["service_timeout"], **how,
+        )
+        (port,) = transports.listening_ports() - before
+        board.service_is(service, port)
+    except BaseException as error:
+        board.service_is(error, 0)
+
+
+def starter(board: CoordinatorServer, asked: dict[str, Any]) -> Callable[[], None]:
+    """A function that starts the service in a thread."""
+
+    def start() -> None:
+        name = "shardwise-service"
+        threading.Thread(target=start_service, args=(board, asked), name=name, daemon=True).start()
+
+    return start
+
+
+def allow_connections() -> None:
+    """Raises the limit of open files to the maximum: each process has two connections."""
+    try:
+        import resource  # not on all systems
+
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    except (ImportError, OSError, ValueError):
+        return
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program only
+    parent = open(0, "rb", buffering=0)  # noqa: SIM115 (unbuffered: the selector looks at it)
+    asked = json.loads(parent.readline())
+    sys.path[:] = asked["path"]
+    allow_connections()
+    try:
+        listener = listening(asked["host"], asked["port"])
+        board = CoordinatorServer(asked, listener, tls_context(asked))
+    except OSError as error:
+        print(json.dumps({"error": f"{error.strerror or error}"}), flush=True)
+        return
+    print(json.dumps({"port": board.listener.getsockname()[1]}), flush=True)
+    os.close(1)  # readers of the parent's output must not wait for this process
+    board.selector.register(parent, selectors.EVENT_READ, "parent")
+    for name in ("SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):  # not on all systems
+            signal.signal(getattr(signal, name), board.orphan)
+    board.start_service = starter(board, asked)
+    board.run()
+    os._exit(0)  # without the service's slow shutdown
+
+
+if __name__ == "__main__":
+    main()

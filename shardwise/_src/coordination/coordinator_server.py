@@ -1,0 +1,445 @@
+"""The message server of a coordinator (`coordinator`): one connection to each process.
+
+Processes meet here: at the start, before the first launch of a program, at barriers. Their actions
+are compared, so that a diverging process is reported before any other waits for it.
+
+Messages are lines of JSON; no received data is executed or unpickled. Only a few modules of the
+standard library are imported, since all processes wait until the coordinator has started.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import selectors
+import socket
+import sys
+import time
+from contextlib import suppress
+
+from shardwise._src.coordination.arrival import ALONE, Arrival
+from shardwise._src.coordination.certificates import is_of
+from shardwise._src.coordination.failure_detector import ENDED, MALFORMED, Meeting, Peer, ranks_of
+from shardwise._src.coordination.shutdown_barrier import ShutdownBarrier
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Sequence
+    from typing import Any
+
+LINE = 1 << 22  # bytes of a message at most
+FIRST_LINE = 1 << 12  # bytes of a "join" message at most
+STRANGER = 20.0  # seconds within which a new connection must join
+WINDOW = 4096  # launches that are stored for each set of processes
+ORDER = 128  # launches that are stored for each process: more than it can have in flight
+TICK = 0.25  # seconds
+PAUSED = 2.0  # seconds after which this process is assumed to have been suspended
+
+
+OPS = (  # operations that processes send
+    "join", "beat", "era", "broken", "meet", "withdraw", "census", "leave", "settled", "stacks",
+    "values",
+)
+
+@functools.lru_cache(256)
+def _members(text: str, count: int) -> frozenset[int]:
+    ranks = ranks_of(text)
+    if list(ranks) != sorted({*ranks}) or not (ranks[0] >= 0 and ranks[-1] < count):
+        raise ValueError("not a set of the processes")
+    return frozenset(ranks)
+
+
+def _print(text: str) -> None:
+    with suppress(OSError, ValueError):  # no reader
+        print(f"shardwise: {text}", file=sys.stderr, flush=True)
+
+
+def encoded(message: dict[str, Any]) -> bytes:
+    return json.dumps(message).encode() + b"\n"
+
+
+class CoordinatorServer(Arrival):
+    """The connections of all processes, and their pending meetings."""
+
+    def __init__(self, asked: dict[str, Any], listener: Any, tls: ssl.SSLContext | None):
+        super().__init__(asked)
+        self.selector = selectors.DefaultSelector()
+        self.listener = listener
+        self.listener.setblocking(False)
+        self.selector.register(self.listener, selectors.EVENT_READ, None)
+        self._waker, self._wakened = socket.socketpair()
+        self.selector.register(self._wakened, selectors.EVENT_READ, "wake")
+        self.tls = tls
+        self.later: tuple[type[OSError], ...] = (BlockingIOError,)  # to be retried
+        if tls is not None:
+            import ssl
+
+            self.later += (ssl.SSLWantReadError, ssl.SSLWantWriteError)
+        self.cannot_accept = False  # and it was reported
+        self.orphaned = False
+        self._from_parent = b""  # the beginning of a line
+        self.empty_since = time.monotonic()
+        self.censuses: dict[tuple[str, int], Meeting] = {}
+        self.leaves = ShutdownBarrier()
+
+    # ------------------------------------------------------------------ connections
+
+    def run(self) -> None:
+        ticked, looked = 0.0, time.monotonic()
+        while not (self.orphaned and self._is_over()):
+            for key, mask in self.selector.select(TICK if self.started else ALONE):
+                if key.data is None:
+                    self._accept()
+                elif key.data == "wake":
+                    self._on_wake()
+                elif key.data == "parent":
+                    self._read_parent(key.fileobj)
+                else:
+                    self._serve(key.data, mask)
+            now = time.monotonic()
+            if now - looked > PAUSED:
+                self._go_on(now, now - looked)
+            looked = now
+            if not self.started or now - ticked > TICK:
+                ticked = now
+                self._tick()
+
+    def _go_on(self, now: float, pause: float) -> None:
+        """Resumes after a suspension, as by Ctrl-Z: extends all deadlines by its duration."""
+        for peer in self.peers.values():
+            peer.seen = min(now, peer.seen + pause)
+        for meeting in (*self.meetings.values(), *self.censuses.values()):
+            meeting.begin = min(now, meeting.begin + pause)
+
+    def _is_over(self) -> bool:
+        """Whether no process is connected any more, except for unreachable ones."""
+        now, long_ago = time.monotonic(), 2 * self.asked["heartbeat"]
+        peers = [p for p in (*self.peers.values(), *self.strangers) if p.sock is not None]
+        if any(not p.gone or now - p.seen < long_ago for p in peers):
+            self.empty_since = now
+        return now - self.empty_since > 1.0
+
+    def orphan(self, *_: object) -> None:
+        """Makes the server end with the last connection. (A signal handler.)"""
+        self.orphaned = True
+
+    def _read_parent(self, stream: Any) -> None:
+        data = os.read(stream.fileno(), 1 << 12)
+        *lines, self._from_parent = (self._from_parent + data).split(b"\n")
+        for line in lines:
+            message = json.loads(line)
+            self.exited[message["rank"]] = message["name"]
+        self._check_exited()
+        if not data:
+            self.selector.unregister(stream)
+            self.orphaned = True
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, 2)  # readers of the parent's stderr must not wait for this process
+            os.close(nowhere)
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self.listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return  # the peer has disconnected
+        except OSError as error:  # such as too many open files
+            self.selector.unregister(self.listener)  # until the next tick
+            if not self.cannot_accept:
+                self.cannot_accept = True
+                _print(
+                    f"the coordinator cannot accept a connection: {error.strerror}. It tries "
+                    "again; processes wait for that."
+                )
+            return
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self.tls is not None:
+                sock = self.tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+        except OSError:  # it is gone, or does not speak TLS
+            sock.close()
+            return
+        peer = Peer(sock, self.tls is None)
+        self.strangers.add(peer)
+        self.selector.register(sock, selectors.EVENT_READ, peer)
+
+    def _serve(self, peer: Peer, mask: int) -> None:
+        try:
+            if not peer.secured:
+                peer.sock.do_handshake()
+                prefix = self.asked["tls"]["uri_prefix"]
+                if prefix and not is_of(peer.sock, prefix):
+                    raise ValueError("a certificate for something else")
+                peer.secured = True
+            if mask & selectors.EVENT_READ:
+                self._receive(peer)
+            if peer.sock is not None and peer.outgoing:
+                self._flush(peer)
+        except self.later:
+            return
+        except OSError:
+            self._closed(peer)
+        except MALFORMED:
+            self._closed(peer, "it sent what is not a message of a process")
+
+    def _receive(self, peer: Peer) -> None:
+        data = peer.sock.recv(1 << 16)
+        while self.tls is not None and peer.sock.pending():
+            data += peer.sock.recv(1 << 16)
+        if not data:
+            self._closed(peer)
+            return
+        peer.seen = time.monotonic()
+        *lines, peer.incoming = (peer.incoming + data).split(b"\n")
+        if len(peer.incoming) > (FIRST_LINE if peer.rank < 0 else LINE):
+            raise ValueError("a message without end")
+        for line in lines:
+            message = json.loads(line)
+            op = message["op"]
+            if op not in OPS or (op != "join" and not (self.started and peer.rank >= 0)):
+                raise ValueError("not one of ours")
+            getattr(self, f"_on_{op}")(peer, message)
+            if peer.sock is None:
+                return
+
+    def send(self, peer: Peer, message: dict[str, Any]) -> None:
+        self._send_line(peer, encoded(message))
+
+    def _send_line(self, peer: Peer, line: bytes) -> None:
+        if peer.sock is None:
+            return
+        peer.outgoing += line
+        try:
+            self._flush(peer)
+        except self.later:
+            return
+        except OSError:
+            self._closed(peer)
+
+    def _flush(self, peer: Peer) -> None:
+        try:
+            while peer.outgoing:
+                sent = peer.sock.send(peer.outgoing)
+                peer.outgoing = peer.outgoing[sent:]
+        finally:
+            more = selectors.EVENT_WRITE if peer.outgoing else 0
+            if more != peer.asked and peer.sock is not None and peer.sock.fileno() >= 0:
+                peer.asked = more
+                self.selector.modify(peer.sock, selectors.EVENT_READ | more, peer)
+
+    def _closed(
+        self, peer: Peer,
+        how: str = "its connection closed: it was killed or crashed, or its machine went down",
+    ) -> None:
+        if peer.sock is None:
+            return
+        self.selector.unregister(peer.sock)
+        peer.sock.close()
+        peer.sock = None
+        self.strangers.discard(peer)
+        if peer.rank < 0 or self.peers.get(peer.rank) is not peer:
+            return
+        if not self.started:
+            del self.peers[peer.rank]  # it may reconnect
+        elif not peer.gone:
+            self._lost(peer, how)
+
+    # ------------------------------------------------------------------ XLA's service
+
+    def service_is(self, service: Any, port: int) -> None:
+        """Sets XLA's service, or the error of its start; called from another thread."""
+        self.service, self.service_port = service, port
+        self._waker.send(b"!")
+
+    def _on_wake(self) -> None:
+        self._wakened.recv(16)
+        if self.started:
+            error = str(self.service) if isinstance(self.service, BaseException) else ""
+            for peer in list(self.peers.values()):
+                about = {"port": self.service_port, "error": error}
+                self.send(peer, {"op": "service", **about})
+        self._start()
+
+    # ------------------------------------------------------------------ while it runs
+
+    def _on_beat(self, peer: Peer, message: dict[str, Any]) -> None:
+        peer.line = str(message["line"])[:500] or peer.line
+        peer.waiting, peer.since = str(message["waiting"])[:500], float(message["since"])
+        peer.kind = str(message["kind"])
+        for text, (number, rows) in message["sets"].items():
+            key = self._key(peer, text)
+            recent = [(int(i), str(digest), str(name), int(turn)) for i, digest, name, turn in rows]
+            peer.launched[key] = int(number)
+            seen = self.launches.setdefault(key, {})
+            peer.order.update({turn: (key, i, name) for i, _, name, turn in recent if i > 0})
+            for i, digest, name, _ in recent:
+                known = seen.setdefault(i, (digest, peer.rank, name))
+                if known[0] == digest:
+                    continue
+                if known[0].partition(":")[0] == digest.partition(":")[0]:
+                    self.values_differ(key, known[1], peer.rank, name, i)
+                else:
+                    at = f"launch {i}" if i > 0 else f"another order of launches before {-i}"
+                    doing = {known[1]: f"program {known[2]!r}", peer.rank: f"program {name!r}"}
+                    self._differ(key, doing, at)
+            while len(seen) > WINDOW:
+                del seen[next(iter(seen))]
+            self._check_passed(key, [peer.rank])
+        while len(peer.order) > ORDER:
+            del peer.order[next(iter(peer.order))]
+        now = time.monotonic()
+        if now - peer.answered > min(1.0, self.asked["heartbeat"] / 4):
+            peer.answered = now
+            self.send(peer, {"op": "heard"})
+
+    def _key(self, peer: Peer, text: Any) -> str:
+        """The key of a set of processes that contains this one.
+
+        Raises:
+          ValueError: the set does not contain it.
+        """
+        if peer.rank not in _members(text.partition("#")[0], self.count):
+            raise ValueError("not a set of this process")
+        return sys.intern(text)  # it is long if there are many processes
+
+    def _on_era(self, peer: Peer, message: dict[str, Any]) -> None:
+        """The program continues after a failure: earlier launches and meetings are discarded."""
+        era = str(message["era"])
+        peer.launched.clear()
+        peer.order.clear()
+        peer.told = False
+        for key in [k for k in self.meetings if not k[0].endswith(era)]:
+            del self.meetings[key]
+        for key in [k for k in self.launches if not k.endswith(era)]:
+            del self.launches[key]
+
+    def _on_broken(self, peer: Peer, message: dict[str, Any]) -> None:
+        """Connections between processes failed; a process may be lost, which is known soon."""
+        self.broken.append((peer, str(message["text"]), time.monotonic()))
+
+    def _on_meet(self, peer: Peer, message: dict[str, Any]) -> None:
+        key, number = self._key(peer, message["set"]), int(message["k"])
+        value, doing, payload = [str(message[name]) for name in ("value", "doing", "payload")]
+        about, after = str(message["about"])[:500], int(message["after"])
+        meeting = self.meetings.setdefault((key, number), Meeting())
+        meeting.values[peer.rank] = value
+        meeting.doing[peer.rank] = doing
+        meeting.payloads[peer.rank] = payload
+        meeting.about[peer.rank] = about
+        meeting.after[peer.rank] = after
+        meeting.patient |= bool(message["patient"])
+        first = next(iter(meeting.values))
+        if meeting.values[first] != value:
+            self._differ_in(key, meeting, (first, peer.rank))
+            return
+        ranks = ranks_of(key)
+        if len(meeting.values) == len(ranks):
+            del self.meetings[key, number]
+            self.told -= {mark for mark in self.told if mark[0] is meeting}
+            told = [meeting.payloads[r] for r in ranks]
+            self._met(ranks, {"set": key, "k": number, "payloads": told if any(told) else []})
+            return
+        self._check_absent(key, meeting)
+        if first == peer.rank:
+            self._check_passed(key, ranks)
+
+    def _met(self, ranks: Sequence[int], about: dict[str, Any]) -> None:
+        line = encoded({"op": "met", **about})
+        for rank in ranks:
+            self._send_line(self.peers[rank], line)
+
+    def _on_withdraw(self, peer: Peer, message: dict[str, Any]) -> None:
+        """Removes a process that stops waiting from a meeting, unless all have arrived by now."""
+        key, number = message["set"], message["k"]
+        meeting = self.meetings.get((key, number))
+        if meeting is None or peer.rank not in meeting.values:
+            return
+        missing = [self.peers[r] for r in ranks_of(key) if r not in meeting.values]
+        for held in (
+            meeting.values, meeting.doing, meeting.payloads, meeting.about, meeting.after
+        ):
+            held.pop(peer.rank)
+        if not meeting.values:
+            del self.meetings[key, number]
+        late = " ".join(f"{p.name} did not come.{p.at()}" for p in missing[:16])
+        self.send(peer, {"op": "withdrawn", "set": key, "k": number, "text": late})
+
+    def _on_census(self, peer: Peer, message: dict[str, Any]) -> None:
+        key, number, doing = str(message["set"]), int(message["k"]), str(message["doing"])
+        _, ranks = key.split(" ")
+        self._key(peer, ranks)
+        meeting = self.censuses.setdefault((key, number), Meeting())
+        meeting.values[peer.rank], meeting.doing[peer.rank] = "", doing
+        self._check_censuses()
+
+    def _check_censuses(self) -> None:
+        """Completes the censuses in which all live processes have arrived."""
+        for (key, number), meeting in list(self.censuses.items()):
+            alive = [r for r in ranks_of(key.split()[1]) if not self.peers[r].gone]
+            if meeting.values.keys() >= set(alive):
+                del self.censuses[key, number]
+                self._met(alive, {"set": key, "k": number, "payloads": alive})
+                continue
+            missing = [r for r in alive if r not in meeting.values]
+            doing = next(iter(meeting.doing.values()))
+            waited = time.monotonic() - meeting.begin
+            self._check_wait(list(meeting.values), missing, waited, doing, meeting)
+
+    def _on_leave(self, peer: Peer, message: dict[str, Any]) -> None:
+        peer.line = str(message["line"])[:500] or peer.line
+        if message["how"] == "failed":
+            self._lost(peer, f"it failed with {message['text']}")
+            return
+        if message["how"] not in ENDED:
+            raise ValueError("an unknown way to end")
+        limit = float(message.get("limit", 0.0))
+        peer.gone = message["how"]  # "finished", or "followed": another's failure
+        if peer.gone == "finished" and peer.launched:
+            peer.limit = limit
+            self.leaves.begin(peer.rank, peer.launched, time.monotonic())
+            self._check_leaves_ended()
+        else:
+            self.send(peer, {"op": "bye"})
+
+    def _on_settled(self, peer: Peer, message: dict[str, Any]) -> None:
+        self.leaves.answer(peer.rank, int(message["number"]))
+        self._check_leaves_ended()
+
+    def _check_leaves_ended(self) -> None:
+        """Lets processes end that no other process needs any more."""
+        alive = [rank for rank, peer in self.peers.items() if not peer.gone]
+        for rank, question in list(self.leaves.questions(alive)):
+            self.send(self.peers[rank], question)
+        for rank in () if self.differences else self.leaves.dismissed(alive):
+            self.send(self.peers[rank], {"op": "bye"})
+        now, patience = time.monotonic(), self.asked["patience"]
+        for rank, waited, behind in self.leaves.late(alive, now, patience):
+            text = (
+                f"process {rank} is to end, and has waited for {waited:.0f} s until others have "
+                f"the results of what they launched with it: {self._places(behind)}. It waits for "
+                f"at most {self.peers[rank].limit:.0f} s in all (`shutdown_timeout_seconds`)."
+            )
+            self.send(self.peers[rank], {"op": "report", "text": text})
+
+    def _on_stacks(self, peer: Peer, message: dict[str, Any]) -> None:
+        stall = self.stalls.get(message["number"])
+        if stall is not None:
+            stall.stacks[peer.rank] = str(message["text"])
+
+    # ------------------------------------------------------------------ time
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        for peer in [p for p in self.strangers if now - p.begin > STRANGER]:
+            self._closed(peer)
+        if self.listener not in self.selector.get_map():
+            self.selector.register(self.listener, selectors.EVENT_READ, None)
+        if self.started:
+            self._check_censuses()
+            if self.leaves.waiting:  # maybe for a lost process
+                self._check_leaves_ended()
+            self.check_peers(now)
+        else:
+            self._check_arrival(now)

@@ -1,0 +1,436 @@
+"""`custom_vjp`: a function with a custom rule for cotangents.
+
+    @custom_vjp
+    def f(x, y): ...
+
+    def f_fwd(x, y):
+        return f(x, y), (x, y)          # the result, and residuals for f_bwd
+
+    def f_bwd(residuals, ct):
+        x, y = residuals
+        return ct * y, ct * x           # a cotangent for each argument; None is zero
+
+    f.defvjp(f_fwd, f_bwd)
+
+A call is one op. Its jvp rule runs `fwd` in the parent and binds a second op, `custom_vjp_linear`,
+from tangents to tangents, which only has a transpose: `bwd`. If it had to be evaluated,
+forward-mode differentiation was requested, for which there is no rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from shardwise._src.base.errors import UnexpectedTracerError
+from shardwise._src.base.positions import join, split
+from shardwise._src.core.infer import is_operand, type_of
+from shardwise._src.core.op import Elements, Op
+from shardwise._src.core.program import Program
+from shardwise._src.custom.custom_calls import (
+    BatchedRule,
+    CallRule,
+    CustomFunction,
+    Rule,
+    SymbolicZero,
+    as_array,
+    as_function_gives,
+    check_own_tree,
+    checked_tangent,
+    explained,
+    filled,
+    op_of_calls,
+    pair_of,
+    reject_outside,
+)
+from shardwise._src.messages.argument_names import name_of
+from shardwise._src.messages.call_errors import reject_call
+from shardwise._src.messages.tree_paths import path_in, tree_difference
+from shardwise._src.ops.basis import reduce_sum
+from shardwise._src.ops.elementwise import mul
+from shardwise._src.refs.custom_rule_refs import without_refs
+from shardwise._src.refs.refs import is_ref
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.transforms.batch import MappedAxis, run_batched, to_dim, with_dim
+from shardwise._src.transforms.tracer import Tracer
+from shardwise._src.types.annotations import P, T
+from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.dtypes import is_float, is_inexact
+from shardwise._src.values.convert import cast
+
+
+class CustomVJPPrimal:
+    """An argument of `fwd` with `symbolic_zeros=True`: its value, and whether it has a tangent."""
+
+    __slots__ = ("value", "perturbed")
+
+    def __init__(self, value: Any, perturbed: bool):
+        self.value = value
+        self.perturbed = perturbed
+
+
+# -- rules --
+
+
+class CallVjp(CallRule):
+    """The rule for a call.
+
+    fwd: (values, marks of those with tangents) → (results, residuals, `Backward`).
+    """
+
+    kind = "custom_vjp"
+    __slots__ = ()
+
+    def fwd(
+        self, primals: Sequence[Any], moving: Sequence[bool]
+    ) -> tuple[list, list, Backward]:
+        function, given = self.function, list(map(as_array, primals))
+        if function.symbolic_zeros:
+            given = [CustomVJPPrimal(x, m) for x, m in zip(given, moving, strict=True)]
+        result = function.fwd(*self.arguments(given))
+        outs, residuals, self.tree, residual_tree = _checked_fwd(function, result, self.tree)
+        trees = self.in_tree, self.tree, residual_tree
+        types = tuple([type_of(x) for x in primals]), tuple([type_of(x) for x in outs])
+        places = tuple([i for i, x in enumerate(residuals) if x.__class__ in _NUMBERS])
+        numbers, rest = split(residuals, places)
+        return outs, rest, CallBackward(function, self.fixed, trees, types, places, numbers)
+
+
+class Backward(Rule):
+    """The rule for the linear part of a call."""
+
+    __slots__ = ()
+
+    def run(self, residuals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
+        """Cotangents of the inputs, from cotangents of the results; None for zero."""
+        raise NotImplementedError
+
+
+_NUMBERS = (bool, int, float, complex, np.bool_)
+
+
+class CallBackward(Backward):
+    """The user's `bwd`, for one call.
+
+    trees:   of the inputs, the results and the residuals. types: of the inputs and the results.
+    numbers: residuals that are Python numbers, on which `bwd` may branch; places: their positions
+             among all residuals.
+    """
+
+    __slots__ = ("function", "fixed", "trees", "types", "places", "numbers")
+
+    def __init__(
+        self, function: custom_vjp, fixed: tuple, trees: tuple, types: tuple,
+        places: tuple[int, ...], numbers: tuple[Any, ...],
+    ):
+        key = (function, fixed, trees, types, places, repr(numbers))
+        super().__init__(function.name, key)
+        self.function, self.fixed, self.trees, self.types = function, fixed, trees, types
+        self.places, self.numbers = places, numbers
+
+    def run(self, residuals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
+        function, (tree, out_tree, residual_tree) = self.function, self.trees
+        pairs = zip(cts, self.types[1], strict=True)
+        given = out_tree.unflatten([
+            as_array(filled(ct, t, function.symbolic_zeros)) for ct, t in pairs
+        ])
+        arrays = map(as_array, residuals)
+        kept = residual_tree.unflatten(join(self.places, self.numbers, arrays))
+        try:
+            result = function.bwd(*self.fixed, kept, given)
+        except TypeError as error:
+            who = f"the bwd rule of custom_vjp function {function.name}"
+            reject_call(error, who, ["nondiff_args"] * bool(self.fixed) + ["residuals", "ct"])
+            raise
+        return _checked_bwd(function, result, tree, self.types[0])
+
+
+class BatchedVjp(BatchedRule):
+    """`fwd` over values with batch dimensions.
+
+    Residuals keep their batch dimensions in place: those without one are not broadcast.
+    """
+
+    kind = "custom_vjp"
+    __slots__ = ()
+
+    def fwd(
+        self, primals: Sequence[Any], moving: Sequence[bool]
+    ) -> tuple[list, list, Backward]:
+        inner: list[Any] = []
+        mapped = self.mapped
+
+        def flat(*values: Any) -> list[Any]:
+            outs, residuals, backward = self.inner.fwd(values, moving)
+            inner[:] = [len(outs), backward]
+            return [*outs, *residuals]
+
+        values, found = run_batched(mapped.over_current(), flat, primals, self.dims)
+        count, backward = inner
+        outs = [
+            to_dim(o, d, 0, mapped.size, mapped.hidden)
+            for o, d in zip(values[:count], found, strict=False)
+        ]
+        new = BatchedBackward(backward, mapped, tuple(found[count:]), self.dims)
+        return outs, values[count:], new
+
+
+class BatchedBackward(Backward):
+    """`run` over a mapped axis; cotangents of inputs without a batch dimension are summed over it.
+
+    residual_dims, dims: the batch dimensions of residuals and inputs.
+    """
+
+    __slots__ = ("inner", "mapped", "residual_dims", "dims")
+
+    def __init__(self, inner: Any, mapped: MappedAxis, residual_dims: tuple, dims: tuple):
+        super().__init__(inner.name, (inner, mapped, residual_dims, dims))
+        self.inner, self.mapped, self.residual_dims, self.dims = inner, mapped, residual_dims, dims
+
+    def run(self, residuals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
+        marks: list[bool] = []
+        given = [ct for ct in cts if ct is not None]
+
+        def flat(*values: Any) -> list[Any]:
+            ts = iter(values[len(residuals) :])
+            all_cts = [None if ct is None else next(ts) for ct in cts]
+            found = self.inner.run(values[: len(residuals)], all_cts)
+            marks[:] = [ct is not None for ct in found]
+            return [ct for ct in found if ct is not None]
+
+        in_dims = [*self.residual_dims, *[0] * len(given)]
+        args, size = [*residuals, *given], self.mapped.size
+        found = run_batched(self.mapped.over_current(), flat, args, in_dims)
+        pairs, rows = zip(*found, strict=True), zip(marks, self.dims, strict=True)
+        return [_placed(*next(pairs), wanted, size) if m else None for m, wanted in rows]
+
+
+def _placed(ct: Any, dim: int | None, wanted: int | None, size: int) -> Any:
+    if wanted is not None:
+        return to_dim(ct, dim, wanted, size)
+    if dim is not None:
+        return reduce_sum(ct, axes=(dim,))
+    return mul(ct, cast(size, type_of(ct).dtype))
+
+
+# -- the call --
+
+
+def _jvp(
+    op: Op, primals: Any, tangents: Any, *, rule: Any, program: Program | None = None,
+    num_consts: int = 0,
+) -> tuple[list, list]:
+    reject_outside(rule, tangents[:num_consts])
+    tangents = tangents[num_consts:]
+    moving = tuple([t is not None for t in tangents])
+    with explained(rule, num_consts):
+        outs, residuals, backward = rule.fwd(primals[num_consts:], moving)
+    outs = as_function_gives(outs, None if program is None else program.out_types, rule)
+    types = tuple([type_of(x).strong() for x in outs])
+    smooth = tuple([is_inexact(t.dtype) for t in types])
+    moved = iter(custom_vjp_linear(
+        *residuals, *[t for t in tangents if t is not None], backward=backward,
+        num_residuals=len(residuals), moving=moving, out_types=types, smooth=smooth,
+    ))
+    return outs, [next(moved) if s else None for s in smooth]
+
+
+custom_vjp_call = op_of_calls("custom_vjp_call", _jvp, BatchedVjp)
+
+
+# -- the linear part: only its transpose exists --
+
+
+def _reject(backward: Backward) -> NoReturn:
+    raise TypeError(
+        f"forward-mode differentiation (jvp, jacfwd, linearize) reached {backward.name}, a "
+        "custom_vjp function, whose rule is for reverse mode (grad, vjp, jacrev) only. Give it a "
+        "rule with custom_jvp instead, which serves both."
+    )
+
+
+def _linear_type(
+    op: Op, *types: ArrayType, backward: Backward, num_residuals: int, moving: tuple,
+    out_types: tuple, smooth: tuple,
+) -> tuple[ArrayType, ...]:
+    return tuple([t for t, s in zip(out_types, smooth, strict=True) if s])
+
+
+def _linear_lower(
+    op: Op, e: Any, ins: Any, outs: Any, *xs: str, backward: Backward, **p: Any
+) -> NoReturn:
+    _reject(backward)
+
+
+def _linear_jvp(op: Op, primals: Any, tangents: Any, *, backward: Backward, **p: Any) -> NoReturn:
+    _reject(backward)
+
+
+def _linear_eager(op: Op, args: tuple, params: dict) -> NoReturn:
+    _reject(params["backward"])
+
+
+def _linear_transpose(
+    op: Op, cts: Any, *args: Any, backward: Backward, num_residuals: int, moving: tuple,
+    smooth: tuple, out_types: tuple,
+) -> list[Any]:
+    given = iter(cts)
+    all_cts = [next(given) if s else None for s in smooth]
+    found = backward.run(args[:num_residuals], all_cts)
+    return [None] * num_residuals + [ct for ct, m in zip(found, moving, strict=True) if m]
+
+
+def _linear_batch(
+    op: Op, mapped: MappedAxis, args: Any, dims: Any, *, backward: Backward, num_residuals: int,
+    moving: tuple, out_types: tuple, smooth: tuple,
+) -> tuple[list, list]:
+    wide = [to_dim(a, d, 0, mapped.size) for a, d in zip(args, dims, strict=True)][num_residuals:]
+    in_dims = tuple([0 if m else None for m in moving])
+    new = BatchedBackward(backward, mapped, tuple(dims[:num_residuals]), in_dims)
+    types = tuple([with_dim(t, mapped.size, 0, mapped.hidden) for t in out_types])
+    outs = custom_vjp_linear(
+        *args[:num_residuals], *wide, backward=new, num_residuals=num_residuals, moving=moving,
+        out_types=types, smooth=smooth,
+    )
+    return outs, [0] * len(outs)
+
+
+custom_vjp_linear = Op(
+    "custom_vjp_linear",
+    user_code=True,
+    elements=Elements.KNOWN,
+    type_rule=_linear_type,
+    lower=_linear_lower,
+    jvp=_linear_jvp,
+    transpose=_linear_transpose,
+    batch=_linear_batch,
+    eager=_linear_eager,
+    multiple=True,
+)
+
+
+# -- the decorator, and what its rules may return --
+
+
+class custom_vjp(CustomFunction[P, T]):
+    """A function whose reverse-mode derivative is defined by a pair of functions.
+
+    Args:
+      fun: a function of arrays in pytrees.
+      nondiff_argnums, nondiff_argnames: arguments that are not arrays (functions, settings).
+        `fwd` gets them in their positions, `bwd` gets them first.
+
+    Returns:
+      The function; set its rule with `defvjp` before calling it.
+    """
+
+    kind = "custom_vjp"
+    lacks = "derivative rule: define one with {}.defvjp(fwd, bwd)"
+    op = custom_vjp_call
+    fwd: Any = None  # functions, after `defvjp`
+    bwd: Any = None
+    symbolic_zeros = False
+
+    def defvjp(
+        self, fwd: Callable[..., Any], bwd: Callable[..., Any], symbolic_zeros: bool = False,
+        optimize_remat: bool = False,
+    ) -> None:
+        """Sets the rule.
+
+        fwd: `fwd(*args) → (result, residuals)`, with any pytree of arrays as residuals.
+        bwd: `bwd(*nondiff_args, residuals, ct) → cotangents`, a tuple with one for each
+          differentiable argument; None means zero.
+        symbolic_zeros: `fwd` gets leaves as `CustomVJPPrimal`, and `bwd` zero cotangents as
+          `SymbolicZero`.
+        optimize_remat: accepted; unused values are never computed.
+        """
+        self.fwd, self.bwd = fwd, bwd
+        self.ready = fwd is not None and bwd is not None
+        self.symbolic_zeros = symbolic_zeros
+
+    def called(self, fixed: tuple, leaves: Sequence[Any], tree: Any) -> Any:
+        self._check_fixed(fixed)
+        if any(map(is_ref, leaves)):
+            return without_refs(self, fixed, leaves, tree)
+        return super().called(fixed, leaves, tree)
+
+    def _check_fixed(self, fixed: tuple) -> None:
+        for x in flatten(fixed)[0]:
+            if isinstance(x, Tracer):
+                raise UnexpectedTracerError(
+                    f"custom_vjp function {self.name} got a traced value of type "
+                    f"{x.aval.str_short(True)} for an argument in nondiff_argnums, whose cotangent "
+                    "no rule gives. Take it as an ordinary argument, and let bwd return None."
+                )
+
+    def rule(self, fixed: tuple, tree: Any) -> CallVjp:
+        return CallVjp(self, fixed, tree)
+
+
+def _checked_fwd(function: custom_vjp, result: Any, expected: Any) -> tuple[list, list, Any, Any]:
+    """Flat results and residuals of the user's rule, and their trees."""
+    rule = f"{name_of(function.fwd)}, the fwd rule of custom_vjp function {function.name},"
+    out, residual = pair_of(rule, result, "(result, residuals)")
+    outs, tree = flatten(out)
+    check_own_tree(rule, tree, expected)
+    residuals, residual_tree = flatten(residual)
+    for i, x in enumerate(residuals):
+        if not is_operand(x):
+            raise TypeError(
+                f"{rule} must return residuals that are arrays; "
+                f"{path_in('residuals', residual_tree, i)} is {x!r} of type "
+                f"{type(x).__name__}. Name arguments that are constants in nondiff_argnums."
+            )
+    return outs, residuals, tree, residual_tree
+
+
+def _checked_bwd(
+    function: custom_vjp, result: Any, tree: Any, types: Sequence[ArrayType]
+) -> list[Any]:
+    """Cotangents for the leaves of the arguments, from the result of the user's rule."""
+    rule = f"{name_of(function.bwd)}, the bwd rule of custom_vjp function {function.name},"
+    skeleton = tree.unflatten(range(tree.num_leaves))
+    if not isinstance(result, tuple | list) or len(result) != len(skeleton):
+        came = f"{len(result)} of them" if isinstance(result, tuple | list) else repr(result)
+        raise TypeError(
+            f"{rule} must return a tuple with one cotangent for each of the "
+            f"{len(skeleton)} differentiable arguments; it returned {came}."
+        )
+    cts: list[Any] = [None] * tree.num_leaves
+    for i, (ct, places) in enumerate(zip(result, skeleton, strict=True)):
+        if ct is None:
+            continue
+        found, ct_tree = flatten(ct, _is_none)
+        wanted = flatten(places, _is_none)  # None is a leaf in both, as an argument and as zero
+        if ct_tree != wanted[1]:
+            where = tree_difference(
+                "the argument", wanted[1], "the cotangent", ct_tree, f"args[{i}]"
+            )
+            raise TypeError(
+                f"{rule} must return cotangents of the trees of the arguments; {where}."
+            )
+        for place, x in zip(wanted[0], found, strict=True):
+            if place is not None:
+                cts[place] = x
+    return [checked_tangent(_rounded(ct, t), t, _wrong(rule, tree, i, t))
+            for i, (ct, t) in enumerate(zip(cts, types, strict=True))]
+
+
+def _wrong(rule: str, tree: Any, i: int, t: ArrayType) -> Callable[[str], Exception]:
+    return lambda came: ValueError(
+        f"{rule} must return cotangents in the types of the arguments; it returned {came} for "
+        f"{path_in('args', tree, i)} of type {t.str_short(True)}."
+    )
+
+
+def _rounded(ct: Any, t: ArrayType) -> Any:
+    """A cotangent of another floating dtype, in which a rule may compute, cast to that of `t`."""
+    if not (is_operand(ct) and is_inexact(t.dtype) and is_float(type_of(ct).dtype)):
+        return ct
+    return cast(ct, t.dtype)
+
+
+def _is_none(x: Any) -> bool:
+    return x is None or isinstance(x, SymbolicZero)

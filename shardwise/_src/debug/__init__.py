@@ -1,0 +1,1 @@
+"""Debugging of programs: host callbacks, breakpoints, `checkify`, names, shardings of values."""

@@ -1,0 +1,320 @@
+"""Checks as values: a program is rewritten to report which of its checks failed first.
+
+`check` is an op without results; `checked_program` runs a program equation by equation and adds, to
+each that can fail, a test of its results or operands. The rewritten program additionally returns a
+*code*: 0, or the number of the first place that failed, and the values for every place's message. A
+place is a `Place`; their list is known when the program is staged, so codes are plain arrays, which
+pass through `jit`, `vmap` and loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.base.errors import Documented
+from shardwise._src.control.call import call
+from shardwise._src.control.checkify_rules import CODE, shifted
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import Elements, Op
+from shardwise._src.core.program import Equation, Program, eval_program
+from shardwise._src.core.program_tools import derived
+from shardwise._src.messages.source import Site, describe
+from shardwise._src.numpy.statistics.reductions import argmax
+from shardwise._src.ops.basis import batch_first, broadcast_in_dim, reshape
+from shardwise._src.ops.cast import convert_element_type
+from shardwise._src.ops.logical import bitwise_or, eq, gt, lt, ne, select_n
+from shardwise._src.ops.reduce import reduce_or
+from shardwise._src.ops.sharded.varying import everywhere
+from shardwise._src.transforms.stage import program_of
+from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.dims import Dims, letters
+from shardwise._src.types.dtypes import is_inexact
+
+CHECK = "check"  # the effect
+USER, NAN, DIV, INDEX, ERROR = "user", "nan", "div", "index", "error"
+
+
+@dataclass(frozen=True)
+class Message:
+    """The message of a check: `str.format` with its arguments, which are arrays except `static`
+    ones.
+
+    kind: one of `USER`, `NAN`, `DIV`, `INDEX`; or `ERROR`: the message of another error.
+    tree: the pytree of the arguments; for an index, the array's shape; for an error, its places.
+    optional: whether the check is omitted from programs that are not checked.
+    """
+
+    kind: str
+    fmt: str
+    tree: Any = None
+    optional: bool = False
+
+    def text(self, values: Sequence[Any]) -> str:
+        if self.kind == ERROR:
+            return text_of(self.tree, int(values[0]), values[1:])
+        if self.kind == INDEX:
+            index, axis, shape = int(values[0]), int(values[1]), self.tree
+            return (
+                f"out-of-bounds indexing for array of shape {shape}: index {index} is out of "
+                f"bounds for axis {axis} with size {shape[axis]}. "
+            )
+        if self.kind != USER:
+            return self.fmt
+        args, kwargs = self.tree.unflatten(values)
+        return f"{self.fmt.format(*args, **kwargs)} (`check` failed)"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a program checks something. types: of the values that its message takes."""
+
+    message: Message
+    types: tuple[ArrayType, ...]
+    site: Site | None
+
+    def where(self) -> str:
+        return describe(self.site)
+
+
+def text_of(places: Sequence[Place], code: int, slots: Sequence[Any]) -> str:
+    """The message of the place that failed."""
+    before = sum(len(p.types) for p in places[: code - 1])
+    place = places[code - 1]
+    return place.message.text(slots[before : before + len(place.types)])
+
+
+# -- the op --
+
+
+def _type(op: Op, pred: ArrayType, *values: ArrayType, message: Message, levels: int) -> tuple[()]:
+    return ()
+
+
+def _dims(op: Op, pred: ArrayType, *values: ArrayType, message: Message, levels: int) -> Dims:
+    names = letters(sum(t.ndim for t in (pred, *values)))
+    rows, start = [], 0
+    for t in (pred, *values):
+        rows.append(names[start : start + t.ndim])
+        start += t.ndim
+    return Dims(tuple(rows), ())
+
+
+def _lower(op: Op, *_: Any, message: Message, levels: int) -> list[str]:
+    if message.optional:
+        return []
+    raise ValueError(
+        f"checkify.check with the message {message.fmt!r} is in a program that is compiled, where "
+        "it cannot raise anything. Wrap the function in "
+        "`shardwise.experimental.checkify.checkify`, inside or outside of "
+        "jit: it gives the error as a value."
+    )
+
+
+def _eager(op: Op, args: Any, params: dict[str, Any]) -> list[Any]:
+    failed = np.logical_not(np.asarray(args[0]))
+    if not params["message"].optional and failed.any():
+        first = np.unravel_index(failed.argmax(), failed.shape)
+        values = [np.asarray(v)[first] for v in args[1:]]
+        raise CheckError(params["message"].text(values))
+    return []
+
+
+class CheckError(Documented, ValueError):
+    """A check that failed. (`checkify.JaxRuntimeError` is another name of it.)"""
+
+
+def _jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[list[Any], list[Any]]:
+    return op(*primals, **p), []
+
+
+def _batch(
+    op: Op, mapped: Any, args: Any, dims: Any, *, message: Message, levels: int
+) -> tuple[list[Any], list[Any]]:
+    moved = [batch_first(mapped.size, x, d) for x, d in zip(args, dims, strict=True)]
+    return op(*moved, message=message, levels=levels + 1), []
+
+
+check_op = Op(
+    "check", type_rule=_type, dims=_dims, lower=_lower, eager=_eager, jvp=_jvp, batch=_batch,
+    effects=frozenset({CHECK}), multiple=True, user_code=True,
+)
+
+
+# -- making programs report failures --
+
+
+class Checked:
+    """The checks of a program that is run equation by equation.
+
+    enabled: kinds of checks. code, slots: which place failed first, and each place's values.
+    """
+
+    def __init__(self, enabled: frozenset[str]):
+        self.enabled = enabled
+        self.places: list[Place] = []
+        self.slots: list[Any] = []
+        self.code: Any = convert_element_type(np.int32(0), dtype=CODE.dtype, weak=False)
+
+    def run(self, program: Program, args: Sequence[Any]) -> list[Any]:
+        """The results of a program, whose checks are added to this object's."""
+        return eval_program(program, args, self.equation)
+
+    def equation(self, eqn: Equation, values: list[Any]) -> list[Any]:
+        if eqn.op is check_op:
+            self._user_check(eqn, values)
+            return []
+        op = eqn.op
+        if op.binds is not None and op.checkify is not None:  # its axes are not in scope here
+            return op.checkify(op, self, values, **eqn.params)
+        if op.programs and any(_places(p, self.enabled) for p in eqn.programs()):
+            if eqn.op.checkify is not None:
+                return eqn.op.checkify(eqn.op, self, values, **eqn.params)
+            if any(_places(p, self.enabled & {USER}) for p in eqn.programs()):
+                raise NotImplementedError(
+                    f"checkify cannot look into {eqn.op.name}, whose functions have checks, at "
+                    f"{describe(eqn.site)}. Check what goes in and what comes out of it instead."
+                )
+        result = eqn.op(*values, **eqn.params)
+        outs = list(result) if eqn.op.multiple else [result]
+        for kind, test in _TESTS.items():
+            if kind in self.enabled:
+                test(self, eqn, values, outs)
+        return outs
+
+    call = call
+
+    def program(self, program: Program) -> tuple[Program, tuple[Place, ...]]:
+        """A program that an op contains, with the checks of this one in it, and their places."""
+        return checked_program(program, self.enabled)
+
+    def fail(self, failed: Any, message: Message, values: Sequence[Any], site: Any) -> None:
+        """Adds a place that failed where `failed` (bool[]) is true."""
+        values = [_strong(v) for v in values]
+        types = tuple([type_of(v) for v in values])
+        self.places.append(Place(message, types, site))
+        self.slots += values
+        code = select_n(failed, np.int32(0), np.int32(len(self.places)))
+        self.code = select_n(eq(self.code, np.int32(0)), self.code, code)
+
+    def merge(self, places: Sequence[Place], code: Any, slots: Sequence[Any]) -> None:
+        """Adds the places of a program that ran, by its code."""
+        code = shifted(code, len(self.places))
+        self.code = select_n(eq(self.code, np.int32(0)), self.code, code)
+        self.places += places
+        self.slots += slots
+
+    def state(self) -> list[Any]:
+        """The code and the values of all places; places record the types of these."""
+        slots = [everywhere(x) for x in self.slots]
+        rest = iter(map(type_of, slots))
+        self.places = [replace(p, types=tuple([next(rest) for _ in p.types])) for p in self.places]
+        return [everywhere(self.code), *slots]
+
+    def _user_check(self, eqn: Equation, values: list[Any]) -> None:
+        if USER not in self.enabled:
+            return
+        pred, *rest = values
+        levels = eqn.params["levels"]
+        failed = eq(pred, False)
+        if levels:
+            first = argmax(reshape(failed, shape=(type_of(failed).size,)))
+            rest = [_row(v, levels, first) for v in rest]
+            failed = reduce_or(failed, axes=tuple(range(levels)))
+        self.fail(failed, eqn.params["message"], rest, eqn.site)
+
+
+def _strong(x: Any) -> Any:
+    t = type_of(x)
+    return convert_element_type(x, dtype=t.dtype, weak=False) if t.weak_type else x
+
+
+def _row(x: Any, levels: int, which: Any) -> Any:
+    shape = type_of(x).shape
+    count = int(np.prod(shape[:levels]))
+    return reshape(x, shape=(count, *shape[levels:]))[which]
+
+
+# -- tests for ops --
+
+
+def _test_nan(checks: Checked, eqn: Equation, values: list[Any], outs: list[Any]) -> None:
+    op = eqn.op
+    if not (op.elements is Elements.COMPUTED or (op.programs and op.checkify is None)):
+        return
+    for x in outs:
+        t = type_of(x)
+        if is_inexact(t.dtype):
+            bad = reduce_or(ne(x, x), axes=tuple(range(t.ndim)))
+            text = f"nan generated by primitive: {op.name}."
+            checks.fail(bad, Message(NAN, text), [], eqn.site)
+
+
+def _test_div(checks: Checked, eqn: Equation, values: list[Any], outs: list[Any]) -> None:
+    if eqn.op.divisor is None:
+        return
+    x = values[eqn.op.divisor]
+    t = type_of(x)
+    bad = reduce_or(eq(x, np.zeros((), t.dtype)[()]), axes=tuple(range(t.ndim)))
+    checks.fail(bad, Message(DIV, "division by zero"), [], eqn.site)
+
+
+def _test_index(checks: Checked, eqn: Equation, values: list[Any], outs: list[Any]) -> None:
+    if eqn.op.windows is not None:
+        found = eqn.op.windows(eqn.op, values, **eqn.params)
+        if found is not None:
+            _test_bounds(checks, eqn, *found)
+
+
+def _test_bounds(
+    checks: Checked, eqn: Equation, x: Any, indices: Any, numbers: Sequence[int],
+    sizes: Sequence[int],
+) -> None:
+    """Index vectors along the last dimension of `indices` must leave room for a window."""
+    shape, t = type_of(x).shape, type_of(indices)
+    if not t.size:
+        return
+    if t.dtype.itemsize < 4:  # which may be too small for the sizes
+        indices = convert_element_type(indices, dtype=CODE.dtype, weak=False)
+        t = type_of(indices)
+    count = len(numbers)
+    last = np.asarray([shape[d] - sizes[d] for d in numbers])
+    flat = reshape(indices, shape=(t.size // count, count))
+    none = np.zeros((), t.dtype)[()]
+    last = broadcast_in_dim(last.astype(t.dtype), shape=type_of(flat).shape, dims=(1,))
+    bad = bitwise_or(lt(flat, none), gt(flat, last))
+    first = argmax(reshape(bad, shape=(t.size,)))
+    index = reshape(flat, shape=(t.size,))[first]
+    axes = convert_element_type(np.asarray(numbers, np.int32), dtype=CODE.dtype, weak=False)
+    axis = axes[first % np.int32(count)]
+    failed = reduce_or(bad, axes=(0, 1))
+    checks.fail(failed, Message(INDEX, "", shape), [index, axis], eqn.site)
+
+
+_TESTS: dict[str, Callable[..., None]] = {NAN: _test_nan, DIV: _test_div, INDEX: _test_index}
+
+
+# -- ops that contain programs --
+
+
+@derived
+def checked_program(
+    program: Program, enabled: frozenset[str]
+) -> tuple[Program, tuple[Place, ...]]:
+    """The program that returns its results, then the code, then the values of its places."""
+    made: list[Checked] = []
+
+    def run(*args: Any) -> list[Any]:
+        made.append(Checked(enabled))
+        outs = made[-1].run(program, args)
+        return [*outs, *made[-1].state()]
+
+    new = program_of(run, program.in_types, program.name)
+    return new, tuple(made[-1].places)
+
+
+def _places(program: Program, enabled: frozenset[str]) -> tuple[Place, ...]:
+    return checked_program(program, enabled)[1]

@@ -1,0 +1,164 @@
+"""Parses shapes with symbolic dimensions, and their constraints."""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shardwise._src.base.errors import InconclusiveDimensionOperation
+from shardwise._src.export.symbolic_dims import Dim, max_dim, min_dim, of_factor
+
+
+class SymbolicScope:
+    """The constraints on the variables of symbolic dimensions that may be combined.
+
+    constraints: comparisons as strings: "a >= b", "mod(a, 8) == 0", "a <= 100".
+    """
+
+    def __init__(self, constraints: str | Sequence[str] = ()):
+        texts = (constraints,) if isinstance(constraints, str) else tuple(constraints)
+        self._texts = texts
+        self.positive: list[Dim] = []  # each at least 0
+        self.equal: dict[Any, Any] = {}  # factor of a dimension → its replacement
+        for text in texts:
+            self._add(text)
+
+    def __repr__(self) -> str:
+        return f"SymbolicScope({', '.join(self._texts)})"
+
+    def _add(self, text: str) -> None:
+        for sign in (">=", "<=", "=="):
+            left, found, right = text.partition(sign)
+            if found:
+                break
+        else:
+            raise ValueError(
+                f"constraints: {text!r} is no constraint: it must be two dimensions with '>=', "
+                "'<=' or '==' between them."
+            )
+        one, two = (_parsed(side, self, f"the constraint {text!r}") for side in (left, right))
+        if sign == "==":
+            alone = getattr(one, "alone", None)
+            if alone is None:
+                raise ValueError(
+                    f"constraints: the left side of {text!r} must be a variable, or one "
+                    "floordiv, mod, max or min, for which the right side is taken."
+                )
+            self.equal[alone] = two
+            return
+        difference = one - two if sign == ">=" else two - one
+        if isinstance(difference, Dim):
+            self.positive.append(difference)
+        elif difference < 0:
+            raise ValueError(f"constraints: {text!r} holds for no sizes.")
+
+
+def _parsed(text: str, scope: SymbolicScope, what: str) -> Any:
+    """Parses a dimension."""
+    try:
+        return _value(ast.parse(text.strip().replace("^", "**"), mode="eval").body, scope)
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
+        if isinstance(error, InconclusiveDimensionOperation):
+            raise
+        raise ValueError(
+            f"{what}: {text.strip()!r} is no dimension: it may have names of variables, whole "
+            "numbers, +, -, *, ^, and floordiv, mod, max and min of two dimensions."
+        ) from None
+
+
+_BINARY: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
+}
+_CALLS: dict[str, Callable[[Any, Any], Any]] = {
+    "floordiv": operator.floordiv, "mod": operator.mod, "max": max_dim, "min": min_dim,
+}
+
+
+def _value(node: Any, scope: SymbolicScope) -> Any:
+    match node:
+        case ast.Constant(value=int(value)) if not isinstance(value, bool):
+            return value
+        case ast.Name(id=name):
+            return of_factor(name, scope)
+        case ast.UnaryOp(op=ast.USub(), operand=x):
+            return -_value(x, scope)
+        case ast.BinOp(left=x, op=ast.Pow(), right=ast.Constant(value=int(power))) if power < 64:
+            return _value(x, scope) ** power
+        case ast.BinOp(left=x, op=op, right=y) if type(op) in _BINARY:
+            return _BINARY[type(op)](_value(x, scope), _value(y, scope))
+        case ast.Call(func=ast.Name(id=name), args=[x, y], keywords=[]) if name in _CALLS:
+            return _CALLS[name](_value(x, scope), _value(y, scope))
+    raise ValueError
+
+
+def _entries(text: str) -> list[str]:
+    """Splits a shape string at commas outside parentheses."""
+    inner = text.strip()
+    if re.fullmatch(r"\([^()]*(\([^()]*\)[^()]*)*,[^()]*\)|\(\w*\)", inner):
+        inner = inner[1:-1]
+    parts, depth = [""], 0
+    for c in inner:
+        depth += (c == "(") - (c == ")")
+        if c == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += c
+    if not parts[-1].strip():
+        parts.pop()
+    return parts
+
+
+def symbolic_shape(
+    shape_spec: str, *, constraints: Sequence[str] = (), scope: SymbolicScope | None = None,
+    like: Sequence[Any] | None = None,
+) -> tuple[Any, ...]:
+    """Parses a shape with symbolic dimensions: `symbolic_shape("a, 2*b, 8")`.
+
+    Args:
+      shape_spec: comma-separated dimensions: sums of products of variables and integers, with
+        `floordiv`, `mod`, `max`, `min`; `_` and `...` are replaced by sizes of `like`.
+      constraints: comparisons that callers guarantee, for a new scope: `["a >= 3", "b <= a"]`.
+      scope: of other dimensions that these are combined with.
+
+    Raises:
+      ValueError: for an invalid shape string, or if both `constraints` and `scope` are given.
+    """
+    if scope is not None and constraints:
+        raise ValueError(
+            "symbolic_shape: constraints are for a new scope; pass either constraints or scope."
+        )
+    scope = SymbolicScope(constraints) if scope is None else scope
+    entries = [e.strip() for e in _entries(shape_spec)]
+    sizes = None if like is None else tuple(like)
+    if "..." in entries:
+        if sizes is None or entries.count("...") > 1 or entries[-1] != "...":
+            raise ValueError(
+                f"symbolic_shape: '...' in {shape_spec!r} must come last, once, and stands for "
+                "sizes of `like`."
+            )
+        entries = [*entries[:-1], *["_"] * (len(sizes) - len(entries) + 1)]
+    found = []
+    for i, entry in enumerate(entries):
+        if entry == "_":
+            if sizes is None or i >= len(sizes):
+                raise ValueError(
+                    f"symbolic_shape: '_' in {shape_spec!r} stands for a size of `like`, which "
+                    f"has no dimension {i}."
+                )
+            found.append(sizes[i])
+        else:
+            found.append(_parsed(entry, scope, f"symbolic_shape: {shape_spec!r}"))
+    if sizes is not None and len(found) != len(sizes):
+        raise ValueError(
+            f"symbolic_shape: {shape_spec!r} has {len(found)} dimensions; like has {len(sizes)}."
+        )
+    return tuple(found)
+
+
+def is_symbolic_dim(p: Any) -> bool:
+    """Whether a dimension is symbolic."""
+    return isinstance(p, Dim)

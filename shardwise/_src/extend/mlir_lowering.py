@@ -1,0 +1,245 @@
+"""Lowering rules that build operations with MLIR's Python bindings, like JAX's rules.
+
+    def rule(ctx, x, *, by):
+        return [hlo.multiply(x, mlir.ir_constant(np.float32(by)))]      # jaxlib's stablehlo as hlo
+
+    mlir.register_lowering(scale, rule)
+
+The library writes programs as text. A rule builds a function in a separate module; the operations
+of its body then replace the primitive in the text, and functions that the rule adds to the module
+are added to the program. Such a rule may call the result of `lower_fun`: the module contains a
+call of a declared function, whose body is written when the text is generated.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import Op
+from shardwise._src.core.program import Program
+from shardwise._src.extend.jaxpr import AbstractToken
+from shardwise._src.lowering.emitter import MAX_DENSE
+from shardwise._src.lowering.text import attribute_text, element_text, tensor_text
+from shardwise._src.runtime.compiler import mlir_bindings
+from shardwise._src.runtime.compiler.mlir_bindings import ir
+from shardwise._src.types.array_type import ArrayType, array_type
+
+LoweringRule = Callable[..., Any]
+
+
+@dataclasses.dataclass
+class ModuleContext:
+    """The context of the module in which a rule builds.
+
+    context, module, ip, symbol_table: MLIR objects; platforms: the target platforms.
+    """
+
+    context: ir.Context
+    module: ir.Module
+    ip: ir.InsertionPoint
+    symbol_table: ir.SymbolTable
+    platforms: Sequence[str]
+    keepalives: list[Any] = dataclasses.field(default_factory=list)
+    cached_primitive_lowerings: dict[Any, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass
+class LoweringRuleContext:
+    """The context passed to a lowering rule.
+
+    module_context; primitive; avals_in, avals_out: its types; platforms: the targets; emitter:
+    writes text in place of a call (`lowering.emitter`).
+    """
+
+    module_context: ModuleContext
+    primitive: Any
+    avals_in: Sequence[ArrayType]
+    avals_out: Sequence[ArrayType]
+    emitter: Any
+    platforms: Sequence[str]
+    name_stack: Any = None
+    tokens_in: Any = None
+    tokens_out: Any = None
+
+    def replace(self, **changes: Any) -> LoweringRuleContext:
+        """A copy of the context with some fields changed."""
+        return dataclasses.replace(self, **changes)
+
+    def is_forward_compat(self) -> bool:
+        """Whether to avoid operations of the newest release: never."""
+        return False
+
+
+class _Apart:
+    """The emitter for a rule that builds: it declares functions and writes their bodies later.
+
+    writers: by symbol, `(names of operands) → names of results`.
+    """
+
+    def __init__(self, emitter: Any, function: Any):
+        self._emitter, self._function = emitter, function
+        self.writers: dict[str, Callable[[Sequence[str]], Sequence[str]]] = {}
+        self.devices, self.platform = emitter.devices, emitter.platform
+        self._numbers = itertools.count()
+
+    def later(
+        self, write: Callable[[Sequence[str]], Sequence[str]], operands: Sequence[Any],
+        ins: Sequence[ArrayType], outs: Sequence[ArrayType],
+    ) -> list[Any]:
+        """The results, as values, of text that is written later."""
+        symbol = f"shardwise.later.{next(self._numbers)}"
+        texts = [[tensor_text(t) for t in side] for side in (ins, outs)]
+        self._function.declare(symbol, *texts)
+        self.writers[symbol] = write
+        return list(mlir_bindings.call(symbol, [ir.Type.parse(t) for t in texts[1]], operands))
+
+    def inline(self, program: Program, *operands: Any) -> list[Any]:
+        """`Emitter.inline` for a stored program."""
+        return self.later(
+            lambda names: self._emitter.inline(program, *names), operands, program.in_types,
+            program.out_types,
+        )
+
+    def custom_call(
+        self, target: str, operands: Sequence[Any], ins: Sequence[ArrayType],
+        outs: Sequence[ArrayType], **how: Any,
+    ) -> list[Any]:
+        """`Emitter.custom_call`."""
+        return self.later(
+            lambda names: self._emitter.custom_call(target, names, ins, outs, **how), operands, ins,
+            outs,
+        )
+
+
+def lowered(
+    op: Op, rule: LoweringRule, e: Any, ins: Sequence[ArrayType], outs: Sequence[ArrayType],
+    names: Sequence[str], params: dict[str, Any],
+) -> list[str]:
+    """Writes the operations that a rule builds; returns the names of its results."""
+    given, gives = ([tensor_text(t) for t in side] for side in (ins, outs))
+    apart: list[_Apart] = []
+
+    def build(function: Any) -> Any:
+        apart.append(_Apart(e, function))
+        platforms = (e.platform,)
+        module = ModuleContext(
+            function.module.context, function.module, function.ip, function.symbols, platforms
+        )
+        ctx = LoweringRuleContext(module, op.foreign, ins, outs, apart[0], platforms)
+        return rule(ctx, *function.arguments, **params)
+
+    with mlir_bindings.in_context():
+        try:
+            function = mlir_bindings.Function(given, gives, build)
+        except TypeError as error:
+            raise TypeError(f"the lowering rule of {op.name}: {error}") from error
+        except ir.MLIRError as error:
+            raise ValueError(
+                f"the lowering rule of {op.name} builds what is no valid program: {error}"
+            ) from None
+        function.rename(lambda name: e.symbol(name))
+        e.functions.extend(function.beside())
+
+        def called(symbol: str, operands: list[str]) -> Sequence[str] | None:
+            write = apart[0].writers.get(symbol)
+            return None if write is None else write(operands)
+
+        return function.write(names, e.fresh, e.lines.append, called)
+
+
+# ---------------------------------------------------------------- helpers for writing rules
+
+
+def dtype_to_ir_type(dtype: Any) -> ir.Type:
+    """The MLIR element type of a dtype."""
+    return ir.Type.parse(element_text(np.dtype(dtype)))
+
+
+def aval_to_ir_type(ctx: Any, aval: Any = None) -> ir.Type:
+    """The MLIR type of values of an array type, `tensor<…>`.
+
+    ctx: an unneeded `ModuleContext`: the array type may be the only argument.
+    """
+    found = ctx if aval is None else aval
+    if isinstance(found, AbstractToken):
+        return token_type()
+    return ir.Type.parse(tensor_text(array_type(tuple(found.shape), found.dtype)))
+
+
+def aval_to_ir_types(ctx: Any, aval: Any = None) -> tuple[ir.Type, ...]:
+    """The MLIR types of the values that represent a value of this type: always one."""
+    return (aval_to_ir_type(ctx, aval),)
+
+
+def token_type() -> ir.Type:
+    """The MLIR type of tokens."""
+    return ir.Type.parse("!stablehlo.token")
+
+
+def ir_attribute(val: Any) -> ir.Attribute:
+    """A number, string or NumPy array, or a pytree of these, as an attribute.
+
+    Raises:
+      TypeError: for anything else.
+    """
+    if isinstance(val, ir.Attribute):
+        return val
+    try:
+        return ir.Attribute.parse(attribute_text(val))
+    except TypeError as error:
+        raise TypeError(f"ir_attribute: the value {error}") from None
+
+
+def ir_constant(val: Any, *, const_lowering: Any = None, aval: Any = None) -> ir.Value:
+    """A number or array as an MLIR value.
+
+    aval: its type, if not that of `val`; const_lowering: unused.
+    """
+    dtype = (type_of(val) if aval is None else aval).dtype
+    value = np.asarray(val).astype(dtype)
+    small = element_text(dtype).lstrip("uif")[:1] in "24" and value.dtype.itemsize == 1
+    if (value.size > MAX_DENSE and not small) or value.dtype.kind == "c":
+        return mlir_bindings.constant(mlir_bindings.dense_elements(value, dtype_to_ir_type(dtype)))
+    return mlir_bindings.constant(ir.Attribute.parse(attribute_text(value)))
+
+
+def ir_constants(val: Any, *, const_lowering: Any = None, aval: Any = None) -> tuple[ir.Value, ...]:
+    """The MLIR values that represent a constant: always one."""
+    return (ir_constant(val, aval=aval),)
+
+
+def shape_tensor(ctx: Any, sizes: Sequence[Any]) -> ir.Value:
+    """Sizes, each a number or a value, as one value of type i32[n]."""
+    parts = [x if isinstance(x, ir.Value) else ir_constant(np.array([x], np.int32)) for x in sizes]
+    if not parts:
+        return ir_constant(np.zeros(0, np.int32))
+    return parts[0] if len(parts) == 1 else mlir_bindings.concatenated(parts, 0)
+
+
+def flatten_ir_values(xs: Sequence[Any]) -> list[ir.Value]:
+    """Flattens a sequence of values and sequences of values."""
+    return list(_leaves(xs))
+
+
+def flatten_ir_types(xs: Sequence[Any]) -> list[ir.Type]:
+    """Flattens a sequence of types and sequences of types."""
+    return list(_leaves(xs))
+
+
+def _leaves(xs: Any) -> Iterator[Any]:
+    for x in xs:
+        if isinstance(x, tuple | list):
+            yield from _leaves(x)
+        else:
+            yield x
+
+
+def module_to_string(module: ir.Module, enable_debug_info: bool | None = None) -> str:
+    """The text of a module. enable_debug_info: whether to print source locations."""
+    return module.operation.get_asm(enable_debug_info=bool(enable_debug_info))

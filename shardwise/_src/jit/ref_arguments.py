@@ -1,0 +1,108 @@
+"""Calls of jitted and mapped functions with refs, as calls with values that are written back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from shardwise._src.base.caches import make_room
+from shardwise._src.jit.options import FromProgram, Options
+from shardwise._src.jit.staging import Call, Stageable
+from shardwise._src.messages.argument_names import argument_names, names_of
+from shardwise._src.refs.passing import functional, lent
+from shardwise._src.refs.refs import Ref, is_ref, reject_returned, values_of, write_back
+from shardwise._src.runtime.pytree import flatten
+
+FUNCTIONS = 256  # cached per jitted function, by positions of refs
+
+
+def through_refs(
+    jit: Callable[[Callable, Options], Callable], function: Stageable, call: Call,
+    closed: tuple[Ref, ...] = (),
+) -> Any:
+    """A call of a jitted function with refs among its arguments, or captured (`closed`).
+
+    jit: creates the jitted function of values that replaces it.
+    """
+    args, kwargs = call.arguments()
+    leaves, tree = flatten((args, kwargs))
+    at = tuple([i for i, x in enumerate(leaves) if is_ref(x)])
+    passed, who = [leaves[i] for i in at], function.what
+    key = (tree, at, closed)
+    inner = function.with_values.get(key)
+    if inner is None:
+        make_room(function.with_values, FUNCTIONS)
+        pure = functional(function.fun, who, at, closed)
+        inner = jit(pure, _for_values(function.options, len(args)))
+        function.with_values[key] = inner
+    names = _names(function.fun, args, kwargs)
+    with lent(passed, who, lambda: [names()[i] for i in at]) as values:
+        for i, value in zip(at, values, strict=True):
+            leaves[i] = value
+        full, named = tree.unflatten(leaves)
+        result, last = inner(*full, values_of(closed), **named)
+    write_back([*passed, *closed], last)
+    return result
+
+
+def closing_over_refs(
+    jit: Callable[[Callable, Options], Callable], function: Stageable, call: Call,
+    closed: tuple[Ref, ...],
+) -> Callable[[Sequence[Any]], Any]:
+    """The function that runs calls like this one of a jitted function that captures these refs."""
+    tree, static = call.tree, call.static  # not the call, which contains arrays
+
+    def run(leaves: Sequence[Any]) -> Any:
+        return through_refs(jit, function, Call(leaves, tree, static), closed)
+
+    return run
+
+
+def _for_values(options: Options, count: int) -> Options:
+    """Converts options for `count` positional arguments to options of the function of values."""
+    ins, outs = options.in_shardings, options.out_shardings
+    if ins is not None:
+        moving = count - sum(i < count for i in options.static_argnums)
+        ins = (*(ins if isinstance(ins, tuple | list) else (ins,) * moving), None)
+    if outs is not None and not isinstance(outs, FromProgram):
+        outs = (outs, None)
+    return options._replace(in_shardings=ins, out_shardings=outs)
+
+
+def _names(fun: Callable, args: tuple, kwargs: dict) -> Callable[[], list[str]]:
+    return lambda: argument_names(args, kwargs, names_of(fun))
+
+
+def mapped_with_refs(
+    vmap: Callable, fun: Callable, name: str, args: tuple, kwargs: dict, dims: Sequence[Any],
+    out_axes: Any, options: dict[str, Any],
+) -> Any:
+    """`vmap(fun)(*args, **kwargs)` with refs among the arguments.
+
+    dims: of the leaves. Refs that are not mapped are used unchanged, as if captured.
+    """
+    leaves, tree = flatten((args, kwargs))
+    at = [i for i, x in enumerate(leaves) if is_ref(x) and dims[i] is not None]
+    free = [i for i, x in enumerate(leaves) if not is_ref(x)]
+    refs = [leaves[i] for i in at]
+
+    def flat(*values: Any) -> tuple[Any, list[Any]]:
+        inner = list(leaves)
+        for i, x in zip(free, values, strict=False):
+            inner[i] = x
+        own = [Ref(x) for x in values[len(free) :]]
+        for i, r in zip(at, own, strict=True):
+            inner[i] = r
+        full, named = tree.unflatten(inner)
+        result = fun(*full, **named)
+        reject_returned(f"vmap of {name}: the function", flatten(result)[0])
+        return result, values_of(own)
+
+    flat.__name__ = name
+    names = _names(fun, args, kwargs)
+    picked = [dims[i] for i in at]
+    with lent(refs, f"vmap of {name}", lambda: [names()[i] for i in at]) as values:
+        mapped = vmap(flat, (*[dims[i] for i in free], *picked), (out_axes, picked), **options)
+        result, last = mapped(*[leaves[i] for i in free], *values)
+    write_back(refs, last)
+    return result

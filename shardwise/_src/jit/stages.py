@@ -1,0 +1,458 @@
+"""The stages of a jitted function: traced, lowered, compiled. Each prints as text.
+
+    Traced    a program with the call's and `jit`'s information on arguments and results
+    Lowered   the same with a `ModulePlan`: all shardings, and the module in StableHLO
+    Compiled  the same with an `Executable`: the loaded module, with everything a call needs
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+from shardwise._src.arguments.float0_partition import apart
+from shardwise._src.arguments.shape_dtype_struct import shape_of, shapes_of
+from shardwise._src.arrays.array import Array
+from shardwise._src.arrays.signature import Signature
+from shardwise._src.base.context import current
+from shardwise._src.base.monitoring import LOWER, took
+from shardwise._src.core.program import Program, eval_jaxpr
+from shardwise._src.core.program_tools import derived
+from shardwise._src.jit.compilations import compilations
+from shardwise._src.jit.options import compiler_overrides
+from shardwise._src.lowering.layouts_and_memory import place_in
+from shardwise._src.messages.formatting import join
+from shardwise._src.messages.tree_paths import tree_difference, tree_text
+from shardwise._src.running.eager import EAGER
+from shardwise._src.running.executable import Executable
+from shardwise._src.running.nan_checks import watched, watching
+from shardwise._src.running.plan import ModulePlan, plan_module
+from shardwise._src.runtime.backend import client
+from shardwise._src.runtime.compiler.modules import estimated_cost, hlo_computation
+from shardwise._src.runtime.compiler.shardy import parsed
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.transforms.tracer import Tracer
+from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.layout import Format, Layout
+
+
+def used_arguments(program: Program) -> tuple[int, ...]:
+    """The positions of the arguments that are used.
+
+    An argument that determines the mesh of the results' types counts as used.
+    """
+    used: set[Any] = {a for eqn in program.equations for a in eqn.inputs}.union(program.outputs)
+    placed = [v for v in program.arguments if v.aval.mesh is not None]
+    if placed and used.isdisjoint(placed):
+        used.add(placed[0])
+    return tuple([i for i, v in enumerate(program.arguments) if v in used])
+
+
+@derived
+def without_others(program: Program, kept: tuple[int, ...]) -> Program:
+    """The program as a function of some of its arguments: the others are not used."""
+    inputs = [*program.constant_vars, *[program.arguments[i] for i in kept]]
+    return program.replace(inputs=inputs)
+
+
+CompilerOptions: TypeAlias = dict[str, str | bool]
+
+
+@runtime_checkable
+class Wrapped(Protocol):
+    """A function that can be staged: the result of `jit`."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+    def trace(self, *args: Any, **kwargs: Any) -> Traced: ...
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class ArgInfo:
+    """An argument of a program: its type, and whether it is donated."""
+
+    aval: ArrayType
+    donated: bool
+
+    shape = property(lambda self: self.aval.shape)
+    dtype = property(lambda self: self.aval.dtype)
+
+
+_PLATFORMS = {"cuda": "gpu", "rocm": "gpu"}  # as named by devices
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False, slots=True)
+class Traced:
+    """A staged call: the program and everything that lowering needs. `lower` plans its module.
+
+    sigs, names: of each argument, in flat order like everything below.
+    in_tree:  of the arguments, as (positional, named); out_tree: of the results.
+    in_shardings, out_shardings: the requested ones, for each; None where unspecified.
+    donated:  positions of arguments whose memory the program may reuse.
+    overrides: XLA options, as (name, value) pairs.
+    kept:     positions of the arguments that the compiled program takes.
+    """
+
+    program: Program
+    sigs: Sequence[Signature]
+    names: Sequence[str]
+    in_tree: Any
+    out_tree: Any
+    in_shardings: Sequence[Any] | None
+    out_shardings: Sequence[Any] | None
+    donated: tuple[int, ...]
+    overrides: tuple[tuple[str, Any], ...]
+    kept: tuple[int, ...]
+
+    @property
+    def jaxpr(self) -> Program:
+        return self.program
+
+    @property
+    def fun_name(self) -> str:
+        return self.program.name
+
+    @property
+    def in_avals(self) -> Any:
+        """The types of the arguments, as (positional, named)."""
+        return self.in_tree.unflatten(self.program.in_types)
+
+    @property
+    def out_avals(self) -> Any:
+        """The types of the results, in their pytree."""
+        return self.out_tree.unflatten(self.program.out_types)
+
+    @property
+    def args_info(self) -> Any:
+        """An `ArgInfo` for each argument, as (positional, named)."""
+        pairs = enumerate(self.program.in_types)
+        return self.in_tree.unflatten([ArgInfo(t, i in self.donated) for i, t in pairs])
+
+    @property
+    def donate_argnums(self) -> tuple[int, ...]:
+        """The donated arguments, in flat order."""
+        return self.donated
+
+    @property
+    def out_info(self) -> Any:
+        """The types of the results, in their pytree."""
+        return shapes_of(self.program, self.out_tree)
+
+    @property
+    def effects(self) -> frozenset[Any]:
+        """The side effects of the program."""
+        return self.program.effects
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the program again, under the transforms in effect at the call."""
+        return self._run(self.program.constants, args, kwargs)
+
+    def closure_convert(self) -> tuple[list[Any], Callable[..., Any]]:
+        """The captured values of the function, and a function that takes them explicitly.
+
+        The second returns for `(consts, *args, **kwargs)` the results of the program with these
+        values, of the same types, instead of the captured ones.
+        """
+        def fun(consts: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+            return self._run(consts, args, kwargs)
+
+        return list(self.program.constants), fun
+
+    def _run(self, consts: Sequence[Any], args: tuple, kwargs: dict) -> Any:
+        leaves, tree = apart(*flatten((args, kwargs)))
+        if tree != self.in_tree:
+            raise TypeError(
+                f"traced {self.program.name} takes arguments of the tree "
+                f"{tree_text(self.in_tree)}; got {tree_text(tree)}: "
+                f"{_differences(self.in_tree, tree)}."
+            )
+        return self.out_tree.unflatten(eval_jaxpr(self.program, consts, *leaves))
+
+    def as_text(self) -> str:
+        return str(self.program)
+
+    __repr__ = as_text
+
+    def lower(self, *, lowering_platforms: Sequence[str] | None = None) -> Lowered:
+        """The program in StableHLO, for the devices of its arguments.
+
+        Raises:
+          ValueError: if `lowering_platforms` names others; without it, if `use_abstract_mesh`
+            is for an `AbstractDevice` of another platform.
+        """
+        if lowering_platforms is None:
+            meant = getattr(current().mesh, "abstract_device", None)
+            lowering_platforms = () if meant is None else (meant.platform,)
+        begin = time.perf_counter()
+        plan = self._planned()
+        took(LOWER, time.perf_counter() - begin, self.program.name)
+        here = plan.places.devices[0].platform
+        others = [p for p in lowering_platforms or () if _PLATFORMS.get(p, p) != here]
+        if others:
+            raise ValueError(
+                f"{self.program.name} is lowered for the devices of its arguments, of platform "
+                f"{here!r}; lowering_platforms asks for {join(others)}."
+            )
+        return Lowered(self, plan)
+
+    def _planned(self) -> ModulePlan:
+        kept, ins = self.kept, self.in_shardings
+        program = self.program
+        if len(kept) < len(self.sigs):
+            program = without_others(program, kept)
+        return plan_module(
+            program,
+            self.pick(self.sigs),
+            names=self.pick(self.names),
+            in_shardings=None if ins is None else self.pick(ins),
+            out_shardings=self.out_shardings,
+            donated=[kept.index(i) for i in self.donated if i in kept],
+        )
+
+    def pick(self, of_arguments: Sequence[Any]) -> Sequence[Any]:
+        """From one item per argument, selects those of the compiled program's arguments."""
+        if len(self.kept) == len(of_arguments):
+            return of_arguments
+        return [of_arguments[i] for i in self.kept]
+
+    def spread(self, of_kept: Sequence[Any]) -> list[Any]:
+        """The reverse of `pick`: None for arguments that are not used."""
+        found = dict(zip(self.kept, of_kept, strict=True))
+        return [found.get(i) for i in range(len(self.sigs))]
+
+
+class _OfTraced:
+    """The arguments and results of the later stages, delegated to `Traced`."""
+
+    __slots__ = ()
+    traced: Traced
+
+    in_tree = property(lambda self: self.traced.in_tree)
+    out_tree = property(lambda self: self.traced.out_tree)
+    in_avals = property(lambda self: self.traced.in_avals)
+    args_info = property(lambda self: self.traced.args_info)
+    donate_argnums = property(lambda self: self.traced.donated)
+
+    @property
+    def out_info(self) -> Any:
+        """The types of the results, in their pytree."""
+        return self.traced.out_info
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False, slots=True)
+class Lowered(_OfTraced):
+    """A program in StableHLO. `compile` makes an executable of the plan."""
+
+    traced: Traced
+    plan: ModulePlan
+
+    def as_text(self, dialect: str | None = None, *, debug_info: bool = False) -> str:
+        """The module.
+
+        Args:
+          dialect: "stablehlo", which is compiled, or "hlo", its translation.
+          debug_info: whether it contains the user's source lines.
+        """
+        if dialect not in (None, "stablehlo", "hlo"):
+            raise ValueError(
+                f"as_text: unknown dialect {dialect!r}; known are 'stablehlo' and 'hlo'."
+            )
+        text = self.plan.located() if debug_info else self.plan.text
+        if dialect != "hlo":
+            return text
+        found = hlo_computation(text)
+        return found.as_hlo_module().to_string() if debug_info else found.as_hlo_text()
+
+    def compiler_ir(self, dialect: str | None = None) -> Any:
+        """The runtime's own object: an MLIR module or, for "hlo", an XLA computation."""
+        text = self.as_text(None if dialect == "hlo" else dialect)
+        return hlo_computation(text) if dialect == "hlo" else parsed(text)
+
+    def cost_analysis(self) -> dict[str, float]:
+        """XLA's estimate for the entire program, before it is partitioned and optimised."""
+        return estimated_cost(client(self.plan.places.devices[0].platform), self.plan.text)
+
+    def compile(
+        self, compiler_options: dict[str, Any] | None = None, *,
+        device_assignment: Sequence[Any] | None = None,
+    ) -> Compiled:
+        """The program for its devices; `compiler_options` take precedence over those of `jit`.
+
+        device_assignment: the devices that it is lowered for, if given.
+
+        Raises:
+          ValueError: for other devices, which the module's shardings do not name.
+        """
+        traced, here = self.traced, self.plan.places.devices
+        if device_assignment is not None and tuple(device_assignment) != here:
+            raise ValueError(
+                f"compile: {traced.program.name} is lowered for devices {[d.id for d in here]}; "
+                f"device_assignment asks for {[d.id for d in device_assignment]}. Lower it with "
+                "arguments, or shardings of `ShapeDtypeStruct`, on these."
+            )
+        more = compiler_overrides(traced.program.name, compiler_options)
+        overrides = tuple(sorted(dict((*traced.overrides, *more)).items()))
+        tree = traced.out_tree
+        one_array = tree.num_nodes == 1 and tree.num_leaves == 1
+        executable = self.plan.load(out_tree=None if one_array else tree, overrides=overrides)
+        compilations.tell(self)
+        return Compiled(traced, executable)
+
+
+def _differences(wanted: Any, given: Any) -> str:
+    """Where the pytrees of two calls, (args, kwargs), differ."""
+    rows = zip(("args", "kwargs"), wanted.children(), given.children(), strict=True)
+    names = "the program", "the call"
+    found = [tree_difference(names[0], a, names[1], b, r) for r, a, b in rows if a != b]
+    return "; ".join(found)
+
+
+def _lines(rows: Sequence[str], hint: str) -> str:
+    """One problem as a sentence, several as a list; then how to fix it."""
+    if len(rows) == 1:
+        return f"{rows[0]}. {hint}"
+    return "\n  ".join([f"{len(rows)} arguments do not fit:", *rows]) + f"\n{hint}"
+
+
+def _same_place(x: Array, target: Any) -> bool:
+    here = x.sharding
+    return here is target or here.is_equivalent_to(target, x.ndim)
+
+
+def _format(layout: Any, sharding: Any, t: ArrayType) -> Format:
+    return Format(layout or Layout(range(t.ndim)), sharding)
+
+
+@dataclasses.dataclass(frozen=True, repr=False, eq=False, slots=True)
+class Compiled(_OfTraced):
+    """A compiled program. Callable with arguments of exactly the types it was compiled for.
+
+    A call checks them; `runner` does not, and is for callers that look up programs by types.
+    """
+
+    traced: Traced
+    executable: Executable
+
+    def runner(self) -> Callable[[Sequence[Any]], Any]:
+        """The function that runs it on all arguments, as arrays of exactly its signatures."""
+        run, kept = self.executable.runner(), self.traced.kept
+        if len(kept) == len(self.traced.sigs):
+            return run
+        return lambda args: run([args[i] for i in kept])
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.executable.check_allowed()
+        leaves, tree = apart(*flatten((args, kwargs)))
+        if tree != self.in_tree:
+            where = _differences(self.in_tree, tree)
+            raise TypeError(
+                f"{self._what} takes arguments of the tree {tree_text(self.in_tree)}; got "
+                f"{tree_text(tree)}: {where}."
+            )
+        arrays = [self._array(x, i) for i, x in enumerate(leaves)]
+        self._check_types(arrays)
+        exe, used = self.executable, self.traced.pick(arrays)
+        self._check_places(used)
+        rows = zip(used, exe.in_shardings, exe.in_layouts, strict=True)
+        placed = [self._placed(*row) for row in rows]
+        run = self.executable
+        if watching():
+            run = watched(run.program, run, eager=False)
+        return self.out_tree.unflatten(run(placed))
+
+    @property
+    def _what(self) -> str:
+        return f"compiled {self.traced.program.name}"
+
+    def _array(self, x: Any, i: int) -> Array:
+        if x.__class__ is Array:
+            return x
+        if isinstance(x, Tracer):
+            raise TypeError(
+                f"{self._what}: {self.traced.names[i]} is a traced value, but what is compiled "
+                "runs on arrays only and cannot be transformed. Call the jitted function instead."
+            )
+        try:
+            return EAGER.array(x)
+        except TypeError as error:
+            raise TypeError(f"{self._what}: {self.traced.names[i]}: {error}") from None
+
+    def _check_types(self, arrays: list[Array]) -> None:
+        rows = [
+            f"{name} must be of type {t.str_short(True)}; got {a.aval.str_short(True)}"
+            for name, a, t in zip(self.traced.names, arrays, self.traced.program.in_types,
+                                  strict=True)
+            if (a.shape, a.dtype) != (t.shape, t.dtype)
+        ]
+        if rows:
+            raise TypeError(
+                f"{self._what}: "
+                + _lines(rows, "A compiled program runs on arguments of exactly its types: convert "
+                "them, or call the jitted function, which compiles for others.")
+            )
+
+    def _check_places(self, used: Sequence[Array]) -> None:
+        """Raises if a committed argument is not where the program requires it."""
+        exe = self.executable
+        rows = [
+            f"{name} of type {x.aval.str_short(True)} is on {x.sharding}, but the program was "
+            f"compiled for {target}"
+            for name, x, target in zip(exe.names, used, exe.in_shardings, strict=True)
+            if x.committed and target is not None and not _same_place(x, target)
+        ]
+        if rows:
+            hint = "Use `device_put` to bring it there."
+            raise ValueError(f"{self._what}: {_lines(rows, hint)}")
+
+    def _placed(self, x: Array, target: Any, layout: Any) -> Array:
+        place = place_in(layout, x._sig, target)
+        return x if place is None else self.executable.moved([x], ((0, place),))[0]
+
+    call = __call__
+
+    @property
+    def out_info(self) -> Any:
+        """The types and formats of the results, in their pytree."""
+        sigs = self.executable.out_sigs
+        return self.out_tree.unflatten([shape_of(sig) for sig in sigs])
+
+    def runtime_executable(self) -> Any:
+        """The runtime's own object."""
+        return self.executable.module.raw
+
+    @property
+    def input_shardings(self) -> Any:
+        """Shardings of the arguments, as (positional, named); None for unused ones."""
+        return self.in_tree.unflatten(self.traced.spread(self.executable.in_shardings))
+
+    @property
+    def output_shardings(self) -> Any:
+        return self.out_tree.unflatten([s.sharding for s in self.executable.out_sigs])
+
+    @property
+    def input_formats(self) -> Any:
+        """Formats of the arguments, like `input_shardings`: for use with `device_put`."""
+        exe = self.executable
+        rows = zip(exe.in_layouts, exe.in_shardings, exe.program.in_types, strict=True)
+        return self.in_tree.unflatten(self.traced.spread([_format(*row) for row in rows]))
+
+    @property
+    def output_formats(self) -> Any:
+        sigs = self.executable.out_sigs
+        return self.out_tree.unflatten([_format(s.layout, s.sharding, s.type) for s in sigs])
+
+    def as_text(self) -> str:
+        """The compiled module, in HLO."""
+        return self.executable.module.hlo_text()
+
+    def cost_analysis(self) -> dict[str, float]:
+        """XLA's estimate: flops, bytes accessed and so on, per device."""
+        return self.executable.module.cost()
+
+    def memory_analysis(self) -> Any:
+        """Sizes in bytes per device: arguments, results, temporaries, aliased."""
+        return self.executable.module.memory()

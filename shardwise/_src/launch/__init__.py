@@ -1,0 +1,1 @@
+"""`shardwise launch`: starts and watches the processes of a program, on one machine or several."""

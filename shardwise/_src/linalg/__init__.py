@@ -1,0 +1,1 @@
+"""Linear algebra under the names of NumPy, SciPy and lax."""

@@ -1,0 +1,1 @@
+"""`vmap`, `shard_map`, `pmap`, `xmap`, `vectorize` and ufuncs: a function over axes of arrays."""

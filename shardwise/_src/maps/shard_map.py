@@ -1,0 +1,418 @@
+"""`shard_map`: a function that each device runs on its shards of the arguments."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, overload
+
+import numpy as np
+
+from shardwise._src.arguments.prefixes import broadcast_prefix, broadcast_to_arguments
+from shardwise._src.arguments.signatures import called, check_function
+from shardwise._src.arguments.values import as_input, checked_results
+from shardwise._src.base.context import current
+from shardwise._src.core.eval_context import ground
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.program import Program
+from shardwise._src.core.program_tools import consts_to_args
+from shardwise._src.core.structure import shared
+from shardwise._src.maps.shard_map_op import in_types, inside, part_type
+from shardwise._src.maps.shard_map_op import shard_map as shard_map_op
+from shardwise._src.messages.argument_names import argument_names, name_of, names_of
+from shardwise._src.messages.formatting import join, pluralize, short_repr
+from shardwise._src.messages.tracebacks import hides_frames
+from shardwise._src.messages.tree_paths import paths_in
+from shardwise._src.ops.sharded.sharding_ops import reshard_like
+from shardwise._src.refs.refs import NotThreaded, is_ref
+from shardwise._src.refs.sharded_refs import with_refs
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.transforms.stage import program_of, stage
+from shardwise._src.types.annotations import P, T
+from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.mesh import AbstractMesh, Mesh
+from shardwise._src.types.partition_spec import AxisName, PartitionSpec
+from shardwise._src.types.pvary import within
+from shardwise._src.types.sharding import NamedSharding
+
+
+@overload
+def shard_map(
+    f: Callable[P, T], /, *, out_specs: Any, in_specs: Any = None, mesh: Any = None,
+    axis_names: Collection[AxisName] = frozenset(), check_vma: bool = True,
+) -> Callable[P, T]: ...
+
+
+@overload
+def shard_map(
+    *, out_specs: Any, in_specs: Any = None, mesh: Any = None,
+    axis_names: Collection[AxisName] = frozenset(), check_vma: bool = True,
+) -> Callable[[Callable[P, T]], Callable[P, T]]: ...
+
+
+def shard_map(
+    f: Callable[..., Any] | None = None, /, *, out_specs: Any, in_specs: Any = None,
+    mesh: Any = None, axis_names: Collection[AxisName] = frozenset(), check_vma: bool = True,
+) -> Any:
+    """Maps `f` over the devices of a mesh: each runs it on its shards of the arguments.
+
+    Inside, the axes of the mesh are names for collectives (`shardwise.lax.psum` and others), which
+    are the only communication.
+
+    Args:
+      in_specs: how each argument is sharded: a PartitionSpec, or a prefix of the pytree of
+        positional arguments. Along an axis that a spec does not name, all devices get the same
+        shard. None: use the types of arguments over Explicit axes. If such a type has a sharding
+        that its spec does not, it is an error: `shardwise.reshard` reshards an argument.
+      out_specs: how the results are assembled, likewise. Along an axis that a spec does not name,
+        the results must be the same.
+      mesh: a Mesh or an AbstractMesh; by default the one in scope.
+      axis_names: the axes of the mesh along which `f` is manual; by default all. Along the others
+        it sees global values, which the partitioner shards.
+      check_vma: whether types in `f` record along which axes a value varies, as in `f32[4]{V:x}`,
+        to prove that results are the same where `out_specs` require it. Without it, the caller
+        must ensure this.
+
+    Returns:
+      The mapped function.
+
+    Raises:
+      ValueError: if a dimension is not divisible by the size of the axes that shard it, an
+        argument's sharding over Explicit axes differs from its spec, or a result may vary
+        along an axis that its spec does not name.
+      TypeError: if in_specs is None, and types have no shardings.
+    """
+    if f is None:
+        return functools.partial(
+            shard_map, out_specs=out_specs, in_specs=in_specs, mesh=mesh, axis_names=axis_names,
+            check_vma=check_vma,
+        )
+    check_function("shard_map", f)
+    what = f"shard_map of {name_of(f)}"
+
+    @functools.wraps(f)
+    @hides_frames
+    def mapped(*args: Any, **kwargs: Any) -> Any:
+        by_position(what, kwargs, "in_specs has specs")
+        own = mesh_of(what, mesh, "Pass `mesh=`, or enter one")
+        axes = _axes(what, own, axis_names)
+
+        def specs_of(values: Sequence[Any], names: Sequence[str]) -> list[Any]:
+            if in_specs is None:
+                return inferred(what, "in_specs", values, own, axes)
+            return broadcast_to_arguments(
+                in_specs, args, f"{what}: in_specs", names_of(f), _is_spec
+            )
+
+        return on_parts(
+            what, f, args, own, axes, specs_of, lambda program, tree: out_specs, check_vma
+        )
+
+    return mapped
+
+
+def by_position(what: str, kwargs: dict[str, Any], why: str) -> None:
+    if kwargs:
+        raise TypeError(
+            f"{what} takes arguments by position, for which {why}; got {join(list(kwargs))} by "
+            "name. Give them by position, or bind them in a function of the others."
+        )
+
+
+def on_parts(
+    what: str, f: Callable[..., Any], args: tuple[Any, ...], mesh: Mesh | AbstractMesh,
+    axes: tuple[Any, ...], specs_of: Callable[[Sequence[Any], Sequence[str]], list[Any]],
+    out_specs: Callable[[Program, Any], Any], tracked: bool,
+) -> Any:
+    """The results of `f` on the shards of its arguments.
+
+    specs_of:  takes values and their names, returns the spec of each.
+    out_specs: takes the program and the pytree of the results, returns a prefix of that pytree.
+    """
+    place = NamedSharding(mesh, PartitionSpec())
+    leaves, tree = flatten(args)
+    names = argument_names(args, {}, names_of(f))
+    values = [x if is_ref(x) else as_input(x, what, lambda i=i: names[i])
+              for i, x in enumerate(leaves)]
+    specs = specs_of(values, names)
+    for x, name, spec in zip(values, names, specs, strict=True):
+        if not is_ref(x):
+            _check_explicit(what, name, type_of(x), place, spec, axes)
+    out_trees: list[Any] = []
+
+    def flat(*parts: Any) -> list[Any]:
+        outs, out_tree = flatten(called(what, f, tree.unflatten(parts), {}))
+        out_trees.append(out_tree)
+        return checked_results(outs, out_tree, what)
+
+    def put_together(program: Program) -> tuple[PartitionSpec, ...]:
+        prefix = out_specs(program, out_trees[0])
+        return _out_specs(what, prefix, out_trees[0], program, place, axes, tracked)
+
+    results = over_parts(
+        what, name_of(f), flat, values, names, specs, put_together, place, axes, tracked
+    )
+    return out_trees[0].unflatten(results)
+
+
+def over_parts(
+    what: str, name: str, flat: Callable[..., list[Any]], values: Sequence[Any],
+    names: Sequence[str], specs: Sequence[PartitionSpec],
+    put_together: Callable[[Program], Sequence[PartitionSpec]], place: NamedSharding,
+    axes: tuple[Any, ...], tracked: bool,
+) -> list[Any]:
+    """The results of `flat`, a function of shards, on each device.
+
+    values:       refs may be among them; `flat` receives refs of shards.
+    names:        of the values, for messages; specs: their shardings.
+    put_together: returns the specs of the results, called once the program is known.
+    """
+    def run(flat: Any, values: Any, names: Any, specs: Any, put_together: Any) -> list[Any]:
+        return _over_parts(
+            what, name, flat, values, names, specs, put_together, place, axes, tracked
+        )
+
+    def check(of: str, t: ArrayType, spec: PartitionSpec) -> None:
+        left = sorted(t.varying.intersection(axes) - {*spec.axes}, key=str)
+        if tracked and left:
+            raise ValueError(
+                f"{what}: what is written to {of}, of type {t.str_short(True)}, may vary along "
+                f"{', '.join(map(repr, left))}, and there is one value of it along these axes. "
+                "Pass it as an argument with a spec that names them, or write what is the same on "
+                f"all devices, such as `shardwise.lax.psum(x, {left[0]!r})`."
+            )
+
+    closed: list[Any] = []  # refs from outside: discovered when they are used
+    while True:
+        if not closed and not any(map(is_ref, values)):
+            task = functools.partial(run, flat, values, names, specs, put_together)
+        else:
+            task = functools.partial(
+                with_refs, run, what, flat, values, names, specs, put_together, closed, check
+            )
+        try:
+            return task()
+        except NotThreaded as error:
+            if any(ref is error.ref for ref in closed):
+                raise
+            closed.append(error.ref)
+
+
+def _over_parts(
+    what: str, name: str, flat: Callable[..., list[Any]], values: Sequence[Any],
+    names: Sequence[str], specs: Sequence[PartitionSpec],
+    put_together: Callable[[Program], Sequence[PartitionSpec]], place: NamedSharding,
+    axes: tuple[Any, ...], tracked: bool,
+) -> list[Any]:
+    types = [
+        _part(what, names[i], type_of(x), place, spec, axes, tracked)
+        for i, (x, spec) in enumerate(zip(values, specs, strict=True))
+    ]
+    with inside(place, axes, tracked):
+        program, captured = stage(flat, types, transform="shard_map", name=name, names=names)
+        program, constants = consts_to_args(program)
+        program, count = shared(program), len(program.outputs)
+        out_specs = tuple(put_together(program))
+        if not program.outputs:
+            if not program.effects:
+                return []
+            program, out_specs = _with_result(program), (PartitionSpec(),)
+    given = [*constants, *captured, *values]
+    whole = [PartitionSpec()] * (len(given) - len(values))
+    params: dict[str, Any] = {
+        "program": program, "place": place, "in_specs": (*whole, *specs),
+        "out_specs": out_specs, "axes": axes, "tracked": tracked,
+    }
+    results = shard_map_op(*_placed(given, params), **params)
+    return results[:count]
+
+
+def inferred(
+    what: str, argument: str, values: Sequence[Any], mesh: Mesh | AbstractMesh,
+    axes: tuple[Any, ...],
+) -> list[PartitionSpec]:
+    """The specs of values over Explicit axes that become manual, from their types.
+
+    argument: the name of the argument that could specify them.
+    """
+    explicit = mesh.abstract_mesh.explicit_axes
+    if values and (others := [a for a in axes if a not in explicit]):
+        raise TypeError(
+            f"{what}: {argument} is needed. Types say how arguments are divided along Explicit "
+            f"axes only, and {join(others)} of {mesh} "
+            f"{'is' if len(others) == 1 else 'are'} none."
+        )
+    return [_spec_of(x.type if is_ref(x) else type_of(x), axes) for x in values]
+
+
+def _spec_of(t: ArrayType, axes: Any) -> PartitionSpec:
+    if t.spec is None or t.mesh is None:
+        return PartitionSpec()
+    rows = [tuple([a for a in names if a in axes]) for names in t.spec.dims(t.ndim)]
+    return PartitionSpec(*rows)
+
+
+def _check_explicit(
+    what: str, name: str, t: ArrayType, place: NamedSharding, spec: PartitionSpec, axes: Any
+) -> None:
+    """Raises if an argument's type has a different sharding over Explicit axes."""
+    mesh = place.mesh.abstract_mesh
+    _check_spec(what, "in_specs", name, t, place, spec, axes)
+    if t.mesh is None or t.spec is None or not {*axes} <= {*mesh.explicit_axes}:
+        return
+    held = _spec_of(t, axes)
+    if held.dims(t.ndim) != spec.dims(t.ndim):
+        raise ValueError(
+            f"{what}: {name} is of type {t.str_short(True)}, which is not divided as its spec "
+            f"{spec} says. Pass `shardwise.reshard({name}, {spec})`; or write {held} as its spec, "
+            "or leave specs out, for arguments as they are."
+        )
+
+
+def _with_result(program: Program) -> Program:
+    """The program with a result. XLA does not partition code that only has effects."""
+
+    def fun(*args: Any) -> list[Any]:
+        return [*program(*args), np.int32(0)]
+
+    return program_of(fun, program.in_types, program.name, "shard_map")
+
+
+def _is_spec(x: Any) -> bool:
+    return isinstance(x, PartitionSpec)
+
+
+def mesh_of(what: str, mesh: Any, how: str) -> Mesh | AbstractMesh:
+    """The given mesh, or the one in scope. how: to pass one, for the error."""
+    scope = current().mesh
+    found = current().mesh_for_values if mesh is None else mesh
+    if not isinstance(found, Mesh | AbstractMesh | None):
+        raise TypeError(f"{what}: mesh must be a Mesh or an AbstractMesh; got {short_repr(found)}.")
+    if found is None or found.empty:
+        raise ValueError(f"{what}: there is no mesh. {how} with `shardwise.set_mesh`.")
+    return found if scope is None else within(found, scope, what)
+
+
+def _axes(what: str, mesh: Any, axis_names: Any) -> tuple[Any, ...]:
+    asked = {axis_names} if isinstance(axis_names, str) else set(axis_names)
+    unknown = sorted(asked - {*mesh.axis_names}, key=str)
+    if unknown:
+        raise ValueError(
+            f"{what}: axis_names has {', '.join(map(repr, unknown))}, which {mesh} does not have."
+        )
+    bound = mesh.abstract_mesh.manual_axes
+    found = tuple([a for a in mesh.axis_names if (a in asked if asked else a not in bound)])
+    if twice := [a for a in bound if a in asked or not found]:
+        raise ValueError(
+            f"{what}: {' and '.join(map(repr, twice))} is manual already, by a map around this "
+            "one. Name other axes of the mesh in axis_names."
+        )
+    return found
+
+
+def _part(
+    what: str, name: str, t: ArrayType, place: NamedSharding, spec: Any, axes: Any, tracked: bool
+) -> ArrayType:
+    """The type of an argument's shard."""
+    _check_spec(what, "in_specs", name, t, place, spec, axes)
+    sizes = place.mesh.shape
+    for d, names in enumerate(spec.dims(t.ndim)):
+        count = math.prod([sizes[a] for a in names if a in axes])
+        if t.shape[d] % count:
+            raise ValueError(
+                f"{what}: dimension {d} of {name}, of type {t.str_short(True)}, cannot be divided "
+                f"by {spec} over {place.mesh} into {count} equal parts. Inside of shard_map all "
+                "devices have parts of one size: pad the dimension, or use `shardwise.jit`, whose "
+                "partitioner takes any size."
+            )
+    return part_type(t, place, spec, axes, tracked)
+
+
+def _check_spec(
+    what: str, argument: str, name: str, t: ArrayType, place: NamedSharding, spec: Any, axes: Any
+) -> None:
+    if not _is_spec(spec):
+        raise TypeError(
+            f"{what}: {argument} must be PartitionSpecs; got {short_repr(spec)} for {name}."
+        )
+    try:
+        place.with_spec(spec).tiling(t.ndim)  # raises if names or rank do not fit
+    except ValueError as error:
+        message = f"{what}: {argument} for {name}, of type {t.str_short(True)}: {error}"
+        raise ValueError(message) from None
+    others = sorted({*spec.axes} - {*axes}, key=str)
+    if others or PartitionSpec.UNCONSTRAINED in tuple(spec) or spec.unreduced or spec.reduced:
+        why = (f"{' and '.join(map(repr, others))} is not manual here" if others else
+               "it must say for each dimension which axes divide it")
+        raise ValueError(
+            f"{what}: {argument} for {name} is {spec}: {why}. Specs name the manual axes, "
+            f"{', '.join(map(repr, axes))}; along others the partitioner divides."
+        )
+
+
+def _check_rank(what: str, name: str, t: ArrayType, spec: Any, tracked: bool) -> None:
+    """Raises if a spec names axes in entries beyond a result's rank; simply removing
+    them would only lead to the next error.
+    """
+    if not _is_spec(spec) or PartitionSpec.UNCONSTRAINED in tuple(spec):
+        return
+    names = [a for entry in spec.dims(max(len(spec), t.ndim))[t.ndim :] for a in entry]
+    if not names:
+        return
+    left = PartitionSpec(*[*spec][: t.ndim])
+    parts = f"`x[{'..., ' if t.ndim else ''}None]`"
+    if tracked and t.varying.isdisjoint(names):
+        advice = (
+            f"It is the same on all devices along {join(names)}: give {left} as its spec, or add "
+            f"a dimension to put copies together, {parts}."
+        )
+    else:
+        advice = (
+            f"Add a dimension to put together what the devices have, {parts}; or return what is "
+            f"the same on all of them, such as `shardwise.lax.psum(x, {names[0]!r})`, and give "
+            f"{left} as its spec."
+        )
+    raise ValueError(
+        f"{what}: out_specs for {name}, of type {t.str_short(True)}: {spec} has "
+        f"{pluralize(len(spec), 'entry', 'entries')}, but the result has only "
+        f"{pluralize(t.ndim, 'dimension')}. {advice}"
+    )
+
+
+def _out_specs(
+    what: str, out_specs: Any, tree: Any, program: Program, place: NamedSharding, axes: Any,
+    tracked: bool,
+) -> tuple[PartitionSpec, ...]:
+    skeleton = tree.unflatten(range(tree.num_leaves))
+    specs = broadcast_prefix(out_specs, skeleton, f"{what}: out_specs", _is_spec, "result")
+    rows = zip(paths_in("result", tree), specs, program.out_types, strict=True)
+    for path, spec, t in rows:
+        _check_rank(what, path, t, spec, tracked)
+        _check_spec(what, "out_specs", path, t, place, spec, axes)
+        left = sorted(t.varying.intersection(axes) - {*spec.axes}, key=str)
+        if tracked and left:
+            shown_names = ", ".join(map(repr, left))
+            parts = "Name it in out_specs to put the parts together"
+            if not t.ndim:
+                parts = f"Return it with a dimension, `x[None]`, and n{parts[1:]}"
+            raise ValueError(
+                f"{what}: {path}, of type {t.str_short(True)}, may vary along {shown_names}, which "
+                f"its spec {spec} does not name. {parts}; "
+                f"make them one with a collective, such as `shardwise.lax.psum(x, {left[0]!r})`, "
+                "or `all_gather_invariant` for parts that all shall have; or pass check_vma=False, "
+                "if they are known to be the same."
+            )
+    return tuple(specs)
+
+
+def _placed(given: Sequence[Any], params: dict[str, Any]) -> list[Any]:
+    """The operands transferred to where the op takes them."""
+    place, interpreter = params["place"], current().interpreter
+    if interpreter.eager and isinstance(place.mesh, Mesh):
+        return [
+            ground().place(x, place.with_spec(spec))
+            for x, spec in zip(given, params["in_specs"], strict=True)
+        ]
+    types = in_types(params["program"], place, params["in_specs"], params["axes"])
+    return [reshard_like(x, t) for x, t in zip(given, types, strict=True)]

@@ -1,0 +1,1 @@
+"""Products of arrays: `dot`, `matmul`, `tensordot`, `einsum`."""

@@ -1,0 +1,1 @@
+"""Reductions and what is built on them: sums, means, quantiles, counts, running sums."""

@@ -1,0 +1,382 @@
+"""Averages and variances: mean, var, std, average, cov, corrcoef."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, overload
+
+import numpy as np
+
+from shardwise._src.core.fused import eager_jit, fused
+from shardwise._src.core.infer import type_of
+from shardwise._src.numpy.statistics.named_reductions import (
+    Axes,
+    count_of,
+    dimensions,
+    reduced_axes,
+)
+from shardwise._src.numpy.statistics.reductions import (
+    accumulated_dtype,
+    add_up,
+    checked_dtype,
+    masked,
+    reject_out,
+)
+from shardwise._src.ops import elementwise as ew
+from shardwise._src.ops.basis import reshape, transpose
+from shardwise._src.ops.contract import dot
+from shardwise._src.ops.families import lit
+from shardwise._src.ops.shape import concatenate
+from shardwise._src.types.annotations import AnyAxis, Array, ArrayLike, DTypeLike
+from shardwise._src.types.dtypes import is_complex, is_integer, real_dtype, to_inexact
+from shardwise._src.values.convert import broadcast, broadcast_to, cast, joined, promote_inexact
+
+# -- mean --
+
+
+def average_over(
+    x: Any, axes: Axes, dtype: Any, keepdims: bool, where: Any = None, name: str = "mean"
+) -> Any:
+    """The mean over `axes`, computed and returned in `dtype`; `where` selects the elements."""
+    if where is None:
+        total = add_up(x, axes, dtype, keepdims)
+        return ew.div(total, lit(count_of(type_of(x).shape, axes), total))
+    x = masked(x, where, 0, name)
+    return ew.div(add_up(x, axes, dtype, keepdims), counted(where, x, axes, dtype, keepdims))
+
+
+def counted(where: Any, x: Any, axes: Axes, dtype: Any, keepdims: bool) -> Any:
+    """The number of selected elements of `x` over `axes`, as `dtype`."""
+    return add_up(broadcast_to(where, type_of(x).shape), axes, dtype, keepdims)
+
+
+def mean_of(a: Any, axis: AnyAxis, dtype: Any, keepdims: bool, where: Any = None) -> Any:
+    t = type_of(a)
+    wanted = to_inexact(t.dtype) if dtype is None else dtype
+    wide = accumulated_dtype(wanted)
+    return cast(average_over(a, reduced_axes(axis, t.ndim), wide, keepdims, where), wanted)
+
+
+@fused(arrays=1)
+def _mean(a: Any, axis: AnyAxis = None, dtype: Any = None, keepdims: bool = False) -> Any:
+    return mean_of(a, axis, dtype, keepdims)
+
+
+@fused(arrays=2)
+def _mean_where(a: Any, where: Any, axis: AnyAxis, dtype: Any, keepdims: bool) -> Any:
+    return mean_of(a, axis, dtype, keepdims, where)
+
+
+def mean(
+    a: ArrayLike, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None,
+    keepdims: bool = False, *, where: ArrayLike | None = None,
+) -> Array:
+    """Arithmetic mean over `axis` (all by default).
+
+    Args:
+      dtype: of the computation and the result; by default the dtype of `a`, float32 for integers.
+      where: booleans; elements where it is false are skipped.
+    """
+    dtype = checked_dtype(dtype, "mean")
+    if where is None and out is None:
+        if axis is None and dtype is None and not keepdims:
+            return _mean(a)
+        return _mean(a, axis, dtype, keepdims)
+    reject_out("mean", out)
+    return _mean_where(a, where, axis, dtype, keepdims)
+
+
+# -- variance and standard deviation --
+
+
+def spread_of(
+    a: Any, given_mean: Any, where: Any, axis: AnyAxis, dtype: Any, correction: float,
+    keepdims: bool, root: bool,
+) -> Any:
+    """The variance, or its square root."""
+    t = type_of(a)
+    name = "std" if root else "var"
+    axes = reduced_axes(axis, t.ndim)
+    wanted = to_inexact(t.dtype if dtype is None else dtype)
+    if is_complex(t.dtype) and not is_complex(wanted):
+        raise ValueError(
+            f"{name}: the variance of complex values cannot be computed in the real dtype {wanted}."
+        )
+    wide = accumulated_dtype(wanted)
+    x = cast(a, wide)
+    if where is not None:
+        x = masked(x, where, 0, name)
+    middle = average_over(x, axes, wide, True, where, name) if given_mean is None else given_mean
+    away = ew.sub(*broadcast(x, cast(middle, wide)))
+    squares = ew.real(ew.mul(away, ew.conj(away))) if is_complex(wide) else ew.square(away)
+    part = real_dtype(wide)
+    if where is None:
+        left = count_of(type_of(x).shape, axes) - correction
+        divisor = lit(left if left > 0 else np.nan, squares)
+    else:
+        squares = masked(squares, where, 0, name)
+        left = counted(where, x, axes, part, keepdims)
+        left = ew.sub(left, lit(correction, left))
+        divisor = ew.where(ew.gt(left, lit(0, left)), left, lit(np.nan, left))
+    out = ew.div(add_up(squares, axes, part, keepdims), divisor)
+    return cast(ew.sqrt(out) if root else out, real_dtype(wanted))
+
+
+@fused
+def _spread(
+    *arrays: Any, has_mean: bool, has_where: bool, axis: AnyAxis, dtype: Any, correction: float,
+    keepdims: bool, root: bool,
+) -> Any:
+    a, *rest = arrays
+    middle = rest.pop(0) if has_mean else None
+    return spread_of(
+        a, middle, rest[0] if has_where else None, axis, dtype, correction, keepdims, root
+    )
+
+
+@fused(arrays=1)
+def _plain_spread(
+    a: Any, axis: AnyAxis, dtype: Any, correction: float, keepdims: bool, root: bool
+) -> Any:
+    return spread_of(a, None, None, axis, dtype, correction, keepdims, root)
+
+
+def _spread_call(
+    name: str, a: Any, axis: AnyAxis, dtype: Any, out: Any, ddof: float, keepdims: bool, where: Any,
+    mean: Any, correction: float | None,
+) -> Any:
+    dtype = checked_dtype(dtype, name)
+    reject_out(name, out)
+    if correction is None:
+        correction = ddof
+    elif ddof != 0:
+        raise ValueError(f"{name}: give ddof or correction, not both; got {ddof} and {correction}.")
+    if where is None and mean is None:
+        return _plain_spread(a, axis, dtype, correction, keepdims, name == "std")
+    given = [x for x in (mean, where) if x is not None]
+    return _spread(
+        a, *given, has_mean=mean is not None, has_where=where is not None, axis=axis, dtype=dtype,
+        correction=correction, keepdims=keepdims, root=name == "std",
+    )
+
+
+def var(
+    a: ArrayLike, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None,
+    ddof: float = 0, keepdims: bool = False, *, where: ArrayLike | None = None,
+    mean: ArrayLike | None = None, correction: float | None = None,
+) -> Array:
+    """Variance over `axis` (all by default): the mean squared distance from the mean.
+
+    Args:
+      dtype: of the computation; by default the dtype of `a`, float32 for integers.
+      ddof, correction: two names of the number to subtract from the element count in the divisor.
+      where: booleans; elements where it is false are skipped.
+      mean: the mean, if already computed, with the reduced dimensions kept.
+    """
+    return _spread_call("var", a, axis, dtype, out, ddof, keepdims, where, mean, correction)
+
+
+def std(
+    a: ArrayLike, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None,
+    ddof: float = 0, keepdims: bool = False, *, where: ArrayLike | None = None,
+    mean: ArrayLike | None = None, correction: float | None = None,
+) -> Array:
+    """Standard deviation over `axis`: the square root of the variance; arguments as for `var`."""
+    return _spread_call("std", a, axis, dtype, out, ddof, keepdims, where, mean, correction)
+
+
+# -- weighted average --
+
+
+@fused
+def _average(*arrays: Any, axis: AnyAxis, keepdims: bool, returned: bool) -> Any:
+    a, *weights = arrays
+    t = type_of(a)
+    axes = reduced_axes(axis, t.ndim)
+    if not weights:
+        dtype: Any = to_inexact(t.dtype)
+        out = mean_of(a, axis, dtype, keepdims)
+        total = np.asarray(count_of(t.shape, axes)).astype(dtype)[()]
+    else:
+        a, w = promote_inexact(a, weights[0])
+        dtype = type_of(a).dtype
+        w = _fitted_weights(w, t.shape, axis)
+        total = add_up(w, axes, dtype, keepdims)
+        out = ew.div(add_up(ew.mul(a, w), axes, dtype, keepdims), total)
+    out = cast(out, dtype)
+    return (out, broadcast_to(cast(total, dtype), type_of(out).shape)) if returned else out
+
+
+def _fitted_weights(w: Any, shape: tuple, axis: AnyAxis) -> Any:
+    given = type_of(w).shape
+    if given == shape:
+        return w
+    if axis is None:
+        raise TypeError(
+            f"average: axis must be given where the shapes of a and weights differ: {shape} and "
+            f"{given}."
+        )
+    axes = dimensions(reduced_axes(axis, len(shape)))
+    if given != tuple(shape[i] for i in axes):
+        raise ValueError(
+            f"average: weights of shape {given} do not fit axis {axis} of a, of shape {shape}."
+        )
+    order = sorted(range(len(axes)), key=axes.__getitem__)
+    w = transpose(w, perm=tuple(order)) if order != list(range(len(order))) else w
+    wide = tuple(n if i in axes else 1 for i, n in enumerate(shape))
+    return broadcast_to(reshape(w, shape=wide), shape)
+
+
+@overload
+def average(
+    a: ArrayLike, axis: AnyAxis = None, weights: ArrayLike | None = None,
+    returned: Literal[False] = False, keepdims: bool = False,
+) -> Array: ...
+@overload
+def average(
+    a: ArrayLike, axis: AnyAxis = None, weights: ArrayLike | None = None, *,
+    returned: Literal[True], keepdims: bool = False,
+) -> tuple[Array, Array]: ...
+@overload
+def average(
+    a: ArrayLike, axis: AnyAxis = None, weights: ArrayLike | None = None, returned: bool = False,
+    keepdims: bool = False,
+) -> Array | tuple[Array, Array]: ...
+@eager_jit
+def average(
+    a: ArrayLike, axis: AnyAxis = None, weights: ArrayLike | None = None, returned: bool = False,
+    keepdims: bool = False,
+) -> Array | tuple[Array, Array]:
+    """Weighted average over `axis` (all by default).
+
+    Args:
+      weights: with the shape of `a`, or its sizes at `axis`; None for equal weights.
+      returned: whether to return the sums of the weights as a second result.
+    """
+    given = () if weights is None else (weights,)
+    return _average(a, *given, axis=axis, keepdims=keepdims, returned=returned)
+
+
+# -- covariance --
+
+
+@fused
+def _cov(
+    *arrays: Any, rowvar: bool, has_y: bool, has_frequencies: bool, has_weights: bool,
+    ddof: float, dtype: Any,
+) -> Any:
+    m, *rest = arrays
+    y = rest.pop(0) if has_y else None
+    frequencies = rest.pop(0) if has_frequencies else None
+    weights = rest.pop(0) if has_weights else None
+    given = [m] if y is None else [m, y]
+    wanted = dtype
+    if wanted is None:
+        found, weak = joined(*given)
+        wanted = to_inexact(found)
+        if weights is not None and not is_complex(type_of(weights).dtype):
+            exact = cast(weights, type_of(weights).dtype, False)
+            wanted, _ = joined(cast(m, wanted, weak), exact)
+    x = _observations(m, rowvar, wanted, "m")
+    if y is not None:
+        x = concatenate(x, _observations(y, rowvar or type_of(y).ndim == 1, wanted, "y"),
+                        dimension=0)
+    part: Any = real_dtype(wanted)
+    count = type_of(x).shape[1]
+    w = _combined_weights(frequencies, weights, count, part)
+    if w is None:
+        centre = average_over(x, (1,), wanted, True)
+        divisor = np.asarray(count - ddof if count else 0).astype(part)[()]
+    else:
+        total = add_up(w, (0,), part)
+        scaled = ew.mul(*broadcast(x, cast(w, wanted)))
+        centre = ew.div(*broadcast(add_up(scaled, (1,), wanted, True), cast(total, wanted)))
+        lost = np.asarray(ddof).astype(part)[()]
+        if weights is not None and ddof != 0:
+            scaled_weights = ew.mul(w, cast(weights, part))
+            lost = ew.mul(lost, ew.div(add_up(scaled_weights, (0,), part), total))
+        divisor = ew.sub(total, lost)
+    away = ew.sub(*broadcast(x, centre))
+    left = away if w is None else ew.mul(*broadcast(away, cast(w, wanted)))
+    right = ew.conj(away) if is_complex(wanted) else away
+    out = dot(left, right, (((1,), (1,)), ((), ())))
+    out = ew.div(out, cast(divisor, wanted))
+    return reshape(out, shape=()) if type_of(out).shape == (1, 1) else out
+
+
+def _observations(x: Any, rowvar: bool, dtype: Any, name: str) -> Any:
+    """One row per variable."""
+    t = type_of(x)
+    if t.ndim > 2:
+        raise ValueError(f"cov: {name} must have at most 2 dimensions; got {t.str_short(True)}.")
+    x = cast(x, dtype)
+    if t.ndim < 2:
+        return reshape(x, shape=(1, t.size))
+    return x if rowvar or t.shape[0] == 1 else transpose(x, perm=(1, 0))
+
+
+def _combined_weights(frequencies: Any, weights: Any, count: int, dtype: Any) -> Any:
+    for w, name in ((frequencies, "fweights"), (weights, "aweights")):
+        if w is not None and type_of(w).shape != (count,):
+            raise ValueError(
+                f"cov: {name} must be a vector with one entry for each of the {count} "
+                f"observations; got {type_of(w).str_short(True)}."
+            )
+    if frequencies is not None and not is_integer(type_of(frequencies).dtype):
+        raise TypeError(
+            f"cov: fweights must be integers; got {type_of(frequencies).str_short(True)}."
+        )
+    given = [cast(w, dtype) for w in (frequencies, weights) if w is not None]
+    return ew.mul(*given) if len(given) == 2 else given[0] if given else None
+
+
+@eager_jit
+def cov(
+    m: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, bias: bool = False,
+    ddof: float | None = None, fweights: ArrayLike | None = None, aweights: ArrayLike | None = None,
+    dtype: DTypeLike | None = None,
+) -> Array:
+    """Covariance matrix of variables, which are the rows of `m` (and of `y`).
+
+    Args:
+      rowvar: whether rows are variables; else columns are.
+      bias: whether to divide by the number of observations rather than by one less.
+      ddof: overrides the number that is subtracted from the number of observations.
+      fweights: integer frequencies of the observations.
+      aweights: their relative importance.
+    """
+    dtype = checked_dtype(dtype, "cov")
+    given = [x for x in (y, fweights, aweights) if x is not None]
+    return _cov(
+        m, *given, rowvar=rowvar, has_y=y is not None, has_frequencies=fweights is not None,
+        has_weights=aweights is not None,
+        ddof=(0 if bias else 1) if ddof is None else ddof, dtype=dtype,
+    )
+
+
+@fused(arrays=1)
+def _normalized(c: Any) -> Any:
+    t = type_of(c)
+    if t.ndim == 0:
+        return ew.div(c, c)
+    dtype: Any = real_dtype(t.dtype)
+    n = t.shape[0]
+    here = np.eye(n, dtype=bool)
+    zero = np.zeros((), t.dtype)[()]
+    variances = add_up(ew.where(here, c, zero), (1,), t.dtype)
+    if is_complex(t.dtype):
+        variances = ew.real(variances)
+    scale = ew.sqrt(variances)
+    for shape in ((n, 1), (1, n)):
+        c = ew.div(*broadcast(c, cast(reshape(scale, shape=shape), t.dtype)))
+    one = np.ones((), dtype)[()]
+    if is_complex(t.dtype):
+        return ew.complex(ew.clamp(-one, ew.real(c), one), ew.clamp(-one, ew.imag(c), one))
+    return ew.clamp(-one, c, one)
+
+
+@eager_jit
+def corrcoef(
+    x: ArrayLike, y: ArrayLike | None = None, rowvar: bool = True, dtype: DTypeLike | None = None
+) -> Array:
+    """Matrix of correlation coefficients; arguments as for `cov`."""
+    return _normalized(cov(x, y, rowvar, dtype=dtype))

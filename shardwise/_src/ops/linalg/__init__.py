@@ -1,0 +1,1 @@
+"""Ops on matrices: factorizations and triangular solves."""

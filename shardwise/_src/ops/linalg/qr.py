@@ -1,0 +1,233 @@
+"""QR decomposition of matrices, by Householder reflections: LAPACK's kernels on CPU.
+
+    geqrf(x)                            # f32[*, m, n] → [reflections and r, their scales]
+    geqp3(x)                            # the same with column pivoting: [.., .., permutation]
+    householder_product(a, taus)        # the first columns of the product of reflections
+    ormqr(a, taus, c, left=True, adjoint=False)    # the product of reflections times c
+    qr(x, full_matrices=False, pivoting=False)     # [q, r], [q, r, permutation]
+
+Reflection i is I - taus[i] v vᴴ; v has zeros before position i, a one there, and then the part of
+column i of a below the diagonal.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import Op
+from shardwise._src.ops import elementwise as ew
+from shardwise._src.ops.families import lit
+from shardwise._src.ops.linalg.lapack_kernels import as_dtype, eye, matrix_op, on_cpu, prefix, real
+from shardwise._src.ops.linalg.lu import solve, take_rows
+from shardwise._src.ops.linalg.triangular import (
+    INT32,
+    adjoint,
+    product,
+    triangle,
+    triangular_solve,
+    turned,
+)
+from shardwise._src.ops.shape import concatenate, pad, slice_in_dim
+from shardwise._src.types.array_type import ArrayType, in_words
+
+# -- geqrf, geqp3 --
+
+
+def _reflections(x: ArrayType) -> list:
+    return [(x.shape, x.dtype), ((min(x.shape),), x.dtype)]
+
+
+def _geqrf_lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> list[str]:
+    on_cpu(op, e)
+    return e.lapack("geqrf", [x], ins, outs, batch=ins[0].ndim - 2, aliases={0: 0})
+
+
+geqrf = matrix_op(
+    "geqrf", (2,), results=_reflections, lower=_geqrf_lower, divided="ab -> ab, -"
+)
+
+
+def _geqp3_results(x: ArrayType) -> list:
+    return [*_reflections(x), (x.shape[1:], INT32)]
+
+
+def _geqp3_lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> list[str]:
+    on_cpu(op, e)
+    (t,), (a, taus, order) = ins, outs
+    if 0 in t.shape[-2:]:
+        from_zero = e.iota(order, order.ndim - 1)
+        return [e.constant(0, a), e.constant(0, taus), from_zero]
+    free = e.constant(0, order)  # any column may be moved
+    found, places, scales = e.lapack(
+        "geqp3", [x, free], (t, order), (a, order, taus), batch=t.ndim - 2, aliases={0: 0, 1: 1}
+    )
+    return [found, scales, e.via(_less_one, (order,), places)[0]]
+
+
+def _less_one(x: Any) -> Any:
+    return ew.sub(x, lit(1, x))
+
+
+geqp3 = matrix_op("geqp3", (2,), results=_geqp3_results, lower=_geqp3_lower)
+
+# -- products of reflections --
+
+
+def _fit(name: str, a: ArrayType, taus: ArrayType) -> None:
+    (m, n), (k,) = a.shape, taus.shape
+    if n > m or k > n or taus.dtype != a.dtype:
+        raise ValueError(
+            f"[{name}] takes reflections in the columns of a matrix with as many rows or more, and "
+            f"a scale for each or fewer; got {in_words((a, taus))}."
+        )
+
+
+def _product_results(a: ArrayType, taus: ArrayType) -> list:
+    _fit("householder_product", a, taus)
+    return [(a.shape, a.dtype)]
+
+
+def _product_lower(op: Op, e: Any, ins: Any, outs: Any, a: str, taus: str) -> str:
+    on_cpu(op, e)
+    t = ins[0]
+    if 0 in ins[1].shape[-1:]:
+        return e.via(_eye, (), shape=t.shape, dtype=t.dtype)[0]
+    name = prefix(t.dtype, "orgqr", "ungqr")
+    return e.lapack(name, [a, taus], ins, outs, batch=t.ndim - 2, aliases={0: 0})[0]
+
+
+def _eye(shape: tuple, dtype: Any) -> Any:
+    return eye(shape, dtype)
+
+
+householder_product = matrix_op(
+    "householder_product", (2, 1), results=_product_results, lower=_product_lower, multiple=False,
+    divided="ab, - -> ab",
+)
+
+
+def _ormqr_results(
+    a: ArrayType, taus: ArrayType, c: ArrayType, *, left: bool, adjoint: bool
+) -> list:
+    _fit("ormqr", a, taus)
+    if c.shape[0 if left else 1] != a.shape[0] or c.dtype != a.dtype:
+        raise ValueError(
+            f"[ormqr] c must have as many {'rows' if left else 'columns'} as a has rows; got "
+            f"{in_words((a, c))}."
+        )
+    return [(c.shape, c.dtype)]
+
+
+def _ormqr_lower(
+    op: Op, e: Any, ins: Any, outs: Any, a: str, taus: str, c: str, *, left: bool, adjoint: bool
+) -> str:
+    on_cpu(op, e)
+    if 0 in ins[1].shape[-1:]:
+        return c
+    name, config = prefix(ins[0].dtype, "ormqr", "unmqr"), {"left": left, "transpose": adjoint}
+    return e.lapack(name, [a, taus, c], ins, outs, batch=ins[0].ndim - 2, config=config,
+                    aliases={2: 0})[0]
+
+
+ormqr = matrix_op(
+    "ormqr", (2, 1, 2), results=_ormqr_results, lower=_ormqr_lower, multiple=False
+)
+
+# -- qr --
+
+
+def _qr_results(x: ArrayType, *, full_matrices: bool, pivoting: bool) -> list:
+    m, n = x.shape
+    k = m if full_matrices else min(m, n)
+    order = [((n,), INT32)] if pivoting else []
+    return [((m, k), x.dtype), ((k, n), x.dtype), *order]
+
+
+def _qr_lower(
+    op: Op, e: Any, ins: Any, outs: Any, x: str, *, full_matrices: bool, pivoting: bool
+) -> list[str]:
+    on_cpu(op, e)
+    return e.via(_factors, ins, x, full_matrices=full_matrices, pivoting=pivoting)
+
+
+def _factors(x: Any, full_matrices: bool, pivoting: bool) -> list[Any]:
+    a, taus, *order = (geqp3 if pivoting else geqrf)(x)
+    t = type_of(x)
+    (m, n), rows, columns = t.shape[-2:], t.ndim - 2, t.ndim - 1
+    q = slice_in_dim(a, 0, min(m, n), columns)
+    if full_matrices and m > n:
+        config = (*[(0, 0, 0)] * columns, (0, m - n, 0))
+        q = pad(q, lit(0, q), padding_config=config)
+    r = triangle(a, False)
+    if not full_matrices:
+        r = slice_in_dim(r, 0, min(m, n), rows)
+    return [householder_product(q, taus), r, *order]
+
+
+def _qr_jvp(
+    op: Op, primals: Any, tangents: Any, *, full_matrices: bool, pivoting: bool
+) -> tuple[Any, Any]:
+    (x,), (dx,) = primals, tangents
+    q, r, *order = op(x, full_matrices=full_matrices, pivoting=pivoting)
+    t = type_of(x)
+    (m, n), rows, columns = t.shape[-2:], t.ndim - 2, t.ndim - 1
+    k = min(m, n)
+    if order:
+        dx = turned(take_rows(turned(dx), order[0]))
+    left, square = slice_in_dim(q, 0, k, columns), slice_in_dim(r, 0, k, rows)
+    dq, dr = _thin_change(left, slice_in_dim(square, 0, k, columns),
+                          slice_in_dim(dx, 0, k, columns))
+    if n > m:  # r right of its square part is qᴴ times the columns of x
+        rest = slice_in_dim(dx, k, n, columns)
+        known = product(q, slice_in_dim(r, k, n, columns))
+        dr = concatenate(dr, ew.add(product(adjoint(dq), known), product(adjoint(q), rest)),
+                         dimension=columns)
+    if full_matrices and m > n:
+        dq = concatenate(dq, _rest_of_change(q, left, dq), dimension=columns)
+        config = (*[(0, 0, 0)] * rows, (0, m - n, 0), (0, 0, 0))
+        dr = pad(dr, lit(0, dr), padding_config=config)
+    return [q, r, *order], [dq, dr, *[None for _ in order]]
+
+
+def _thin_change(q: Any, r: Any, dx: Any) -> tuple[Any, Any]:
+    """Changes of q and of the square r, whose diagonal stays real if it is real.
+
+    Source: Townsend, "Differentiating the QR decomposition" (2018).
+    """
+    scaled = triangular_solve(r, dx, left_side=False, lower=False, form="N", unit_diagonal=False)
+    inner = product(adjoint(q), scaled)
+    below = triangle(inner, True, strict=True)
+    turn = ew.sub(below, adjoint(below))
+    shape, dtype = type_of(inner).shape, type_of(inner).dtype
+    turn = ew.add(turn, ew.mul(eye(shape, dtype), ew.sub(inner, as_dtype(real(inner), dtype))))
+    dq = ew.add(product(q, ew.sub(turn, inner)), scaled)
+    return dq, product(ew.sub(inner, turn), r)
+
+
+def _rest_of_change(q: Any, left: Any, dq: Any) -> Any:
+    """The change of the other columns of a full q.
+
+    q is I - v t vᴴ with reflections v, whose upper rows are a square v₁ and the lower ones v₂.
+    With z = v₂ v₁⁻¹, the first columns minus those of the identity, times zᴴ, are the other
+    columns minus those of the identity; and z is computed from the first columns.
+    """
+    t = type_of(left)
+    (m, n), rows = t.shape[-2:], t.ndim - 2
+    start = ew.sub(left, eye(t.shape, t.dtype))
+    upper, lower = slice_in_dim(start, 0, n, rows), slice_in_dim(start, n, m, rows)
+    d_upper, d_lower = slice_in_dim(dq, 0, n, rows), slice_in_dim(dq, n, m, rows)
+    zh = solve(upper, adjoint(lower), "C")
+    change = ew.sub(d_lower, product(adjoint(zh), d_upper))
+    dzh = solve(upper, adjoint(change), "C")
+    return ew.add(product(dq, zh), product(start, dzh))
+
+
+def _divided(x: ArrayType, *, full_matrices: bool, pivoting: bool) -> str:
+    m, n = x.shape
+    q = "ab" if m == n or (m > n and not full_matrices) else "a-"
+    r = "ab" if m <= n else "-b"
+    return f"ab -> {q}, {r}{', -' if pivoting else ''}"
+
+
+qr = matrix_op("qr", (2,), results=_qr_results, lower=_qr_lower, jvp=_qr_jvp, divided=_divided)

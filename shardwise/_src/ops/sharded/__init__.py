@@ -1,0 +1,1 @@
+"""Ops over mesh axes: collectives, shardings, placement."""

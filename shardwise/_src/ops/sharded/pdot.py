@@ -1,0 +1,118 @@
+"""`pdot`: sums of products over dimensions and named axes: a `dot_general`, then a `psum`.
+
+    pdot(x, y, names=("i",), sizes=(4,), dimension_numbers=(((1,), (0,)), ((), ())), …)
+
+Since this is one op, an axis of a `vmap` becomes one more contracted dimension, and no product is
+stored per index. Parameters: those of both ops.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import Linear, Op, is_linear
+from shardwise._src.ops.basis import reduce_sum
+from shardwise._src.ops.cast import convert_element_type
+from shardwise._src.ops.contract import (
+    batch_product,
+    dims_of_product,
+    dot_general,
+    jvp_of_product,
+    transpose_product,
+    type_of_product,
+)
+from shardwise._src.ops.elementwise import mul, ne
+from shardwise._src.ops.families import BOOL, NUMERIC, check_domain, lit
+from shardwise._src.ops.sharded.collective import psum, transpose_sum
+from shardwise._src.types.array_type import ArrayType
+
+INT32 = np.dtype("int32")
+
+
+def _type(
+    op: Op, x: ArrayType, y: ArrayType, *, names: tuple, sizes: tuple, **p: Any
+) -> ArrayType:
+    check_domain(op.name, NUMERIC, (x, y))
+    return type_of_product(op, x, y, **p)
+
+
+def _dims(op: Op, x: ArrayType, y: ArrayType, *, names: tuple, sizes: tuple, **p: Any) -> Any:
+    return dims_of_product(op, x, y, **p)
+
+
+def _varies(op: Op, varying: frozenset[Any], *, names: tuple, **p: Any) -> frozenset[Any]:
+    return varying.difference(names)
+
+
+def _apart(x: Any, y: Any, names: tuple, sizes: tuple, **p: Any) -> Any:
+    return psum(dot_general(x, y, **p), names=names, sizes=sizes, groups=None)
+
+
+def _lower(op: Op, e: Any, ins: Any, outs: Any, x: str, y: str, **p: Any) -> str:
+    return e.via(_apart, ins, x, y, **p)[0]
+
+
+def _transpose(op: Op, ct: Any, x: Any, y: Any, *, names: tuple, sizes: tuple, **p: Any) -> Any:
+    """The transpose of the sum, then of the products."""
+    given = x if is_linear(x) else y
+    product = Linear(given.aval.update(shape=type_of(ct).shape))
+    (ct,) = transpose_sum(psum, ct, product, names=names, sizes=sizes, groups=None)
+    return transpose_product(dot_general, ct, x, y, **p)
+
+
+def _batch(
+    op: Op, mapped: Any, args: Any, ds: Any, *, names: tuple, sizes: tuple, dimension_numbers: Any,
+    **p: Any,
+) -> tuple[Any, int | None]:
+    name = mapped.axis.name
+    if name is None or name not in names:
+        how = {"names": names, "sizes": sizes, "dimension_numbers": dimension_numbers, **p}
+        return batch_product(op, mapped, args, ds, **how)
+    at = names.index(name)
+    left = {"names": names[:at] + names[at + 1 :], "sizes": sizes[:at] + sizes[at + 1 :]}
+    (x, y), (dx, dy) = args, ds
+    (xc, yc), (xb, yb) = dimension_numbers
+    if dx is not None and dy is not None:
+        xc, xb = (dx, *_after(xc, dx)), _after(xb, dx)
+        yc, yb = (dy, *_after(yc, dy)), _after(yb, dy)
+    elif dx is not None:
+        x = reduce_sum(x, axes=(dx,))
+    elif dy is not None:
+        y = reduce_sum(y, axes=(dy,))
+    numbers = ((xc, yc), (xb, yb))
+    if left["names"]:
+        out = pdot(x, y, dimension_numbers=numbers, **left, **p)
+    else:
+        out = dot_general(x, y, dimension_numbers=numbers, **p)
+    return (mul(out, lit(mapped.size, out)) if dx is None and dy is None else out), None
+
+
+def _after(dims: tuple, new: int) -> tuple:
+    return tuple([d + (d >= new) for d in dims])
+
+
+pdot = Op(
+    "pdot", type_rule=_type, dims=_dims, varies=_varies, lower=_lower, jvp=jvp_of_product,
+    transpose=_transpose, batch=_batch, named_axes=("names", "sizes"), contraction=True,
+    is_expensive=True,
+)
+
+
+def sum_of_products(
+    x: Any, y: Any, numbers: Any, precision: Any, preferred: Any, *, names: tuple, sizes: tuple
+) -> Any:
+    """`pdot`, also for booleans: whether any product is true."""
+    of_bools = type_of(x).dtype == BOOL and type_of(y).dtype == BOOL
+    if of_bools:
+        x, y = [convert_element_type(v, dtype=INT32) for v in (x, y)]
+    how = {
+        "dimension_numbers": numbers, "precision": precision, "preferred_element_type": preferred,
+    }
+    if names:
+        out = pdot(x, y, names=names, sizes=sizes, **how)
+    else:
+        out = dot_general(x, y, **how)
+    return ne(out, lit(0, out)) if of_bools else out

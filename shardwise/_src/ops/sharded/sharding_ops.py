@@ -1,0 +1,356 @@
+"""Sharding ops: `sharding_constraint` for the partitioner, `reshard` in types.
+
+`reshard` changes the spec of its operand over explicit mesh axes, with any communication that this
+needs. Its operand and its result may also differ in which axes are explicit: a value without a mesh
+in its type is sharded as the partitioner chooses (`free`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.base.context import current
+from shardwise._src.base.errors import ShardingTypeError
+from shardwise._src.core.eval_context import ground
+from shardwise._src.core.fused import VARIADIC, fused
+from shardwise._src.core.infer import is_array, type_of
+from shardwise._src.core.op import Elements, Op
+from shardwise._src.messages.formatting import join
+from shardwise._src.ops.memory_kinds import in_memory, kind_of
+from shardwise._src.ops.sharded.varying import pvary
+from shardwise._src.types.array_type import ArrayType, says_nothing, with_sharding
+from shardwise._src.types.dims import Dims, letters
+from shardwise._src.types.mesh import AbstractMesh, Mesh
+from shardwise._src.types.mesh_axes import AxisType
+from shardwise._src.types.partition_spec import NO_AXES, PartitionSpec
+from shardwise._src.types.sharding import GSPMDSharding, NamedSharding, Sharding
+from shardwise._src.types.tiling import Tiling
+
+
+def _type(op: Op, x: ArrayType, *, sharding: Any) -> ArrayType:
+    sharding.shard_shape(x.shape)  # raises if rank or sizes do not fit
+    return with_sharding(x, sharding)
+
+
+def _dims(op: Op, x: ArrayType, *, sharding: Any) -> Dims:
+    """Shared by both ops. Their type rules set the sharding of the result."""
+    names = letters(x.ndim)
+    return Dims((names,), (names,))
+
+
+def _lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, sharding: Any) -> str:
+    kind = kind_of(sharding)
+    if kind is not None:
+        x = in_memory(e, x, ins[0], kind)
+    if e.devices == 1:
+        return x
+    held = e.sharding(sharding, ins[0].ndim)
+    return e.constraint(x, held, ins[0])
+
+
+def _jvp(op: Op, primals: Any, tangents: Any, *, sharding: Any) -> tuple[Any, Any]:
+    constrain = sharding_constraint
+    return constrain(primals[0], sharding=sharding), constrain(tangents[0], sharding=sharding)
+
+
+def _transpose(op: Op, ct: Any, x: Any, *, sharding: Any) -> list[Any]:
+    return [sharding_constraint(ct, sharding=sharding)]
+
+
+def _batch(
+    op: Op, mapped: Any, args: Any, dims: Any, *, sharding: Any
+) -> tuple[Any, int]:
+    """The batch dimension is free, or over the mesh axes of `vmap(spmd_axis_name=)`."""
+    (x,), (d,) = args, dims
+    return sharding_constraint(x, sharding=with_dim(sharding, d, x.ndim - 1, mapped.split_over)), d
+
+
+def with_dim(sharding: Any, d: int, ndim: int, axes: Any) -> Any:
+    """A sharding for arrays with one more dimension, at `d`."""
+    if isinstance(sharding, NamedSharding):
+        parts: list[Any] = [*sharding.spec, *[None] * (ndim - len(sharding.spec))]
+        parts.insert(d, axes if axes is not None else PartitionSpec.UNCONSTRAINED)
+        return sharding.with_spec(sharding.spec.update(partitions=parts))
+    if sharding.is_fully_replicated:
+        return sharding
+    old = sharding.tiling(ndim)
+    tiles = (*old.dims[:d], 1, *old.dims[d:])
+    new = Tiling(tiles, old.mesh_sizes, old.order, old.replicated, old.assignment)
+    return GSPMDSharding(sharding.devices, new, sharding.memory_kind)
+
+
+sharding_constraint = Op(
+    "sharding_constraint",
+    shardings=("sharding",),
+    elements=Elements.MOVED,
+    type_rule=_type,
+    dims=_dims,
+    lower=_lower,
+    jvp=_jvp,
+    transpose=_transpose,
+    batch=_batch,
+)
+
+
+def constrained(x: Any, sharding: Any, name: str) -> Any:
+    """A constraint for Auto axes; the entries for Explicit axes must match the type already."""
+    t = type_of(x)
+    axes = sharding.mesh.explicit_axes if isinstance(sharding, NamedSharding) else ()
+    if not axes:
+        return sharding_constraint(x, sharding=sharding)
+    wanted = with_sharding(t, sharding)
+    held, given = [PartitionSpec() if u.spec is None else u.spec for u in (t, wanted)]
+    free = [d for d, p in enumerate(sharding.spec) if p is PartitionSpec.UNCONSTRAINED]
+    pairs = enumerate(zip(given.dims(t.ndim), held.dims(t.ndim), strict=True))
+    if any(w != h for d, (w, h) in pairs if d not in free):
+        raise ShardingTypeError(
+            f"with_sharding_constraint: {name} is of type {t.str_short(True)}, and "
+            f"{sharding.spec} asks for {wanted.str_short(True)}. Explicit axes are a part of "
+            "types, which a constraint does not change. Use "
+            f"`shardwise.sharding.reshard(x, {'P(...)' if free else sharding.spec})`."
+        )
+    return x if sharding.mesh.are_all_axes_explicit else sharding_constraint(x, sharding=sharding)
+
+
+# -- reshard: to `sharding`, a NamedSharding; None if the result's type has no mesh --
+
+
+def _reshard_type(op: Op, x: ArrayType, *, sharding: NamedSharding | None) -> ArrayType:
+    return with_sharding(x, sharding)
+
+
+def _reshard_jvp(op: Op, primals: Any, tangents: Any, *, sharding: Any) -> tuple[Any, Any]:
+    return reshard(primals[0], sharding=sharding), reshard(tangents[0], sharding=sharding)
+
+
+def _reshard_batch(
+    op: Op, mapped: Any, args: Any, dims: Any, *, sharding: Any
+) -> tuple[Any, int]:
+    """The batch dimension keeps its sharding, or uses the axes that `vmap` found for it."""
+    (x,), (d,) = args, dims
+    if sharding is None:
+        return reshard(x, sharding=None), d
+    t = type_of(x)
+    axes = mapped.split_over if t.spec is None else t.spec.dims(t.ndim)[d]
+    parts: list[Any] = list(sharding.spec.dims(t.ndim - 1))
+    twice = [a for a in sharding.spec.axes if a in (axes or ())]
+    if twice:
+        raise ShardingTypeError(
+            f"[reshard] under vmap cannot split a value by {sharding.spec}: the mapped axis is "
+            f"split over {join(twice)} already. Use other mesh axes inside, or map over an axis "
+            "that is not split."
+        )
+    parts.insert(d, axes or ())
+    return reshard(x, sharding=sharding.with_spec(sharding.spec.update(partitions=parts))), d
+
+
+def _reshard_eager(op: Op, args: tuple, params: dict) -> Any:
+    """A transfer: the type of an array reflects its sharding."""
+    (x,), target = args, params["sharding"]
+    place, t = ground().place, type_of(x)
+    if _sums_of(t) or (target is not None and target.spec.unreduced):
+        return _compiled_reshard(x, sharding=target)
+    own = getattr(x, "sharding", None)
+    if not isinstance(own, NamedSharding):
+        own = None
+    if target is None:
+        if own is None or t.mesh is None:
+            return x
+        mesh = own.mesh.update(axis_types=[AxisType.Auto] * len(own.mesh.axis_names))
+        return place(x, NamedSharding(mesh, own.spec.update(unreduced=NO_AXES, reduced=NO_AXES)))
+    if not isinstance(target.mesh, Mesh):
+        devices = own.mesh if own is not None else current().mesh
+        if not isinstance(devices, Mesh) or devices.shape_tuple != target.mesh.shape_tuple:
+            return x  # on one device: it follows the other operands
+        mesh = devices.update(axis_types=target.mesh.axis_types)
+        target = NamedSharding(mesh, target.spec)
+    return place(x, target)
+
+
+def _sums_of(t: ArrayType) -> frozenset[Any]:
+    return NO_AXES if t.spec is None else t.spec.unreduced
+
+
+@fused(arrays=1)
+def _compiled_reshard(x: Any, sharding: Any) -> Any:
+    """Resharding as a program, which can reduce unreduced values; a transfer cannot."""
+    return reshard(x, sharding=sharding)
+
+
+reshard = Op(
+    "reshard",
+    type_rule=_reshard_type,
+    dims=_dims,
+    lower=lambda op, e, ins, outs, x, **params: x,  # the result's type adds its own constraint
+    jvp=_reshard_jvp,
+    transpose=lambda op, ct, x, **params: [reshard_like(ct, cotangent_type(x.aval))],
+    batch=_reshard_batch,
+    eager=_reshard_eager,
+    shardings=("sharding",),
+    elements=Elements.MOVED,
+)
+
+
+def reshard_like(x: Any, t: ArrayType) -> Any:
+    """The value with the sharding of type `t`, varying at least along the same names."""
+    held = type_of(x)
+    if held.varying is not t.varying:
+        x = pvary(x, t.varying)
+    if held.mesh is t.mesh and held.spec is t.spec:
+        return x
+    return reshard(x, sharding=t.explicit_sharding)
+
+
+def drop_sharding(x: Any) -> Any:
+    """The value without a mesh in its type."""
+    return x if type_of(x).mesh is None else reshard(x, sharding=None)
+
+
+def unreduced_like(zero: Any, x: Any) -> Any:
+    """A zero to combine with `x`: if `x` is unreduced, a zero partial sum of the same kind."""
+    t = type_of(x)
+    if t.mesh is None or not _sums_of(t):
+        return zero
+    return reshard(zero, sharding=NamedSharding(t.mesh, PartitionSpec(unreduced=_sums_of(t))))
+
+
+def cotangent_type(t: ArrayType) -> ArrayType:
+    """The cotangent type of values of type `t`: reduced and unreduced axes are swapped."""
+    spec = t.spec
+    if spec is None or not (spec.unreduced or spec.reduced):
+        return t.strong()
+    spec = spec.update(unreduced=spec.reduced, reduced=spec.unreduced)
+    return t.strong().update(spec=spec)
+
+
+# -- out_sharding: sharding is free inside a function, and its result is resharded --
+
+
+def target(sharding: Any, name: str, *operands: Any) -> NamedSharding:
+    """The NamedSharding of a user's `out_sharding`, which may be a spec over a mesh in scope.
+
+    operands: if no mesh is in scope, the spec is over the mesh in the type of one of them.
+    """
+    if isinstance(sharding, NamedSharding):
+        found = sharding
+    elif isinstance(sharding, PartitionSpec):
+        meshes = [t.mesh for t in map(type_of, operands) if t.mesh is not None]
+        mesh = current().mesh_for_values or (meshes[0] if meshes else None)
+        if mesh is None:
+            raise ValueError(
+                f"{name}: a bare {sharding} needs a mesh in scope. Use NamedSharding(mesh, "
+                f"{sharding}), or enter `with shardwise.set_mesh(mesh):`."
+            )
+        found = NamedSharding(mesh, sharding)
+    else:
+        raise TypeError(
+            f"{name} takes a NamedSharding or a PartitionSpec; got {sharding!r} of type "
+            f"{type(sharding).__name__}."
+        )
+    other = [a for a in found.spec.axes if a not in found.mesh.explicit_axes]
+    if other:
+        raise ValueError(
+            f"{name}: {found.spec} names {join(other)} of {found.mesh}, but only Explicit axes "
+            "are part of types. Use `shardwise.lax.with_sharding_constraint` for Auto axes."
+        )
+    return found
+
+
+def placed(fun: Callable[..., Any], out_sharding: Any, *args: Any, **kwargs: Any) -> Any:
+    """`fun(*args, **kwargs)` with its result sharded by `out_sharding`, as one program.
+
+    Inside, the partitioner chooses, so that nothing is ambiguous. An `out_sharding` without any
+    information has no effect.
+    """
+    if says_nothing(out_sharding):
+        return fun(*args, **kwargs)
+    at = tuple([i for i, x in enumerate(args) if _has_shape(x)])
+    named = tuple([k for k, x in kwargs.items() if _has_shape(x)])
+    operands = [*[args[i] for i in at], *[kwargs[k] for k in named]]
+    sharding = target(out_sharding, f"{_name(fun)}: out_sharding", *operands)
+    _check_sums(sharding, operands, _name(fun))
+    fixed = tuple([None if i in at else _frozen(x) for i, x in enumerate(args)])
+    rest = tuple([(k, _frozen(x)) for k, x in kwargs.items() if k not in named])
+    general = NamedSharding(sharding.mesh.abstract_mesh, sharding.spec)
+    here = current()
+    if isinstance(sharding.mesh, Mesh) and here.mesh is not sharding.mesh:
+        here = here.replace(mesh=sharding.mesh)
+    with here.entered():
+        return _placed(
+            *operands, fun=fun, sharding=general, at=at, named=named, fixed=fixed, rest=rest
+        )
+
+
+@fused(arrays=VARIADIC)
+def _placed(
+    *operands: Any, fun: Any, sharding: Any, at: tuple, named: tuple, fixed: tuple, rest: tuple
+) -> Any:
+    values = [drop_sharding(x) for x in operands]
+    args = list(fixed)
+    for i, x in zip(at, values, strict=False):
+        args[i] = x
+    kwargs = dict(zip(named, values[len(at) :], strict=True)) | dict(rest)
+    return reshard(fun(*args, **kwargs), sharding=sharding)
+
+
+def _check_sums(sharding: NamedSharding, operands: list[Any], name: str) -> None:
+    """A result can be unreduced only over axes that shard every operand."""
+    types = [type_of(x) for x in operands]
+    held = [{*t.spec.axes, *t.spec.unreduced} if t.spec is not None else set[Any]() for t in types]
+    missing = [a for a in sharding.spec.unreduced if not held or not all(a in h for h in held)]
+    if missing:
+        raise ShardingTypeError(
+            f"{name}: out_sharding {sharding.spec} leaves the sum along "
+            f"{join(sorted(missing, key=str))} to be taken, but not all operands are split over "
+            f"it; got {', '.join(t.str_short(True) for t in types) or 'none'}. Leave `unreduced` "
+            "out, or split what is summed of each operand over it."
+        )
+
+
+def _name(fun: Any) -> str:
+    return fun.name if isinstance(fun, Op) else fun.__name__.removeprefix("_")
+
+
+def _has_shape(x: Any) -> bool:
+    return is_array(x) or isinstance(x, np.ndarray)
+
+
+def _frozen(x: Any) -> Any:
+    return tuple(map(_frozen, x)) if isinstance(x, list | tuple) else x
+
+
+def own_sharding(x: Any, shape: tuple[int, ...]) -> NamedSharding | None:
+    """The sharding of `x` over explicit mesh axes; None if a shape differs from that of `x`."""
+    t: Any = type_of(x) if is_array(x) else None
+    if t is None or t.mesh is None or t.shape != shape:
+        return None
+    found = getattr(x, "sharding", None)
+    concrete = isinstance(found, NamedSharding) and isinstance(found.mesh, Mesh)
+    return found if concrete and t is x.aval else t.explicit_sharding
+
+
+def own_place(x: Any, shape: tuple[int, ...]) -> Any:
+    """The sharding that `x` is committed to, if values of a given shape fit it.
+
+    None if `x` is uncommitted, if another shape would need a different partition, or while
+    tracing, when the sharding is unknown.
+    """
+    sharding = getattr(x, "sharding", None) if current().interpreter.eager else None
+    if not isinstance(sharding, Sharding) or not getattr(x, "committed", True):
+        return None
+    if sharding.partial_axes[0] or isinstance(getattr(sharding, "mesh", None), AbstractMesh):
+        return None
+    if tuple(x.shape) == shape:
+        return sharding
+    if not sharding.is_fully_replicated:
+        return None
+    return sharding.with_spec(PartitionSpec()) if isinstance(sharding, NamedSharding) else sharding
+
+
+def where_it_was(x: Any, made: Any) -> Any:
+    """`made` where `x` is committed: programs place results in default memory."""
+    place = own_place(x, made.shape)
+    return made if place is None else ground().place(made, place)

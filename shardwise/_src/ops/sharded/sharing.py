@@ -1,0 +1,88 @@
+"""Values shared by all indices of a named axis, and the sum of their cotangents over the axis.
+
+    w = share(w, w, names=("i",), sizes=(4,), units=(0,))    # w; its cotangent is summed over i
+
+Whether a value is the same along an axis is known when the batch interpreter removes the axis: the
+operand `primal` has a batch dimension for it, or not. A value that varies has a cotangent for each
+index, which is unchanged.
+
+units: a number for each name; names with the same number represent one user axis, of which the
+       batch interpreter removes the last name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NoReturn
+
+from shardwise._src.core.op import Elements, Op
+from shardwise._src.ops.basis import batch_first
+from shardwise._src.ops.sharded.collective import psum
+from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.dims import Dims, letters
+
+
+def _type(op: Op, x: ArrayType, primal: ArrayType, **p: Any) -> ArrayType:
+    return x
+
+
+def _dims(op: Op, x: ArrayType, primal: ArrayType, **p: Any) -> Dims:
+    kept = letters(x.ndim)
+    return Dims((kept, kept), (kept,), linear=((0,),))
+
+
+def _jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[Any, Any]:
+    (x, primal), (moving, _) = primals, tangents
+    return op(x, primal, **p), None if moving is None else op(moving, primal, **p)
+
+
+def _batch(
+    op: Op, mapped: Any, args: Any, dims: Any, *, sums: bool, names: tuple, sizes: tuple,
+    units: tuple,
+) -> tuple[Any, int | None]:
+    """sums: whether to sum over the axis if `primal` does not vary along it."""
+    (x, primal), (d, held), name = args, dims, mapped.axis.name
+    if name is not None and name in names:
+        unit = units[names.index(name)]
+        own = [i for i, u in enumerate(units) if u == unit]
+        if sums and held is None:
+            along = {"names": _at(names, own), "sizes": _at(sizes, own), "groups": None}
+            x, d = psum.batch(psum, mapped, (x,), (d,), **along)  # type: ignore[misc]
+        rest = [i for i in range(len(names)) if i not in own]
+        names, sizes, units = [_at(row, rest) for row in (names, sizes, units)]
+        if not names:
+            return x, d
+    if d is None and held is None:
+        return op(x, primal, names=names, sizes=sizes, units=units), None
+    pair = [batch_first(mapped.size, a, at) for a, at in ((x, d), (primal, held))]
+    return op(*pair, names=names, sizes=sizes, units=units), 0
+
+
+def _at(row: Sequence[Any], places: Sequence[int]) -> tuple[Any, ...]:
+    return tuple([row[i] for i in places])
+
+
+def _unknown(op: Op, e: Any, ins: Any, outs: Any, x: str, primal: str, *, names: tuple,
+             **p: Any) -> NoReturn:
+    e.check_bound(op.name, names)
+    axes = " and ".join(map(repr, names))
+    raise NotImplementedError(
+        f"[{op.name}] whether an argument is the same along {axes} is not "
+        "known here, inside of a shard_map with check_vma=False, or a pmap. Leave check_vma on, "
+        "where derivatives by what all devices share are sums already; or leave out axis_name, and "
+        "sum with `shardwise.lax.psum`."
+    )
+
+
+share = Op(
+    "share", type_rule=_type, dims=_dims, lower=lambda op, e, ins, outs, x, primal, **p: x,
+    jvp=_jvp, transpose=lambda op, ct, x, primal, **p: [shared_sum(ct, primal, **p), None],
+    batch=partial(_batch, sums=False), elements=Elements.MOVED, named_axes=("names", "sizes"),
+)
+shared_sum = Op(
+    "shared_sum", type_rule=_type, dims=_dims, lower=_unknown, jvp=_jvp,
+    transpose=lambda op, ct, x, primal, **p: [op(ct, primal, **p), None],
+    batch=partial(_batch, sums=True),
+    named_axes=("names", "sizes"), is_expensive=True,
+)

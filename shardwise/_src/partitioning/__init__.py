@@ -1,0 +1,1 @@
+"""`custom_partitioning`: functions whose per-device code the user defines."""

@@ -1,0 +1,1 @@
+"""Plans before a run: transfers and their cost, automatic sharding, rooflines, tables of trees."""

@@ -1,1 +1,0 @@
-"""Rematerialization: which values reverse mode saves and which it recomputes."""

@@ -1,0 +1,1 @@
+"""Programs for XLA: modules, the partitioner, callbacks and foreign functions."""

@@ -1,0 +1,281 @@
+"""Loaded modules: compiled from StableHLO text, launched on raw buffers.
+
+The runtime below checks only byte sizes and devices. Callers of `LoadedModule.launch` must have
+checked types and placements; dispatch does so by using them as the key of the program cache.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+from jaxlib import _jax
+from jaxlib import xla_client as xc
+
+from shardwise._src.base.errors import did_you_mean
+from shardwise._src.base.interrupts import uninterrupted
+from shardwise._src.runtime import processes, shutdown
+from shardwise._src.runtime.backend import JAXLIB, JAXLIB_VERSION
+from shardwise._src.runtime.compiler.callback_targets import HostCalls, reject_inside
+from shardwise._src.runtime.compiler.ffi import unknown_target
+from shardwise._src.runtime.compiler.partitioner_callbacks import failure_in
+from shardwise._src.runtime.compiler.shardy import parsed
+from shardwise._src.runtime.forks import closed_by_fork
+from shardwise._src.runtime.in_flight import CPU_WINDOW, Window
+
+CompileOptions = xc.CompileOptions
+COLLECTIVES = ("all-reduce", "all-gather", "all-to-all", "reduce-scatter", "collective-permute")
+LARGE = 1 << 16  # bytes of a result from which it is not kept until its program has ended
+_SKIP_CHECKS: dict[str, Any] = {}
+
+
+# XLA flags for kernels that are compiled fast and run unoptimised.
+_UNOPTIMISED: dict[str, Any] = {
+    "xla_backend_optimization_level": 0,
+    "xla_llvm_disable_expensive_passes": True,
+}
+
+if JAXLIB < (0, 11):
+    _SKIP_CHECKS["_skip_checks"] = True
+    _UNOPTIMISED["xla_cpu_use_fusion_emitters"] = False  # the flag was removed in 0.11
+
+
+def compile_options(
+    devices: tuple[Any, ...],
+    *,
+    free_parameters: Sequence[bool] = (),
+    free_outputs: Sequence[bool] = (),
+    quick: bool = False,
+    small: bool = False,
+    overrides: dict[str, Any] | None = None,
+) -> Any:
+    """Options for one SPMD program over `devices`, partitioned by Shardy.
+
+    free_parameters, free_outputs: whether the partitioner may choose the sharding of each.
+    quick: a program of one or two kernels, for which compile time outweighs run time.
+    small: a program on so few elements that optimising its kernels would not pay off.
+    overrides: XLA flags by name; an unknown name fails the compilation.
+    """
+    platform = devices[0].platform
+    options = xc.CompileOptions()
+    options.num_replicas = 1
+    options.num_partitions = len(devices)
+    ids = np.array([[d.id for d in devices]], np.int32)
+    options.device_assignment = xc.DeviceAssignment.create(ids)
+    build = options.executable_build_options
+    build.num_replicas, build.num_partitions = 1, len(devices)
+    build.use_spmd_partitioning = len(devices) > 1
+    build.use_shardy_partitioner = len(devices) > 1
+    if len(devices) > 1:
+        build.allow_spmd_sharding_propagation_to_parameters = list(free_parameters) or [False]
+        build.allow_spmd_sharding_propagation_to_output = list(free_outputs) or [False]
+    if platform == "cpu" and (left_out := _passes_left_out(quick, devices)):
+        build.debug_options.xla_disable_hlo_passes = ",".join(left_out)
+    flags = {**(_UNOPTIMISED if small and platform == "cpu" else {}), **(overrides or {})}
+    if flags:
+        options.env_option_overrides = list(flags.items())
+    return options
+
+
+def _passes_left_out(quick: bool, devices: Sequence[Any]) -> list[str]:
+    """The XLA CPU passes to disable for a program."""
+    out: list[str] = []
+    if quick and JAXLIB < (0, 12):
+        out.append("fusion-wrapper")
+    if processes.span_of(devices):
+        # Gloo reduces several arrays one after another anyway, and if one of them fails because a
+        # process is gone, the others wait forever, and nothing can break that wait.
+        out += ["all-reduce-combiner", "cpu-all-reduce-combiner"]
+    return out
+
+
+class LoadedModule:
+    """A compiled module on its devices. It handles buffers, and neither types nor pytrees.
+
+    collectives: whether its devices communicate, if known already.
+    span:        the processes of its devices, if several; in that case, name and digest identify
+                 it in these, and text is its source.
+    """
+
+    __slots__ = (
+        "raw", "devices", "result_shapes", "has_collectives", "window", "calls", "_smallest",
+        "span", "name", "digest", "text",
+    )
+
+    def __init__(
+        self, raw: Any, devices: tuple[Any, ...], collectives: bool | None = None,
+        calls: HostCalls | None = None,
+    ):
+        self.raw = raw
+        self.calls = calls  # of host functions
+        self.devices = devices
+        self.span = processes.span_of(devices)
+        self.name, self.digest, self.text = "", "", ""
+        self._smallest: int | None = None  # the result that the window stores; -1: a token
+        platform = devices[0].platform
+        self.result_shapes: list[tuple[int, ...]] | None = None  # on each device, if just compiled
+        if collectives is None:
+            hlo = raw.get_hlo_text() if len(devices) > 1 else ""
+            collectives = _communicates(hlo)
+            self.result_shapes = _result_shapes(hlo) if hlo else None
+        self.has_collectives = collectives
+        self.window: Window | None = CPU_WINDOW if len(devices) > 1 and platform == "cpu" else None
+        if len(devices) == 1 and platform == "cpu":
+            shutdown.runs_alone(devices[0], result_handler)
+
+    def launch(self, buffers: Sequence[Any], handlers: Sequence[Any]) -> list[Any]:
+        """Starts the program; the results may still be computed when this returns."""
+        gate = None if self.span is None else processes.gate()
+        if gate is None:
+            return self.launch_now(buffers, handlers)
+        return gate.launch(self, buffers, handlers)
+
+    def launch_now(self, buffers: Sequence[Any], handlers: Sequence[Any]) -> list[Any]:
+        if self.has_collectives:
+            reject_inside()
+        if self.window is not None:
+            self.window.admit()
+        if self.calls is not None:
+            return self.calls.launch(self.raw, buffers, handlers)
+        if self.window is None:
+            return self.raw.execute_sharded(buffers).consume_with_handlers(handlers)
+        if self._smallest == -1:
+            started = self.raw.execute_sharded(buffers, with_tokens=True)
+            self.window.record(started.consume_token())
+            return started.consume_with_handlers(handlers)
+        results = self.raw.execute_sharded(buffers).consume_with_handlers(handlers)
+        if self._smallest is None:
+            sizes = [raw.on_device_size_in_bytes() for raw in results]
+            least = min(sizes, default=LARGE)
+            self._smallest = sizes.index(least) if least < LARGE else -1
+        if self._smallest >= 0:
+            self.window.record(results[self._smallest])
+        return results
+
+    def output_shardings(self) -> list[Any] | None:
+        return self.raw.get_output_shardings()
+
+    def parameter_layouts(self) -> list[str]:
+        """In XLA's notation: `{1,0}` is row-major."""
+        return [str(layout) for layout in self.raw.get_parameter_layouts()]
+
+    def output_layouts(self) -> list[str]:
+        return [str(layout) for layout in self.raw.get_output_layouts()]
+
+    def aliased_parameters(self) -> set[int]:
+        """The parameters whose memory a result reuses."""
+        header = self.raw.get_hlo_text().partition("\n")[0]
+        return {int(n) for n in re.findall(r"\((\d+), \{[^}]*\}, (?:may|must)-alias\)", header)}
+
+    def hlo_text(self) -> str:
+        return self.raw.get_hlo_text()
+
+    def cost(self) -> dict[str, float]:
+        return self.raw.cost_analysis()
+
+    def memory(self) -> Any:
+        return self.raw.get_compiled_memory_stats()
+
+    def serialize(self) -> bytes:
+        return self.raw.serialize()
+
+
+def _communicates(hlo: str) -> bool:
+    return any(name + "(" in hlo or name + "-start(" in hlo for name in COLLECTIVES)
+
+
+def _result_shapes(hlo: str) -> list[tuple[int, ...]]:
+    """The shapes of a module's results on one device, from the first line of its text."""
+    header = re.sub(r"/\*.*?\*/|\{[^{}>]*\}", "", hlo.partition("\n")[0])  # and layouts
+    results = re.match(r"[^=)]*", header.partition("->")[2])
+    found = re.findall(r"\w\[([\d,]*)\]", results[0]) if results else []
+    return [tuple([int(n) for n in dims.split(",") if n]) for dims in found]
+
+
+def compile_text(
+    client: Any, text: str, devices: tuple[Any, ...], options: Any,
+    callbacks: Sequence[Any] = (), ordered: bool = False,
+) -> LoadedModule:
+    """Compiles a module; `callbacks` are the host functions that it calls, by index."""
+    where = _jax.DeviceList(devices)
+    calls = None
+    if callbacks:
+        calls = HostCalls(callbacks, len(devices), processes.span_of(devices), ordered)
+    try:
+        with uninterrupted():  # XLA calls Python to partition custom calls
+            if calls is not None:  # jaxlib accepts them only with a parsed module
+                module = parsed(text)
+                raw = client.compile_and_load(module, where, options, host_callbacks=calls.entries)
+            else:
+                raw = client.compile_and_load(text, where, options)
+    except _jax.JaxRuntimeError as error:
+        if (failure := failure_in(text)) is not None:
+            raise failure from None
+        _explain(error, devices[0].platform)
+    return LoadedModule(raw, devices, calls=calls)
+
+
+def hlo_computation(text: str) -> Any:
+    """A module as HLO, before any of XLA's passes."""
+    return _jax.mlir.mlir_module_to_xla_computation(text, use_tuple_args=False, return_tuple=False)
+
+
+def estimated_cost(client: Any, text: str) -> dict[str, float]:
+    """XLA's estimate for a module that is neither partitioned nor optimised."""
+    return _jax.hlo_module_cost_analysis(client, hlo_computation(text).as_hlo_module())
+
+
+_NO_OPTION = re.compile(r"No such compile option: '(\w+)'")
+_BAD_VALUE = re.compile(r"While setting option (\w+), '(.*)' is not a valid (\w+) value")
+
+
+_NO_TARGET = re.compile(
+    r"No FFI handler registered for (.+?) on a platform|"
+    r"No registered implementation for (?:untyped )?custom call to (\S+)"
+)
+
+
+def _explain(error: Exception, platform: str) -> NoReturn:
+    """Raises the cause of a failed compilation: an option, a name, or the error itself."""
+    if found := _NO_TARGET.search(str(error)):
+        name = found[1] or found[2].strip("'\"")
+        raise _jax.JaxRuntimeError(unknown_target(name, platform)) from None
+    if found := _NO_OPTION.search(str(error)):
+        hint = did_you_mean(found[1], _option_names())
+        raise _jax.JaxRuntimeError(
+            f"compiler_options: No such compile option: {found[1]!r} in jaxlib {JAXLIB_VERSION}."
+            + hint
+        ) from None
+    if found := _BAD_VALUE.search(str(error)):
+        raise _jax.JaxRuntimeError(
+            f"compiler_options: {found[2]!r} is not a valid value of {found[1]!r}; it takes a "
+            f"value of type {found[3]}."
+        ) from None
+    raise error
+
+
+def _option_names() -> list[str]:
+    """The option names that jaxlib exposes; XLA has more."""
+    known = xc.CompileOptions().executable_build_options.debug_options
+    return [name for name in dir(known) if name.startswith("xla_")]
+
+
+def load(
+    client: Any, blob: bytes, devices: tuple[Any, ...], options: Any,
+    collectives: bool | None = None,
+) -> LoadedModule:
+    """Loads the result of `LoadedModule.serialize`. The caller ensures an equal `fingerprint`."""
+    raw = client.deserialize_executable(blob, _jax.DeviceList(devices), options)
+    return LoadedModule(raw, devices, collectives)
+
+
+@functools.lru_cache(4096)
+def result_handler(aval: Any, placement: Any) -> Any:
+    """A handler that converts a launch result to a raw buffer of this type and placement."""
+    return _jax.array_result_handler(aval, placement, committed=True, **_SKIP_CHECKS)
+
+
+closed_by_fork(LoadedModule, "launch")

@@ -1,0 +1,1 @@
+"""Checkpoints in other formats: Orbax, safetensors, JAX's serialized pytrees."""

@@ -1,0 +1,290 @@
+"""Saves pytrees of arrays to a folder and loads them: `save`, `load`, in JAX's format.
+
+    save({"w": w, "b": None}, "/ckpt/step_10")
+    params = load("/ckpt/step_10", sharding)
+
+A folder contains `pytreedef.json`, the structure with a string per leaf, and `array_store`, a
+TensorStore database with the arrays, keyed by leaf number. All processes write into one folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import re
+import shutil
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shardwise._src.arguments.prefixes import broadcast_prefix
+from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
+from shardwise._src.arrays.array import Array
+from shardwise._src.messages.formatting import short_repr
+from shardwise._src.messages.tree_paths import paths_in
+from shardwise._src.placement.device_put import process_count, process_index
+from shardwise._src.runtime.pytree import flatten
+from shardwise._src.runtime.threads import submit
+from shardwise._src.saving import tensorstore_specs
+from shardwise._src.saving.arrays import (
+    LimitInFlightBytes,
+    async_deserialize,
+    async_serialize,
+    combine_kvstores,
+    run,
+    tensorstore,
+)  # fmt: skip
+from shardwise._src.saving.async_manager import step_together
+from shardwise._src.saving.formats.tree_json import (
+    LEAF_IDS,
+    PyTreeFuture,
+    deserialize_pytreedef,
+    serialize_pytreedef,
+)  # fmt: skip
+from shardwise._src.types.extended import ExtendedDType
+from shardwise._src.types.layout import Format
+
+_TREE_FILE, _ARRAYS = "pytreedef.json", "array_store"
+_OWN = (_TREE_FILE, _ARRAYS, "archive.zip")  # entries that may exist in a folder to be overwritten
+_WAIT = 300  # timeout in seconds for waiting for other processes
+_READ_AT_A_TIME = 10 << 30  # bytes
+_numbers = itertools.count()  # of calls of `save`, in the same order in all processes
+_threads = ThreadPoolExecutor(32, "shardwise-checkpoint")
+
+
+def _is_none(x: Any) -> bool:
+    return x is None
+
+
+def _folder(what: str, directory: str | PathLike[str]) -> Path:
+    if re.match(r"(gs|s3):/", str(directory)):
+        raise NotImplementedError(
+            f"{what}: directory is {str(directory)!r}. Trees are written to folders of the file "
+            "system only; single arrays go to such an address by "
+            "`shardwise.experimental.array_serialization.serialization."
+            "GlobalAsyncCheckpointManager`."
+        )
+    return Path(directory).expanduser().resolve()
+
+
+# -------------------------------------------------------------------------------------- writing
+
+
+def save(
+    data: Any, directory: str | PathLike[str], *, overwrite: bool = True, ts_specs: Any = None
+) -> None:
+    """Writes a pytree of arrays into a folder and waits until all processes have done so.
+
+    Args:
+      data: a pytree whose leaves are arrays, NumPy arrays, or None.
+      directory: the folder, the same for all processes. Its parent folders must exist.
+      overwrite: whether to remove an existing checkpoint first.
+      ts_specs: overrides for TensorStore's array specifications: one for all arrays, or a pytree of
+        them that is a prefix of `data`.
+
+    Raises:
+      ValueError: a leaf has another type; the folder has files and `overwrite` is False; processes
+        pass different folders; or `ts_specs` does not match.
+      RuntimeError: the folder has files that do not belong to a checkpoint, or another process
+        fails.
+      ImportError: tensorstore is not installed.
+    """
+    _save(f"shardwise/save/{next(_numbers)}", data, directory, overwrite, ts_specs)
+
+
+def nonblocking_save(
+    data: Any, directory: str | PathLike[str], *, overwrite: bool = True, ts_specs: Any = None
+) -> PyTreeFuture:
+    """`save` in a thread. Returns a future; its `pytree` has the types of `data`.
+
+    Until it is done, do not delete or donate arrays, and do not modify NumPy arrays.
+    """
+    name = f"pytree save {next(_numbers)}"
+    leaves, tree = flatten(data)
+    types = [ShapeDtypeStruct(x.shape, x.dtype) if _is_array(x) else x for x in leaves]
+    future = submit(_threads, _save, name, data, directory, overwrite, ts_specs)
+    return PyTreeFuture(future, tree.unflatten(types))
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, Array | np.ndarray) and not isinstance(x.dtype, ExtendedDType)
+
+
+def _save(
+    name: str, data: Any, directory: str | PathLike[str], overwrite: bool, ts_specs: Any
+) -> None:
+    tensorstore()
+    leaves, tree = flatten(data, _is_none)
+    for path, x in zip(paths_in("data", tree), leaves, strict=True):
+        if x is not None and not _is_array(x):
+            raise ValueError(f"save: {path} must be an array or None; got {short_repr(x)}.")
+    root = _folder("save", directory)
+    about = serialize_pytreedef(tree)
+    about[LEAF_IDS] = [None if x is None else _word(x) for x in leaves]
+    rows = _rows(root, leaves, _broadcast_specs("save", ts_specs, data))
+
+    def prepare() -> None:
+        if process_index() == 0:
+            _make_empty(root, overwrite)
+
+    def finish() -> None:
+        if process_index() == 0:
+            if rows and process_count() > 1:
+                run(lambda: _combine(root))
+            (root / _TREE_FILE).write_text(json.dumps(about, indent=2))
+
+    places = step_together(f"{name}/start", lambda: None, _WAIT, str(root))
+    if len({*places}) > 1:
+        raise ValueError(f"save: directory must be one folder for all processes; got {places}.")
+    step_together(f"{name}/folder", prepare, _WAIT)
+    step_together(f"{name}/arrays", lambda: run(lambda: _write(rows)), _WAIT)
+    step_together(f"{name}/end", finish, _WAIT)
+
+
+def _word(x: Any) -> str:
+    return f"Array({x.dtype.name}[{', '.join(map(str, x.shape))}])"
+
+
+def _broadcast_specs(what: str, ts_specs: Any, tree: Any) -> list[Any]:
+    """A specification, or None, for each leaf of a pytree in which None is a leaf."""
+    leaf = tensorstore_specs.is_tensorstore_spec_leaf
+    return broadcast_prefix(ts_specs, _numbered(tree), f"{what}: ts_specs", leaf, "data")
+
+
+def _numbered(tree: Any) -> Any:
+    """The pytree with each leaf, including None, replaced by its number."""
+    leaves, whole = flatten(tree, _is_none)
+    return whole.unflatten([*range(len(leaves))])
+
+
+def _rows(root: Path, leaves: Sequence[Any], given: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """The arrays among the leaves, each with its specification."""
+    process = process_index() if process_count() > 1 else None
+    found: list[tuple[Any, Any]] = []
+    for i, (x, spec) in enumerate(zip(leaves, given, strict=True)):
+        if x is not None:
+            own = tensorstore_specs.get_tensorstore_spec(root / _ARRAYS / str(i), True, process, x)
+            whole = tensorstore_specs.merge_nested_ts_specs(own, spec)
+            at = own["kvstore"]["base"]["path"]
+            tensorstore_specs.verify_tensorstore_spec(whole, x, at, ocdbt=True)
+            found.append((x, whole))
+    return found
+
+
+def _make_empty(root: Path, overwrite: bool) -> None:
+    present = list(root.iterdir()) if root.exists() else []
+    if present and not overwrite:
+        raise ValueError(f"save: {root} has files, and overwrite is False.")
+    others = [path.name for path in present if path.name not in _OWN]
+    if others:
+        raise RuntimeError(
+            f"save: {root} has {', '.join(sorted(others))}, which is not of a checkpoint, and is "
+            "therefore not overwritten. Remove it, or name another folder."
+        )
+    if root.exists():
+        shutil.rmtree(root)
+    root.mkdir()
+
+
+async def _write(rows: Sequence[tuple[Any, Any]]) -> None:
+    await asyncio.gather(*[async_serialize(x, spec) for x, spec in rows])
+
+
+async def _combine(root: Path) -> None:
+    """Merges the databases of the processes into one."""
+
+    def store(process: int | None) -> Any:
+        spec = tensorstore_specs.get_tensorstore_spec(root / _ARRAYS / "any", True, process)
+        found = spec["kvstore"]
+        return {k: v for k, v in found.items() if k != "path"}
+
+    await combine_kvstores(store(None), [store(i) for i in range(process_count())])
+
+
+# -------------------------------------------------------------------------------------- reading
+
+
+def load_pytreedef(directory: str | PathLike[str]) -> Any:
+    """The pytree saved in a folder, with a `ShapeDtypeStruct` in place of each array.
+
+    Raises:
+      FileNotFoundError: there is no checkpoint in the folder.
+      ValueError: its file is damaged.
+    """
+    text = (_folder("load_pytreedef", directory) / _TREE_FILE).read_text()
+    about = json.loads(text)
+    return deserialize_pytreedef(about).unflatten([_from_word(w) for w in about[LEAF_IDS]])
+
+
+def _from_word(word: Any) -> Any:
+    found = re.fullmatch(r"Array\((\w+)\[([0-9, ]*)\]\)", word or "")
+    if found is None:
+        return word
+    shape = [int(n) for n in found[2].split(",") if n.strip()]
+    return ShapeDtypeStruct(shape, found[1])
+
+
+def load(
+    directory: str | PathLike[str], shardings: Any, *, mask: Any = None, ts_specs: Any = None
+) -> Any:
+    """Reads a pytree of arrays that was written by `save` or by JAX.
+
+    Args:
+      directory: the folder.
+      shardings: where arrays go: one sharding for all, or a pytree of them that is a prefix of the
+        saved one; or `ShapeDtypeStruct`s with shardings, whose dtype and layout are used.
+      mask: a prefix pytree of bools: where it is False, the result has None.
+      ts_specs: overrides for TensorStore's specifications, as in `save`.
+
+    Raises:
+      FileNotFoundError: there is no checkpoint in the folder.
+      ValueError: an argument does not match the checkpoint, or a file is damaged.
+      NotImplementedError: for a `Format`: pass a `ShapeDtypeStruct` with it instead.
+      ImportError: tensorstore is not installed.
+    """
+    tensorstore()
+    root = _folder("load", directory)
+    tree = load_pytreedef(root)
+    numbered = _numbered(tree)
+    places = broadcast_prefix(shardings, numbered, "load: shardings", root="data")
+    if any(isinstance(p, Format) for p in places):
+        raise NotImplementedError(
+            "load: shardings has a Format, with a layout that would be for arrays of any shape. "
+            "Pass ShapeDtypeStruct(shape, dtype, sharding=format)."
+        )
+    given = _broadcast_specs("load", ts_specs, tree)
+    wanted = broadcast_prefix(True if mask is None else mask, numbered, "load: mask", root="data")
+    leaves, treedef = flatten(tree, _is_none)
+    numbers = [i for i, x in enumerate(leaves) if x is not None and wanted[i]]
+    rows = [(places[i], _stored(root, i, given[i])) for i in numbers]
+    arrays = dict(zip(numbers, run(lambda: _read(rows)), strict=True))
+    return treedef.unflatten([arrays.get(i) for i in range(len(leaves))])
+
+
+def _stored(root: Path, leaf: int, spec: Any) -> Any:
+    own = tensorstore_specs.get_tensorstore_spec(root / _ARRAYS / str(leaf))
+    whole = tensorstore_specs.merge_nested_ts_specs(own, spec)
+    at = own["kvstore"]["base"]["path"]
+    tensorstore_specs.verify_tensorstore_spec(whole, None, at, ocdbt=True, check_metadata=False)
+    return whole
+
+
+async def _read(rows: Sequence[tuple[Any, Any]]) -> list[Array]:
+    limit = LimitInFlightBytes(_READ_AT_A_TIME)
+    return await asyncio.gather(*[async_deserialize(*row, byte_limiter=limit) for row in rows])
+
+
+def nonblocking_load(
+    directory: str | PathLike[str], shardings: Any, *, mask: Any = None, ts_specs: Any = None
+) -> PyTreeFuture:
+    """`load` in a thread. Returns a future; its `pytree` has the types of the result."""
+    types = load_pytreedef(directory)
+    read = partial(load, mask=mask, ts_specs=ts_specs)
+    future = submit(_threads, read, directory, shardings)
+    return PyTreeFuture(future, types)

@@ -1,0 +1,1 @@
+"""`Value`: operators, methods and indexing that arrays and tracers share."""

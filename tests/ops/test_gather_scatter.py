@@ -1,0 +1,180 @@
+"""Gathers and scatters: against NumPy loops and jax, derivatives, batching, shardings, modes."""
+
+
+import jax
+import numpy as np
+import pytest
+
+from shardwise._src.ops.indexing import gather_rules as win
+from shardwise._src.ops.indexing import gather_scatter as ix
+from shardwise._src.running.eager import EAGER
+from shardwise._src.transforms.batch import batch
+from tests.ops.samples_more import POINTS, ROWS, beside_jax, f32, i32, jaxs, scatters
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "bool", "float32", "complex64", "bfloat16"])
+def test_gather_fill_value(dtype):
+    x = np.ones(3).astype(jax.numpy.dtype(dtype))
+    numbers = win.GatherDimensionNumbers((), (0,), (0,))
+    params = {"dimension_numbers": numbers, "slice_sizes": (1,), "mode": "fill"}
+    indices = i32([0], [3], [-1])
+    found = np.asarray(ix.gather(EAGER.array(x), EAGER.array(indices), **params))
+    expected = jaxs("gather", **params)(x, indices)
+    np.testing.assert_array_equal(found.astype("complex64"), expected.astype("complex64"))
+    found = ix.gather(EAGER.array(x), EAGER.array(indices), fill_value=1, **params)
+    np.testing.assert_array_equal(np.asarray(found), np.ones(3))
+
+
+def test_gather_of_nothing():
+    numbers = win.GatherDimensionNumbers((1,), (0,), (0,))
+    params = {"dimension_numbers": numbers, "slice_sizes": (1, 3)}
+    found = ix.gather(EAGER.array(f32(2, 3)), EAGER.array(np.zeros((0, 1), np.int32)), **params)
+    assert found.shape == (0, 3)
+
+
+# -- scatter --
+
+ALL = [ix.scatter, ix.scatter_add, ix.scatter_sub, ix.scatter_mul, ix.scatter_min, ix.scatter_max]
+
+
+@pytest.mark.parametrize("op", ALL, ids=lambda op: op.name)
+def test_scatter_beyond_the_ends(op):
+    clipped = scatters(op.name)[-1]
+    x, _, updates = clipped.args
+    beyond = beside_jax(op.name, x, i32([-1], [3]), updates, **clipped.params)
+    found = op(*map(EAGER.array, beyond.args), **beyond.params)
+    np.testing.assert_allclose(np.asarray(found), beyond.expected()[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("op", ALL, ids=lambda op: op.name)
+def test_scatter_where_updates_meet(op):
+    """Values, and derivatives against jax where jax has them."""
+    x, indices, updates = f32(3), i32([1], [1], [0]), f32(3) + np.float32(0.6)
+    numbers = win.ScatterDimensionNumbers((), (0,), (0,))
+    params = {"dimension_numbers": numbers, "mode": "fill"}
+    reference = jaxs(op.name, **params)
+    found = op(*map(EAGER.array, (x, indices, updates)), **params)
+    np.testing.assert_allclose(np.asarray(found), reference(x, indices, updates), rtol=1e-6)
+
+
+def test_scatter_keeps_one_tangent_where_updates_meet():
+    from shardwise._src.transforms.linearize import linearize
+    from shardwise._src.transforms.transpose import transpose
+
+    numbers = win.ScatterDimensionNumbers((), (0,), (0,))
+    params = {"dimension_numbers": numbers, "mode": "fill"}
+    indices = EAGER.array(i32([1], [1], [0]))
+
+    def f(x, u):
+        return [ix.scatter(x, indices, u, **params)]
+
+    x, u = EAGER.array(f32(3)), EAGER.array(f32(3) + 1)
+    _, linear = linearize(f, [x, u])
+    ct = EAGER.array(i32(5, 7, 11).astype(np.float32))
+    ct_x, ct_u = transpose(linear.program, linear.captured, [ct])
+    np.testing.assert_array_equal(np.asarray(ct_x), [0, 0, 11])
+    np.testing.assert_array_equal(np.asarray(ct_u), [0, 7, 5])
+
+
+def test_scatter_mul_refuses_the_derivative_where_updates_may_meet():
+    from shardwise._src.transforms.linearize import linearize
+
+    numbers = win.ScatterDimensionNumbers((), (0,), (0,))
+    indices = EAGER.array(i32([1], [1]))
+    with pytest.raises(NotImplementedError) as caught:
+        linearize(
+            lambda x, u: [ix.scatter_mul(x, indices, u, dimension_numbers=numbers)],
+            [EAGER.array(f32(3)), EAGER.array(f32(2))],
+        )
+    assert str(caught.value) == (
+        "[scatter_mul] can be differentiated with respect to its updates only where no two of "
+        "them meet. Pass `unique_indices=True` where that holds."
+    )
+
+
+# -- batching: every combination of batch dimensions --
+
+
+def looped(fun, args, dims, size):
+    rows = [[a if d is None else np.take(a, i, d) for a, d in zip(args, dims, strict=True)]
+            for i in range(size)]
+    return np.stack([np.asarray(fun(*map(EAGER.array, row))) for row in rows])
+
+
+COMBINATIONS = [(0, None, None), (None, 0, None), (None, None, 0), (1, 0, None), (None, 1, 0),
+                (0, 0, 0)]
+
+
+@pytest.mark.parametrize("dims", COMBINATIONS)
+@pytest.mark.parametrize("name", ["gather", "scatter", "scatter_add", "slice", "update"])
+def test_batching(name, dims):
+    rng = np.random.default_rng(0)
+
+    def make(shape, d, kind):
+        full = shape if d is None else shape[:d] + (2,) + shape[d:]
+        if kind == "index":
+            return rng.integers(-1, 4, full).astype(np.int32)
+        return rng.normal(size=full).astype(np.float32)
+
+    gather = win.GatherDimensionNumbers((1,), (0,), (0,))
+    params = {"dimension_numbers": win.as_scatter(gather)}
+    calls = {
+        "gather": (lambda x, i: ix.gather(x, i, dimension_numbers=gather, slice_sizes=(1, 2)),
+                   [((3, 2), ""), ((3, 1), "index")]),
+        "scatter": (lambda x, i, u: ix.scatter(x, i, u, **params),
+                    [((4, 2), ""), ((1, 1), "index"), ((1, 2), "")]),
+        "scatter_add": (lambda x, i, u: ix.scatter_add(x, i, u, **params),
+                        [((4, 2), ""), ((3, 1), "index"), ((3, 2), "")]),
+        "slice": (lambda x, i, j: ix.dynamic_slice(x, i, j, slice_sizes=(2, 1)),
+                  [((3, 2), ""), ((), "index"), ((), "index")]),
+        "update": (lambda x, u, i: ix.dynamic_update_slice(x, u, i, np.int32(0)),
+                   [((3, 2), ""), ((2, 1), ""), ((), "index")]),
+    }
+    fun, kinds = calls[name]
+    dims = [d if d is None or len(s) >= d else 0
+            for d, (s, _) in zip(dims, kinds, strict=False)]
+    if all(d is None for d in dims):
+        return
+    args = [make(s, d, k) for d, (s, k) in zip(dims, kinds, strict=True)]
+    outs, out_dims = batch(lambda *xs: [fun(*xs)], [EAGER.array(a) for a in args], dims, 2)
+    found = np.moveaxis(np.asarray(outs[0]), out_dims[0], 0)
+    np.testing.assert_allclose(found, looped(fun, args, dims, 2), rtol=1e-6)
+
+
+# -- messages --
+
+ERRORS = [
+    (lambda x: ix.dynamic_slice(x, np.int32(0), slice_sizes=(1, 1)),
+     "[dynamic_slice] takes an integer scalar, all of one dtype, for each dimension of f32[2,3]; "
+     "got i32[]."),
+    (lambda x: ix.dynamic_slice(x, np.int32(0), np.int32(0), slice_sizes=(3, 1)),
+     "[dynamic_slice] slice_sizes must be within the shape of f32[2,3]; got (3, 1)."),
+    (lambda x: ix.dynamic_update_slice(x, f32(3, 3), np.int32(0), np.int32(0)),
+     "[dynamic_update_slice] the update must have the operand's dtype and rank and fit inside; "
+     "got f32[2,3] and f32[3,3]."),
+    (lambda x: ix.gather(x, f32(2, 1), dimension_numbers=ROWS, slice_sizes=(1, 3)),
+     "[gather] indices must be integer vectors; got operands f32[2,3] and f32[2,1], "
+     f"{ROWS} and slice_sizes (1, 3)."),
+    (lambda x: ix.scatter(x, i32([0]), f32(1, 2), dimension_numbers=win.as_scatter(POINTS)),
+     "[scatter] scatter_dims_to_operand_dims must go with the components of an index vector; got "
+     f"f32[2,3], i32[1,1] and f32[1,2] and {win.as_scatter(POINTS)}."),
+]
+
+
+@pytest.mark.parametrize("call, message", ERRORS)
+def test_errors(call, message):
+    with pytest.raises(TypeError) as caught:
+        call(EAGER.array(f32(2, 3)))
+    assert str(caught.value) == message
+
+
+def test_modes():
+    mode = win.GatherScatterMode
+    assert mode.from_any("drop") is mode.from_any(None) is mode.FILL_OR_DROP
+    assert mode.from_any(mode.CLIP) is mode.from_any("clip") is mode.CLIP
+    with pytest.raises(ValueError) as caught:
+        mode.from_any("wrap")
+    assert str(caught.value) == (
+        "unknown mode 'wrap' for indices out of bounds; expected 'fill' (or 'drop'), 'clip' or "
+        "'promise_in_bounds'."
+    )
