@@ -130,7 +130,7 @@ MESSAGES = [
     (lambda: linalg.schur(A, sort_eig_vals=True), NotImplementedError,
      "schur: eigenvalues cannot be sorted; leave out sort_eig_vals and select_callable."),
     (lambda: linalg.eigh(A, subset_by_index=(3, 2)), ValueError,
-     "eigh: subset_by_index must be a range within 0 to 4; got (3, 2)."),
+     "eigh: subset_by_index must be a range between 0 and 4; got (3, 2)."),
     (lambda: linalg.cholesky(A[0, 0]), ValueError,
      "cholesky: takes a square matrix, or a batch of such; got f32[4]."),
     (lambda: linalg.householder_product(TALL.mT, W[:, :2]), ValueError,

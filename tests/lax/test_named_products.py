@@ -241,7 +241,7 @@ MISTAKES = {
     "open": (lambda x: lax.xeinsum("ab{i->a", x), ValueError,
              EINSUM + "a brace is not closed, in 'ab{i->a'."),
     "behind": (lambda x: lax.xeinsum("a{i}b->a", x), ValueError,
-               EINSUM + "the names of axes stand last, between commas; got 'a{i}b', in "
+               EINSUM + "axis names must come last, separated by commas; got 'a{i}b', in "
                "'a{i}b->a'."),
     "no such axis": (lambda x: lax.xeinsum("ab{k}->a", x), NameError,
                      EINSUM + "unbound axis name: k. The axes in scope are: 'i'. An axis gets its "
@@ -252,7 +252,8 @@ MISTAKES = {
     "letter": (lambda x: jnp.einsum("ab{i}->c", x), ValueError,
                "shardwise.numpy.einsum: the result has 'c', which no operand has, in 'ab{i}->c'."),
     "rank": (lambda x: jnp.einsum("a{i}->a", x), ValueError,
-             "shardwise.numpy.einsum: operand 0 has 2 dimensions, its term 'a' 1, in 'a{i}->a'."),
+             "shardwise.numpy.einsum: operand 0 has 2 dimensions, but its term 'a' has 1, in "
+             "'a{i}->a'."),
 }
 
 
