@@ -142,8 +142,7 @@ def test_messages():
     assert refused(
         UnexpectedTracerError, sw.jit(lambda y: lax.composite(lambda x: x + y, "my.add")(X)), 1.0
     ) == (
-        "composite 'my.add': <lambda> uses a traced value from outside of it. Pass it as an "
-        "argument."
+        "composite 'my.add': <lambda> closes over a traced value. Pass it as an argument."
     )
     assert refused(TypeError, add, object()).startswith(
         "composite 'my.add': the arguments[0] is <object object at "
@@ -155,7 +154,7 @@ def test_messages():
         "composite: name must be a string and version an integer; got 3 and 0."
     )
     assert refused(ValueError, lax.composite, abs, "op") == (
-        "composite: name must be words of ASCII letters, digits and _, with dots between them, "
+        "composite: name must consist of ASCII letters, digits and _, in parts separated by dots, "
         "such as 'my.softmax'; got 'op'."
     )
 

@@ -100,7 +100,7 @@ def test_mistakes():
     with pytest.raises(TypeError) as error:
         update(0, [1.0], init(1.0))
     assert str(error.value) == (
-        "update of an optimizer: the gradients must have the tree of the parameters, "
+        "optimizer update: the gradients must have the pytree structure of the parameters, "
         "PyTreeDef(*); got PyTreeDef([*])."
     )
     broken = ours.optimizer(lambda: (lambda x: x, lambda i, g, x: (x, x), lambda x: x))()

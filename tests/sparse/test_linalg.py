@@ -59,7 +59,8 @@ def test_mistakes():
     with pytest.raises(TypeError) as error:
         spsolve(m.data, m.indices, m.indptr, b.astype(int))
     assert str(error.value) == (
-        f"{what}spsolve: data and b must be of one dtype of LAPACK's; got float32 and int32."
+        f"{what}spsolve: data and b must have the same dtype, float32, float64, complex64 or "
+        "complex128; got float32 and int32."
     )
     with pytest.raises(TypeError, match="indices and indptr must be integers"):
         spsolve(m.data, m.data, m.indptr, b)

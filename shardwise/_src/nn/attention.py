@@ -107,8 +107,8 @@ def _check(query: Any, key: Any, value: Any, mask: Any) -> None:
         raise ValueError(f"dot_product_attention: query, key and value {problem}; got {shown}.")
     if mask is not None and type_of(mask).dtype != BOOL:
         raise ValueError(
-            "dot_product_attention: mask must be boolean; got "
-            f"{type_of(mask).str_short(True)}. An array of numbers to add is a `bias`."
+            f"dot_product_attention: mask must be boolean; got {type_of(mask).str_short(True)}. "
+            "Pass an array of numbers to add as `bias`."
         )
 
 

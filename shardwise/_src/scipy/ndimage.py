@@ -104,8 +104,8 @@ def map_coordinates(
     shape = np.shape(image)
     if len(found) != len(shape) or not shape or 0 in shape:
         raise ValueError(
-            "map_coordinates: takes an array with elements and dimensions, and coordinates along "
-            f"each; got shape {shape} and {len(found)} of them."
+            "map_coordinates takes a nonempty array of at least one dimension, and coordinates for "
+            f"each dimension; got shape {shape} and {len(found)} of them."
         )
     fill = cast(as_operand(cval), asarray(image).dtype)
     return _mapped(image, fill, *found, order=int(order), mode=mode)
