@@ -174,7 +174,7 @@ MESSAGES = [
     (lambda: linalg.solve_sylvester(A, B, C, method="fast"), ValueError,
      "solve_sylvester: method must be 'schur' or 'eigen'; got 'fast'."),
     (lambda: linalg.qr_multiply(C, B), ValueError,
-     "qr_multiply: c cannot be multiplied before a factor of shape (4, 3); got f32[3,3]."),
+     "qr_multiply: c does not fit into the product c @ Q with Q of shape (4, 3); got f32[3,3]."),
     (lambda: linalg.qr_multiply(C, B, "up"), ValueError,
      "qr_multiply: mode must be 'left' or 'right'; got 'up'."),
     (lambda: linalg.eigh_tridiagonal(V, V), ValueError,

@@ -168,12 +168,11 @@ def test_places_and_derivatives(case):
 
 MESSAGES = [
     (lambda: signal.convolve(X, X[0]), "convolve: in1 and in2 must be nonempty, with the same "
-                             "number of dimensions; got shapes (2, 300) and (300,)."),
+     "number of dimensions; got shapes (2, 300) and (300,)."),
     (lambda: signal.convolve(X, Y, "some"),
      "convolve: mode must be one of ('full', 'same', 'valid'); got 'some'."),
     (lambda: signal.correlate(X, X.T, "valid"), "correlate: in mode 'valid' one must be at least "
-                              "as large as the other in every dimension; got shapes (2, 300) and "
-                              "(300, 2)."),
+     "as large as the other in every dimension; got shapes (2, 300) and (300, 2)."),
     (lambda: signal.convolve(X, Y, method="fast"),
      "convolve: method must be one of ('auto', 'direct', 'fft'); got 'fast'."),
     (lambda: signal.convolve2d(X[0], Y[0]),
@@ -187,7 +186,7 @@ MESSAGES = [
     (lambda: signal.detrend(X, bp=301),
      "detrend: bp must be within the length 300 of the axis; got 301."),
     (lambda: signal.stft(X, nperseg=20, noverlap=20), "stft: nfft must be at least nperseg, and "
-                         "noverlap less than nperseg; got nperseg 20, nfft 20 and noverlap 20."),
+     "noverlap less than nperseg; got nperseg 20, nfft 20 and noverlap 20."),
     (lambda: signal.stft(X, nperseg=20, boundary="far"), "stft: boundary must be one of ('even', "
      "'odd', 'constant', 'zeros', None); got 'far'."),
     (lambda: signal.welch(X, scaling="loud"),
@@ -197,11 +196,11 @@ MESSAGES = [
     (lambda: signal.welch(X, window=np.ones(20), nperseg=10), "welch: a window must be a vector of "
      "nperseg elements, not longer than the signal; got shape (20,)."),
     (lambda: signal.csd(X, Y[0]), "csd: x and y must have the same number of dimensions; got "
-                        "shapes (2, 300) and (280,)."),
+     "shapes (2, 300) and (280,)."),
     (lambda: signal.istft(X, time_axis=0, freq_axis=0),
      "istft: freq_axis and time_axis must differ; got 0 for both."),
     (lambda: signal.istft(X[0]), "istft takes at least two dimensions, of frequencies and "
-                          "segments; got f32[300]."),
+     "segments; got f32[300]."),
 ]
 
 

@@ -87,7 +87,9 @@ def _settled(who: str, turn: Callable, init: Sequence[Any], *more: Any) -> list[
     while True:
         outs = eval_shape(turn, carry, *more)
         kept = [
-            _common(x, y, f"carry {i} of {who}", "after an iteration it", not isinstance(x, JAXSparse))
+            _common(
+                x, y, f"carry {i} of {who}", "after an iteration it", not isinstance(x, JAXSparse)
+            )
             for i, (x, y) in enumerate(zip(carry, outs, strict=True))
         ]
         new = _like(kept, carry)
