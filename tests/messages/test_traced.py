@@ -210,8 +210,8 @@ NEEDED = "must be concrete, since the size of the result depends on it; got a tr
          "{why} Pass a Python number, or mark the argument static with `static_argnums`."
 INTEGER, CONCRETE = errors.TracerIntegerConversionError, errors.ConcretizationTypeError
 COUNT = "the number of elements depends on the values of a traced"
-SLICE = "Use `shardwise.lax.dynamic_slice(x, starts, sizes)` for a window of known size at a " \
-        "traced place, " \
+SLICE = "Use `shardwise.lax.dynamic_slice(x, starts, sizes)` for a window of static size at a " \
+        "traced position, " \
         "and `shardwise.numpy.where` with `arange` for one of traced size."
 SIZES = {
     "zeros: shape": (lambda n: jnp.zeros((n, 2)), INTEGER),

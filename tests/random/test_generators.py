@@ -196,7 +196,7 @@ def test_flags_about_raw_keys():
         random.normal(raw)
     with sw.enable_custom_prng(True):
         assert str(random.PRNGKey(0).dtype) == "key<fry>"
-        with pytest.warns(FutureWarning, match="it is taken for one of threefry2x32"):
+        with pytest.warns(FutureWarning, match="it is treated as a threefry2x32 key"):
             assert str(random.split(raw).dtype) == "key<fry>"
 
 

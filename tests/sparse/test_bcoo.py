@@ -103,7 +103,7 @@ def test_products_with_dense_arrays(layout, name):
     want = lax.dot_general(B, y, numbers)
     m = BCOO.fromdense(B, n_batch=n_batch, n_dense=n_dense)
     if numbers[1][0] and not n_batch:
-        with pytest.raises(NotImplementedError, match="batch dimensions must be batch ones"):
+        with pytest.raises(NotImplementedError, match="batch dimensions must be batch dimensions"):
             sparse.bcoo_dot_general(m, y, dimension_numbers=numbers)
         return
     equal(sparse.bcoo_dot_general(m, y, dimension_numbers=numbers), want)
@@ -408,7 +408,7 @@ def test_mistakes():
     for f in (lambda: m.T, lambda: m.reshape(3, 2, 4), lambda: m.transpose((1, 0, 2))):
         with pytest.raises(NotImplementedError, match="batch, sparse and dense dimensions"):
             f()
-    with pytest.raises(TypeError, match="differ in dimensions of a pair"):
+    with pytest.raises(TypeError, match="differ in paired dimensions"):
         sparse.bcoo_dot_general(m, X, dimension_numbers=(((2,), (0,)), ((), ())))
     with pytest.raises(ValueError, match="sparse_format must be one of bcsr, bcoo, coo, csr, csc"):
         sparse.empty((2,), sparse_format="dense")
