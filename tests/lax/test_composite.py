@@ -127,7 +127,7 @@ def test_messages():
     add = lax.composite(lambda x, y=0: x + y, "my.add")
     kinds = (
         "attributes are booleans, integers, floats, strings, NumPy arrays, and tuples, lists and "
-        "dictionaries of them. Give arrays by position, or as NumPy arrays."
+        "dictionaries of them. Pass arrays by position, or as NumPy arrays."
     )
     said = "composite 'my.add': the keyword argument y, which becomes an attribute, "
     assert refused(TypeError, add, X, y=object()) == f"{said}is of type object; {kinds}"

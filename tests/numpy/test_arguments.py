@@ -152,9 +152,9 @@ def test_asarray_copies_where_asked():
         ([1, 2], "[1, 2] of type list"), (3.5, "3.5 of type float"),
         (x[:2], "Array([0., 1.], dtype=float32) of type Array"),
     ):
-        text = f"asarray: copy=False is not possible for {shown}, which must be copied. Leave copy"
-        fails(ValueError, f"{text} out.", snp.asarray, value, snp.int32, copy=False)
-    with pytest.raises(ValueError, match="cannot be kept for Array"):
+        text = f"asarray: copy=False is not possible for {shown}, which must be copied."
+        fails(ValueError, f"{text} Leave copy out.", snp.asarray, value, snp.int32, copy=False)
+    with pytest.raises(ValueError, match="copy=False is not possible for Array"):
         snp.asarray(x, copy=False, device=sw.devices()[1])
 
 

@@ -293,8 +293,7 @@ def test_wrong_data():
         "fold_in: data must be an integer; got 'a'."
     )
     assert message(TypeError, lambda: random.wrap_key_data(np.zeros(3, np.uint32))) == (
-        "wrap_key_data: the data of keys of threefry2x32 is uint32 with the shape "
-        "(..., 2); got u32[3]."
+        "wrap_key_data: the data of threefry2x32 keys must be uint32 of shape (..., 2); got u32[3]."
     )
     assert message(ValueError, lambda: random.split(key, -1)) == (
         "split: sizes must not be negative; got shape (-1,)."
