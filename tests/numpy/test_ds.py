@@ -106,7 +106,7 @@ def test_mistakes():
         x[sw.ds(0, -1)]
     with pytest.raises(TypeError, match=r"stride must be a concrete integer; got 1\.5\."):
         sw.ds(0, 5, 1.5)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(TypeError, match=r"^ds: size must be a concrete integer; got Slice\(start=0"):
+    with pytest.raises(TypeError, match=r"^ds: size must be a concrete integer; got Slice\("):
         sw.jit(lambda n: x[sw.ds(0, n)])(2)
     with pytest.raises(TypeError, match=re.escape("ds: start must be an integer; got f32[].")):
         x[sw.ds(snp.float32(1), 2)]
