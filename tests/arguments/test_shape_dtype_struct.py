@@ -72,7 +72,8 @@ def test_types_among_results():
         sw.jit(lambda: [s])()
     assert str(failure.value) == (
         "jit of <lambda>: the result at [0] is a ShapeDtypeStruct of type f32[2,3], which has no "
-        "value. Only `shardwise.eval_shape` and `shardwise.make_jaxpr` take it for an array."
+        "value. Only `shardwise.eval_shape` and `shardwise.make_jaxpr` accept it in place of an "
+        "array."
     )
 
 

@@ -273,7 +273,7 @@ def test_what_cannot_be_imported():
         from_dlpack(3.0)
     assert str(caught.value) == (
         "from_dlpack takes an object with `__dlpack__` and `__dlpack_device__`; got one of type "
-        "float. The capsules of older libraries do not say where they are."
+        "float. Bare capsules, the older protocol, do not specify their device."
     )
     with pytest.raises(BufferError) as caught:
         from_dlpack(Given(None, (10, 0)))

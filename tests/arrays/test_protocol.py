@@ -71,11 +71,11 @@ def test_without_dimensions_there_is_nothing_to_iterate():
         with pytest.raises(TypeError) as caught:
             iter(x)
         assert str(caught.value) == (
-            "iteration over an array without dimensions. Use x.item() or x[()]."
+            "iteration over a 0-d array. Use x.item() or x[()]."
         )
         with pytest.raises(TypeError) as caught:
             len(x)
-        assert str(caught.value) == "len() of an array without dimensions; its size is 1."
+        assert str(caught.value) == "len() of a 0-d array; its size is 1."
 
 
 INDICES = [

@@ -163,8 +163,8 @@ def test_errors():
     with pytest.raises(NotImplementedError) as refused:
         sw.pmap(sw.grad(loss, axis_name="i"), axis_name="i", in_axes=(None, 0))(W, X)
     assert str(refused.value) == (
-        "[shared_sum] whether an argument is the same along 'i' is not known here, inside of a "
-        "shard_map with check_vma=False, or a pmap. Leave check_vma on, where derivatives by what "
-        "all devices share are sums already; or leave out axis_name, and sum with "
+        "[shared_sum] whether an argument is invarying along 'i' is unknown inside a shard_map "
+        "with check_vma=False or a pmap. Leave check_vma on, so that derivatives with respect to "
+        "invarying values are already summed; or leave out axis_name, and sum with "
         "`shardwise.lax.psum`."
     )

@@ -114,31 +114,31 @@ def test_messages():
     )
     given = {"a": np.zeros((3, 2), np.float32), "b": np.zeros(4, np.float32)}
     assert message(ValueError, lax.associative_scan, swnp.add, given) == (
-        "associative_scan: the arrays of elems must have one size along dimension 0; elems['a'] of "
-        "type f32[3,2] has 3, elems['b'] of type f32[4] has 4."
+        "associative_scan: the arrays of elems must have the same size along dimension 0; "
+        "elems['a'] of type f32[3,2] has 3, elems['b'] of type f32[4] has 4."
     )
     assert message(ValueError, lax.associative_scan, swnp.add, [np.float32(1)]) == (
         "associative_scan: elems[0] is of type f32[], which has no dimension 0."
     )
     assert message(TypeError, lax.associative_scan, lambda a, b: (a, b), np.zeros(3)) == (
-        "associative_scan: <lambda> must return a tree like elems; elems is a leaf in elems and "
+        "associative_scan: <lambda> must return a pytree like elems; elems is a leaf in elems and "
         "a tuple of 2 in the result."
     )
     assert message(TypeError, lax.associative_scan, lambda a, b: a, ["text"]) == (
         "associative_scan: elems[0] is 'text' of type str, which is not an array."
     )
     assert message(TypeError, lax.associative_scan, lambda a, b: a + b * 2.0, np.arange(5)) == (
-        "associative_scan: <lambda> must return arrays of the shapes and dtypes that it takes, "
-        "which have pairs along dimension 0; elems came in as i32[2] and was returned as ~f32[2]. "
-        "Change elems or <lambda> so that they agree."
+        "associative_scan: <lambda> must preserve the shapes and dtypes of its arguments, which "
+        "are slices along dimension 0; elems was passed as i32[2] and returned as ~f32[2]. Change "
+        "elems or <lambda> so that they agree."
     )
     given = {"a": np.zeros((4, 2), np.float32), "b": np.zeros(4, np.int32)}
     wrong = lambda a, b: {"a": a["a"][0], "b": a["b"] > 0}  # noqa: E731
     assert message(TypeError, lax.associative_scan, wrong, given) == (
-        "associative_scan: wrong must return arrays of the shapes and dtypes that it takes, "
-        "which have pairs along dimension 0; elems['a'] came in as f32[2,2] and was returned as "
-        "f32[2], elems['b'] came in as i32[2] and was returned as bool[2]. Change elems or wrong "
-        "so that they agree."
+        "associative_scan: wrong must preserve the shapes and dtypes of its arguments, which are "
+        "slices along dimension 0; elems['a'] was passed as f32[2,2] and returned as f32[2], "
+        "elems['b'] was passed as i32[2] and returned as bool[2]. Change elems or wrong so that "
+        "they agree."
     ).replace("wrong", "<lambda>")
 
 

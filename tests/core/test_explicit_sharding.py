@@ -145,7 +145,7 @@ def test_reshapes_that_need_a_choice(shape: tuple, spec: tuple, new: tuple, work
     t = over(shape, *spec)
     assert error_of(reshape, t, shape=new) == (
         f"[reshape] cannot carry the sharding of {t.str_short(True)} over to shape {new}: the "
-        "parts of a split dimension would not be parts of one dimension. Use "
+        "shards of a dimension would not be shards of a single new dimension. Use "
         f"`shardwise.sharding.reshard(x, {works})`."
     )
 

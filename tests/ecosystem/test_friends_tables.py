@@ -20,9 +20,9 @@ DAY = datetime.datetime(2020, 1, 1)
 NAN = float("nan")
 HOLDS = "Arrays hold booleans, integers, floating-point or complex numbers."
 DATES = "it holds dates. " + HOLDS + " Convert them to integers with x.astype('int64')."
-MISSING = "is no value of an array. Use nan for a missing number."
+MISSING = "cannot be an element of an array. Use nan for a missing number."
 TEXT = (
-    "asarray: an array holds numbers and booleans; got 'x' of type str. Encode text as integers "
+    "asarray: an array holds numbers and booleans; got 'x' of type str. Encode strings as integers "
     "first."
 )
 

@@ -78,14 +78,14 @@ def test_refusals():
         "with constraints, as in symbolic_shape(..., constraints=['a - 1 >= 3'])."
     )
     for mode, options, text in (
-        ("wrap", {}, "mode 'wrap' of f32[a,b] by (2*a, 0) along dimension 0 needs its sizes as "
-         "numbers: with symbolic ones, no element may be taken twice, and reflect_type must be "
-         "'even'. Export the function for known sizes."),
+        ("wrap", {}, "mode 'wrap' of f32[a,b] by (2*a, 0) along dimension 0 needs concrete sizes: "
+         "with symbolic ones, no element may be used twice, and reflect_type must be 'even'. "
+         "Export the function for concrete sizes."),
         ("symmetric", {"reflect_type": "odd"}, "mode 'symmetric' of f32[a,b] by (2*a, 0) along "
-         "dimension 0 needs its sizes as numbers: with symbolic ones, no element may be taken "
-         "twice, and reflect_type must be 'even'. Export the function for known sizes."),
-        ("linear_ramp", {}, "mode 'linear_ramp' needs widths as numbers; got (2*a, 0) along "
-         "dimension 0. Export the function for known sizes."),
+         "dimension 0 needs concrete sizes: with symbolic ones, no element may be used twice, and "
+         "reflect_type must be 'even'. Export the function for concrete sizes."),
+        ("linear_ramp", {}, "mode 'linear_ramp' needs concrete widths; got (2*a, 0) along "
+         "dimension 0. Export the function for concrete sizes."),
     ):
         with pytest.raises(NotImplementedError) as caught:
             exported(lambda x, a, b: jnp.pad(x, ((2 * a, 0), (0, 0)), mode=mode, **options))  # noqa: B023
@@ -93,5 +93,5 @@ def test_refusals():
     with pytest.raises(TypeError) as caught:
         exported(lambda x, a, b: jnp.pad(x, ((a, 0.5), (0, 0))))
     assert str(caught.value) == (
-        "pad: pad_width must be made of integers; got ((a, 0.5), (0, 0))."
+        "pad: pad_width must consist of integers; got ((a, 0.5), (0, 0))."
     )

@@ -184,7 +184,7 @@ def test_functions_of_platforms():
         export.export(both, platforms=("cuda", "rocm"))(x)
     assert str(failure.value) == (
         "platform_dependent: one module is exported for cuda and rocm, which have different "
-        "functions here. Export it for each."
+        "functions here. Export one for each."
     )
     with pytest.raises(NotImplementedError) as failure:
         export.export(both, platforms=("cuda", "tpu"))(x)

@@ -111,8 +111,8 @@ def bound_by_xmap(kind: str, f: Callable) -> Callable:
 Context = Callable[[Form, str], tuple[Callable, Any]]
 CONTEXTS: dict[str, Context] = {}
 SERIAL = (
-    "the axis 'a' runs in a serial loop, one part after the other, and a collective needs all of "
-    "them at once. Leave the loop out of axis_resources, or give the axis one of a mesh."
+    "the axis 'a' runs in a serial loop, one index after another, but a collective needs all of "
+    "them at once. Remove the loop from axis_resources, or map the axis to an axis of a mesh."
 )
 ALONE = ("pcast", "pvary", "axis_index", "axis_size")  # these send nothing
 

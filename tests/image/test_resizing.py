@@ -72,11 +72,11 @@ MESSAGES = [
      "the image's dimensions; got (3, 3) for f32[7,5,3]."),
     (lambda: image.resize(IMAGE[:0], (3, 5, 3), "linear"),
      "resize: the image must have elements; got f32[0,5,3]."),
-    (lambda: image.resize(IMAGE, (3, 5, 3), "sharp"), "ResizeMethod: unknown method 'sharp'; there "
-     "are nearest, linear, bilinear, trilinear, triangle, lanczos3, lanczos5, cubic, bicubic, "
-     "tricubic, cubic-pytorch, bicubic-pytorch, area."),
+    (lambda: image.resize(IMAGE, (3, 5, 3), "sharp"), "ResizeMethod: unknown method 'sharp'; the "
+     "methods are nearest, linear, bilinear, trilinear, triangle, lanczos3, lanczos5, cubic, "
+     "bicubic, tricubic, cubic-pytorch, bicubic-pytorch, area."),
     (lambda: image.scale_and_translate(IMAGE, (3, 5, 3), (0,), [1.0], [0.0], "nearest"),
-     "scale_and_translate: method 'nearest' is there in `resize` only."),
+     "scale_and_translate: method 'nearest' is supported by `resize` only."),
     (lambda: image.scale_and_translate(IMAGE, (3, 4, 3), (0,), np.ones(1), np.ones(1), "linear"),
      "scale_and_translate: only spatial_dims may change their size; got (0,), and (7, 5, 3) to "
      "(3, 4, 3)."),

@@ -19,71 +19,71 @@ CASES = {
         (lambda x: lax.psum(x, ("i", "i")), ValueError,
          "axis 'i' is given twice, in ('i', 'i'). Name each once."),
         (lambda x: lax.psum(x, 3), ValueError,
-         "integers among the axes are dimensions of the operand; got 3 for f32[3]. Mapped axes "
-         "have the name that `shardwise.vmap` gives them (axis_name)."),
+         "integers among the axes refer to dimensions of the operand; got 3 for f32[3]. Refer to a "
+         "mapped axis by its name, the axis_name of `shardwise.vmap`."),
         (lambda x: lax.psum(x, ("i", 0, -1)), ValueError,
          "a dimension is given twice, in (0, -1) for f32[3]. Name each once."),
         (lambda x: lax.psum(x, "i", axis_index_groups=[[0, 1], [2, 2]]), ValueError,
-         "axis_index_groups must have each of the 4 indices of axis 'i' once; got "
-         "[[0, 1], [2, 2]]."),
+         "axis_index_groups must contain each of the 4 indices of axis 'i' once; got [[0, 1], [2, "
+         "2]]."),
         (lambda x: lax.psum(x, "i", axis_index_groups=[0, 1, 2, 3]), TypeError,
          "axis_index_groups must be lists of indices, such as [[0, 1], [2, 3]]; got [0, 1, 2, 3]."),
     ],
     "pmax": [
         (lambda x: lax.pmax(x, ("i", 0), axis_index_groups=[[0, 1], [2, 3]]), ValueError,
-         "axis_index_groups divide one named axis; got axis 'i' and dimensions (0,). Call it once "
-         "for each axis."),
+         "axis_index_groups partition a single named axis; got axis 'i' and dimensions (0,). Call "
+         "it once for each axis."),
     ],
     "pmean": [
         (lambda x: lax.pmean(x, "i", axis_index_groups=[[0, 1]]), ValueError,
-         "axis_index_groups must have each of the 4 indices of axis 'i' once; got [[0, 1]]."),
+         "axis_index_groups must contain each of the 4 indices of axis 'i' once; got [[0, 1]]."),
     ],
     "all_gather": [
         (lambda x: lax.all_gather(x, "i", axis_index_groups=[[0, 1, 2], [3]]), ValueError,
-         "axis_index_groups must be of one size, as all results have one shape; got "
-         "[[0, 1, 2], [3]]."),
+         "axis_index_groups must have the same size, as all results have the same shape; got [[0, "
+         "1, 2], [3]]."),
         (lambda x: lax.all_gather(x, "i", axis=5), ValueError,
-         "axis=5 is no dimension of the result, which has one more than f32[3]: it must be from -2 "
-         "to 1."),
+         "axis=5 is not a dimension of the result, which has one more than f32[3]: it must be from "
+         "-2 to 1."),
         (lambda x: lax.all_gather(x[0], "i", tiled=True), ValueError,
-         "axis=0 is no dimension of f32[]: it has none."),
+         "axis=0 is not a dimension of f32[]: it has none."),
         (lambda x: lax.all_gather(x, "i", axis="rows"), TypeError,
          "axis must be an integer; got 'rows' of type str."),
     ],
     "all_gather_invariant": [
         (lambda x: lax.all_gather_invariant(x, "i", axis=2), ValueError,
-         "axis=2 is no dimension of the result, which has one more than f32[3]: it must be from -2 "
-         "to 1."),
+         "axis=2 is not a dimension of the result, which has one more than f32[3]: it must be from "
+         "-2 to 1."),
     ],
     "psum_scatter": [
         (lambda x: lax.psum_scatter(x, "i"), ValueError,
-         "the dimension scatter_dimension=0 of f32[3] is divided among the 4 indices of axis 'i', "
-         "so that its size must be the number of them; got 3."),
+         "the dimension scatter_dimension=0 of f32[3] is split among the 4 indices of axis 'i', so "
+         "its size must be the number of them; got 3."),
         (lambda x: lax.psum_scatter(x, "i", scatter_dimension=1), ValueError,
-         "scatter_dimension=1 is no dimension of f32[3]: it must be from -1 to 0."),
+         "scatter_dimension=1 is not a dimension of f32[3]: it must be from -1 to 0."),
         (lambda x: lax.psum_scatter(
             x, "i", axis_index_groups=[[0, 1], [2, 3]], tiled=True), ValueError,
-         "the dimension scatter_dimension=0 of f32[3] is divided among the 2 indices of a group of "
-         "axis 'i', so that its size must be a multiple of the number of them; got 3."),
+         "the dimension scatter_dimension=0 of f32[3] is split among the 2 indices of a group of "
+         "axis 'i', so its size must be a multiple of the number of them; got 3."),
     ],
     "all_to_all": [
         (lambda x: lax.all_to_all(x, "i", 0, 0, tiled=True), ValueError,
-         "the dimension split_axis=0 of f32[3] is divided among the 4 indices of axis 'i', so that "
-         "its size must be a multiple of the number of them; got 3."),
+         "the dimension split_axis=0 of f32[3] is split among the 4 indices of axis 'i', so its "
+         "size must be a multiple of the number of them; got 3."),
         (lambda x: lax.all_to_all(x, "i", 1, 0), ValueError,
-         "split_axis=1 is no dimension of f32[3]: it must be from -1 to 0."),
+         "split_axis=1 is not a dimension of f32[3]: it must be from -1 to 0."),
         (lambda x: lax.all_to_all(x, "i", 0, -2), ValueError,
-         "concat_axis=-2 is no dimension of f32[3]: it must be from -1 to 0."),
+         "concat_axis=-2 is not a dimension of f32[3]: it must be from -1 to 0."),
         (lambda x: lax.all_to_all(x, "i", 0, 0, axis_index_groups=[[0], [1, 2, 3]]), ValueError,
-         "axis_index_groups must be of one size, as all results have one shape; got "
-         "[[0], [1, 2, 3]]."),
+         "axis_index_groups must have the same size, as all results have the same shape; got [[0], "
+         "[1, 2, 3]]."),
     ],
     "pswapaxes": [
         (lambda x: lax.pswapaxes(x, "i", 0), ValueError,
-         "the dimension axis=0 of f32[3] is divided among the 4 indices of axis 'i', so that its "
-         "size must be the number of them; got 3."),
+         "the dimension axis=0 of f32[3] is split among the 4 indices of axis 'i', so its size "
+         "must be the number of them; got 3."),
         (lambda x: lax.pswapaxes(x, "i", 1), ValueError,
-         "axis=1 is no dimension of f32[3]: it must be from -1 to 0."),
+         "axis=1 is not a dimension of f32[3]: it must be from -1 to 0."),
     ],
     "ppermute": [
         (lambda x: lax.ppermute(x, "i", [(0, 1), (2, 1)]), ValueError,
@@ -110,8 +110,8 @@ CASES = {
     ],
     "pcast": [
         (lambda x: lax.pcast(x, "i", to="reduced"), ValueError,
-         "values can be cast to 'varying' only; got 'reduced'. A collective, such as "
-         "`shardwise.lax.psum`, makes one of values that vary."),
+         "values can be cast only to 'varying'; got 'reduced'. To make a varying value invarying, "
+         "use a collective, such as `shardwise.lax.psum`."),
     ],
     "axis_index": [
         (lambda x: lax.axis_index(("i", "i")), ValueError,

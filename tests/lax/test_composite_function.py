@@ -127,23 +127,22 @@ def test_messages():
     add = lax.composite(lambda x, y=0: x + y, "my.add")
     kinds = (
         "attributes are booleans, integers, floats, strings, NumPy arrays, and tuples, lists and "
-        "dictionaries of them. Give arrays by position, or as NumPy arrays."
+        "dictionaries of them. Pass arrays by position, or as NumPy arrays."
     )
-    said = "composite 'my.add': the argument y, which is an attribute as it is given by name, "
+    said = "composite 'my.add': the keyword argument y, which becomes an attribute, "
     assert refused(TypeError, add, X, y=object()) == f"{said}is of type object; {kinds}"
     assert refused(TypeError, add, X, y=[jnp.ones(2)]) == f"{said}is of type Array; {kinds}"
     assert refused(TypeError, add, X, y=2**63) == (
-        f"{said}is 9223372036854775808, which has more than 64 bits. Give arrays by position, or "
+        f"{said}is 9223372036854775808, which has more than 64 bits. Pass arrays by position, or "
         "as NumPy arrays."
     )
     assert refused(UnexpectedTracerError, sw.jit(lambda y: add(X, y=y)), 1.0) == (
-        f"{said}is a traced value. Give it by position."
+        f"{said}is a traced value. Pass it by position."
     )
     assert refused(
         UnexpectedTracerError, sw.jit(lambda y: lax.composite(lambda x: x + y, "my.add")(X)), 1.0
     ) == (
-        "composite 'my.add': <lambda> uses a traced value from outside of it. Pass it as an "
-        "argument."
+        "composite 'my.add': <lambda> closes over a traced value. Pass it as an argument."
     )
     assert refused(TypeError, add, object()).startswith(
         "composite 'my.add': the arguments[0] is <object object at "
@@ -155,7 +154,7 @@ def test_messages():
         "composite: name must be a string and version an integer; got 3 and 0."
     )
     assert refused(ValueError, lax.composite, abs, "op") == (
-        "composite: name must be words of ASCII letters, digits and _, with dots between them, "
+        "composite: name must consist of ASCII letters, digits and _, in parts separated by dots, "
         "such as 'my.softmax'; got 'op'."
     )
 

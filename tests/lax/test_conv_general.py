@@ -232,13 +232,13 @@ X, K = np.zeros((2, 4, 5), np.float32), np.zeros((4, 2, 3), np.float32)
      "(2, 3)."),
     ((X, K, (1,), "SAME"), {"dimension_numbers": ("NCH", "OIH")},
      "conv_dimension_numbers: dimension_numbers must be None, ConvDimensionNumbers, or three "
-     "strings of a letter for each of 3 dimensions, such as ('NCHW', 'OIHW', 'NCHW'); got ('NCH', "
-     "'OIH')."),
+     "strings with a letter for each of 3 dimensions, such as ('NCHW', 'OIHW', 'NCHW'); got "
+     "('NCH', 'OIH')."),
     ((X, K, (1,), "SAME"), {"dimension_numbers": ("NCH", "OIW", "NCH")},
      "conv_general_permutations: the strings must have the letters N and C (lhs, result), O and I "
-     "(rhs), and the same others, each once; got ('NCH', 'OIW', 'NCH')."),
+     "(rhs), and the same other letters, each once; got ('NCH', 'OIW', 'NCH')."),
     ((X, K, (1,), "SAME"), {"lhs_dilation": (2,)},
-     "conv_general_dilated: padding 'SAME' says nothing where lhs is dilated, here by (2,). Give "
+     "conv_general_dilated: padding 'SAME' is ambiguous if lhs is dilated, here by (2,). Pass "
      "pairs (low, high), or use conv_transpose."),
     ((X, K, (1,), "WIDE"), {},
      "padding must be 'VALID', 'SAME' or 'SAME_LOWER', or pairs (low, high); got 'WIDE'."),
@@ -246,10 +246,10 @@ X, K = np.zeros((2, 4, 5), np.float32), np.zeros((4, 2, 3), np.float32)
      "conv_general_dilated: padding must be 'VALID', 'SAME' or 'SAME_LOWER', or pairs (low, high); "
      "got [1]."),
     ((X, K, (1,), "VALID"), {},
-     "conv_general_dilated: the 2 input features of rhs must be those of lhs, 4, by "
+     "conv_general_dilated: the 2 input features of rhs must be those of lhs, 4, divided by "
      "feature_group_count, 1; got f32[2,4,5] and f32[4,2,3]."),
     ((X, K, (1, 1), [(0, 0)]), {"feature_group_count": 2},
-     "conv_general_dilated: window_strides must have an entry for each of 1 dimensions of space, "
+     "conv_general_dilated: window_strides must have an entry for each of 1 spatial dimensions, "
      "not (1, 1); got f32[2,4,5] and f32[4,2,3]."),
     ((X, K, (0,), [(0, 0)]), {"feature_group_count": 2},
      "conv_general_dilated: window_strides must be positive, not (0,); got f32[2,4,5] and "
@@ -264,14 +264,14 @@ X, K = np.zeros((2, 4, 5), np.float32), np.zeros((4, 2, 3), np.float32)
      "conv_general_dilated: batch_group_count, 3, must divide the batch of lhs, 2; got f32[2,4,5] "
      "and f32[6,4,3]."),
     ((X, K, (1,), [(-4, -2)]), {"feature_group_count": 2},
-     "conv_general_dilated: padding ((-4, -2),) cuts off more than there is of f32[2,4,5] and "
-     "f32[4,2,3]."),
+     "conv_general_dilated: padding ((-4, -2),) removes more elements than there are in f32[2,4,5] "
+     "and f32[4,2,3]."),
     ((X, K.astype(np.int32), (1,), [(0, 0)]), {"feature_group_count": 2},
      "conv_general_dilated: operands must have equal dtypes; got f32[2,4,5] and i32[4,2,3]. The "
      "functions of shardwise.numpy promote."),
     ((X, K, (1,), "VALID"), {"feature_group_count": 2, "precision": "BF16_BF16_F32"},
-     "conv_general_dilated: XLA has no algorithm BF16_BF16_F32 for convolutions. Give a "
-     "`Precision`, its name, or a pair."),
+     "conv_general_dilated: XLA does not support the algorithm BF16_BF16_F32 for convolutions. "
+     "Pass a `Precision`, its name, or a pair."),
 ])
 def test_mistakes(args, options, text):
     assert message((TypeError, ValueError), lax.conv_general_dilated, *args, **options) == text

@@ -202,7 +202,7 @@ def test_dtypes_must_agree():
 def test_select_cases_must_have_one_shape():
     with pytest.raises(TypeError) as caught:
         lax.select(X > 0, X, 1.0)
-    assert str(caught.value) == "select: cases must have one shape; got ~f32[], f32[3,4]."
+    assert str(caught.value) == "select: cases must have the same shape; got ~f32[], f32[3,4]."
 
 
 def test_dot_takes_vectors_and_matrices():

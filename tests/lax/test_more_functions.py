@@ -184,9 +184,9 @@ def test_what_types_say_of_gathered_values():
     np.testing.assert_array_equal(fun("invarying")(x), x)
     np.testing.assert_array_equal(fun("varying")(x), np.tile(x, 4))
     said = (
-        "all_gather: to must be 'varying', or without axis_index_groups 'invarying'; got "
-        "'{}'. Types do not say that a cotangent is yet to be summed along an axis ('reduced'): "
-        "`shardwise.grad` takes such sums where they are needed."
+        "all_gather: to must be 'varying', or without axis_index_groups 'invarying'; got '{}'. "
+        "Types do not track that a cotangent is unreduced along an axis ('reduced'): "
+        "`shardwise.grad` sums it where needed."
     )
     assert message(ValueError, fun("reduced"), x) == said.format("reduced")
     grouped = sw.vmap(

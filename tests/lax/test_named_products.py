@@ -220,14 +220,14 @@ WHO = "shardwise.lax.pdot: "
 EINSUM = "shardwise.lax.xeinsum: "
 MISTAKES = {
     "sizes": (lambda x: lax.pdot(x, x, "i", ((0,), (1,))), ValueError,
-              WHO + "the dimensions of pos_contract must be pairs of one size; got (3,) and (5,), "
-              "(0,) of f32[3,5] and (1,) of f32[3,5]."),
+              WHO + "the dimensions of pos_contract must be pairs of equal size; got (3,) and "
+              "(5,), (0,) of f32[3,5] and (1,) of f32[3,5]."),
     "dimension": (lambda x: lax.pdot(x, x, "i", ((2,), (1,))), ValueError,
-                  WHO + "pos_contract for x=2 is no dimension of f32[3,5]: it must be from -2 to "
-                  "1."),
+                  WHO + "pos_contract for x=2 is not a dimension of f32[3,5]: it must be from -2 "
+                  "to 1."),
     "twice": (lambda x: lax.pdot(x, x, "i", ((0,), (0,)), ((0,), (0,))), ValueError,
-              WHO + "pos_contract and pos_batch must have each dimension of x once; got (0,) and "
-              "(0,)."),
+              WHO + "pos_contract and pos_batch must contain each dimension of x once; got (0,) "
+              "and (0,)."),
     "pair": (lambda x: lax.pdot(x, x, "i", (0,)), TypeError,
              WHO + "pos_contract must be a pair of sequences, of dimensions of x and of y; got "
              "(0,) of type tuple."),
@@ -241,7 +241,7 @@ MISTAKES = {
     "open": (lambda x: lax.xeinsum("ab{i->a", x), ValueError,
              EINSUM + "a brace is not closed, in 'ab{i->a'."),
     "behind": (lambda x: lax.xeinsum("a{i}b->a", x), ValueError,
-               EINSUM + "the names of axes stand last, between commas; got 'a{i}b', in "
+               EINSUM + "axis names must come last, separated by commas; got 'a{i}b', in "
                "'a{i}b->a'."),
     "no such axis": (lambda x: lax.xeinsum("ab{k}->a", x), NameError,
                      EINSUM + "unbound axis name: k. The axes in scope are: 'i'. An axis gets its "
@@ -252,7 +252,8 @@ MISTAKES = {
     "letter": (lambda x: jnp.einsum("ab{i}->c", x), ValueError,
                "shardwise.numpy.einsum: the result has 'c', which no operand has, in 'ab{i}->c'."),
     "rank": (lambda x: jnp.einsum("a{i}->a", x), ValueError,
-             "shardwise.numpy.einsum: operand 0 has 2 dimensions, its term 'a' 1, in 'a{i}->a'."),
+             "shardwise.numpy.einsum: operand 0 has 2 dimensions, but its term 'a' has 1, in "
+             "'a{i}->a'."),
 }
 
 

@@ -110,9 +110,9 @@ def test_algorithms_that_the_cpu_has_not(algorithm):
         lax.dot_general(x, x, (((1,), (0,)), ((), ())), algorithm)
     shown = algorithm if isinstance(algorithm, str) else str(algorithm)
     assert str(caught.value) == (
-        f"dot_general: the CPU has no algorithm {shown}, and would compute something else; it has "
-        "F16_F16_F16, F32_F32_F32, F64_F64_F64, BF16_BF16_F32, BF16_BF16_F32_X3 and "
-        "BF16_BF16_F32_X6. Use one of these, or a Precision."
+        f"dot_general: the CPU does not support the algorithm {shown}, and would compute something "
+        "else; it supports F16_F16_F16, F32_F32_F32, F64_F64_F64, BF16_BF16_F32, BF16_BF16_F32_X3 "
+        "and BF16_BF16_F32_X6. Use one of these, or a Precision."
     )
 
 
@@ -187,7 +187,7 @@ RAGGED = lax.RaggedDotDimensionNumbers
      "Tolerance: atol, rtol and ulps must not be negative; got Tolerance(atol=-1.0, rtol=0.0, "
      "ulps=0)."),
     ("ragged_dot", (LHS, RHS, GROUPS), {"group_offset": 0},
-     "ragged_dot_general: group_offset has no implementation, in JAX neither. Slice `group_sizes` "
+     "ragged_dot_general: group_offset is not implemented, nor is it in JAX. Slice `group_sizes` "
      "and the groups of rhs instead."),
     ("ragged_dot", (LHS, RHS[:2], GROUPS), {},
      "ragged_dot: ragged_dot_general: rhs must have an entry for each of 3 groups along dimension "
@@ -196,16 +196,16 @@ RAGGED = lax.RaggedDotDimensionNumbers
      "ragged_dot: ragged_dot_general: group_sizes must be integers i[g]; got f32[9]."),
     ("ragged_dot_general", (LHS, RHS, GROUPS, RAGGED((((1,), (1,)), ((), ())), (0,), ())), {},
      "ragged_dot_general: rhs_group_dimensions must be one dimension that is neither contracted "
-     "nor a batch where the ragged one is neither, and else none; got () of f32[3,3,4]."),
+     "nor batch if the ragged one is neither, and empty otherwise; got () of f32[3,3,4]."),
     ("ragged_dot_general", (LHS, RHS, GROUPS, RAGGED((((1,), (1,)), ((), ())), (2,), (0,))), {},
      "ragged_dot_general: lhs_ragged_dimensions must be one of the dimensions of f32[7,3]; got "
      "(2,)."),
     ("scaled_dot", (X, X.T), {"lhs_scale": X[:, :2]},
-     "scaled_dot: lhs_scale must be of lhs's shape, (4, 9), with contracted dimensions divided by "
-     "whole numbers; got (4, 2)."),
+     "scaled_dot: lhs_scale must have lhs's shape, (4, 9), with contracted dimensions optionally "
+     "divided by integers; got (4, 2)."),
     ("approx_max_k", (X, 2), {"aggregate_to_topk": False},
-     "approx_max_k: aggregate_to_topk=False asks for the candidates of TPU's algorithm, which no "
-     "other platform has. Leave it out for the k best."),
+     "approx_max_k: aggregate_to_topk=False requests the candidates of the TPU algorithm, which "
+     "other platforms do not have. Leave it out for the k best."),
     ("approx_min_k", (X, 2), {"recall_target": 0},
      "approx_min_k: recall_target must be above 0 and at most 1; got 0."),
     ("platform_dependent", (X,), {"tpu": lax.sin},

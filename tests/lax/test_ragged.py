@@ -248,24 +248,24 @@ def test_empty_ones():
 WHO = "shardwise.lax.ragged_all_to_all: "
 MISTAKES = {
     "rows": ({"operand": np.zeros((4, 7, 2), np.float32)}, TypeError,
-             "operand and output must have one dtype, and rows of one shape; got f32[7,2] and "
-             "f32[30,3]. Convert one of them with `astype`, or reshape it."),
+             "operand and output must have the same dtype, and rows of the same shape; got "
+             "f32[7,2] and f32[30,3]. Convert one of them with `astype`, or reshape it."),
     "dtypes": ({"output": np.zeros((4, 30, 3), np.int32)}, TypeError,
-               "operand and output must have one dtype, and rows of one shape; got f32[7,3] and "
-               "i32[30,3]. Convert one of them with `astype`, or reshape it."),
+               "operand and output must have the same dtype, and rows of the same shape; got "
+               "f32[7,3] and i32[30,3]. Convert one of them with `astype`, or reshape it."),
     "scalars": ({"operand": np.zeros(4, np.float32)}, TypeError,
                 "operand must have rows, along its first dimension; got f32[]."),
     "floats": ({"send_sizes": np.zeros((4, 4), np.float32)}, TypeError,
                "send_sizes must be integers, one for each slice; got f32[4]."),
     "rank": ({"output_offsets": np.zeros((4, 4, 1), np.int32)}, ValueError,
-             "output_offsets must be a vector with as many entries for each of the 4 indices of "
-             "axis 'i'; got i32[4,1]."),
+             "output_offsets must be a vector with equally many entries for each of the 4 indices "
+             "of axis 'i'; got i32[4,1]."),
     "count": ({"recv_sizes": np.zeros((4, 6), np.int32)}, ValueError,
-              "recv_sizes must be a vector with as many entries for each of the 4 indices of axis "
-              "'i'; got i32[6]."),
+              "recv_sizes must be a vector with equally many entries for each of the 4 indices of "
+              "axis 'i'; got i32[6]."),
     "lengths": ({"input_offsets": np.zeros((4, 8), np.int32)}, ValueError,
-                "offsets and sizes must be of one length; input_offsets is i32[8], send_sizes is "
-                "i32[4], output_offsets is i32[4], recv_sizes is i32[4]."),
+                "offsets and sizes must have the same length; input_offsets is i32[8], send_sizes "
+                "is i32[4], output_offsets is i32[4], recv_sizes is i32[4]."),
 }
 
 
@@ -283,5 +283,5 @@ def test_messages_of_axes():
           "name by a map around the call: `shardwise.vmap(f, axis_name='i')` or "
           "`shardwise.shard_map`.", call("i"), *args)
     uneven = sw.vmap(call("i", axis_index_groups=[[0], [1, 2, 3]]), axis_name="i")
-    fails(ValueError, WHO + "axis_index_groups must be of one size, as all results have one shape; "
-          "got [[0], [1, 2, 3]].", uneven, *problem(4))
+    fails(ValueError, WHO + "axis_index_groups must have the same size, as all results have the "
+          "same shape; got [[0], [1, 2, 3]].", uneven, *problem(4))

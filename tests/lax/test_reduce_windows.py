@@ -140,7 +140,7 @@ def test_shapes_and_shardings_in_types():
      "reduce_window: sizes of a window must be positive; got Window(sizes=(2, 0), "
      "strides=(1, 1), padding=((0, 0), (0, 0)), base_dilation=(1, 1), window_dilation=(1, 1))."),
     ((X, 0.0, lax.add, (2, 2), None, ((-8, 0), (0, 0))),
-     "reduce_window: padding ((-8, 0), (0, 0)) cuts off more than there is of f32[7,8]."),
+     "reduce_window: padding ((-8, 0), (0, 0)) removes more elements than there are in f32[7,8]."),
     ((X, np.int32(0), lax.add, (2, 2)),
      "reduce_window: an init value must have the operand's dtype float32; got i32[]."),
     ((X, 0.0, lambda a, b: (a, b), (2, 2)),

@@ -57,8 +57,8 @@ def test_uniform_numbers_over_devices():
 def test_mistakes_of_uniform_numbers():
     def message(types: str) -> str:
         return "^" + re.escape(
-            "rng_uniform: takes two scalars of one dtype, a floating-point one or an integer one "
-            f"of 32 or 64 bits; got {types}."
+            "rng_uniform: takes two scalars of the same dtype, floating-point or a 32-bit or "
+            f"64-bit integer type; got {types}."
         ) + "$"
 
     with pytest.raises(TypeError, match=message("f32[2] and f32[]")):

@@ -121,23 +121,23 @@ def test_schur_is_that_of_scipy():
 
 MESSAGES = [
     (lambda: linalg.svd(A, algorithm=linalg.SvdAlgorithm.JACOBI), NotImplementedError,
-     "svd: there is no algorithm SvdAlgorithm.JACOBI here; SvdAlgorithm.DEFAULT and "
-     "SvdAlgorithm.QR and SvdAlgorithm.DIVIDE_AND_CONQUER are built, and None chooses."),
+     "svd: algorithm SvdAlgorithm.JACOBI is not implemented; the options are SvdAlgorithm.DEFAULT "
+     "and SvdAlgorithm.QR and SvdAlgorithm.DIVIDE_AND_CONQUER, or None."),
     (lambda: linalg.eigh(A, implementation="qr"), TypeError,
      "eigh: implementation must be one of EighImplementation, or None; got 'qr'."),
     (lambda: linalg.qr(A, use_magma=True), NotImplementedError,
-     "qr: there is no MAGMA here; leave out `use_magma`."),
+     "qr: MAGMA is not available; leave out `use_magma`."),
     (lambda: linalg.schur(A, sort_eig_vals=True), NotImplementedError,
      "schur: eigenvalues cannot be sorted; leave out sort_eig_vals and select_callable."),
     (lambda: linalg.eigh(A, subset_by_index=(3, 2)), ValueError,
-     "eigh: subset_by_index must be a range within 0 to 4; got (3, 2)."),
+     "eigh: subset_by_index must be a range between 0 and 4; got (3, 2)."),
     (lambda: linalg.cholesky(A[0, 0]), ValueError,
-     "cholesky: takes a square matrix, or a batch of such; got f32[4]."),
+     "cholesky: takes a square matrix, or a batch of them; got f32[4]."),
     (lambda: linalg.householder_product(TALL.mT, W[:, :2]), ValueError,
-     "householder_product: takes reflections in the columns of a matrix with as many rows or "
-     "more, and a scale for each or fewer; got f32[2,5] and f32[2]."),
+     "householder_product: takes reflectors in the columns of a matrix with at least as many rows "
+     "as columns, and at most one scale for each; got f32[2,5] and f32[2]."),
     (lambda: linalg.cholesky_update(Z, W), TypeError,
-     "cholesky_update: takes real operands; got complex ones."),
+     "cholesky_update takes real operands; got complex ones."),
 ]
 
 

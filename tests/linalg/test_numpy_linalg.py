@@ -234,25 +234,25 @@ def test_eigenvectors_of_general_matrices_have_no_derivatives_by_default():
 
 MESSAGES = [
     (lambda: linalg.solve(A, np.zeros(3)), ValueError,
-     "solve: b must be a vector, or matrices, of as many rows as a has; got f32[3,4,4] and "
-     "f32[3]."),
+     "solve: b must be a vector or matrices with as many rows as a; got f32[3,4,4] and f32[3]."),
     (lambda: linalg.qr(A, "all"), ValueError,
      "qr: mode must be 'reduced', 'complete', 'r' or 'raw'; got 'all'."),
     (lambda: linalg.eigh(A, "X"), ValueError, "eigh: UPLO must be 'L', 'U' or None; got 'X'."),
     (lambda: linalg.slogdet(A, method="svd"), ValueError,
      "slogdet: method must be 'lu', 'qr' or None; got 'svd'."),
     (lambda: linalg.svd(A, subset_by_index=(0, 2)), ValueError,
-     "svd: a subset_by_index has no full matrices; pass full_matrices=False."),
+     "svd: subset_by_index requires full_matrices=False."),
     (lambda: linalg.svd(A, False, subset_by_index=(2, 9)), ValueError,
-     "svd: subset_by_index must be a range within 0 to 4; got (2, 9)."),
+     "svd: subset_by_index must be a range between 0 and 4; got (2, 9)."),
     (lambda: linalg.pinv(A, 0.1, rcond=0.1), ValueError,
-     "pinv: rtol and rcond are the same; pass one of them."),
+     "pinv: rtol and rcond are aliases; pass one of them."),
     (lambda: linalg.tensorinv(T3, 0), ValueError, "tensorinv: ind must be positive; got 0."),
     (lambda: linalg.tensorinv(T3, 1), ValueError,
-     "tensorinv: the product of the first 1 sizes of shape (2, 3, 6) must be that of the others."),
-    (lambda: linalg.cond(V), ValueError, "cond: takes matrices with elements; got f32[4]."),
+     "tensorinv: the product of the first 1 sizes of shape (2, 3, 6) must equal that of the "
+     "others."),
+    (lambda: linalg.cond(V), ValueError, "cond takes nonempty matrices; got f32[4]."),
     (lambda: linalg.lstsq(A, B), ValueError,
-     "lstsq: takes a matrix, and a vector or matrix of as many rows; got f32[3,4,4] and "
+     "lstsq takes a matrix, and a vector or matrix with as many rows; got f32[3,4,4] and "
      "f32[3,4,2]."),
 ]
 

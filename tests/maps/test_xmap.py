@@ -493,8 +493,8 @@ def test_a_rule_does_not_know_where_a_loop_is():
     with pytest.raises(NotImplementedError) as error:
         sw.grad(lambda x: mapped(x).sum())(np.ones(8))
     assert str(error.value) == (
-        "the index along 'i', which runs in a serial loop, is not known in a rule of a custom "
-        "derivative. Take it in the function, and give it to the rule as an argument."
+        "the index along 'i', which runs in a serial loop, is unknown in a custom derivative rule. "
+        "Compute it in the function, and pass it to the rule as an argument."
     )
 
 

@@ -78,9 +78,9 @@ ERRORS = {
     "collective in a loop": (
         lambda: xmap(lambda x: lax.psum(x, "i"), ["i", ...], [...], axis_resources={"i": "l"})(X),
         NotImplementedError,
-        "shardwise.lax.psum: the axis 'i' runs in a serial loop, one part after the other, and a "
-        "collective needs all of them at once. Leave the loop out of axis_resources, or give the "
-        "axis one of a mesh.",
+        "shardwise.lax.psum: the axis 'i' runs in a serial loop, one index after another, but a "
+        "collective needs all of them at once. Remove the loop from axis_resources, or map the "
+        "axis to an axis of a mesh.",
     ),
     "sizes": (
         lambda: xmap(lambda x, y: x, ["i", ...], ["i", ...])(X, X.T), ValueError,

@@ -92,8 +92,8 @@ NAMED = {
     "unique: keys are not numbers: they can be moved and compared for equality, but not "
     "computed with; got key<fry>[3]. `shardwise.random.key_data` gives the integers of a key.":
         lambda x: jnp.unique(x),
-    ".at[...].set: values of shape (4,) cannot be broadcast to the shape (3,) of the places that "
-    "the index picks.": lambda x: jnp.ones(3).at[:].set(np.ones(4, np.float32)),
+    ".at[...].set: values of shape (4,) cannot be broadcast to the shape (3,) of the elements that "
+    "the index selects.": lambda x: jnp.ones(3).at[:].set(np.ones(4, np.float32)),
     "expand_dims: axis 9 is out of bounds for array of dimension 3":
         lambda x: jnp.expand_dims(A, 9),
 }

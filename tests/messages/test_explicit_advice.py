@@ -81,8 +81,8 @@ MESSAGES = {
     ),
     "x.flatten": (
         lambda m: m["B"].flatten(),
-        "flatten: cannot carry the sharding of f32[8,8@x] over to shape (64,): the parts "
-        "of a split dimension would not be parts of one dimension. Use "
+        "flatten: cannot carry the sharding of f32[8,8@x] over to shape (64,): the shards of a "
+        "dimension would not be shards of a single new dimension. Use "
         "`shardwise.sharding.reshard(x, P())`" + AND + "`x.flatten(out_sharding=P(...))`.",
     ),
     "sort": (
@@ -118,9 +118,9 @@ MESSAGES = {
     ),
     "unreduced": (
         lambda m: jnp.matmul(m["A"], m["D"], out_sharding=P(unreduced={"y"})),
-        "matmul: out_sharding P(unreduced={'y'}) leaves the sum along 'y' to be taken, but not all "
-        "operands are split over it; got f32[8@x,8], f32[8@x,8@y]. Leave `unreduced` out, or split "
-        "what is summed of each operand over it.",
+        "matmul: out_sharding P(unreduced={'y'}) leaves 'y' unreduced, but not all operands are "
+        "sharded over it; got f32[8@x,8], f32[8@x,8@y]. Leave `unreduced` out, or shard the summed "
+        "dimensions of each operand over it.",
     ),
     "other meshes": (
         lambda m: m["A"] + sw.device_put(

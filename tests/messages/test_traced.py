@@ -209,9 +209,9 @@ def test_a_traced_value_as_static_argument():
 NEEDED = "must be concrete, since the size of the result depends on it; got a traced ~i32[], " \
          "{why} Pass a Python number, or mark the argument static with `static_argnums`."
 INTEGER, CONCRETE = errors.TracerIntegerConversionError, errors.ConcretizationTypeError
-COUNT = "how many elements there are depends on the values of a traced"
-SLICE = "Use `shardwise.lax.dynamic_slice(x, starts, sizes)` for a window of known size at a " \
-        "traced place, " \
+COUNT = "the number of elements depends on the values of a traced"
+SLICE = "Use `shardwise.lax.dynamic_slice(x, starts, sizes)` for a window of static size at a " \
+        "traced position, " \
         "and `shardwise.numpy.where` with `arange` for one of traced size."
 SIZES = {
     "zeros: shape": (lambda n: jnp.zeros((n, 2)), INTEGER),
@@ -249,24 +249,24 @@ def test_counts_that_depend_on_values(name):
     def size(n):
         return getattr(jnp, name)(n)
 
-    fails(CONCRETE, f"{name}: {COUNT} f32[3], {WHY} Say it with `size=`.", sw.jit(size), V)
+    fails(CONCRETE, f"{name}: {COUNT} f32[3], {WHY} Pass `size=`.", sw.jit(size), V)
 
 
 def test_other_counts():
-    fails(CONCRETE, "unique: how many different values there are depends on the values of a traced "
-          f"f32[3], {WHY} Say it with `size=`.", sw.jit(named(lambda n: jnp.unique(n), "size")), V)
+    fails(CONCRETE, "unique: the number of distinct values depends on the values of a traced "
+          f"f32[3], {WHY} Pass `size=`.", sw.jit(named(lambda n: jnp.unique(n), "size")), V)
     fails(CONCRETE, "bincount: the length of the result depends on the values of a traced i32[2], "
-          f"{WHY} Say it with `length=`.", sw.jit(named(lambda n: jnp.bincount(n), "size")),
+          f"{WHY} Pass `length=`.", sw.jit(named(lambda n: jnp.bincount(n), "size")),
           np.array([1, 2]))
-    fails(CONCRETE, "repeat: without total_repeat_length, `repeats` must be known, since the "
+    fails(CONCRETE, "repeat: without total_repeat_length, `repeats` must be concrete, since the "
           f"result's shape depends on it; got a traced ~i32[], {WHY}",
           sw.jit(named(lambda n: jnp.repeat(V, n), "size")), 2)
-    fails(CONCRETE, "pad: pad_width must be known, since the result's shape depends on it; got a "
-          f"traced ~i32[], {WHY}", sw.jit(named(lambda n: jnp.pad(V, n), "size")), 2)
+    fails(CONCRETE, "pad: pad_width must be concrete, since the result's shape depends on it; got "
+          f"a traced ~i32[], {WHY}", sw.jit(named(lambda n: jnp.pad(V, n), "size")), 2)
 
 
 def test_slices_with_traced_bounds():
-    fails(IndexError, "the parts of a slice must be known integers; got slice(None, jit tracer "
+    fails(IndexError, "the parts of a slice must be concrete integers; got slice(None, jit tracer "
           f"~i32[], None) at position 0, {WHY} {SLICE}", sw.jit(named(lambda n: V[:2] + jnp.ones(
               3)[:n], "size")), 2)
 

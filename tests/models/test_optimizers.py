@@ -100,13 +100,13 @@ def test_mistakes():
     with pytest.raises(TypeError) as error:
         update(0, [1.0], init(1.0))
     assert str(error.value) == (
-        "update of an optimizer: the gradients must have the tree of the parameters, "
+        "optimizer update: the gradients must have the pytree structure of the parameters, "
         "PyTreeDef(*); got PyTreeDef([*])."
     )
     broken = ours.optimizer(lambda: (lambda x: x, lambda i, g, x: (x, x), lambda x: x))()
-    with pytest.raises(TypeError, match="must return a state of the tree that it got"):
+    with pytest.raises(TypeError, match="a state with the pytree structure of its argument"):
         broken.update_fn(0, 1.0, broken.init_fn(1.0))
-    with pytest.raises(TypeError, match="a step size is a number, or a function from the step"):
+    with pytest.raises(TypeError, match="a step size must be a number, or a function from"):
         ours.sgd(np.ones(2))
     with pytest.raises(ValueError, match="got 2 values and 2 boundaries"):
         ours.piecewise_constant([1, 2], [1, 2])

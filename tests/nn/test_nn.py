@@ -262,8 +262,8 @@ def test_messages_of_attention():
         "f32[2,6,4,8]."
     )
     assert message(ValueError, lambda: attend(q, k, v, mask=bias)) == (
-        "dot_product_attention: mask must be boolean; got f32[1,4,5,7]. An array of numbers to add "
-        "is a `bias`."
+        "dot_product_attention: mask must be boolean; got f32[1,4,5,7]. Pass an array of numbers "
+        "to add as `bias`."
     )
     assert message(ValueError, lambda: attend(q, k, v, implementation="cudnn")) == (
         "dot_product_attention: implementation must be None or 'xla'; got 'cudnn'."
@@ -321,8 +321,8 @@ def test_messages_of_initializers():
         "got 'cauchy'."
     )
     assert message(ValueError, lambda: initializers.he_normal()(random.key(0), (3,))) == (
-        "the number of inputs of weights of shape (3,) is unknown: they should have two "
-        "dimensions, or `in_axis` should say which one is of the inputs."
+        "the number of inputs of weights of shape (3,) is unknown: they must have at least two "
+        "dimensions, or `in_axis` must specify the input dimension."
     )
 
 

@@ -121,7 +121,7 @@ def test_messages():
         ((one[0], one, one, one), "must have three dimensions"),
         ((one, one[..., :4], one, one), "must have equal batch and last dimensions"),
         ((one, one, one[:, :1], one),
-         "must have scales for each row, and as many of one as of the other"),
+         "must have scales for each row, equally many for both operands"),
         ((one, one, one[..., :3], one[..., :3]),
          "must have a last dimension that is a multiple of that of the scales"),
     ]:
@@ -142,13 +142,13 @@ def test_messages():
         "int32."
     )
     assert message(ValueError, lambda: dot(LHS, RHS, NUMBERS, configs=configs("mxfp8")[:2])) == (
-        "scaled_dot_general: configs must be three, of lhs, of rhs and of cotangents; got 2."
+        "scaled_dot_general: configs must be three, for lhs, rhs and the cotangents; got 2."
     )
     numbers = (((2,), (1,)), ((), ()))
     assert message(ValueError, lambda: dot(
         LHS[..., :40], RHS[:, :40], numbers, configs=configs("mxfp8"))) == (
-        "scaled_dot_general: mxfp8 has blocks of 32 elements, of which 40 that are contracted are "
-        "no multiple."
+        "scaled_dot_general: mxfp8 has blocks of 32 elements, and the 40 contracted elements are "
+        "not a multiple of that."
     )
     with pytest.warns(DeprecationWarning, match="the compiler chooses"):
         dot(LHS, RHS, NUMBERS, implementation="cudnn")

@@ -70,7 +70,7 @@ def test_trim_zeros(x, trim, axis):
 def test_trim_zeros_of_vectors():
     assert snp.trim_zeros(snp.asarray(V)).tolist() == [2, 0, 3]
     fails(
-        ValueError, "trim_zeros: trim is made of 'f' and 'b'; got 'x'.",
+        ValueError, "trim_zeros: trim must consist of 'f' and 'b'; got 'x'.",
         snp.trim_zeros, snp.asarray(V), "x",
     )
 
@@ -134,8 +134,8 @@ def test_reshape_copies_where_asked():
     assert same.unsafe_buffer_pointer() != x.unsafe_buffer_pointer()
     assert x.reshape(2, 3, copy=True).tolist() == [[0, 1, 2], [3, 4, 5]]
     text = (
-        "reshape: copy=False cannot be kept, as f32[6] of shape (2, 3) is an array of its own. "
-        "Leave copy out."
+        "reshape: copy=False is not possible, as reshaping f32[6] to (2, 3) creates a separate "
+        "array. Leave copy out."
     )
     fails(ValueError, text, snp.reshape, x, (2, 3), copy=False)
     assert sw.jit(lambda x: snp.reshape(x, (3, 2), copy=True))(x).shape == (3, 2)
@@ -152,9 +152,9 @@ def test_asarray_copies_where_asked():
         ([1, 2], "[1, 2] of type list"), (3.5, "3.5 of type float"),
         (x[:2], "Array([0., 1.], dtype=float32) of type Array"),
     ):
-        text = f"asarray: copy=False cannot be kept for {shown}: it would be copied. Leave copy"
-        fails(ValueError, f"{text} out.", snp.asarray, value, snp.int32, copy=False)
-    with pytest.raises(ValueError, match="cannot be kept for Array"):
+        text = f"asarray: copy=False is not possible for {shown}, which must be copied."
+        fails(ValueError, f"{text} Leave copy out.", snp.asarray, value, snp.int32, copy=False)
+    with pytest.raises(ValueError, match="copy=False is not possible for Array"):
         snp.asarray(x, copy=False, device=sw.devices()[1])
 
 

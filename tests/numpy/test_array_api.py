@@ -257,7 +257,7 @@ def test_attributes_and_methods_of_arrays(place):
     assert moved.device == DEVICES[2] and moved.tolist() == host.tolist()
     assert x.to_device(x.device).device == x.device
     fails(
-        NotImplementedError, "to_device takes no stream; got 1. Leave it out.",
+        NotImplementedError, "to_device does not support stream; got 1. Leave it out.",
         x.to_device, DEVICES[0], stream=1,
     )
     one = x[0, 1]

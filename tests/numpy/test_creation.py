@@ -152,28 +152,29 @@ class Column:
 
 
 ERRORS = [
-    (lambda: snp.zeros(2.0), TypeError, "zeros: a shape is made of known integers; got 2.0."),
+    (lambda: snp.zeros(2.0), TypeError,
+     "zeros: a shape must consist of concrete integers; got 2.0."),
     (lambda: snp.zeros((2, -1)), ValueError,
-     "zeros: a shape consists of sizes of at least 0; got (2, -1)."),
+     "zeros: the sizes of a shape must not be negative; got (2, -1)."),
     (lambda: snp.zeros_like([1]), TypeError,
      "zeros_like: expected an array or a Python or NumPy scalar, got a list. Convert a sequence "
      "with `shardwise.numpy.asarray` first."),
     (lambda: snp.array([None]), ValueError,
-     "None is no value of an array. Use nan for a missing number."),
+     "None cannot be an element of an array. Use nan for a missing number."),
     (lambda: snp.array("a"), TypeError,
-     "array: an array holds numbers and booleans; got 'a' of type str. Encode text as integers "
+     "array: an array holds numbers and booleans; got 'a' of type str. Encode strings as integers "
      "first."),
     (lambda: snp.array(Column()), ValueError,
-     "<NA> is no value of an array. Use nan for a missing number."),
+     "<NA> cannot be an element of an array. Use nan for a missing number."),
     (lambda: snp.array({1}), TypeError,
      "array: an array holds numbers and booleans; got {1} of type set."),
     (lambda: snp.array([snp.ones(2), snp.ones(3)]), ValueError,
-     "array: the arrays in a sequence must have one shape; got (2,) and (3,)."),
+     "array: the arrays in a sequence must have the same shape; got (2,) and (3,)."),
     (lambda: snp.array([1], order="X"), ValueError,
      "order must be 'K', 'A', 'C' or 'F'; got 'X'."),
-    (lambda: snp.arange(True), TypeError, "arange makes numbers; got booleans. Pass dtype=int."),
+    (lambda: snp.arange(True), TypeError, "arange does not support booleans. Pass dtype=int."),
     (lambda: snp.linspace(0, 1, -1), ValueError,
-     "linspace makes at least 0 numbers; got num=-1."),
+     "linspace: num must not be negative; got -1."),
     (lambda: snp.tril(snp.ones(3)), ValueError, "tril takes matrices; got f32[3]."),
     (lambda: snp.diag(snp.ones((1, 1, 1))), ValueError,
      "diag takes a vector or a matrix; got f32[1,1,1]."),

@@ -51,8 +51,8 @@ def test_a_traced_size(what):
 
 
 COUNTS = {
-    "unique: how many different values there are": (snp.unique, "ar", "size"),
-    "nonzero: how many elements there are": (snp.nonzero, "a", "size"),
+    "unique: the number of distinct values": (snp.unique, "ar", "size"),
+    "nonzero: the number of elements": (snp.nonzero, "a", "size"),
     "bincount: the length of the result": (snp.bincount, "x", "length"),
 }
 
@@ -63,7 +63,7 @@ def test_a_size_that_depends_on_values(what):
     assert message(errors.ConcretizationTypeError, sw.jit(fun), N) == (
         f"{what} depends on the values of a traced i32[3], which is not known while tracing (jit "
         f"of {fun.__name__}, called at FILE (message)). The value depends on the argument {name}. "
-        f"Say it with `{argument}=`.")
+        f"Pass `{argument}=`.")
 
 
 @pytest.mark.parametrize("name", ["sum", "mean", "max", "sin", "sort", "cumsum", "std"])

@@ -246,6 +246,6 @@ def test_messages():
     fails(TypeError, "sum: axis must be an integer; got 1.5.", jnp.sum, X, 1.5)
     fails(TypeError, "cumsum: axis must be an integer; got 'i'.",
           mapped(lambda x: jnp.cumsum(x, "i")), X)
-    fails(ValueError, "shardwise.nn.one_hot: num_classes must be the size of the axis that the "
-          "classes are along, which is 4 for 'i'; got 3.",
+    fails(ValueError, "shardwise.nn.one_hot: num_classes must be the size of the axis of the "
+          "classes, which is 4 for 'i'; got 3.",
           mapped(lambda x: sw.nn.one_hot(1, 3, axis="i")), X)

@@ -258,7 +258,7 @@ MESSAGES = [
     ("m.argmax(x, (0, 1))", TypeError,
      "argmax: axis must be an integer or None; got (0, 1)."),
     ("m.var(x, ddof=1, correction=1)", ValueError,
-     "var: give ddof or correction, not both; got 1 and 1."),
+     "var: pass ddof or correction, not both; got 1 and 1."),
     ("m.average(x, weights=w)", TypeError,
      "average: axis must be given where the shapes of a and weights differ: (2, 3) and (4,)."),
     ("m.quantile(x, 0.5, method='best')", ValueError,
@@ -267,7 +267,7 @@ MESSAGES = [
     ("m.median(c)", ValueError, "median: complex numbers have no order; got c64[2,3]."),
     ("m.cumulative_sum(x)", ValueError, "cumulative_sum: axis must be given for f32[2,3]."),
     ("m.diff(x, -1)", ValueError, "diff: n must not be negative; got -1."),
-    ("m.convolve(x, v)", ValueError, "convolve: takes vectors; got shapes (2, 3) and (7,)."),
+    ("m.convolve(x, v)", ValueError, "convolve takes vectors; got shapes (2, 3) and (7,)."),
     ("m.sort(x, kind='heapsort')", TypeError,
      "sort: kind and order are not supported. Use stable=True or stable=False."),
     ("m.searchsorted(x, v)", ValueError, "searchsorted: a must be a vector; got f32[2,3]."),
@@ -279,7 +279,7 @@ MESSAGES = [
      "unique: there are no elements, so fill_value must be given for a size other than 0; got "
      "size 2."),
     ("m.interp(v, r, v)", ValueError,
-     "interp: xp and fp must be vectors of one size; got f32[4] and f32[7]."),
+     "interp: xp and fp must be vectors of the same size; got f32[4] and f32[7]."),
 ]
 
 

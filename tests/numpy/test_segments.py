@@ -85,6 +85,6 @@ def test_under_jit_the_number_of_segments_must_be_given():
     with pytest.raises(sw.errors.ConcretizationTypeError) as failure:
         sw.jit(lambda x, i: sw.ops.segment_sum(x, i))(np.ones(3), np.arange(3))
     assert str(failure.value) == (
-        "segment_sum: segment_ids are traced, so that the number of segments, the greatest of them "
-        "and one more, is not known. Pass num_segments."
+        "segment_sum: segment_ids are traced, so the number of segments, their maximum plus one, "
+        "is unknown. Pass num_segments."
     )

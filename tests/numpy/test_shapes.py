@@ -276,13 +276,13 @@ ERRORS = [
      f"roll: shift must be a scalar or a vector; got i32[1,{len(I)}]."),
     (lambda: snp.concatenate([]), ValueError, "concatenate needs at least one array."),
     (lambda: snp.concatenate([X, A]), TypeError,
-     "concatenate: arrays must have equal ranks; got shapes (3,), (2, 3)."),
+     "concatenate: arrays must have the same number of dimensions; got shapes (3,), (2, 3)."),
     (lambda: snp.concatenate([np.float32(1)]), ValueError,
-     "concatenate: scalars have no dimension to lie along; use stack."),
+     "concatenate: scalars have no dimension to concatenate along; use stack."),
     (lambda: snp.stack([X, X[:2]]), ValueError,
-     "stack: arrays must have one shape; got (3,), (2,)."),
+     "stack: arrays must have the same shape; got (3,), (2,)."),
     (lambda: snp.split(X, 2), ValueError,
-     "split: dimension 0 of size 3 cannot be cut into 2 equal parts: 1 is left over. Use "
+     "split: dimension 0 of size 3 cannot be split into 2 equal parts: the remainder is 1. Use "
      "array_split for parts of unequal size."),
     (lambda: snp.broadcast_to(A, (3, 2)), ValueError,
      "broadcast_to: shape (2, 3) does not broadcast to (3, 2)."),
@@ -292,12 +292,12 @@ ERRORS = [
      "expand_dims: axes must be distinct; got (0, 0)."),
     (lambda: snp.pad(A, -1), ValueError, "pad: widths must not be negative; got -1."),
     (lambda: snp.pad(A, 1, "bad"), NotImplementedError,
-     "pad: there is no mode 'bad'; there are constant, edge, empty, wrap, linear_ramp, maximum, "
+     "pad: unknown mode 'bad'; the modes are constant, edge, empty, wrap, linear_ramp, maximum, "
      "mean, minimum, reflect, symmetric."),
     (lambda: snp.pad(E0, 1, "edge"), ValueError,
-     "pad: dimension 0 is empty, so mode 'edge' has nothing to take from."),
+     "pad: dimension 0 is empty, so mode 'edge' has no values to pad with."),
     (lambda: snp.pad(A, 1, stat_length=2), ValueError,
-     "pad: mode 'constant' does not take stat_length."),
+     "pad: mode 'constant' does not accept stat_length."),
     (lambda: snp.take_along_axis(A, np.zeros((3, 1), int), axis=-1), ValueError,
      "take_along_axis: array and indices must have equal sizes, or size 1, along all dimensions "
      "but axis 1; got f32[2,3] and i32[3,1]."),
@@ -310,9 +310,9 @@ ERRORS = [
     (lambda: snp.put(X, 0, 1), ValueError,
      "put: arrays are immutable; pass inplace=False to get a new one."),
     (lambda: snp.nonzero(np.float32(1)), ValueError,
-     "nonzero: a scalar has no places; use atleast_1d on it first."),
+     "nonzero: a scalar has no indices; use atleast_1d on it first."),
     (lambda: snp.choose(I, [X, X]), ValueError,
-     "choose: a number is out of bounds for 2 choices."),
+     "choose: an index is out of bounds for 2 choices."),
 ]
 
 
@@ -333,11 +333,11 @@ def test_traced_sizes_are_refused():
 
     why = "which is not known while tracing (jit of f, called HERE)."
     assert message(snp.nonzero) == (
-        "nonzero: how many elements there are depends on the values of a traced f32[3], "
-        f"{why} Say it with `size=`."
+        f"nonzero: the number of elements depends on the values of a traced f32[3], {why} Pass "
+        "`size=`."
     )
     assert message(lambda x: snp.repeat(A, x.astype("int32"), axis=1)) == (
-        "repeat: without total_repeat_length, `repeats` must be known, since the result's shape "
+        "repeat: without total_repeat_length, `repeats` must be concrete, since the result's shape "
         f"depends on it; got a traced i32[3], {why} The value was made HERE."
     )
 

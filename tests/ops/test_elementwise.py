@@ -247,12 +247,12 @@ MESSAGES = [
     (lambda: ew.pow(I, I),
      "[pow] takes a floating or complex base, and an exponent of its dtype or integer; got i32[6] "
      "and i32[6]. For integer bases use integer_pow."),
-    (lambda: ew.select_n(X, X, X), "[select_n] chooses by a boolean or int32; got f32[6]."),
-    (lambda: ew.select_n(B, X, X, X), "[select_n] a boolean chooses from 2 cases; got 3."),
+    (lambda: ew.select_n(X, X, X), "[select_n] the selector must be boolean or int32; got f32[6]."),
+    (lambda: ew.select_n(B, X, X, X), "[select_n] a boolean selector needs 2 cases; got 3."),
     (lambda: ew.clamp(B, B, B),
      "[clamp] takes integer or floating operands; got bool[6], bool[6] and bool[6]."),
     (lambda: bitcast_convert_type(B, dtype=np.dtype("int8")),
-     "[bitcast_convert_type] cannot take the bits of bool[6] for int8: booleans and complex "
+     "[bitcast_convert_type] cannot reinterpret the bits of bool[6] as int8: booleans and complex "
      "numbers convert only to themselves."),
     (lambda: special_functions.lgamma(I), "[lgamma] takes floating operands; got i32[6]."),
 ]
@@ -270,8 +270,8 @@ def test_no_derivative_in_an_order() -> None:
     with pytest.raises(NotImplementedError) as caught:
         gradients(special_functions.zeta, LEFT + 1.5, LEFT + 1)
     assert str(caught.value) == (
-        "[zeta] has no derivative with respect to its exponent. Use stop_gradient on it if it is "
-        "a constant of the problem."
+        "[zeta] has no derivative with respect to its exponent. Use stop_gradient on it if it is a "
+        "constant."
     )
 
 

@@ -87,8 +87,8 @@ def test_scatter_mul_refuses_the_derivative_where_updates_may_meet():
             [EAGER.array(f32(3)), EAGER.array(f32(2))],
         )
     assert str(caught.value) == (
-        "[scatter_mul] can be differentiated with respect to its updates only where no two of "
-        "them meet. Pass `unique_indices=True` where that holds."
+        "[scatter_mul] can be differentiated with respect to its updates only if no two of them "
+        "update the same element. Pass `unique_indices=True` if that is the case."
     )
 
 
@@ -145,8 +145,8 @@ def test_batching(name, dims):
 
 ERRORS = [
     (lambda x: ix.dynamic_slice(x, np.int32(0), slice_sizes=(1, 1)),
-     "[dynamic_slice] takes an integer scalar, all of one dtype, for each dimension of f32[2,3]; "
-     "got i32[]."),
+     "[dynamic_slice] takes an integer scalar for each dimension of f32[2,3], all of the same "
+     "dtype; got i32[]."),
     (lambda x: ix.dynamic_slice(x, np.int32(0), np.int32(0), slice_sizes=(3, 1)),
      "[dynamic_slice] slice_sizes must be within the shape of f32[2,3]; got (3, 1)."),
     (lambda x: ix.dynamic_update_slice(x, f32(3, 3), np.int32(0), np.int32(0)),
@@ -156,8 +156,8 @@ ERRORS = [
      "[gather] indices must be integer vectors; got operands f32[2,3] and f32[2,1], "
      f"{ROWS} and slice_sizes (1, 3)."),
     (lambda x: ix.scatter(x, i32([0]), f32(1, 2), dimension_numbers=win.as_scatter(POINTS)),
-     "[scatter] scatter_dims_to_operand_dims must go with the components of an index vector; got "
-     f"f32[2,3], i32[1,1] and f32[1,2] and {win.as_scatter(POINTS)}."),
+     "[scatter] scatter_dims_to_operand_dims must have an entry per component of an index vector; "
+     f"got f32[2,3], i32[1,1] and f32[1,2] and {win.as_scatter(POINTS)}."),
 ]
 
 

@@ -56,8 +56,8 @@ ERRORS = [
      "[concatenate] operands must have equal sizes in all dimensions but 0; got f32[2,3] and "
      "f32[2,4]."),
     (lambda x: op.slice_(x, start_indices=(0, 0), limit_indices=(3, 3)), TypeError,
-     "[slice] starts must not exceed limits, limits not the sizes of f32[2,3], and strides must "
-     "be positive; got (0, 0), (3, 3) and None."),
+     "[slice] starts must not exceed limits, limits must not exceed the sizes of f32[2,3], and "
+     "strides must be positive; got (0, 0), (3, 3) and None."),
     (lambda x: op.slice_(x, start_indices=(0,), limit_indices=(1,)), TypeError,
      "[slice] takes a start, a limit and a stride for each of the 2 dimensions of f32[2,3]; got "
      "(0,), (1,) and None."),
@@ -67,8 +67,8 @@ ERRORS = [
      "[pad] padding_config must be (lo, hi, interior) for each of the 2 dimensions of f32[2,3], "
      "interior not negative; got ((0, 0, 0),)."),
     (lambda x: op.pad(x, np.float32(0), padding_config=((-2, -1, 0), (0, 0, 0))), ValueError,
-     "[pad] f32[2,3] with padding_config ((-2, -1, 0), (0, 0, 0)) would get the shape (-1, 3): it "
-     "cuts off more than there is."),
+     "[pad] f32[2,3] with padding_config ((-2, -1, 0), (0, 0, 0)) would have shape (-1, 3): the "
+     "padding removes more elements than there are."),
     (lambda x: op.rev(x, dimensions=(2,)), ValueError,
      "[rev] axes must be distinct and within the 2 dimensions of f32[2,3]; got (2,)."),
     (lambda x: op.split(x, sizes=(1, 1), axis=1), ValueError,

@@ -222,8 +222,8 @@ def test_a_place_must_be_known():
     )
     nowhere = NamedSharding(AbstractMesh((4, 2), ("x", "y")), P("x"))
     assert refused(ValueError, lambda: make((8,), nowhere, part)).endswith(
-        "is over a mesh without devices, and the value does not live on a mesh of this shape. "
-        "Enter one with `set_mesh`, or use a sharding over a Mesh."
+        "is over a mesh without devices, and the value is not on a mesh of this shape. Enter one "
+        "with `set_mesh`, or use a sharding over a Mesh."
     )
     assert refused(ValueError, lambda: make((8,), PLACES["both"], part)) == (
         "P('y', 'x') over Mesh('x': 4, 'y': 2) has 2 entries, but the array has only 1 dimension. "

@@ -174,8 +174,8 @@ def test_constraints_say_what_types_say(mesh: Mesh):
     x = put(A, "x")
     assert sw.jit(lambda x: sw.with_sharding_constraint(x * 2, P("x")))(x).sharding.spec[0] == "x"
     assert error_of(ShardingTypeError, sw.with_sharding_constraint, x, P("y")) == (
-        "with_sharding_constraint: x is of type f32[8@x,4], and P('y') asks for f32[8@y,4]. "
-        "Explicit axes are a part of types, which a constraint does not change. Use "
+        "with_sharding_constraint: x is of type f32[8@x,4], and P('y') requires f32[8@y,4]. "
+        "Explicit axes are part of types, which a constraint does not change. Use "
         "`shardwise.sharding.reshard(x, P('y'))`."
     )
     with set_mesh(MIXED):
@@ -200,8 +200,8 @@ def test_the_choices_are_named(mesh: Mesh):
         "('x',) and ('y',). Use `shardwise.sharding.reshard(y, P('x'))`."
     )
     assert error_of(ShardingTypeError, lambda: put(A, None, "x").ravel()) == (
-        "ravel: cannot carry the sharding of f32[8,4@x] over to shape (32,): the parts "
-        "of a split dimension would not be parts of one dimension. Use "
+        "ravel: cannot carry the sharding of f32[8,4@x] over to shape (32,): the shards of a "
+        "dimension would not be shards of a single new dimension. Use "
         "`shardwise.sharding.reshard(x, P())`, or say how the result is to be split: "
         "`x.ravel(out_sharding=P(...))`."
     )
@@ -323,8 +323,8 @@ def test_vmap_of_differently_split_axes(mesh: Mesh):
     assert shown(add(put(A, "x"), A)) == "float32[8@x,4]"
     inside = sw.vmap(lambda r: reshard(r, P("x")))
     assert error_of(ShardingTypeError, inside, put(A, "x")) == (
-        "[reshard] under vmap cannot split a value by P('x'): the mapped axis is split over 'x' "
-        "already. Use other mesh axes inside, or map over an axis that is not split."
+        "[reshard] under vmap cannot shard a value by P('x'): the mapped axis is already sharded "
+        "over 'x'. Use other mesh axes inside, or map over an unsharded axis."
     )
 
 

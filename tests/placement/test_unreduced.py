@@ -35,9 +35,9 @@ def test_unreduced_products(mesh: Mesh):
     )
     wrong = P(None, None, unreduced={"y"})
     assert error_of(ShardingTypeError, lambda: jnp.matmul(a, w, out_sharding=wrong)) == (
-        "matmul: out_sharding P(None, None, unreduced={'y'}) leaves the sum along 'y' to be taken, "
-        "but not all operands are split over it; got f32[8,4@x], f32[4@x,6]. Leave `unreduced` "
-        "out, or split what is summed of each operand over it."
+        "matmul: out_sharding P(None, None, unreduced={'y'}) leaves 'y' unreduced, but not all "
+        "operands are sharded over it; got f32[8,4@x], f32[4@x,6]. Leave `unreduced` out, or shard "
+        "the summed dimensions of each operand over it."
     )
 
 

@@ -157,8 +157,7 @@ def test_categorical_of_special_values():
     np.testing.assert_array_equal(got, jax.random.categorical(oracle.key(0), logits))
     assert got[:3].tolist() == [2, 3, 0]
     assert message(ValueError, lambda: random.categorical(random.key(0), logits[:, :0])) == (
-        "categorical: takes one axis, along which there are elements; got axes (1,) of "
-        "f32[4,0]."
+        "categorical: takes one axis of nonzero size; got axes (1,) of f32[4,0]."
     )
 
 
@@ -228,7 +227,7 @@ def test_shape_of_multinomial_is_without_the_outcomes():
     np.testing.assert_array_equal(got, again)
     assert random.multinomial(key, 5.0, p, shape=()).shape == (3,)
     assert message(ValueError, lambda: random.multinomial(key, 5.0, F32(1))) == (
-        "multinomial: p must have a dimension; got f32[]."
+        "multinomial: p must have at least one dimension; got f32[]."
     )
 
 
@@ -419,7 +418,7 @@ def test_messages_about_shapes():
         "beta: parameters of shapes (2,), (3,) do not broadcast together."
     )
     assert message(ValueError, lambda: random.categorical(key, LOGITS, shape=(3,))) == (
-        "categorical: shape must end in that of the logits without axis 1, (5,); got (3,)."
+        "categorical: shape must end with that of the logits without axis 1, (5,); got (3,)."
     )
 
 
@@ -448,16 +447,16 @@ def test_messages_about_dtypes():
 def test_messages_about_choices():
     key = random.key(0)
     assert message(ValueError, lambda: random.choice(key, 3, (4,), False)) == (
-        "choice: cannot draw 4 different ones of 3 elements (replace=False)."
+        "choice: cannot draw 4 distinct elements from 3 (replace=False)."
     )
     assert message(ValueError, lambda: random.choice(key, 0, (2,))) == (
-        "choice: cannot draw from nothing; `a` has no elements."
+        "choice: cannot draw from an empty `a`."
     )
     assert message(ValueError, lambda: random.choice(key, 3, (2,), p=np.ones(2, F32))) == (
         "choice: p must have one probability for each of the 3 elements; got f32[2]."
     )
     assert message(ValueError, lambda: random.categorical(key, LOGITS, -1, (9, 5), False)) == (
-        "categorical: cannot draw 9 different ones of 7 categories (replace=False)."
+        "categorical: cannot draw 9 distinct categories from 7 (replace=False)."
     )
     assert message(ValueError, lambda: random.gumbel(key, mode="lowest")) == (
         "gumbel: mode must be 'low', 'high' or 'highest'; got 'lowest'."
@@ -466,5 +465,5 @@ def test_messages_about_choices():
         "permutation: x must be an array or an integer; got ~f32[]."
     )
     assert message(ValueError, lambda: random.dirichlet(key, 1.0)) == (
-        "dirichlet: alpha must have a dimension; got ~f32[]."
+        "dirichlet: alpha must have at least one dimension; got ~f32[]."
     )

@@ -196,7 +196,7 @@ def test_flags_about_raw_keys():
         random.normal(raw)
     with sw.enable_custom_prng(True):
         assert str(random.PRNGKey(0).dtype) == "key<fry>"
-        with pytest.warns(FutureWarning, match="it is taken for one of threefry2x32"):
+        with pytest.warns(FutureWarning, match="it is treated as a threefry2x32 key"):
             assert str(random.split(raw).dtype) == "key<fry>"
 
 
@@ -318,7 +318,8 @@ def test_wrong_normals():
     )
     assert message(ValueError, lambda: random.multivariate_normal(
         key, np.zeros((3, 2), np.float32), cov, (4,))) == (
-        "multivariate_normal: f32[3,2] and f32[2,2] do not broadcast to vectors in shape (4,)."
+        "multivariate_normal: f32[3,2] and f32[2,2] do not broadcast to vectors in an array of "
+        "shape (4,)."
     )
     assert message(ValueError, lambda: random.multivariate_normal(key, mean, cov, method="qr")) == (
         "multivariate_normal: method must be 'cholesky', 'eigh' or 'svd'; got 'qr'."

@@ -268,25 +268,25 @@ def test_wrong_seeds():
         "key makes a key from an integer; got a key, key<fry>[]."
     )
     assert message(OverflowError, lambda: random.key(1 << 63)) == (
-        "key: a seed must fit into 64 bits with sign; got 9223372036854775808."
+        "key: a seed must fit into a signed 64-bit integer; got 9223372036854775808."
     )
     assert message(ValueError, lambda: random.key(0, impl="mt19937")) == (
-        "unknown generator 'mt19937'. Known are: 'threefry2x32', 'threefry4x32', 'philox2x32', "
-        "'philox4x32', 'rbg', 'unsafe_rbg'."
+        "unknown PRNG implementation 'mt19937'. The known ones are: 'threefry2x32', "
+        "'threefry4x32', 'philox2x32', 'philox4x32', 'rbg', 'unsafe_rbg'."
     )
     assert message(TypeError, lambda: random.key(0, impl=7)) == (
-        "a generator is a name, a dtype of keys, or what `define_prng_impl` gives; got 7 of type "
-        "int."
+        "a PRNG implementation must be a name, a key dtype, or a result of `define_prng_impl`; got "
+        "7 of type int."
     )
     assert message(ValueError, lambda: random.key(0, impl="threefry2x32", dtype=KEYS.dtype)) == (
-        "key: give `impl` or `dtype`, not both."
+        "key: pass `impl` or `dtype`, not both."
     )
 
 
 def test_wrong_data():
     key = random.key(0)
     assert message(OverflowError, lambda: random.fold_in(key, -1)) == (
-        "fold_in: data must fit into 32 bits, unsigned; got -1."
+        "fold_in: data must fit into an unsigned 32-bit integer; got -1."
     )
     assert message(TypeError, lambda: random.fold_in(key, np.arange(3))) == (
         "fold_in takes one integer; got i32[3]. Use vmap to fold in several."
@@ -295,8 +295,7 @@ def test_wrong_data():
         "fold_in: data must be an integer; got 'a'."
     )
     assert message(TypeError, lambda: random.wrap_key_data(np.zeros(3, np.uint32))) == (
-        "wrap_key_data: the data of keys of threefry2x32 is uint32 with the shape "
-        "(..., 2); got u32[3]."
+        "wrap_key_data: the data of threefry2x32 keys must be uint32 of shape (..., 2); got u32[3]."
     )
     assert message(ValueError, lambda: random.split(key, -1)) == (
         "split: sizes must not be negative; got shape (-1,)."

@@ -55,15 +55,14 @@ def test_under_vmap():
 def test_seeds_of_the_system_differ():
     assert float(stateful_rng().uniform()) != float(stateful_rng().uniform())
     assert message(TypeError, lambda: sw.jit(lambda: stateful_rng().uniform())()) == (
-        "stateful_rng needs a seed inside of transforms: one that is drawn while a function is "
-        "traced would be the same in every call."
+        "stateful_rng needs a seed inside transforms: a seed drawn at trace time would be the same "
+        "in every call."
     )
 
 
 def test_messages():
     assert message(ValueError, lambda: stateful_rng(0).split(2).uniform()) == (
-        "a StatefulPRNG that was split holds several keys: use it under vmap, or `spawn` to get a "
-        "list."
+        "a split StatefulPRNG contains several keys: use it under vmap, or `spawn` to get a list."
     )
     assert message(ValueError, lambda: StatefulPRNG(random.PRNGKey(0), sw.new_ref(0))) == (
         "StatefulPRNG takes a typed key; got an array of type u32[2]."

@@ -506,8 +506,8 @@ def test_shardings_that_do_not_fit(tmp_path):
     nowhere = NamedSharding(AbstractMesh((4,), ("z",)), P("z"))
     like = {"w": sw.ShapeDtypeStruct((8, 2), np.float32, sharding=nowhere), "s": 0.0}
     says(ValueError, "restore: tree['w'] is f32[8,2]: NamedSharding(mesh=AbstractMesh('z': 4, "
-         "axis_types=(Explicit,)), spec=P('z')) is over a mesh without devices, and the value does "
-         "not live on a mesh of this shape. Enter one with `set_mesh`, or use a sharding over a "
+         "axis_types=(Explicit,)), spec=P('z')) is over a mesh without devices, and the value is "
+         "not on a mesh of this shape. Enter one with `set_mesh`, or use a sharding over a "
          "Mesh.", checkpoints.restore, at, like=like)  # fmt: skip
     with sw.set_mesh(sw.make_mesh((4,), ("z",), devices=sw.devices()[:4])):
         w = checkpoints.restore(at, like=like)["w"]

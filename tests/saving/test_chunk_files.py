@@ -241,8 +241,9 @@ def test_keys_of_a_generator_that_is_not_known_here(tmp_path):
     at = tmp_path / "t"
     checkpoints.save(at, {"k": sw.random.key(0)})
     resigned(at, key="mine")
-    fails(CheckpointError, "restore: tree['k'] has keys of an unknown generator 'mine'. Known are: "
-          "'threefry2x32', 'threefry4x32', 'philox2x32', 'philox4x32', 'rbg', 'unsafe_rbg'.",
+    fails(CheckpointError, "restore: tree['k'] has keys of an unknown PRNG implementation 'mine'. "
+          "The known ones are: 'threefry2x32', 'threefry4x32', 'philox2x32', 'philox4x32', 'rbg', "
+          "'unsafe_rbg'.",
           checkpoints.restore, at)  # fmt: skip
 
 

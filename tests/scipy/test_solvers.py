@@ -150,9 +150,10 @@ MESSAGES = [
      "minimize: x0 must be a vector of real values; got shape (9, 9) of float32."),
     (lambda: minimize(rosenbrock, {"a": B}, method="BFGS"), TypeError,
      "minimize: x0 must be a vector of real values; got a dict. "
-     "`shardwise.flatten_util.ravel_pytree` makes a vector of a tree, and a tree of that."),
+     "`shardwise.flatten_util.ravel_pytree` converts a pytree to a vector, and the vector back."),
     (lambda: minimize(rosenbrock, B, method="BFGS", options={"eps": 1}), ValueError,
-     "minimize: bfgs has no option 'eps'; it has maxiter, norm, gtol, line_search_maxiter."),
+     "minimize: bfgs has no option 'eps'; its options are maxiter, norm, gtol, "
+     "line_search_maxiter."),
 ]
 
 

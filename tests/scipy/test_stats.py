@@ -260,10 +260,9 @@ MESSAGES = [
     (lambda: stats.rankdata(SAMPLES[0], "first"), ValueError,
      "rankdata: method must be one of ('average', 'min', 'max', 'dense', 'ordinal'); got 'first'."),
     (lambda: stats.mode(SAMPLES[0], nan_policy="omit"), NotImplementedError,
-     "mode: nan_policy='omit' is not there: only 'propagate' is."),
+     "mode: nan_policy='omit' is not supported: use 'propagate'."),
     (lambda: stats.sem(SAMPLES[0], nan_policy="raise"), NotImplementedError,
-     "sem: nan_policy='raise' is not there: whether there are NaNs is not known when a program is "
-     "traced."),
+     "sem: nan_policy='raise' is not supported: whether there are NaNs is unknown at trace time."),
     (lambda: stats.sem(SAMPLES[0], nan_policy="no"), ValueError,
      "sem: nan_policy must be one of ('propagate', 'omit'); got 'no'."),
     (lambda: stats.multivariate_normal.logpdf(1.0, 0.0, 1.0, True), NotImplementedError,

@@ -63,7 +63,7 @@ MESSAGES = [
     (lambda: fft.dct(X[..., :1], 1), ValueError,
      "dct: type 1 takes signals of at least 2 elements; got a length of 1 along axis 2."),
     (lambda: fft.dctn(X, axes=(0, 0)), ValueError,
-     "dctn: axes must differ, and s have a length for each; got axes (0, 0) and s None."),
+     "dctn: axes must differ, and s must have a length for each; got axes (0, 0) and s None."),
 ]
 
 

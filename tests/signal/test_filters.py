@@ -144,7 +144,7 @@ def test_segments_longer_than_the_signal():
     with pytest.warns(UserWarning) as caught:
         found = signal.stft(np.ones(40, np.float32), nperseg=64)
     assert str(caught[0].message) == (
-        "stft: nperseg is 64, more than the signal's length, and becomes 40.")
+        "stft: nperseg is 64, more than the signal's length, and is reduced to 40.")
     assert found[2].shape == (21, 3)
 
 
@@ -167,16 +167,16 @@ def test_places_and_derivatives(case):
 
 
 MESSAGES = [
-    (lambda: signal.convolve(X, X[0]), "convolve: in1 and in2 must have elements, and equally many "
-     "dimensions; got shapes (2, 300) and (300,)."),
+    (lambda: signal.convolve(X, X[0]), "convolve: in1 and in2 must be nonempty, with the same "
+     "number of dimensions; got shapes (2, 300) and (300,)."),
     (lambda: signal.convolve(X, Y, "some"),
      "convolve: mode must be one of ('full', 'same', 'valid'); got 'some'."),
-    (lambda: signal.correlate(X, X.T, "valid"), "correlate: in mode 'valid' one must be as large "
-     "as the other in every dimension; got shapes (2, 300) and (300, 2)."),
+    (lambda: signal.correlate(X, X.T, "valid"), "correlate: in mode 'valid' one must be at least "
+     "as large as the other in every dimension; got shapes (2, 300) and (300, 2)."),
     (lambda: signal.convolve(X, Y, method="fast"),
      "convolve: method must be one of ('auto', 'direct', 'fft'); got 'fast'."),
     (lambda: signal.convolve2d(X[0], Y[0]),
-     "convolve2d: takes matrices; got f32[300] and f32[280]."),
+     "convolve2d takes matrices; got f32[300] and f32[280]."),
     (lambda: signal.convolve2d(X, Y, boundary="none"),
      "convolve2d: boundary must be one of ('fill', 'wrap', 'symm'); got 'none'."),
     (lambda: signal.fftconvolve(X, Y, axes=0), "fftconvolve: shapes must broadcast along axes that "
@@ -186,7 +186,7 @@ MESSAGES = [
     (lambda: signal.detrend(X, bp=301),
      "detrend: bp must be within the length 300 of the axis; got 301."),
     (lambda: signal.stft(X, nperseg=20, noverlap=20), "stft: nfft must be at least nperseg, and "
-     "noverlap less; got nperseg 20, nfft 20 and noverlap 20."),
+     "noverlap less than nperseg; got nperseg 20, nfft 20 and noverlap 20."),
     (lambda: signal.stft(X, nperseg=20, boundary="far"), "stft: boundary must be one of ('even', "
      "'odd', 'constant', 'zeros', None); got 'far'."),
     (lambda: signal.welch(X, scaling="loud"),
@@ -195,11 +195,12 @@ MESSAGES = [
      "welch: average must be 'mean' or 'median'; got 'mode'."),
     (lambda: signal.welch(X, window=np.ones(20), nperseg=10), "welch: a window must be a vector of "
      "nperseg elements, not longer than the signal; got shape (20,)."),
-    (lambda: signal.csd(X, Y[0]), "csd: x and y must have equally many dimensions; got shapes "
-     "(2, 300) and (280,)."),
+    (lambda: signal.csd(X, Y[0]), "csd: x and y must have the same number of dimensions; got "
+     "shapes (2, 300) and (280,)."),
     (lambda: signal.istft(X, time_axis=0, freq_axis=0),
      "istft: freq_axis and time_axis must differ; got 0 for both."),
-    (lambda: signal.istft(X[0]), "istft: takes terms and segments; got f32[300]."),
+    (lambda: signal.istft(X[0]), "istft takes at least two dimensions, of frequencies and "
+     "segments; got f32[300]."),
 ]
 
 

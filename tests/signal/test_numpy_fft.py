@@ -135,16 +135,16 @@ def test_signatures(name):
 
 @pytest.mark.parametrize(("call", "kind", "message"), [
     (lambda: jnp.fft.rfft(Z), TypeError,
-     "rfft: takes real values; got c64[3,4,6]. Use `fft` of complex ones, or pass `x.real`."),
+     "rfft takes real values; got c64[3,4,6]. Use `fft` for complex values, or pass `x.real`."),
     (lambda: jnp.fft.fft(X, norm="unit"), ValueError,
      "fft: norm must be 'backward' (or None), 'ortho' or 'forward'; got 'unit'."),
     (lambda: jnp.fft.fft(X, 0), ValueError,
-     "fft: takes signals of at least one element; got lengths (0,) along axes (2,)."),
+     "fft: signals must have at least one element; got lengths (0,) along axes (2,)."),
     (lambda: jnp.fft.fftn(X, axes=(0, -3)), ValueError, "fftn: axes must differ; got (0, 0)."),
     (lambda: jnp.fft.fftn(X, (2,), (0, 1)), ValueError,
-     "fftn: s and axes must be of one length; got (2,) and (0, 1)."),
+     "fftn: s and axes must have the same length; got (2,) and (0, 1)."),
     (lambda: jnp.fft.fft2(X, axes=(1,)), ValueError,
-     "fft2: axes must be two; got (1,). Use `fftn` for others."),
+     "fft2: axes must be two; got (1,). Use `fftn` for any other number of axes."),
     (lambda: jnp.fft.fftfreq(0), ValueError, "fftfreq: n must be positive; got 0."),
 ])
 def test_mistakes(call, kind, message):

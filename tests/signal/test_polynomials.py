@@ -48,7 +48,7 @@ def test_roots_in_double_precision_and_their_derivatives():
         rows = [(largest(p + step * e) - largest(p - step * e)) / (2 * step) for e in np.eye(5)]
         np.testing.assert_allclose(slope, rows, rtol=1e-5)
     fails(
-        ValueError, "roots: takes vectors; got i32[2,2].", snp.roots, np.ones((2, 2), np.int32)
+        ValueError, "roots takes vectors; got i32[2,2].", snp.roots, np.ones((2, 2), np.int32)
     )
 
 
@@ -64,7 +64,7 @@ def test_characteristic_polynomials(matrix):
 def test_poly_takes_vectors_and_square_matrices():
     for shape in ((2, 3), (0, 0), (2, 2, 2)):
         sizes = ",".join(map(str, shape))
-        fails(ValueError, "poly: takes a vector of roots or a square matrix with elements; got "
+        fails(ValueError, "poly takes a vector of roots or a nonempty square matrix; got "
               f"f32[{sizes}].", snp.poly, np.ones(shape, np.float32))
 
 
@@ -117,15 +117,15 @@ def test_fits_that_do_not_work():
     x = np.arange(3.0, dtype=np.float32)
     fails(ValueError, "polyfit: deg must be at least 0; got -1.", snp.polyfit, x, x, -1)
     fails(
-        TypeError, "polyfit: takes a vector that is not empty, and a vector or matrix of as many "
-        "rows; got f32[3] and f32[2].", snp.polyfit, x, x[:2], 1,
+        TypeError, "polyfit takes a nonempty vector, and a vector or matrix with as many rows; got "
+        "f32[3] and f32[2].", snp.polyfit, x, x[:2], 1,
     )
     fails(
         TypeError, "polyfit: w must have the shape of x, (3,); got f32[2].",
         snp.polyfit, x, x, 1, w=x[:2],
     )
     fails(
-        ValueError, "polyfit: to scale covariances there must be more than 3 points; got 3.",
+        ValueError, "polyfit: scaling the covariance requires more than 3 points; got 3.",
         snp.polyfit, x, x, 2, cov=True,
     )
 
@@ -152,7 +152,7 @@ def test_top_k_errors_and_slopes():
     text = "top_k: mode must be 'largest' or 'smallest'; got 'middle'."
     fails(ValueError, text, snp.top_k, x, 1, mode="middle")
     fails(
-        ValueError, "top_k: takes real numbers, and k from 0 to the size of axis 0; got f32[3] and "
+        ValueError, "top_k takes real numbers, and k from 0 to the size of axis 0; got f32[3] and "
         "4.", snp.top_k, x, 4,
     )
 

@@ -103,7 +103,7 @@ def test_products_with_dense_arrays(layout, name):
     want = lax.dot_general(B, y, numbers)
     m = BCOO.fromdense(B, n_batch=n_batch, n_dense=n_dense)
     if numbers[1][0] and not n_batch:
-        with pytest.raises(NotImplementedError, match="batch dimensions must be batch ones"):
+        with pytest.raises(NotImplementedError, match="batch dimensions must be batch dimensions"):
             sparse.bcoo_dot_general(m, y, dimension_numbers=numbers)
         return
     equal(sparse.bcoo_dot_general(m, y, dimension_numbers=numbers), want)
@@ -329,7 +329,7 @@ def test_sparsify():
         sparse.sparsify(jnp.cos)(m)
     assert str(error.value) == (
         "sparsify: [cos] of a sparse array is not implemented, as its result would be dense. Use "
-        "`shardwise.experimental.sparse.todense` if that is meant."
+        "`shardwise.experimental.sparse.todense` if that is intended."
     )
 
 
@@ -358,8 +358,8 @@ def test_precision_of_products():
     with pytest.raises(NotImplementedError) as error:
         dot(m, BCOO.fromdense(Y), "F32_F32_F32")
     assert str(error.value) == (
-        "bcoo_dot_general: two sparse arrays have no dot product for F32_F32_F32; their elements "
-        "are multiplied one by one. Use a Precision, or make one of them dense."
+        "bcoo_dot_general: the dot product of two sparse arrays does not support F32_F32_F32, as "
+        "elements are multiplied one by one. Use a Precision, or make one of them dense."
     )
 
 
@@ -371,20 +371,21 @@ def test_ways_out_of_what_is_not_there():
     with pytest.raises(NotImplementedError) as error:
         sparse.bcoo_gather(m, at, numbers, (1, 4), mode="fill")
     assert str(error.value) == (
-        "bcoo_gather: mode must be None, 'promise_in_bounds' or 'clip', as what fills places out "
-        "of bounds would be stored; got 'fill'. Index `todense()`, or the `data` and `indices`."
+        "bcoo_gather: mode must be None, 'promise_in_bounds' or 'clip', as fill values of "
+        "out-of-bounds indices would be stored; got 'fill'. Index `todense()`, or the `data` and "
+        "`indices`."
     )
     with pytest.raises(NotImplementedError) as error:
         sparse.sparsify(lambda m: 1 / m)(m)
     assert str(error.value) == (
-        "true_divide: sparsify: division by a sparse array, which has zeros. Use "
-        "`shardwise.experimental.sparse.todense` if that is meant."
+        "true_divide: sparsify: division by a sparse array, which has zeros, is not supported. Use "
+        "`shardwise.experimental.sparse.todense` if that is intended."
     )
     with pytest.raises(NotImplementedError) as error:
         sparse.sparsify(lambda x, y: x + y)(m, BCOO.fromdense(X, n_dense=1))
     assert str(error.value) == (
-        "add: sparsify: the sum of arrays of n_dense 0 and 1. Give them one layout with "
-        "`bcoo_update_layout(n_dense=...)`."
+        "add: sparsify: arrays with n_dense 0 and 1 cannot be added. Give them the same layout "
+        "with `bcoo_update_layout(n_dense=...)`."
     )
 
 
@@ -392,8 +393,8 @@ def test_mistakes():
     with pytest.raises(ValueError) as error:
         BCOO((np.ones(3), np.zeros((2, 1), int)), shape=(4,))
     assert str(error.value) == (
-        "BCOO: data of shape (3,) and indices of shape (2, 1) do not fit the shape (4,): they are "
-        "(*batch, nse, *dense) and (*batch, nse, sparse) for a shape (*batch, *sparse, *dense)."
+        "BCOO: data of shape (3,) and indices of shape (2, 1) do not fit the shape (4,): they must "
+        "be (*batch, nse, *dense) and (*batch, nse, sparse) for a shape (*batch, *sparse, *dense)."
     )
     with pytest.raises(ValueError, match="indices must be integers of shape"):
         BCOO((np.ones(3), np.zeros((3, 1))), shape=(4,))
@@ -407,7 +408,7 @@ def test_mistakes():
     for f in (lambda: m.T, lambda: m.reshape(3, 2, 4), lambda: m.transpose((1, 0, 2))):
         with pytest.raises(NotImplementedError, match="batch, sparse and dense dimensions"):
             f()
-    with pytest.raises(TypeError, match="differ in dimensions of a pair"):
+    with pytest.raises(TypeError, match="differ in paired dimensions"):
         sparse.bcoo_dot_general(m, X, dimension_numbers=(((2,), (0,)), ((), ())))
     with pytest.raises(ValueError, match="sparse_format must be one of bcsr, bcoo, coo, csr, csc"):
         sparse.empty((2,), sparse_format="dense")

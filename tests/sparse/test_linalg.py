@@ -59,17 +59,18 @@ def test_mistakes():
     with pytest.raises(TypeError) as error:
         spsolve(m.data, m.indices, m.indptr, b.astype(int))
     assert str(error.value) == (
-        f"{what}spsolve: data and b must be of one dtype of LAPACK's; got float32 and int32."
+        f"{what}spsolve: data and b must have the same dtype, float32, float64, complex64 or "
+        "complex128; got float32 and int32."
     )
     with pytest.raises(TypeError, match="indices and indptr must be integers"):
         spsolve(m.data, m.data, m.indptr, b)
-    with pytest.raises(ValueError, match="an element more in indptr than in b"):
+    with pytest.raises(ValueError, match="one more element in indptr than in b"):
         spsolve(m.data, m.indices, m.indptr, b[1:])
     with pytest.raises(ValueError, match="reorder must be 0, 1, 2 or 3; got 7"):
         spsolve(m.data, m.indices, m.indptr, b, reorder=7)
     with pytest.raises(ValueError, match="X must have k columns with 0 < 5 k < n; got k=2, n=6"):
         lobpcg_standard(a, np.ones((6, 2), np.float32))
-    with pytest.raises(ValueError, match="products are of float32 with shape"):
+    with pytest.raises(ValueError, match="its products are float32 of shape"):
         lobpcg_standard(lambda x: x[1:], np.ones((6, 1), np.float32))
 
 

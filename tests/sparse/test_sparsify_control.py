@@ -106,7 +106,7 @@ def test_derivatives_and_maps():
 
 
 END = (
-    "; they must be of one layout. Give BCOO arrays room for as many elements with "
+    "; they must have the same layout. Give BCOO arrays the same nse with "
     "`bcoo_sum_duplicates(nse=...)`, or make them dense with `todense`."
 )
 
@@ -115,18 +115,18 @@ def test_layouts_must_stay():
     m = BCOO.fromdense(X)
     grown = sparse.sparsify(lambda m: lax.fori_loop(0, 2, lambda i, s: s + s[::-1], m))
     assert message(TypeError, grown, m) == (
-        "sparsify: carry 1 of a scan is BCOO(float32[3, 4], nse=4), and it after a turn is "
+        "sparsify: carry 1 of a scan is BCOO(float32[3, 4], nse=4), and after an iteration it is "
         f"BCOO(float32[3, 4], nse=8){END}"
     )
     mixed = sparse.sparsify(lambda m: lax.cond(True, lambda m: m, sparse.todense, m))
     assert message(TypeError, mixed, m) == (
-        "sparsify: result 0 of a branch is a dense array f32[3,4], and the one of branch 1 is "
+        "sparsify: result 0 of a branch is a dense array f32[3,4], and that of branch 1 is "
         f"BCOO(float32[3, 4], nse=4){END}"
     )
     rows = sparse.sparsify(lambda m: lax.scan(lambda c, x: (c, x), 0, m))
     assert message(NotImplementedError, rows, m) == (
-        "sparsify: a scan goes along the first dimension of BCOO(float32[3, 4], nse=4), which is "
-        "none of its batch dimensions. Make it one with `bcoo_update_layout(n_batch=1)`."
+        "sparsify: a scan iterates over the first dimension of BCOO(float32[3, 4], nse=4), which "
+        "is not a batch dimension. Make it one with `bcoo_update_layout(n_batch=1)`."
     )
 
 

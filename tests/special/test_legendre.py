@@ -48,8 +48,8 @@ def test_derivatives():
 
 @pytest.mark.parametrize("args, error, message", [
     ((2, 3, Z, True), NotImplementedError,
-     "lpmn_values: m and n must be equal; got 2 and 3. Take the larger of them, and what is needed "
-     "of the result."),
+     "lpmn_values: m and n must be equal; got 2 and 3. Pass the larger for both, and slice the "
+     "result."),
     ((-1, -1, Z, True), ValueError, "lpmn_values: n must be at least 0; got -1."),
     ((2, 2, Z[None], True), ValueError, "lpmn_values: z must be a vector; got f32[1,5]."),
     ((2, 2, np.arange(3), True), TypeError,

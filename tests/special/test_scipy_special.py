@@ -338,19 +338,18 @@ MESSAGES = [
     (lambda: special.polygamma(np.float32(1), 2.0), ValueError,
      "polygamma: n must be of an integer dtype; got f32[]."),
     (lambda: special.factorial(3, exact=True), NotImplementedError,
-     "factorial: exact=True needs integers of any size; leave it out."),
+     "factorial: exact=True needs integers of arbitrary size; leave it out."),
     (lambda: special.bernoulli(-1), ValueError, "bernoulli: n must be at least 0; got -1."),
     (lambda: special.bessel_jn(1.0, v=50), ValueError,
      "bessel_jn: v must be at least 0 and below n_iter; got v=50, n_iter=50."),
     (lambda: special.log_ndtr(1.0, 31), ValueError,
-     "log_ndtr: series_order must be a whole number from 0 to 30; got 31."),
+     "log_ndtr: series_order must be an integer from 0 to 30; got 31."),
     (lambda: special.sph_harm_y(1, 1, 0.1, 0.1, diff_n=1), NotImplementedError,
      "sph_harm_y: diff_n must be None; got 1. Use jvp or grad for derivatives."),
     (lambda: special.sph_harm_y(np.float32(1.5), 1, 0.1, 0.1), TypeError,
      "sph_harm_y: n must be integers; got f32[]."),
     (lambda: sw.grad(special.expn)(1.0, 2.0), NotImplementedError,
-     "expn has no derivative with respect to n. Use stop_gradient on it if it is a constant of "
-     "the problem."),
+     "expn has no derivative with respect to n. Use stop_gradient on it if it is a constant."),
 ]
 
 

@@ -360,20 +360,21 @@ ERRORS = [
     ),
     (
         lambda t, u: t.reduce(two, []),
-        "tree.reduce: the tree has no leaves; pass the initializer to return then.",
+        "tree.reduce: the tree has no leaves; pass an initializer, which is returned in that case.",
     ),
     (
         lambda t, u: t.reduce_associative(two, None),
-        "tree.reduce_associative: the tree has no leaves; pass the identity to return then.",
+        "tree.reduce_associative: the tree has no leaves; pass the identity, which is returned in "
+        "that case.",
     ),
     (
         lambda t, u: u.register_dataclass(Fields, ["x"], []),
-        DATACLASS + "fields of Fields are neither in data_fields nor in meta_fields: y. Those to "
-        "be rebuilt by their defaults go in drop_fields.",
+        DATACLASS + "fields of Fields are neither in data_fields nor in meta_fields: y. List those "
+        "to be rebuilt from their defaults in drop_fields.",
     ),
     (
         lambda t, u: u.register_dataclass(Fields, ["x", "y", "z"], []),
-        DATACLASS + "__init__ of Fields takes no such fields: z.",
+        DATACLASS + "__init__ of Fields does not accept the fields: z.",
     ),
     (
         lambda t, u: u.register_dataclass(Fields, ["x", "y"], ["y"]),
@@ -386,8 +387,8 @@ ERRORS = [
     ),
     (
         lambda t, u: u.register_dataclass(Bare),
-        DATACLASS + "Bare is not a dataclass, so that its fields are not known: pass data_fields "
-        "and meta_fields.",
+        DATACLASS + "Bare is not a dataclass, so its fields are unknown: pass data_fields and "
+        "meta_fields.",
     ),
     (
         lambda t, u: u.register_pytree_node_class(Bare),
@@ -396,7 +397,7 @@ ERRORS = [
     ),
     (
         lambda t, u: u.flatten_one_level(3),
-        "tree_util.flatten_one_level: a container is needed, but objects of type int are leaves.",
+        "tree_util.flatten_one_level: expected a container, but objects of type int are leaves.",
     ),
 ]
 
@@ -414,7 +415,7 @@ def test_errors(i):
 
 def test_errors_of_our_own():
     message = (
-        "tree.transpose: outer_treedef has no leaves, so that the inner structure cannot be seen "
+        "tree.transpose: outer_treedef has no leaves, so the inner structure cannot be inferred "
         "from the tree: pass inner_treedef."
     )
     with pytest.raises(ValueError) as error:

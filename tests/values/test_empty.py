@@ -214,7 +214,7 @@ def test_transforms_of_empty_signals():
     with pytest.raises(ValueError) as caught:
         sw.numpy.fft.rfft(np.ones((2, 0)))
     assert str(caught.value) == (
-        "rfft: takes signals of at least one element; got lengths (0,) along axes (1,).")
+        "rfft: signals must have at least one element; got lengths (0,) along axes (1,).")
 
 
 def test_values_of_empty_operands():

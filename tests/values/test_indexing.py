@@ -264,7 +264,7 @@ def test_apply():
     with pytest.raises(TypeError) as caught:
         array(np.arange(3)).at[0].apply(lambda v: v + 0.5)
     assert str(caught.value) == (
-        "the function of `.at[...].apply` must keep the dtype i32[]; it gave ~f32[]."
+        "the function of `.at[...].apply` must preserve the dtype i32[]; it returned ~f32[]."
     )
 
 
@@ -399,7 +399,7 @@ ERRORS = [
      "too many indices: the array is 3-dimensional, but 4 were given."),
     ((..., ...), IndexError, "an index can only have a single ellipsis ('...')"),
     (object, IndexError,
-     "an index is made of integers, slices, ..., None and arrays of integers or booleans; got "
+     "an index consists of integers, slices, ..., None and arrays of integers or booleans; got "
      "<class 'object'>."),
     (np.array([True, False]), IndexError,
      "a boolean index must have the shape of what it indexes; got bool[2] at position 0 for "
@@ -428,8 +428,8 @@ def test_more_errors():
 
     x = array(X)
     assert message(ValueError, lambda: x.at[0].set(np.zeros(3))) == (
-        ".at[...].set: values of shape (3,) cannot be broadcast to the shape (4, 5) of the places "
-        "that the index picks."
+        ".at[...].set: values of shape (3,) cannot be broadcast to the shape (4, 5) of the "
+        "elements that the index selects."
     )
     assert message(IndexError, lambda: array(np.zeros((0, 3)))[0]) == (
         "index 0 is out of bounds for dimension 0 with size 0."
@@ -438,21 +438,21 @@ def test_more_errors():
         "an index is out of bounds for dimension 0 with size 0."
     )
     assert message(TypeError, lambda: array(np.zeros(2, bool)).at[0].add(True)) == (
-        ".at[...].add: `.at[...]` cannot do arithmetic (add) on an array of booleans; got bool[2]."
+        ".at[...].add: `.at[...]` does not support arithmetic (add) on boolean arrays; got bool[2]."
     )
     assert message(IndexError, lambda: staged(lambda t, i: t[i : i + 2], x, array(1))).startswith(
-        "the parts of a slice must be known integers; got slice("
+        "the parts of a slice must be concrete integers; got slice("
     )
     found = message(
         NonConcreteBooleanIndexError, lambda: staged(lambda t, m: t[m], x, array(X > 3))
     )
     assert found.startswith(
-        "a boolean index must be known, since the result's shape depends on it; got a traced "
+        "a boolean index must be concrete, since the result's shape depends on it; got a traced "
         "bool[3,4,5], which is not known while tracing (jit of f, called at "
     )
     assert found.endswith(
         "). Use `shardwise.numpy.where(mask, x, other)` to keep the shape, or "
-        "`shardwise.numpy.nonzero(mask, size=n)` for a known number of places."
+        "`shardwise.numpy.nonzero(mask, size=n)` for a fixed number of indices."
     )
 
 

@@ -233,9 +233,9 @@ ERRORS = [
      "only an integer array without dimensions can be used as an index; got ~f32[]."),
     (lambda: hash(snp.ones(1)), TypeError, "unhashable type: 'Array'"),
     (lambda: len(snp.asarray(1)), TypeError,
-     "len() of an array without dimensions; its size is 1."),
+     "len() of a 0-d array; its size is 1."),
     (lambda: iter(snp.asarray(1)), TypeError,
-     "iteration over an array without dimensions. Use x.item() or x[()]."),
+     "iteration over a 0-d array. Use x.item() or x[()]."),
     (lambda: operator.setitem(snp.ones(2), 0, 1), TypeError,
      "Array cannot be changed in place. For a new array with the elements changed, write "
      "x = x.at[idx].set(value)."),

@@ -49,7 +49,9 @@ class ResizeMethod(enum.Enum):
     def from_string(s: str) -> ResizeMethod:
         """The method with this name."""
         if s not in _NAMES:
-            raise ValueError(f"ResizeMethod: unknown method {s!r}; there are {', '.join(_NAMES)}.")
+            raise ValueError(
+                f"ResizeMethod: unknown method {s!r}; the methods are {', '.join(_NAMES)}."
+            )
         return _NAMES[s]
 
 
@@ -223,7 +225,7 @@ def scale_and_translate(
     image, wanted, how = _checked(name, image, shape, method)
     dims = tuple([canonical_axis(d, len(wanted)) for d in spatial_dims])
     if how is ResizeMethod.NEAREST:
-        raise ValueError(f"{name}: method 'nearest' is there in `resize` only.")
+        raise ValueError(f"{name}: method 'nearest' is supported by `resize` only.")
     given = type_of(image).shape
     if any(given[d] != wanted[d] for d in range(len(wanted)) if d not in dims):
         raise ValueError(

@@ -66,13 +66,13 @@ class CollectiveAxes(NamedAxes):
         if len(self.names) != 1 or self.positions:
             also = f" and dimensions {self.positions}" if self.positions else ""
             raise ValueError(
-                f"{self.who}: axis_index_groups divide one named axis; got {self.shown}{also}. "
-                "Call it once for each axis."
+                f"{self.who}: axis_index_groups partition a single named axis; got "
+                f"{self.shown}{also}. Call it once for each axis."
             )
         if sorted(i for group in found for i in group) != list(range(self.sizes[0])):
             raise ValueError(
-                f"{self.who}: axis_index_groups must have each of the {self.sizes[0]} indices of "
-                f"axis {self.names[0]!r} once; got {list(map(list, found))}."
+                f"{self.who}: axis_index_groups must contain each of the {self.sizes[0]} indices "
+                f"of axis {self.names[0]!r} once; got {list(map(list, found))}."
             )
         return found
 
@@ -88,8 +88,8 @@ class CollectiveAxes(NamedAxes):
     def need_even(self) -> None:
         if not self.even:
             raise ValueError(
-                f"{self.who}: axis_index_groups must be of one size, as all results have one "
-                f"shape; got {[list(group) for group in self.groups or ()]}."
+                f"{self.who}: axis_index_groups must have the same size, as all results have the "
+                f"same shape; got {[list(group) for group in self.groups or ()]}."
             )
 
     def dimension(self, what: str, x: Any, axis: Any, more: int = 0) -> int:
@@ -104,7 +104,7 @@ class CollectiveAxes(NamedAxes):
         ndim = t.ndim + more
         if not -ndim <= place < ndim:
             raise ValueError(
-                f"{self.who}: {what}={place} is no dimension of "
+                f"{self.who}: {what}={place} is not a dimension of "
                 f"{'the result, which has one more than ' if more else ''}{t.str_short(True)}: "
                 + (f"it must be from {-ndim} to {ndim - 1}." if ndim else "it has none.")
             )

@@ -45,7 +45,7 @@ def pdot(
         used = (*contract[side], *batch[side])
         if len({*used}) < len(used):
             raise ValueError(
-                f"{axes.who}: pos_contract and pos_batch must have each dimension of "
+                f"{axes.who}: pos_contract and pos_batch must contain each dimension of "
                 f"{'xy'[side]} once; got {contract[side]} and {batch[side]}."
             )
     x, y = promote(axes.varied(x), axes.varied(y))
@@ -68,7 +68,7 @@ def _pair(axes: CollectiveAxes, what: str, x: Any, y: Any, dims: Any) -> tuple[A
     ]
     if left != right:
         raise ValueError(
-            f"{axes.who}: the dimensions of {what} must be pairs of one size; got {left} and "
+            f"{axes.who}: the dimensions of {what} must be pairs of equal size; got {left} and "
             f"{right}, {found[0]} of {type_of(x).str_short(True)} and {found[1]} of "
             f"{type_of(y).str_short(True)}."
         )

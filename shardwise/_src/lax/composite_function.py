@@ -61,8 +61,8 @@ def composite(decomposition: F, name: str, version: int = 0) -> F:
         )
     if not _NAME.fullmatch(name):
         raise ValueError(
-            "composite: name must be words of ASCII letters, digits and _, with dots between them, "
-            f"such as 'my.softmax'; got {name!r}."
+            "composite: name must consist of ASCII letters, digits and _, in parts separated by "
+            f"dots, such as 'my.softmax'; got {name!r}."
         )
 
     @functools.wraps(decomposition)
@@ -83,7 +83,7 @@ def _call(
     body = _staged(fun, who, tree, leaves, kwargs)
     if body.captures:
         raise UnexpectedTracerError(
-            f"{who}: {name_of(fun)} uses a traced value from outside of it. Pass it as an argument."
+            f"{who}: {name_of(fun)} closes over a traced value. Pass it as an argument."
         )
     outs = composite_op(
         *body.outside, *leaves, program=body.program, name=name, version=version,
@@ -125,14 +125,14 @@ def _attributes(name: str, kwargs: dict[str, Any]) -> str:
         for x in flatten(value)[0]:
             if isinstance(x, Value) and not hasattr(x, "sharding"):
                 raise UnexpectedTracerError(
-                    f"composite {name!r}: the argument {key}, which is an attribute as it is given "
-                    "by name, is a traced value. Give it by position."
+                    f"composite {name!r}: the keyword argument {key}, which becomes an attribute, "
+                    "is a traced value. Pass it by position."
                 )
         try:
             rows.append(f"{key if key.isascii() else quoted(key)} = {attribute_text(value)}")
         except TypeError as error:
             raise TypeError(
-                f"composite {name!r}: the argument {key}, which is an attribute as it is given by "
-                f"name, {error} Give arrays by position, or as NumPy arrays."
+                f"composite {name!r}: the keyword argument {key}, which becomes an attribute, "
+                f"{error} Pass arrays by position, or as NumPy arrays."
             ) from None
     return f"{{{', '.join(rows)}}}"

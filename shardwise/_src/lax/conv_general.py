@@ -63,9 +63,9 @@ def conv_dimension_numbers(
     )
     if not fits:
         raise TypeError(
-            "conv_dimension_numbers: dimension_numbers must be None, ConvDimensionNumbers, or three"
-            f" strings of a letter for each of {len(lhs_shape)} dimensions, such as ('NCHW', "
-            f"'OIHW', 'NCHW'); got {given!r}."
+            "conv_dimension_numbers: dimension_numbers must be None, ConvDimensionNumbers, or "
+            f"three strings with a letter for each of {len(lhs_shape)} dimensions, such as "
+            f"('NCHW', 'OIHW', 'NCHW'); got {given!r}."
         )
     return ConvDimensionNumbers(*conv_general_permutations(given))
 
@@ -81,7 +81,7 @@ def conv_general_permutations(
         if sorted(text) != sorted(letters) or len(set(text)) != len(text):
             raise ValueError(
                 "conv_general_permutations: the strings must have the letters N and C (lhs, "
-                "result), O and I (rhs), and the same others, each once; got "
+                "result), O and I (rhs), and the same other letters, each once; got "
                 f"{tuple(dimension_numbers)}."
             )
         found.append(tuple([text.index(c) for c in letters]))
@@ -124,13 +124,13 @@ def conv_shape_tuple(
     rows = padtype_to_pads(space, window, strides, pads) if isinstance(pads, str) else pads
     if len(rows) != len(space):
         raise TypeError(
-            f"conv_shape_tuple: pads must have a pair for each of {len(space)} dimensions of "
-            f"space; got {tuple(rows)}."
+            f"conv_shape_tuple: pads must have a pair for each of {len(space)} spatial dimensions; "
+            f"got {tuple(rows)}."
         )
     padded = [n + low + high for n, (low, high) in zip(space, rows, strict=True)]
     if any(n < 0 for n in padded):
         raise ValueError(
-            f"conv_shape_tuple: pads {tuple(rows)} cut off more than there is of {tuple(space)}."
+            f"conv_shape_tuple: pads {tuple(rows)} remove more elements than {tuple(space)} has."
         )
     counts = map(places, padded, window, strides)
     return (lhs_shape[0] // batch_group_count, rhs_shape[0], *counts)
@@ -211,8 +211,8 @@ def conv_general_dilated(
     if isinstance(padding, str):
         if any(n != 1 for n in holes):
             raise ValueError(
-                f"conv_general_dilated: padding {padding!r} says nothing where lhs is dilated, "
-                f"here by {holes}. Give pairs (low, high), or use conv_transpose."
+                f"conv_general_dilated: padding {padding!r} is ambiguous if lhs is dilated, here "
+                f"by {holes}. Pass pairs (low, high), or use conv_transpose."
             )
         shape = [left.shape[d] for d in numbers.lhs_spec[2:]]
         window = map(dilated, [right.shape[d] for d in numbers.rhs_spec[2:]], rhs_holes)
@@ -222,8 +222,8 @@ def conv_general_dilated(
     precision = canonical_precision(precision)
     if isinstance(precision, ALGORITHMS):
         raise ValueError(
-            f"conv_general_dilated: XLA has no algorithm {precision} for convolutions. Give a "
-            "`Precision`, its name, or a pair."
+            f"conv_general_dilated: XLA does not support the algorithm {precision} for "
+            "convolutions. Pass a `Precision`, its name, or a pair."
         )
     preferred = preferred_element_type
     if preferred is not None:
@@ -320,8 +320,8 @@ def conv_transpose(
     if dimension_numbers is None:
         if left.ndim not in _CHANNELS_LAST:
             raise ValueError(
-                "conv_transpose: dimension_numbers must be given for other than 2 to 5 dimensions; "
-                f"got {left.str_short(True)}."
+                "conv_transpose: dimension_numbers are required for fewer than 2 or more than 5 "
+                f"dimensions; got {left.str_short(True)}."
             )
         dimension_numbers = _CHANNELS_LAST[left.ndim]
     numbers = conv_dimension_numbers(left.shape, right.shape, dimension_numbers)

@@ -463,7 +463,7 @@ def select_n(which: ArrayLike, *cases: ArrayLike) -> Array:
     shapes = {type_of(c).shape for c in cases}
     if len(shapes) > 1:
         listed = ', '.join(type_of(c).str_short(True) for c in cases)
-        raise TypeError(by_name(f"cases must have one shape; got {listed}."))
+        raise TypeError(by_name(f"cases must have the same shape; got {listed}."))
     dtype = type_of(which).dtype
     if is_integer(dtype) and not is_bool(dtype):
         which = cast(which, np.dtype("int32"))

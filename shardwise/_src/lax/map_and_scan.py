@@ -219,7 +219,7 @@ class _Associative:
         if tree != self.tree:
             differences = tree_difference("elems", self.tree, "the result", tree, "elems")
             raise TypeError(
-                f"associative_scan: {name_of(self.fn)} must return a tree like elems; "
+                f"associative_scan: {name_of(self.fn)} must return a pytree like elems; "
                 f"{differences}."
             )
         self._check_types([type_of(x) for x in a], [type_of(x) for x in outs])
@@ -230,15 +230,15 @@ class _Associative:
         for i, (t, r) in enumerate(zip(types, returned, strict=True)):
             if (t.shape, t.dtype) != (r.shape, r.dtype):
                 rows.append(
-                    f"{path_in('elems', self.tree, i)} came in as {t.str_short(True)} and was "
+                    f"{path_in('elems', self.tree, i)} was passed as {t.str_short(True)} and "
                     f"returned as {r.str_short(True)}"
                 )
         if rows:
             name = name_of(self.fn)
             raise TypeError(
-                f"associative_scan: {name} must return arrays of the shapes and dtypes that it "
-                f"takes, which have pairs along dimension {self.axis}; {', '.join(rows)}. Change "
-                f"elems or {name} so that they agree."
+                f"associative_scan: {name} must preserve the shapes and dtypes of its arguments, "
+                f"which are slices along dimension {self.axis}; {', '.join(rows)}. Change elems or "
+                f"{name} so that they agree."
             )
 
 
@@ -277,7 +277,7 @@ def _common_size(who: str, leaves: Sequence[Any], tree: Any, axis: int) -> int:
             for i, (x, n) in enumerate(zip(leaves, sizes, strict=True))
         ]
         raise ValueError(
-            f"{who}: the arrays of {what} must have one size along dimension {axis}; "
+            f"{who}: the arrays of {what} must have the same size along dimension {axis}; "
             f"{', '.join(rows)}."
         )
     return sizes[0] if sizes else 0

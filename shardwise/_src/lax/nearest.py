@@ -44,8 +44,8 @@ def _exact(
         raise ValueError(f"{name}: recall_target must be above 0 and at most 1; got {recall}.")
     if not aggregate:
         raise NotImplementedError(
-            f"{name}: aggregate_to_topk=False asks for the candidates of TPU's algorithm, which no "
-            "other platform has. Leave it out for the k best."
+            f"{name}: aggregate_to_topk=False requests the candidates of the TPU algorithm, which "
+            "other platforms do not have. Leave it out for the k best."
         )
     return _found(operand, k, axis_of(dimension, t.ndim), name == "approx_min_k")
 

@@ -88,9 +88,9 @@ def _reduced(reduce: Op, x: Any, axes: CollectiveAxes) -> Any:
         t = type_of(x)
         if not all(-t.ndim <= a < t.ndim for a in axes.positions):
             raise ValueError(
-                f"{axes.who}: integers among the axes are dimensions of the operand; got "
-                f"{join(axes.positions)} for {t.str_short(True)}. Mapped axes have the "
-                "name that `shardwise.vmap` gives them (axis_name)."
+                f"{axes.who}: integers among the axes refer to dimensions of the operand; got "
+                f"{join(axes.positions)} for {t.str_short(True)}. Refer to a mapped axis by its "
+                "name, the axis_name of `shardwise.vmap`."
             )
         along = tuple([a % t.ndim for a in axes.positions])
         if len({*along}) < len(along):
@@ -163,8 +163,8 @@ def all_gather(
     if to not in ("varying", "invarying") or (to == "invarying" and axis_index_groups is not None):
         raise ValueError(
             "all_gather: to must be 'varying', or without axis_index_groups 'invarying'; got "
-            f"{to!r}. Types do not say that a cotangent is yet to be summed along an axis "
-            "('reduced'): `shardwise.grad` takes such sums where they are needed."
+            f"{to!r}. Types do not track that a cotangent is unreduced along an axis ('reduced'): "
+            "`shardwise.grad` sums it where needed."
         )
     invariant = to == "invarying"
     return _gathered("all_gather", x, axis_name, axis, tiled, axis_index_groups, invariant)
@@ -232,9 +232,9 @@ def _check_parts(axes: CollectiveAxes, what: str, x: Any, place: int, tiled: boo
     if size % axes.count if tiled else size != axes.count:
         wanted = "a multiple of the number" if tiled else "the number"
         raise ValueError(
-            f"{axes.who}: the dimension {what}={place} of {t.str_short(True)} is divided among the "
-            f"{axes.count} indices of {'a group of ' if axes.groups else ''}{axes.shown}, so that "
-            f"its size must be {wanted} of them; got {size}."
+            f"{axes.who}: the dimension {what}={place} of {t.str_short(True)} is split among the "
+            f"{axes.count} indices of {'a group of ' if axes.groups else ''}{axes.shown}, so its "
+            f"size must be {wanted} of them; got {size}."
         )
 
 
@@ -368,8 +368,8 @@ def pcast(x: T, axis_name: AxisNames, *, to: str) -> T:
     axes = collective_axes("pcast", axis_name)
     if to != "varying":
         raise ValueError(
-            f"{axes.who}: values can be cast to 'varying' only; got {to!r}. A collective, such as "
-            "`shardwise.lax.psum`, makes one of values that vary."
+            f"{axes.who}: values can be cast only to 'varying'; got {to!r}. To make a varying "
+            "value invarying, use a collective, such as `shardwise.lax.psum`."
         )
     return _mapped(lambda leaf: check_alive(axes.varied(leaf)), x)
 

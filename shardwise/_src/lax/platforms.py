@@ -54,7 +54,7 @@ def platform_dependent(
     if chosen.get("cuda") is not chosen.get("rocm") and {"cuda", "rocm"} <= chosen.keys():
         raise NotImplementedError(
             "platform_dependent: one module is exported for cuda and rocm, which have different "
-            "functions here. Export it for each."
+            "functions here. Export one for each."
         )
     numbers = {_DEVICES.get(p, p): funs.index(fun) for p, fun in chosen.items()}
     return switch(platform_number(numbers=tuple(sorted(numbers.items()))), funs, *args)

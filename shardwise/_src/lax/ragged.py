@@ -150,8 +150,8 @@ def _check(axes: CollectiveAxes, operand: Any, output: Any, places: dict[str, An
             )
     if given.dtype != wanted.dtype or given.shape[1:] != wanted.shape[1:]:
         raise TypeError(
-            f"{axes.who}: operand and output must have one dtype, and rows of one shape; got "
-            f"{given.str_short(True)} and {wanted.str_short(True)}. Convert one of them with "
+            f"{axes.who}: operand and output must have the same dtype, and rows of the same shape; "
+            f"got {given.str_short(True)} and {wanted.str_short(True)}. Convert one of them with "
             "`astype`, or reshape it."
         )
     types = {name: type_of(x) for name, x in places.items()}
@@ -163,10 +163,10 @@ def _check(axes: CollectiveAxes, operand: Any, output: Any, places: dict[str, An
             )
         if t.ndim != 1 or not t.shape[0] or t.shape[0] % axes.count:
             raise ValueError(
-                f"{axes.who}: {name} must be a vector with as many entries for each of the "
+                f"{axes.who}: {name} must be a vector with equally many entries for each of the "
                 f"{axes.count} indices of {'a group of ' if axes.groups else ''}{axes.shown}; got "
                 f"{t.str_short(True)}."
             )
     if len({t.shape for t in types.values()}) > 1:
         shown = ", ".join(f"{name} is {t.str_short(True)}" for name, t in types.items())
-        raise ValueError(f"{axes.who}: offsets and sizes must be of one length; {shown}.")
+        raise ValueError(f"{axes.who}: offsets and sizes must have the same length; {shown}.")

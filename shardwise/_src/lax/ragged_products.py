@@ -87,7 +87,7 @@ def ragged_dot_general(
     """
     if group_offset is not None:
         raise NotImplementedError(
-            "ragged_dot_general: group_offset has no implementation, in JAX neither. Slice "
+            "ragged_dot_general: group_offset is not implemented, nor is it in JAX. Slice "
             "`group_sizes` and the groups of rhs instead."
         )
     preferred = preferred_element_type
@@ -114,7 +114,7 @@ def _ragged(lhs: Any, rhs: Any, counts: Any, numbers: Any, precision: Any, prefe
     if len(grouped) != (at in free) or any(d in (*rc, *rb) for d in grouped):
         raise TypeError(
             "ragged_dot_general: rhs_group_dimensions must be one dimension that is neither "
-            "contracted nor a batch where the ragged one is neither, and else none; got "
+            "contracted nor batch if the ragged one is neither, and empty otherwise; got "
             f"{grouped} of {types[1].str_short(True)}."
         )
     if not is_integer(types[2].dtype) or not types[2].ndim:
@@ -184,7 +184,7 @@ def scaled_dot(
     if dimension_numbers is None:
         if n < 2:
             raise TypeError(
-                "scaled_dot: dimension_numbers must be given for operands of less than two "
+                "scaled_dot: dimension_numbers must be given for operands with fewer than two "
                 f"dimensions; got {in_words((type_of(lhs), type_of(rhs)))}."
             )
         batch = tuple(range(n - 2))
@@ -209,8 +209,8 @@ def _scaled(x: Any, scale: Any, contracted: Sequence[int], dtype: Any, name: str
     )
     if not fits:
         raise TypeError(
-            f"scaled_dot: {name}_scale must be of {name}'s shape, {shape}, with contracted "
-            f"dimensions divided by whole numbers; got {blocks}."
+            f"scaled_dot: {name}_scale must have {name}'s shape, {shape}, with contracted "
+            f"dimensions optionally divided by integers; got {blocks}."
         )
     apart = [k for n, m in zip(shape, blocks, strict=True) for k in (m, n // max(m, 1))]
     wide = broadcast_in_dim(

@@ -180,7 +180,7 @@ def pad(
 def concatenate(operands: Sequence[Any], dimension: int) -> Array:
     """The operands, of one dtype, concatenated along `dimension`."""
     if len(operands) == 0:
-        raise ValueError("concatenate: operands must hold at least one array; got none.")
+        raise ValueError("concatenate: operands must contain at least one array; got none.")
     ndim = type_of(operands[0]).ndim
     return shape.concatenate(*operands, dimension=axis_of(dimension, ndim))
 

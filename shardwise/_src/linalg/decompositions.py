@@ -177,8 +177,9 @@ def _range(name: str, a: Any, part: Any) -> tuple[int, int] | None:
     count = min(type_of(a).shape[-2:], default=0)
     start, end = part
     if not 0 <= start < end <= count:
-        raise ValueError(f"{name}: subset_by_index must be a range within 0 to {count}; "
-                         f"got {part}.")
+        raise ValueError(
+            f"{name}: subset_by_index must be a range between 0 and {count}; got {part}."
+        )
     return None if (start, end) == (0, count) else (start, end)
 
 
@@ -203,7 +204,7 @@ def svd(
     """
     part = _range("svd", a, subset_by_index)
     if part is not None and full_matrices and compute_uv:
-        raise ValueError("svd: a subset_by_index has no full matrices; pass full_matrices=False.")
+        raise ValueError("svd: subset_by_index requires full_matrices=False.")
     found = _hermitian_svd(a, compute_uv, part) if hermitian else _svd(
         a, full_matrices, compute_uv, part
     )

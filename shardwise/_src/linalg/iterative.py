@@ -90,7 +90,7 @@ def _start(name: str, b: Any, x0: Any) -> tuple[Any, Any, int]:
     leaves, tree = flatten(b)
     given, other = flatten(x0) if x0 is not None else ([None] * len(leaves), tree)
     if other != tree:
-        raise ValueError(f"{name}: x0 must be a tree like b; got {other} and {tree}.")
+        raise ValueError(f"{name}: x0 must be a pytree like b; got {other} and {tree}.")
     pairs = []
     for v, x in zip(leaves, given, strict=True):
         (v,) = promote_inexact(as_operand(v))

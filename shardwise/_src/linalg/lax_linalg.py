@@ -75,7 +75,7 @@ def _choice(name: str, argument: str, value: Any, kind: type[E], built: tuple[E,
     if found not in built:
         known = " and ".join(str(x) for x in built)
         raise NotImplementedError(
-            f"{name}: there is no {argument} {found} here; {known} are built, and None chooses."
+            f"{name}: {argument} {found} is not implemented; the options are {known}, or None."
         )
     return found
 
@@ -86,8 +86,9 @@ def _part(name: str, subset: Any, count: int) -> tuple[int, int] | None:
         return None
     start, end = subset
     if not 0 <= start < end <= count:
-        raise ValueError(f"{name}: subset_by_index must be a range within 0 to {count}; "
-                         f"got {subset}.")
+        raise ValueError(
+            f"{name}: subset_by_index must be a range between 0 and {count}; got {subset}."
+        )
     return None if (start, end) == (0, count) else (start, end)
 
 
@@ -117,7 +118,7 @@ def _cholesky_update(r: Any, w: Any) -> Any:
     triangular.check_matrices("cholesky_update", t)
     if v.shape != t.shape[:-1] or v.dtype != t.dtype:
         raise ValueError(
-            "cholesky_update: takes square matrices and vectors of their size and dtype; got "
+            "cholesky_update takes square matrices and vectors of their size and dtype; got "
             f"{t.str_short(True)} and {v.str_short(True)}."
         )
     rows = move_axis(r, t.ndim - 2, 0)
@@ -149,7 +150,7 @@ def cholesky_update(r_matrix: ArrayLike, w_vector: ArrayLike) -> Array:
       w_vector: (…, n).
     """
     if any(is_complex(type_of(x).dtype) for x in (r_matrix, w_vector)):
-        raise TypeError("cholesky_update: takes real operands; got complex ones.")
+        raise TypeError("cholesky_update takes real operands; got complex ones.")
     return _cholesky_update(r_matrix, w_vector)
 
 
@@ -225,7 +226,7 @@ def eig(
 
 def _no_magma(name: str, use_magma: bool | None) -> None:
     if use_magma:
-        raise NotImplementedError(f"{name}: there is no MAGMA here; leave out `use_magma`.")
+        raise NotImplementedError(f"{name}: MAGMA is not available; leave out `use_magma`.")
 
 
 @fused(arrays=1)
@@ -264,7 +265,7 @@ def svd(
     t = type_of(x)
     part = _part("svd", subset_by_index, min(t.shape[-2:]) if t.ndim > 1 else 0)
     if part is not None and full_matrices and compute_uv:
-        raise ValueError("svd: a subset_by_index has no full matrices; pass full_matrices=False.")
+        raise ValueError("svd: subset_by_index requires full_matrices=False.")
     name = "gesvd" if chosen is SvdAlgorithm.QR else "gesdd"
     found = _svd(x, full_matrices, compute_uv, part, name)
     return tuple(found) if compute_uv else found  # pyright: ignore[reportReturnType] (three arrays)

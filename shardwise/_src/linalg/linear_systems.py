@@ -91,7 +91,7 @@ def _solve(a: Any, b: Any) -> Any:
     check_matrices("solve", t)
     if not s.ndim or s.shape[-2:][0] != t.shape[-1]:
         raise ValueError(
-            "solve: b must be a vector, or matrices, of as many rows as a has; got "
+            "solve: b must be a vector or matrices with as many rows as a; got "
             f"{t.str_short(True)} and {s.str_short(True)}."
         )
     if s.ndim == 1:
@@ -165,7 +165,7 @@ def pinv(
     Derivatives assume a constant rank.
     """
     if rtol is not None and rcond is not None:
-        raise ValueError("pinv: rtol and rcond are the same; pass one of them.")
+        raise ValueError("pinv: rtol and rcond are aliases; pass one of them.")
     bound = rcond if rtol is None else rtol
     return _default_pinv(a, hermitian) if bound is None else _pinv(a, bound, hermitian)
 
@@ -181,7 +181,7 @@ def _lstsq(a: Any, b: Any, rcond: Any) -> Any:
     t, s = type_of(a), type_of(b)
     if t.ndim != 2 or s.ndim not in (1, 2) or t.shape[0] != s.shape[0]:
         raise ValueError(
-            "lstsq: takes a matrix, and a vector or matrix of as many rows; got "
+            "lstsq takes a matrix, and a vector or matrix with as many rows; got "
             f"{t.str_short(True)} and {s.str_short(True)}."
         )
     columns = b if s.ndim == 2 else reshape(b, shape=(*s.shape, 1))
@@ -241,8 +241,8 @@ def tensorinv(a: ArrayLike, ind: int = 2) -> Array:
     first, last = shape[:count], shape[count:]
     if math.prod(first) != math.prod(last):
         raise ValueError(
-            f"tensorinv: the product of the first {count} sizes of shape {shape} must be that of "
-            "the others."
+            f"tensorinv: the product of the first {count} sizes of shape {shape} must equal that "
+            "of the others."
         )
     found = inv(shapes.reshape(a, (math.prod(first), math.prod(last))))
     return shapes.reshape(found, (*last, *first))
@@ -322,7 +322,7 @@ def _cond(x: Any, p: Any) -> Any:
     (x,) = promote_inexact(x)
     t = type_of(x)
     if t.ndim < 2 or 0 in t.shape[-2:]:
-        raise ValueError(f"cond: takes matrices with elements; got {t.str_short(True)}.")
+        raise ValueError(f"cond takes nonempty matrices; got {t.str_short(True)}.")
     if p in (None, 2, -2):
         values = singular_values(x)
         axis = type_of(values).ndim - 1

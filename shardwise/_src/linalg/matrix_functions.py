@@ -334,7 +334,7 @@ def _solve_sylvester(a: Any, b: Any, c: Any, method: str, tol: float) -> Any:
         check_matrices("solve_sylvester", t)
         if t.shape[-1] != n:
             raise ValueError(
-                "solve_sylvester: takes (…, m, m), (…, n, n) and (…, m, n); got shapes "
+                "solve_sylvester takes (…, m, m), (…, n, n) and (…, m, n); got shapes "
                 f"{', '.join(str(t.shape) for t in types)}."
             )
     leading = common_shape([t.shape[:-2] for t in types])

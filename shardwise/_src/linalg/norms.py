@@ -52,7 +52,7 @@ def _vector_norm(x: Any, axes: tuple, order: Any, keepdims: bool) -> Any:
     if order in (np.inf, -np.inf):
         op = reduce_max if order > 0 else reduce_min
         if order < 0 and 0 in [type_of(x).shape[i] for i in axes]:
-            raise ValueError(f"norm: order {order} needs elements; got {type_of(x)}.")
+            raise ValueError(f"norm: order {order} requires a nonempty array; got {type_of(x)}.")
         out = kept(op(size, axes=axes), axes, keepdims)
         return ew.max(out, np.zeros((), dtype)[()]) if order > 0 else out
     if order == 0:
@@ -79,7 +79,7 @@ def _matrix_norm(x: Any, axes: tuple, order: Any, keepdims: bool) -> Any:
     sums = add_up(size, (summed,), type_of(size).dtype, True)
     op = reduce_max if order > 0 else reduce_min
     if 0 in [type_of(x).shape[i] for i in axes]:
-        raise ValueError(f"norm: order {order!r} needs elements; got {type_of(x)}.")
+        raise ValueError(f"norm: order {order!r} requires a nonempty array; got {type_of(x)}.")
     both = tuple(sorted((summed, compared)))
     return kept(op(sums, axes=both), both, keepdims)
 
@@ -92,7 +92,7 @@ def _spectral_norm(x: Any, axes: tuple, order: Any, keepdims: bool) -> Any:
     last = (t.ndim - 1,)
     if order == "nuc" or not t.shape[-1]:
         if order == -2:
-            raise ValueError(f"norm: order -2 needs elements; got {type_of(x)}.")
+            raise ValueError(f"norm: order -2 requires a nonempty array; got {type_of(x)}.")
         out = add_up(values, last, t.dtype, False)
     else:
         out = (reduce_max if order == 2 else reduce_min)(values, axes=last)
@@ -110,8 +110,8 @@ def _norm(x: Any, ord: Any, axis: Axis, keepdims: bool) -> Any:
     axes = axes_of(axis, t.ndim)
     if len(axes) not in (1, 2):
         raise ValueError(
-            f"norm: takes one or two axes; got {len(axes)} of {t.str_short(True)}. Without an "
-            "order any number is taken together."
+            f"norm takes one or two axes; got {len(axes)} for {t.str_short(True)}. With neither "
+            "ord nor axis, all elements are taken as one vector."
         )
     if len(axes) == 1:
         return _vector_norm(x, axes, 2 if ord is None else ord, keepdims)
@@ -177,7 +177,7 @@ def _square_product(a: Any, b: Any) -> Any:
 def _matrix_power(a: Any, n: int) -> Any:
     t = type_of(a)
     if t.ndim < 2 or t.shape[-1] != t.shape[-2]:
-        raise TypeError(f"matrix_power: takes square matrices; got {t.str_short(True)}.")
+        raise TypeError(f"matrix_power takes square matrices; got {t.str_short(True)}.")
     if n < 0:
         (a,) = promote_inexact(a)
         a, n = inv(a), -n
@@ -223,8 +223,8 @@ def _multi_dot(*arrays: Any, precision: Any) -> Any:
     if (len(arrays) < 2 or len(shapes[0]) not in ends or len(shapes[-1]) not in ends
             or any(len(s) != 2 for s in shapes[1:-1])):
         raise ValueError(
-            "multi_dot: takes two or more matrices, of which the first and the last may be "
-            f"vectors; got shapes {', '.join(map(str, shapes))}."
+            "multi_dot takes two or more matrices, of which the first and the last may be vectors; "
+            f"got shapes {', '.join(map(str, shapes))}."
         )
     row, column = len(shapes[0]) == 1, len(shapes[-1]) == 1
     xs = list(arrays)
@@ -232,7 +232,7 @@ def _multi_dot(*arrays: Any, precision: Any) -> Any:
     xs[-1] = reshape(xs[-1], shape=(*shapes[-1], 1)) if column else xs[-1]
     wide = [type_of(x).shape for x in xs]
     if any(p[1] != q[0] for p, q in itertools.pairwise(wide)):
-        raise ValueError(f"multi_dot: shapes {', '.join(map(str, shapes))} do not fit together.")
+        raise ValueError(f"multi_dot: shapes {', '.join(map(str, shapes))} are not aligned.")
     split = _best_order((*[s[0] for s in wide], wide[-1][1]))
 
     def chain(i: int, j: int) -> Any:
@@ -294,7 +294,7 @@ def outer(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     """Product of each element of one vector with each element of another."""
     shapes = type_of(x1).shape, type_of(x2).shape
     if len(shapes[0]) != 1 or len(shapes[1]) != 1:
-        raise ValueError(f"outer: takes vectors; got shapes {shapes[0]} and {shapes[1]}.")
+        raise ValueError(f"outer takes vectors; got shapes {shapes[0]} and {shapes[1]}.")
     return contractions.outer(x1, x2)
 
 

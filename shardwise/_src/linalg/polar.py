@@ -139,8 +139,8 @@ def _qdwh(x: Any, eps: float | None, most: int, part: tuple[int, int] | None) ->
     check_matrices("qdwh", t, square=False)
     if t.shape[-2] < t.shape[-1]:
         raise ValueError(
-            f"qdwh: takes matrices with as many rows as columns, or more; got {t.str_short(True)}. "
-            "Take the adjoint."
+            f"qdwh takes matrices with at least as many rows as columns; got {t.str_short(True)}. "
+            "Pass the adjoint."
         )
     if part is not None:
         inside = [ew.lt(iota(dtype=INT32, shape=t.shape, dimension=t.ndim - 2 + i), np.int32(n))

@@ -80,7 +80,9 @@ def eigh(
     if type not in (1, 2, 3):
         raise ValueError(f"eigh: type must be 1, 2 or 3; got {type}.")
     if eigvals is not None:
-        raise NotImplementedError("eigh: a range of eigenvalues is not built; leave out `eigvals`.")
+        raise NotImplementedError(
+            "eigh: a range of eigenvalues is not implemented; leave out `eigvals`."
+        )
     if b is None:
         found = _eigh(a, lower, not eigvals_only)
     else:
@@ -94,7 +96,7 @@ def _eigh_tridiagonal(d: Any, e: Any, vectors: bool, part: tuple[int, int] | Non
     t, s = type_of(d), type_of(e)
     if not t.ndim or s.shape != (*t.shape[:-1], t.shape[-1] - 1 if t.shape[-1] != 0 else 0):
         raise ValueError(
-            "eigh_tridiagonal: takes diagonals, (…, n), and what is beside them, (…, n - 1); got "
+            "eigh_tridiagonal takes diagonals (…, n) and off-diagonals (…, n - 1); got "
             f"{t.str_short(True)} and {s.str_short(True)}."
         )
     n = t.shape[-1]
@@ -136,8 +138,8 @@ def eigh_tridiagonal(
         part = start, end + 1
     elif select == "v":
         raise NotImplementedError(
-            "eigh_tridiagonal: select='v' is not built: the number of eigenvalues in a range is "
-            "not known when a program is traced. Compute all, and pick them."
+            "eigh_tridiagonal: select='v' is not implemented: the number of eigenvalues in a range "
+            "is unknown at trace time. Compute all of them, and select from these."
         )
     elif select != "a":
         raise ValueError(f"eigh_tridiagonal: select must be 'a' or 'i'; got {select!r}.")

@@ -132,8 +132,8 @@ def _qr_multiply(a: Any, c: Any, left: bool, pivoting: bool, conj: bool) -> Any:
         c = reshape(c, shape=(s.shape[0], 1) if left else (1, s.shape[0]))
     if not s.ndim or type_of(c).shape[-2 if left else -1] != t.shape[-1 if left else -2]:
         raise ValueError(
-            f"qr_multiply: c does not fit {'after' if left else 'before'} a factor of shape "
-            f"{t.shape}; got {s.str_short(True)}."
+            f"qr_multiply: c does not fit into the product {'Q @ c' if left else 'c @ Q'} with Q "
+            f"of shape {t.shape}; got {s.str_short(True)}."
         )
     leading = common_shape([t.shape[:-2], type_of(c).shape[:-2]])
     q, c = [broadcast_to(x, (*leading, *type_of(x).shape[-2:])) for x in (q, c)]
@@ -223,7 +223,7 @@ def _with_columns(name: str, a: Any, b: Any) -> tuple[Any, Any, bool]:
     check_matrices(name, t)
     if not s.ndim or s.shape[-2:][0] != t.shape[-1]:
         raise ValueError(
-            f"{name}: b must be a vector, or matrices, of as many rows as a has; got "
+            f"{name}: b must be a vector or matrices with as many rows as a; got "
             f"{t.str_short(True)} and {s.str_short(True)}."
         )
     if s.ndim == 1:

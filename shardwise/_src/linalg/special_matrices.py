@@ -207,7 +207,7 @@ def fiedler_companion(a: ArrayLike) -> Array:
 
     t = type_of(a)
     if t.ndim != 1:
-        raise ValueError(f"fiedler_companion: takes a vector; got {t.str_short(True)}.")
+        raise ValueError(f"fiedler_companion takes a vector; got {t.str_short(True)}.")
     n = t.shape[0]
     if n < 2:
         return full(0, (0,), type_of(promote_inexact(a)[0]).dtype)
@@ -283,7 +283,7 @@ def _block_diag(*arrs: Any) -> Any:
     xs = promote(*[atleast_2d(x) for x in arrs])
     sizes = [type_of(x).shape for x in xs]
     if any(len(s) != 2 for s in sizes):
-        raise ValueError(f"block_diag: takes matrices; got shapes {', '.join(map(str, sizes))}.")
+        raise ValueError(f"block_diag takes matrices; got shapes {', '.join(map(str, sizes))}.")
     rows, total, before = [], sum(s[1] for s in sizes), 0
     for x, (_, n) in zip(xs, sizes, strict=True):
         config = ((0, 0, 0), (before, total - before - n, 0))

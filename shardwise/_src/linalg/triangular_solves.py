@@ -72,7 +72,7 @@ def _symmetric_product(a: Any, c: Any, alpha: Any, beta: Any, symmetrize: bool) 
     t, s = type_of(a), type_of(c)
     if t.ndim < 2 or s.shape != (*t.shape[:-1], t.shape[-2]) or s.dtype != t.dtype:
         raise ValueError(
-            "symmetric_product: takes (…, m, n) and (…, m, m) of one dtype; got "
+            "symmetric_product takes (…, m, n) and (…, m, m) of the same dtype; got "
             f"{t.str_short(True)} and {s.str_short(True)}."
         )
     out = ew.add(ew.mul(cast(alpha, t.dtype), product(a, turned(a))),

@@ -86,16 +86,16 @@ def optimizer(opt_maker: Callable[..., Any]) -> Callable[..., Optimizer]:
             grads, tree = flatten(grad_tree)
             if tree != opt_state.tree_def:
                 raise TypeError(
-                    "update of an optimizer: the gradients must have the tree of the parameters, "
-                    f"{opt_state.tree_def}; got {tree}."
+                    "optimizer update: the gradients must have the pytree structure of the "
+                    f"parameters, {opt_state.tree_def}; got {tree}."
                 )
             new = [update(i, g, s) for g, s in zip(grads, _states(opt_state), strict=True)]
             found = _packed(tree, new)
             for was, now in zip(opt_state.subtree_defs, found.subtree_defs, strict=True):
                 if was != now:
                     raise TypeError(
-                        "update of an optimizer must return a state of the tree that it got, "
-                        f"{was}; it returned {now}."
+                        "an optimizer's update must return a state with the pytree structure of "
+                        f"its argument, {was}; it returned {now}."
                     )
             return found
 
@@ -301,7 +301,7 @@ def piecewise_constant(boundaries: Any, values: Any) -> Schedule:
         )
     if len(at) != len(sizes) - 1:
         raise ValueError(
-            "shardwise.example_libraries.optimizers.piecewise_constant takes one value more than "
+            "shardwise.example_libraries.optimizers.piecewise_constant takes one more value than "
             f"boundaries; got {len(sizes)} values and {len(at)} boundaries."
         )
     return lambda i: sizes[sum_of(i > at)]
@@ -314,7 +314,7 @@ def make_schedule(scalar_or_schedule: Any) -> Schedule:
     if ndim(scalar_or_schedule) == 0:
         return constant(scalar_or_schedule)
     raise TypeError(
-        "a step size is a number, or a function from the step to one; got "
+        "a step size must be a number, or a function from the step to a number; got "
         f"{type(scalar_or_schedule).__name__}."
     )
 

@@ -98,7 +98,7 @@ def _check(query: Any, key: Any, value: Any, mask: Any) -> None:
     elif k.shape != v.shape:
         problem = "must have equal shapes for key and value"
     elif not q.dtype == k.dtype == v.dtype or not is_float(q.dtype):
-        problem = "must have one floating-point dtype"
+        problem = "must have the same floating-point dtype"
     elif q.shape[-1] != k.shape[-1] or q.shape[:-3] != k.shape[:-3]:
         problem = "must have equal batch and head sizes (first and last dimension)"
     elif k.shape[-2] == 0 or q.shape[-2] % k.shape[-2]:
@@ -107,8 +107,8 @@ def _check(query: Any, key: Any, value: Any, mask: Any) -> None:
         raise ValueError(f"dot_product_attention: query, key and value {problem}; got {shown}.")
     if mask is not None and type_of(mask).dtype != BOOL:
         raise ValueError(
-            "dot_product_attention: mask must be boolean; got "
-            f"{type_of(mask).str_short(True)}. An array of numbers to add is a `bias`."
+            f"dot_product_attention: mask must be boolean; got {type_of(mask).str_short(True)}. "
+            "Pass an array of numbers to add as `bias`."
         )
 
 

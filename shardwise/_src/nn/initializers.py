@@ -292,8 +292,8 @@ def _fans(shape: Any, in_axis: Axes, out_axis: Axes, batch_axis: Axes) -> tuple[
     """The fan-in and fan-out of each unit."""
     if len(shape) < 2 and in_axis == -2:
         raise ValueError(
-            f"the number of inputs of weights of shape {shape} is unknown: they should have two "
-            "dimensions, or `in_axis` should say which one is of the inputs."
+            f"the number of inputs of weights of shape {shape} is unknown: they must have at least "
+            "two dimensions, or `in_axis` must specify the input dimension."
         )
 
     def size(axes: Axes) -> int:

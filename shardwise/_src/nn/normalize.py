@@ -367,8 +367,8 @@ def _one_hot_along(x: Any, num_classes: int, dtype: Any, axes: NamedAxes) -> Any
     (name,), (size,) = axes.names, axes.sizes
     if size != num_classes:
         raise ValueError(
-            "shardwise.nn.one_hot: num_classes must be the size of the axis that the classes are "
-            f"along, which is {size} for {name!r}; got {num_classes}."
+            "shardwise.nn.one_hot: num_classes must be the size of the axis of the classes, which "
+            f"is {size} for {name!r}; got {num_classes}."
         )
     own = index_along(axes.found[0])
     return convert_element_type(ew.eq(*promote(*broadcast(x, own))), dtype=dtype)

@@ -126,9 +126,10 @@ def _lstm(
         raise TypeError(f"lstm: seq_lengths must be int32; got {lengths.dtype}.")
     if dropout:
         raise NotImplementedError(
-            f"lstm: dropout must be 0, as cuDNN's choice is not known; got {dropout}. Call it for "
-            "each layer with num_layers=1, and multiply what goes from one to the next by "
-            "`shardwise.random.bernoulli(key, 1 - dropout, x.shape) / (1 - dropout)`."
+            "lstm: dropout must be 0, as cuDNN's dropout mask cannot be reproduced; got "
+            f"{dropout}. Call it for each layer with num_layers=1, and multiply the output of each "
+            "layer but the last by `shardwise.random.bernoulli(key, 1 - dropout, x.shape) / (1 - "
+            "dropout)`."
         )
     ways, x = 1 + bool(bidirectional), asarray(x).transpose((1, 0, 2))
     steps = arange(x.shape[0], dtype="int32")[:, None]

@@ -121,7 +121,7 @@ def _scaled_matmul(lhs: Any, rhs: Any, lhs_scales: Any, rhs_scales: Any, dtype: 
     elif (a[0], a[2]) != (b[0], b[2]):
         problem = "must have equal batch and last dimensions"
     elif (s[:2], t[:2]) != (a[:2], b[:2]) or s[2] != t[2]:
-        problem = "must have scales for each row, and as many of one as of the other"
+        problem = "must have scales for each row, equally many for both operands"
     elif a[2] % max(s[2], 1) or (s[2] == 0 and a[2]):
         problem = "must have a last dimension that is a multiple of that of the scales"
     if problem:
@@ -171,7 +171,7 @@ def scaled_dot_general(
         )
     if len(configs) != 3:
         raise ValueError(
-            "scaled_dot_general: configs must be three, of lhs, of rhs and of cotangents; got "
+            "scaled_dot_general: configs must be three, for lhs, rhs and the cotangents; got "
             f"{len(configs)}."
         )
     types = type_of(lhs), type_of(rhs)
@@ -192,8 +192,8 @@ def _quantized(x: Any, mode: str, scale: Any) -> tuple[Any, Any]:
     shape = type_of(x).shape
     if shape[2] % size:
         raise ValueError(
-            f"scaled_dot_general: {mode} has blocks of {size} elements, of which {shape[2]} that "
-            "are contracted are no multiple."
+            f"scaled_dot_general: {mode} has blocks of {size} elements, and the {shape[2]} "
+            "contracted elements are not a multiple of that."
         )
     full = (*shape[:2], shape[2] // size, size)
     top = float(finfo(data).max)

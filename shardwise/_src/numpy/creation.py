@@ -56,7 +56,7 @@ def shape_of(shape: Any) -> tuple[int, ...]:
     """Normalizes a shape argument: a size, or a sequence of sizes; none may be negative."""
     sizes = given_shape(shape)
     if any([n < 0 for n in sizes]):
-        raise ShapeError(by_name(f"a shape consists of sizes of at least 0; got {sizes}."))
+        raise ShapeError(by_name(f"the sizes of a shape must not be negative; got {sizes}."))
     return sizes
 
 
@@ -277,8 +277,8 @@ def _shared(x: Any, dtype: Any, device: Any, out_sharding: Any) -> Any:
         if placed is made or placed.sharding == made.sharding:
             return placed
     raise ValueError(
-        f"asarray: copy=False cannot be kept for {short_repr(x)}: it would be copied. Leave copy "
-        "out."
+        f"asarray: copy=False is not possible for {short_repr(x)}, which must be copied. Leave "
+        "copy out."
     )
 
 
@@ -318,10 +318,10 @@ def _from_foreign(x: Any, dtype: Any) -> Any:
         host = isinstance(found, np.ndarray | np.generic)
         return _from_numpy(np.asarray(found), dtype) if host else _array(found, dtype)
     if x is None or type(x).__name__ in ("NAType", "NaTType"):  # the latter two are from pandas
-        raise ValueError(f"{x} is no value of an array. Use nan for a missing number.")
+        raise ValueError(f"{x} cannot be an element of an array. Use nan for a missing number.")
     if isinstance(x, Sequence) and not isinstance(x, str | bytes):
         return _from_sequence(list(x), dtype)
-    advice = " Encode text as integers first." if isinstance(x, str) else ""
+    advice = " Encode strings as integers first." if isinstance(x, str) else ""
     raise TypeError(by_name(f"an array holds numbers and booleans; got {short_repr(x)}.{advice}"))
 
 
@@ -352,7 +352,7 @@ def _even(rows: Sequence[Any], dtype: Any) -> np.ndarray:
     except ValueError as error:
         if "inhomogeneous" not in str(error):
             raise
-    message = "rows of one level of a nested sequence must have one length. Pad the shorter ones."
+    message = "rows of a nested sequence must have equal lengths. Pad the shorter ones."
     raise ValueError(by_name(message))
 
 
@@ -393,7 +393,9 @@ def _stacked(rows: Sequence[Any], leaves: Sequence[Any], dtype: Any) -> Any:
     shapes = {np.shape(v) for v in leaves}
     if len(shapes) > 1:
         found = " and ".join(sorted(map(str, shapes)))
-        raise ValueError(by_name(f"the arrays in a sequence must have one shape; got {found}."))
+        raise ValueError(by_name(
+            f"the arrays in a sequence must have the same shape; got {found}."
+        ))
     return _stack(*leaves, shape=_nesting(rows), dtype=dtype)
 
 
@@ -467,7 +469,7 @@ def _view(x: Any, dtype: Any) -> Any:
         if not t.ndim or t.shape[-1] % ratio:
             raise ValueError(
                 f"view: {new} bits of {dtype} are {ratio} elements of {t.str_short(True)}, whose "
-                "last dimension is no multiple of that."
+                "last dimension is not a multiple of that."
             )
         x = reshape(x, shape=(*t.shape[:-1], t.shape[-1] // ratio, ratio))
     if is_bool(t.dtype) or is_bool(dtype):

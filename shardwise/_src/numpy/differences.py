@@ -56,8 +56,7 @@ def gradient(
     spacing = [as_operand(v) for v in varargs]
     if len(spacing) not in (0, 1, len(axes)):
         raise TypeError(
-            f"gradient: takes no distances, 1 or {len(axes)}, one for each axis; "
-            f"got {len(spacing)}."
+            f"gradient takes no spacing, 1 or {len(axes)}, one for each axis; got {len(spacing)}."
         )
     f, spacing = as_operand(f), spacing * (len(axes) if len(spacing) == 1 else 1)
     if spacing:
@@ -79,7 +78,9 @@ def _slope(f: Any, h: Any, axis: int) -> Any:
     shape = type_of(f).shape
     n = shape[axis]
     if n < 2:
-        raise ValueError(f"gradient: needs 2 elements along an axis; got {n} along axis {axis}.")
+        raise ValueError(
+            f"gradient needs at least 2 elements along an axis; got {n} along axis {axis}."
+        )
     if type_of(h).ndim == 0:
         ends = divide(diff(f, axis=axis), h)
         outer = subtract(slice_in_dim(f, 2, n, axis), slice_in_dim(f, 0, n - 2, axis))

@@ -71,7 +71,8 @@ def from_dlpack(
     if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
         raise TypeError(
             "from_dlpack takes an object with `__dlpack__` and `__dlpack_device__`; got one of "
-            f"type {type(x).__name__}. The capsules of older libraries do not say where they are."
+            f"type {type(x).__name__}. Bare capsules, the older protocol, do not specify their "
+            "device."
         )
     return ground().from_dlpack(x, device, copy)
 

@@ -50,7 +50,7 @@ def delete(
             return _without_each(arr, obj, axis)
         obj = known(obj, "delete: `obj`")
         if not (is_integer(obj.dtype) or is_bool(obj.dtype)):
-            raise TypeError(f"delete: `obj` picks by integers or booleans; got {obj.dtype}.")
+            raise TypeError(f"delete: `obj` must consist of integers or booleans; got {obj.dtype}.")
         if obj.ndim == 0 and not is_bool(obj.dtype):
             place = int(obj)
             if not -n <= place < n:
@@ -113,7 +113,7 @@ def insert(
     places = np.arange(n)[obj] if isinstance(obj, slice) else known(obj, "insert: `obj`")
     places = np.flatnonzero(places) if is_bool(places.dtype) else places
     if places.size and not is_integer(places.dtype):
-        raise ValueError(f"insert: `obj` picks by integers or booleans; got {places.dtype}.")
+        raise ValueError(f"insert: `obj` must consist of integers or booleans; got {places.dtype}.")
     places = places.astype(np.int64)
     if places.size == 1 and type_of(values).ndim:  # all values are inserted at the one index
         values = _of_rank(values, t.ndim)
@@ -177,7 +177,7 @@ def trim_zeros(
     x = filt if is_array(filt) else ground().new_array(filt)
     sides = trim.lower()
     if not sides or set(sides) - {"f", "b"}:
-        raise ValueError(f"trim_zeros: trim is made of 'f' and 'b'; got {trim!r}.")
+        raise ValueError(f"trim_zeros: trim must consist of 'f' and 'b'; got {trim!r}.")
     ndim = type_of(x).ndim
     axes = tuple(range(ndim)) if axis is None else axes_of(axis, ndim)
     places = np.nonzero(known(x, "trim_zeros: the array"))

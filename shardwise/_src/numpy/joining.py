@@ -57,11 +57,13 @@ def _concatenate(*arrays: Any, axis: int | None, dtype: Any) -> Any:
 def _checked_axis(axis: int, types: list[Any]) -> int:
     ndim = types[0].ndim
     if not ndim:
-        raise ValueError("concatenate: scalars have no dimension to lie along; use stack.")
+        raise ValueError("concatenate: scalars have no dimension to concatenate along; use stack.")
     if any(t.ndim != ndim for t in types):
         shapes = ", ".join(str(t.shape) for t in types)
         who = public_call() or "concatenate"
-        raise TypeError(f"{who}: arrays must have equal ranks; got shapes {shapes}.")
+        raise TypeError(
+            f"{who}: arrays must have the same number of dimensions; got shapes {shapes}."
+        )
     return canonical_axis(axis, ndim)
 
 
@@ -97,7 +99,9 @@ def stack(
     xs = each_array("stack", arrays)
     shapes = [type_of(x).shape for x in xs]
     if len(set(shapes)) > 1:
-        raise ValueError(f"stack: arrays must have one shape; got {', '.join(map(str, shapes))}.")
+        raise ValueError(
+            f"stack: arrays must have the same shape; got {', '.join(map(str, shapes))}."
+        )
     place = canonical_axis(axis, len(shapes[0]) + 1)
     return _stack(*xs, axis=place, dtype=_wanted(dtype, "stack"))
 
@@ -160,7 +164,7 @@ def block(arrays: ArrayLike | Sequence[ArrayLike]) -> Array:
 def _places(arrays: Any, blocks: list[Any]) -> Any:
     """The lists as tuples of block indices; appends the blocks to `blocks`."""
     if isinstance(arrays, tuple):
-        raise TypeError("block: blocks are arranged in lists, not in tuples.")
+        raise TypeError("block: blocks must be arranged in lists, not tuples.")
     if isinstance(arrays, list):
         return tuple([_places(a, blocks) for a in arrays])
     blocks.append(arrays)
@@ -172,7 +176,9 @@ def _depth(places: Any) -> int:
         return 0
     depths = {_depth(p) for p in places}
     if len(depths) != 1:
-        raise ValueError("block: lists must not be empty, and all nested to the same depth.")
+        raise ValueError(
+            "block: lists must not be empty, and must all be nested to the same depth."
+        )
     return depths.pop() + 1
 
 
@@ -215,7 +221,7 @@ def _cut(name: str, ary: Any, sections: Any, axis: int, even: bool) -> list[Any]
     no_lists(name, ary)
     t = type_of(ary)
     if not t.ndim:
-        raise ValueError(f"{name}: a scalar cannot be cut.")
+        raise ValueError(f"{name}: a scalar cannot be split.")
     axis = canonical_axis(axis, t.ndim)
     n = t.shape[axis]
     if isinstance(sections, Sequence) or getattr(sections, "ndim", 0):
@@ -230,8 +236,8 @@ def _cut(name: str, ary: Any, sections: Any, axis: int, even: bool) -> list[Any]
             raise ValueError(f"{name}: the number of sections must be positive; got {count}.")
         if even and n % count:
             raise ValueError(
-                f"{name}: dimension {axis} of size {n} cannot be cut into {count} equal parts: "
-                f"{n % count} is left over. Use array_split for parts of unequal size."
+                f"{name}: dimension {axis} of size {n} cannot be split into {count} equal parts: "
+                f"the remainder is {n % count}. Use array_split for parts of unequal size."
             )
         sizes = [n // count + (i < n % count) for i in range(count)]
     return list(_split(ary, tuple(sizes), axis))
@@ -273,6 +279,6 @@ def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Array, ...]:
     """The slices `x[0]`, `x[1]`, … along `axis`."""
     t = type_of(x)
     if not t.ndim:
-        raise ValueError("unstack: a scalar has no dimension to take apart.")
+        raise ValueError("unstack: a scalar has no dimension to unstack.")
     axis = canonical_axis(axis, t.ndim)
     return tuple(_unstack(x, axis)) if t.shape[axis] else ()

@@ -81,10 +81,10 @@ def _check_keywords(mode: str, kwargs: dict) -> None:
     allowed = _KEYWORDS.get(mode)
     if allowed is None or mode == "median":
         known = ", ".join(m for m in _KEYWORDS if m != "median")
-        raise NotImplementedError(f"pad: there is no mode {mode!r}; there are {known}.")
+        raise NotImplementedError(f"pad: unknown mode {mode!r}; the modes are {known}.")
     extra = sorted(set(kwargs) - set(allowed))
     if extra:
-        raise ValueError(f"pad: mode {mode!r} does not take {', '.join(extra)}.")
+        raise ValueError(f"pad: mode {mode!r} does not accept {', '.join(extra)}.")
 
 
 def _some(width: Any) -> bool:
@@ -96,7 +96,7 @@ def _check_not_empty(shape: tuple, widths: Widths, mode: str) -> None:
     for axis, (n, pair) in enumerate(zip(shape, widths, strict=True)):
         if n == 0 and any(map(_some, pair)):
             raise ValueError(
-                f"pad: dimension {axis} is empty, so mode {mode!r} has nothing to take from."
+                f"pad: dimension {axis} is empty, so mode {mode!r} has no values to pad with."
             )
 
 
@@ -109,7 +109,7 @@ def _pairs(value: Any, ndim: int, name: str, integers: bool = False) -> tuple:
         return tuple(filled)
     array = known(value, f"pad: {name}") if is_array(value) else np.asarray(value)
     if integers and array.dtype.kind not in "iu" and not _symbolic(array):
-        raise TypeError(f"pad: {name} must be made of integers; got {value}.")
+        raise TypeError(f"pad: {name} must consist of integers; got {value}.")
     try:
         rows = np.broadcast_to(array, (ndim, 2)).tolist()
     except ValueError:
@@ -190,8 +190,8 @@ def _pad_once(x: Any, axis: int, pair: Any, mode: str, odd: bool) -> Any:
     if mode != "edge" and (odd or not all(width <= n - skip for width in pair)):
         raise NotImplementedError(
             f"pad: mode {mode!r} of {type_of(x).str_short(True)} by {pair} along dimension {axis} "
-            "needs its sizes as numbers: with symbolic ones, no element may be taken twice, and "
-            "reflect_type must be 'even'. Export the function for known sizes."
+            "needs concrete sizes: with symbolic ones, no element may be used twice, and "
+            "reflect_type must be 'even'. Export the function for concrete sizes."
         )
     before, after = pair
     if mode == "edge":
@@ -245,8 +245,8 @@ def _pad_ramp(x: Any, *ends: Any, widths: Widths) -> Any:
         parts = [x]
         if isinstance(before, Symbolic) or isinstance(after, Symbolic):
             raise NotImplementedError(
-                f"pad: mode 'linear_ramp' needs widths as numbers; got {(before, after)} along "
-                f"dimension {axis}. Export the function for known sizes."
+                f"pad: mode 'linear_ramp' needs concrete widths; got {(before, after)} along "
+                f"dimension {axis}. Export the function for concrete sizes."
             )
         if _some(before):
             parts.insert(0, _ramp(x, ends[2 * axis], 0, before, axis))

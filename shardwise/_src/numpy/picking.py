@@ -179,7 +179,7 @@ def _checked_along(name: str, arr: Any, indices: Any, axis: int) -> int:
     x, given = type_of(arr), type_of(indices)
     if x.ndim != given.ndim:
         raise ValueError(
-            f"{name}: array and indices must have equal ranks; got "
+            f"{name}: array and indices must have the same number of dimensions; got "
             f"{x.str_short(True)} and {given.str_short(True)}."
         )
     axis = canonical_axis(axis, x.ndim)
@@ -295,7 +295,7 @@ def compress(
     n, count = type_of(a).shape[axis], type_of(condition).size
     places = flatnonzero(condition, size=size, fill_value=max(n, count))
     if size is None and count > n and bool(np.any(np.asarray(places) >= n)):
-        raise ValueError(f"{_who()}: the condition holds beyond the {n} elements of the array.")
+        raise ValueError(f"{_who()}: the condition is true beyond the {n} elements of the array.")
     return take(a, places, axis, mode="fill", fill_value=fill_value)
 
 
@@ -329,7 +329,7 @@ def place(arr: ArrayLike, mask: ArrayLike, vals: ArrayLike, *, inplace: bool = T
     no_lists("place", arr)
     mask, vals = _array(mask), _array(vals)
     if type_of(mask).size != type_of(arr).size:
-        raise ValueError("place: array and mask must have as many elements.")
+        raise ValueError("place: array and mask must have the same number of elements.")
     if not type_of(vals).size:
         if type_of(arr).size:
             raise ValueError("place: there are no values to write.")

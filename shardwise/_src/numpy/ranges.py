@@ -72,7 +72,7 @@ def arange(
     else:
         wanted = dtype_of(dtype, "arange")
     if is_bool(wanted):
-        raise TypeError("arange makes numbers; got booleans. Pass dtype=int.")
+        raise TypeError("arange does not support booleans. Pass dtype=int.")
     bounds = _number(low, "start"), _number(high, "stop"), _number(apart, "step")
     if out_sharding is not None:
         return placed(_range, out_sharding, *bounds, wanted)
@@ -147,7 +147,7 @@ def linspace(
 def _size(num: Any, name: str) -> int:
     count = num if num.__class__ is int else whole(num, f"{name}: num")
     if count < 0:
-        raise ValueError(f"{name} makes at least 0 numbers; got num={num}.")
+        raise ValueError(f"{name}: num must not be negative; got {num}.")
     return count
 
 

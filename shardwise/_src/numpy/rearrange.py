@@ -39,7 +39,7 @@ def known(x: Any, what: str) -> np.ndarray:
         return np.asarray(ground().readable(x))
     except TracerArrayConversionError as error:
         raise ConcretizationTypeError(
-            f"{what} must be known, since the result's shape depends on it; got a traced "
+            f"{what} must be concrete, since the result's shape depends on it; got a traced "
             f"{type_of(x).str_short(True)}, {x.not_known()}"
         ) from error
 
@@ -164,7 +164,9 @@ def roll(a: ArrayLike, shift: ArrayLike | Sequence[int], axis: Ints | None = Non
     try:
         pairs = np.broadcast(shifts, axes)
     except ValueError:
-        raise ValueError(f"roll: shifts {shift} and axes {axis} do not go in pairs.") from None
+        raise ValueError(
+            f"roll: shifts {shift} and axes {axis} must correspond one to one."
+        ) from None
     each = [(int(s), int(i)) for s, i in pairs]
     return _roll(a, tuple(s for s, _ in each), tuple(i for _, i in each))
 
@@ -254,7 +256,7 @@ def _known_counts(repeats: ArrayLike) -> np.ndarray:
 
 def _check_counts(shape: tuple, n: int) -> None:
     if shape not in ((), (1,), (n,)):
-        raise ValueError(f"repeat: counts of shape {shape} do not go with {n} elements.")
+        raise ValueError(f"repeat: counts of shape {shape} do not match {n} elements.")
 
 
 @fused(arrays=1)

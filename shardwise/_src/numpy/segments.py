@@ -117,8 +117,8 @@ def _count_of(name: str, ids: Any) -> int:
         return int(reductions.max(ids)) + 1 if type_of(ids).size else 0
     except ConcretizationTypeError:
         raise ConcretizationTypeError(
-            f"{name}: segment_ids are traced, so that the number of segments, the greatest of them "
-            "and one more, is not known. Pass num_segments."
+            f"{name}: segment_ids are traced, so the number of segments, their maximum plus one, "
+            "is unknown. Pass num_segments."
         ) from None
 
 

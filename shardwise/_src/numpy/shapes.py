@@ -58,7 +58,7 @@ def shape_of(shape: Any) -> tuple[int, ...]:
         return (whole(size),)
     except TypeError as error:
         _reject_traced_sizes(sizes, error)
-        message = f"a shape is made of known integers; got {brief(shape)}."
+        message = f"a shape must consist of concrete integers; got {brief(shape)}."
         raise TypeError(by_name(message)) from None
 
 
@@ -156,8 +156,8 @@ def reshape(
 def _check_copy(a: Any, new: tuple, copy: bool | None, moves: bool) -> None:
     if copy is False and (moves or type_of(a).shape != new or not is_array(a)):
         raise ValueError(
-            f"reshape: copy=False cannot be kept, as {type_of(a).str_short(True)} of shape {new} "
-            "is an array of its own. Leave copy out."
+            f"reshape: copy=False is not possible, as reshaping {type_of(a).str_short(True)} to "
+            f"{new} creates a separate array. Leave copy out."
         )
 
 
@@ -224,7 +224,7 @@ def moveaxis(a: ArrayLike, source: Ints, destination: Ints) -> Array:
     from_, to = axes_of(source, ndim), axes_of(destination, ndim)
     if len(from_) != len(to):
         raise ValueError(
-            f"moveaxis: as many sources as destinations are needed; got {source} and {destination}."
+            f"moveaxis needs as many sources as destinations; got {source} and {destination}."
         )
     perm = [i for i in range(ndim) if i not in from_]
     for place, axis in sorted(zip(to, from_, strict=True)):

@@ -38,7 +38,7 @@ def _broadcast_type(op: Op, x: ArrayType, *, shape: tuple, dims: tuple) -> Array
     if not fits or list(dims) != sorted(set(dims)):
         raise ShapeError(
             f"[broadcast_in_dim] cannot broadcast {x.str_short(True)} to shape {shape} with its "
-            f"dimensions at {dims}: each must be 1 or equal, in increasing places."
+            f"dimensions at {dims}: each size must be 1 or equal, and the positions must increase."
         )
     return array_type(shape, x.dtype, x.weak_type)
 
@@ -228,8 +228,8 @@ def _reshape_spec(x: ArrayType, shape: tuple, groups: Any) -> tuple:
         new = _carried(before, after, x.mesh)
         if new is None:
             raise ShardingTypeError(
-                f"[reshape] cannot carry the sharding of {x.str_short(True)} over to shape {shape}:"
-                " the parts of a split dimension would not be parts of one dimension."
+                f"[reshape] cannot carry the sharding of {x.str_short(True)} over to shape "
+                f"{shape}: the shards of a dimension would not be shards of a single new dimension."
             )
         found += new
     return tuple(found)

@@ -79,8 +79,8 @@ def _bitcast_type(op: Op, x: ArrayType, *, dtype: Any) -> ArrayType:
     old, new = bit_width(x.dtype), bit_width(dtype)
     if x.dtype != dtype and any(is_bool(d) or is_complex(d) for d in (x.dtype, dtype)):
         raise TypeError(
-            f"[bitcast_convert_type] cannot take the bits of {x.str_short(True)} for {dtype}: "
-            "booleans and complex numbers convert only to themselves."
+            f"[bitcast_convert_type] cannot reinterpret the bits of {x.str_short(True)} as "
+            f"{dtype}: booleans and complex numbers convert only to themselves."
         )
     if old == new:
         return array_type(x.shape, dtype)
@@ -89,7 +89,7 @@ def _bitcast_type(op: Op, x: ArrayType, *, dtype: Any) -> ArrayType:
     if not x.shape or x.shape[-1] != new // old:
         raise ValueError(
             f"[bitcast_convert_type] {dtype} takes the bits of {new // old} elements, so the last "
-            f"dimension of {x.str_short(True)} should have that size."
+            f"dimension of {x.str_short(True)} must have that size."
         )
     return array_type(x.shape[:-1], dtype)
 
@@ -135,8 +135,8 @@ def _reduce_type(op: Op, x: ArrayType, *, exponent_bits: int, mantissa_bits: int
     check_domain(op.name, FLOATING, (x,))
     if exponent_bits < 1 or mantissa_bits < 0:
         raise ValueError(
-            "[reduce_precision] takes at least 1 bit of exponent and 0 of mantissa; "
-            f"got {exponent_bits} and {mantissa_bits}."
+            "[reduce_precision] takes at least 1 exponent bit and 0 mantissa bits; got "
+            f"{exponent_bits} and {mantissa_bits}."
         )
     return x
 

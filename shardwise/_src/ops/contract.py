@@ -299,9 +299,10 @@ def _by_algorithm(
     """The product of operands in the dtypes of the algorithm; the result has its sum dtype."""
     if e.platform == "cpu" and algorithm not in _ON_CPU:
         raise ValueError(
-            f"dot_general: the CPU has no algorithm {algorithm}, and would compute something else; "
-            f"it has {join([a for a in _ON_CPU if isinstance(a, DotAlgorithmPreset)])}. Use one "
-            "of these, or a Precision."
+            f"dot_general: the CPU does not support the algorithm {algorithm}, and would compute "
+            "something else; it supports "
+            f"{join([a for a in _ON_CPU if isinstance(a, DotAlgorithmPreset)])}. Use one of these, "
+            "or a Precision."
         )
     *kinds, total = algorithm.dtypes(ins)
     x, y = [_as(e, v, t, k) for v, t, k in zip((x, y), ins, kinds, strict=True)]

@@ -68,8 +68,7 @@ def _check(op: Op, lhs: ArrayType, rhs: ArrayType, p: dict[str, Any]) -> None:
     space = lhs.ndim - 2
     for name in ("window_strides", "padding", "lhs_dilation", "rhs_dilation"):
         if len(p[name]) != space:
-            fail(f"{name} must have an entry for each of {space} dimensions of space, not "
-                 f"{p[name]}")
+            fail(f"{name} must have an entry for each of {space} spatial dimensions, not {p[name]}")
         if name != "padding" and any(n < 1 for n in p[name]):
             fail(f"{name} must be positive, not {p[name]}", ValueError)
     if groups < 1 or parts < 1 or (groups > 1 and parts > 1):
@@ -79,8 +78,10 @@ def _check(op: Op, lhs: ArrayType, rhs: ArrayType, p: dict[str, Any]) -> None:
         [t.shape[d] for d in spec[:2]] for t, spec in ((lhs, numbers[0]), (rhs, numbers[1]))
     )
     if features % groups or features // groups != taken:
-        fail(f"the {taken} input features of rhs must be those of lhs, {features}, by "
-             f"feature_group_count, {groups}")
+        fail(
+            f"the {taken} input features of rhs must be those of lhs, {features}, divided by "
+            f"feature_group_count, {groups}"
+        )
     if batch % parts:
         fail(f"batch_group_count, {parts}, must divide the batch of lhs, {batch}")
     if made % groups or made % parts:
@@ -99,7 +100,7 @@ def _type(op: Op, lhs: ArrayType, rhs: ArrayType, **p: Any) -> ArrayType:
         n = dilated(lhs.shape[d], hole) + low + high
         if n < 0:
             raise ValueError(
-                f"[{op.name}] padding {p['padding']} cuts off more than there is of "
+                f"[{op.name}] padding {p['padding']} removes more elements than there are in "
                 f"{in_words((lhs, rhs))}."
             )
         shape[out] = places(n, dilated(rhs.shape[k], rhs_hole), stride)

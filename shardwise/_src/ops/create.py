@@ -20,7 +20,7 @@ from shardwise._src.types.symbolic import Symbolic
 
 def _iota_type(op: Op, *, dtype: Any, shape: tuple, dimension: int) -> ArrayType:
     if is_bool(dtype):
-        raise TypeError(f"[iota] makes numbers; got dtype {short_name(dtype)}.")
+        raise TypeError(f"[iota] dtype must be numeric; got {short_name(dtype)}.")
     if not 0 <= dimension < len(shape):
         raise ValueError(f"[iota] dimension must be one of shape {shape}; got {dimension}.")
     return array_type(shape, dtype)
@@ -63,7 +63,7 @@ def _no_value_lower(
 ) -> NoReturn:
     raise TypeError(
         f"{what} is a ShapeDtypeStruct of type {type.str_short(True)}, which has no value. Only "
-        "`shardwise.eval_shape` and `shardwise.make_jaxpr` take it for an array."
+        "`shardwise.eval_shape` and `shardwise.make_jaxpr` accept it in place of an array."
     )
 
 

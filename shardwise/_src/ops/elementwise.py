@@ -204,8 +204,8 @@ def _round_type(op: Op, x: ArrayType, *, rounding_method: int = 0) -> ArrayType:
         raise TypeError(f"[round] takes floating operands; got {in_words((x,))}.")
     if rounding_method not in (0, 1):
         raise ValueError(
-            "[round] rounding_method is 0 (halves away from zero) or 1 (halves to even); "
-            f"got {rounding_method!r}."
+            "[round] rounding_method must be 0 (halves away from zero) or 1 (halves to even); got "
+            f"{rounding_method!r}."
         )
     return x
 

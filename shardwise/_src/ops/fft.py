@@ -59,8 +59,8 @@ def _type(op: Op, x: ArrayType, *, kind: FftType, lengths: Lengths) -> ArrayType
     count = len(lengths)
     if not 1 <= count <= 3 or x.ndim < count:
         raise ValueError(
-            f"[fft] lengths must be one to three, for as many dimensions of {x.str_short(True)}; "
-            f"got {lengths}."
+            "[fft] lengths must be one to three, and no more than the dimensions of "
+            f"{x.str_short(True)}; got {lengths}."
         )
     before, after = [list(lengths), list(lengths)]
     if kind == IRFFT:

@@ -62,9 +62,11 @@ def _select_type(op: Op, which: ArrayType, *cases: ArrayType) -> ArrayType:
     if not cases:
         raise TypeError("[select_n] takes at least one case; got none.")
     if which.dtype != BOOL and which.dtype != np.int32:
-        raise TypeError(f"[select_n] chooses by a boolean or int32; got {in_words((which,))}.")
+        raise TypeError(
+            f"[select_n] the selector must be boolean or int32; got {in_words((which,))}."
+        )
     if which.dtype == BOOL and len(cases) > 2:
-        raise TypeError(f"[select_n] a boolean chooses from 2 cases; got {len(cases)}.")
+        raise TypeError(f"[select_n] a boolean selector needs 2 cases; got {len(cases)}.")
     dtype = common_dtype("select_n", cases)
     shape = common_shape("select_n", (which, *cases))
     return array_type(shape, dtype, all(c.weak_type for c in cases))

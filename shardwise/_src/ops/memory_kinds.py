@@ -37,7 +37,7 @@ class Space(enum.Enum):
             if kind in kinds:
                 return None if kind == default else kind
         shown = ", ".join(kinds) or "none"
-        raise ValueError(f"{device} has no host memory; its kinds of memory are: {shown}.")
+        raise ValueError(f"{device} has no host memory; its memory kinds are: {shown}.")
 
     def over(self, sharding: Any) -> Any:
         """The sharding, moved to this space."""

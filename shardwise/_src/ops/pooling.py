@@ -105,7 +105,7 @@ def check_window(name: str, x: ArrayType, window: Window) -> None:
     rows = zip(x.shape, window.padding, window.base_dilation, strict=True)
     if any(dilated(n, hole) + low + high < 0 for n, (low, high), hole in rows):
         raise ValueError(
-            f"[{name}] padding {window.padding} cuts off more than there is of "
+            f"[{name}] padding {window.padding} removes more elements than there are in "
             f"{x.str_short(True)}."
         )
 
@@ -190,7 +190,7 @@ def _pair_type(op: Op, t: ArrayType, x: ArrayType, largest: bool, window: Window
     gathers = op is not select_and_scatter_add
     if t.dtype != x.dtype or t.shape != (x.shape if gathers else counts):
         raise TypeError(
-            f"[{op.name}] operands must be of one dtype, and the first of shape "
+            f"[{op.name}] operands must have the same dtype, and the first must have shape "
             f"{x.shape if gathers else counts}; got {in_words((t, x))}."
         )
     return array_type(counts if gathers else x.shape, t.dtype)

@@ -166,8 +166,7 @@ def _place(name: str, direction: str, identity: Callable) -> Op:
         check_axes(op.name, x, axes)
         if len(axes) != 1 or x.shape[axes[0]] == 0:
             raise ValueError(
-                f"[{name}] takes one axis, along which there are elements; got axes {axes} of "
-                f"{x.str_short(True)}."
+                f"[{name}] takes one axis of nonzero size; got axes {axes} of {x.str_short(True)}."
             )
         if not is_integer(index_dtype):
             raise TypeError(

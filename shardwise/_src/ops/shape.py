@@ -135,8 +135,9 @@ def _slice_type(
     rows = zip(start_indices, limit_indices, steps, x.shape, strict=True)
     if any(not (0 <= a <= b <= n and s > 0) for a, b, s, n in rows):
         raise TypeError(
-            f"[slice] starts must not exceed limits, limits not the sizes of {x.str_short(True)}, "
-            f"and strides must be positive; got {start_indices}, {limit_indices} and {strides}."
+            "[slice] starts must not exceed limits, limits must not exceed the sizes of "
+            f"{x.str_short(True)}, and strides must be positive; got {start_indices}, "
+            f"{limit_indices} and {strides}."
         )
     rows = zip(start_indices, limit_indices, steps, strict=True)
     return array_type(tuple(-((a - b) // s) for a, b, s in rows), x.dtype, x.weak_type)
@@ -255,8 +256,8 @@ def _pad_type(op: Op, x: ArrayType, value: ArrayType, *, padding_config: tuple) 
     shape = padded_shape(x.shape, padding_config)
     if any(n < 0 for n in shape):
         raise ValueError(
-            f"[pad] {x.str_short(True)} with padding_config {padding_config} would get the shape "
-            f"{shape}: it cuts off more than there is."
+            f"[pad] {x.str_short(True)} with padding_config {padding_config} would have shape "
+            f"{shape}: the padding removes more elements than there are."
         )
     return array_type(shape, x.dtype, x.weak_type and value.weak_type)
 

@@ -96,8 +96,8 @@ def _categorical(
     shape = rest if shape is None else shape
     if not _ends_in(shape, rest):
         raise ValueError(
-            f"categorical: shape must end in that of the logits without axis {axis}, {rest}; "
-            f"got {shape}."
+            f"categorical: shape must end with that of the logits without axis {axis}, {rest}; got "
+            f"{shape}."
         )
     extra = shape[: len(shape) - len(rest)]
     if not replace:
@@ -135,7 +135,7 @@ def _distinct(
     count = math.prod(extra)
     if count > t.shape[axis]:
         raise ValueError(
-            f"categorical: cannot draw {count} different ones of {t.shape[axis]} categories "
+            f"categorical: cannot draw {count} distinct categories from {t.shape[axis]} "
             "(replace=False)."
         )
     scores = add(logits, gumbel_sample(key, t.shape, t.dtype, mode))
@@ -189,10 +189,10 @@ def _count(name: str, what: str, x: Any) -> int:
 
 def _check_choice(n: int, draws: int, replace: bool, p: Any) -> None:
     if n <= 0 and draws:
-        raise ValueError("choice: cannot draw from nothing; `a` has no elements.")
+        raise ValueError("choice: cannot draw from an empty `a`.")
     if not replace and draws > n:
         raise ValueError(
-            f"choice: cannot draw {draws} different ones of {n} elements (replace=False)."
+            f"choice: cannot draw {draws} distinct elements from {n} (replace=False)."
         )
     if p is not None and type_of(p).shape != (n,):
         raise ValueError(
@@ -457,7 +457,7 @@ def _multinomial(
     """Draws one outcome after another, each from the remaining trials."""
     name, t = "multinomial", type_of(p)
     if not t.shape:
-        raise ValueError(f"{name}: p must have a dimension; got {t.str_short(True)}.")
+        raise ValueError(f"{name}: p must have at least one dimension; got {t.str_short(True)}.")
     full = common_sizes(name, None if shape is None else (*shape, t.shape[-1]), p)
     last, inexact = len(full) - 1, to_inexact(t.dtype)
     p = move_axis(broadcast_to(parameter(name, p, inexact, full), full), last, 0)

@@ -114,7 +114,9 @@ def dirichlet(
 def _dirichlet(key: Any, alpha: Any, shape: tuple | None, dtype: Any) -> Any:
     t = type_of(alpha)
     if not t.shape:
-        raise ValueError(f"dirichlet: alpha must have a dimension; got {t.str_short(True)}.")
+        raise ValueError(
+            f"dirichlet: alpha must have at least one dimension; got {t.str_short(True)}."
+        )
     given = None if shape is None else (*shape, t.shape[-1])
     full = common_sizes("dirichlet", given, alpha)
     logs = gamma_sample(typed_key("dirichlet", key), alpha, full, dtype, True)

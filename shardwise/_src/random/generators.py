@@ -106,13 +106,13 @@ def key_dtype(impl_spec: Generated = None) -> KeyDType:
         return KeyDType(impl_spec.name, impl_spec.key_shape, Defined(impl_spec))
     if not isinstance(impl_spec, str):
         raise TypeError(
-            "a generator is a name, a dtype of keys, or what `define_prng_impl` gives; got "
-            f"{impl_spec!r} of type {type(impl_spec).__name__}."
+            "a PRNG implementation must be a name, a key dtype, or a result of `define_prng_impl`; "
+            f"got {impl_spec!r} of type {type(impl_spec).__name__}."
         )
     if impl_spec in GENERATORS:
         return KeyDType(impl_spec, GENERATORS[impl_spec].key_shape)
     known = ", ".join(map(repr, GENERATORS))
-    raise ValueError(f"unknown generator {impl_spec!r}. Known are: {known}.")
+    raise ValueError(f"unknown PRNG implementation {impl_spec!r}. The known ones are: {known}.")
 
 
 # -- a definition in the library's interface (ops/random/bits.py): over arrays of keys --

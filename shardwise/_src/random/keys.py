@@ -55,7 +55,7 @@ def key(
            the flag `default_prng_impl`. `dtype` is an alternative.
     """
     if dtype is not None and impl is not None:
-        raise ValueError("key: give `impl` or `dtype`, not both.")
+        raise ValueError("key: pass `impl` or `dtype`, not both.")
     chosen = key_dtype(dtype if dtype is not None else impl)
     return _key(_seed("key", seed), chosen, True)
 
@@ -83,7 +83,9 @@ def _seed(name: str, seed: Any) -> Any:
             raise TypeError(f"{name}: a seed must be an integer; got {seed!r}.") from None
         value += random_seed_offset.value
         if not -(1 << 63) <= value < 1 << 63:
-            raise OverflowError(f"{name}: a seed must fit into 64 bits with sign; got {value}.")
+            raise OverflowError(
+                f"{name}: a seed must fit into a signed 64-bit integer; got {value}."
+            )
         if enable_x64.value:
             return np.uint64(value & 0xFFFFFFFFFFFFFFFF)
         return np.uint32(value & 0xFFFFFFFF)
@@ -139,7 +141,9 @@ def fold_in(key: ArrayLike, data: ArrayLike) -> Array:
         except TypeError:
             raise TypeError(f"fold_in: data must be an integer; got {data!r}.") from None
         if not 0 <= value < 1 << 32:
-            raise OverflowError(f"fold_in: data must fit into 32 bits, unsigned; got {value}.")
+            raise OverflowError(
+                f"fold_in: data must fit into an unsigned 32-bit integer; got {value}."
+            )
         data = np.uint32(value)
     return _fold_in(key, data)
 
@@ -177,7 +181,7 @@ def wrap_key_data(
     impl, dtype: the generator, as for `key`.
     """
     if dtype is not None and impl is not None:
-        raise ValueError("wrap_key_data: give `impl` or `dtype`, not both.")
+        raise ValueError("wrap_key_data: pass `impl` or `dtype`, not both.")
     return _wrap(key_bits_array, key_dtype(dtype if dtype is not None else impl))
 
 

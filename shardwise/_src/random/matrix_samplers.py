@@ -66,7 +66,7 @@ def _multivariate_normal(
     if full is None or shape not in (None, full):
         raise ValueError(
             f"multivariate_normal: {t.str_short(True)} and {square.str_short(True)} do not "
-            f"broadcast to vectors in shape {shape}."
+            f"broadcast to vectors in an array of shape {shape}."
         )
     drawn = normal_sample(typed_key("multivariate_normal", key), (*full, n), dtype)
     return cast(mean + einsum("...ij,...j->...i", _factor(cov, method), drawn), dtype)

@@ -48,8 +48,8 @@ def _check_legacy(name: str) -> None:
         warn(said, UserWarning)
     elif enable_custom_prng.value:
         warn(
-            f"{name} got a raw key, an array of integers; it is taken for one of "
-            f"{default_prng_impl.value}. Make keys with `shardwise.random.key`.", FutureWarning
+            f"{name} got a raw key, an array of integers; it is treated as a "
+            f"{default_prng_impl.value} key. Make keys with `shardwise.random.key`.", FutureWarning
         )
 
 

@@ -65,8 +65,8 @@ class StatefulPRNG:
         """A new key, or an array of them."""
         if type_of(self._base_key).shape:
             raise ValueError(
-                "a StatefulPRNG that was split holds several keys: use it under vmap, or `spawn` "
-                "to get a list."
+                "a split StatefulPRNG contains several keys: use it under vmap, or `spawn` to get "
+                "a list."
             )
         new = fold_in(self._base_key, self._counter[...])
         self._counter.addupdate(1)
@@ -121,8 +121,8 @@ def stateful_rng(seed: ArrayLike | None = None, *, impl: Generated = None) -> St
     if seed is None:
         if not getattr(current().interpreter, "eager", False):
             raise TypeError(
-                "stateful_rng needs a seed inside of transforms: one that is drawn while a "
-                "function is traced would be the same in every call."
+                "stateful_rng needs a seed inside transforms: a seed drawn at trace time would be "
+                "the same in every call."
             )
         entropy = np.random.SeedSequence().entropy
         assert isinstance(entropy, int)

@@ -174,8 +174,10 @@ class gaussian_kde:
     def integrate_kde(self, other: gaussian_kde) -> Array:
         """The integral of the product of two densities."""
         if other.d != self.d:
-            raise ValueError("gaussian_kde: integrate_kde takes an estimate of as many dimensions; "
-                             f"got {other.d} and {self.d}.")
+            raise ValueError(
+                "gaussian_kde: integrate_kde takes an estimate with the same number of dimensions; "
+                f"got {other.d} and {self.d}."
+            )
         means = expand_dims(other.dataset.T, 1)
         values = multivariate_normal_pdf(
             self.dataset.T - means, means[0, 0] * 0, self.covariance + other.covariance)
@@ -186,12 +188,13 @@ class gaussian_kde:
     ) -> Array:
         """Not implemented: boxes of several dimensions."""
         raise NotImplementedError(
-            "gaussian_kde: integrate_box is not built; integrate_box_1d is, for one dimension.")
+            "gaussian_kde: integrate_box is not implemented; use integrate_box_1d for one "
+            "dimension.")
 
     def set_bandwidth(self, bw_method: Any = None) -> None:
         """Not supported: make another estimate."""
         raise NotImplementedError(
-            "gaussian_kde: arrays are not changed in place; make another gaussian_kde.")
+            "gaussian_kde: arrays are immutable; create another gaussian_kde.")
 
     def resample(self, key: ArrayLike, shape: ShapeLike = ()) -> Array:
         """Samples from the density, (d, *shape)."""

@@ -310,8 +310,8 @@ def _slope_like(slope: Any, y: Any) -> Any:
         return tree.unflatten(found)
     if sum(x.size for x in found) != sum(v.size for v in leaves):
         raise TypeError(
-            f"odeint: func must give an array, or a tree of arrays, like y0: of shapes "
-            f"{in_words(map(type_of, leaves))}; it gives {in_words(map(type_of, found))}."
+            "odeint: func must return an array or pytree of arrays like y0, "
+            f"{in_words(map(type_of, leaves))}; it returned {in_words(map(type_of, found))}."
         )
     flat = concatenate([x.reshape(-1) for x in found])
     ends = np.cumsum([v.size for v in leaves])

@@ -150,7 +150,7 @@ def _options(method: str, options: Mapping[str, Any] | None, known: Mapping[str,
     unknown = sorted(given.keys() - known.keys())
     if unknown:
         raise ValueError(
-            f"minimize: {method} has no option {unknown[0]!r}; it has {', '.join(known)}."
+            f"minimize: {method} has no option {unknown[0]!r}; its options are {', '.join(known)}."
         )
     return {**known, **{k: v for k, v in given.items() if v is not None}}
 
@@ -270,7 +270,8 @@ def minimize(
     if isinstance(x0, dict):
         raise TypeError(
             "minimize: x0 must be a vector of real values; got a dict. "
-            "`shardwise.flatten_util.ravel_pytree` makes a vector of a tree, and a tree of that."
+            "`shardwise.flatten_util.ravel_pytree` converts a pytree to a vector, and the vector "
+            "back."
         )
     (x,) = inexact(x0)
     if x.ndim != 1 or is_complex(x.dtype):

@@ -64,8 +64,8 @@ def _axes(seq: str, counts: Sequence[int]) -> tuple[list[int], bool]:
     same = any(a == b for a, b in itertools.pairwise(seq))
     if len(seq) not in counts or same or not re.fullmatch("[xyz]+|[XYZ]+", seq):
         raise ValueError(
-            f"Rotation: axes must be {' or '.join(map(str, counts))} of 'xyz' (fixed) or of 'XYZ' "
-            f"(turning with the body), neighbours different; got {seq!r}."
+            f"Rotation: axes must be {' or '.join(map(str, counts))} of 'xyz' (extrinsic) or of "
+            f"'XYZ' (intrinsic), with adjacent ones different; got {seq!r}."
         )
     return ["xyz".index(a) for a in seq.lower()], seq.isupper()
 
@@ -94,7 +94,7 @@ class Rotation(NamedTuple):
             given = given[..., None]
         if given.shape[-1:] != (len(axes),):
             raise ValueError(
-                f"Rotation: takes {len(axes)} angles along the last dimension; got shape "
+                f"Rotation takes {len(axes)} angles along the last dimension; got shape "
                 f"{given.shape}."
             )
         half: Any = (deg2rad(given) if degrees else given) / 2
@@ -164,7 +164,7 @@ class Rotation(NamedTuple):
 
     def __getitem__(self, indexer: Any) -> Rotation:  # pyright: ignore[reportIncompatibleMethodOverride]
         if self.single:
-            raise TypeError("Rotation: a single rotation has no elements.")
+            raise TypeError("Rotation: a single rotation cannot be indexed.")
         return Rotation(self.quat[indexer])
 
     def __len__(self) -> int:
@@ -285,12 +285,12 @@ class Slerp(NamedTuple):
     def init(cls, times: ArrayLike, rotations: Rotation) -> Slerp:
         """times: strictly ascending, one per rotation; two or more."""
         if not isinstance(rotations, Rotation):
-            raise TypeError(f"Slerp: takes a Rotation; got {type(rotations).__name__}.")
+            raise TypeError(f"Slerp takes a Rotation; got {type(rotations).__name__}.")
         quat = rotations.quat
         at: Any = array(times, quat.dtype)
         if quat.ndim != 2 or quat.shape[0] < 2 or at.shape != quat.shape[:1]:
             raise ValueError(
-                "Slerp: takes two or more rotations, and a vector of as many times; got shapes "
+                "Slerp takes two or more rotations, and a vector of as many times; got shapes "
                 f"{quat.shape[:-1]} and {at.shape}."
             )
         first = Rotation(quat[:-1])

@@ -33,9 +33,9 @@ METHODS = ("average", "min", "max", "dense", "ordinal")
 def _check_policy(name: str, policy: str, known: tuple[str, ...]) -> None:
     if policy in ("omit", "raise") and policy not in known:
         raise NotImplementedError(
-            f"{name}: nan_policy={policy!r} is not there: "
-            + ("whether there are NaNs is not known when a program is traced."
-               if policy == "raise" else "only 'propagate' is."))
+            f"{name}: nan_policy={policy!r} is not supported: "
+            + ("whether there are NaNs is unknown at trace time."
+               if policy == "raise" else "use 'propagate'."))
     if policy not in known:
         raise ValueError(f"{name}: nan_policy must be one of {known}; got {policy!r}.")
 

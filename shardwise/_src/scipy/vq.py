@@ -28,8 +28,8 @@ def vq(
     x, codes = inexact(obs, code_book)
     if x.ndim != codes.ndim or x.ndim not in (1, 2) or x.shape[1:] != codes.shape[1:]:
         raise ValueError(
-            "vq: obs and code_book must be matrices with equally many columns, or vectors; got "
-            f"shapes {x.shape} and {codes.shape}."
+            "vq: obs and code_book must be matrices with the same number of columns, or vectors; "
+            f"got shapes {x.shape} and {codes.shape}."
         )
     if x.ndim == 1:
         x, codes = x[:, None], codes[:, None]

@@ -27,7 +27,7 @@ def _convolve(
 ) -> Any:
     shapes = type_of(a).shape, type_of(v).shape
     if len(shapes[0]) != 1 or len(shapes[1]) != 1:
-        raise ValueError(f"{name}: takes vectors; got shapes {shapes[0]} and {shapes[1]}.")
+        raise ValueError(f"{name} takes vectors; got shapes {shapes[0]} and {shapes[1]}.")
     if 0 in (*shapes[0], *shapes[1]):
         raise ValueError(f"{name}: vectors must not be empty; got {shapes[0]} and {shapes[1]}.")
     if mode not in MODES:

@@ -139,7 +139,8 @@ def _cosines(
     axes = tuple([canonical_axis(a, ndim) for a in axes])
     if len(set(axes)) < len(axes) or (s is not None and len(s) != len(axes)):
         raise ValueError(
-            f"{name}: axes must differ, and s have a length for each; got axes {axes} and s {s}."
+            f"{name}: axes must differ, and s must have a length for each; got axes {axes} and s "
+            f"{s}."
         )
     return _transformed(x, name, int(kind), s, axes, norm, inverse)
 

@@ -41,7 +41,7 @@ def _checked(name: str, x: Any, y: Any, mode: str) -> tuple[Any, Any]:
         raise ValueError(f"{name}: mode must be one of {_MODES}; got {mode!r}.")
     if x.ndim != y.ndim or not x.size or not y.size:
         raise ValueError(
-            f"{name}: in1 and in2 must have elements, and equally many dimensions; got shapes "
+            f"{name}: in1 and in2 must be nonempty, with the same number of dimensions; got shapes "
             f"{x.shape} and {y.shape}."
         )
     return x, y
@@ -54,8 +54,8 @@ def _within(name: str, x: Any, y: Any, axes: Sequence[int]) -> bool:
     if all(x.shape[d] <= y.shape[d] for d in axes):
         return False
     raise ValueError(
-        f"{name}: in mode 'valid' one must be as large as the other in every dimension; got "
-        f"shapes {x.shape} and {y.shape}."
+        f"{name}: in mode 'valid' one must be at least as large as the other in every dimension; "
+        f"got shapes {x.shape} and {y.shape}."
     )
 
 
@@ -213,7 +213,7 @@ def _in_two(
     x, y = _checked(name, in1, in2, mode)
     if x.ndim != 2:
         raise ValueError(
-            f"{name}: takes matrices; got {type_of(x).str_short(True)} and "
+            f"{name} takes matrices; got {type_of(x).str_short(True)} and "
             f"{type_of(y).str_short(True)}."
         )
     if boundary not in _BOUNDARIES:

@@ -47,7 +47,7 @@ class RegularGridInterpolator:
         _check_method(method)
         if bounds_error:
             raise NotImplementedError(
-                "RegularGridInterpolator: bounds_error must be False; points outside have the "
+                "RegularGridInterpolator: bounds_error must be False; points outside get the "
                 "fill_value."
             )
         (self.values,) = inexact(values)
@@ -55,8 +55,8 @@ class RegularGridInterpolator:
         sizes = tuple([p.shape for p in self.grid])
         if sizes != tuple([(n,) for n in self.values.shape[: len(sizes)]]) or (1,) in sizes:
             raise ValueError(
-                "RegularGridInterpolator: points must be vectors of the sizes of values, of two or "
-                f"more; got shapes {sizes} for values of shape {self.values.shape}."
+                "RegularGridInterpolator: points must be vectors with the sizes of values, at "
+                f"least 2 each; got shapes {sizes} for values of shape {self.values.shape}."
             )
         self.method, self.bounds_error = method, bounds_error
         self.fill_value = None if fill_value is None else asarray(as_operand(fill_value))
@@ -76,7 +76,7 @@ class RegularGridInterpolator:
             found = found.reshape(-1, ndim)
         if found.shape[-1:] != (ndim,):
             raise ValueError(
-                f"RegularGridInterpolator: takes points of {ndim} coordinates along the last "
+                f"RegularGridInterpolator takes points of {ndim} coordinates along the last "
                 f"dimension; got shape {found.shape}."
             )
         fill = [] if self.fill_value is None else [self.fill_value]

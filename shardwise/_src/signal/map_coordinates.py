@@ -93,9 +93,9 @@ def map_coordinates(
     found = [as_operand(x) for x in coordinates]
     if order not in (0, 1):
         raise NotImplementedError(
-            f"map_coordinates: order must be 0 or 1; got {order!r}. Splines of a regular grid "
-            "are `shardwise.image.scale_and_translate(method='cubic')`; those of SciPy run on the "
-            "host, by `shardwise.pure_callback`."
+            f"map_coordinates: order must be 0 or 1; got {order!r}. For splines on a regular grid "
+            "use `shardwise.image.scale_and_translate(method='cubic')`; those of SciPy run on the "
+            "host, with `shardwise.pure_callback`."
         )
     if mode not in _PLACES:
         raise ValueError(
@@ -104,8 +104,8 @@ def map_coordinates(
     shape = np.shape(image)
     if len(found) != len(shape) or not shape or 0 in shape:
         raise ValueError(
-            "map_coordinates: takes an array with elements and dimensions, and coordinates along "
-            f"each; got shape {shape} and {len(found)} of them."
+            "map_coordinates takes a nonempty array of at least one dimension, and coordinates for "
+            f"each dimension; got shape {shape} and {len(found)} of them."
         )
     fill = cast(as_operand(cval), asarray(image).dtype)
     return _mapped(image, fill, *found, order=int(order), mode=mode)

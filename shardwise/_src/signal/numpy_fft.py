@@ -70,10 +70,10 @@ def _lengths(
             s[-1] = 0 if s[-1] == 0 else 2 * (s[-1] - 1)
     lengths = tuple([operator.index(n) for n in s])
     if len(lengths) != len(axes):
-        raise ValueError(f"{name}: s and axes must be of one length; got {lengths} and {axes}.")
+        raise ValueError(f"{name}: s and axes must have the same length; got {lengths} and {axes}.")
     if any(lengths[i] < 1 for i in filled):
         raise ValueError(
-            f"{name}: takes signals of at least one element; got lengths {lengths} along axes "
+            f"{name}: signals must have at least one element; got lengths {lengths} along axes "
             f"{axes}."
         )
     return lengths, axes
@@ -106,7 +106,7 @@ def _transformed(
         x = cast(x, np.dtype(np.float32))
     if kind == RFFT and is_complex(t.dtype):
         raise TypeError(
-            f"{name}: takes real values; got {t.str_short(True)}. Use `fft` of complex ones, or "
+            f"{name} takes real values; got {t.str_short(True)}. Use `fft` for complex values, or "
             "pass `x.real`."
         )
     lengths, axes = _lengths(name, kind, t.shape, s, axes)
@@ -301,7 +301,10 @@ def _fixed(values: Sequence[int] | None) -> tuple[int, ...] | None:
 def _two(name: str, axes: Sequence[int]) -> tuple[int, ...]:
     found = tuple(map(operator.index, axes))
     if len(found) != 2:
-        raise ValueError(f"{name}: axes must be two; got {found}. Use `{name[:-1]}n` for others.")
+        raise ValueError(
+            f"{name}: axes must be two; got {found}. Use `{name[:-1]}n` for any other number of "
+            "axes."
+        )
     return found
 
 

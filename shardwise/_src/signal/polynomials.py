@@ -37,7 +37,7 @@ from shardwise._src.values.convert import cast, promote, promote_inexact, whole
 def _vector(x: Any, name: str) -> Any:
     x = atleast_1d(x)
     if type_of(x).ndim != 1:
-        raise ValueError(f"{name}: takes vectors; got {type_of(x).str_short(True)}.")
+        raise ValueError(f"{name} takes vectors; got {type_of(x).str_short(True)}.")
     return x
 
 
@@ -171,7 +171,7 @@ def poly(seq_of_zeros: ArrayLike) -> Array:
         roots = eigvals(roots)
     elif len(shape) > 1:
         raise ValueError(
-            "poly: takes a vector of roots or a square matrix with elements; got "
+            "poly takes a vector of roots or a nonempty square matrix; got "
             f"{type_of(roots).str_short(True)}."
         )
     out = _poly(roots)
@@ -302,15 +302,15 @@ def polyfit(
     t, s = type_of(as_operand(x)), type_of(as_operand(y))
     if t.ndim != 1 or not t.size or s.ndim not in (1, 2) or s.shape[0] != t.shape[0]:
         raise TypeError(
-            "polyfit: takes a vector that is not empty, and a vector or matrix of as many rows; "
-            f"got {t.str_short(True)} and {s.str_short(True)}."
+            "polyfit takes a nonempty vector, and a vector or matrix with as many rows; got "
+            f"{t.str_short(True)} and {s.str_short(True)}."
         )
     if w is not None and type_of(as_operand(w)).shape != t.shape:
         shown = type_of(as_operand(w)).str_short(True)
         raise TypeError(f"polyfit: w must have the shape of x, {t.shape}; got {shown}.")
     if cov and cov != "unscaled" and not full and t.shape[0] <= degree + 1:
         raise ValueError(
-            f"polyfit: to scale covariances there must be more than {degree + 1} points; got "
+            f"polyfit: scaling the covariance requires more than {degree + 1} points; got "
             f"{t.shape[0]}."
         )
     given = [as_operand(v) for v in ((x, y) if w is None else (x, y, w))]

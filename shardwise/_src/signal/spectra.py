@@ -51,7 +51,10 @@ def _window(name: str, window: Any, nperseg: Any, length: int | None) -> tuple[A
     if isinstance(window, str | tuple):
         size = min(256, length or 256) if nperseg is None else operator.index(nperseg)
         if length and size > length:
-            warn(f"{name}: nperseg is {size}, more than the signal's length, and becomes {length}.")
+            warn(
+                f"{name}: nperseg is {size}, more than the signal's length, and is reduced to "
+                f"{length}."
+            )
             size = length
         window = asarray(_hann(size) if window == "hann" else _of_scipy(name, window, size))
     else:
@@ -91,8 +94,8 @@ def _sizes(name: str, nperseg: int, noverlap: Any, nfft: Any) -> tuple[int, int]
     length = nperseg if nfft is None else operator.index(nfft)
     if length < nperseg or not overlap < nperseg:
         raise ValueError(
-            f"{name}: nfft must be at least nperseg, and noverlap less; got nperseg {nperseg}, "
-            f"nfft {length} and noverlap {overlap}."
+            f"{name}: nfft must be at least nperseg, and noverlap less than nperseg; got nperseg "
+            f"{nperseg}, nfft {length} and noverlap {overlap}."
         )
     return nperseg - overlap, length
 
@@ -173,8 +176,8 @@ def _estimated(
     axis = canonical_axis(axis, types[0].ndim)
     if types[-1].ndim != types[0].ndim:
         raise ValueError(
-            f"{name}: x and y must have equally many dimensions; got shapes {types[0].shape} and "
-            f"{types[-1].shape}."
+            f"{name}: x and y must have the same number of dimensions; got shapes {types[0].shape} "
+            f"and {types[-1].shape}."
         )
     if boundary not in _EXTENSIONS:
         raise ValueError(
@@ -311,7 +314,10 @@ def istft(
     z = as_operand(Zxx)
     t = type_of(z)
     if t.ndim < 2:
-        raise ValueError(f"istft: takes terms and segments; got {t.str_short(True)}.")
+        raise ValueError(
+            "istft takes at least two dimensions, of frequencies and segments; got "
+            f"{t.str_short(True)}."
+        )
     axes = canonical_axis(freq_axis, t.ndim), canonical_axis(time_axis, t.ndim)
     if axes[0] == axes[1]:
         raise ValueError(f"istft: freq_axis and time_axis must differ; got {axes[0]} for both.")

@@ -75,8 +75,8 @@ class JAXSparse:
 
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(
-            f"{self!r} is no NumPy array, whose elements would all be stored. Use `x.todense()` if "
-            "that is meant."
+            f"{self!r} is not converted to a NumPy array implicitly, as that would store all "
+            "elements. Use `x.todense()` if that is intended."
         )
 
     def __len__(self) -> int:
@@ -127,8 +127,8 @@ class JAXSparse:
 
     def _reject(self, what: str) -> NoReturn:
         raise NotImplementedError(
-            f"{type(self).__name__}.{what}: there is none. A BCOO array has it; `todense` gives "
-            "the whole array."
+            f"{type(self).__name__}.{what} is not implemented. BCOO arrays have it; `todense` "
+            "returns the dense array."
         )
 
 
@@ -160,8 +160,8 @@ class Stored(JAXSparse):
         if batch + places > len(whole) or not fit or data.shape[batch:] != (self.nse, *dense):
             raise ValueError(
                 f"{name}: data of shape {data.shape} and indices of shape {indices.shape} do not "
-                f"fit the shape {whole}: they are (*batch, nse, *dense) and (*batch, nse, sparse) "
-                "for a shape (*batch, *sparse, *dense)."
+                f"fit the shape {whole}: they must be (*batch, nse, *dense) and (*batch, nse, "
+                "sparse) for a shape (*batch, *sparse, *dense)."
             )
         self._set(whole[batch:], indices_sorted, unique_indices)
         if self.shape != whole:

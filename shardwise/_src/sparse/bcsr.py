@@ -58,7 +58,7 @@ class BCSR(JAXSparse):
         ):
             raise ValueError(
                 f"BCSR: data of shape {data.shape}, indices of shape {indices.shape} and indptr of "
-                f"shape {indptr.shape} do not fit the shape {whole}: they are (*batch, nse, "
+                f"shape {indptr.shape} do not fit the shape {whole}: they must be (*batch, nse, "
                 "*dense), (*batch, nse) and (*batch, rows + 1) for (*batch, rows, columns, *dense)."
             )
         self._rest = whole[n:], indices_sorted, unique_indices
@@ -122,9 +122,9 @@ class BCSR(JAXSparse):
         """A matrix of `scipy.sparse`."""
         if n_dense or n_batch:
             raise ValueError(
-                "BCSR.from_scipy_sparse: both dimensions of a matrix are sparse ones of a BCSR, so "
-                f"that n_dense and n_batch must be 0; got {n_dense} and {n_batch}. "
-                "`shardwise.experimental.sparse.BCOO.from_scipy_sparse` has other layouts."
+                "BCSR.from_scipy_sparse: both dimensions of a matrix are sparse in a BCSR, so "
+                f"n_dense and n_batch must be 0; got {n_dense} and {n_batch}. "
+                "`shardwise.experimental.sparse.BCOO.from_scipy_sparse` supports other layouts."
             )
         mat, kind = mat.tocsr(), index_dtype or np.int32
         args = mat.data, mat.indices.astype(kind), mat.indptr.astype(kind)
@@ -135,8 +135,8 @@ class BCSR(JAXSparse):
         """The same array in row format; it has two sparse dimensions."""
         if arr.n_sparse != 2:
             raise NotImplementedError(
-                f"BCSR.from_bcoo: takes arrays with 2 sparse dimensions; got {arr.n_sparse}. "
-                "Change the layout with `update_layout`."
+                f"BCSR.from_bcoo takes arrays with 2 sparse dimensions; got {arr.n_sparse}. Change "
+                "the layout with `update_layout`."
             )
         if not arr.indices_sorted:
             arr = arr.sort_indices()

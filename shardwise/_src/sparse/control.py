@@ -66,7 +66,7 @@ def run_cond(run: Run, values: Sequence[Any], *, branches: tuple[Program, ...]) 
     common = found[0]
     for i, other in enumerate(found[1:], 1):
         common = [
-            _common(x, y, f"result {k} of a branch", f"the one of branch {i}")
+            _common(x, y, f"result {k} of a branch", f"that of branch {i}")
             for k, (x, y) in enumerate(zip(common, other, strict=True))
         ]
     funs = [lambda *xs, b=b: _like(common, run(b, xs)) for b in branches]
@@ -87,7 +87,9 @@ def _settled(who: str, turn: Callable, init: Sequence[Any], *more: Any) -> list[
     while True:
         outs = eval_shape(turn, carry, *more)
         kept = [
-            _common(x, y, f"carry {i} of {who}", "it after a turn", not isinstance(x, JAXSparse))
+            _common(
+                x, y, f"carry {i} of {who}", "after an iteration it", not isinstance(x, JAXSparse)
+            )
             for i, (x, y) in enumerate(zip(carry, outs, strict=True))
         ]
         new = _like(kept, carry)
@@ -107,9 +109,9 @@ def _common(x: Any, y: Any, what: str, other: str, may_be_dense: bool = False) -
             if both is not None:
                 return type(x).tree_unflatten(both, leaves)
     raise TypeError(
-        f"sparsify: {what} is {_shown(x)}, and {other} is {_shown(y)}; they must be of one layout. "
-        "Give BCOO arrays room for as many elements with `bcoo_sum_duplicates(nse=...)`, or make "
-        "them dense with `todense`."
+        f"sparsify: {what} is {_shown(x)}, and {other} is {_shown(y)}; they must have the same "
+        "layout. Give BCOO arrays the same nse with `bcoo_sum_duplicates(nse=...)`, or make them "
+        "dense with `todense`."
     )
 
 
@@ -148,6 +150,6 @@ def _rows(x: Any) -> Any:
     if isinstance(x, Stored) and x.n_batch:
         return x.made_whole()
     raise NotImplementedError(
-        f"sparsify: a scan goes along the first dimension of {_shown(x)}, which is none of its "
-        "batch dimensions. Make it one with `bcoo_update_layout(n_batch=1)`."
+        f"sparsify: a scan iterates over the first dimension of {_shown(x)}, which is not a batch "
+        "dimension. Make it one with `bcoo_update_layout(n_batch=1)`."
     )

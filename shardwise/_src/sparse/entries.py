@@ -50,8 +50,8 @@ def from_dense(
     n, what = mat.ndim - n_dense, f"{cls.__name__}.fromdense"
     if not 0 <= n_batch <= n <= mat.ndim:
         raise ValueError(
-            f"{what}: n_batch={n_batch} and n_dense={n_dense} are no numbers of dimensions of an "
-            f"array of shape {mat.shape}."
+            f"{what}: n_batch={n_batch} and n_dense={n_dense} are not valid for an array of shape "
+            f"{mat.shape}."
         )
     nse = known(_count(mat, n_batch, n) if nse is None else nse, what)
     data, indices = _taken(mat, nse, n_batch, n, np.dtype(index_dtype))
@@ -222,19 +222,20 @@ def bcoo_update_layout(
     shape, end = mat.shape, mat.ndim - mat.n_dense
     if on_inefficient not in ("error", "warn", None):
         raise ValueError(
-            f"update_layout: on_inefficient is 'error', 'warn' or None; got {on_inefficient!r}."
+            "update_layout: on_inefficient must be 'error', 'warn' or None; got "
+            f"{on_inefficient!r}."
         )
     if batch < 0 or dense < 0 or batch + dense > mat.ndim:
         raise ValueError(
-            f"update_layout: n_batch={batch} and n_dense={dense} are no numbers of dimensions of "
-            f"an array of shape {shape}."
+            f"update_layout: n_batch={batch} and n_dense={dense} are not valid for an array of "
+            f"shape {shape}."
         )
     more = [*shape[mat.n_batch : batch], *shape[mat.ndim - dense : end]]
     if on_inefficient is not None and any(n > 1 for n in more):
         text = (
             f"update_layout of shape {shape} from n_batch={mat.n_batch}, n_dense={mat.n_dense} to "
-            f"n_batch={batch}, n_dense={dense} stores many zeros. Say on_inefficient=None if that "
-            "is meant."
+            f"n_batch={batch}, n_dense={dense} stores many zeros. Pass on_inefficient=None if that "
+            "is intended."
         )
         if on_inefficient == "error":
             raise SparseEfficiencyError(text)

@@ -50,7 +50,8 @@ def spsolve(
     data, indices, indptr, b = map(asarray, (data, indices, indptr, b))
     if data.dtype != b.dtype or np.dtype(data.dtype) not in _SOLVED:
         raise TypeError(
-            f"{what}: data and b must be of one dtype of LAPACK's; got {data.dtype} and {b.dtype}."
+            f"{what}: data and b must have the same dtype, float32, float64, complex64 or "
+            f"complex128; got {data.dtype} and {b.dtype}."
         )
     if not (is_integer(indices.dtype) and is_integer(indptr.dtype)):
         raise TypeError(
@@ -59,7 +60,7 @@ def spsolve(
     shapes = data.shape, indices.shape, indptr.shape, b.shape
     if {len(s) for s in shapes} != {1} or shapes[0] != shapes[1] or len(indptr) != len(b) + 1:
         raise ValueError(
-            f"{what} takes vectors, with an element more in indptr than in b, and as many in "
+            f"{what} takes vectors, with one more element in indptr than in b, and as many in "
             f"indices as in data; got shapes {', '.join(map(str, shapes))}."
         )
     if reorder not in (0, 1, 2, 3):
@@ -132,8 +133,8 @@ def lobpcg_standard(
     out = times(zeros((n, 1), dtype))
     if out.dtype != dtype or out.shape != (n, 1):
         raise ValueError(
-            f"{what}: A must be of shape ({n}, {n}) and of the dtype of X, {dtype}; products "
-            f"are of {out.dtype} with shape {out.shape}."
+            f"{what}: A must be of shape ({n}, {n}) and of the dtype of X, {dtype}; its products "
+            f"are {out.dtype} of shape {out.shape}."
         )
     limit = 10 * n * (float(np.finfo(dtype).eps) if tol is None else tol)
 

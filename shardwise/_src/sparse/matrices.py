@@ -28,7 +28,7 @@ class Matrix(JAXSparse):
             setattr(self, name, asarray(x))
         self.shape = tuple([index(n) for n in shape])  # pyright: ignore
         if len(self.shape) != 2:
-            raise ValueError(f"{type(self).__name__} is a matrix; got shape {self.shape}.")
+            raise ValueError(f"{type(self).__name__} must be a matrix; got shape {self.shape}.")
 
     @classmethod
     def fromdense(
@@ -40,7 +40,7 @@ class Matrix(JAXSparse):
     @classmethod
     def _empty(cls, shape: Sequence[int], *, dtype: Any = None, index_dtype: Any = "int32") -> Any:
         if len(tuple(shape)) != 2:
-            raise ValueError(f"{cls.__name__} is a matrix; got shape {tuple(shape)}.")
+            raise ValueError(f"{cls.__name__} must be a matrix; got shape {tuple(shape)}.")
         return cls._of(BCOO._empty(shape, dtype=dtype, index_dtype=index_dtype))
 
     @classmethod
@@ -65,8 +65,8 @@ class Matrix(JAXSparse):
         x = asarray(x)
         if x.ndim not in (1, 2) or x.shape[0] != m:
             raise TypeError(
-                f"{type(self).__name__}: a product with {m} rows is of a vector or a matrix with "
-                f"as many; got shape {x.shape}."
+                f"{type(self).__name__}: the right operand must be a vector or a matrix with {m} "
+                f"rows; got shape {x.shape}."
             )
         data = self.data if x.ndim == 1 else self.data[:, None]
         products = data * read(x, (columns,))
@@ -75,8 +75,8 @@ class Matrix(JAXSparse):
     def __matmul__(self, other: Any) -> Array:
         if isinstance(other, JAXSparse):
             raise NotImplementedError(
-                f"{type(self).__name__}: the product of two sparse matrices is one of BCOO arrays. "
-                "Make them of the dense ones with "
+                f"{type(self).__name__}: the product of two sparse matrices is supported for BCOO "
+                "arrays only. Convert them with "
                 "`shardwise.experimental.sparse.BCOO.fromdense(m.todense())`."
             )
         return self.product(other)

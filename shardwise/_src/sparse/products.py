@@ -67,8 +67,8 @@ def bcoo_dot_general(
     if all(sparse):
         if isinstance(how, ALGORITHMS):
             raise NotImplementedError(
-                f"bcoo_dot_general: two sparse arrays have no dot product for {how}; their "
-                "elements are multiplied one by one. Use a Precision, or make one of them dense."
+                f"bcoo_dot_general: the dot product of two sparse arrays does not support {how}, "
+                "as elements are multiplied one by one. Use a Precision, or make one of them dense."
             )
         return _of_two(lhs, rhs, numbers, preferred_element_type)
     if sparse[0]:
@@ -100,7 +100,7 @@ def _check(lhs: Any, rhs: Any, numbers: Numbers) -> None:
     pairs = [*zip(c, d, strict=True), *zip(b, e, strict=True)]
     if any(lhs.shape[i] != rhs.shape[j] for i, j in pairs):
         raise TypeError(
-            f"bcoo_dot_general: shapes {lhs.shape} and {rhs.shape} differ in dimensions of a pair: "
+            f"bcoo_dot_general: shapes {lhs.shape} and {rhs.shape} differ in paired dimensions: "
             f"{numbers}."
         )
 
@@ -109,8 +109,8 @@ def _with_dense(lhs: Any, rhs: Any, numbers: Numbers, precision: Any, preferred:
     _check(lhs, rhs, numbers)
     if any(i >= lhs.n_batch for i in numbers[1][0]):
         raise NotImplementedError(
-            "bcoo_dot_general: batch dimensions must be batch ones of the layout of the sparse "
-            "array. Change the layout with `update_layout`."
+            "bcoo_dot_general: batch dimensions must be batch dimensions in the sparse array's "
+            "layout. Change the layout with `update_layout`."
         )
     preferred = None if preferred is None else np.dtype(preferred)
     data, indices = lhs.whole()
@@ -175,8 +175,8 @@ def _of_two(lhs: Any, rhs: Any, numbers: Numbers, preferred: Any) -> Any:
         in_order = all(i < m.n_batch for i in batch)
         if m.n_dense or not in_order or any(i < m.n_batch for i in contracted):
             raise NotImplementedError(
-                "bcoo_dot_general of two sparse arrays: batch dimensions must be batch ones of "
-                "their layouts, contracted ones sparse, and none dense. Change the layout with "
+                "bcoo_dot_general of two sparse arrays: batch dimensions must be batch dimensions "
+                "in their layouts, contracted ones sparse, and none dense. Change the layout with "
                 "`update_layout`."
             )
     own = [[i for i in range(m.n_batch) if i not in x] for m, x in ((lhs, b), (rhs, e))]
@@ -185,8 +185,8 @@ def _of_two(lhs: Any, rhs: Any, numbers: Numbers, preferred: Any) -> Any:
     right = [i for i in range(rhs.n_sparse) if i not in d]
     if own[1] and left:
         raise NotImplementedError(
-            "bcoo_dot_general of two sparse arrays: batch dimensions of the second one that are "
-            "none of the product would come behind sparse dimensions of the first."
+            "bcoo_dot_general of two sparse arrays: batch dimensions of the second that are not "
+            "batch dimensions of the product would come after sparse dimensions of the first."
         )
     arrays = [
         x.transpose((*first, *others, m.n_batch, *range(m.n_batch + 1, x.ndim)))
@@ -257,8 +257,8 @@ def at_places(mat: Any, v: Any, fill: Any) -> Any:
         return v
     if len(one) != mat.ndim or any(n not in (1, m) for n, m in zip(one, shape, strict=True)):
         raise NotImplementedError(
-            f"a dense array of shape {v.shape} does not fit into the shape of the sparse one, "
-            f"{shape}. Use `broadcast_in_dim` for the sparse one, or `todense`."
+            f"a dense array of shape {v.shape} does not broadcast to the shape of the sparse "
+            f"array, {shape}. Use `broadcast_in_dim` on the sparse array, or `todense`."
         )
     indices, n = mat.whole()[1], mat.n_batch
     wide = np.array([size != 1 for size in mat.split(one)[1]], indices.dtype)
@@ -270,8 +270,8 @@ def bcoo_multiply_sparse(lhs: M, rhs: Any) -> M:
     each pair of stored elements."""
     if lhs.ndim != rhs.ndim or lhs.n_dense != rhs.n_dense:
         raise NotImplementedError(
-            "bcoo_multiply_sparse: arrays must have as many dimensions, and dense ones; got "
-            f"{lhs} and {rhs}."
+            "bcoo_multiply_sparse: arrays must have the same number of dimensions, and of dense "
+            f"ones; got {lhs} and {rhs}."
         )
     n = min(lhs.n_batch, rhs.n_batch)
     lhs, rhs = bcoo_update_layout(lhs, n_batch=n), bcoo_update_layout(rhs, n_batch=n)
@@ -279,7 +279,7 @@ def bcoo_multiply_sparse(lhs: M, rhs: Any) -> M:
                    for a, b in zip(lhs.shape, rhs.shape, strict=True)])
     if any(a not in (1, s) or b not in (1, s)
            for a, b, s in zip(lhs.shape, rhs.shape, shape, strict=True)):
-        raise TypeError(f"bcoo_multiply_sparse: shapes {lhs.shape} and {rhs.shape} do not fit.")
+        raise TypeError(f"bcoo_multiply_sparse: shapes {lhs.shape} and {rhs.shape} do not match.")
     sizes, others = lhs.split()[1], rhs.split()[1]
     compared = [k for k, (a, b) in enumerate(zip(sizes, others, strict=True)) if a != 1 and b != 1]
     goal = lhs.split(shape)[1]

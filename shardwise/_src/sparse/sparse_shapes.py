@@ -40,12 +40,12 @@ def _groups(name: str, mat: Any, dims: Sequence[int]) -> list[list[int]]:
     """Splits a permutation of all dimensions into one for each kind."""
     if sorted(dims) != list(range(mat.ndim)):
         raise ValueError(
-            f"bcoo_{name}: {tuple(dims)} is no permutation of the {mat.ndim} dimensions."
+            f"bcoo_{name}: {tuple(dims)} is not a permutation of the {mat.ndim} dimensions."
         )
     a, b = mat.n_batch, mat.n_batch + mat.n_sparse
     found = [list(dims[:a]), [d - a for d in dims[a:b]], [d - b for d in dims[b:]]]
     if any(sorted(g) != list(range(len(g))) for g in found):
-        _reject(name, "batch, sparse and dense dimensions do not change places with each other.")
+        _reject(name, "batch, sparse and dense dimensions cannot be interchanged.")
     return found
 
 
@@ -76,7 +76,7 @@ def bcoo_broadcast_in_dim(
     fits = all(n in (1, shape[p]) for n, p in zip(mat.shape, places, strict=True))
     if list(places) != sorted(set(places)) or not fits:
         raise ValueError(
-            f"bcoo_broadcast_in_dim: shape {mat.shape} does not fit into {shape} at {places}."
+            f"bcoo_broadcast_in_dim: shape {mat.shape} does not broadcast to {shape} at {places}."
         )
     batch, sparse, dense = mat.split(places)
     start, stop = max(batch, default=-1) + 1, min(dense, default=len(shape))
@@ -126,18 +126,19 @@ def bcoo_concatenate(operands: Sequence[M], *, dimension: int) -> M:
     axis = canonical_axis(index(dimension), first.ndim)
     layouts = {(m.ndim, m.n_batch, m.n_dense) for m in mats}
     if len(layouts) > 1:
-        _reject("concatenate", "operands have different numbers of batch, sparse or dense ones.")
+        _reject("concatenate", "operands have different numbers of batch, sparse or dense "
+                "dimensions.")
     shapes = {m.shape[:axis] + m.shape[axis + 1 :] for m in mats}
     if len(shapes) > 1:
         raise TypeError(
-            f"bcoo_concatenate: shapes {', '.join(str(m.shape) for m in mats)} differ in other "
-            f"dimensions than {axis}."
+            f"bcoo_concatenate: shapes {', '.join(str(m.shape) for m in mats)} differ in "
+            f"dimensions other than {axis}."
         )
     n = first.n_batch
     shape = list(first.shape)
     shape[axis] = sum(m.shape[axis] for m in mats)
     if axis >= n + first.n_sparse:
-        _reject("concatenate", f"dimension {axis} is a dense one.")
+        _reject("concatenate", f"dimension {axis} is dense.")
     if axis < n:
         most = max(m.nse for m in mats)
         pairs = [(m if m.nse == most else with_nse(m, most)).whole() for m in mats]
@@ -174,7 +175,9 @@ def bcoo_reshape(
     new = sizes[: cuts[0]], sizes[cuts[0] : cuts[1]], sizes[cuts[1] :]
     if [math.prod(p) for p in new] != [math.prod(p) for p in (batch, sparse, dense)]:
         if math.prod(sizes) != mat.size:
-            raise TypeError(f"bcoo_reshape: shape {mat.shape} has other elements than {sizes}.")
+            raise TypeError(
+                f"bcoo_reshape: shape {mat.shape} has a different number of elements than {sizes}."
+            )
         _reject("reshape", f"{mat.shape} to {sizes} mixes batch, sparse and dense dimensions.")
     data, indices = mat.whole()
     flat = zeros(indices.shape[:-1], indices.dtype)
@@ -237,11 +240,13 @@ def bcoo_slice(
     starts, limits = [index(i) for i in start_indices], [index(i) for i in limit_indices]
     steps = [1] * mat.ndim if strides is None else [index(i) for i in strides]
     if not len(starts) == len(limits) == len(steps) == mat.ndim:
-        raise ValueError(f"bcoo_slice: there must be {mat.ndim} indices and strides each.")
+        raise ValueError(
+            f"bcoo_slice: there must be {mat.ndim} start indices, limit indices and strides each."
+        )
     rows = list(zip(starts, limits, steps, mat.shape, strict=True))
     if not all(0 <= a <= b <= n and s > 0 for a, b, s, n in rows):
         raise ValueError(
-            f"bcoo_slice: {starts} to {limits} by {steps} is no slice of shape {mat.shape}."
+            f"bcoo_slice: {starts} to {limits} by {steps} is not a slice of shape {mat.shape}."
         )
     batch, _, dense = mat.split([slice(a, b, s) for a, b, s, _ in rows])
     data, indices = mat.whole()
@@ -268,7 +273,9 @@ def bcoo_dynamic_slice(mat: M, start_indices: Sequence[Any], slice_sizes: Sequen
     """A slice of fixed size with possibly traced start indices, which are clamped to the bounds."""
     sizes = tuple([index(n) for n in slice_sizes])
     if len(sizes) != mat.ndim or not all(n <= m for n, m in zip(sizes, mat.shape, strict=True)):
-        raise TypeError(f"bcoo_dynamic_slice: {sizes} are no sizes within shape {mat.shape}.")
+        raise TypeError(
+            f"bcoo_dynamic_slice: slice sizes {sizes} must be within shape {mat.shape}."
+        )
     starts = [asarray(i) for i in start_indices]
     starts = [where(i < 0, i + n, i) for i, n in zip(starts, mat.shape, strict=True)]
     batch, sparse, dense = mat.split(starts)
@@ -318,16 +325,16 @@ def bcoo_gather(
     how = GatherScatterMode.from_any(mode)
     if mode is not None and how not in (GatherScatterMode.PROMISE_IN_BOUNDS, _CLIP):
         raise NotImplementedError(
-            "bcoo_gather: mode must be None, 'promise_in_bounds' or 'clip', as what fills places "
-            f"out of bounds would be stored; got {mode!r}. Index `todense()`, or the `data` and "
-            "`indices`."
+            "bcoo_gather: mode must be None, 'promise_in_bounds' or 'clip', as fill values of "
+            f"out-of-bounds indices would be stored; got {mode!r}. Index `todense()`, or the "
+            "`data` and `indices`."
         )
     numbers = dimension_numbers
     along, dropped = numbers.start_index_map, numbers.collapsed_slice_dims
     if numbers.operand_batching_dims:
         raise NotImplementedError(
-            "bcoo_gather: there are no batching dimensions of the operand. Use `vmap` over batch "
-            "dimensions of the layout."
+            "bcoo_gather: batching dimensions of the operand are not supported. Use `vmap` over "
+            "batch dimensions of the layout."
         )
     n = start_indices.ndim - 1
 

@@ -80,7 +80,7 @@ class Sparsify(Interpreter):
         if op not in RULES and runs is None:
             raise NotImplementedError(
                 f"sparsify: [{op.name}] of a sparse array is not implemented, as its result would "
-                "be dense. Use `shardwise.experimental.sparse.todense` if that is meant."
+                "be dense. Use `shardwise.experimental.sparse.todense` if that is intended."
             )
         token = CURRENT.set(self.parent_context())
         try:
@@ -177,7 +177,7 @@ def _power(op: Op, x: Any, *, y: int) -> Any:
     if y <= 0:
         raise NotImplementedError(
             f"sparsify: the power {y} of a sparse array would be dense. Use "
-            "`shardwise.experimental.sparse.todense` if that is meant."
+            "`shardwise.experimental.sparse.todense` if that is intended."
         )
     return _unary(False)(op, x, y=y)
 
@@ -203,8 +203,8 @@ def _mul(x: Any, y: Any) -> Any:
 def _div(x: Any, y: Any) -> Any:
     if is_sparse(y):
         raise NotImplementedError(
-            "sparsify: division by a sparse array, which has zeros. Use "
-            "`shardwise.experimental.sparse.todense` if that is meant."
+            "sparsify: division by a sparse array, which has zeros, is not supported. Use "
+            "`shardwise.experimental.sparse.todense` if that is intended."
         )
     return x.with_data(x.whole()[0] / at_places(x, y, 1))
 
@@ -213,14 +213,14 @@ def _add(x: Any, y: Any) -> Any:
     if not (is_sparse(x) and is_sparse(y)) or x.shape != y.shape:
         raise NotImplementedError(
             "sparsify: a sum of a sparse and a dense array is dense. Use "
-            "`shardwise.experimental.sparse.todense` if that is meant."
+            "`shardwise.experimental.sparse.todense` if that is intended."
         )
     if _same_places(x, y):
         return x.with_data(x.data + y.data)
     if x.n_dense != y.n_dense:
         raise NotImplementedError(
-            f"sparsify: the sum of arrays of n_dense {x.n_dense} and {y.n_dense}. Give them one "
-            "layout with `bcoo_update_layout(n_dense=...)`."
+            f"sparsify: arrays with n_dense {x.n_dense} and {y.n_dense} cannot be added. Give them "
+            "the same layout with `bcoo_update_layout(n_dense=...)`."
         )
     n = min(x.n_batch, y.n_batch)
     x, y = bcoo_update_layout(x, n_batch=n), bcoo_update_layout(y, n_batch=n)

@@ -242,7 +242,7 @@ def log_ndtr(x: ArrayLike, series_order: int = 3) -> Array:
     """log(ndtr(x)), accurate where ndtr underflows. series_order: no effect, no series is used."""
     if not isinstance(series_order, int) or not 0 <= series_order <= 30:
         raise ValueError(
-            f"log_ndtr: series_order must be a whole number from 0 to 30; got {series_order!r}.")
+            f"log_ndtr: series_order must be an integer from 0 to 30; got {series_order!r}.")
     return _log_of_ndtr(x)
 
 

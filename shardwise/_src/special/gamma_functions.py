@@ -200,7 +200,9 @@ def factorial(n: ArrayLike, exact: bool = False) -> Array:
     exact: must be false: there are no arbitrary-precision integers.
     """
     if exact:
-        raise NotImplementedError("factorial: exact=True needs integers of any size; leave it out.")
+        raise NotImplementedError(
+            "factorial: exact=True needs integers of arbitrary size; leave it out."
+        )
     return _factorial(n)
 
 

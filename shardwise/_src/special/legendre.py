@@ -54,8 +54,8 @@ def _degree(name: str, m: Any, n: Any, z: Any) -> int:
     order, degree, t = whole(m, f"{name}: m"), whole(n, f"{name}: n"), type_of(z)
     if order != degree:
         raise NotImplementedError(
-            f"{name}: m and n must be equal; got {order} and {degree}. Take the larger of them, "
-            "and what is needed of the result."
+            f"{name}: m and n must be equal; got {order} and {degree}. Pass the larger for both, "
+            "and slice the result."
         )
     if degree < 0:
         raise ValueError(f"{name}: n must be at least 0; got {degree}.")

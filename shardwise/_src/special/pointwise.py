@@ -78,7 +78,7 @@ def with_derivatives(*partials: Callable | str | None) -> Callable[[Callable], C
                 if isinstance(partial, str):
                     raise NotImplementedError(
                         f"{fun.__name__.strip('_')} has no derivative with respect to {partial}. "
-                        "Use stop_gradient on it if it is a constant of the problem."
+                        "Use stop_gradient on it if it is a constant."
                     )
                 slopes = partial(out, *primals)
                 slopes = slopes if isinstance(slopes, tuple) else (slopes,)

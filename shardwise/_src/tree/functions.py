@@ -144,8 +144,8 @@ def transpose(
         ) from error
     if inner_treedef is None and not subtrees:
         raise ValueError(
-            "tree.transpose: outer_treedef has no leaves, so that the inner structure cannot be "
-            "seen from the tree: pass inner_treedef."
+            "tree.transpose: outer_treedef has no leaves, so the inner structure cannot be "
+            "inferred from the tree: pass inner_treedef."
         )
     inner: Any = structure(subtrees[0]) if inner_treedef is None else inner_treedef
     rows = []
@@ -183,7 +183,10 @@ def reduce(
         return functools.reduce(function, leaves(tree, is_leaf), initializer)
     found = leaves(tree, is_leaf)
     if not found:
-        raise TypeError("tree.reduce: the tree has no leaves; pass the initializer to return then.")
+        raise TypeError(
+            "tree.reduce: the tree has no leaves; pass an initializer, which is returned in that "
+            "case."
+        )
     return functools.reduce(function, found)
 
 
@@ -200,7 +203,8 @@ def reduce_associative(
     found = leaves(tree, is_leaf)
     if not found and identity is _UNSET:
         raise TypeError(
-            "tree.reduce_associative: the tree has no leaves; pass the identity to return then."
+            "tree.reduce_associative: the tree has no leaves; pass the identity, which is returned "
+            "in that case."
         )
 
     def combined(lo: int, hi: int) -> Any:

@@ -107,7 +107,7 @@ def flatten_one_level_with_keys(tree: Any) -> tuple[Iterable[tuple[KeyEntry, Any
 
 def _leaf_error(name: str, leaf: Any) -> ValueError:
     return ValueError(
-        f"tree_util.{name}: a container is needed, but objects of type {type(leaf).__name__} are "
+        f"tree_util.{name}: expected a container, but objects of type {type(leaf).__name__} are "
         "leaves."
     )
 
@@ -230,8 +230,8 @@ def register_dataclass(
         _check_fields(nodetype, {f.name for f in fields}, data_fields, meta_fields)
     elif data_fields is None or meta_fields is None:
         raise TypeError(
-            f"tree_util.register_dataclass: {nodetype.__name__} is not a dataclass, so that its "
-            "fields are not known: pass data_fields and meta_fields."
+            f"tree_util.register_dataclass: {nodetype.__name__} is not a dataclass, so its fields "
+            "are unknown: pass data_fields and meta_fields."
         )
     both = sorted({*data_fields} & {*meta_fields})
     if both:
@@ -250,12 +250,12 @@ def _check_fields(
     if missing := sorted(expected - given):
         raise ValueError(
             f"tree_util.register_dataclass: fields of {cls.__name__} are neither in data_fields "
-            f"nor in meta_fields: {', '.join(missing)}. Those to be rebuilt by their defaults go "
-            "in drop_fields."
+            f"nor in meta_fields: {', '.join(missing)}. List those to be rebuilt from their "
+            "defaults in drop_fields."
         )
     if unknown := sorted(given - expected):
         raise ValueError(
-            f"tree_util.register_dataclass: __init__ of {cls.__name__} takes no such fields: "
+            f"tree_util.register_dataclass: __init__ of {cls.__name__} does not accept the fields: "
             f"{', '.join(unknown)}."
         )
 

@@ -57,7 +57,7 @@ class At:
         return AtIndex(self.array, index)
 
     def __getattr__(self, name: str) -> Any:
-        hint = f" Say which elements: `x.at[idx].{name}(...)`." if hasattr(AtIndex, name) else ""
+        hint = f" Index first: `x.at[idx].{name}(...)`." if hasattr(AtIndex, name) else ""
         raise AttributeError(f"'At' object has no attribute {name!r}.{hint}", name=name)
 
     def __repr__(self) -> str:
@@ -201,8 +201,8 @@ class AtIndex:
         new = func(old)
         if type_of(new).dtype != type_of(old).dtype:
             raise TypeError(
-                "the function of `.at[...].apply` must keep the dtype "
-                f"{type_of(old).str_short(True)}; it gave {type_of(new).str_short(True)}."
+                "the function of `.at[...].apply` must preserve the dtype "
+                f"{type_of(old).str_short(True)}; it returned {type_of(new).str_short(True)}."
             )
         return write(
             "set", self.array, self.index, new, mode, indices_are_sorted, unique_indices,
@@ -261,7 +261,7 @@ def _check_values(method: str, t: Any, v: Any) -> None:
     if v.dtype is t.dtype or _fits(t.dtype, v.dtype, v.weak_type):
         if method != "set" and method not in ("min", "max") and is_bool(t.dtype):
             raise TypeError(
-                f"`.at[...]` cannot do arithmetic ({method}) on an array of booleans; got "
+                f"`.at[...]` does not support arithmetic ({method}) on boolean arrays; got "
                 f"{t.str_short(True)}."
             )
         return
@@ -316,7 +316,7 @@ def _in_shape(values: Any, shape: tuple) -> Any:
     if len(given) > len(shape) or any(n not in (1, m) for n, m in pairs):
         raise ValueError(
             f"values of shape {type_of(values).shape} cannot be broadcast to the shape {shape} of "
-            "the places that the index picks."
+            "the elements that the index selects."
         )
     return broadcast_to(values, shape)
 

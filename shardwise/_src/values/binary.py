@@ -479,7 +479,8 @@ def _not_complex(x: Any) -> None:
     t = type_of(x)
     if is_complex(t.dtype):
         raise ValueError(
-            f"clip takes real numbers; got {t.str_short(True)}. Clip real and imaginary parts."
+            f"clip takes real numbers; got {t.str_short(True)}. Clip the real and imaginary parts "
+            "separately."
         )
 
 

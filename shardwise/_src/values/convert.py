@@ -149,7 +149,7 @@ def spread(values: Any, shape: tuple, what: str) -> Any:
     if len(given) > len(shape) or any(n not in (1, m) for n, m in pairs):
         raise ShapeError(
             f"{what}: `values` of shape {given} cannot be broadcast to the shape {shape} of the "
-            "places that they go to."
+            "target elements."
         )
     return broadcast_to(values, shape)
 
@@ -197,6 +197,6 @@ def unknown_count(about: str, x: Any, argument: str) -> ConcretizationTypeError:
     """The error for a size that depends on the values of a traced array and is not specified."""
     why = f", {x.not_known()}" if hasattr(x, "not_known") else "."
     return ConcretizationTypeError(
-        f"{about} depends on the values of a traced {type_of(x).str_short(True)}{why} Say it with "
+        f"{about} depends on the values of a traced {type_of(x).str_short(True)}{why} Pass "
         f"`{argument}=`."
     )

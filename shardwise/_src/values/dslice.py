@@ -85,7 +85,7 @@ def dslice(start: Any, size: int | None = None, stride: int | None = None) -> sl
         start, size = 0, start
     step = 1 if stride is None else stride
     if not isinstance(step, int) or isinstance(step, bool):
-        raise TypeError(f"ds: stride must be a known integer; got {stride!r}.")
+        raise TypeError(f"ds: stride must be a concrete integer; got {stride!r}.")
     if step < 0:
         raise ValueError(f"ds: stride must not be negative; got {stride}.")
     return Slice(start, size, step)
@@ -103,13 +103,13 @@ def entry(s: Slice, n: int, operands: list[Any], windows: bool) -> Any:
         size = operator.index(s.size)
     except TypeError:
         raise TypeError(
-            f"ds: size must be a known integer; got {s}. A slice of traced size is no array: mask "
-            "one with `shardwise.numpy.where`."
+            f"ds: size must be a concrete integer; got {s}. An array cannot have a traced size; "
+            "mask it with `shardwise.numpy.where` instead."
         ) from None
     reach = (size - 1) * s.stride + 1 if size else 0
     if size < 0 or reach > n:
         raise ValueError(
-            f"ds: {s} is for dimensions of at least {reach} elements, not of {n}."
+            f"ds: {s} needs a dimension of at least {reach} elements; got {n}."
             if size >= 0 else f"ds: size must not be negative; got {s}."
         )
     if is_array(s.start) and not isinstance(s.start, np.ndarray | np.generic):
@@ -139,9 +139,8 @@ def _traced(s: Slice, size: int, n: int, operands: list[Any]) -> tuple[Any, ...]
         raise TypeError(f"ds: start must be an integer; got {t.str_short(True)}.")
     if s.stride != 1:
         raise NotImplementedError(
-            "ds: a start that is an array goes with a stride of 1; got "
-            f"stride={s.stride}. Take the window and then every element of it that is wanted: "
-            "`x[ds(i, n)][::stride]`."
+            f"ds: an array as start requires a stride of 1; got stride={s.stride}. Take the window "
+            "first, then stride over it: `x[ds(i, n)][::stride]`."
         )
     start = s.start
     if not is_unsigned(t.dtype):

@@ -170,8 +170,8 @@ def _plain(item: Any) -> Any:
     if isinstance(item, float | complex | str):
         raise TypeError(f"an index must be of integer or boolean type; got {item!r}.")
     raise IndexError(
-        "an index is made of integers, slices, ..., None and arrays of integers or booleans; "
-        f"got {item!r}."
+        "an index consists of integers, slices, ..., None and arrays of integers or booleans; got "
+        f"{item!r}."
     )
 
 
@@ -233,9 +233,9 @@ def _static_slice(s: slice, position: int) -> slice:
         traced: Any = next(p for p in (s.start, s.stop, s.step) if is_array(p))
         why = f", {traced.not_known()}" if hasattr(traced, "not_known") else "."
         raise IndexError(
-            f"the parts of a slice must be known integers; got {s} at position {position}{why} Use "
-            "`shardwise.lax.dynamic_slice(x, starts, sizes)` for a window of known size at a "
-            "traced place, and `shardwise.numpy.where` with `arange` for one of traced size."
+            f"the parts of a slice must be concrete integers; got {s} at position {position}{why} "
+            "Use `shardwise.lax.dynamic_slice(x, starts, sizes)` for a window of static size at a "
+            "traced position, and `shardwise.numpy.where` with `arange` for one of traced size."
         ) from error
 
 
@@ -276,10 +276,10 @@ def _known_mask(mask: Any) -> np.ndarray:
         return _host(ground().readable(mask))
     except TracerArrayConversionError as error:
         raise NonConcreteBooleanIndexError(
-            f"a boolean index must be known, since the result's shape depends on it; got a traced "
-            f"{_shown(mask)}, {mask.not_known()} Use `shardwise.numpy.where(mask, x, other)` to "
-            "keep the shape, or `shardwise.numpy.nonzero(mask, size=n)` for a known number of "
-            "places."
+            "a boolean index must be concrete, since the result's shape depends on it; got a "
+            f"traced {_shown(mask)}, {mask.not_known()} Use `shardwise.numpy.where(mask, x, "
+            "other)` to keep the shape, or `shardwise.numpy.nonzero(mask, size=n)` for a fixed "
+            "number of indices."
         ) from error
 
 

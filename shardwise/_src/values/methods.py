@@ -141,7 +141,9 @@ class Methods:
     def to_device(self, device: DeviceLike, *, stream: None = None) -> Array:
         """Commits to a device or sharding. `stream` must be None: transfers need no stream."""
         if stream is not None:
-            raise NotImplementedError(f"to_device takes no stream; got {stream!r}. Leave it out.")
+            raise NotImplementedError(
+                f"to_device does not support stream; got {stream!r}. Leave it out."
+            )
         return ground().place(self, device)
 
     # -- shape --

@@ -158,12 +158,12 @@ class Value(Methods, Elsewhere):
 
     def __len__(self) -> int:
         if not self.shape:
-            raise TypeError("len() of an array without dimensions; its size is 1.")
+            raise TypeError("len() of a 0-d array; its size is 1.")
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Array]:
         if not self.shape:
-            raise TypeError("iteration over an array without dimensions. Use x.item() or x[()].")
+            raise TypeError("iteration over a 0-d array. Use x.item() or x[()].")
         return iter(indexing.unstack(self))
 
     def __contains__(self, item: Any) -> bool:

@@ -95,14 +95,14 @@ def nonzero(
     no_lists("nonzero", a)
     t = type_of(a)
     if not t.ndim:
-        raise ValueError("nonzero: a scalar has no places; use atleast_1d on it first.")
+        raise ValueError("nonzero: a scalar has no indices; use atleast_1d on it first.")
     if size is None:
         found = np.nonzero(_value(a, "nonzero"))
         dtype: Any = canonicalize(int)
         return tuple(ground().new_array(i.astype(dtype)) for i in found)
     fill: Any = fill_value if isinstance(fill_value, tuple | list) else (fill_value,) * t.ndim
     if len(fill) != t.ndim:
-        raise ValueError(f"nonzero: fill_value must have {t.ndim} parts; got {fill_value}.")
+        raise ValueError(f"nonzero: fill_value must have {t.ndim} entries; got {fill_value}.")
     values = tuple(0 if v is None else whole(v, "nonzero: fill_value") for v in fill)
     return tuple(_places(a, count_of(size), values))
 
@@ -111,7 +111,7 @@ def _value(a: Any, name: str) -> np.ndarray:
     try:
         return np.asarray(ground().readable(as_arraylike(a)))
     except TracerArrayConversionError as error:
-        about = f"{public_call() or name}: how many elements there are"
+        about = f"{public_call() or name}: the number of elements"
         raise unknown_count(about, a, "size") from error
 
 
@@ -170,9 +170,9 @@ def where(
     if x is None and y is None:
         return nonzero(condition, size=size, fill_value=fill_value)
     if x is None or y is None:
-        raise TypeError("where takes a condition alone, or both x and y with it.")
+        raise TypeError("where takes a condition alone, or a condition with both x and y.")
     if size is not None or fill_value is not None:
-        raise ValueError("where: size and fill_value go with a condition alone.")
+        raise ValueError("where: size and fill_value are only supported without x and y.")
     no_lists("where", condition, x, y)
     return _where(condition, x, y)
 
@@ -195,7 +195,7 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: ArrayLik
     """For each element, the choice of the first condition that is true there, else `default`."""
     if len(condlist) != len(choicelist):
         raise ValueError(
-            f"select: as many conditions as choices are needed; got {len(condlist)} and "
+            f"select needs as many conditions as choices; got {len(condlist)} and "
             f"{len(choicelist)}."
         )
     if not len(condlist):
@@ -237,7 +237,7 @@ def choose(
     if mode not in ("raise", "wrap", "clip"):
         raise ValueError(f"choose: mode must be 'raise', 'wrap' or 'clip'; got {mode!r}.")
     if not is_integer(type_of(a).dtype):
-        raise TypeError(f"choose names choices by integers; got {type_of(a).str_short(True)}.")
+        raise TypeError(f"choose: the indices must be integers; got {type_of(a).str_short(True)}.")
     all_choices: Any = choices
     each = list(all_choices)
     if mode == "raise":
@@ -245,10 +245,10 @@ def choose(
             numbers = np.asarray(a)
         except TracerArrayConversionError as error:
             raise ConcretizationTypeError(
-                "choose: with mode='raise' the numbers must be known. Use 'wrap' or 'clip'."
+                "choose: with mode='raise' the indices must be concrete. Use 'wrap' or 'clip'."
             ) from error
         if numbers.size and not (numbers.min() >= 0 and numbers.max() < len(each)):
-            raise ValueError(f"choose: a number is out of bounds for {len(each)} choices.")
+            raise ValueError(f"choose: an index is out of bounds for {len(each)} choices.")
         mode = "clip"
     return _choose(a, *each, mode=mode)
 
@@ -271,7 +271,7 @@ def piecewise(
     count = len(conditions)
     if len(funclist) not in (count, count + 1):
         raise ValueError(
-            f"piecewise: {count} conditions go with {count} or {count + 1} functions; got "
+            f"piecewise: {count} conditions need {count} or {count + 1} functions; got "
             f"{len(funclist)}."
         )
     pieces = list(funclist) if len(funclist) > count else [*funclist, 0]
@@ -343,7 +343,7 @@ def ravel_multi_index(
     sizes = tuple(operator.index(n) for n in dims)
     indices = list(multi_index)
     if len(sizes) != len(indices):
-        raise ValueError(f"ravel_multi_index: {len(indices)} indices do not go with shape {sizes}.")
+        raise ValueError(f"ravel_multi_index: {len(indices)} indices do not match shape {sizes}.")
     if mode not in ("raise", "wrap", "clip"):
         raise ValueError(
             f"ravel_multi_index: mode must be 'raise', 'wrap' or 'clip'; got {mode!r}."
@@ -364,11 +364,11 @@ def _check_inside(indices: list[Any], sizes: tuple[int, ...]) -> None:
             values = np.asarray(i)
         except TracerArrayConversionError as error:
             raise ConcretizationTypeError(
-                "ravel_multi_index: with mode='raise' the places must be known. Use 'wrap' or "
+                "ravel_multi_index: with mode='raise' the indices must be concrete. Use 'wrap' or "
                 "'clip'."
             ) from error
         if np.any((values < 0) | (values >= n)):
-            raise ValueError(f"ravel_multi_index: a place is out of bounds for size {n}.")
+            raise ValueError(f"ravel_multi_index: an index is out of bounds for size {n}.")
 
 
 @eager_jit(arrays=2)

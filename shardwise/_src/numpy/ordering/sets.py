@@ -91,7 +91,7 @@ def _all(value: bool, count: int) -> Any:
 def _places(mask: Any, size: int | None, name: str) -> tuple[Any, Any]:
     """The indices where the mask is true, and a mask of those that exist."""
     if size is None:
-        about = f"{name}: how many elements there are"
+        about = f"{name}: the number of elements"
         size = known_count(count_nonzero(mask), mask, about, "size")
     count = count_of(size)
     (places,) = nonzero(mask, size=count, fill_value=0)

@@ -103,7 +103,7 @@ def _lexsort(*keys: Any, axis: int) -> Any:
     shapes = {type_of(k).shape for k in keys}
     if not keys or len(shapes) > 1:
         shown = " and ".join(type_of(k).str_short(True) for k in keys) or "none"
-        raise ValueError(f"lexsort: takes keys of one shape; got {shown}.")
+        raise ValueError(f"lexsort: keys must have the same shape; got {shown}.")
     (shape,) = shapes
     if not shape:
         return full(0, (), canonicalize(int))
@@ -167,7 +167,7 @@ def top_k(
     count = whole(k, "top_k: k")
     if not 0 <= count <= t.shape[along] or is_complex(t.dtype):
         raise ValueError(
-            f"top_k: takes real numbers, and k from 0 to the size of axis {along}; got "
+            f"top_k takes real numbers, and k from 0 to the size of axis {along}; got "
             f"{t.str_short(True)} and {count}."
         )
     values, places = _top_k(a, count, along, mode == "largest")

@@ -141,7 +141,7 @@ def unique(
     axis = None if axis is None else canonical_axis(axis, t.ndim)
     order, new, count = _groups(ar, axis, equal_nan)
     if size is None:
-        size = known_count(count, ar, "unique: how many different values there are", "size")
+        size = known_count(count, ar, "unique: the number of distinct values", "size")
     size = count_of(size)
     if t.size == 0 and size and fill_value is None:
         raise ValueError(

@@ -59,11 +59,11 @@ def _check_summed(name: str, a: Shape, i: int, b: Shape, j: int) -> None:
         return
     advice = ""
     if len(b) == 2 and b[1 - j] == m:
-        advice = " The second operand fits if it is transposed, `.T`."
+        advice = " The second operand fits if transposed (`.T`)."
     elif len(a) == 2 and a[1 - i] == n:
-        advice = " The first operand fits if it is transposed, `.T`."
+        advice = " The first operand fits if transposed (`.T`)."
     elif 1 in (m, n):
-        advice = " Sizes of 1 broadcast in the other dimensions only."
+        advice = " Sizes of 1 broadcast only in the other dimensions."
     raise ShapeError(
         f"{name}: dimension {i} of the first operand, of shape {a}, and dimension {j} of the "
         f"second, of shape {b}, are summed over and must be equal: {m} ≠ {n}.{advice}"
@@ -173,8 +173,8 @@ def _vdot(a: Any, b: Any, precision: Any, preferred: Any) -> Any:
     s, t = type_of(a), type_of(b)
     if s.size != t.size:
         raise TypeError(
-            f"vdot: the operands, of shapes {s.shape} and {t.shape}, must have as many elements: "
-            f"{s.size} ≠ {t.size}."
+            f"vdot: the operands, of shapes {s.shape} and {t.shape}, must have the same number of "
+            f"elements: {s.size} ≠ {t.size}."
         )
     a = _conjugate(a)
     a, b = reshape(a, shape=(s.size,)), reshape(b, shape=(s.size,))
@@ -295,7 +295,7 @@ def _tensordot_numbers(a: Shape, b: Shape, axes: Any) -> DimensionNumbers:
         n = operator.index(axes)
         if not 0 <= n <= min(len(a), len(b)):
             raise TypeError(
-                f"tensordot: axes={n} must not be negative, nor exceed the number of dimensions of "
+                f"tensordot: axes={n} must not be negative or exceed the number of dimensions of "
                 f"shapes {a} and {b}."
             )
         left, right = tuple(range(len(a) - n, len(a))), tuple(range(n))
@@ -303,7 +303,7 @@ def _tensordot_numbers(a: Shape, b: Shape, axes: Any) -> DimensionNumbers:
         pair = [x if isinstance(x, tuple) else (x,) for x in axes]
         if len(pair) != 2 or len(pair[0]) != len(pair[1]):
             raise TypeError(
-                f"tensordot: axes must be a number, or two lists of equal length; got {axes}."
+                f"tensordot: axes must be an integer, or two sequences of equal length; got {axes}."
             )
         left = tuple(canonical_axis(x, len(a)) for x in pair[0])
         right = tuple(canonical_axis(x, len(b)) for x in pair[1])
@@ -424,7 +424,7 @@ def cross(
 def _trace(a: Any, offset: int, axis1: int, axis2: int, dtype: Any) -> Any:
     t = type_of(a)
     if t.ndim < 2:
-        raise ValueError(f"trace: needs at least 2 dimensions; got {t.str_short(True)}.")
+        raise ValueError(f"trace needs at least 2 dimensions; got {t.str_short(True)}.")
     i, j = canonical_axis(axis1, t.ndim), canonical_axis(axis2, t.ndim)
     if i == j:
         raise ValueError(f"trace: axis1 and axis2 must differ; got {axis1} and {axis2}.")

@@ -54,7 +54,7 @@ def _terms_of_text(text: str, ranks: tuple[int, ...]) -> tuple[list[Labels], Lab
     if not arrow:
         return ins, _implicit(ins, hidden)
     if "..." not in right and hidden:
-        raise _error(text, "the result lacks the '...' that stands for dimensions of operands")
+        raise _error(text, "the result lacks the '...' of the operands")
     visible = len(right.replace("...", ""))
     out = _labels(text, right, visible + hidden, None)
     _check_output(text, ins, out)
@@ -70,7 +70,8 @@ def _labels(text: str, term: str, rank: int, position: int | None) -> Labels:
     hidden = rank - len(letters)
     if hidden < 0 or (hidden and not dots):
         raise _error(
-            text, f"operand {position} has {rank} dimensions, its term {term!r} {len(letters)}"
+            text, f"operand {position} has {rank} dimensions, but its term {term!r} has "
+            f"{len(letters)}"
         )
     return (*before, *range(-hidden, 0), *after)
 
@@ -82,7 +83,8 @@ def _terms_of_lists(args: tuple, ranks: tuple[int, ...]) -> tuple[list[Labels], 
     for i, (row, rank) in enumerate(zip(rows, ranks, strict=True)):
         hidden = rank - len([x for x in row if x is not Ellipsis])
         if hidden < 0 or (hidden and Ellipsis not in row):
-            raise _error(list(row), f"operand {i} has {rank} dimensions")
+            raise _error(list(row), f"operand {i} has {rank} dimensions, which its labels do not "
+                              "match")
         ins.append(_filled(row, hidden))
     hidden = max([sum(isinstance(x, int) and x < 0 for x in labels) for labels in ins], default=0)
     if result is None:
@@ -112,7 +114,7 @@ def _check_output(text: Any, ins: list[Labels], out: Labels) -> None:
         if x not in known:
             raise _error(text, f"the result has {x!r}, which no operand has")
     if len(set(out)) != len(out):
-        raise _error(text, "the result has a label twice")
+        raise _error(text, "the result repeats a label")
 
 
 # -- labels to a plan --
@@ -183,8 +185,8 @@ def _sizes(subscripts: Any, terms: list[Labels], shapes: tuple[Shape, ...]) -> d
             known = sizes.get(label, 1)
             if known not in (1, n) and n != 1:
                 one = f"{known} in operand {found[label]}, of shape {shapes[found[label]]}"
-                raise _error(subscripts, f"{_named(label)} is {one}, and {n} in operand {k}, of "
-                                         f"shape {shape}, where they must be equal")
+                raise _error(subscripts, f"{_named(label)} is {one}, but {n} in operand {k}, of "
+                             f"shape {shape}; they must be equal")
             if known == 1:
                 sizes[label], found[label] = n, k
     return sizes

@@ -57,7 +57,7 @@ def terms_of(text: str) -> tuple[tuple[Term, ...], Term]:
         return ins, Term(dots + "".join(once), names)
     outs = _parts(text, right)
     if len(outs) != 1:
-        raise _error(text, f"there is one result, and {len(outs)} terms after '->'")
+        raise _error(text, f"exactly one term must follow '->'; got {len(outs)}")
     out = _term(text, outs[0])
     if missing := [n for n in out.names if n not in every]:
         raise _error(text, f"the result has the axis {join(missing)}, which no operand has")
@@ -87,7 +87,7 @@ def _term(text: str, part: str) -> Term:
     inner, _, after = rest.partition("}")
     names = tuple([n for n in inner.split(",") if n])
     if after or (inner and len(names) != inner.count(",") + 1):
-        raise _error(text, f"the names of axes stand last, between commas; got {part!r}")
+        raise _error(text, f"axis names must come last, separated by commas; got {part!r}")
     if len(set(names)) != len(names):
         raise _error(text, f"a term names an axis twice: {part!r}")
     return Term(letters, names)
@@ -140,19 +140,19 @@ def _lettered(
         more = rank - len(term.letters.replace("...", ""))
         if more < 0 or (more and "..." not in term.letters):
             raise _error(
-                text, f"operand {i} has {pluralize(rank, 'dimension')}, its term "
-                f"{term.letters!r} {len(term.letters)}"
+                text, f"operand {i} has {pluralize(rank, 'dimension')}, but its term "
+                f"{term.letters!r} has {len(term.letters)}"
             )
         hidden = max(hidden, more)
         letters = term.letters.replace("...", "".join(reversed(fresh[:more])))
         held.append(_Value(letters, term.names, x))
     letters = out.letters.replace("...", "".join(reversed(fresh[:hidden])))
     if hidden and "..." not in out.letters:
-        raise _error(text, "the result lacks the '...' that stands for dimensions of operands")
+        raise _error(text, "the result lacks the '...' of the operands")
     if missing := [c for c in letters if all(c not in v.letters for v in held)]:
         raise _error(text, f"the result has {join(missing)}, which no operand has")
     if len(set(letters)) != len(letters):
-        raise _error(text, "the result has a label twice")
+        raise _error(text, "the result repeats a label")
     return held, Term(letters, out.names)
 
 

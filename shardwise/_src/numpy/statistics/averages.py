@@ -149,7 +149,7 @@ def _spread_call(
     if correction is None:
         correction = ddof
     elif ddof != 0:
-        raise ValueError(f"{name}: give ddof or correction, not both; got {ddof} and {correction}.")
+        raise ValueError(f"{name}: pass ddof or correction, not both; got {ddof} and {correction}.")
     if where is None and mean is None:
         return _plain_spread(a, axis, dtype, correction, keepdims, name == "std")
     given = [x for x in (mean, where) if x is not None]
@@ -218,7 +218,7 @@ def _fitted_weights(w: Any, shape: tuple, axis: AnyAxis) -> Any:
     axes = dimensions(reduced_axes(axis, len(shape)))
     if given != tuple(shape[i] for i in axes):
         raise ValueError(
-            f"average: weights of shape {given} do not fit axis {axis} of a, of shape {shape}."
+            f"average: weights of shape {given} do not match axis {axis} of a, of shape {shape}."
         )
     order = sorted(range(len(axes)), key=axes.__getitem__)
     w = transpose(w, perm=tuple(order)) if order != list(range(len(order))) else w

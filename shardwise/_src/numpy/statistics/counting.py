@@ -145,7 +145,7 @@ def histogram_bin_edges(
         )
     if isinstance(bins, str):
         raise NotImplementedError(
-            f"histogram_bin_edges: the method {bins!r} is not supported. Give the number of bins."
+            f"histogram_bin_edges: the method {bins!r} is not supported. Pass the number of bins."
         )
     if np.ndim(bins) == 1:
         return _as_floats(bins, to_inexact(type_of(a).dtype))
@@ -271,7 +271,7 @@ def histogramdd(
     t = type_of(sample)
     if t.ndim != 2:
         raise ValueError(
-            f"histogramdd: sample must be (points, dimensions); got {t.str_short(True)}."
+            f"histogramdd: sample must have shape (points, dimensions); got {t.str_short(True)}."
         )
     return _histogram_of(list(_columns(sample)), bins, range, weights, density)
 

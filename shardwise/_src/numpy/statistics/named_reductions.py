@@ -54,9 +54,9 @@ class NamedAxes:
         for axis in self.found:
             if axis.serial is not None:
                 raise NotImplementedError(
-                    f"{self.who}: the axis {axis.name!r} runs in a serial loop, one "
-                    "part after the other, and a collective needs all of them at once. Leave the "
-                    "loop out of axis_resources, or give the axis one of a mesh."
+                    f"{self.who}: the axis {axis.name!r} runs in a serial loop, one index after "
+                    "another, but a collective needs all of them at once. Remove the loop from "
+                    "axis_resources, or map the axis to an axis of a mesh."
                 )
         if not any([axis.parts for axis in self.found]):
             return {"names": self.names, "sizes": self.sizes}
@@ -70,9 +70,9 @@ def index_along(axis: NamedAxis) -> Any:
     if axis.serial is not None:
         if axis.serial.value is None:
             raise NotImplementedError(
-                f"the index along {axis.name!r}, which runs in a serial loop, is not known in a "
-                "rule of a custom derivative. Take it in the function, and give it to the rule as "
-                "an argument."
+                f"the index along {axis.name!r}, which runs in a serial loop, is unknown in a "
+                "custom derivative rule. Compute it in the function, and pass it to the rule as an "
+                "argument."
             )
         return axis.serial.value
     names, sizes = zip(*(axis.parts or ((axis.name, axis.size),)), strict=True)

@@ -244,7 +244,7 @@ def _interp(
     x, xp, fp, *rest = arrays
     if type_of(xp).ndim != 1 or type_of(fp).shape != type_of(xp).shape:
         raise ValueError(
-            "interp: xp and fp must be vectors of one size; got "
+            "interp: xp and fp must be vectors of the same size; got "
             f"{type_of(xp).str_short(True)} and {type_of(fp).str_short(True)}."
         )
     left = rest.pop(0) if has_left else None
@@ -325,7 +325,9 @@ def interp(
     """
     for value in (left, right):
         if isinstance(value, str) and value != "extrapolate":
-            raise ValueError(f"interp: left and right are values or 'extrapolate'; got {value!r}.")
+            raise ValueError(
+                f"interp: left and right must be values or 'extrapolate'; got {value!r}."
+            )
     flags = (isinstance(left, str), isinstance(right, str))
     left, right = None if flags[0] else left, None if flags[1] else right
     given = [v for v in (left, right, period) if v is not None]

@@ -128,8 +128,8 @@ def check_starts(name: str, x: ArrayType, starts: tuple) -> None:
     )
     if not fits:
         raise ShapeError(
-            f"[{name}] takes an integer scalar, all of one dtype, for each dimension of "
-            f"{x.str_short(True)}; got {in_words(starts) if starts else 'none'}."
+            f"[{name}] takes an integer scalar for each dimension of {x.str_short(True)}, all of "
+            f"the same dtype; got {in_words(starts) if starts else 'none'}."
         )
 
 
@@ -217,7 +217,10 @@ def _check_gather(x: ArrayType, indices: ArrayType, dims: Any, slice_sizes: tupl
         len(set(gone)) == len(gone) and all(0 <= d < x.ndim for d in gone),
         "collapsed_slice_dims and operand_batching_dims must be distinct operand dimensions",
     )
-    require(all(slice_sizes[d] <= 1 for d in gone), "these need a slice size of 1")
+    require(
+        all(slice_sizes[d] <= 1 for d in gone),
+        "collapsed_slice_dims and operand_batching_dims need slice sizes of 1",
+    )
     require(
         len(dims.start_index_map) == indices.shape[-1]
         and len(set(dims.start_index_map)) == len(dims.start_index_map)
@@ -314,12 +317,12 @@ def _misfit(x: ArrayType, indices: ArrayType, updates: ArrayType, dims: Any) -> 
     if list(dims.update_window_dims) != sorted(set(dims.update_window_dims)):
         return "update_window_dims must increase"
     if len(dims.scatter_dims_to_operand_dims) != indices.shape[-1]:
-        return "scatter_dims_to_operand_dims must go with the components of an index vector"
+        return "scatter_dims_to_operand_dims must have an entry per component of an index vector"
     if updates.ndim != len(dims.update_window_dims) + indices.ndim - 1:
         return "updates must have the dimensions of the windows and those of the index vectors"
     batch = [n for i, n in enumerate(updates.shape) if i not in dims.update_window_dims]
     if tuple(batch) != indices.shape[:-1]:
-        return "updates must hold a window for each index vector"
+        return "updates must contain a window for each index vector"
     sizes = window_sizes(x, updates, dims)
     if any(n > size for i, (n, size) in enumerate(zip(sizes, x.shape, strict=True))
            if i not in gone):

@@ -438,8 +438,8 @@ def _mul_jvp(
 def _require_unique(p: dict) -> None:
     if not p.get("unique_indices", False):
         raise NotImplementedError(
-            "[scatter_mul] can be differentiated with respect to its updates only where no two "
-            "of them meet. Pass `unique_indices=True` where that holds."
+            "[scatter_mul] can be differentiated with respect to its updates only if no two of "
+            "them update the same element. Pass `unique_indices=True` if that is the case."
         )
 
 

@@ -52,8 +52,8 @@ def matrix_op(
         own = [t.ndim - rank for t, rank in zip(types, ranks, strict=True)]
         if any(n != count or t.shape[:n] != leading for n, t in zip(own, types, strict=True)):
             raise ValueError(
-                f"[{name}] operands must have the same batch dimensions, and then "
-                f"{', '.join(map(str, ranks))} of their own; got {in_words(types)}."
+                f"[{name}] operands must have the same batch dimensions, followed by "
+                f"{', '.join(map(str, ranks))} core dimensions; got {in_words(types)}."
             )
         found = results(*[array_type(t.shape[count:], t.dtype) for t in types], **p)
         made = tuple([array_type((*leading, *shape), dtype) for shape, dtype in found])
@@ -117,9 +117,9 @@ def on_cpu(op: Op, e: Any) -> None:
     """Rejects other platforms: the kernels are LAPACK's."""
     if e.platform != "cpu":
         raise NotImplementedError(
-            f"[{op.name}] is computed by LAPACK's kernels, on CPU only; this program is for "
-            f"'{e.platform}'. Place its operands on devices of a CPU: "
-            "`shardwise.device_put(x, shardwise.devices('cpu')[0])`."
+            f"[{op.name}] is implemented by LAPACK kernels, on CPU only; this program is for "
+            f"'{e.platform}'. Put its operands on a CPU device: `shardwise.device_put(x, "
+            "shardwise.devices('cpu')[0])`."
         )
 
 

@@ -49,8 +49,8 @@ from shardwise._src.types.dtypes import is_integer
 def _permutation_type(op: Op, pivots: ArrayType, *, size: int) -> ArrayType:
     if not is_integer(pivots.dtype) or not pivots.ndim or pivots.shape[-1] > size:
         raise TypeError(
-            "[lu_pivots_to_permutation] takes vectors of integers, of at most as many as the "
-            f"permutation has; got {pivots.str_short(True)} for one of {size}."
+            "[lu_pivots_to_permutation] takes vectors of integers, no longer than the permutation; "
+            f"got {pivots.str_short(True)} for a permutation of {size}."
         )
     return array_type((*pivots.shape[:-1], size), pivots.dtype)
 
@@ -196,8 +196,8 @@ def _solve_results(
 ) -> list:
     if factors != a or order.shape != a.shape[:1] or b.shape[0] != a.shape[0]:
         raise ValueError(
-            "[lu_solve] takes a square matrix, its factors and their permutation, and a matrix of "
-            f"as many rows; got {in_words((a, factors, order, b))}."
+            "[lu_solve] takes a square matrix, its factors and their permutation, and a matrix "
+            f"with as many rows; got {in_words((a, factors, order, b))}."
         )
     return [(b.shape, b.dtype)]
 

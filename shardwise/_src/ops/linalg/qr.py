@@ -78,8 +78,8 @@ def _fit(name: str, a: ArrayType, taus: ArrayType) -> None:
     (m, n), (k,) = a.shape, taus.shape
     if n > m or k > n or taus.dtype != a.dtype:
         raise ValueError(
-            f"[{name}] takes reflections in the columns of a matrix with as many rows or more, and "
-            f"a scale for each or fewer; got {in_words((a, taus))}."
+            f"[{name}] takes reflectors in the columns of a matrix with at least as many rows as "
+            f"columns, and at most one scale for each; got {in_words((a, taus))}."
         )
 
 

@@ -149,9 +149,9 @@ def _svd_jvp(
     m, n = type_of(x).shape[-2:]
     if vectors and full_matrices and m != n:
         raise NotImplementedError(
-            f"[svd] singular vectors of full matrices have no derivative where rows and columns "
-            f"differ in number, as in {type_of(x).str_short(True)}: those to no singular value are "
-            "any basis of their space. Pass `full_matrices=False`."
+            "[svd] the full matrices of singular vectors have no derivative if rows and columns "
+            f"differ in number, as in {type_of(x).str_short(True)}: the vectors without a singular "
+            "value are an arbitrary basis of their space. Pass `full_matrices=False`."
         )
     s, u, vh = op(x, full_matrices=False, vectors=True, **p)
     uh, v = adjoint(u), adjoint(vh)
@@ -225,10 +225,10 @@ def _eig_jvp(
     (x,), (dx,) = primals, tangents
     if (left or right) and not differentiable:
         raise NotImplementedError(
-            "[eig] eigenvectors have derivatives only where all eigenvalues are different, and "
-            "only as LAPACK scales them: of length 1, the component of largest size real. If this "
-            "is meant, call `shardwise.lax.linalg.eig(x, enable_eigvec_derivs=True)`; eigenvalues "
-            "alone (`shardwise.numpy.linalg.eigvals`) have derivatives without it."
+            "[eig] eigenvectors are differentiable only if all eigenvalues are distinct, and only "
+            "as LAPACK normalizes them: to length 1, with the component of largest magnitude real. "
+            "If this is intended, call `shardwise.lax.linalg.eig(x, enable_eigvec_derivs=True)`; "
+            "eigenvalues alone (`shardwise.numpy.linalg.eigvals`) are differentiable without it."
         )
     outs = op(x, left=left, right=True, differentiable=True)
     w, v = outs[0], outs[-1]

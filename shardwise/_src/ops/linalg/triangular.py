@@ -38,12 +38,12 @@ def check_matrices(name: str, *types: ArrayType, square: bool = True) -> None:
     x = types[0]
     if any(t.dtype.name not in KERNEL_DTYPES for t in types) or len({t.dtype for t in types}) > 1:
         raise TypeError(
-            f"[{name}] takes operands of one dtype, float32, float64, complex64 or complex128; got "
-            f"{in_words(types)}. Convert what has another one with `astype`."
+            f"[{name}] takes operands of the same dtype, float32, float64, complex64 or "
+            f"complex128; got {in_words(types)}. Convert the others with `astype`."
         )
     if x.ndim < 2 or (square and x.shape[-1] != x.shape[-2]):
         kind = "a square matrix" if square else "a matrix"
-        raise ValueError(f"[{name}] takes {kind}, or a batch of such; got {x.str_short(True)}.")
+        raise ValueError(f"[{name}] takes {kind}, or a batch of them; got {x.str_short(True)}.")
 
 
 def batch_dims(*types: ArrayType) -> tuple[tuple[Any, ...], ...]:
@@ -123,8 +123,8 @@ def _type(op: Op, a: ArrayType, b: ArrayType, *, left_side: bool, **_: Any) -> A
     if b.ndim != a.ndim or a.shape[:-2] != b.shape[:-2] or b.shape[side] != a.shape[-1]:
         wanted = "rows" if left_side else "columns"
         raise ValueError(
-            f"[triangular_solve] b must have a's batch dimensions, and as many {wanted} as a has; "
-            f"got {in_words((a, b))}."
+            f"[triangular_solve] b must have a's batch dimensions, and as many {wanted} as a; got "
+            f"{in_words((a, b))}."
         )
     return array_type(b.shape, b.dtype, a.weak_type and b.weak_type)
 

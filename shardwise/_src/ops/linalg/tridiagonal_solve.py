@@ -26,13 +26,13 @@ def _type(op: Op, *types: ArrayType, perturbed: bool) -> ArrayType:
     *lines, b = types
     if b.dtype.name not in KERNEL_DTYPES or {t.dtype for t in lines} != {b.dtype}:
         raise TypeError(
-            f"[{op.name}] takes operands of one dtype, float32, float64, complex64 or complex128; "
-            f"got {in_words(types)}."
+            f"[{op.name}] takes operands of the same dtype, float32, float64, complex64 or "
+            f"complex128; got {in_words(types)}."
         )
     if b.ndim < 2 or any(t.shape != b.shape[:-1] for t in lines):
         raise ValueError(
-            f"[{op.name}] takes three diagonals of one shape, and a matrix of as many rows; got "
-            f"{in_words(types)}."
+            f"[{op.name}] takes three diagonals of the same shape, and a matrix with as many rows; "
+            f"got {in_words(types)}."
         )
     return array_type(b.shape, b.dtype)
 

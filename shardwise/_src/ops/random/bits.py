@@ -117,8 +117,8 @@ def _wrap_type(op: Op, x: ArrayType, *, dtype: KeyDType) -> ArrayType:
     depth = len(dtype.physical_shape)
     if x.dtype != dtype.physical_dtype or x.shape[x.ndim - depth :] != dtype.physical_shape:
         raise TypeError(
-            f"[random_wrap] the data of keys of {dtype.impl_name} is uint32 with the shape "
-            f"(..., {', '.join(map(str, dtype.physical_shape))}); got {x.str_short(True)}."
+            f"[random_wrap] the data of {dtype.impl_name} keys must be uint32 of shape (..., "
+            f"{', '.join(map(str, dtype.physical_shape))}); got {x.str_short(True)}."
         )
     return array_type(x.shape[: x.ndim - depth], dtype)
 
@@ -194,7 +194,7 @@ random_seed = Op(
 def _fold_type(op: Op, keys: ArrayType, data: ArrayType) -> ArrayType:
     _check_keys("random_fold_in", keys)
     if data.dtype != threefry.U32:
-        raise TypeError(f"[random_fold_in] folds uint32 into keys; got {data.str_short(True)}.")
+        raise TypeError(f"[random_fold_in] data must be uint32; got {data.str_short(True)}.")
     fits = not (keys.ndim and data.ndim) or (keys.ndim == data.ndim and all(
         n == m or 1 in (n, m) for n, m in zip(keys.shape, data.shape, strict=True)
     ))

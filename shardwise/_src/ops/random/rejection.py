@@ -155,7 +155,7 @@ def _poisson_type(
     _check_rates("random_poisson", keys, rate)
     if rate.dtype != FLOAT32 or not is_integer(dtype):
         raise TypeError(
-            "[random_poisson] takes float32 rates and gives integers; got "
+            "[random_poisson] takes float32 rates and returns integers; got "
             f"{rate.str_short(True)} and dtype {dtype}."
         )
     return array_type(rate.shape, dtype)

@@ -56,7 +56,7 @@ def _type(
         )
     if dtype not in threefry.UNSIGNED.values():
         raise TypeError(
-            f"[rng_bit_generator] bits are of uint8, uint16, uint32 or uint64; got {dtype}."
+            f"[rng_bit_generator] bits must be uint8, uint16, uint32 or uint64; got {dtype}."
         )
     return array_type(key.shape, key.dtype), array_type(shape, dtype)
 

@@ -15,8 +15,8 @@ TAKES = ("float16", "bfloat16", "float32", "float64", "int32", "int64", "uint32"
 def _type(op: Op, a: ArrayType, b: ArrayType, *, shape: tuple[int, ...]) -> ArrayType:
     if a.shape or b.shape or a.dtype != b.dtype or str(a.dtype) not in TAKES:
         raise TypeError(
-            "[rng_uniform] takes two scalars of one dtype, a floating-point one or an integer one "
-            f"of 32 or 64 bits; got {in_words((a, b))}."
+            "[rng_uniform] takes two scalars of the same dtype, floating-point or a 32-bit or "
+            f"64-bit integer type; got {in_words((a, b))}."
         )
     return array_type(shape, a.dtype, a.weak_type and b.weak_type)
 

@@ -306,7 +306,7 @@ def _scatter_type(
 def _part(name: str, x: ArrayType, axis: int, parts: int) -> int:
     if x.shape[axis] % parts:
         raise ValueError(
-            f"[{name}] cannot divide dimension {axis} of {x.str_short(True)} into {parts} equal "
+            f"[{name}] cannot split dimension {axis} of {x.str_short(True)} into {parts} equal "
             "parts."
         )
     return x.shape[axis] // parts

@@ -72,8 +72,8 @@ def placed_over(target: Any, own: Any) -> Any:
         held = own.mesh if isinstance(own, NamedSharding) else current().mesh
         if not isinstance(held, Mesh) or held.shape_tuple != mesh.shape_tuple:
             raise ValueError(
-                f"{target} is over a mesh without devices, and the value does not live "
-                "on a mesh of this shape. Enter one with `set_mesh`, or use a sharding over a Mesh."
+                f"{target} is over a mesh without devices, and the value is not on a mesh of this "
+                "shape. Enter one with `set_mesh`, or use a sharding over a Mesh."
             )
         mesh = held.update(axis_types=mesh.axis_types)
     if PartitionSpec.UNCONSTRAINED in entries:

@@ -107,10 +107,10 @@ def constrained(x: Any, sharding: Any, name: str) -> Any:
     pairs = enumerate(zip(given.dims(t.ndim), held.dims(t.ndim), strict=True))
     if any(w != h for d, (w, h) in pairs if d not in free):
         raise ShardingTypeError(
-            f"with_sharding_constraint: {name} is of type {t.str_short(True)}, and "
-            f"{sharding.spec} asks for {wanted.str_short(True)}. Explicit axes are a part of "
-            "types, which a constraint does not change. Use "
-            f"`shardwise.sharding.reshard(x, {'P(...)' if free else sharding.spec})`."
+            f"with_sharding_constraint: {name} is of type {t.str_short(True)}, and {sharding.spec} "
+            f"requires {wanted.str_short(True)}. Explicit axes are part of types, which a "
+            "constraint does not change. Use `shardwise.sharding.reshard(x, "
+            f"{'P(...)' if free else sharding.spec})`."
         )
     return x if sharding.mesh.are_all_axes_explicit else sharding_constraint(x, sharding=sharding)
 
@@ -139,9 +139,9 @@ def _reshard_batch(
     twice = [a for a in sharding.spec.axes if a in (axes or ())]
     if twice:
         raise ShardingTypeError(
-            f"[reshard] under vmap cannot split a value by {sharding.spec}: the mapped axis is "
-            f"split over {join(twice)} already. Use other mesh axes inside, or map over an axis "
-            "that is not split."
+            f"[reshard] under vmap cannot shard a value by {sharding.spec}: the mapped axis is "
+            f"already sharded over {join(twice)}. Use other mesh axes inside, or map over an "
+            "unsharded axis."
         )
     parts.insert(d, axes or ())
     return reshard(x, sharding=sharding.with_spec(sharding.spec.update(partitions=parts))), d
@@ -303,10 +303,10 @@ def _check_sums(sharding: NamedSharding, operands: list[Any], name: str) -> None
     missing = [a for a in sharding.spec.unreduced if not held or not all(a in h for h in held)]
     if missing:
         raise ShardingTypeError(
-            f"{name}: out_sharding {sharding.spec} leaves the sum along "
-            f"{join(sorted(missing, key=str))} to be taken, but not all operands are split over "
-            f"it; got {', '.join(t.str_short(True) for t in types) or 'none'}. Leave `unreduced` "
-            "out, or split what is summed of each operand over it."
+            f"{name}: out_sharding {sharding.spec} leaves {join(sorted(missing, key=str))} "
+            "unreduced, but not all operands are sharded over it; got "
+            f"{', '.join(t.str_short(True) for t in types) or 'none'}. Leave `unreduced` out, or "
+            "shard the summed dimensions of each operand over it."
         )
 
 

@@ -68,10 +68,10 @@ def _unknown(op: Op, e: Any, ins: Any, outs: Any, x: str, primal: str, *, names:
     e.check_bound(op.name, names)
     axes = " and ".join(map(repr, names))
     raise NotImplementedError(
-        f"[{op.name}] whether an argument is the same along {axes} is not "
-        "known here, inside of a shard_map with check_vma=False, or a pmap. Leave check_vma on, "
-        "where derivatives by what all devices share are sums already; or leave out axis_name, and "
-        "sum with `shardwise.lax.psum`."
+        f"[{op.name}] whether an argument is invarying along {axes} is unknown inside a shard_map "
+        "with check_vma=False or a pmap. Leave check_vma on, so that derivatives with respect to "
+        "invarying values are already summed; or leave out axis_name, and sum with "
+        "`shardwise.lax.psum`."
     )
 
 

@@ -50,8 +50,8 @@ def no_derivative(name: str, operand: str) -> Any:
 
     def rule(*args: Any, **params: Any) -> NoReturn:
         raise NotImplementedError(
-            f"[{name}] has no derivative with respect to {operand}. "
-            "Use stop_gradient on it if it is a constant of the problem."
+            f"[{name}] has no derivative with respect to {operand}. Use stop_gradient on it if it "
+            "is a constant."
         )
 
     return rule
