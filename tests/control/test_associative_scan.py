@@ -114,14 +114,14 @@ def test_messages():
     )
     given = {"a": np.zeros((3, 2), np.float32), "b": np.zeros(4, np.float32)}
     assert message(ValueError, lax.associative_scan, swnp.add, given) == (
-        "associative_scan: the arrays of elems must have one size along dimension 0; elems['a'] of "
-        "type f32[3,2] has 3, elems['b'] of type f32[4] has 4."
+        "associative_scan: the arrays of elems must have the same size along dimension 0; "
+        "elems['a'] of type f32[3,2] has 3, elems['b'] of type f32[4] has 4."
     )
     assert message(ValueError, lax.associative_scan, swnp.add, [np.float32(1)]) == (
         "associative_scan: elems[0] is of type f32[], which has no dimension 0."
     )
     assert message(TypeError, lax.associative_scan, lambda a, b: (a, b), np.zeros(3)) == (
-        "associative_scan: <lambda> must return a tree like elems; elems is a leaf in elems and "
+        "associative_scan: <lambda> must return a pytree like elems; elems is a leaf in elems and "
         "a tuple of 2 in the result."
     )
     assert message(TypeError, lax.associative_scan, lambda a, b: a, ["text"]) == (

@@ -53,8 +53,8 @@ def test_messages():
         "map: batch_size must be positive; got 0."
     )
     assert message(ValueError, lax.map, lambda x: x, (X, X[:3]), batch_size=2) == (
-        "map: the arrays of xs must have one size along dimension 0; xs[0] of type f32[7,2] has 7, "
-        "xs[1] of type f32[3,2] has 3."
+        "map: the arrays of xs must have the same size along dimension 0; xs[0] of type f32[7,2] "
+        "has 7, xs[1] of type f32[3,2] has 3."
     )
     assert message(ValueError, lax.map, lambda x: x, {"a": np.float32(1)}, batch_size=2) == (
         "map: xs['a'] is of type f32[], which has no dimension 0."

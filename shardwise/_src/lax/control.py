@@ -219,7 +219,7 @@ class _Associative:
         if tree != self.tree:
             differences = tree_difference("elems", self.tree, "the result", tree, "elems")
             raise TypeError(
-                f"associative_scan: {name_of(self.fn)} must return a tree like elems; "
+                f"associative_scan: {name_of(self.fn)} must return a pytree like elems; "
                 f"{differences}."
             )
         self._check_types([type_of(x) for x in a], [type_of(x) for x in outs])
@@ -277,7 +277,7 @@ def _common_size(who: str, leaves: Sequence[Any], tree: Any, axis: int) -> int:
             for i, (x, n) in enumerate(zip(leaves, sizes, strict=True))
         ]
         raise ValueError(
-            f"{who}: the arrays of {what} must have one size along dimension {axis}; "
+            f"{who}: the arrays of {what} must have the same size along dimension {axis}; "
             f"{', '.join(rows)}."
         )
     return sizes[0] if sizes else 0
