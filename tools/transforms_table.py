@@ -44,8 +44,11 @@ LINEAR_ONLY = (
     "Stands for the derivative of a `custom_vjp` function, which is only given in reverse: "
     "`transpose` is all it has."
 )
-NAMED = "A compiler may compute it otherwise: it gets its rule by `custom_jvp`."
-PARTS = "Nothing says how it would be divided: it gets its rule by `custom_vjp` or `custom_jvp`."
+NAMED = "A compiler may compute it differently: it gets its rule by `custom_jvp`."
+PARTS = (
+    "Nothing specifies how it would be partitioned: it gets its rule by `custom_vjp` or "
+    "`custom_jvp`."
+)
 IN_ORDER = "Ordered: calls for the elements of a batch have no order."
 
 # Reasons, by (op, column).

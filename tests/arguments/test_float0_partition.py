@@ -95,7 +95,8 @@ def test_calls_that_are_found_again_and_shardings():
 def test_an_axis_that_there_is_not():
     f = sw.vmap(lambda i: FLOAT0, out_axes=3)
     assert message(ValueError, f, INTS) == (
-        "vmap of <lambda>: out_axes is 3 for result, which has 2 dimensions with the mapped one."
+        "vmap of <lambda>: out_axes is 3 for result, which has 2 dimensions including the mapped "
+        "one."
     )
 
 
@@ -118,7 +119,7 @@ def test_messages_name_the_arguments_beside_trivial_ones():
     assert message(TypeError, f, FLOAT0, 1, "a").startswith("jit of <lambda>: y: ")
     g = sw.vmap(lambda z, x: x)
     assert message(ValueError, g, np.zeros(4, sw.float0), INTS) == (
-        "vmap of <lambda>: mapped axes must have one size; axis 0 of z of type float0[4] has 4, "
-        "axis 0 of x of type i32[3] has 3. What all examples share is passed by position, with "
-        "None for it in in_axes."
+        "vmap of <lambda>: mapped axes must have the same size; axis 0 of z of type float0[4] has "
+        "4, axis 0 of x of type i32[3] has 3. Pass arguments that all examples share by position, "
+        "with None in in_axes."
     )

@@ -99,8 +99,8 @@ def test_callbacks_that_are_to_return_64_bits_say_that_they_are_off():
 
     like = ShapeDtypeStruct((2,), np.float64)
     assert message(ValueError, sw.pure_callback, f, like, np.ones(2)) == (
-        "pure_callback of f: result_shape_dtypes asks for float64, but 64-bit types are off. Ask "
-        "for float32, or set the flag enable_x64."
+        "pure_callback of f: result_shape_dtypes requests float64, but 64-bit types are off. "
+        "Request float32, or set the flag enable_x64."
     )
 
 

@@ -64,7 +64,7 @@ def by_another(x):
     devices = DEVICES if len(x.devices()) > 1 else DEVICES[:1]
     sw.device_put(x, NamedSharding(Mesh(np.array(devices), "z"), P(*"z"[: x.ndim]))).delete()
     return (
-        f"array of type {x.aval.str_short(True)} has been deleted, by way of another array that "
+        f"array of type {x.aval.str_short(True)} has been deleted, through another array that "
         "shared its memory. " + COPY
     )
 

@@ -133,13 +133,13 @@ def test_what_dlpack_has_no_form_for():
         with pytest.raises(BufferError) as caught:
             snp.ones(3, getattr(ml_dtypes, name)).__dlpack__()
         assert str(caught.value) == (
-            f"DLPack has no form for elements of {name}, of less than a byte. Convert the array "
+            f"DLPack does not support elements of {name}, of less than a byte. Convert the array "
             "with `astype` first."
         )
     with pytest.raises(BufferError) as caught:
         sw.random.key(0).__dlpack__()
     assert str(caught.value) == (
-        "DLPack has no form for keys; got an array of type key<fry>[]. Use "
+        "DLPack does not support keys; got an array of type key<fry>[]. Use "
         "shardwise.random.key_data(x) for the integers behind them."
     )
 

@@ -33,7 +33,7 @@ def test_arrays_are_not_made_by_their_class():
     with pytest.raises(TypeError) as caught:
         sw.Array([1.0])
     assert str(caught.value) == (
-        "Array cannot be made directly; use shardwise.numpy.array, device_put or "
+        "Array cannot be constructed directly; use shardwise.numpy.array, device_put or "
         "make_array_from_callback."
     )
 

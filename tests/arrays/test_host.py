@@ -88,11 +88,11 @@ def test_what_this_process_cannot_read(monkeypatch):
             use(x)
         assert str(caught.value) == (
             "array of type f32[8,2] spans devices of other processes, so this process cannot read "
-            "its value. Ways out: `shardwise.experimental.multihost_utils.process_allgather(x, "
+            "its value. Options: `shardwise.experimental.multihost_utils.process_allgather(x, "
             "tiled=True)` gives all of it to each process, `shardwise.device_put(x, sharding)` "
             "with a replicated sharding over the same devices makes it readable, and "
-            "`x.addressable_shards` are the parts that are here. The first two are called in all "
-            "of these processes."
+            "`x.addressable_shards` are the shards of this process. The first two must be called "
+            "in all of these processes."
         )
     fails(
         TypeError,
@@ -259,7 +259,7 @@ def test_copies_are_where_the_array_is(again):
         again(x)
     assert str(caught.value) == (
         "array of type f32[13@x] has been deleted: `delete()` was called on it. To use it longer, "
-        "make a copy before: `x.copy()`.")
+        "make a copy beforehand: `x.copy()`.")
 
 
 def test_pickles_can_leave_the_bytes_out():

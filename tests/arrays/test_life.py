@@ -43,7 +43,7 @@ ON_ONE = {
 }
 
 
-BY = "by way of another array that shared its memory"
+BY = "through another array that shared its memory"
 
 
 def elsewhere(x, place, other):

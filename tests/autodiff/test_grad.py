@@ -318,10 +318,10 @@ def test_what_grad_cannot_take():
     fails(TypeError, "grad of loss takes a function that returns a scalar; it returned f32[3]. "
           "Sum it, or use jacrev or vjp.", sw.grad(loss), V)
     fails(TypeError, "grad of loss takes real or complex inputs; w['n'] is of type i32[]. "
-          "Convert it to a floating type, or pass allow_int=True for a trivial gradient.",
+          "Convert it to a floating type, or pass allow_int=True for a trivial (float0) gradient.",
           sw.grad(loss), {"n": np.int32(1)})
-    fails(TypeError, "grad of loss takes a function that returns a scalar; it returned the tree "
-          "{'a': *}. For further results use has_aux=True.", sw.grad(loss), {"a": 1.0})
+    fails(TypeError, "grad of loss takes a function that returns a scalar; it returned the pytree "
+          "{'a': *}. For additional results use has_aux=True.", sw.grad(loss), {"a": 1.0})
     fails(TypeError, "grad of loss takes a function that returns a real scalar; it returned "
           "c64[]. For a holomorphic function pass holomorphic=True, for others use vjp.",
           sw.grad(loss), Z[0])
@@ -335,7 +335,7 @@ def test_what_grad_cannot_take():
           "f32[3].", sw.grad(loss, holomorphic=True), V)
     fails(TypeError, "loss must return a pair (value, aux) with has_aux=True; it returned an "
           "array of type f32[3].", sw.grad(loss, has_aux=True), V)
-    fails(TypeError, "grad of loss: argnums=1 asks for argument 1, but the function was called "
+    fails(TypeError, "grad of loss: argnums=1 refers to argument 1, but the function was called "
           "with 1 positional argument.", sw.grad(loss, argnums=1), V)
     fails(ValueError, "grad of loss: argnums=(0, -1) names an argument twice.",
           sw.grad(loss, argnums=(0, -1)), V)
@@ -392,8 +392,8 @@ def test_what_jvp_and_vjp_cannot_take():
     fails(TypeError, "jvp of loss: primals must be a tuple or list; got 1.0.",
           sw.jvp, loss, 1.0, (1.0,))
     fails(TypeError,
-          "jvp of loss: primals and tangents must have the same tree; args[0] is a leaf in "
-          "the primals and a tuple of 2 in the tangents.", sw.jvp, loss, (V,), ((V, V),))
+          "jvp of loss: primals and tangents must have the same pytree structure; args[0] is a "
+          "leaf in the primals and a tuple of 2 in the tangents.", sw.jvp, loss, (V,), ((V, V),))
     fails(ValueError, "jvp of loss: a tangent must have its primal's shape and dtype; got f32[2] "
           "for w of type f32[3].", sw.jvp, loss, (V,), (V[:2],))
     fails(TypeError, "jvp of loss: a tangent must have its primal's shape and dtype; got f16[3] "
@@ -405,14 +405,14 @@ def test_what_jvp_and_vjp_cannot_take():
           "for w of type i32[3].", sw.jvp, loss, (np.arange(3),), (np.zeros(2, sw.float0),))
     fails(ValueError, "vjp of peak: a cotangent must have its result's shape; ct, for a result of "
           "type i32[], is of shape (3,).", sw.vjp(peak, V)[1], np.zeros(3, sw.float0))
-    fails(ValueError, "vjp of loss: the cotangent must have the tree of the result; ct is a leaf "
-          "in the result and a tuple of 2 in the cotangent.", sw.vjp(loss, V)[1], (V, V))
+    fails(ValueError, "vjp of loss: the cotangent must have the pytree structure of the result; ct "
+          "is a leaf in the result and a tuple of 2 in the cotangent.", sw.vjp(loss, V)[1], (V, V))
     fails(ValueError, "vjp of loss: a cotangent must have its result's shape and dtype, f32[3]; "
           "ct is of type f32[2].", sw.vjp(loss, V)[1], V[:2])
     fails(ValueError, "linearize of loss: a tangent must have its primal's shape and dtype; got "
           "f32[2] for w of type f32[3].", sw.linearize(loss, V)[1], V[:2])
-    fails(TypeError, "linearize of loss: tangents must have the tree of the primals; only the "
-          "tangents have args[1].", sw.linearize(loss, V)[1], V, V)
+    fails(TypeError, "linearize of loss: tangents must have the pytree structure of the primals; "
+          "only the tangents have args[1].", sw.linearize(loss, V)[1], V, V)
 
 
 def test_what_jacobians_cannot_take():

@@ -173,7 +173,7 @@ def test_long_series_take_work_by_squares():
 
 def test_mistakes():
     for series in (((1.0,), (1.0, 2.0)), ((1.0,),)):
-        with pytest.raises(ValueError, match="as many terms for each of 2 primals"):
+        with pytest.raises(ValueError, match="the same number of terms for each of 2 primals"):
             jet(jnp.add, (1.0, 2.0), series)
     with pytest.raises(ValueError) as error:
         jet(jnp.sin, ([1.0],), ((1.0,),))

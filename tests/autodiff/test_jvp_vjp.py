@@ -237,12 +237,12 @@ def test_what_cannot_be_transposed():
         return sw.jit(lambda a: a * a)(x)
 
     assert message(TypeError, sw.linear_transpose, f, V) == (
-        "linear_transpose of f: it is not linear, as [mul] is not in operands that depend on the "
-        "arguments: f32[3], f32[3]."
+        "linear_transpose of f: the function is not linear, as [mul] is not linear in its operands "
+        "that depend on the arguments: f32[3], f32[3]."
     )
     assert message(TypeError, sw.linear_transpose, lambda x: 1 / x, V) == (
-        "linear_transpose of <lambda>: it is not linear, as [div] is not in operands that depend "
-        "on the arguments: f32[3]."
+        "linear_transpose of <lambda>: the function is not linear, as [div] is not linear in its "
+        "operands that depend on the arguments: f32[3]."
     )
     assert message(TypeError, sw.linear_transpose, lambda x: x > 0, V) == (
         "linear_transpose of <lambda>: arguments and results must all be real or complex numbers, "
@@ -255,8 +255,8 @@ def test_what_cannot_be_transposed():
     )
     back = sw.linear_transpose(lambda x: (x, x), V)
     assert message(TypeError, back, V) == (
-        "linear_transpose of <lambda>: the cotangent must have the tree of the result; ct is a "
-        "tuple of 2 in the result and a leaf in the cotangent."
+        "linear_transpose of <lambda>: the cotangent must have the pytree structure of the result; "
+        "ct is a tuple of 2 in the result and a leaf in the cotangent."
     )
     assert message(TypeError, back, (V, V[:2])) == (
         "linear_transpose of <lambda>: a cotangent must have its result's shape and dtype, "
@@ -290,8 +290,8 @@ def test_closure_convert():
     converted, values = sw.closure_convert(jnp.sin, V)
     assert values == []
     assert message(TypeError, converted, V, V) == (
-        "closure_convert of sin: call it with arguments like the examples, and the 0 values after "
-        "them; only these has args[1]."
+        "closure_convert of sin: call the converted function with arguments like the examples, "
+        "followed by the 0 hoisted values; only these has args[1]."
     )
 
 
@@ -377,11 +377,11 @@ def test_what_linear_call_takes():
         return ct[:2]
 
     assert message(TypeError, call, lambda r, x: x, back, V, V) == (
-        "linear_call: back must return values of the types of linear_args; it returned f32[2] for "
-        "linear_args of type f32[3]."
+        "linear_call: back must return values with the types of linear_args; it returned f32[2] "
+        "for linear_args of type f32[3]."
     )
     assert message(TypeError, call, lambda r, x: x, lambda r, ct: (ct, ct), V, V) == (
-        "linear_call: <lambda> must return a tree like linear_args; linear_args is a leaf in the "
+        "linear_call: <lambda> must return a pytree like linear_args; linear_args is a leaf in the "
         "arguments and a tuple of 2 in the result."
     )
 

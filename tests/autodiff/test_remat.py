@@ -434,7 +434,7 @@ def test_messages():
         "checkpoint: policy must be a function; got 'dots'."
     )
     assert message(ValueError, sw.grad(sw.checkpoint(f, static_argnums=1)), 1.0) == (
-        "checkpoint of f: static_argnums=1 asks for argument 1, but the function was called with "
+        "checkpoint of f: static_argnums=1 refers to argument 1, but the function was called with "
         "1 positional argument."
     )
     assert message(TypeError, sw.checkpoint(f), "a") == (
@@ -451,7 +451,7 @@ def test_messages():
     assert found.endswith("or mark the argument static with `static_argnums`.")
     strange = sw.checkpoint(swnp.sin, policy=lambda *a, **p: Offloadable("device", "disk"))
     assert message(ValueError, sw.grad(strange), 1.0) == (
-        "checkpoint: a policy offloads from 'device' to 'pinned_host'; got "
+        "checkpoint: a policy can only offload from 'device' to 'pinned_host'; got "
         "Offloadable(src='device', dst='disk')."
     )
     assert message(

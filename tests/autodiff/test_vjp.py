@@ -91,7 +91,7 @@ def test_refs_take_cotangents_inside_of_jit():
 def test_refs_must_be_in_the_tree_of_the_primals():
     back = sw.vjp(product, trees(sw)[0])[1]
     assert message(ValueError, back.with_refs, 0.0) == (
-        "vjp of product: with_refs takes refs in the tree of the primals, "
+        "vjp of product: with_refs takes refs in the pytree structure of the primals, "
         "PyTreeDef(({'a': *, 'b': *},)); got PyTreeDef((*,))."
     )
 
@@ -227,8 +227,8 @@ def test_gradients_of_refs_are_no_values():
     for name in ("grad", "jacrev", "jacfwd", "value_and_grad"):
         assert message(TypeError, getattr(sw, name)(lambda r: r[...] ** 2), ref) == (
             f"{name.replace('value_and_', '')} of <lambda>: r is Ref{{f32[]}}, and the gradient "
-            "of a ref is a ref as well. Use `shardwise.vjp`, and `with_refs` of the function that "
-            "it gives. Refs among the arguments that are not differentiated are passed on."
+            "of a ref is also a ref. Use `shardwise.vjp`, and `with_refs` of the function "
+            "that it returns. Refs are accepted in arguments that are not differentiated."
         )
 
 
@@ -236,9 +236,9 @@ def test_refs_are_asked_for():
     x, r = jnp.asarray(X), sw.new_ref(X + 1)
     back = sw.vjp(scaled, x, r)[1]
     assert message(ValueError, back, jnp.float32(1)) == (
-        "vjp of scaled: r is a Ref{f32[3]}, and its cotangent is a ref as well. Give one for each "
-        "primal to `with_refs`, or `shardwise.ad.GradValue()` for a cotangent that is to be a "
-        "value, or `shardwise.ad.DontWant()`, and call what that gives."
+        "vjp of scaled: r is a Ref{f32[3]}, so its cotangent is also a ref. Pass one for each "
+        "primal to `with_refs`, or `shardwise.ad.GradValue()` to get the cotangent as a value, or "
+        "`shardwise.ad.DontWant()`, and call the function that it returns."
     )
     value = sw.ad.GradValue()
     assert message(TypeError, back.with_refs, value, sw.new_ref(jnp.ones(4))) == (
@@ -251,8 +251,8 @@ def test_refs_are_asked_for():
     )
     g = sw.new_ref(jnp.zeros(3))
     assert message(ValueError, back.with_refs, g, g) == (
-        "vjp of scaled: with_refs: Ref{f32[3]} is given more than once. That for r changes as "
-        "this does: it needs a ref of its own."
+        "vjp of scaled: with_refs: Ref{f32[3]} is passed more than once. The ref for r "
+        "is overwritten: it must be a separate ref."
     )
     assert message(TypeError, sw.jvp, scaled, (x, r), (x, x)).startswith(
         "jvp of scaled: r is a Ref{f32[3]}; its derivative must be a ref of the same shape and "
@@ -263,13 +263,13 @@ def test_refs_are_asked_for():
         "ref is the tangent of a ref of real or complex numbers."
     )
     assert message(ValueError, sw.jvp, scaled, (x, r), (x, r)) == (
-        "jvp of scaled: Ref{f32[3]} is passed more than once, as r and the tangent of r. What is "
-        "written to the one would have to be seen in the other: pass it once."
+        "jvp of scaled: Ref{f32[3]} is passed more than once, as r and the tangent of r. A write "
+        "to one would have to be visible in the other: pass it once."
     )
     other = sw.new_ref(jnp.zeros(3))
     assert message(ValueError, sw.vjp, lambda r: (r[...] * other[...]).sum(), other).endswith(
-        "is an argument of vjp of <lambda>, and that function uses it from outside, too. A "
-        "function that gets a ref must have no other way to it: use the argument."
+        "is an argument of vjp of <lambda>, and that function also uses it from outside. A "
+        "function that gets a ref must not access it in another way: use the argument."
     )
     assert message(TypeError, sw.vjp, lambda r: r, other) == (
         "vjp of <lambda>: the result: Ref{f32[3]} is a ref, not an array: read its value with "

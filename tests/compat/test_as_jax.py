@@ -172,8 +172,8 @@ def test_private_names(tmp_path):
             ifrt_programs.make_plugin_program("")
         except NotImplementedError as error:
             assert str(error) == (
-                "jax.extend.ifrt_programs.ifrt_programs.make_plugin_program: programs of plugins "
-                "are not here. Only Pathways has them."
+                "jax.extend.ifrt_programs.ifrt_programs.make_plugin_program: plugin programs are "
+                "not supported. Only Pathways has them."
             )
         assert core.trace_state_clean() and not sw.jit(lambda: core.trace_state_clean())()
         from jax.experimental import hijax, shard_map
@@ -185,8 +185,8 @@ def test_private_names(tmp_path):
             own()
         except NotImplementedError as error:
             assert str(error) == (
-                "Own: operations of jax.experimental.hijax are not here. "
-                "`shardwise.extend.core.Primitive` is an operation on arrays."
+                "Own: operations of jax.experimental.hijax are not supported. "
+                "For operations on arrays, use `shardwise.extend.core.Primitive`."
             )
         else:
             raise AssertionError(own)
@@ -195,19 +195,19 @@ def test_private_names(tmp_path):
     """) == "False\n"  # fmt: skip
 
 
-HINT = "A report with this line helps to have it."
+HINT = "To request it, report this line."
 MISSING = {
     "from jax._src.core import no_such_thing":
-        "ImportError: the program asks for jax._src.core.no_such_thing, a private name of JAX's "
+        "ImportError: the program uses jax._src.core.no_such_thing, a private name of JAX's "
         "that shardwise {0} does not have ({1}:1). " + HINT,
     "import jax._src.core as c; c.no_such_thing":
-        "AttributeError: the program asks for jax._src.core.no_such_thing, a private name of JAX's "
+        "AttributeError: the program uses jax._src.core.no_such_thing, a private name of JAX's "
         "that shardwise {0} does not have ({1}:1). " + HINT,
     "import jax._src.no_such_module":
-        "ModuleNotFoundError: the program asks for jax._src.no_such_module, a private name of "
+        "ModuleNotFoundError: the program uses jax._src.no_such_module, a private name of "
         "JAX's that shardwise {0} does not have ({1}:1). " + HINT,
     "import jax.experimental.no_such_module":
-        "ModuleNotFoundError: the program asks for jax.experimental.no_such_module, a name of "
+        "ModuleNotFoundError: the program uses jax.experimental.no_such_module, a name of "
         "JAX's that shardwise {0} does not have ({1}:1). " + HINT,
     "import jax; jax.numpy.sinn":
         "AttributeError: module 'shardwise.numpy' has no attribute 'sinn'. Did you mean 'sin'?",
@@ -253,7 +253,7 @@ def test_a_missing_name_says_which_library_asks(library, line, tmp_path):
     kind, full = ASKED[line]
     told = run(tmp_path, "import asking", module=("-m", "shardwise.compat"), expect=1)
     assert told.splitlines()[-1] == (
-        f"{kind}: {who} asks for {full}, a private name of JAX's that shardwise {__version__} does "
+        f"{kind}: {who} uses {full}, a private name of JAX's that shardwise {__version__} does "
         f"not have ({tmp_path / 'asking/inner.py'}:3). {HINT}"
     )
 

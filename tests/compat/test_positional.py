@@ -130,7 +130,7 @@ def test_arrays_take_part_in_everything():
          "it has 8 device sets."),
         (lambda s: s.reshape(4, 2).transpose(0, 0),
          "cannot transpose PositionalSharding(shape=(4, 2), 8 devices) by (0, 0): "
-         "that is no permutation."),
+         "that is not a permutation."),
         (lambda s: s.replicate(1),
          "cannot replicate PositionalSharding(shape=(8,), 8 devices) along axis 1: "
          "there is no such axis."),

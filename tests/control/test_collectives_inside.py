@@ -300,7 +300,7 @@ def test_reduce_takes_no_collectives():
             lambda x: lax.reduce(x, 0.0, lambda a, b: a + lax.psum(b, "i"), (0,)), axis_name="i"
         )(X)
     assert str(error.value) == (
-        "reduce: the function must not use collectives, as it runs in no order that is known."
+        "reduce: the function must not use collectives, as the order of its calls is unspecified."
     )
 
 

@@ -375,10 +375,10 @@ def test_ordered_effects_are_refused_where_every_branch_runs():
         return lax.cond(p, one, lambda x: x, x)
 
     assert message(NotImplementedError, sw.vmap(f), np.array([True]), swnp.ones(1)) == (
-        "[cond] under vmap: a predicate that differs from row to row runs every branch, and here "
-        "are ordered effects, which would also happen for rows that they are not meant for. Choose "
-        "what the effect gets, with `shardwise.lax.select` or `shardwise.numpy.where`, and let "
-        "it happen outside."
+        "[cond] under vmap: a batched predicate runs every branch, so ordered "
+        "effects would also happen for rows that did not request them. Select the inputs "
+        "of the effect, with `shardwise.lax.select` or `shardwise.numpy.where`, and move "
+        "it outside."
     )
 
 
@@ -401,7 +401,7 @@ def test_messages_about_the_choice():
         "cond: false_fun must be a function; got 3."
     )
     assert message(TypeError, lax.cond, True, f, f, X, operand=X) == (
-        "cond: give operands by position or as `operand`, not both."
+        "cond: pass operands by position or as `operand`, not both."
     )
     assert message(TypeError, lax.cond, True, f, f, {"a": "text"}) == (
         "cond: operands[0]['a'] is 'text' of type str, which is not an array."
@@ -426,12 +426,12 @@ def test_messages_about_the_branches():
         return {"a": x, "c": x}
 
     assert message(TypeError, lax.cond, True, pair, single, X) == (
-        "cond: the branches must return results of the same tree; only that of true_fun (pair) "
-        "has result['b'] and only that of false_fun (single) has result['c']."
+        "cond: the branches must return results with the same pytree structure; only that of "
+        "true_fun (pair) has result['b'] and only that of false_fun (single) has result['c']."
     )
     assert message(TypeError, lax.cond, True, lambda: (1,), lambda: [1]) == (
-        "cond: the branches must return results of the same tree; result is a tuple of 1 in that "
-        "of true_fun (<lambda>) and a list of 1 in that of false_fun (<lambda>)."
+        "cond: the branches must return results with the same pytree structure; result is a tuple "
+        "of 1 in that of true_fun (<lambda>) and a list of 1 in that of false_fun (<lambda>)."
     )
     assert message(TypeError, lax.switch, 1, [pair, lambda x: {"a": x, "b": (x, x[0])}], X) == (
         "switch: the branches must return results of the same types; result['b'][1] is f32[3] "
@@ -446,10 +446,10 @@ def test_messages_about_the_branches():
     assert message(
         TypeError, lax.switch, 1, [lambda: {"a": 1}, lambda: {"a": (1,)}, lambda: {"b": 1}]
     ) == (
-        "switch: the branches must return results of the same tree; result['a'] is a leaf in that "
-        "of branches[0] (<lambda>) and a tuple of 1 in that of branches[1] (<lambda>); only that "
-        "of branches[0] (<lambda>) has result['a'] and only that of branches[2] (<lambda>) has "
-        "result['b']."
+        "switch: the branches must return results with the same pytree structure; result['a'] is a "
+        "leaf in that of branches[0] (<lambda>) and a tuple of 1 in that of branches[1] "
+        "(<lambda>); only that of branches[0] (<lambda>) has result['a'] and only that of "
+        "branches[2] (<lambda>) has result['b']."
     )
     rows = [lambda: (X, {"x": X, "y": 1}), lambda: (X[0], {"x": X.astype(np.int32), "y": 1.0})]
     assert message(TypeError, lax.cond, True, *rows) == (

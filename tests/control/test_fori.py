@@ -45,10 +45,10 @@ def test_bounds_that_are_not_known():
     grad = sw.jit(sw.grad(lambda x, n: swnp.sum(f(OURS, x, W, n)["h"])))
     assert message(ValueError, grad, X, 3) == (
         "while_loop and fori_loop with traced bounds have no reverse-mode derivative (grad, vjp, "
-        "jacrev), here the loop of turn: the number of turns is not known before it runs, and so "
-        "nothing can be kept of them to go back over. Use `fori_loop` with Python integers as "
-        "bounds or `scan`, whose number of turns is known; forward mode (`jvp`, `jacfwd`); or give "
-        "the function that has the loop a rule with `custom_vjp`."
+        "jacrev), here the loop of turn: the number of iterations is not known before it runs, so "
+        "residuals cannot be stored for the backward pass. Use `fori_loop` with Python integers as "
+        "bounds or `scan`, whose number of iterations is known; forward mode (`jvp`, `jacfwd`); or "
+        "define a rule for the function with the loop by `custom_vjp`."
     )
 
 
@@ -117,20 +117,20 @@ def test_messages():
         "fori_loop: lower and upper must be of one dtype; got u8[] and ~i32[]. Convert one of them."
     )
     assert message(ValueError, lax.fori_loop, 0, 3, same, X, unroll=-1) == (
-        "fori_loop: unroll must be a bool or an int, not negative; got -1."
+        "fori_loop: unroll must be a bool or a non-negative int; got -1."
     )
     assert message(
         ValueError, sw.jit(lambda n: lax.fori_loop(0, n, same, X, unroll=2)), 3
     ) == (
-        "fori_loop: unroll=2 needs bounds whose values are known; got ~i32[] and ~i32[], of which "
-        "one is traced. Use Python integers."
+        "fori_loop: unroll=2 needs concrete bounds; got ~i32[] and ~i32[], at least one of "
+        "which is traced. Use Python integers."
     )
 
     def wrong(i, s):
         return {"a": s["a"][0]}
 
     assert message(TypeError, lax.fori_loop, 0, 3, wrong, {"a": X}) == (
-        "fori_loop: wrong must return the carry in the types that it takes; carry['a'] came in as "
+        "fori_loop: wrong must return the carry with its input types; carry['a'] came in as "
         "f32[3] and was returned as f32[] (differs in shape). Change init or wrong so that they "
         "agree."
     )
@@ -138,6 +138,6 @@ def test_messages():
         "fori_loop: init_val is 'text' of type str, which is not an array."
     )
     assert message(TypeError, lax.fori_loop, 0, 3, lambda i, s: (s, s), X) == (
-        "fori_loop: <lambda> must return a carry with the tree of init; carry is a leaf in init "
-        "and a tuple of 2 in the result."
+        "fori_loop: <lambda> must return a carry with the pytree structure of init; carry is a "
+        "leaf in init and a tuple of 2 in the result."
     )

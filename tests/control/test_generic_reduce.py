@@ -99,15 +99,16 @@ def test_messages():
 
     cases = [
         (lambda: lax.reduce(x, (ZERO,), lax.add, (0,)), TypeError,
-         "reduce: operands and init_values must be trees alike; got PyTreeDef(*) and "
-         "PyTreeDef((*,))."),
+         "reduce: operands and init_values must have the same pytree structure; got PyTreeDef(*) "
+         "and PyTreeDef((*,))."),
         (lambda: lax.reduce(x, np.int32(0), grown(lax), (0,)), TypeError,
          "reduce: an init value must have the operand's dtype float32; got i32[]."),
         (lambda: lax.reduce(x, ZERO, lax.gt, (0,)), TypeError,
          "[reduce] the function must return f32[]; got bool[]."),
         (lambda: lax.reduce(x, ZERO, telling, (0,)), TypeError,
-         "reduce: the function must not call the host, here with debug_callback: it runs in no "
-         "order, and any number of times. Use `scan`, or call the host with the result."),
+         "reduce: the function must not call the host, here with debug_callback: it runs in an "
+         "unspecified order, and any number of times. Use `scan`, or call the host with the "
+         "result."),
     ]
     for call, error, message in cases:
         with pytest.raises(error) as caught:

@@ -420,18 +420,18 @@ def step(c, x):
 
 def test_messages_about_xs():
     assert message(ValueError, scan, step, array(C), {"a": array(XS), "b": array(C)}) == (
-        "scan: the arrays of xs must have one size along dimension 0; xs['a'] of type f32[5,3] has "
-        "5, xs['b'] of type f32[3] has 3."
+        "scan: the arrays of xs must have the same size along dimension 0; xs['a'] of type "
+        "f32[5,3] has 5, xs['b'] of type f32[3] has 3."
     )
     assert message(ValueError, scan, step, array(C), array(XS), length=4) == (
-        "scan: the arrays of xs must have one size along dimension 0; xs of type f32[5,3] has 5, "
-        "and length is 4."
+        "scan: the arrays of xs must have the same size along dimension 0; xs of type f32[5,3] has "
+        "5, and length is 4."
     )
     assert message(ValueError, scan, step, array(C), [array(XS), array(1.0)]) == (
-        "scan: xs[1] is of type f32[], which has no dimension to go along."
+        "scan: xs[1] is of type f32[], which has no dimension to scan over."
     )
     assert message(ValueError, scan, step, array(C)) == (
-        "scan: xs has no arrays, so that length must be given."
+        "scan: xs has no arrays, so length is required."
     )
     assert message(ValueError, scan, step, array(C), length=-1) == (
         "scan: length must not be negative; got -1."
@@ -440,10 +440,10 @@ def test_messages_about_xs():
         "scan: xs['a'] is 'text' of type str, which is not an array."
     )
     assert message(ValueError, scan, step, array(C), array(XS), unroll=-1) == (
-        "scan: unroll must be a bool or an int, not negative; got -1."
+        "scan: unroll must be a bool or a non-negative int; got -1."
     )
     assert message(ValueError, scan, step, array(C), array(XS), unroll=1.5) == (
-        "scan: unroll must be a bool or an int, not negative; got 1.5."
+        "scan: unroll must be a bool or a non-negative int; got 1.5."
     )
     assert message(TypeError, scan, step, array(C), length=3.0) == (
         "scan: length must be an integer; got 3.0 of type float."
@@ -487,20 +487,20 @@ def test_messages_about_the_body():
         "scan: one must return a pair (carry, y); it returned a traced f32[3]."
     )
     assert message(TypeError, scan, shape, {"h": array(C), "k": array(W)}, array(XS)) == (
-        "scan: shape must return the carry in the types that it takes; carry['h'] came in as "
+        "scan: shape must return the carry with its input types; carry['h'] came in as "
         "f32[3] and was returned as f32[] (differs in shape). Change init or shape so that they "
         "agree."
     )
     assert message(TypeError, scan, tree, array(C), array(XS)) == (
-        "scan: tree must return a carry with the tree of init; carry is a leaf in init and a "
-        "tuple of 2 in the result."
+        "scan: tree must return a carry with the pytree structure of init; carry is a leaf in init "
+        "and a tuple of 2 in the result."
     )
     assert message(TypeError, scan, text, array(C), array(XS)) == (
         "scan: the returned y['y'] is 'text' of type str, which is not an array."
     )
     n = array([1, 2, 3], np.int32)
     assert message(TypeError, scan, lambda c, x: (c + x, None), n, array(XS)) == (
-        "scan: <lambda> must return the carry in the types that it takes; carry came in as i32[3] "
+        "scan: <lambda> must return the carry with its input types; carry came in as i32[3] "
         "and was returned as f32[3] (differs in dtype). Change init or <lambda> so that they "
         "agree, for example with `astype`."
     )

@@ -114,10 +114,10 @@ def test_reverse_mode_is_refused_unless_nothing_depends_on_the_loop():
 
     assert message(ValueError, sw.grad(f), swnp.asarray(X)) == (
         "while_loop and fori_loop with traced bounds have no reverse-mode derivative (grad, vjp, "
-        "jacrev), here the loop of halved: the number of turns is not known before it runs, and so "
-        "nothing can be kept of them to go back over. Use `fori_loop` with Python integers as "
-        "bounds or `scan`, whose number of turns is known; forward mode (`jvp`, `jacfwd`); or give "
-        "the function that has the loop a rule with `custom_vjp`."
+        "jacrev), here the loop of halved: the number of iterations is not known before it runs, "
+        "so residuals cannot be stored for the backward pass. Use `fori_loop` with Python integers "
+        "as bounds or `scan`, whose number of iterations is known; forward mode (`jvp`, `jacfwd`); "
+        "or define a rule for the function with the loop by `custom_vjp`."
     )
 
     def steps(x):
@@ -227,7 +227,7 @@ def test_explicit_shardings_are_in_the_types():
         TypeError, lax.while_loop, lambda h: True, lambda h: {"a": reshard(h["a"], turned)},
         {"a": x},
     ) == (
-        "while_loop: <lambda> must return the carry in the types that it takes; carry['a'] came in "
+        "while_loop: <lambda> must return the carry with its input types; carry['a'] came in "
         "as f32[4@x,2] and was returned as f32[4,2@y] (differs in sharding). Change init or "
         "<lambda> so that they agree, for example with `shardwise.sharding.reshard`."
     )
@@ -291,16 +291,16 @@ def test_messages():
         "while_loop: init_val['a'] is 'text' of type str, which is not an array."
     )
     assert message(TypeError, loop, same, same, 0) == (
-        "while_loop: <lambda> must return a boolean scalar, which says whether to go on; it "
+        "while_loop: <lambda> must return a boolean scalar, which decides whether to continue; it "
         "returned ~i32[]."
     )
     assert message(TypeError, loop, lambda h: h > 0, same, X) == (
-        "while_loop: <lambda> must return a boolean scalar, which says whether to go on; it "
+        "while_loop: <lambda> must return a boolean scalar, which decides whether to continue; it "
         "returned bool[3]."
     )
     assert message(TypeError, loop, lambda h: (True,), same, 0) == (
-        "while_loop: <lambda> must return a boolean scalar, which says whether to go on; it "
-        "returned a tree PyTreeDef((*,))."
+        "while_loop: <lambda> must return a boolean scalar, which decides whether to continue; it "
+        "returned a pytree PyTreeDef((*,))."
     )
 
     def wrong_tree(s):
@@ -311,11 +311,11 @@ def test_messages():
 
     state = {"a": X, "b": np.int32(1)}
     assert message(TypeError, loop, lambda s: True, wrong_tree, state) == (
-        "while_loop: wrong_tree must return a carry with the tree of init; only init has "
-        "carry['b'] and only the result has carry['c']."
+        "while_loop: wrong_tree must return a carry with the pytree structure of init; only init "
+        "has carry['b'] and only the result has carry['c']."
     )
     assert message(TypeError, loop, lambda s: True, wrong_types, state) == (
-        "while_loop: wrong_types must return the carry in the types that it takes; carry['a'] came "
+        "while_loop: wrong_types must return the carry with its input types; carry['a'] came "
         "in as f32[3] and was returned as f32[] (differs in shape), carry['b'] came in as i32[] "
         "and was returned as f32[] (differs in dtype). Change init or wrong_types so that they "
         "agree, for example with `astype`."

@@ -175,16 +175,16 @@ def test_linear_ops_leave_sums_for_later():
 )
 def test_other_ops_do_not(op: Op, types: list, on: str):
     assert error_of(op, *types) == (
-        f"[{op.name}] operands {', '.join(t.str_short(True) for t in types)}: 'x' of an operand "
-        "are axes along which a sum is not yet taken, and the op is not linear in just such "
+        f"[{op.name}] operands {', '.join(t.str_short(True) for t in types)}: an operand is "
+        "unreduced along 'x', and the op is not linear in just the unreduced "
         f"operands. Use `shardwise.sharding.reshard(x, P())`{on}."
     )
 
 
 def test_one_axis_has_one_use():
     assert error_of(mul, SUM, over((8, 4), "x")) == (
-        "[mul] operands f32[8,4]{U:x}, f32[8@x,4]: one is not yet summed along 'x', and another is "
-        "split over it. Use `shardwise.sharding.reshard(x, P())` on operand 1."
+        "[mul] operands f32[8,4]{U:x}, f32[8@x,4]: one is unreduced along 'x', and another is "
+        "sharded over it. Use `shardwise.sharding.reshard(x, P())` on operand 1."
     )
 
 
@@ -193,8 +193,8 @@ def test_reduced_axes():
     assert shown(exp, held) == "f32[4,6]{R:y}"
     assert shown(dot_general, over((8, 4), "y"), held, **PRODUCT) == "f32[8@y,6]"
     assert error_of(add, held, over((4, 6), reduced={"x"})) == (
-        "[add] operands f32[4,6]{R:y}, f32[4,6]{R:x} are not reduced along the same mesh axes, so "
-        "that their cotangents would be summed differently. Use "
+        "[add] operands f32[4,6]{R:y}, f32[4,6]{R:x} are not reduced along the same mesh axes, "
+        "so their cotangents would be summed differently. Use "
         "`shardwise.sharding.reshard(x, P(reduced={'y'}))` on operand 1."
     )
     assert "are not reduced along the same mesh axes" in error_of(add, held, over((4, 6)))

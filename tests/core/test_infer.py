@@ -153,18 +153,18 @@ def test_conflict():
 
 def test_one_axis_cannot_split_two_dimensions_of_the_result():
     assert error_of(add, over((4, 4), "x", None), over((4, 4), None, "x")) == (
-        "[add] operands f32[4@x,4], f32[4,4@x] would split dimensions 0 and 1 of the result over "
-        "one mesh axis, 'x'. Use `shardwise.sharding.reshard(x, P())` on operand 1."
+        "[add] operands f32[4@x,4], f32[4,4@x] would shard dimensions 0 and 1 of the result over "
+        "the same mesh axis, 'x'. Use `shardwise.sharding.reshard(x, P())` on operand 1."
     )
     assert error_of(
         dot_general, over((4, 6), ("y", "x"), None), over((6, 2), None, "x"), **MATMUL
-    ).startswith("[dot_general] operands f32[4@(y,x),6], f32[6,2@x] would split dimensions 0 and 1")
+    ).startswith("[dot_general] operands f32[4@(y,x),6], f32[6,2@x] would shard dimensions 0 and 1")
 
 
 def test_splitting_a_dimension_that_the_op_works_along():
     assert error_of(cumsum, over((4, 2), None, "y"), axis=1) == (
-        "[cumsum] cannot split dimension 1 of f32[4,2@y], which is sharded over ('y',): the op "
-        "works along it. Use `shardwise.sharding.reshard(x, P())`."
+        "[cumsum] cannot work along dimension 1 of f32[4,2@y], which is sharded "
+        "over ('y',). Use `shardwise.sharding.reshard(x, P())`."
     )
 
 
@@ -181,7 +181,7 @@ def test_contraction():
 def test_different_meshes():
     other = AbstractMesh((4,), ("x",), axis_types=(AxisType.Explicit,))
     message = error_of(add, over((4,), "x"), over((4,), "x", mesh=other))
-    assert message.startswith("[add] operands live on different meshes: ")
+    assert message.startswith("[add] operands are on different meshes: ")
     assert message.endswith(
         ". Use `shardwise.sharding.reshard(x, NamedSharding(mesh, P(...)))` on one of them."
     )

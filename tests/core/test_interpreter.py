@@ -365,7 +365,7 @@ def test_missing_transpose():
 def test_an_op_can_be_named_once():
     with pytest.raises(ValueError) as caught:
         Op("sin", type_rule=lambda op, x: x)
-    assert str(caught.value) == "there is an op named 'sin' already"
+    assert str(caught.value) == "an op named 'sin' already exists"
 
 
 def test_names_of_functions():

@@ -217,7 +217,7 @@ def test_wrong_type():
     x, y = Var(MATRIX), Var(MATRIX)
     program = Program([x], [y], [Equation(gt, [x, x], [y], {}, None)])
     assert message_of(program) == (
-        "equation 0 (gt) states (f32[2,3]), but its rule gives (bool[2,3]) for operands "
+        "equation 0 (gt) states (f32[2,3]), but its rule infers (bool[2,3]) for operands "
         "(f32[2,3], f32[2,3]), in\n"
         "{ lambda ; a:f32[2,3]. let\n"
         "    b:f32[2,3] = gt a a\n"
@@ -229,7 +229,7 @@ def test_wrong_number_of_results():
     x, y = Var(VECTOR), Var(array_type((1,), F32))
     program = Program([x], [y], [Equation(split, [x], [y], {"sizes": (1, 2), "axis": 0}, None)])
     assert message_of(program).startswith(
-        "equation 0 (split) states (f32[1]), but its rule gives (f32[1], f32[2]) for operands "
+        "equation 0 (split) states (f32[1]), but its rule infers (f32[1], f32[2]) for operands "
     )
 
 

@@ -303,8 +303,9 @@ def test_values_from_outside_may_not_be_differentiated_by():
     with pytest.raises(TypeError) as error:
         grad(jit(loss), (0, 1))(array(X), array(Y))
     assert str(error.value) == (
-        "custom_jvp function <lambda> uses a value from outside by which it is differentiated. Its "
-        "rule gives derivatives by arguments only: pass the value to <lambda> as an argument."
+        "custom_jvp function <lambda> uses a value from outside with respect to which it is "
+        "differentiated. Its rule only gives derivatives with respect to arguments: pass the value "
+        "to <lambda> as an argument."
     )
 
 
@@ -317,7 +318,7 @@ def test_a_rule_that_runs_when_its_surroundings_are_gone():
     assert message(UnexpectedTracerError, lambda: grad(jit(loss))(array(X), array(Y))) == (
         "the derivative rule of custom_vjp function <lambda> uses a traced value from outside. "
         "<lambda> was staged (by jit or scan) within the function that the value belongs to, and "
-        "the rule runs when that has ended. Pass the value to <lambda> as an argument."
+        "the rule runs after that function has ended. Pass the value to <lambda> as an argument."
     )
 
 
@@ -349,11 +350,11 @@ def test_what_a_jvp_rule_must_return():
         start + "a pair (result, tangent); it returned 3 of type int."
     )
     assert jvp_message(lambda p, t: (p[0], [t[0]])) == (
-        start + "a result and a tangent of the same tree; out is a leaf in the result and a list "
-        "of 1 in the tangent."
+        start + "a result and a tangent with the same pytree structure; out is a leaf in the "
+        "result and a list of 1 in the tangent."
     )
     assert jvp_message(lambda p, t: (p[0], reduce_sum(t[0], axes=(0,)))) == (
-        start + "tangents in the types of its results; it returned a tangent of type f32[] for a "
+        start + "tangents with the types of its results; it returned a tangent of type f32[] for a "
         "result of type f32[3]."
     )
 
@@ -379,12 +380,12 @@ def test_what_fwd_and_bwd_must_return():
     )
     bwd.result = lambda ct: (None, [ct])
     assert vjp_message(bwd) == (
-        start + "cotangents of the trees of the arguments; args[1] is a leaf in the argument and "
-        "a list of 1 in the cotangent."
+        start + "cotangents with the pytree structures of the arguments; args[1] is a leaf in the "
+        "argument and a list of 1 in the cotangent."
     )
     bwd.result = lambda ct: (reduce_sum(ct, axes=(0,)), None)
     assert vjp_message(bwd, kind=ValueError) == (
-        start + "cotangents in the types of the arguments; it returned f32[] for args[0] of type "
+        start + "cotangents with the types of the arguments; it returned f32[] for args[0] of type "
         "f32[3]."
     )
 
@@ -433,9 +434,9 @@ def test_results_of_rules_have_the_types_of_the_function():
             x = array(X)[None] if shape else array(X)
             loss = lambda x, t=transformed: total(t(x))  # noqa: E731
             assert message(TypeError, lambda loss=loss, x=x: grad(loss)(x)) == (
-                f"the rule of custom_{kind} function {h.name} must return a result in the types of "
-                f"the function's own; out['y'] is of type {came.replace('[', '[' + shape)} and not "
-                f"f32[{shape}3]."
+                f"the rule of custom_{kind} function {h.name} must return a result with the types "
+                f"of the function's result; out['y'] is of type {came.replace('[', '[' + shape)} "
+                f"and not f32[{shape}3]."
             )
 
 

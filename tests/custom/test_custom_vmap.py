@@ -139,7 +139,7 @@ def test_messages():
         return x
 
     assert message(AttributeError, f, 1.0) == (
-        "custom_vmap function f has no rule for batches: define one with @f.def_vmap."
+        "custom_vmap function f has no batching rule: define one with @f.def_vmap."
     )
 
     def fails(kind, rule, wanted):
@@ -149,14 +149,14 @@ def test_messages():
     fails(TypeError, lambda *a: 1.0, "<lambda>, the vmap rule of custom_vmap function f, must "
           "return a pair (result, out_batched); it returned 1.0 of type float.")
     fails(ValueError, lambda n, b, x: (x, [True]), "<lambda>, the vmap rule of custom_vmap "
-          "function f, must return out_batched of the result's tree; out is a leaf in the result "
-          "and a list of 1 in out_batched.")
+          "function f, must return out_batched with the result's pytree structure; out is a leaf "
+          "in the result and a list of 1 in out_batched.")
     fails(ValueError, lambda n, b, x: ((x,), (True,)), "<lambda>, the vmap rule of custom_vmap "
-          "function f, must return a result of the function's own tree; out is a leaf in that of "
-          "the function and a tuple of 1 in its own.")
+          "function f, must return a result with the function's own pytree structure; out is a "
+          "leaf in that of the function and a tuple of 1 in its own.")
     fails(ValueError, lambda n, b, x: (x[0], True), "<lambda>, the vmap rule of custom_vmap "
-          "function f, says that a result of type f32[3] is batched: then its first dimension "
-          "must be of size 2.")
+          "function f, says that a result of type f32[3] is batched, so its first "
+          "dimension must have size 2.")
 
 
 def test_a_mapped_value_from_outside_is_refused():
@@ -169,8 +169,8 @@ def test_a_mapped_value_from_outside_is_refused():
         return g(x)
 
     assert message(TypeError, sw.vmap(f), X) == (
-        "custom_vmap function g uses a mapped value from outside, which its rule does not know "
-        "of: pass the value to g as an argument."
+        "custom_vmap function g uses a mapped value from outside, which its rule cannot "
+        "see: pass the value to g as an argument."
     )
 
 

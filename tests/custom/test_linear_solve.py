@@ -125,27 +125,27 @@ def test_messages():
         TypeError, sw.grad(lambda b: swnp.sum(solve(matrix, b, by_halves))), b
     ) == (
         "custom_linear_solve: reverse-mode differentiation of the solution by by_halves solves a "
-        "system with the transpose of matrix. Give `transpose_solve`, or `symmetric=True` if it is "
+        "system with the transpose of matrix. Pass `transpose_solve`, or `symmetric=True` if it is "
         "its own transpose."
     )
     assert message(TypeError, sw.jit(lambda b: solve(lambda x: (x, x), b, one)), b) == (
-        "custom_linear_solve: <lambda> must return a tree like b; x is a leaf in b and a tuple of "
-        "2 in the result."
+        "custom_linear_solve: <lambda> must return a pytree like b; x is a leaf in b and a tuple "
+        "of 2 in the result."
     )
     assert message(TypeError, sw.jit(lambda b: solve(lambda x: x[:2], b, one)), b) == (
-        "custom_linear_solve: <lambda> must return values of the types of b; x is f32[2], and in b "
-        "f32[3]."
+        "custom_linear_solve: <lambda> must return values with the types of b; x is f32[2], but b "
+        "has f32[3]."
     )
     assert message(TypeError, solve, same, b, lambda f, b: {"x": b}) == (
-        "custom_linear_solve: <lambda> must return a tree like b; x is a leaf in b and a dict of 1 "
-        "in the result."
+        "custom_linear_solve: <lambda> must return a pytree like b; x is a leaf in b and a dict of "
+        "1 in the result."
     )
     for solver, came in ((lambda f, b: b[:2], "f32[2]"), (lambda f, b: b > 0, "bool[3]")):
         wrong = lambda b, s=solver: solve(same, b, s)  # noqa: E731
         for run in (wrong, sw.jit(wrong)):
             assert message(TypeError, run, b) == (
-                "custom_linear_solve: <lambda> must return values of the types of b; x is "
-                f"{came}, and in b f32[3]."
+                "custom_linear_solve: <lambda> must return values with the types of b; x is "
+                f"{came}, but b has f32[3]."
             )
 
 
@@ -192,7 +192,7 @@ def test_a_ref_from_outside():
     assert text.startswith("Ref{f32[]} from outside is used in a function that is staged by "
                            "custom_linear_solve of <lambda>, called at ")
     assert text.endswith(
-        "which does not pass refs through. Read the ref before and pass the value; `jit`, "
+        "which does not support refs. Read the ref beforehand and pass the value; `jit`, "
         "`checkpoint`, `checkify`, `scan`, `map`, `associative_scan`, `cond`, `switch`, "
-        "`while_loop`, `fori_loop`, `shard_map` and `pmap` pass refs."
+        "`while_loop`, `fori_loop`, `shard_map` and `pmap` support refs."
     )

@@ -109,17 +109,17 @@ def test_messages():
     grad = sw.grad(lambda p: root(p, solve=pair))
     for run in (lambda: root(1.0, solve=pair), lambda: grad(1.0)):
         assert message(TypeError, run) == (
-            "custom_root: pair must return a tree like initial_guess; x is a leaf in initial_guess "
-            "and a tuple of 2 in the result."
+            "custom_root: pair must return a pytree like initial_guess; x is a leaf in "
+            "initial_guess and a tuple of 2 in the result."
         )
     assert message(TypeError, lambda: root(1.0, solve=lambda f, x: 3, has_aux=True)) == (
         "custom_root: with has_aux, <lambda> must return a pair (solution, aux); it returned 3."
     )
     assert message(TypeError, lambda: root(1.0, f=lambda x: (x, x))) == (
-        "custom_root: <lambda> must return a tree like initial_guess; x is a leaf in initial_guess "
-        "and a tuple of 2 in the result."
+        "custom_root: <lambda> must return a pytree like initial_guess; x is a leaf in "
+        "initial_guess and a tuple of 2 in the result."
     )
     assert message(TypeError, sw.grad(lambda p: root(p, f=lambda x: p > 0)), 1.0) == (
-        "custom_root: <lambda> must return values of the types of initial_guess; x is bool[], and "
-        "in initial_guess f32[]."
+        "custom_root: <lambda> must return values with the types of initial_guess; x is bool[], "
+        "but initial_guess has f32[]."
     )

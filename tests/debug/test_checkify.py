@@ -247,10 +247,10 @@ def test_checks_outside_of_checkify() -> None:
     with pytest.raises(ValueError) as v:
         sw.jit(lambda x: positive(OURS, x))(np.float32(1))
     assert str(v.value) == (
-        "checkify.check with the message 'x must be positive: {} and {y}' is in a program that is "
-        "compiled, where it cannot raise anything. Wrap the function in "
-        "`shardwise.experimental.checkify.checkify`, inside or outside of jit: it gives the error "
-        "as a value."
+        "checkify.check with the message 'x must be positive: {} and {y}' is in a compiled "
+        "program, which cannot raise exceptions. Wrap the function in "
+        "`shardwise.experimental.checkify.checkify`, inside or outside of jit: it returns the "
+        "error as a value."
     )
 
 
@@ -299,20 +299,24 @@ def test_arguments_are_checked() -> None:
         assert str(e.value) == text
 
     x = jnp.ones(2)
-    refused(TypeError, "checkify.check takes a boolean scalar first; got bool[2]. Use "
-            "`shardwise.numpy.all` or `shardwise.numpy.any`.", lambda: checkify.check(x > 0, "m"))
-    refused(TypeError, "checkify.check takes a message second; got 3 of type int.",
+    refused(TypeError, "checkify.check takes a boolean scalar as its first argument; got bool[2]. "
+            "Use `shardwise.numpy.all` or "
+            "`shardwise.numpy.any`.", lambda: checkify.check(x > 0, "m"))
+    refused(TypeError, "checkify.check takes a message as its second argument; got 3 of type int.",
             lambda: checkify.check(True, 3))  # pyright: ignore[reportArgumentType]
-    refused(TypeError, "checkify.check: arguments of the message are arrays, in pytrees; got 's' "
-            "of type str. Put it into the message itself.", lambda: checkify.check(True, "{}", "s"))
-    refused(IndexError, "checkify.check: the format '{} {}' asks for argument number 1, but was "
+    refused(TypeError, "checkify.check: arguments of the message must be pytrees of arrays; got "
+            "'s' of type str. Put it into the message "
+            "itself.", lambda: checkify.check(True, "{}", "s"))
+    refused(IndexError, "checkify.check: the format '{} {}' needs argument number 1, but was "
             "given 1 positional argument and no names.",
             lambda: checkify.check(True, "{} {}", 1))
     refused(TypeError, "checkify takes a function; got 3 of type int.",
             lambda: checkify.checkify(3))  # pyright: ignore[reportArgumentType]
-    refused(ValueError, "checkify of ones: errors must be made of the sets of this module, such as "
-            "`user_checks`; got ['all'].", lambda: checkify.checkify(jnp.ones, frozenset({"all"})))
-    refused(TypeError, "checkify.check_error takes an error that `checkify` gave; got None of type "
+    refused(ValueError, "checkify of ones: errors must be a union of the error sets of this "
+            "module, such as `user_checks`; got "
+            "['all'].", lambda: checkify.checkify(jnp.ones, frozenset({"all"})))
+    refused(TypeError, "checkify.check_error takes an error that `checkify` returned; got None of "
+            "type "
             "NoneType.", lambda: checkify.check_error(None))  # pyright: ignore[reportArgumentType]
 
 
@@ -324,7 +328,8 @@ def test_what_cannot_be_looked_into() -> None:
 
         return lax.custom_linear_solve(matvec, b, lambda mv, b: b / 2, symmetric=True)
 
-    with pytest.raises(NotImplementedError, match=r"^checkify cannot look into "):
+    with pytest.raises(NotImplementedError, match=r"^checkify does not support checks in the "
+                       r"functions of "):
         checkify.checkify(f)(jnp.ones(2))
 
 

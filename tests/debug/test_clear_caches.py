@@ -122,7 +122,7 @@ def explained(monkeypatch) -> Iterator[None]:
 
 
 FIRST = "jit of f: cache miss; the function has not been called before."
-ONLY = "jit of f: cache miss; differs from the only known call:\n  "
+ONLY = "jit of f: cache miss; differs from the only cached call:\n  "
 
 
 def test_a_first_call_and_a_hit(explained, caplog):
@@ -162,7 +162,8 @@ def arrays(shape=(8, 4), dtype="float32"):
         ((X, 3), (X,), "static argument n is not given; it was 3"),
         ((X, 3), (X, 3.0), "static argument n is 3.0, not 3"),
         (({"a": X},), ({"a": X, "b": 1},),
-         "the arguments have the tree (({'a': *, 'b': *},), {}), not (({'a': *},), {})"),
+         "the arguments have the pytree structure (({'a': *, 'b': *},), {}), not (({'a': *},), "
+         "{})"),
         (({"a": X, "b": [X]},), ({"a": X, "b": [X[1:]]},),
          "x['b'][0] has shape (7, 4), not (8, 4)"),
     ],
@@ -210,7 +211,7 @@ def test_the_nearest_call_is_shown_and_another_tree_is_far(explained, caplog):
         f({"a": X[:4].astype(np.float16)})
     last = messages(caplog)[-1]
     assert last == (
-        "jit of f: cache miss; differs from the nearest of 3 known calls:\n"
+        "jit of f: cache miss; differs from the closest of 3 cached calls:\n"
         "  the flag enable_x64 is True, not False\n"
         "  x['a'] has dtype float16, not float32"
     )
@@ -223,13 +224,13 @@ def test_a_function_that_is_made_each_time(explained, caplog):
     assert messages(caplog) == [
         "jit of <lambda>: cache miss; the function has not been called before.",
         "jit of <lambda>: cache miss; this function object has not been called before, but another "
-        "one with the same code has. It is made anew each time: jit it once, outside of the loop "
-        "or function that makes it.",
+        "one with the same code has. It is created again each time: jit it once, outside of the "
+        "loop or function that creates it.",
     ]
 
 
 CLEARED = (
-    "jit of f: cache miss; it has been called before, but what was known of it has been cleared."
+    "jit of f: cache miss; it has been called before, but its cached programs have been cleared."
 )
 TRACED = (
     "jit of f: cache miss; it has been traced before, under a transform or by `lower`, but not "
@@ -347,7 +348,7 @@ def test_a_value_that_an_option_cannot_have():
     with pytest.raises(TypeError) as error:
         sw.jit(named_f, compiler_options={1: True})  # pyright: ignore[reportArgumentType]
     assert str(error.value) == (
-        "jit of f: compiler_options has the name 1; names of options are strings."
+        "jit of f: compiler_options has the name 1; option names must be strings."
     )
     with pytest.raises(TypeError) as error:
         sw.jit(named_f, compiler_options=["xla_dump_to"])  # pyright: ignore[reportArgumentType]

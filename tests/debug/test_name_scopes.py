@@ -152,7 +152,7 @@ def test_names_inside_shard_map():
 
 @pytest.mark.parametrize(("name", "kind", "message"), [
     (3, TypeError, "shardwise.named_scope takes a name; got 3 of type int."),
-    ("", ValueError, "shardwise.named_scope takes a name; got an empty text."),
+    ("", ValueError, "shardwise.named_scope takes a name; got an empty string."),
 ])
 def test_a_name_is_a_text(name: Any, kind: type[Exception], message: str):
     with pytest.raises(kind) as error:

@@ -211,7 +211,7 @@ def test_many_slices_leave_out_the_middle():
     assert headings == [f"[{at}, rows, columns]" for at in ("0:1", "1:2", "31:32")]
     assert lines[-2:] == [
         "    └─────────┴─────────┴─────────┴─────────┘",
-        "512 blocks, of which the picture leaves some out.",
+        "512 blocks, some of which are not shown.",
     ]
 
 
@@ -231,8 +231,8 @@ def test_many_blocks_leave_out_the_middle():
         11:12 │  TPU   │  TPU   │ … │   TPU   │
               │ 11000  │ 11001  │   │  11999  │
               └────────┴────────┴───┴─────────┘
-        12,000 blocks, of which the picture
-        leaves some out.
+        12,000 blocks, some of which are not
+        shown.
         """,
     )
 
@@ -240,7 +240,7 @@ def test_many_blocks_leave_out_the_middle():
 def test_eight_thousand_devices_are_not_all_drawn():
     drawn = printed(ShardingPicture((128, 64), simulated((128, 64))), 80)
     assert len(drawn.splitlines()) < 40
-    assert drawn.splitlines()[-1] == "8,192 blocks, of which the picture leaves some out."
+    assert drawn.splitlines()[-1] == "8,192 blocks, some of which are not shown."
 
 
 # ---- uneven, coloured, large ---------------------------------------------------------------------

@@ -182,7 +182,7 @@ def test_mistakes():
         "'gpu_stream:N' with a number; got 'host'."
     )):
         compute_on("host")
-    with pytest.raises(TypeError, match=r"^compute_on: compute_type must be a text; got 3\.$"):
+    with pytest.raises(TypeError, match=r"^compute_on: compute_type must be a string; got 3\.$"):
         compute_on(compute_type=3)
     with pytest.raises(TypeError, match=re.escape(
         "compute_on: out_memory_spaces is missing: a `shardwise.memory.Space` for each result."
@@ -191,14 +191,14 @@ def test_mistakes():
     odd = compute_on(snp.sin, compute_type="device", out_memory_spaces="device")
     with pytest.raises(TypeError, match=re.escape(
         "compute_on: out_memory_spaces must have a `shardwise.memory.Space` for each result, or "
-        "for trees of them; got 'device'."
+        "for pytrees of them; got 'device'."
     )):
         odd(X)
     on = {"out_memory_spaces": Space.Device}
     inner = compute_on(snp.sin, compute_type="gpu_stream:1", **on)
     with pytest.raises(ValueError, match=re.escape(
-        "compute_on: a function that is computed in one place is called inside of one that is "
-        "computed in another. Call them one after the other."
+        "compute_on: a function computed in one place is called inside a function computed "
+        "in another. Call them one after the other."
     )):
         compute_on(inner, compute_type="device_host", **on)(X)
     with pytest.raises(TypeError, match=re.escape(

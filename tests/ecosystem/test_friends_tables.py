@@ -172,8 +172,8 @@ def test_arrays_that_are_no_columns():
         )
         fails(
             TypeError,
-            "an array without dimensions is no Arrow array. Use x.item() for its element, or "
-            "x.reshape(1).",
+            "an array without dimensions cannot become an Arrow array. Use x.item() for its "
+            "element, or x.reshape(1).",
             lambda make=make: make(jnp.ones(())),
         )
         fails(

@@ -120,7 +120,7 @@ def test_refs_are_shown_by_their_values() -> None:
 def test_the_end_of_the_input_lets_the_program_go_on() -> None:
     session = Session("p x\n")
     assert float(sw.jit(lambda x: layer(x, session))(ONE)) == pytest.approx(3 * np.sin(1))
-    assert session.answers()[1] == "end of input: the program goes on"
+    assert session.answers()[1] == "end of input: the program continues"
 
 
 @pytest.mark.sweep
@@ -137,7 +137,7 @@ def test_processes_that_nobody_sits_at() -> None:
         found = subprocess.run([sys.executable, "-c", start + code], stdin=subprocess.DEVNULL,
                                capture_output=True, text=True, timeout=60, check=False)
         assert found.stdout.splitlines()[-1] == "42.0 2.0", found.stderr
-        assert found.stdout.count("end of input: the program goes on") == 2
+        assert found.stdout.count("end of input: the program continues") == 2
 
 
 @pytest.mark.parametrize("devices", [1, 8])
@@ -191,8 +191,8 @@ def test_tokens() -> None:
     with pytest.raises(ValueError) as e:
         sw.debug.breakpoint(token=ONE, ordered=True)
     assert str(e.value) == (
-        "debug.breakpoint: ordered=True and a token exclude each other, as each says when to stop. "
-        "Give one of them."
+        "debug.breakpoint: ordered=True and a token are mutually exclusive, since each determines "
+        "when to stop. Pass one of them."
     )
     with pytest.raises(ValueError) as e:
         sw.debug.breakpoint(backend="web")

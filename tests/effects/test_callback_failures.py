@@ -143,11 +143,12 @@ def test_after_a_failure_no_more_calls_are_made(devices: int) -> None:
 @pytest.mark.parametrize(
     "result, text",
     [
-        (np.zeros(3, np.float32), "the function returned f32[3]; result_shape_dtypes says f32[]."),
-        (np.int32(1), "the function returned i32[]; result_shape_dtypes says f32[]."),
-        (1j, "the function returned c128[]; result_shape_dtypes says f32[]."),
-        ((1.0, 2.0), "the function returned the tree (*, *); result_shape_dtypes is *. Return what "
-         "it says."),
+        (np.zeros(3, np.float32), "the function returned f32[3]; result_shape_dtypes specifies "
+         "f32[]."),
+        (np.int32(1), "the function returned i32[]; result_shape_dtypes specifies f32[]."),
+        (1j, "the function returned c128[]; result_shape_dtypes specifies f32[]."),
+        ((1.0, 2.0), "the function returned the pytree (*, *); result_shape_dtypes is *. They "
+         "must match."),
     ],
 )
 @pytest.mark.parametrize("jitted", [False, True])
@@ -179,15 +180,18 @@ def test_arguments_are_checked() -> None:
             call(*args, **named)
         assert str(e.value) == text
 
-    refused(TypeError, "pure_callback takes a function first; got 3 of type int.", 3, SCALAR)
-    refused(TypeError, "debug.callback takes a function first; got 3 of type int.", 3,
+    refused(TypeError, "pure_callback takes a function as its first argument; got 3 of type "
+            "int.", 3, SCALAR)
+    refused(TypeError, "debug.callback takes a function as its first argument; got 3 of type "
+            "int.", 3,
             call=sw.debug.callback)
     refused(TypeError, "pure_callback of scale: arguments are arrays and scalars, in pytrees; got "
             "'text' of type str. Bind others with functools.partial.", scale, SCALAR, "text")
-    refused(TypeError, "pure_callback of scale: result_shape_dtypes is a tree of what has a shape "
-            "and a dtype; got 1.0 of type float. Use `ShapeDtypeStruct`.", scale, 1.0, 1.0)
-    refused(ValueError, "io_callback of scale: result_shape_dtypes asks for float64, but 64-bit "
-            "types are off. Ask for float32, or set the flag enable_x64.", scale, np.zeros(()),
+    refused(TypeError, "pure_callback of scale: result_shape_dtypes must be a pytree of objects "
+            "with a shape and a dtype; got 1.0 of type float. Use "
+            "`ShapeDtypeStruct`.", scale, 1.0, 1.0)
+    refused(ValueError, "io_callback of scale: result_shape_dtypes requests float64, but 64-bit "
+            "types are off. Request float32, or set the flag enable_x64.", scale, np.zeros(()),
             call=io_callback)
     refused(ValueError, "pure_callback: vmap_method must be None or one of 'sequential', "
             "'sequential_unrolled', 'expand_dims', 'broadcast_all', 'legacy_vectorized'; got "

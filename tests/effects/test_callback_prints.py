@@ -119,22 +119,23 @@ def test_logs(jitted: bool, caplog: pytest.LogCaptureFixture) -> None:
     assert sorted(caplog.messages) == ["then 1.2339999675750732", "x = 1.23 text"]
     with pytest.raises(TypeError) as e:
         sw.debug.log(x=1)
-    assert str(e.value) == "debug.log: there are arguments, but no format for them."
+    assert str(e.value) == "debug.log: got arguments, but no format string."
 
 
 @pytest.mark.parametrize(
     "fmt, args, kwargs, kind, text",
     [
-        ("{} {}", (1,), {}, IndexError, "debug.print: the format '{} {}' asks for argument number "
+        ("{} {}", (1,), {}, IndexError, "debug.print: the format '{} {}' needs argument number "
          "1, but was given 1 positional argument and no names."),
-        ("{y}", (1,), {"x": 2}, KeyError, "\"debug.print: the format '{y}' asks for 'y', but was "
+        ("{y}", (1,), {"x": 2}, KeyError, "\"debug.print: the format '{y}' needs 'y', but was "
          "given 1 positional argument and the names x.\""),
         ("{}", (1, 2), {"k": 1}, ValueError, "debug.print: the format '{}' does not use the "
          "arguments 1, 'k'. Give it a field for each; an f-string would have been formatted before "
          "the call."),
         ("{", (), {}, ValueError, "debug.print: the format '{': Single '{' encountered in format "
          "string."),
-        (1.0, (), {}, TypeError, "debug.print takes a format string first; got 1.0 of type float. "
+        (1.0, (), {}, TypeError, "debug.print takes a format string as its first argument; got 1.0 "
+         "of type float. "
          'Write `debug.print("{}", x)`.'),
     ],
 )

@@ -82,7 +82,7 @@ def test_what_has_no_derivative_says_what_to_do() -> None:
         assert re.fullmatch(
             message(__file__, kind, "scale", "<lambda>")
             + re.escape(
-                "it has no derivative, as nothing is known of what the function computes. Give it "
+                "it has no derivative, as the function is opaque. Define "
                 "one: wrap the call in a function with `custom_jvp` or `custom_vjp`. Or use "
                 "`shardwise.lax.stop_gradient` on its arguments."
             ),

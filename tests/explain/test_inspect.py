@@ -31,8 +31,8 @@ def test_a_tree_of_arrays(seen):
     with pytest.raises(TypeError) as caught:
         inspect(1.0, seen)
     assert str(caught.value) == (
-        "inspect_array_sharding takes a tree of arrays; got 1.0 of type float, which is on no "
-        "device. Make it an array with `device_put`."
+        "inspect_array_sharding takes a pytree of arrays; got 1.0 of type float, which is not on a "
+        "device. Convert it to an array with `device_put`."
     )
 
 

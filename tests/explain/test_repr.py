@@ -56,7 +56,7 @@ def test_local_shards_are_shown():
     x = Far(np.arange(24.0, dtype=np.float32).reshape(8, 3), P("x"), per_process=4)
     assert repr(x) == (
         "Array(shape=(8, 3), dtype=float32) sharded as NamedSharding(mesh=Mesh('x': 4, 'y': 2), "
-        "spec=P('x')), of which here:\n"
+        "spec=P('x')), addressable shards:\n"
         "  [0:2, 0:3] on Cpu(0): [[0., 1., 2.],\n"
         "                         [3., 4., 5.]]\n"
         "  [2:4, 0:3] on Cpu(2): [[ 6.,  7.,  8.],\n"
@@ -78,7 +78,7 @@ def test_blocks_without_elements_and_none_here():
     y.sharding.__dict__["_cached_addressable"] = ()
     assert repr(y) == (
         "Array(shape=(8,), dtype=int32) sharded as NamedSharding(mesh=Mesh('x': 4, 'y': 2), "
-        "spec=P('x')), none of it here"
+        "spec=P('x')), no addressable shards"
     )
 
 
@@ -93,7 +93,7 @@ def test_many_shards_are_cut_short():
 def test_html_of_what_cannot_be_read():
     x = Far(np.arange(8, dtype=np.int32), P("x"))
     html = x._repr_html_()
-    assert "of which here:\n  [0:2] on Cpu(0): [0, 1]</pre>" in html
+    assert "addressable shards:\n  [0:2] on Cpu(0): [0, 1]</pre>" in html
     assert "p1 to p3: devices of other processes; this is process 0." in html
 
 

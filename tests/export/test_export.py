@@ -149,7 +149,7 @@ def test_trees():
         assert got.left.label == "label" and got.right.keys() == {"b": 0, "a": 0}.keys()
     fails(
         ValueError,
-        "call of the exported g: it takes arguments of the tree "
+        "call of the exported g: it takes arguments with the pytree structure "
         "(([{'a': *, 'b': CustomNode(Box[label], [*])}, CustomNode(namedtuple[Pair], [*, None])],)"
         ", {'more': *}); got ((*,), {}): args[0] is a list of 2 in the export and a leaf in the "
         "call; only the export has kwargs['more'].",
@@ -291,7 +291,7 @@ def test_messages():
 
     fails(
         NotImplementedError,
-        "shardwise.export.export: prints calls functions of the host (a callback, or "
+        "shardwise.export.export: prints calls host functions (a callback, or "
         "`shardwise.debug.print`), which exist in this process only. Export it without them.",
         exported, prints, X,
     )  # fmt: skip

@@ -284,6 +284,6 @@ def test_over_devices():
         split = sw.ShapeDtypeStruct((A, 8), np.float32, sharding=place)
         export.export(sw.jit(lambda x: x + 1))(split)
     assert str(failure.value) == (
-        "f32[a,8@x] has symbolic dimensions, and is over 4 devices: functions are exported with "
-        "such dimensions for one. Export it for known sizes."
+        "f32[a,8@x] has symbolic dimensions, and is on 4 devices: functions with such dimensions "
+        "can only be exported for one device. Export it for concrete sizes."
     )

@@ -31,12 +31,12 @@ def test_clients():
     assert backend.backend_xla_version() is None
     with pytest.raises(NotImplementedError) as error:
         backend.clear_backends()
-    assert str(error.value).startswith("clear_backends: devices stay started as long as their")
+    assert str(error.value).startswith("clear_backends: devices stay initialized until the process")
     with pytest.raises(NotImplementedError) as error:
         backend.register_backend_factory("mine", lambda: None)
     assert str(error.value) == (
         "register_backend_factory: the platform 'mine' cannot be added; lowering and transfers "
-        "know the platforms 'cpu' and 'cuda'."
+        "support only the platforms 'cpu' and 'cuda'."
     )
 
 

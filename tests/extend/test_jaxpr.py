@@ -160,7 +160,7 @@ def test_functions_of_trees_as_functions_of_leaves():
     assert api_util.flatten_axes("axes", sw.tree.structure((1, (2, 3))), (0, None)) == [
         0, None, None
     ]
-    with pytest.raises(ValueError, match="must be of one length; got \\[2, 1\\]"):
+    with pytest.raises(ValueError, match="must have the same length; got \\[2, 1\\]"):
         api_util.safe_map(lambda x, y: x, [1, 2], [1])
 
 

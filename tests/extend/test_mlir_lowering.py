@@ -190,7 +190,7 @@ def test_mistakes():
         "the lowering rule of wrong: it gives values of the types tensor<3xf16>, where "
         "tensor<3xf32> are expected, by its rule for types."
     )
-    with pytest.raises(ValueError, match=r"^the lowering rule of bad builds what is no valid"):
+    with pytest.raises(ValueError, match=r"^the lowering rule of bad builds an invalid"):
         sw.jit(primitive("bad", lambda x: x, lambda ctx, x: [
             hlo.AddOp.build_generic(results=[x.type], operands=[x]).result
         ]).bind)(x)  # fmt: skip

@@ -95,7 +95,7 @@ def test_maps_of_one_length():
     flat, unravel = sw.flatten_util.ravel_pytree(tree)
     double = ode.ravel_first_arg(lambda y, k: sw.tree.map(lambda v: v * k, y), unravel, None)
     assert double(flat, 2).tolist() == [2, 2, 6]
-    with pytest.raises(ValueError, match=r"must be of one length; got \[1, 2\]\.$"):
+    with pytest.raises(ValueError, match=r"must have the same length; got \[1, 2\]\.$"):
         ode.zip([1], [2, 3])
 
 
@@ -142,7 +142,7 @@ def test_derivatives_of_functions():
     np.testing.assert_allclose(t, 2 * np.cos(x), rtol=1e-6)
     with pytest.raises(ValueError, match="the structure of primals: 1 leaves; got 2"):
         ad.jvp(jnp.sin, (x,), (x, x))
-    with pytest.raises(TypeError, match="must give a pair"):
+    with pytest.raises(TypeError, match="must return a pair"):
         ad.jvp(jnp.sin, (x,), (x,), has_aux=True)
 
 
@@ -200,12 +200,12 @@ def test_rules_that_nothing_would_ask_for_are_refused():
     pair = two_results()
     text = (
         "shardwise.interpreters.partial_eval.custom_partial_eval_rules[pair]: an operation whose "
-        "operands are known runs at once, and any other is part of the program, so that no rule "
-        "for this is used. Leave the rule away."
+        "operands are known runs immediately, and any other is part of the program, so this "
+        "rule is never used. Remove the rule."
     )
     with pytest.raises(NotImplementedError, match=f"^{re.escape(text)}$"):
         pe.custom_partial_eval_rules[pair] = None
-    with pytest.raises(NotImplementedError, match="as its policy says"):
+    with pytest.raises(NotImplementedError, match="according to its policy"):
         pe.partial_eval_jaxpr_custom_rules[pair] = None
     with pytest.raises(NotImplementedError, match=r"^register_vmappable: Own cannot be mapped"):
         batching.register_vmappable(type("Own", (), {}), int, int, len, len, None)

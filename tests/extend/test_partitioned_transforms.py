@@ -54,8 +54,8 @@ def test_explicit_axes_of_whole_dimensions():
     )
     fails(
         ShardingTypeError,
-        "[custom_partitioning] cannot split dimension 1 of f32[8,4@x], which is sharded over "
-        "('x',): the op works along it. Use `shardwise.sharding.reshard(x, P())`.",
+        "[custom_partitioning] cannot work along dimension 1 of f32[8,4@x], "
+        "which is sharded over ('x',). Use `shardwise.sharding.reshard(x, P())`.",
         f, put(normal(8, 4), None, "x", mesh=EXPLICIT),
     )
 

@@ -58,14 +58,14 @@ def test_errors_of_partition_are_the_users():
      "program's devices, such as Mesh('x': 4, 'y': 2), which it was called with."),
     (lambda m, a, r: (m, jnp.sin, r.sharding, r.sharding), ValueError,
      "arg_shardings of partition must have a sharding for each leaf of the arguments; the top is a "
-     "tuple of 1 in the arguments and a leaf in what it gave."),
+     "tuple of 1 in the arguments and a leaf in the shardings."),
     (lambda m, a, r: (m, jnp.sin, P("x"), (r.sharding,)), ValueError,
      "result_shardings of partition must be a sharding; got P('x') of type PartitionSpec."),
     (lambda m, a, r: (m, jnp.sin, NamedSharding(mesh_of(2), P()), (r.sharding,)), ValueError,
      "result_shardings of partition is NamedSharding(mesh=Mesh('x': 2), spec=P()), which is not "
      "over the program's devices, those of Mesh('x': 4, 'y': 2)."),
     (lambda m, a, r: (m, lambda x: x[:1], r.sharding, (r.sharding,)), ValueError,
-     "lower_fn returned result of type f32[1], where parts are of type f32[2] by "
+     "lower_fn returned result of type f32[1], but shards are of type f32[2] under "
      "result_shardings."),
     (lambda m, a, r: (m, lambda x: (x, x), r.sharding, (r.sharding,)), ValueError,
      "lower_fn returned 2 arrays, but f has 1 result."),
@@ -97,20 +97,21 @@ def test_mistakes_in_def_partition():
     fails(
         TypeError,
         f"{WHO} f: sharding_rule must be a string such as 'b i, i o -> b o', an SdyShardingRule, "
-        "or a function that gives one; got 3 of type int.",
+        "or a function that returns one; got 3 of type int.",
         partial(define, sharding_rule=3),
     )
     rule = SdyShardingRule((ArrayMapping("i"),), (ArrayMapping("i"),))
     fails(
         ValueError,
-        f"{WHO} f: b, reduction_factors go with a sharding_rule that is a string; got "
-        "SdyShardingRule('i -> i') of type SdyShardingRule. Say them in the SdyShardingRule.",
+        f"{WHO} f: b, reduction_factors can only be combined with a sharding_rule that is a "
+        "string; got SdyShardingRule('i -> i') of type SdyShardingRule. Put them into the "
+        "SdyShardingRule.",
         partial(define, sharding_rule=rule, reduction_factors=("i",), b=3),
     )
     fails(
         NotImplementedError,
-        f"{WHO} f: propagate_user_sharding alone does not say which dimensions of operands and "
-        "results go together. Give a sharding_rule, such as 'b i, i o -> b o'.",
+        f"{WHO} f: propagate_user_sharding alone does not specify which dimensions of operands "
+        "and results correspond. Pass a sharding_rule, such as 'b i, i o -> b o'.",
         partial(define, propagate_user_sharding=lambda mesh, shape: None),
     )
 
@@ -140,14 +141,14 @@ def test_mistakes_in_calls():
     )
     fails(
         UnexpectedTracerError,
-        f"{WHO} f: argument 1 is static, by static_argnums, and has a traced value in it. Pass a "
-        "value that is known, or take the number out.",
+        f"{WHO} f: argument 1 is static, by static_argnums, but contains a traced value. Pass a "
+        "concrete value, or remove it from static_argnums.",
         sw.jit(g), np.ones(3), 2,
     )
     fails(
         NotImplementedError,
-        f"{WHO} f has no derivative: nothing says how that would be divided. Give it one with "
-        "`shardwise.custom_vjp` or `shardwise.custom_jvp`, around a function that calls it.",
+        f"{WHO} f has no derivative: nothing specifies how it would be partitioned. Define one "
+        "with `shardwise.custom_vjp` or `shardwise.custom_jvp`, around a function that calls it.",
         sw.grad(lambda x: g(x, 2).sum()), jnp.ones(3),
     )
     fails(TypeError, "custom_partitioning takes a function; got 3.", custom_partitioning, 3)
@@ -176,7 +177,7 @@ def test_values_from_outside():
 
     fails(
         UnexpectedTracerError,
-        f"{WHO} f uses a traced value from outside, which `partition` would know nothing of. Pass "
+        f"{WHO} f uses a traced value from outside, which `partition` cannot see. Pass "
         "it to f as an argument.",
         outer, np.ones(3),
     )
@@ -213,7 +214,7 @@ def test_where_nothing_is_asked():
 
     fails(
         NotImplementedError,
-        f"{WHO} f: lower_fn calls functions of the host (a callback, or `shardwise.debug.print`), "
+        f"{WHO} f: lower_fn calls host functions (a callback, or `shardwise.debug.print`), "
         "which the partitioner cannot hand on. Call them outside of the function.",
         asked, noisy,
     )
@@ -223,7 +224,7 @@ def test_where_nothing_is_asked():
     g.def_partition(lambda *args: None, sharding_rule="-> ")
     assert message(NotImplementedError, sw.vmap(g, axis_name="rows"), np.ones(3)) == (
         f"{WHO} g has collectives along 'rows', the axis of a `vmap` around it, which its "
-        "`partition` knows nothing of. Call them outside of the function."
+        "`partition` cannot see. Call them outside of the function."
     )
 
 
@@ -239,14 +240,14 @@ def test_mistakes_of_infer():
     fails(
         ValueError,
         f"{WHO} product: infer_sharding_from_operands returned GSPMDSharding(8 devices, tiles=(), "
-        "replicas=8); for operands whose types are divided over explicit mesh axes it must return "
+        "replicas=8); for operands whose types are sharded over explicit mesh axes it must return "
         "NamedShardings.",
         of(lambda mesh, args, result: GSPMDSharding.get_replicated(sw.devices()[:8])), *args,
     )
     fails(
         ValueError,
         f"{WHO} product: the result of infer_sharding_from_operands must have a sharding for each "
-        "leaf of the result; the top is a leaf in the result and a tuple of 1 in what it gave.",
+        "leaf of the result; the top is a leaf in the result and a tuple of 1 in the shardings.",
         of(lambda mesh, args, result: (args[0].sharding,)), *args,
     )
 

@@ -122,7 +122,7 @@ def test_in_programs():
         pickle.dumps(program)
     assert str(failure.value) == (
         "scale: a primitive of `shardwise.extend.core.Primitive` has rules that are functions of "
-        "this process, so that no program with it can be pickled."
+        "this process, so a program with it cannot be pickled."
     )
 
 
@@ -133,9 +133,9 @@ def test_types_without_shardings_over_explicit_axes():
     with pytest.raises(NotImplementedError) as failure:
         sw.jit(lambda x: scale.bind(x, by=2.0))(x)
     assert str(failure.value) == (
-        "scale: the primitive's operands are split over explicit mesh axes, and its rule for types "
-        "does not say how results are: give `ShapedArray` a sharding, or call it inside of "
-        "`shardwise.sharding.auto_axes`."
+        "scale: the primitive's operands are sharded over explicit mesh axes, and its abstract "
+        "evaluation rule does not specify the sharding of results: give `ShapedArray` a sharding, "
+        "or call it inside of `shardwise.sharding.auto_axes`."
     )
 
 
@@ -149,21 +149,21 @@ def bare(name="bare"):
     ("call", "message"),
     [
         (lambda p: p.bind(X),
-         "bare: this primitive has no implementation. Give it one by `bare.def_impl(function)`."),
+         "bare: this primitive has no implementation. Define it with `bare.def_impl(function)`."),
         (lambda p: sw.jit(p.bind)(X),
-         "bare: this primitive has no lowering for cpu. Give it one by "
+         "bare: this primitive has no lowering for cpu. Define it with "
          "`shardwise.interpreters.mlir.register_lowering(primitive, rule)`."),
         (lambda p: sw.jvp(p.bind, (X,), (X,)),
-         "bare: this primitive has no rule for derivatives. Give it one by "
+         "bare: this primitive has no JVP rule. Define it with "
          "`shardwise.interpreters.ad.primitive_jvps[bare] = rule`."),
         (lambda p: sw.vmap(p.bind)(X),
-         "bare: this primitive has no rule for `vmap`. Give it one by "
+         "bare: this primitive has no batching rule. Define it with "
          "`shardwise.interpreters.batching.primitive_batchers[bare] = rule`."),
         (ad.get_primitive_transpose,
-         "bare: this primitive has no transpose. Give it one by "
+         "bare: this primitive has no transpose. Define it with "
          "`shardwise.interpreters.ad.primitive_transposes[bare] = rule`."),
         (lambda p: sw.make_jaxpr(Primitive("bare").bind)(X),
-         "bare: this primitive has no rule for types. Give it one by "
+         "bare: this primitive has no abstract evaluation rule. Define it with "
          "`bare.def_abstract_eval(rule)`."),
     ],
 )  # fmt: skip
@@ -208,7 +208,7 @@ def test_a_lowering_of_host_calls_constants_and_loops():
     with pytest.raises(NotImplementedError) as failure:
         sw.export.export(repeated)(x)
     assert str(failure.value) == (
-        "shardwise.export.export: repeated calls functions of the host (a callback, or "
+        "shardwise.export.export: repeated calls host functions (a callback, or "
         "`shardwise.debug.print`), which exist in this process only. Export it without them."
     )
 

@@ -100,14 +100,14 @@ def test_in_shard_map():
 def test_mistakes():
     fails(
         ValueError,
-        "shard_alike: x and y must have the same tree; the top is a tuple of 1 in x and a leaf in "
-        "y.",
+        "shard_alike: x and y must have the same pytree structure; the top is a tuple of 1 in x "
+        "and a leaf in y.",
         shard_alike, (X,), X,
     )
     fails(
         ValueError,
-        "shard_alike: x[0] is of type f32[8,8] and y[0] of type f32[8]; values that are divided "
-        "alike have the same shape.",
+        "shard_alike: x[0] is of type f32[8,8] and y[0] of type f32[8]; values that are sharded "
+        "alike must have the same shape.",
         shard_alike, (X,), (X[0],),
     )
     fails(

@@ -223,8 +223,8 @@ def test_custom_vjp():
 )
 def test_no_derivative_by_itself(derive):
     assert message(ValueError, derive(lambda x: rms(x)[0].sum()), X) == (
-        "ffi_call of 'rms': it has no derivative, as nothing is known of what the function "
-        "computes. Give it one: wrap the call in a function with `shardwise.custom_vjp` or "
+        "ffi_call of 'rms': it has no derivative, as the function is "
+        "opaque. Define one: wrap the call in a function with `shardwise.custom_vjp` or "
         "`shardwise.custom_jvp`. Or use `shardwise.lax.stop_gradient` on its arguments."
     )
     stopped = sw.grad(lambda x: (x * rms(sw.lax.stop_gradient(x))[0]).sum())
@@ -382,8 +382,8 @@ def test_names_that_nobody_registered(version):
 
 def test_results_and_operands_that_are_none():
     assert message(TypeError, ffi_call, "rms", [(3,)]) == (
-        "ffi_call of 'rms': result_shape_dtypes is a tree of what has a shape and a dtype; got 3 "
-        "of type int. Use `ShapeDtypeStruct`."
+        "ffi_call of 'rms': result_shape_dtypes must be a pytree of objects with a shape and a "
+        "dtype; got 3 of type int. Use `ShapeDtypeStruct`."
     )
     assert message(TypeError, ffi_call("rms", f32(2)), [1.0, 2.0]) == (
         "ffi_call of 'rms': operands are arrays, one by one; got a tree of them."

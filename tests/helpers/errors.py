@@ -34,7 +34,7 @@ def donated(name):
     return f"Use what {name} returned; to keep the array as well, {instead}"
 
 
-COPY = "To use it longer, make a copy before: `x.copy()`."  # for a deleted array
+COPY = "To use it longer, make a copy beforehand: `x.copy()`."  # for a deleted array
 
 
 def line(text):

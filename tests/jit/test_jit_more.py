@@ -157,13 +157,13 @@ def test_prefixes_of_trees():
 BAD_SHARDINGS = {
     "tree": (
         {"in_shardings": ({"v": sharding()},)}, ValueError,
-        "jit of f: in_shardings must be a prefix of the tree of values that it describes, with "
+        "jit of f: in_shardings must be a pytree prefix of the values that it describes, with "
         "one entry for each value or for a whole subtree: only in_shardings has t['v'] and only "
         "the value has t['w'].",
     ),
     "length": (
         {"out_shardings": [sharding(), None]}, ValueError,
-        "jit of f: out_shardings must be a prefix of the tree of values that it describes, with "
+        "jit of f: out_shardings must be a pytree prefix of the values that it describes, with "
         "one entry for each value or for a whole subtree: only out_shardings has result[1].",
     ),
     "rank": (
@@ -226,8 +226,8 @@ def test_arguments_by_name_have_no_in_shardings():
     with pytest.raises(ValueError) as caught:
         f(X, b=X)
     assert str(caught.value) == (
-        "jit of <lambda>: in_shardings are for positional arguments, but 'b' came by name. Pass it "
-        "by position, or leave in_shardings out and place it with `device_put`."
+        "jit of <lambda>: in_shardings apply to positional arguments only; got 'b' by keyword. "
+        "Pass it by position, or leave in_shardings out and place it with `device_put`."
     )
     with pytest.raises(ValueError):
         jax.jit(lambda a, b: a + b, in_shardings=jax_sharding("x"))(X, b=X)
@@ -272,13 +272,13 @@ def test_a_device_takes_what_is_elsewhere():
 
 @pytest.mark.parametrize("options, message", [
     ({"device": sw.devices()[0], "backend": "cpu"},
-     f"jit of f: got device={sw.devices()[0]} and backend='cpu'; give one of them."),
+     f"jit of f: got device={sw.devices()[0]} and backend='cpu'; pass only one of them."),
     ({"device": sw.devices()[0], "in_shardings": ONE},
-     "jit of f: got device beside in_shardings or out_shardings, which say where to run, too. "
-     "Leave it out."),
+     "jit of f: got device together with in_shardings or out_shardings, which also determine where "
+     "to run. Leave it out."),
     ({"backend": "cpu", "out_shardings": ONE},
-     "jit of f: got backend beside in_shardings or out_shardings, which say where to run, too. "
-     "Leave it out."),
+     "jit of f: got backend together with in_shardings or out_shardings, which also determine "
+     "where to run. Leave it out."),
 ])
 def test_one_way_of_saying_where(options, message):
     def f(a):
@@ -469,7 +469,7 @@ def test_texts_of_stages():
     parsed(located)  # it is StableHLO
     with pytest.raises(ValueError) as caught:
         lowered.as_text("mhlo")
-    assert str(caught.value) == "as_text: unknown dialect 'mhlo'; known are 'stablehlo' and 'hlo'."
+    assert str(caught.value) == "as_text: unknown dialect 'mhlo'; expected 'stablehlo' or 'hlo'."
     assert str(lowered.compiler_ir().operation.name) == "builtin.module"
     assert lowered.compiler_ir("hlo").as_hlo_text() == lowered.as_text("hlo")
     assert "HloModule" in lowered.compile().as_text()
@@ -504,7 +504,7 @@ def test_stages_know_types_and_trees():
         traced.lower(lowering_platforms=("cpu", "tpu"))
     assert str(caught.value) == (
         "<lambda> is lowered for the devices of its arguments, of platform 'cpu'; "
-        "lowering_platforms asks for 'tpu'."
+        "lowering_platforms requests 'tpu'."
     )
 
 
@@ -514,8 +514,8 @@ def test_compiled_programs_are_not_transformed():
         with pytest.raises(TypeError) as caught:
             transform(lambda v: compiled(V, {"c": v}))(V)
         assert str(caught.value) == (
-            "compiled <lambda>: b['c'] is a traced value, but what is compiled runs on arrays only "
-            "and cannot be transformed. Call the jitted function instead."
+            "compiled <lambda>: b['c'] is a traced value, but a compiled program runs on arrays "
+            "only and cannot be transformed. Call the jitted function instead."
         )
 
 

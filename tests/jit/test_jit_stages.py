@@ -75,16 +75,16 @@ def test_donation_of_what_cannot_be_used_warns_once_by_name():
     with pytest.warns(UserWarning) as caught:
         f(first)
     assert str(caught[0].message) == (
-        "jit of total: no result could take the memory of 1 donated argument. state['w'] of type "
-        "f32[4]: no result has this shape. Do not donate it. A result takes the memory of an "
-        "argument with its shape, dtype and sharding."
+        "jit of total: no result could reuse the memory of 1 donated argument. state['w'] of type "
+        "f32[4]: no result has this shape. Do not donate it. A result can reuse the memory of an "
+        "argument with the same shape, dtype and sharding."
     )
     assert caught[0].filename == __file__
     assert not first["w"].is_deleted() and first["b"].is_deleted()
     f({"w": first["w"], "b": jnp.asarray(np.float32(2))})
 
 
-TAKES = " A result takes the memory of an argument with its shape, dtype and sharding."
+TAKES = " A result can reuse the memory of an argument with the same shape, dtype and sharding."
 
 
 def warned(fun, *args):
@@ -102,7 +102,7 @@ def test_donations_to_results_of_another_sharding_name_cause_and_remedy():
 
     params = {f"w{i}": sw.device_put(np.ones((8, 4), np.float32), split) for i in range(12)}
     assert warned(step, params) == (
-        "jit of step: no result could take the memory of 12 donated arguments. params['w0'] of "
+        "jit of step: no result could reuse the memory of 12 donated arguments. params['w0'] of "
         "type f32[8,4] and 11 more: its sharding is P('x'), that of the result P(). Pass "
         "`out_shardings` with the argument's sharding." + TAKES
     )
@@ -113,16 +113,16 @@ def test_donations_to_results_of_another_dtype_and_to_none():
         return a.astype(jnp.int32), c + c
 
     assert warned(step, jnp.ones(4), jnp.ones((2, 2)), jnp.ones(3)) == (
-        "jit of step: no result could take the memory of 1 donated argument. a of type f32[4]: the "
-        "result of this shape has dtype int32. Cast it with `.astype(float32)`." + TAKES
+        "jit of step: no result could reuse the memory of 1 donated argument. a of type f32[4]: "
+        "the result of this shape has dtype int32. Cast it with `.astype(float32)`." + TAKES
     )
 
     def first(a, b):
         return a + b
 
     assert warned(first, jnp.ones(4), jnp.ones(4)) == (
-        "jit of first: no result could take the memory of 1 donated argument. b of type f32[4]: "
-        "other arguments gave theirs to the results of this type. Do not donate it." + TAKES
+        "jit of first: no result could reuse the memory of 1 donated argument. b of type f32[4]: "
+        "other donated arguments already cover the results of this type. Do not donate it." + TAKES
     )
 
 
@@ -152,7 +152,7 @@ def test_views_of_donated_memory_keep_their_values_and_shards_are_gone():
     sw.jit(lambda a: a * 0, donate_argnums=0)(x).block_until_ready()
     np.testing.assert_array_equal(view, X)
     assert message(RuntimeError, np.asarray, shard) == (
-        "array of type f32[2,4] was donated to <lambda>, by way of another array that shared its "
+        "array of type f32[2,4] was donated to <lambda>, through another array that shared its "
         "memory. " + donated("<lambda>")
     )
 
@@ -208,8 +208,8 @@ def test_compiled_programs_check_their_arguments():
     with pytest.raises(TypeError) as caught:
         compiled(X)
     assert str(caught.value) == (
-        "compiled scale takes arguments of the tree ((*, *), {}); got ((*,), {}): only the program "
-        "has args[1]."
+        "compiled scale takes arguments with the pytree structure ((*, *), {}); got ((*,), {}): "
+        "only the program has args[1]."
     )
     for bad in ("two", sw.ShapeDtypeStruct((), np.float32)):
         with pytest.raises(TypeError) as caught:
@@ -229,7 +229,7 @@ def test_all_arguments_that_do_not_fit_a_compiled_program_are_listed():
     with pytest.raises(TypeError) as caught:
         compiled({"w": four[:2], "b": four.astype(np.int32)}, four, k=3)
     assert str(caught.value) == (
-        "compiled step: 3 arguments do not fit:\n"
+        "compiled step: 3 arguments do not match:\n"
         "  params['b'] must be of type f32[4]; got i32[4]\n"
         "  params['w'] must be of type f32[4]; got f32[2]\n"
         "  k must be of type ~f32[]; got ~i32[]\n"
@@ -238,9 +238,9 @@ def test_all_arguments_that_do_not_fit_a_compiled_program_are_listed():
     with pytest.raises(TypeError) as caught:
         compiled({"w": four}, [four], k=2.0)
     assert str(caught.value) == (
-        "compiled step takes arguments of the tree (({'b': *, 'w': *}, *), {'k': *}); got "
-        "(({'w': *}, [*]), {'k': *}): args[1] is a leaf in the program and a list of 1 in the "
-        "call; only the program has args[0]['b']."
+        "compiled step takes arguments with the pytree structure (({'b': *, 'w': *}, *), {'k': "
+        "*}); got (({'w': *}, [*]), {'k': *}): args[1] is a leaf in the program and a list of 1 in "
+        "the call; only the program has args[0]['b']."
     )
 
 
@@ -253,7 +253,7 @@ def test_compiled_programs_move_only_what_nobody_placed():
     with pytest.raises(ValueError) as caught:
         compiled(ours(X, "y"), ours(X))
     assert str(caught.value) == (
-        "compiled <lambda>: 2 arguments do not fit:\n"
+        "compiled <lambda>: 2 arguments do not match:\n"
         f"  a of type f32[8,4] is on {sharding('y')}, but the program was compiled for "
         f"{sharding('x')}\n"
         f"  b of type f32[8,4] is on {sharding()}, but the program was compiled for "

@@ -34,7 +34,7 @@ def test_a_program_runs_again():
     np.testing.assert_allclose(out["b"], X.sum() * 3, rtol=1e-6)
     assert found.as_text() == compiled.as_text()
     assert found.in_avals == compiled.in_avals
-    with pytest.raises(TypeError, match="takes arguments of the tree"):
+    with pytest.raises(TypeError, match="takes arguments with the pytree structure"):
         found(X)
 
 
@@ -75,7 +75,7 @@ def test_other_bytes_are_refused(spoil: Any):
         deserialize_and_load(spoiled, *trees)
     assert str(error.value) == (
         "deserialize_and_load takes the bytes that shardwise.experimental.serialize_executable."
-        f"serialize gave; these {len(spoiled)} are truncated, altered or of something else."
+        f"serialize returned; these {len(spoiled)} are truncated, corrupted or something else."
     )
 
 
@@ -84,8 +84,8 @@ def test_what_is_not_bytes_is_refused():
     with pytest.raises(TypeError) as error:
         deserialize_and_load("hello", *trees)
     assert str(error.value) == (
-        "deserialize_and_load takes bytes; got 'hello' of type str. Pass what "
-        "shardwise.experimental.serialize_executable.serialize gave first."
+        "deserialize_and_load takes bytes; got 'hello' of type str. Pass the "
+        "first result of shardwise.experimental.serialize_executable.serialize."
     )
 
 
@@ -97,8 +97,8 @@ def test_other_devices_are_refused():
     with pytest.raises(ValueError) as error:
         deserialize_and_load(*data, execution_devices=[sw.devices()[1]])
     assert str(error.value) == (
-        "deserialize_and_load: g was compiled for devices [0] of platform 'cpu'; there are [1] of "
-        "'cpu'. Compile it for these."
+        "deserialize_and_load: g was compiled for devices [0] of platform 'cpu'; available are [1] "
+        "of 'cpu'. Compile it for these."
     )
 
 
@@ -111,7 +111,7 @@ def test_what_is_of_this_process_only_is_refused():
     with pytest.raises(ValueError) as error:
         serialize(sw.jit(g).lower(X).compile())
     assert str(error.value) == (
-        "serialize: the program of g holds arrays from outside. Pass them as arguments."
+        "serialize: the program of g captures arrays from outside. Pass them as arguments."
     )
 
     def h(x: Any) -> Any:
@@ -121,5 +121,5 @@ def test_what_is_of_this_process_only_is_refused():
     with pytest.raises(ValueError) as error:
         serialize(sw.jit(h).lower(X).compile())
     assert str(error.value) == (
-        "serialize: the program of h calls functions of the host. They exist in this process only."
+        "serialize: the program of h calls host functions. They exist in this process only."
     )

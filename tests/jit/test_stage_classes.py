@@ -34,7 +34,7 @@ def test_a_traced_function_runs_again_and_under_transforms():
     np.testing.assert_array_equal(slope, X)
     with pytest.raises(TypeError) as error:
         traced(X)
-    assert str(error.value).startswith("traced <lambda> takes arguments of the tree ")
+    assert str(error.value).startswith("traced <lambda> takes arguments with the pytree structure ")
 
 
 def test_values_from_outside_become_arguments():
@@ -55,7 +55,7 @@ def test_compile_refuses_other_devices():
     with pytest.raises(ValueError) as error:
         lowered.compile(device_assignment=(other,))
     assert str(error.value) == (
-        "compile: <lambda> is lowered for devices [0]; device_assignment asks for [1]. Lower it "
+        "compile: <lambda> is lowered for devices [0]; device_assignment requests [1]. Lower it "
         "with arguments, or shardings of `ShapeDtypeStruct`, on these."
     )
 

@@ -157,7 +157,7 @@ def test_what_cannot_be_compared(answer, what):
             call(V, s=Odd(answer))
         assert str(caught.value) == (
             f"jit of f: static argument s is Odd() of type Odd, whose `==` raised {what}. It is "
-            "compared with those of earlier calls: let `__eq__` give a bool for any two values."
+            "compared with those of earlier calls: make `__eq__` return a bool for any two values."
         )
 
 

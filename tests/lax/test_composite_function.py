@@ -93,8 +93,8 @@ def test_a_map_of_it_is_one_of_the_decomposition():
 
 def test_derivatives_are_refused_and_can_be_given():
     assert refused(ValueError, sw.grad(lambda x: softmax(x, axis=0).sum()), X) == (
-        "composite 'my.softmax' has no derivative: a compiler may compute it otherwise than its "
-        "decomposition says. Give it one with `shardwise.custom_jvp`, or differentiate the "
+        "composite 'my.softmax' has no derivative: a compiler may compute it differently from "
+        "its decomposition. Define one with `shardwise.custom_jvp`, or differentiate the "
         "decomposition."
     )
     with pytest.raises(ValueError, match=r"^composite 'my\.twice' has no derivative: "):

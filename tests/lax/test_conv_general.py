@@ -217,7 +217,7 @@ def test_explicit_shardings():
         assert message(Exception, run, (None, "x"), (None, "x")) == (
             "conv_general_dilated: operands f32[4,4@x,6], f32[8,4@x,3] are sharded over ('x',) "
             "along a contracted dimension, so the result's sharding is ambiguous. Use "
-            "`shardwise.sharding.reshard(rhs, P())`, or say how the result is to be split: "
+            "`shardwise.sharding.reshard(rhs, P())`, or specify how the result is sharded: "
             "`shardwise.lax.conv_general_dilated(lhs, rhs, window_strides, padding, "
             "out_sharding=P(...))`."
         )

@@ -144,11 +144,11 @@ def test_shapes_and_shardings_in_types():
     ((X, np.int32(0), lax.add, (2, 2)),
      "reduce_window: an init value must have the operand's dtype float32; got i32[]."),
     ((X, 0.0, lambda a, b: (a, b), (2, 2)),
-     "reduce_window: the function must return a tree like its arguments, PyTreeDef(*); got "
-     "PyTreeDef((*, *))."),
+     "reduce_window: the function must return the pytree structure of its arguments, PyTreeDef(*); "
+     "got PyTreeDef((*, *))."),
     ((X, (0.0,), lax.add, (2, 2)),
-     "reduce_window: operand and init_value must be trees alike; got PyTreeDef(*) and "
-     "PyTreeDef((*,))."),
+     "reduce_window: operand and init_value must have the same pytree structure; got PyTreeDef(*) "
+     "and PyTreeDef((*,))."),
     ((X, 0.0, lax.add, (2, 2), None, "FULL"),
      "padding must be 'VALID', 'SAME' or 'SAME_LOWER', or pairs (low, high); got 'FULL'."),
 ])

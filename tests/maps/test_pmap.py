@@ -178,7 +178,7 @@ def test_a_map_in_a_map_has_no_devices_of_its_own():
         return sw.pmap(jnp.sin, devices=sw.devices()[:3])(x)
 
     assert message(ValueError, sw.pmap(f), X) == (
-        "pmap of sin is inside of another map, which has taken the devices: leave out `devices`."
+        "pmap of sin is inside another map, which already uses the devices: leave out `devices`."
     )
 
 
@@ -255,51 +255,52 @@ def test_with_nan():
     [
         (
             sw.pmap(jnp.sin), (np.ones(9),),
-            "pmap of sin: the mapped axis has size 9, and there are 8 devices. Each index has a "
-            "device of its own: give fewer, or use `shardwise.vmap`, or `shardwise.jit` with "
+            "pmap of sin: the mapped axis has size 9, and there are 8 devices. Each index runs on "
+            "its own device: pass fewer, or use `shardwise.vmap`, or `shardwise.jit` with "
             "shardings.",
         ),
         (
             sw.pmap(jnp.sin, out_axes=3), (X,),
-            "pmap of sin: out_axes is 3 for result, which has 2 dimensions with the mapped one.",
-        ),
-        (
-            sw.pmap(jnp.add), (X, X[:4]),
-            "pmap of add: mapped axes must have one size; axis 0 of x1 of type f32[8,3] has 8, "
-            "axis 0 of x2 of type f32[4,3] has 4. What all examples share is passed by position, "
-            "with None for it in in_axes.",
-        ),
-        (
-            sw.pmap(jnp.sin), (X[:0],),
-            "pmap of sin: the mapped axis has size 0; each index has a device, and there must be "
+            "pmap of sin: out_axes is 3 for result, which has 2 dimensions including the mapped "
             "one.",
         ),
         (
+            sw.pmap(jnp.add), (X, X[:4]),
+            "pmap of add: mapped axes must have the same size; axis 0 of x1 of type f32[8,3] has "
+            "8, axis 0 of x2 of type f32[4,3] has 4. Pass arguments that all examples share by "
+            "position, with None in in_axes.",
+        ),
+        (
+            sw.pmap(jnp.sin), (X[:0],),
+            "pmap of sin: the mapped axis has size 0; it must be at least 1, as each index runs on "
+            "its own device.",
+        ),
+        (
             sw.pmap(jnp.sin, devices=sw.devices()[:3]), (X,),
-            "pmap of sin: the mapped axis has size 8, and there are 3 devices. Each index has a "
-            "device of its own: give fewer, or use `shardwise.vmap`, or `shardwise.jit` with "
+            "pmap of sin: the mapped axis has size 8, and there are 3 devices. Each index runs on "
+            "its own device: pass fewer, or use `shardwise.vmap`, or `shardwise.jit` with "
             "shardings.",
         ),
         (
             sw.pmap(jnp.sin, in_axes=2), (X,),
-            "pmap of sin: x is of type f32[8,3], which has no axis 2 to map over. What all "
-            "examples share is passed by position, with None for it in in_axes.",
+            "pmap of sin: x is of type f32[8,3], which has no axis 2 to map over. Pass arguments "
+            "that all examples share by position, with None in in_axes.",
         ),
         (
             sw.pmap(jnp.sin, in_axes=(0, None)), (X,),
             "pmap of sin: in_axes has 2 entries, but the call has 1 positional argument (x); a "
-            "tuple has one entry for each. Arguments that come by name have none.",
+            "tuple must have one entry for each. Arguments passed by keyword have none.",
         ),
         (
             sw.pmap(jnp.sin, out_axes=(0, 1)), (X,),
-            "pmap of sin: out_axes must be a prefix of the tree of values that it describes, with "
+            "pmap of sin: out_axes must be a pytree prefix of the values that it describes, with "
             "one entry for each value or for a whole subtree: result is a tuple of 2 in out_axes "
             "and a leaf in the value.",
         ),
         (
             sw.pmap(jnp.sin, axis_size=4), (X,),
-            "pmap of sin: mapped axes must have one size; axis_size is 4, axis 0 of x of type "
-            "f32[8,3] has 8. What all examples share is passed by position, with None for it in "
+            "pmap of sin: mapped axes must have the same size; axis_size is 4, axis 0 of x of type "
+            "f32[8,3] has 8. Pass arguments that all examples share by position, with None in "
             "in_axes.",
         ),
         (
@@ -315,22 +316,22 @@ def test_with_nan():
         (
             sw.pmap(power, static_broadcasted_argnums=1), (X,),
             "pmap of power: static_broadcasted_argnums is (1,), but the call has 1 positional "
-            "argument. They are numbers of such.",
+            "argument. Its entries are positions of arguments.",
         ),
         (
             sw.pmap(power, donate_argnums=2), (X, X),
-            "pmap of power: donate_argnums is (2,), but the call has 2 positional arguments. They "
-            "are numbers of such.",
+            "pmap of power: donate_argnums is (2,), but the call has 2 positional arguments. Its "
+            "entries are positions of arguments.",
         ),
         (
             sw.pmap(jnp.sin, global_arg_shapes=((4,),)), (X,),
             "pmap of sin: global_arg_shapes has (4,) for x, which is of type f32[8,3]: (3,) "
-            "without the mapped axis. It may be left out: arrays know their shapes.",
+            "without the mapped axis. It can be left out: arrays have shapes.",
         ),
         (
             sw.pmap(jnp.sin, global_arg_shapes=((3,), None)), (X,),
             "pmap of sin: global_arg_shapes must have a shape or None for each of the 1 array of "
-            "the call; got ((3,), None) of type tuple. It may be left out: arrays know their "
+            "the call; got ((3,), None) of type tuple. It can be left out: arrays have "
             "shapes.",
         ),
     ],

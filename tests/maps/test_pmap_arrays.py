@@ -53,7 +53,7 @@ def test_on_one_device():
     z = doubled(devices=DEVICES[2:3], donate_argnums=0)(y)
     np.testing.assert_array_equal(z[0], 4 * X[0])
     assert message(RuntimeError, np.asarray, row) == (
-        "array of type f32[3] was donated to <lambda>, by way of another array that shared its "
+        "array of type f32[3] was donated to <lambda>, through another array that shared its "
         f"memory. {donated('<lambda>')}"
     )
 
@@ -101,7 +101,7 @@ def test_a_part_goes_with_a_donated_array():
         f"array of type f32[8,3] was donated to <lambda>. {donated('<lambda>')}"
     )
     assert message(RuntimeError, np.asarray, row) == (
-        "array of type f32[3] was donated to <lambda>, by way of another array that shared its "
+        "array of type f32[3] was donated to <lambda>, through another array that shared its "
         f"memory. {donated('<lambda>')}"
     )
 
@@ -190,10 +190,11 @@ def test_put_in_trees():
     ("call", "kind", "expected"),
     [
         (lambda: sw.device_put_sharded(list(X), DEVICES[:3]), ValueError,
-         "device_put_sharded: shards must be a list with a tree for each of the 3 devices; got 8."),
+         "device_put_sharded: shards must be a list with a pytree for each of the 3 devices; got "
+         "8."),
         (lambda: sw.device_put_sharded([X[0], X[1].astype(int)], DEVICES[:2]), TypeError,
-         "device_put_sharded: shards[1] is of dtype int64 where shards[0] is of float32. All must "
-         "be alike."),
+         "device_put_sharded: shards[1] has dtype int64, but shards[0] has dtype float32. All must "
+         "have the same dtype."),
         (lambda: sw.device_put_sharded([X], 3), TypeError,
          "device_put_sharded: devices must be a list of devices; got 3 of type int."),
         (lambda: sw.device_put_replicated(X, []), ValueError,

@@ -296,7 +296,7 @@ def test_an_axis_is_manual_once():
 
     f = sw.shard_map(outer, mesh=GRID, axis_names={"x"}, in_specs=P("x"), out_specs=P("x"))
     assert message_of(ValueError, f, X) == (
-        "shard_map of g: 'x' is manual already, by a map around this one. Name other axes of the "
+        "shard_map of g: 'x' is already manual, by an enclosing map. Name other axes of the "
         "mesh in axis_names."
     )
 
@@ -333,8 +333,8 @@ def test_ordered_effects_are_refused():
     f = sw.shard_map(lambda x: (sw.debug.print("{}", x, ordered=True), x)[1], mesh=LINE,
                      in_specs=P("x"), out_specs=P("x"))
     assert message_of(NotImplementedError, sw.jit(f), np.ones(8)) == (
-        "[shard_map] has no order in which devices could call the host, and here are ordered "
-        "effects. Pass ordered=False, or call the host outside of it, with the results."
+        "[shard_map] does not support ordered effects: there is no order in which devices could "
+        "call the host. Pass ordered=False, or call the host outside of it, with the results."
     )
 
 
@@ -414,15 +414,15 @@ CASES = {
     "varies": (
         {"in_specs": P("x"), "out_specs": P()}, np.ones(8, np.float32), ValueError,
         "result, of type f32[1]{V:x}, may vary along 'x', which its spec P() does not name. Name "
-        "it in out_specs to put the parts together; make them one with a collective, such as "
-        "`shardwise.lax.psum(x, 'x')`, or `all_gather_invariant` for parts that all shall have; or "
-        "pass check_vma=False, if they are known to be the same.",
+        "it in out_specs to concatenate the shards; combine them with a collective, such as "
+        "`shardwise.lax.psum(x, 'x')`, or `all_gather_invariant` to give all shards to every "
+        "device; or pass check_vma=False, if they are known to be equal.",
     ),
     "uneven": (
         {"in_specs": P("x"), "out_specs": P("x")}, np.ones(9, np.float32), ValueError,
         "dimension 0 of x, of type f32[9], cannot be divided by P('x') over Mesh('x': 8) into 8 "
-        "equal parts. Inside of shard_map all devices have parts of one size: pad the dimension, "
-        "or use `shardwise.jit`, whose partitioner takes any size.",
+        "equal shards. Inside shard_map all devices have shards of the same size: pad the "
+        "dimension, or use `shardwise.jit`, whose partitioner supports any size.",
     ),
     "unknown axis": (
         {"in_specs": P("z"), "out_specs": P("x")}, np.ones(8, np.float32), ValueError,
@@ -437,13 +437,13 @@ CASES = {
     "not manual": (
         {"in_specs": P("x"), "out_specs": P("x"), "mesh": GRID, "axis_names": {"y"}},
         np.ones(8, np.float32), ValueError,
-        "in_specs for x is P('x'): 'x' is not manual here. Specs name the manual axes, 'y'; along "
-        "others the partitioner divides.",
+        "in_specs for x is P('x'): 'x' is not manual here. Specs name the manual axes, 'y'; other "
+        "axes are left to the partitioner.",
     ),
     "unconstrained": (
         {"in_specs": P(P.UNCONSTRAINED), "out_specs": P("x")}, np.ones(8, np.float32), ValueError,
-        "in_specs for x is P(UNCONSTRAINED): it must say for each dimension which axes divide it. "
-        "Specs name the manual axes, 'x'; along others the partitioner divides.",
+        "in_specs for x is P(UNCONSTRAINED): it must name the axes over which each dimension is "
+        "sharded. Specs name the manual axes, 'x'; other axes are left to the partitioner.",
     ),
     "no spec": (
         {"in_specs": "x", "out_specs": P("x")}, np.ones(8, np.float32), TypeError,
@@ -474,8 +474,8 @@ def test_arguments_come_by_position():
     with pytest.raises(TypeError) as caught:
         run(np.ones(8), y=2.0)
     assert str(caught.value) == (
-        "shard_map of f takes arguments by position, for which in_specs has specs; got 'y' by name."
-        " Give them by position, or bind them in a function of the others."
+        "shard_map of f takes arguments by position, for which in_specs has specs; got 'y' by "
+        "keyword. Pass them by position, or bind them with functools.partial."
     )
 
 

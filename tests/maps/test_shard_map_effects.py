@@ -119,15 +119,15 @@ def written_in_a_loop(r):
     ("f", "expected"),
     [
         (written,
-         "shard_map of <lambda>: what is written to Ref{f32[2,1]} from outside, of type "
-         "f32[2,1]{V:x,y}, may vary along 'x', 'y', and there is one value of it along these axes. "
-         "Pass it as an argument with a spec that names them, or write what is the same on all "
-         "devices, such as `shardwise.lax.psum(x, 'x')`."),
+         "shard_map of <lambda>: the value written to Ref{f32[2,1]} from outside, of type "
+         "f32[2,1]{V:x,y}, may vary along 'x', 'y', but the ref has one value along these axes. "
+         "Pass the ref as an argument with a spec that names them, or write a value that is the "
+         "same on all devices, such as `shardwise.lax.psum(x, 'x')`."),
         (written_in_a_loop,
-         "fori_loop: what is written to Ref{f32[2,1]} in the loop, of type f32[2,1]{V:x,y}, may "
-         "vary along 'x', 'y', and the ref has one value along these axes. Make it inside of "
-         "`shard_map`, pass it there with a spec that names them, or write what is the same on all "
-         "devices."),
+         "fori_loop: the value written to Ref{f32[2,1]} in the loop, of type f32[2,1]{V:x,y}, may "
+         "vary along 'x', 'y', but the ref has one value along these axes. Create it inside "
+         "`shard_map`, pass it in with a spec that names them, or write a value that is the same "
+         "on all devices."),
     ],
 )  # fmt: skip
 def test_what_varies_cannot_be_one_value(f, expected, over):
@@ -144,8 +144,8 @@ def test_refs_that_are_refused(over, wrap):
     of = "shard_map of <lambda>" if wrap is not sw.jit else "jit of <lambda>"
     twice = over(lambda r, s: r.set(s[...]), (PARTS, PARTS))
     assert message(ValueError, twice, r, r) == (
-        f"{of}: Ref{{f32[8,2]}} is passed more than once, as r and s. What is written to the one "
-        "would have to be seen in the other: pass it once."
+        f"{of}: Ref{{f32[8,2]}} is passed more than once, as r and s. A write to one would "
+        "have to be visible in the other: pass it once."
     )
     t = "f32[2,1]{V:x,y}" if over.checked else "f32[2,1]"
     assert message(TypeError, over(lambda r: r), r) == (
@@ -265,8 +265,8 @@ def test_callbacks_of_pmap(capsys):
 )
 def test_ordered_calls_are_refused(f, over):
     assert message(NotImplementedError, over(f), X) == (
-        "[shard_map] has no order in which devices could call the host, and here are ordered "
-        "effects. Pass ordered=False, or call the host outside of it, with the results."
+        "[shard_map] does not support ordered effects: there is no order in which devices could "
+        "call the host. Pass ordered=False, or call the host outside of it, with the results."
     )
 
 

@@ -59,10 +59,10 @@ def test_what_turns_by_device_varies():
         run = sw.shard_map(f, mesh=GRID, in_specs=P("x"), out_specs=P())
         fails(ValueError, f"shard_map of {f.__name__}: result, of type {t}, may vary along 'x', "
               "which its spec P() does not name. Return it with a dimension, `x[None]`, and name "
-              "it in out_specs to put the parts together; "
-              "make them one with a collective, such as `shardwise.lax.psum(x, 'x')`, or "
-              "`all_gather_invariant` for parts that all shall have; or pass check_vma=False, if "
-              "they are known to be the same.", run, X)
+              "it in out_specs to concatenate the "
+              "shards; combine them with a collective, such as `shardwise.lax.psum(x, 'x')`, or "
+              "`all_gather_invariant` to give all shards to every device; or pass check_vma=False, "
+              "if they are known to be equal.", run, X)
 
 
 WITHOUT_JIT = LOOPS | {

@@ -17,9 +17,9 @@ GRID = Mesh(DEVICES.reshape(4, 2), ("x", "y"))
 LINE = Mesh(DEVICES, ("z",))
 X = np.random.default_rng(0).standard_normal((64, 8)).astype(np.float32)
 OTHER = (
-    "a map around this code runs it on each device of AbstractMesh('x': 4, 'y': 2, "
-    "axis_types=({})), and Mesh('z': 8) is another mesh. Inside of a map there is no other: use "
-    "axes of that one which are not manual yet, or `shardwise.vmap`."
+    "an enclosing map runs this code on each device of AbstractMesh('x': 4, 'y': 2, "
+    "axis_types=({})), and Mesh('z': 8) is another mesh. Inside a map no other mesh can be used: "
+    "use axes of that one which are not manual yet, or `shardwise.vmap`."
 )
 
 
@@ -58,9 +58,9 @@ def test_there_is_one_mesh(part, who, axes):
 
 def test_the_mesh_of_a_pmap_is_the_one():
     assert message(ValueError, sw.pmap(OVER_LINE), X.reshape(8, 64)) == (
-        "shard_map of f: a map around this code runs it on each device of AbstractMesh("
-        "'<axis of pmap>': 8, axis_types=(Manual,)), and Mesh('z': 8) is another mesh. Inside of a "
-        "map there is no other: use axes of that one which are not manual yet, or "
+        "shard_map of f: an enclosing map runs this code on each device of AbstractMesh("
+        "'<axis of pmap>': 8, axis_types=(Manual,)), and Mesh('z': 8) is another mesh. Inside a "
+        "map no other mesh can be used: use axes of that one which are not manual yet, or "
         "`shardwise.vmap`."
     )
 

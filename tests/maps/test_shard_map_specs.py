@@ -19,37 +19,37 @@ SCALARS = {
     "varies": (
         summed, P("x"), True,
         "out_specs for result, of type f32[]{V:x}: P('x') has 1 entry, but the result has only 0 "
-        "dimensions. Add a dimension to put together what the devices have, `x[None]`; or return "
-        "what is the same on all of them, such as `shardwise.lax.psum(x, 'x')`, and give P() as "
-        "its spec.",
+        "dimensions. Add a dimension to concatenate the values of the devices, `x[None]`; or "
+        "return a value that is the same on all of them, such as `shardwise.lax.psum(x, 'x')`, and "
+        "use P() as its spec.",
     ),
     "unknown": (
         summed, P("x"), False,
         "out_specs for result, of type f32[]: P('x') has 1 entry, but the result has only 0 "
-        "dimensions. Add a dimension to put together what the devices have, `x[None]`; or return "
-        "what is the same on all of them, such as `shardwise.lax.psum(x, 'x')`, and give P() as "
-        "its spec.",
+        "dimensions. Add a dimension to concatenate the values of the devices, `x[None]`; or "
+        "return a value that is the same on all of them, such as `shardwise.lax.psum(x, 'x')`, and "
+        "use P() as its spec.",
     ),
     "the same": (
         lambda x: sw.lax.psum(x.sum(), "x"), P("x"), True,
         "out_specs for result, of type f32[]: P('x') has 1 entry, but the result has only 0 "
-        "dimensions. It is the same on all devices along 'x': give P() as its spec, or add a "
-        "dimension to put copies together, `x[None]`.",
+        "dimensions. It is the same on all devices along 'x': use P() as its spec, or add a "
+        "dimension to concatenate the copies, `x[None]`.",
     ),
     "of no name": (
         summed, P(), True,
         "result, of type f32[]{V:x}, may vary along 'x', which its spec P() does not name. Return "
-        "it with a dimension, `x[None]`, and name it in out_specs to put the parts together; make "
-        "them one with a collective, such as `shardwise.lax.psum(x, 'x')`, or "
-        "`all_gather_invariant` for parts that all shall have; or pass check_vma=False, if they "
-        "are known to be the same.",
+        "it with a dimension, `x[None]`, and name it in out_specs to concatenate the shards; "
+        "combine them with a collective, such as `shardwise.lax.psum(x, 'x')`, or "
+        "`all_gather_invariant` to give all shards to every device; or pass check_vma=False, if "
+        "they are known to be equal.",
     ),
     "a dimension": (
         lambda x: x, P(None, "x"), True,
         "out_specs for result, of type f32[1]{V:x}: P(None, 'x') has 2 entries, but the result has "
-        "only 1 dimension. Add a dimension to put together what the devices have, `x[..., None]`; "
-        "or return what is the same on all of them, such as `shardwise.lax.psum(x, 'x')`, and give "
-        "P(None) as its spec.",
+        "only 1 dimension. Add a dimension to concatenate the values of the devices, `x[..., "
+        "None]`; or return a value that is the same on all of them, such as `shardwise.lax.psum(x, "
+        "'x')`, and use P(None) as its spec.",
     ),
 }
 

@@ -139,23 +139,24 @@ MISTAKES = {
                 "axis_name must be an axis of the mesh; got 'z', and Mesh('x': 4, 'y': 2) has 'x' "
                 "and 'y'."),
     "count": ({"in_axes": (0,)}, ValueError,
-              "in_axes has 1 entry, but the call has 2 positional arguments (x, w); a tuple has "
-              "one entry for each. Arguments that come by name have none."),
+              "in_axes has 1 entry, but the call has 2 positional arguments (x, w); a tuple must "
+              "have one entry for each. Arguments passed by keyword have none."),
     "dimension": ({"in_axes": (2, 0)}, ValueError,
-                  "x is of type f32[8,4], which has no axis 2 to map over. What all examples share "
-                  "is passed by position, with None for it in in_axes."),
+                  "x is of type f32[8,4], which has no axis 2 to map over. Pass arguments that "
+                  "all examples share by position, with None in in_axes."),
     "size": ({"in_axes": (0, 1)}, ValueError,
              "dimension 1 of w, of type f32[4,6], cannot be divided by P(None, 'x') over "
-             "Mesh('x': 4, 'y': 2) into 4 equal parts. Inside of shard_map all devices have parts "
-             "of one size: pad the dimension, or use `shardwise.jit`, whose partitioner takes any "
-             "size."),
+             "Mesh('x': 4, 'y': 2) into 4 equal shards. Inside shard_map all devices have shards "
+             "of the same size: pad the dimension, or use `shardwise.jit`, whose partitioner "
+             "supports any size."),
     "result": ({"out_axes": 2}, ValueError,
-               "result is of type f32[2,4]{V:x}, which has no dimension 2 to put parts together "
-               "along. Take another one of out_axes, or None where all devices have the same."),
+               "result is of type f32[2,4]{V:x}, which has no dimension 2 to concatenate shards "
+               "along. Choose another one in out_axes, or None where all devices have the same "
+               "value."),
     "varies": ({"out_axes": None}, ValueError,
-               "result, of type f32[2,4]{V:x}, may vary along 'x', and out_axes has None for it. "
-               "Give the dimension along which the parts are put together, or make them one with a "
-               "collective, such as `shardwise.lax.psum(x, 'x')`."),
+               "result, of type f32[2,4]{V:x}, may vary along 'x', but out_axes has None for it. "
+               "Specify the dimension along which to concatenate the shards, or combine them with "
+               "a collective, such as `shardwise.lax.psum(x, 'x')`."),
 }
 
 
@@ -175,17 +176,17 @@ def test_messages_of_meshes():
     f = sw.smap(two, in_axes=0, out_axes=0, axis_name="x")
     fails(ValueError, SMAP + "there is no mesh. Enter one with `shardwise.set_mesh`.", f, X, X)
     with sw.set_mesh(GRID):
-        fails(TypeError, SMAP + "in_axes is needed. Types say how arguments are divided along "
-              "Explicit axes only, and 'x' of Mesh('x': 4, 'y': 2) is none.",
+        fails(TypeError, SMAP + "in_axes is required. Types only specify how arguments are sharded "
+              "over Explicit axes, and 'x' of Mesh('x': 4, 'y': 2) is not Explicit.",
               sw.smap(two, out_axes=0, axis_name="x"), X, W)
         again = sw.smap(lambda x: f(x, x), in_axes=0, out_axes=0, axis_name="x")
-        fails(ValueError, SMAP + "'x' is manual already, by a map around this one. Name another "
+        fails(ValueError, SMAP + "'x' is already manual, by an enclosing map. Name another "
               "axis of the mesh.", again, X)
         with pytest.raises(TypeError) as caught:
             f(X, w=X)
         assert str(caught.value) == (
             SMAP + "takes arguments by position, for which in_axes has dimensions; got 'w' by "
-            "name. Give them by position, or bind them in a function of the others."
+            "keyword. Pass them by position, or bind them with functools.partial."
         ).replace(": takes", " takes")
 
 
@@ -209,11 +210,11 @@ def test_the_older_form():
 
 
 def test_messages_of_the_older_form():
-    fails(TypeError, "shard_map got both check_rep and check_vma, which are one thing; give "
+    fails(TypeError, "shard_map got both check_rep and check_vma, which mean the same; pass only "
           "check_vma alone.", older, two, GRID, P(), P(), True, check_vma=True)
     for auto, shown in ((("z",), "'z'"), (("x", "y"), "'x' and 'y'")):
-        fails(ValueError, "shard_map: auto must have some of the axes of Mesh('x': 4, 'y': 2), and "
-              f"not all of them; got {shown}.", older, two, GRID, P(), P(), auto=auto)
+        fails(ValueError, "shard_map: auto must contain some, but not all, of the "
+              f"axes of Mesh('x': 4, 'y': 2); got {shown}.", older, two, GRID, P(), P(), auto=auto)
 
 
 # -- types over Explicit axes --
@@ -230,12 +231,12 @@ def test_types_that_disagree_with_specs(run):
         return run(sw.shard_map(same, mesh=EXPLICIT, in_specs=spec, out_specs=spec, **options))
 
     for spec in (P("y"), P(), P(None, "x")):
-        fails(ValueError, "shard_map of same: x is of type f32[8@x,4], which is not divided as its "
-              f"spec {spec} says. Pass `shardwise.reshard(x, {spec})`; or write P('x', None) as "
-              "its spec, or leave specs out, for arguments as they are.", of(spec), SPLIT)
-    fails(ValueError, "shard_map of same: x is of type f32[8@x,4], which is not divided as its "
-          "spec P('y') says. Pass `shardwise.reshard(x, P('y'))`; or write P(None, None) as its "
-          "spec, or leave specs out, for arguments as they are.",
+        fails(ValueError, "shard_map of same: x is of type f32[8@x,4], which is not sharded as its "
+              f"spec {spec} requires. Pass `shardwise.reshard(x, {spec})`; or write P('x', None) "
+              "as its spec, or omit specs to use the arguments' own shardings.", of(spec), SPLIT)
+    fails(ValueError, "shard_map of same: x is of type f32[8@x,4], which is not sharded as its "
+          "spec P('y') requires. Pass `shardwise.reshard(x, P('y'))`; or write P(None, None) as "
+          "its spec, or omit specs to use the arguments' own shardings.",
           of(P("y"), axis_names={"y"}), SPLIT)
     for spec in (P("x"), P("x", None)):
         close(of(spec)(SPLIT), X, 0)
@@ -250,17 +251,18 @@ def test_types_over_axes_some_of_which_are_automatic():
     f = sw.shard_map(same, mesh=MIXED, in_specs=P("y"), out_specs=P("y"))
     close(f(x), X, 0)
     g = sw.shard_map(same, mesh=MIXED, in_specs=P("y"), out_specs=P("y"), axis_names={"y"})
-    fails(ValueError, "shard_map of same: x is of type f32[8,4@y], which is not divided as its "
-          "spec P('y') says. Pass `shardwise.reshard(x, P('y'))`; or write P(None, 'y') as its "
-          "spec, or leave specs out, for arguments as they are.", g, x)
+    fails(ValueError, "shard_map of same: x is of type f32[8,4@y], which is not sharded as its "
+          "spec P('y') requires. Pass `shardwise.reshard(x, P('y'))`; or write P(None, 'y') as its "
+          "spec, or omit specs to use the arguments' own shardings.", g, x)
 
 
 def test_specs_are_inferred_along_explicit_axes_only():
     f = sw.shard_map(same, mesh=GRID, out_specs=P())
-    fails(TypeError, "shard_map of same: in_specs is needed. Types say how arguments are divided "
-          "along Explicit axes only, and 'x' and 'y' of Mesh('x': 4, 'y': 2) are none.", f, X)
-    fails(TypeError, "shard_map of same: in_specs is needed. Types say how arguments are divided "
-          "along Explicit axes only, and 'x' of Mesh('x': 4, 'y': 2, axis_types=(Auto, Explicit)) "
-          "is none.", sw.shard_map(same, mesh=MIXED, out_specs=P()), X)
+    fails(TypeError, "shard_map of same: in_specs is required. Types only specify how arguments "
+          "are sharded over Explicit axes, and 'x' and 'y' of Mesh('x': 4, 'y': 2) are "
+          "not Explicit.", f, X)
+    fails(TypeError, "shard_map of same: in_specs is required. Types only specify how arguments "
+          "are sharded over Explicit axes, and 'x' of Mesh('x': 4, 'y': 2, axis_types=(Auto, "
+          "Explicit)) is not Explicit.", sw.shard_map(same, mesh=MIXED, out_specs=P()), X)
     nothing = sw.shard_map(lambda: lax.axis_index("x")[None], mesh=GRID, out_specs=P("x"))
     assert nothing().tolist() == [0, 1, 2, 3]

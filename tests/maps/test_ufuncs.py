@@ -215,7 +215,7 @@ def test_errors():
     )
     fails(
         NotImplementedError,
-        "add: `where` is not supported, as other elements would have no value. Choose by "
+        "add: `where` is not supported, as the other elements would have no value. Select with "
         "`shardwise.numpy.where`.", snp.add, x, x, where=x > 0,
     )
     fails(
@@ -244,7 +244,7 @@ def test_errors():
         snp.subtract.reduce, x[:0],
     )
     fails(
-        ValueError, "add.accumulate goes along one axis; got None.", snp.add.accumulate, x, None
+        ValueError, "add.accumulate works along one axis; got None.", snp.add.accumulate, x, None
     )
     fails(
         ValueError, "add.reduceat: indices must be a vector; got i32[].", snp.add.reduceat, x,
@@ -252,7 +252,7 @@ def test_errors():
     )
     fails(TypeError, "frompyfunc takes a function; got 3 of type int.", snp.frompyfunc, 3, 1, 1)
     fails(
-        TypeError, "recurrence must give 2 results; it gave a traced ~f32[].",
+        TypeError, "recurrence must return 2 results; it returned a traced ~f32[].",
         snp.frompyfunc(recurrence, 2, 2), 1.0, 2.0,
     )
     fails(TypeError, "recurrence takes 2 arguments; got 1.", snp.frompyfunc(recurrence, 2, 1), 1.0)

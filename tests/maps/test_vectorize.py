@@ -62,7 +62,7 @@ def test_excluded():
     optional = snp.vectorize(lambda x, y: x if y is None else x + y)
     assert optional(X, None).tolist() == X.tolist()
     fails(
-        TypeError, "vectorize: excluded holds positions and names; got 1.5 of type float.",
+        TypeError, "vectorize: excluded must contain positions and names; got 1.5 of type float.",
         snp.vectorize, power, excluded={1.5},
     )
     fails(
@@ -78,8 +78,9 @@ def test_excluded():
      "signature '(n)->()'."),
     ((X,), "(n)->(n,n)", "vectorize: a result of shape (4,) does not have the dimensions (n,n) of "
      "the signature '(n)->(n,n)'."),
-    ((None,), "(n)->()", "vectorize: None is no array of dimensions (n)."),
-    ((X,), "n->n", "vectorize: 'n->n' is no signature. Write dimensions as in '(m,n),(n)->(m)'."),
+    ((None,), "(n)->()", "vectorize: None is not an array with dimensions (n)."),
+    ((X,), "n->n", "vectorize: 'n->n' is not a valid signature. Write dimensions as in "
+     "'(m,n),(n)->(m)'."),
 ])
 def test_signatures_that_do_not_fit(args, signature, text):
     fails(ValueError, text, lambda: snp.vectorize(lambda x: x, signature=signature)(*args))
@@ -88,11 +89,11 @@ def test_signatures_that_do_not_fit(args, signature, text):
 def test_results_that_do_not_fit():
     fails(
         TypeError, "vectorize: the signature '(n)->(n),(n)' is for a tuple of 2 results; the "
-        "function gave a traced f32[4].",
+        "function returned a traced f32[4].",
         snp.vectorize(lambda x: x, signature="(n)->(n),(n)"), X,
     )
     fails(
-        TypeError, "vectorize: the signature '(n)->(n)' is for 1 result; the function gave 2.",
+        TypeError, "vectorize: the signature '(n)->(n)' is for 1 result; the function returned 2.",
         snp.vectorize(lambda x: (x, x), signature="(n)->(n)"), X,
     )
 
@@ -119,8 +120,8 @@ def test_over_axes():
             got, wanted = snp.apply_over_axes(f, X, axes), np.apply_over_axes(g, X, axes)
             assert got.tolist() == wanted.tolist() and got.shape == wanted.shape
     fails(
-        ValueError, "apply_over_axes: the function must keep the number of dimensions, 3, or drop "
-        "one; it gave f32[].", snp.apply_over_axes, lambda x, axis: x.sum(), X, 0,
+        ValueError, "apply_over_axes: the function must keep the number of dimensions, 3, or "
+        "remove one; it returned f32[].", snp.apply_over_axes, lambda x, axis: x.sum(), X, 0,
     )
 
 

@@ -107,13 +107,13 @@ def fails(kind, message, fun, *args, **kwargs):
 
 
 def test_axes_that_do_not_exist():
-    shared = "What all examples share is passed by position, with None for it in in_axes."
+    shared = "Pass arguments that all examples share by position, with None in in_axes."
     fails(ValueError, "vmap of f: y is of type f32[3,4], which has no axis 2 to map over. "
           f"{shared}", sw.vmap(f, in_axes=(0, 2)), A, A)
     fails(TypeError, "vmap of f: axes must be ints or None; got 'x' for x.",
           sw.vmap(f, in_axes=("x",)), A)
-    fails(ValueError, "vmap of f: out_axes is 2 for result, which has 2 dimensions with the mapped "
-          "one.", sw.vmap(f, out_axes=2), A)
+    fails(ValueError, "vmap of f: out_axes is 2 for result, which has 2 dimensions including the "
+          "mapped one.", sw.vmap(f, out_axes=2), A)
     fails(ValueError, "vmap of f: out_axes is None for result, which depends on mapped arguments. "
           "Give it an axis.", sw.vmap(f, out_axes=None), A)
 

@@ -21,24 +21,24 @@ ERRORS = {
     "unknown out": (
         lambda: xmap(lambda x: x, ["i", ...], ["j", ...]), ValueError,
         "xmap of <lambda>: out_axes has the axis 'j', which neither in_axes nor axis_sizes has; "
-        "these have 'i'.",
+        "they have 'i'.",
     ),
     "unknown resource's axis": (
         lambda: xmap(lambda x: x, ["i", ...], ["i", ...], axis_resources={"k": "x"}), ValueError,
         "xmap of <lambda>: axis_resources has the axis 'k', which neither in_axes nor axis_sizes "
-        "has; these have 'i'.",
+        "has; they have 'i'.",
     ),
     "varies": (
         lambda: xmap(lambda x: {"a": x}, ["i", ...], [...])(X), ValueError,
         "xmap of <lambda>: result['a'] varies along 'i', which its out_axes, [...], do not have. "
-        "Put the axis there, or make the values one with a collective, such as "
+        "Put the axis there, or combine the values with a collective, such as "
         "`shardwise.lax.psum(x, 'i')`.",
     ),
     "varies in a ref": (
         lambda: xmap(lambda r, x: r.set(x), ([...], ["i", ...]), [])(sw.new_ref(X[0]), X),
         ValueError,
-        "xmap of <lambda>: what is written to r varies along 'i', which its in_axes, [...], do not "
-        "have. Put the axis there, or make the values one with a collective, such as "
+        "xmap of <lambda>: the value written to r varies along 'i', which its in_axes, [...], do "
+        "not have. Put the axis there, or combine the values with a collective, such as "
         "`shardwise.lax.psum(x, 'i')`.",
     ),
     "rank": (
@@ -49,12 +49,12 @@ ERRORS = {
     "rank of a result": (
         lambda: xmap(lambda x: x, ["i", ...], {3: "i"})(X), ValueError,
         "xmap of <lambda>: out_axes for result is {3: 'i'}, which needs 4 dimensions; it is of "
-        "type f32[6], 2 with those that have names.",
+        "type f32[6], 2 dimensions including named ones.",
     ),
     "no resource": (
         lambda: xmap(lambda x: x, ["i", ...], ["i", ...], axis_resources={"i": "z"})(X), NameError,
-        "xmap of <lambda>: axis_resources gives 'i' the resource 'z', which is not in scope; there "
-        "are 'x', 'y' and 'l'. Enter a mesh that has it, by `with mesh:`, or a "
+        "xmap of <lambda>: axis_resources maps 'i' to the resource 'z', which is not in scope; "
+        "resources in scope: 'x', 'y' and 'l'. Enter a mesh that has it, by `with mesh:`, or a "
         "`serial_loop('z', length)`.",
     ),
     "no multiple": (
@@ -62,18 +62,18 @@ ERRORS = {
             lambda x: x, ["i", ...], ["i", ...], axis_resources={"i": ("x", SerialLoop(3))}
         )(X),
         ValueError,
-        "xmap of <lambda>: the axis 'i' has size 8, which is no multiple of 12, the size of its "
-        "resources, 'x' and SerialLoop(3). Pad it, or give it fewer.",
+        "xmap of <lambda>: the axis 'i' has size 8, which is not a multiple of 12, the size of its "
+        "resources, 'x' and SerialLoop(3). Pad it, or use fewer resources.",
     ),
     "number": (
         lambda: xmap(lambda x: x, ["i", ...], ["i", ...], axis_resources={"i": 4})(X), TypeError,
-        "xmap of <lambda>: axis_resources gives 'i' the number 4. For a loop of 4 steps give "
-        "`SerialLoop(4)`; for devices, the name of an axis of the mesh.",
+        "xmap of <lambda>: axis_resources maps 'i' to the number 4. For a loop of 4 steps "
+        "pass `SerialLoop(4)`; for devices, pass the name of a mesh axis.",
     ),
     "twice": (
         lambda: xmap(
             lambda x: x, ["i", ...], ["i", ...], axis_resources={"i": ("x", "x")})(X),
-        ValueError, "xmap of <lambda>: axis_resources gives 'x' twice to 'i'.",
+        ValueError, "xmap of <lambda>: axis_resources has 'x' twice for 'i'.",
     ),
     "collective in a loop": (
         lambda: xmap(lambda x: lax.psum(x, "i"), ["i", ...], [...], axis_resources={"i": "l"})(X),
@@ -94,17 +94,17 @@ ERRORS = {
     ),
     "bad size": (
         lambda: xmap(lambda x: x, ["i", ...], ["i", ...], axis_sizes={"i": "x"}), ValueError,
-        "xmap of <lambda>: axis_sizes must be ints from 0 on; got 'x' of type str for 'i'.",
+        "xmap of <lambda>: axis_sizes must be non-negative ints; got 'x' of type str for 'i'.",
     ),
     "name twice": (
         lambda: xmap(lambda x: x, ["i", "i"], ["i"]), ValueError,
-        "xmap of <lambda>: in_axes: ['i', 'i'] has 'i' twice; each dimension has a name of its "
-        "own.",
+        "xmap of <lambda>: in_axes: ['i', 'i'] has 'i' twice; the names of dimensions must be "
+        "distinct.",
     ),
     "negative": (
         lambda: xmap(lambda x: x, {-1: "i"}, ["i"]), ValueError,
-        "xmap of <lambda>: in_axes: {-1: 'i'} has the dimension -1; they are counted from the "
-        "beginning.",
+        "xmap of <lambda>: in_axes: {-1: 'i'} has the dimension -1; negative dimensions are not "
+        "supported.",
     ),
     "dots": (
         lambda: xmap(lambda x: x, [..., "i"], ["i"]), ValueError,
@@ -112,7 +112,7 @@ ERRORS = {
     ),
     "no entry": (
         lambda: xmap(lambda x: x, 0, ["i"]), TypeError,
-        "xmap of <lambda>: in_axes must have dicts, dimension → name, or lists of names, or trees "
+        "xmap of <lambda>: in_axes must have dicts (dimension → name), lists of names, or pytrees "
         "of them; got 0 of type int.",
     ),
     "both in one value": (
@@ -134,8 +134,8 @@ ERRORS = {
             lambda x: xmap(lambda y: y, ["j"], ["j"], axis_resources={"j": "y"})(x), ["i", ...],
             ["i", ...], axis_resources={"i": "y"},
         )(X), ValueError,
-        "xmap of <lambda>: axis_resources gives 'j' the mesh axis 'y', which a map around this one "
-        "runs over. Give it another, or none.",
+        "xmap of <lambda>: axis_resources maps 'j' to the mesh axis 'y', over which an enclosing "
+        "map already runs. Choose another, or none.",
     ),
     "mesh axis": (
         lambda: xmap(
@@ -148,21 +148,21 @@ ERRORS = {
     "by name": (
         lambda: xmap(lambda x: x, ["i"], ["i"])(x=X), TypeError,
         "xmap of <lambda> takes arguments by position, for which in_axes has names; got 'x' by "
-        "name. Give them by position, or bind them in a function of the others.",
+        "keyword. Pass them by position, or bind them with functools.partial.",
     ),
     "loop hides": (
         lambda: serial_loop("x", 2).__enter__(), ValueError,
-        "serial_loop: 'x' is the name of an axis in scope already, which the loop would hide. "
+        "serial_loop: 'x' is already the name of an axis in scope, which the loop would shadow. "
         "Rename one of them.",
     ),
     "mesh hides": (
         lambda: Mesh(np.array(sw.devices()), ("l",)).__enter__(), ValueError,
-        "entering Mesh('l': 8) would hide the axis 'l' of size 2, which something other than a "
+        "entering Mesh('l': 8) would shadow the axis 'l' of size 2, which something other than a "
         "mesh (a map or a serial loop) has put in scope. Rename one of them.",
     ),
     "no name": (
         lambda: xmap(lambda x: x, ["i", ...], ["i", ...], axis_resources={"i": {"x": 1}})(X),
-        TypeError, "xmap of <lambda>: axis_resources must have names of mesh axes or loops, "
+        TypeError, "xmap of <lambda>: axis_resources must contain names of mesh axes or loops, "
         "`SerialLoop`s, or tuples of them; got {'x': 1} of type dict for 'i'.",
     ),
     "length": (

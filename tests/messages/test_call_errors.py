@@ -10,9 +10,9 @@ from tests.helpers.errors import fails
 
 V = np.ones(3, np.float32)
 X = np.ones((4, 3), np.float32)
-PREFIX = "must be a prefix of the tree of values that it describes, with one entry for each " \
+PREFIX = "must be a pytree prefix of the values that it describes, with one entry for each " \
          "value or for a whole subtree:"
-SHARED = "What all examples share is passed by position, with None for it in in_axes."
+SHARED = "Pass arguments that all examples share by position, with None in in_axes."
 
 
 def two(a, b: int = 1, *, c=None):
@@ -79,14 +79,15 @@ def test_argument_numbers():
           sw.grad, train, argnums="params")
     fails(TypeError, "jacrev of train: argnums takes ints; got 1.0 of type float.",
           sw.jacrev, train, argnums=(0, 1.0))
-    fails(TypeError, "grad of two: argnums=0 asks for argument 0, but the function was called "
-          "with 0 positional arguments. 'a' and 'b' came by name: pass by position.",
+    fails(TypeError, "grad of two: argnums=0 refers to argument 0, but the function was called "
+          "with 0 positional arguments. Pass 'a' and 'b' by position, not by keyword.",
           sw.grad(two), a=1.0, b=2.0)
 
 
 def test_arguments_are_named_after_the_parameters_of_the_function():
     batch = {"x": V, "y": np.arange(3)}
-    advice = "Convert it to a floating type, or pass allow_int=True for a trivial gradient."
+    advice = ("Convert it to a floating type, or pass allow_int=True for a trivial (float0) "
+              "gradient.")
     fails(TypeError, "grad of train takes real or complex inputs; batch['y'] is of type i32[3]. "
           f"{advice}", sw.grad(train, argnums=1), {"w": V}, batch, 0.1)
     fails(TypeError, "grad of train: batch['name']: expected an array or a scalar, got 'mnist' of "
@@ -127,8 +128,8 @@ def test_tangents_are_named():
     fails(TypeError, "jvp of loss: the tangent of p['n'], which is of type i32[3], must be of "
           "dtype float0; got i32[3]. Make it with NumPy: np.zeros(shape, shardwise.float0).",
           sw.jvp, loss, ({"n": np.arange(3)},), ({"n": np.arange(3)},))
-    fails(TypeError, "jvp of loss: primals and tangents must have the same tree; only the tangents "
-          "have args[0]['b'].", sw.jvp, loss, ({"w": V},), ({"w": V, "b": V},))
+    fails(TypeError, "jvp of loss: primals and tangents must have the same pytree structure; only "
+          "the tangents have args[0]['b'].", sw.jvp, loss, ({"w": V},), ({"w": V, "b": V},))
 
 
 def test_cotangents_are_named():
@@ -138,10 +139,10 @@ def test_cotangents_are_named():
     back = sw.vjp(pair, V)[1]
     fails(ValueError, "vjp of pair: a cotangent must have its result's shape and dtype, f32[3]; "
           "ct['y'] is of type f32[4,3].", back, {"x": V, "y": X})
-    fails(ValueError, "vjp of pair: the cotangent must have the tree of the result; ct is a dict "
-          "of 2 in the result and a leaf in the cotangent.", back, V)
-    fails(TypeError, "vjp of pair: the function that pulls back takes one cotangent, of the "
-          "result's tree {'x': *, 'y': *}; got 2 arguments. If the result is a tuple, pass one "
+    fails(ValueError, "vjp of pair: the cotangent must have the pytree structure of the result; ct "
+          "is a dict of 2 in the result and a leaf in the cotangent.", back, V)
+    fails(TypeError, "vjp of pair: the vjp function takes one cotangent, with the pytree structure "
+          "of the result, {'x': *, 'y': *}; got 2 arguments. If the result is a tuple, pass one "
           "tuple.", back, V, V)
 
 
@@ -151,15 +152,15 @@ def predict(params, x):
 
 
 def test_mapped_axes_of_several_sizes():
-    fails(ValueError, "vmap of predict: mapped axes must have one size; axis 0 of params['b'] of "
-          "type f32[3] has 3, axis 0 of params['w'] of type f32[4,3] has 4, axis 0 of x of type "
+    fails(ValueError, "vmap of predict: mapped axes must have the same size; axis 0 of params['b'] "
+          "of type f32[3] has 3, axis 0 of params['w'] of type f32[4,3] has 4, axis 0 of x of type "
           f"f32[4,3] has 4. {SHARED}", sw.vmap(predict), {"b": V, "w": X}, X)
-    fails(ValueError, "vmap of predict: mapped axes must have one size; axis_size is 5, axis 1 of "
-          f"x of type f32[4,3] has 3. {SHARED}",
+    fails(ValueError, "vmap of predict: mapped axes must have the same size; axis_size is 5, axis "
+          f"1 of x of type f32[4,3] has 3. {SHARED}",
           sw.vmap(predict, in_axes=(None, 1), axis_size=5), {"w": V}, X)
     many = ", ".join(f"axis 0 of params[{i}] of type f32[4,3] has 4" for i in range(5))
-    fails(ValueError, f"vmap of predict: mapped axes must have one size; {many}, 15 more have 4, "
-          f"axis 0 of x of type f32[3] has 3. {SHARED}", sw.vmap(predict), [X] * 20, V)
+    fails(ValueError, f"vmap of predict: mapped axes must have the same size; {many}, 15 more have "
+          f"4, axis 0 of x of type f32[3] has 3. {SHARED}", sw.vmap(predict), [X] * 20, V)
 
 
 def test_arguments_that_cannot_be_mapped():
@@ -175,7 +176,7 @@ def test_arguments_that_cannot_be_mapped():
 
 
 def test_in_axes_that_do_not_fit():
-    count = "a tuple has one entry for each. Arguments that come by name have none."
+    count = "a tuple must have one entry for each. Arguments passed by keyword have none."
     fails(ValueError, "vmap of predict: in_axes has 1 entry, but the call has 2 positional "
           f"arguments (params, x); {count}", sw.vmap(predict, in_axes=(0,)), {"w": V}, V)
     fails(ValueError, "vmap of predict: in_axes has 2 entries, but the call has 1 positional "
@@ -196,8 +197,8 @@ def test_out_axes_that_do_not_fit():
           sw.vmap(pair, out_axes={"a": 0, "b": [0, 0], "c": 0}), V)
     fails(ValueError, "vmap of pair: out_axes is None for result['a'], which depends on mapped "
           "arguments. Give it an axis.", sw.vmap(pair, out_axes={"a": None, "b": 0}), V)
-    fails(ValueError, "vmap of pair: out_axes is 2 for result['b'][0], which has 1 dimension with "
-          "the mapped one.", sw.vmap(pair, out_axes={"a": 0, "b": 2}), V)
+    fails(ValueError, "vmap of pair: out_axes is 2 for result['b'][0], which has 1 dimension "
+          "including the mapped one.", sw.vmap(pair, out_axes={"a": 0, "b": 2}), V)
 
 
 # ------------------------------------------------------------------------------------ other trees
@@ -210,13 +211,13 @@ def test_trees_that_are_mapped_together():
 
 
 def test_sequences_of_several_lengths():
-    fails(ValueError, "scan: the arrays of xs must have one size along dimension 0; xs['a'] of "
-          "type f32[3] has 3, xs['b'][0] of type f32[4,3] has 4.",
+    fails(ValueError, "scan: the arrays of xs must have the same size along dimension 0; xs['a'] "
+          "of type f32[3] has 3, xs['b'][0] of type f32[4,3] has 4.",
           lax.scan, lambda c, x: (c, x), 0.0, {"a": V, "b": [X]})
 
 
 def test_results_of_callbacks():
     spec = sw.ShapeDtypeStruct((3,), jnp.float32)
-    fails(TypeError, "pure_callback of <lambda>: result_shape_dtypes is a tree of what has a shape "
-          "and a dtype; got 3 of type int. Use `ShapeDtypeStruct`.",
+    fails(TypeError, "pure_callback of <lambda>: result_shape_dtypes must be a pytree of objects "
+          "with a shape and a dtype; got 3 of type int. Use `ShapeDtypeStruct`.",
           sw.pure_callback, lambda y: y, (3, spec), V)

@@ -43,7 +43,7 @@ def test_axes_that_are_unknown_or_used_twice():
     fails(ValueError, "P('z') names the axis 'z', which Mesh('x': 4, 'y': 2) does not have; its "
           "axes are 'x' and 'y'.", over, "z")
     fails(ValueError, "P('x', 'x') over Mesh('x': 4, 'y': 2) uses the axis 'x' more than once; a "
-          "mesh axis can split only one dimension, and only once.", over, "x", "x")
+          "mesh axis can shard only one dimension, and only once.", over, "x", "x")
 
 
 def test_a_spec_without_a_mesh():
@@ -62,10 +62,11 @@ def test_what_is_no_sharding():
 
 
 def test_trees_of_shardings_that_do_not_fit():
-    head = "must be a prefix of the tree of values that it describes, with one entry for each " \
+    head = "must be a pytree prefix of the values that it describes, with one entry for each " \
            "value or for a whole subtree:"
     fails(ValueError, "jit of identity: in_shardings has 2 entries, but the call has 1 positional "
-          "argument (a); a tuple has one entry for each. Arguments that come by name have none.",
+          "argument (a); a tuple must have one entry for each. Arguments passed by keyword have "
+          "none.",
           sw.jit(identity, in_shardings=(None, None)), V)
     fails(ValueError, f"jit of identity: in_shardings {head} only in_shardings has a['v'] and only "
           "the value has a['w'].", sw.jit(identity, in_shardings=({"v": None},)), {"w": V})
@@ -179,10 +180,10 @@ def test_static_arguments():
     fails(ValueError, "jit of f: static argument n is {} of type dict, which cannot be hashed. "
           "Static arguments are part of the cache key: use a hashable type such as a tuple, or do "
           "not mark it static.", sw.jit(f, static_argnames="n"), V, n={})
-    fails(ValueError, "jit of f: static_argnums=(2,) asks for argument 2, but the function takes 2 "
-          "positional arguments.", sw.jit, f, static_argnums=2)
-    fails(ValueError, "jit of f: donate_argnums=(-3,) asks for argument -3, but the function takes "
-          "2 positional arguments.", sw.jit, f, donate_argnums=-3)
+    fails(ValueError, "jit of f: static_argnums=(2,) refers to argument 2, but the function takes "
+          "2 positional arguments.", sw.jit, f, static_argnums=2)
+    fails(ValueError, "jit of f: donate_argnums=(-3,) refers to argument -3, but the function "
+          "takes 2 positional arguments.", sw.jit, f, donate_argnums=-3)
     fails(ValueError, "jit of f: static_argnames names 'm', which is not a parameter of the "
           "function; its parameters are 'a' and 'n'.", sw.jit, f, static_argnames="m")
     fails(ValueError, "jit of f: 'n' cannot be both static and donated; a static argument has no "
@@ -199,5 +200,5 @@ def test_immutability():
     x = jnp.ones(3)
     with pytest.raises(TypeError, match=r"x\.at\[idx\]\.set\(value\)"):
         x[0] = 1
-    fails(TypeError, "Array cannot be made directly; use shardwise.numpy.array, device_put or "
-          "make_array_from_callback.", sw.Array, [1.0])
+    fails(TypeError, "Array cannot be constructed directly; use shardwise.numpy.array, device_put "
+          "or make_array_from_callback.", sw.Array, [1.0])

@@ -40,12 +40,12 @@ def given():
 
 # -- full messages --
 
-AND = ", or say how the result is to be split: "
+AND = ", or specify how the result is sharded: "
 MESSAGES = {
     "x @ y": (
         lambda m: m["A"] @ m["B"],
-        "matmul: operands f32[8@x,8], f32[8,8@x] would split dimensions 0 and 1 of "
-        "the result over one mesh axis, 'x'. Use `shardwise.sharding.reshard(y, P())`" + AND +
+        "matmul: operands f32[8@x,8], f32[8,8@x] would shard dimensions 0 and 1 of the "
+        "result over the same mesh axis, 'x'. Use `shardwise.sharding.reshard(y, P())`" + AND +
         "`shardwise.numpy.matmul(x, y, out_sharding=P(...))`.",
     ),
     "x.dot": (
@@ -57,8 +57,8 @@ MESSAGES = {
     ),
     "einsum": (
         lambda m: jnp.einsum("ij,jk->ik", m["A"], m["B"]),
-        "einsum: operands f32[8@x,8], f32[8,8@x] would split dimensions 0 and 1 of "
-        "the result over one mesh axis, 'x'. Use `shardwise.sharding.reshard(operands[1], P())`" +
+        "einsum: operands f32[8@x,8], f32[8,8@x] would shard dimensions 0 and 1 of the "
+        "result over the same mesh axis, 'x'. Use `shardwise.sharding.reshard(operands[1], P())`" +
         AND + "`shardwise.numpy.einsum(subscripts, *operands, out_sharding=P(...))`.",
     ),
     "contracted dimensions": (
@@ -69,14 +69,14 @@ MESSAGES = {
     ),
     "x[idx]": (
         lambda m: m["A"][np.array([0, 1])],
-        "[gather] cannot split dimension 0 of f32[8@x,8], which is sharded over ('x',): the op "
-        "works along it. Use `shardwise.sharding.reshard(x, P())`" + AND +
+        "[gather] cannot work along dimension 0 of f32[8@x,8], which is sharded "
+        "over ('x',). Use `shardwise.sharding.reshard(x, P())`" + AND +
         "`x.at[idx].get(out_sharding=P(...))`.",
     ),
     "x.at[idx].set": (
         lambda m: m["v"].at[m["i"]].set(m["w"]),
-        ".at[...].set: cannot split dimension 0 of i32[8@x,1], which is sharded over "
-        "('x',): the op works along it. Use `shardwise.sharding.reshard(x, P())` on all arguments" +
+        ".at[...].set: cannot work along dimension 0 of i32[8@x,1], "
+        "which is sharded over ('x',). Use `shardwise.sharding.reshard(x, P())` on all arguments" +
         AND + "`x.at[idx].set(values, out_sharding=P(...))`.",
     ),
     "x.flatten": (
@@ -87,23 +87,23 @@ MESSAGES = {
     ),
     "sort": (
         lambda m: jnp.sort(m["D"]),
-        "sort: cannot split dimension 1 of f32[8@x,8@y], which is sharded over ('y',): the op "
-        "works along it. Use `shardwise.sharding.reshard(a, P('x'))`.",
+        "sort: cannot work along dimension 1 of f32[8@x,8@y], which is sharded "
+        "over ('y',). Use `shardwise.sharding.reshard(a, P('x'))`.",
     ),
     "lax.cumsum": (
         lambda m: lax.cumsum(m["D"]),
-        "cumsum: cannot split dimension 0 of f32[8@x,8@y], which is sharded over ('x',): the op "
-        "works along it. Use `shardwise.sharding.reshard(operand, P(None, 'y'))`.",
+        "cumsum: cannot work along dimension 0 of f32[8@x,8@y], which is sharded "
+        "over ('x',). Use `shardwise.sharding.reshard(operand, P(None, 'y'))`.",
     ),
     "median": (
         lambda m: jnp.median(m["A"], axis=0),
-        "median: cannot split dimension 1 of f32[8,8@x], which is sharded over ('x',): the "
-        "op works along it. Use `shardwise.sharding.reshard(a, P())`.",
+        "median: cannot work along dimension 1 of f32[8,8@x], which is "
+        "sharded over ('x',). Use `shardwise.sharding.reshard(a, P())`.",
     ),
     "setdiff1d": (
         lambda m: jnp.setdiff1d(m["v"], m["w"]),
-        "setdiff1d: cannot split dimension 0 of f32[8@x], which is sharded over ('x',): the "
-        "op works along it. Use `shardwise.sharding.reshard(x, P())` on all arguments.",
+        "setdiff1d: cannot work along dimension 0 of f32[8@x], which is "
+        "sharded over ('x',). Use `shardwise.sharding.reshard(x, P())` on all arguments.",
     ),
     "where": (
         lambda m: jnp.where(m["m"], m["A"], m["C"]),
@@ -112,8 +112,8 @@ MESSAGES = {
     ),
     "inside a transform": (
         lambda m: sw.grad(lambda a: (a @ m["B"]).sum())(m["A"]),
-        "matmul: operands f32[8@x,8], f32[8,8@x] would split dimensions 0 and 1 of "
-        "the result over one mesh axis, 'x'. Use `shardwise.sharding.reshard(y, P())`" + AND +
+        "matmul: operands f32[8@x,8], f32[8,8@x] would shard dimensions 0 and 1 of the "
+        "result over the same mesh axis, 'x'. Use `shardwise.sharding.reshard(y, P())`" + AND +
         "`shardwise.numpy.matmul(x, y, out_sharding=P(...))`.",
     ),
     "unreduced": (
@@ -126,7 +126,7 @@ MESSAGES = {
         lambda m: m["A"] + sw.device_put(
             SQUARE, NamedSharding(sw.make_mesh((8,), ("x",)), P("x"))
         ),
-        "add: operands live on different meshes: AbstractMesh('x': 4, 'y': 2, "
+        "add: operands are on different meshes: AbstractMesh('x': 4, 'y': 2, "
         "axis_types=(Explicit, Explicit)) and AbstractMesh('x': 8, axis_types=(Explicit,)). Use "
         "`shardwise.sharding.reshard(x, NamedSharding(mesh, P(...)))` on one of them.",
     ),
@@ -142,7 +142,7 @@ def test_whole_messages(given, name):
 def test_sums_that_are_not_taken_yet(given):
     x = shardwise.sharding.reshard(given["A"], P(unreduced={"x"}))
     assert message(RuntimeError, np.asarray, x) == (
-        "array of type f32[8,8]{U:x} is a sum that is not taken yet: its devices hold addends. "
+        "array of type f32[8,8]{U:x} is unreduced: its devices hold partial sums. "
         "Read `shardwise.sharding.reshard(x, P(None, None))` instead."
     )
     np.testing.assert_array_equal(shardwise.sharding.reshard(x, P(None, None)), SQUARE)

@@ -114,7 +114,7 @@ def test_a_constant_made_of_a_value_being_differentiated(name, transform):
         ") would make a constant of a value of type ~f32[] that is being differentiated ("
     ) in message
     assert message.endswith(
-        f"and its derivative would be lost. {advice}, or say that it is a constant with "
+        f"and its derivative would be lost. {advice}, or mark it as a constant with "
         "`shardwise.lax.stop_gradient`."
     )
     assert transform(lambda a: a * np.real(convert(lax.stop_gradient(a))))(3.0) == 3
@@ -138,9 +138,9 @@ def test_what_arrays_have_and_traced_values_do_not():
     with pytest.raises(AttributeError) as caught:
         sw.jit(lambda a: a.addressable_shards)(V)
     assert str(caught.value) == (
-        "a traced value has no 'addressable_shards', since it has no data and no place: it is of "
+        "a traced value has no 'addressable_shards', since it has no data and no device: it is of "
         f"type f32[3] (jit of <lambda>, called at {__file__}:{line('lambda a: a.addressable')} "
-        "(test_what_arrays_have_and_traced_values_do_not)). Ask the arrays outside of the "
+        "(test_what_arrays_have_and_traced_values_do_not)). Query the arrays outside of the "
         "function; `typeof(x)` gives the type, with the sharding over explicit mesh axes."
     )
     fails(AttributeError, "a traced value of type f32[3] has no attribute 'summ'.",
@@ -199,9 +199,9 @@ def test_a_traced_value_as_static_argument():
     message = re.sub(r"called at \S+ \(\w+\)", "called HERE", str(caught.value))
     assert message == (
         "jit of <lambda>: static argument k is a traced value of type ~i32[] (jit of outer, called "
-        "HERE). The value depends on the argument n. A program is made for the value of a static "
-        "argument, and this one is not known while tracing. Do not mark it static, or compute it "
-        "outside of the traced function."
+        "HERE). The value depends on the argument n. A program is compiled for each value of a "
+        "static argument, and this value is not known while tracing. Do not mark it static, or "
+        "compute it outside of the traced function."
     )
 
 
@@ -320,5 +320,5 @@ def test_pickling():
     fails(CONCRETE, f"pickling at {at} would make a constant of a value of type f32[3] that is "
           "being differentiated (grad of save, called HERE), and its derivative would be lost. "
           "Pickle what the function returns, or use `shardwise.debug.callback` to write values "
-          "while it runs, or say that it is a constant with `shardwise.lax.stop_gradient`.",
+          "while it runs, or mark it as a constant with `shardwise.lax.stop_gradient`.",
           sw.grad(save), V)

@@ -99,8 +99,8 @@ def test_a_pattern_reads_no_sizes_around_it():
         return split(x)
 
     message = (
-        "rearrange: the sizes of 'heads' and 'head' in 'batch seq (heads head)' are not known. "
-        "Give all but one: rearrange(pattern, x, heads=...)."
+        "rearrange: the sizes of 'heads' and 'head' in 'batch seq (heads head)' are unknown. Pass "
+        "all but one: rearrange(pattern, x, heads=...)."
     )
     fails(ValueError, message, f, A, np.ones((4, 2)))
 
@@ -141,30 +141,30 @@ def test_rename_sends_an_axis_elsewhere():
         (lambda: einsum("a b c -> a", A, B), "einsum: 'a b c -> a' is for 1 operand; got 2."),
         (lambda: einsum("a b c, a d -> b", A, B),
          "einsum: 'a' is 4 in operand 0, f32[4,6,8] as 'a b c', but 8 in operand 1, f32[8,2] as "
-         "'a d'. Within a function, a word has one size; say another word where it is another "
+         "'a d'. Within a function, an axis has one size; use another name for another "
          "axis."),
         (lambda: einsum("a _ c -> a", A),
-         "einsum: `_` in 'a _ c': in a pattern, each axis needs a word."),
+         "einsum: `_` in 'a _ c': in a pattern, each axis needs a name."),
         (lambda: einsum("a b -> a", A),
          "einsum: operand 0 is 'a b', which is 2 axes; got f32[4,6,8], which has 3."),
         (lambda: rearrange("a b c -> a b", A),
-         "rearrange: 'c' of 'a b c -> a b' is on one side only. Both sides of the arrow speak of "
+         "rearrange: 'c' of 'a b c -> a b' is on one side only. Both sides of the arrow must have "
          "the same axes."),
         (lambda: rearrange("a b -> b a", A),
          "rearrange: 'a b' has 2 dimensions; got f32[4,6,8]."),
         (lambda: rearrange("a b (c d) -> a b c d", A),
-         "rearrange: the sizes of 'c' and 'd' in 'a b (c d)' are not known. Give all but one: "
+         "rearrange: the sizes of 'c' and 'd' in 'a b (c d)' are unknown. Pass all but one: "
          "rearrange(pattern, x, c=...)."),
         (lambda: rearrange("a b (c d) -> a b c d", A, c=3),
-         "rearrange: a dimension of f32[4,6,8], of size 8, is no (c d) with c=3."),
+         "rearrange: a dimension of f32[4,6,8], of size 8, cannot be split into (c d) with c=3."),
         (lambda: rearrange("a b c -> a c b", A, c=3),
          "rearrange: 'c' is 8 in f32[4,6,8] as 'a b c', but 3 was given."),
         (lambda: rearrange("a b c -> a c b", A, d=3),
-         "rearrange: a size is given for 'd', not in 'a b c -> a c b'."),
+         "rearrange: got a size for 'd', which is not in 'a b c -> a c b'."),
         (lambda: reduce("a b c -> a e", A, snp.sum),
          "reduce: 'e' of 'a b c -> a e' is in the result only."),
         (lambda: rename("a b c -> a b", A),
-         "rename: the sides of 'a b c -> a b' do not have as many words."),
+         "rename: the two sides of 'a b c -> a b' must have the same number of axes."),
     ],
 )  # fmt: skip
 def test_patterns_that_do_not_fit(fun, message):

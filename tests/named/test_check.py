@@ -62,8 +62,8 @@ def test_a_dimension_that_was_mistaken_for_another(way):
     assert "'row' (turned: " in text
     assert "'column' (turned: " in text
     assert text.endswith(
-        "If dimensions are in another order than was meant, `rearrange` them; if one axis is to "
-        "have two words, say so by `shardwise.named.rename`."
+        "If the dimensions are in the wrong order, `rearrange` them; if one axis "
+        "should have two names, use `shardwise.named.rename`."
     )
     assert HERE in text
 
@@ -79,10 +79,10 @@ def test_the_whole_message():
 
     text = message(ValueError, check, g, X).replace(__file__, "FILE")
     assert text == (
-        f"named.check: one axis is 'a' (f: x, at FILE:{line('return f(x)')} (g)) and 'b' (einsum: "
-        f"operand 0, at FILE:{line('b c -> a c')} (f)) in the same function; the two meet in "
-        f"'axes', at FILE:{line('b c -> a c')} (f). If dimensions are in another order than was "
-        "meant, `rearrange` them; if one axis is to have two words, say so by "
+        f"named.check: one axis is named 'a' (f: x, at FILE:{line('return f(x)')} (g)) and 'b' "
+        f"(einsum: operand 0, at FILE:{line('b c -> a c')} (f)) in the same function; the two meet "
+        f"in 'axes', at FILE:{line('b c -> a c')} (f). If the dimensions are in the wrong "
+        "order, `rearrange` them; if one axis should have two names, use "
         "`shardwise.named.rename`."
     )
 

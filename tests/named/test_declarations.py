@@ -118,7 +118,7 @@ def test_another_number_of_dimensions():
 def test_a_word_of_two_sizes():
     message = (
         "mlp: 'mlp' is 6 in up, f32[4,6] as 'embed mlp', but 5 in down, f32[5,4] as 'mlp embed'. "
-        "Within a function, a word has one size; say another word where it is another axis."
+        "Within a function, an axis has one size; use another name for another axis."
     )
     fails(ValueError, message, mlp, X, UP, DOWN[:5])
     fails(ValueError, message, sw.jit(mlp), X, UP, DOWN[:5])
@@ -132,7 +132,7 @@ def test_words_hold_inside_of_the_call_and_not_outside():
 
     message = (
         "axes: 'embed' is 4 in x, f32[8,4] as 'batch embed', but 2 in x, f32[2,4] as 'embed _'. "
-        "Within a function, a word has one size; say another word where it is another axis."
+        "Within a function, an axis has one size; use another name for another axis."
     )
     fails(ValueError, message, outer, X)
 
@@ -151,7 +151,7 @@ def test_a_result_is_checked():
 
     message = (
         "turned: 'batch' is 8 in x, f32[8,4] as 'batch embed', but 4 in result, f32[4,8] as "
-        "'batch embed'. Within a function, a word has one size; say another word where it is "
+        "'batch embed'. Within a function, an axis has one size; use another name for "
         "another axis."
     )
     fails(ValueError, message, turned, X)
@@ -159,7 +159,7 @@ def test_a_result_is_checked():
 
 def test_a_tree_of_another_structure():
     message = (
-        "of_tree: the words of weights must be a prefix of the tree of values that it describes, "
+        "of_tree: the axes of weights must be a pytree prefix of the values that it describes, "
         "with one entry for each value or for a whole subtree: weights has the key 'w', which the "
         "value lacks; the value has the key 'v', which weights lacks."
     )
@@ -181,7 +181,7 @@ def test_annotations_without_words():
         return x
 
     message = (
-        "checked: no annotation of plain has words. Write them as in "
+        "checked: no annotation of plain has logical axes. Write them as in "
         "`x: Annotated[Array, 'batch embed']`."
     )
     fails(TypeError, message, checked, plain)
@@ -196,19 +196,19 @@ def test_mistakes_of_vmap():
     def f(x):
         return axes(x, "batch")
 
-    message = "named.vmap of f: no argument has the word 'seq'; got 'batch embed'."
+    message = "named.vmap of f: no argument has the axis 'seq'; got 'batch embed'."
     fails(ValueError, message, named.vmap, f, "seq", ("batch embed",), "seq")
-    message = "named.vmap of f has words for 1 argument; got 2."
+    message = "named.vmap of f has axes for 1 argument; got 2."
     fails(TypeError, message, named.vmap(f, "batch", ("batch embed",), "batch embed"), X, X)
     message = (
-        "axes: x, f32[4] as 'batch' says 'batch', which `shardwise.named.vmap` maps here: a value "
-        "inside has no such axis. Leave the word out."
+        "axes: x, f32[4] as 'batch' has 'batch', which `shardwise.named.vmap` maps here: a value "
+        "inside has no such axis. Leave it out."
     )
     fails(ValueError, message, named.vmap(f, "batch", ("batch embed",), "batch embed"), X)
     message = (
-        "axes: by the rules, 'batch' and 'other' both go over mesh axis 'x', which can split one "
-        "of them only. Send one elsewhere; or, if it is to be split only where parameters and "
-        "states are kept, give it `stored('x')`."
+        "axes: by the rules, 'batch' and 'other' are both sharded over mesh axis 'x', which can "
+        "shard only one of them. Choose another for one; or, if it should be sharded only where "
+        "parameters and states are stored, use `stored('x')`."
     )
     g = named.vmap(lambda x: axes(x, "other"), "batch", ("batch embed",), "batch embed")
     with named.rules(RULES | {"other": "x"}, MESH):

@@ -17,12 +17,12 @@ def test_words_groups_and_ones():
 @pytest.mark.parametrize(
     "text, patterned, message",
     [
-        ("batch batch", False, "f: 'batch batch' has 'batch' twice. Each axis of a value has a "
-         "word of its own; give one of them another."),
-        ("batch, seq", False, "f: 'batch,' in 'batch, seq' is no word. Axes are words."),
-        ("(a b)", False, "f: '(' in '(a b)' is no word. Axes are words."),
-        ("(a (b))", True, "f: '(' in '(a (b))' is no word. Axes are words, `1` and groups such as "
-         "(heads head)."),
+        ("batch batch", False, "f: 'batch batch' has 'batch' twice. The axes of a value must "
+         "have different names; rename one of them."),
+        ("batch, seq", False, "f: 'batch,' in 'batch, seq' is not an axis name. Expected names."),
+        ("(a b)", False, "f: '(' in '(a b)' is not an axis name. Expected names."),
+        ("(a (b))", True, "f: '(' in '(a (b))' is not an axis name. Expected names, `1` and groups "
+         "such as (heads head)."),
         ("a (b", True, "f: a group in 'a (b' is not closed."),
     ],
 )  # fmt: skip
@@ -31,7 +31,7 @@ def test_what_is_no_word(text, patterned, message):
 
 
 def test_what_is_no_text():
-    message = ("f: words for axes are a text such as 'batch embed'; got ('a', 'b') of type tuple.")
+    message = ("f: logical axes are a string such as 'batch embed'; got ('a', 'b') of type tuple.")
     fails(TypeError, message, parse, ("a", "b"), "f")
     message = "f: a pattern has one arrow, as in 'batch embed -> batch'; got 'a b'."
     fails(ValueError, message, sides, "a b", "f")

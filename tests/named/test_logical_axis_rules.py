@@ -85,8 +85,8 @@ def test_inside_of_a_shard_map_words_go_over_the_other_axes(manual):
 
 def test_a_word_that_the_rules_do_not_know():
     message = (
-        "axes: the rules do not know 'bacth'. Did you mean 'batch'? They have 'batch', 'embed', "
-        "'mlp', 'heads' and 'seq'. Add it to the table: with None, it is whole on each device."
+        "axes: the rules have no entry for 'bacth'. Did you mean 'batch'? They have 'batch', "
+        "'embed', 'mlp', 'heads' and 'seq'. Add it to the table: with None, it is replicated."
     )
     with named.rules(TABLE, MESH):
         fails(ValueError, message, named.axes, np.ones((4, 4)), "bacth seq")
@@ -94,9 +94,9 @@ def test_a_word_that_the_rules_do_not_know():
 
 def test_two_words_over_one_mesh_axis():
     message = (
-        "axes: by the rules, 'batch' and 'mlp' both go over mesh axis 'x', which can split one of "
-        "them only. Send one elsewhere; or, if it is to be split only where parameters and states "
-        "are kept, give it `stored('x')`."
+        "axes: by the rules, 'batch' and 'mlp' are both sharded over mesh axis 'x', which can "
+        "shard only one of them. Choose another for one; or, if it should be sharded only where "
+        "parameters and states are stored, use `stored('x')`."
     )
     with named.rules(TABLE, MESH):
         fails(ValueError, message, named.axes, np.ones((4, 4)), "batch mlp")
@@ -107,13 +107,14 @@ def test_two_words_over_one_mesh_axis():
     "kind, table, mesh, message",
     [
         (ValueError, {"a": "z"}, MESH,
-         f"rules: 'a' goes over 'z', but the axes of {MESH} are 'x' and 'y'."),
+         f"rules: 'a' is sharded over 'z', but the axes of {MESH} are 'x' and 'y'."),
         (ValueError, {"a": named.stored("z")}, MESH,
-         f"rules: 'a' goes over 'z', but the axes of {MESH} are 'x' and 'y'."),
-        (ValueError, {"a b": "x"}, MESH, "rules: a key of the table is one word; got 'a b'."),
+         f"rules: 'a' is sharded over 'z', but the axes of {MESH} are 'x' and 'y'."),
+        (ValueError, {"a b": "x"}, MESH, "rules: a key of the table must be one axis name; got 'a "
+         "b'."),
         (TypeError, {"a": 3}, MESH,
-         "rules: 'a' goes over a mesh axis, a tuple of them, None or `stored(...)`; got 3 of type "
-         "int."),
+         "rules: 'a' must be sharded over a mesh axis, a tuple of them, None or `stored(...)`; got "
+         "3 of type int."),
         (TypeError, [("a", "x")], MESH,
          "rules: the table is a dict such as {'batch': 'data'}; got [('a', 'x')] of type list."),
         (TypeError, {"a": "x"}, "x", "rules: mesh is a Mesh; got 'x' of type str."),

@@ -51,22 +51,22 @@ def test_a_state_follows_its_parameters():
 def test_trees_that_are_refused():
     state = {"weights": {"up": np.ones((4, 8)), "bias": [np.ones(8)]}, "history": [np.ones(3)]}
     message = (
-        "like: state['history'][0] has shape (3,), and is not in a part that is like the "
-        "parameters. Give it words of its own."
+        "like: state['history'][0] has shape (3,), but is not in a subtree like the "
+        "parameters. Specify its axes separately."
     )
     fails(ValueError, message, named.like, WEIGHTS, state)
     message = (
-        "shapes: words['up']: 'embed mlp' has 'mlp', whose size is not given; there are sizes of "
+        "shapes: words['up']: 'embed mlp' has 'mlp', whose size is missing; got sizes of "
         "'embed'."
     )
     fails(ValueError, message, named.shapes, {"up": "embed mlp"}, {"embed": 4})
-    message = "parameters: words['up']: '3' in 'embed 3' is no word. Axes are words."
+    message = "parameters: words['up']: '3' in 'embed 3' is not an axis name. Expected names."
     fails(ValueError, message, named.parameters, {"up": "embed 3"})
     with named.rules(RULES, MESH):
-        message = "shardings: words['up']: `_` in 'embed _': each axis needs a word here."
+        message = "shardings: words['up']: `_` in 'embed _': each axis needs a name here."
         fails(ValueError, message, named.shardings, {"up": "embed _"})
         message = (
-            "shardings: words['up']: the rules do not know 'mpl'. Did you mean 'mlp'? They have "
-            "'embed' and 'mlp'. Add it to the table: with None, it is whole on each device."
+            "shardings: words['up']: the rules have no entry for 'mpl'. Did you mean 'mlp'? They "
+            "have 'embed' and 'mlp'. Add it to the table: with None, it is replicated."
         )
         fails(ValueError, message, named.shardings, {"up": "embed mpl"})

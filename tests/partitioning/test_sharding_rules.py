@@ -114,37 +114,37 @@ def test_rules_from_what_follows_what():
      "sharding_rule '(i) -> i': parentheses must have two factors or more in them."),
     ("i ... -> i", {},
      "sharding_rule 'i ... -> i': an ellipsis may only be the first of an array."),
-    ("1i -> i", {}, "sharding_rule '1i -> i': '1i' is no name of a factor, which is a letter and "
-     "then letters, digits and underscores."),
-    ("i.j -> i", {}, "sharding_rule 'i.j -> i': '.' is no name of a factor, which is a letter and "
-     "then letters, digits and underscores."),
+    ("1i -> i", {}, "sharding_rule '1i -> i': '1i' is not a factor name: a letter followed by "
+     "letters, digits and underscores."),
+    ("i.j -> i", {}, "sharding_rule 'i.j -> i': '.' is not a factor name: a letter followed by "
+     "letters, digits and underscores."),
     ("i -> i", {"j": 3}, "SdyShardingRule('i -> i'): the factor 'j' has a size, but is in no "
      "mapping."),
-    ("i -> i", {"i": 3}, "SdyShardingRule('i -> i'): the factor 'i' has a size, but is a whole "
+    ("i -> i", {"i": 3}, "SdyShardingRule('i -> i'): the factor 'i' has a size, but is a full "
      "dimension, whose size is known."),
     ("(i j) -> i", {}, "SdyShardingRule('(i j) -> i'): the factor 'j' is only used within compound "
-     "factors: give its size, j=…."),
+     "factors: pass its size, j=…."),
     ("(i j) -> i", {"j": "3"}, "SdyShardingRule('(i j) -> i'): the factor 'j' has the size '3', "
-     "which is no positive integer."),
+     "which is not a positive integer."),
     ("i -> i", {"reduction_factors": "i"}, "SdyShardingRule('i -> i'): reduction_factors must be a "
      "tuple of names; got 'i' of type str."),
     ("i -> i", {"reduction_factors": ("j",)}, "SdyShardingRule('i -> i'): 'j' of reduction_factors "
      "is in no mapping."),
     ("i -> i", {"reduction_factors": ("i", "i")}, "SdyShardingRule('i -> i'): 'i' is of "
-     "reduction_factors twice; a factor may be so once."),
+     "reduction_factors twice; a factor may be listed only once."),
     ("i -> i", {"reduction_factors": ("i",), "permutation_factors": ("i",)},
      "SdyShardingRule('i -> i'): 'i' is of permutation_factors and of reduction_factors; a factor "
-     "may be so once."),
+     "may be listed only once."),
 ])
 def test_wrong_rules(text, kwargs, expected):
     fails(ValueError, expected, rule_of, text, **kwargs)
 
 
 @pytest.mark.parametrize(("make", "expected"), [
-    (lambda: CompoundFactor("i"), "CompoundFactor takes two factors or more; got 1 factor. Give "
-     "the one factor of a dimension as it is."),
-    (lambda: CompoundFactor("i", BATCHING), "CompoundFactor: '…' is no name of a factor, which is "
-     "a letter and then letters, digits and underscores."),
+    (lambda: CompoundFactor("i"), "CompoundFactor takes two factors or more; got 1 factor. Write "
+     "a single factor on its own."),
+    (lambda: CompoundFactor("i", BATCHING), "CompoundFactor: '…' is not a factor name: a letter "
+     "followed by letters, digits and underscores."),
     (lambda: ArrayMapping(3), "ArrayMapping: a factor is a string; got 3 of type int."),
     (lambda: ArrayMapping("i", BATCHING),
      "ArrayMapping('i', '…'): an ellipsis may only be the first entry."),
@@ -159,7 +159,7 @@ def test_wrong_objects(make, expected):
     ("... i -> i", [()], [(2,)], "sharding_rule '... i -> i': operand 0 of type f32[] has 0 "
      "dimensions, and its mapping '... i' 2 entries."),
     ("... i, ... i -> i", [(3, 2), (2,)], [(2,)], "sharding_rule '... i, ... i -> i': operand 1 of "
-     "type f32[2] has 0 dimensions for the ellipsis, which stands for 1 elsewhere."),
+     "type f32[2] has 0 dimensions for the ellipsis, which represents 1 elsewhere."),
     ("... i, ... i -> i", [(3, 2), (4, 2)], [(2,)], "sharding_rule '... i, ... i -> i': operand 1 "
      "of type f32[4,2] has 4 elements along dimension 0, of the ellipsis, which has 3 elsewhere."),
     ("(i j) -> i j", [(7,)], [(2, 3)], "sharding_rule '(i j) -> i j': a dimension of 7 elements of "

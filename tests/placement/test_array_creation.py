@@ -131,8 +131,8 @@ def test_parts_may_be_keys(shape):
     with pytest.raises(TypeError) as caught:
         sw.make_array_from_callback((4,), place, lambda i: [0], keys.dtype)
     assert str(caught.value) == (
-        "make_array_from_callback: the callback gave int32 for index (slice(0, 1, None),); "
-        "expected key<fry>. All parts of an array have one dtype."
+        "make_array_from_callback: the callback returned int32 for index (slice(0, 1, None),); "
+        "expected key<fry>. All parts of an array must have the same dtype."
     )
 
 
@@ -192,20 +192,20 @@ def test_what_a_callback_must_not_give():
         return lambda: sw.make_array_from_callback((8,), place, part, **options)
 
     assert refused(ValueError, make(lambda i: np.zeros(3))) == (
-        "make_array_from_callback: the callback gave shape (3,) for index (slice(0, 2, None),); "
-        "expected (2,)."
+        "make_array_from_callback: the callback returned shape (3,) for index (slice(0, 2, "
+        "None),); expected (2,)."
     )
     types = iter([np.int8, np.float32])
     assert refused(TypeError, make(lambda i: np.zeros(2, next(types)))) == (
-        "make_array_from_callback: the callback gave float32 for index (slice(2, 4, None),); "
-        "expected int8. All parts of an array have one dtype."
+        "make_array_from_callback: the callback returned float32 for index (slice(2, 4, None),); "
+        "expected int8. All parts of an array must have the same dtype."
     )
     message = refused(UnexpectedTracerError, lambda: sw.jit(
         lambda x: make(lambda i: x)())(np.zeros(2, np.float32)))
     assert message == (
         "make_array_from_callback: the part at index (slice(0, 2, None),) is a jit tracer f32[2]. "
-        "Arrays are made of concrete parts: call it outside of jit, grad, vmap, or compute the "
-        "parts with NumPy."
+        "Arrays are created from concrete values: call it outside of jit, grad and vmap, or "
+        "compute the parts with NumPy."
     )
     assert refused(TypeError, make(lambda i: np.array(["a", "b"]))).startswith(
         "dtype <U1 is not supported: it holds text."
@@ -218,7 +218,7 @@ def test_a_place_must_be_known():
 
     make = sw.make_array_from_callback
     assert refused(TypeError, lambda: make((8,), None, part)) == (
-        "make_array_from_callback: a sharding is needed, got None. Pass a sharding or a device."
+        "make_array_from_callback: a sharding is required; got None. Pass a sharding or a device."
     )
     nowhere = NamedSharding(AbstractMesh((4, 2), ("x", "y")), P("x"))
     assert refused(ValueError, lambda: make((8,), nowhere, part)).endswith(
@@ -236,8 +236,8 @@ def test_addends_have_no_index():
     place = NamedSharding(mesh, P(None, unreduced={"i"}))
     message = refused(ValueError, lambda: sw.make_array_from_callback((2,), place, numbers))
     assert message == (
-        f"make_array_from_callback: {place} is for sums that are not taken yet, of which each "
-        "device holds an addend: an index does not say which. Make them with "
+        f"make_array_from_callback: {place} is unreduced: each device holds a partial sum, "
+        "and an index does not identify which one. Use "
         "make_array_from_single_device_arrays."
     )
     addends = [sw.device_put(numbers((2,)) * k, d) for k, d in zip((1, 10), mesh.flat_devices,
@@ -290,12 +290,12 @@ def test_a_batched_callback_with_devices_reads_replicas_once(name):
 def test_a_batched_callback_must_give_a_part_for_each_device():
     make, place = sw.make_array_from_batched_callback, PLACES["rows"]
     assert refused(ValueError, lambda: make((8,), place, lambda indices: [1, 2])) == (
-        "make_array_from_batched_callback: the callback must give a list of 8 parts, one for each "
-        "device of this process; got 2."
+        "make_array_from_batched_callback: the callback must return a list of 8 parts, one for "
+        "each device of this process; got 2."
     )
     assert refused(ValueError, lambda: make((8,), place, lambda indices: None)) == (
-        "make_array_from_batched_callback: the callback must give a list of 8 parts, one for each "
-        "device of this process; got a NoneType."
+        "make_array_from_batched_callback: the callback must return a list of 8 parts, one for "
+        "each device of this process; got a NoneType."
     )
 
 
@@ -354,8 +354,8 @@ def test_single_device_arrays_are_checked(wrong):
     where = "NamedSharding(mesh=Mesh('i': 2), spec=P('i'))"
     cases = {
         "tracer": (ValueError, lambda: sw.jit(lambda a: make((4,), place, [a, two]))(one),
-                   "arrays[0] is a jit tracer f32[2]. Arrays are made of concrete parts: call it "
-                   "outside of jit, grad, vmap, or compute the parts with NumPy."),
+                   "arrays[0] is a jit tracer f32[2]. Arrays are created from concrete values: "
+                   "call it outside of jit, grad and vmap, or compute the parts with NumPy."),
         "no sequence": (TypeError, lambda: make((4,), place, one),
                         "arrays must be a list or tuple of arrays; got Array."),
         "no array": (TypeError, lambda: make((4,), place, [one, values[2:]]),
@@ -420,7 +420,8 @@ def test_messages_name_the_leaf():
     )
     traced = sw.jit(lambda a: make(place, [a]))
     assert refused(UnexpectedTracerError, lambda: traced(data["a"])).startswith(
-        "make_array_from_process_local_data: local_data[0] is a jit tracer f32[4]. Arrays are made"
+        "make_array_from_process_local_data: local_data[0] is a jit tracer f32[4]. Arrays are "
+        "created from concrete values"
     )
 
 
@@ -442,14 +443,15 @@ def test_device_put_sharded_stacks_a_part_of_each_device():
 def test_device_put_sharded_wants_one_tree_for_each_device():
     put, devices = sw.device_put_sharded, list(DEVICES[:2])
     assert refused(ValueError, lambda: put([1], devices)) == (
-        "device_put_sharded: shards must be a list with a tree for each of the 2 devices; got 1."
+        "device_put_sharded: shards must be a list with a pytree for each of the 2 devices; got 1."
     )
     assert refused(ValueError, lambda: put([1, (1,)], devices)) == (
-        "device_put_sharded: shards[1] has the structure (*,), shards[0] *. All must be alike."
+        "device_put_sharded: shards[1] has the structure (*,), but shards[0] has *. All must have "
+        "the same structure."
     )
     assert refused(ValueError, lambda: put([np.ones(2), np.ones(3)], devices)) == (
-        "device_put_sharded: shards[1] has the shape (3,) where shards[0] has (2,). All must be "
-        "alike."
+        "device_put_sharded: shards[1] has shape (3,), but shards[0] has shape (2,). All must have "
+        "the same shape."
     )
 
 

@@ -213,7 +213,7 @@ TREE = {"a": 1.0, "b": [2, 3]}
 def test_options_are_prefixes_and_mismatches_name_the_path(option):
     leaf = DEVICES[0] if option in ("device", "src") else True
     start = (
-        f"device_put: {option} must be a prefix of the tree of values that it describes, with one "
+        f"device_put: {option} must be a pytree prefix of the values that it describes, with one "
         "entry for each value or for a whole subtree: "
     )
     wrong = {
@@ -232,8 +232,8 @@ def test_options_are_prefixes_and_mismatches_name_the_path(option):
      "device_put: donate must be True or False; got 1."),
     ({"may_alias": "no"}, TypeError, "device_put: may_alias must be True or False; got 'no'."),
     ({"donate": True, "may_alias": True}, ValueError,
-     "device_put: donate and may_alias are both True. What is donated is the result's alone: leave "
-     "out may_alias."),
+     "device_put: donate and may_alias are both True. Donated memory belongs to the result alone: "
+     "leave out may_alias."),
     ({"device": "cpu"}, TypeError, "device_put takes shardings, devices, PartitionSpecs or None; "
      "got 'cpu' of type str."),
     ({"device": P("x")}, ValueError, "device_put: a bare P('x') needs a mesh in scope. Use "
@@ -253,7 +253,7 @@ NO_ARRAYS = {
               "first."),
     "bytes": (np.arange(3, dtype=">f4"), TypeError, "dtype >f4 is not supported: its bytes are not "
               "in this machine's order. Convert it with x.astype('float32')."),
-    "mask": (np.ma.masked_array([1.0, 2.0], [0, 1]), ValueError, "masked arrays have no place on a "
+    "mask": (np.ma.masked_array([1.0, 2.0], [0, 1]), ValueError, "masked arrays cannot be put on a "
              "device, where the mask would be lost. Use x.filled(value)."),
 }
 

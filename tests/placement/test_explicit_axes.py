@@ -111,7 +111,7 @@ def test_meshes_are_set_outside_of_transforms_only():
     message = error_of(ValueError, sw.jit(lambda x: set_mesh(MESH) and x), A)
     assert message.startswith("set_mesh cannot be used under a transform (jit of <lambda>, called")
     message = error_of(ValueError, sw.jit(lambda x: get_mesh() and x), A)
-    assert message.endswith("). Use get_abstract_mesh, which knows axes and their types.")
+    assert message.endswith("). Use get_abstract_mesh, which has the axes and their types.")
     assert error_of(TypeError, set_mesh, MESH.abstract_mesh) == (
         "set_mesh takes a Mesh; got AbstractMesh('x': 4, 'y': 2, axis_types=(Explicit, Explicit)) "
         "of type AbstractMesh."
@@ -192,7 +192,7 @@ def test_the_choices_are_named(mesh: Mesh):
     assert error_of(ShardingTypeError, jnp.matmul, a, w) == (
         "matmul: operands f32[8,4@x], f32[4@x,6] are sharded over ('x',) along a "
         "contracted dimension, so the result's sharding is ambiguous. Use "
-        "`shardwise.sharding.reshard(b, P())`, or say how the result is to be split: "
+        "`shardwise.sharding.reshard(b, P())`, or specify how the result is sharded: "
         "`shardwise.numpy.matmul(a, b, out_sharding=P(...))`."
     )
     assert error_of(ShardingTypeError, lambda: put(A, "x") + put(A, "y")) == (
@@ -202,13 +202,13 @@ def test_the_choices_are_named(mesh: Mesh):
     assert error_of(ShardingTypeError, lambda: put(A, None, "x").ravel()) == (
         "ravel: cannot carry the sharding of f32[8,4@x] over to shape (32,): the shards of a "
         "dimension would not be shards of a single new dimension. Use "
-        "`shardwise.sharding.reshard(x, P())`, or say how the result is to be split: "
+        "`shardwise.sharding.reshard(x, P())`, or specify how the result is sharded: "
         "`x.ravel(out_sharding=P(...))`."
     )
     assert error_of(ShardingTypeError, lambda: put(A, "x")[np.array([1, 0])]) == (
-        "[gather] cannot split dimension 0 of f32[8@x,4], which is sharded over ('x',): the op "
-        "works along it. Use `shardwise.sharding.reshard(x, P())`, or say how the result is to "
-        "be split: `x.at[idx].get(out_sharding=P(...))`."
+        "[gather] cannot work along dimension 0 of f32[8@x,4], which is sharded "
+        "over ('x',). Use `shardwise.sharding.reshard(x, P())`, or specify how the result is "
+        "sharded: `x.at[idx].get(out_sharding=P(...))`."
     )
 
 
@@ -316,7 +316,7 @@ def test_explicit_axes():
 def test_vmap_of_differently_split_axes(mesh: Mesh):
     add = sw.vmap(lambda a, b: a + b)
     assert error_of(ShardingTypeError, add, put(A, "x"), put(A, "y")) == (
-        "vmap: the mapped axes of the arguments are split over different mesh axes: f32[8@x,4] "
+        "vmap: the mapped axes of the arguments are sharded over different mesh axes: f32[8@x,4] "
         "along 0, f32[8@y,4] along 0. Use `shardwise.sharding.reshard(x, P())` on the last of "
         "them."
     )
@@ -333,11 +333,11 @@ def test_scan_names_the_leaf(mesh: Mesh):
         return c + x["a"], c
 
     assert error_of(ShardingTypeError, lax.scan, step, jnp.zeros(4), {"a": put(A, "x")}) == (
-        "scan: xs['a'] is of type f32[8@x,4]: its dimension 0, which scan goes along, is split "
-        "over a mesh. Use `shardwise.sharding.reshard(xs['a'], P())`."
+        "scan: xs['a'] is of type f32[8@x,4]: its dimension 0, which scan iterates over, "
+        "is sharded. Use `shardwise.sharding.reshard(xs['a'], P())`."
     )
     assert error_of(TypeError, lax.scan, step, jnp.zeros(4), {"a": put(A, None, "x")}) == (
-        "scan: step must return the carry in the types that it takes; carry came in as f32[4] and "
+        "scan: step must return the carry with its input types; carry came in as f32[4] and "
         "was returned as f32[4@x] (differs in sharding). Change init or step so that they agree, "
         "for example with `shardwise.sharding.reshard`."
     )
@@ -448,7 +448,7 @@ def test_the_text_of_addends():
     u = jnp.dot(a, b, out_sharding=P(None, None, unreduced={"x"}))
     assert repr(u) == str(u) == (
         "Array(shape=(1, 1), dtype=float32) sharded as NamedSharding(mesh=Mesh('x': 2, "
-        "axis_types=(Explicit,)), spec=P(None, None, unreduced={'x'})), of which here:\n"
+        "axis_types=(Explicit,)), spec=P(None, None, unreduced={'x'})), addressable shards:\n"
         "  [0:1, 0:1] on cpu:0: [[2.]]"
     )
 

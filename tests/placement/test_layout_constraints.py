@@ -69,7 +69,7 @@ def test_instructions_in_order():
 def test_mistakes():
     with pytest.raises(TypeError, match=re.escape(
         "with_layout_constraint: layouts must have a `shardwise.experimental.layout.Layout` for "
-        "each array, or for trees of them; got 'rows'."
+        "each array, or for pytrees of them; got 'rows'."
     )):
         sw.jit(lambda x: with_layout_constraint([x], "rows"))(X)
     with pytest.raises(ValueError, match=r"is for 2 dimensions, but the array has 1"):

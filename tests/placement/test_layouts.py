@@ -83,8 +83,8 @@ WRONG = {
     ),
     "no sharding": (
         lambda: Format(COLUMNS), ValueError,
-        "Format: Layout(major_to_minor=(1, 0)) needs a sharding, got None: it says how each shard "
-        "lies in memory. Pass a NamedSharding or a SingleDeviceSharding.",
+        "Format: Layout(major_to_minor=(1, 0)) needs a sharding, got None: it specifies how each "
+        "shard is laid out in memory. Pass a NamedSharding or a SingleDeviceSharding.",
     ),
     "no layout": (
         lambda: Format((1, 0), ONE), TypeError,

@@ -70,15 +70,16 @@ def test_a_hybrid_mesh_of_this_process():
          "a mesh of shape (3,) takes 3 devices, but 8 devices were given."),
         (lambda: create_hybrid_device_mesh((2, 2), (2,), cluster(2, 2, 2)),
          "a hybrid mesh has two factors for each axis, but mesh_shape is (2, 2) and "
-         "dcn_mesh_shape is (2,). Use factors of 1 where an axis is in one network alone."),
+         "dcn_mesh_shape is (2,). Use factors of 1 for an axis within only one of the two "
+         "networks."),
         (lambda: create_hybrid_device_mesh((2, 2), (4, 1), cluster(2, 2, 2)),
          "dcn_mesh_shape (4, 1) takes 4 granules, but the devices form 2, by slice_index: [0, 1]."),
         (lambda: create_hybrid_device_mesh((2, 1), (2, 1), cluster(2, 2, 2)),
          "mesh_shape (2, 1) takes 2 devices of each granule, but the one with slice_index 0 has "
          "4."),
         (lambda: create_hybrid_device_mesh((8,), (1,)),
-         f"the device {sw.devices()[0]} has no slice_index, by which granules are told apart. "
-         "With process_is_granule=True they are told apart by process_index."),
+         f"the device {sw.devices()[0]} has no slice_index, by which granules are distinguished. "
+         "With process_is_granule=True they are distinguished by process_index."),
     ],
 )  # fmt: skip
 def test_errors(make, message):
@@ -103,6 +104,6 @@ def test_pjit_takes_the_older_names():
     with pytest.raises(ValueError) as error:
         pjit(lambda a: a, in_shardings=rows, in_axis_resources=rows)
     assert str(error.value) == (
-        "pjit got both in_shardings and in_axis_resources, which are one thing; give in_shardings "
-        "alone."
+        "pjit got both in_shardings and in_axis_resources, which mean the same; pass only "
+        "in_shardings alone."
     )

@@ -69,6 +69,6 @@ def test_reductions_of_several_arrays_are_split_one_by_one():
         return lax.reduce((X, X), (0.0, 0.0), lambda a, b: (a[0] + b[0], a[1] + b[1]), (0,), P("x"))
 
     assert message(ValueError, several) == (
-        "reduce: out_sharding goes with one operand; got 2. Use "
+        "reduce: out_sharding is only supported with one operand; got 2. Use "
         "`shardwise.sharding.reshard(x, P(...))` on each result."
     )

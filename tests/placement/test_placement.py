@@ -338,8 +338,8 @@ def test_array_protocol_dtype_and_copy():
     with pytest.raises(ValueError) as caught:
         np.array(x, np.float64, copy=False)
     assert str(caught.value) == (
-        "an array of type f32[8,8] cannot become a NumPy array of dtype float64 without a copy, "
-        "which copy=False asks for."
+        "an array of type f32[8,8] cannot become a NumPy array of dtype float64 without a "
+        "copy, as copy=False requires."
     )
 
 
@@ -416,8 +416,8 @@ def test_make_array_from_callback_refuses_wrong_shapes():
     with pytest.raises(ValueError) as caught:
         sw.make_array_from_callback((8,), NamedSharding(MESH, P("x")), lambda i: np.zeros(3))
     assert str(caught.value) == (
-        "make_array_from_callback: the callback gave shape (3,) for index (slice(0, 2, None),); "
-        "expected (2,)."
+        "make_array_from_callback: the callback returned shape (3,) for index (slice(0, 2, "
+        "None),); expected (2,)."
     )
 
 
@@ -452,7 +452,7 @@ def test_arrays_that_share_memory_go_together():
     with pytest.raises(RuntimeError) as caught:
         np.asarray(y)
     assert str(caught.value) == (
-        "array of type f32[8,8] has been deleted, by way of another array that shared its memory. "
+        "array of type f32[8,8] has been deleted, through another array that shared its memory. "
         + COPY
     )
 
@@ -519,7 +519,7 @@ def test_dlpack_of_bits_and_foreign_devices_is_refused():
     with pytest.raises(BufferError) as caught:
         np.from_dlpack(x)
     assert str(caught.value) == (
-        "DLPack has no form for elements of int4, of less than a byte. Convert the array with "
+        "DLPack does not support elements of int4, of less than a byte. Convert the array with "
         "`astype` first."
     )
     with pytest.raises(BufferError) as caught:

@@ -29,8 +29,8 @@ def test_unreduced_products(mesh: Mesh):
     assert shown(twice) == "float32[8@y,6]"
     np.testing.assert_allclose(twice, 2 * (A @ W), rtol=1e-5)
     assert error_of(ShardingTypeError, lambda: jnp.sin(product(a, w))) == (
-        "sin: operands f32[8,6]{U:x}: 'x' of an operand are axes along which a sum is not yet "
-        "taken, and the op is not linear in just such operands. Use "
+        "sin: operands f32[8,6]{U:x}: an operand is unreduced along 'x', and the op "
+        "is not linear in just the unreduced operands. Use "
         "`shardwise.sharding.reshard(x, P())`."
     )
     wrong = P(None, None, unreduced={"y"})

@@ -378,7 +378,7 @@ def test_mistakes():
         "node=4)`."
     )
     assert refused({"a": 1, "b": 2}, {"a": ROWS}).startswith(
-        "ValueError: plan: sharding must be a prefix of the tree of values that it describes"
+        "ValueError: plan: sharding must be a pytree prefix of the values that it describes"
     )
     with pytest.raises(TypeError) as info:
         sw.jit(lambda x: sw.plan(x, ROWS))(np.ones(4, np.float32))

@@ -33,9 +33,9 @@ CASES = everyday(SHORT, 1) + [(LONG, count) for count in (2, 4) if Run.sweep]
 # Blocks, identified by one of their lines, that raise a ValueError in several processes.
 REFUSED = {
     ("docs/maps.md", "y = scaled(np.arange(8, dtype=np.float32), 28.0)"):
-        "pmap of <lambda>: the mapped axis has size 8, and this process has {own} devices. Of "
-        "several processes each passes an index for each device of its own; `devices=` says which "
-        "devices, of all or of this process.\n",
+        "pmap of <lambda>: the mapped axis has size 8, and this process has {own} devices. With "
+        "several processes, each passes one index for each of its own devices; `devices=` selects "
+        "the devices, of all processes or of this one.\n",
 }  # fmt: skip
 # Blocks that print only in the process of the first device, and the reason.
 ONLY_IN_FIRST = {

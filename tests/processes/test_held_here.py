@@ -53,7 +53,7 @@ if rank == int(sys.argv[1]):  # alone: nothing that is read here is launched ove
     assert (np.asarray(large) == 1).all() and np.asarray(uneven).tolist() == [0, 1, 2, 3, 4]
     assert [float(x) for x in scalars] == [3, 15] and [int(x) for x in scalars] == [3, 15]
     assert [bool(scalars[0]), f"{scalars[1]:.1f}", scalars[0].item()] == [True, "15.0", 3.0]
-    assert "overlaying" in repr(key) and "of which here" not in repr(keys)
+    assert "overlaying" in repr(key) and "addressable shards" not in repr(keys)
     try:
         np.asarray(spread)
     except RuntimeError as error:
@@ -63,10 +63,10 @@ print("done")
 """
 REFUSED = (
     "array of type f32[6] spans devices of other processes, so this process cannot read its value. "
-    "Ways out: `shardwise.experimental.multihost_utils.process_allgather(x, tiled=True)` gives all "
+    "Options: `shardwise.experimental.multihost_utils.process_allgather(x, tiled=True)` gives all "
     "of it to each process, `shardwise.device_put(x, sharding)` with a replicated sharding over "
-    "the same devices makes it readable, and `x.addressable_shards` are the parts that are here. "
-    "The first two are called in all of these processes.\n"
+    "the same devices makes it readable, and `x.addressable_shards` are the shards of this "
+    "process. The first two must be called in all of these processes.\n"
 )
 
 

@@ -114,7 +114,7 @@ size 5 is split over 4 devices under NamedSharding(mesh=Mesh('x': 4), spec=P('x'
 not come out even, and each must have as many elements as the others. Pad it, or use \
 make_array_from_process_local_data with a global_shape.
 ValueError: host_local_array_to_global_array: local_inputs of type f32[4,2]: the devices of \
-process 0 do not form a contiguous subgrid of Mesh('x': 4): they lie at [[0], [2]]. Order the \
+process 0 do not form a contiguous subgrid of Mesh('x': 4): they are at [[0], [2]]. Order the \
 devices so that each process has a block of the mesh, as make_mesh does.
 NotImplementedError: host_local_array_to_global_array: f32[4,2] would become f32[8,2] in a \
 compiled program, which is one for all processes, and has no values of a single one. Call it \

@@ -152,8 +152,8 @@ def test_condition_reads_a_ref(count):
         return i < 3
 
     assert refused(ValueError, lax.while_loop, asks, turn, 0) == (
-        "while_loop: asks, which says whether to go on, writes to Ref{f32[]}. It may only read "
-        "refs: write in the body."
+        "while_loop: asks, which decides whether to continue, writes to Ref{f32[]}. It may only "
+        "read refs: write in the body."
     )
 
 
@@ -276,7 +276,7 @@ def test_outer_ref_in_grad():
     both(make, X[0])
     r = sw.new_ref(np_.zeros(3))
     message = (
-        "Ref{f32[3]}, made at test_ref_transforms.py, cannot take a value that is differentiated: "
+        "Ref{f32[3]}, made at test_ref_transforms.py, cannot hold a value that is differentiated: "
         "it was made outside of grad of f, called at errors.py. Make the ref inside of that "
         "function, or write `shardwise.lax.stop_gradient(x)`."
     )
@@ -323,7 +323,7 @@ def test_mapped_refs_like_jax():
 def test_outer_ref_in_vmap():
     r = sw.new_ref(np.float32(0))
     message = (
-        "Ref{f32[]}, made at test_ref_transforms.py, cannot take a mapped value: it was made "
+        "Ref{f32[]}, made at test_ref_transforms.py, cannot hold a mapped value: it was made "
         "outside of vmap of set, called at errors.py. Make the ref inside of that function, or "
         "pass it as a mapped argument."
     )

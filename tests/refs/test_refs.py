@@ -63,7 +63,7 @@ def test_values_keep_type():
     r = sw.new_ref(1)
     assert r.dtype == np.int32
     assert not sw.typeof(r[...]).weak_type
-    message = "Ref{i32[]} cannot hold ~f32[]: its dtype stays as it is. Cast the value with "
+    message = "Ref{i32[]} cannot hold ~f32[]: its dtype cannot change. Cast the value with "
     assert refused(TypeError, r.set, 1.5) == message + "`.astype(ref.dtype)`."
     assert refused(ValueError, r.set, X.astype(np.int32)) == (
         "Ref{i32[]} cannot hold i32[2,3]: it cannot be broadcast to the ref's shape."
@@ -97,7 +97,7 @@ def test_array_is_not_written():
 def test_freeze_ends():
     r = sw.new_ref(X)
     sw.freeze(r)
-    message = "Ref{f32[2,3]} was frozen at test_refs.py, and cannot be used any more."
+    message = "Ref{f32[2,3]} was frozen at test_refs.py, and can no longer be used."
     for f in (r.get, lambda: r.set(0), lambda: sw.freeze(r), lambda: sw.jit(lambda r: 0)(r)):
         assert here(refused(ValueError, f)) == message
 
@@ -209,13 +209,13 @@ def test_aliases_are_refused():
     r = sw.new_ref(X)
     f = sw.jit(lambda a, b: None)
     assert refused(ValueError, f, r, [r]) == (
-        "jit of <lambda>: Ref{f32[2,3]} is passed more than once, as a and b[0]. What is written "
-        "to the one would have to be seen in the other: pass it once."
+        "jit of <lambda>: Ref{f32[2,3]} is passed more than once, as a and b[0]. A write to "
+        "one would have to be visible in the other: pass it once."
     )
     message = (
         "Ref{f32[2,3]}, made at test_refs.py, is an argument of %s of <lambda>, and that function "
-        "uses it from outside, too. A function that gets a ref must have no other way to it: use "
-        "the argument."
+        "also uses it from outside. A function that gets a ref must not access it in another way: "
+        "use the argument."
     )
     text = refused(ValueError, sw.jit(lambda a: r[...]), r)
     assert here(text) == message % "jit"
@@ -227,7 +227,7 @@ def test_aliases_are_refused():
 def test_results_are_refused():
     r = sw.new_ref(X)
     message = (
-        " returned Ref{f32[2,3]}, made at %s. A ref cannot leave the function that is staged: "
+        " returned Ref{f32[2,3]}, made at %s. A ref cannot leave a staged function: "
         "return its value, `ref[...]` or `freeze(ref)`."
     )
     text = refused(ValueError, sw.jit(lambda a: [a]), r)
@@ -275,9 +275,9 @@ def test_not_passed_through():
     text = refused(NotImplementedError, sw.jit(f), 1.0)
     assert here(text) == (
         "Ref{f32[2,3]} from outside is used in a function that is staged by custom_jvp of f, "
-        "called at errors.py, which does not pass refs through. Read the ref before and pass "
+        "called at errors.py, which does not support refs. Read the ref beforehand and pass "
         "the value; `jit`, `checkpoint`, `checkify`, `scan`, `map`, `associative_scan`, `cond`, "
-        "`switch`, `while_loop`, `fori_loop`, `shard_map` and `pmap` pass refs."
+        "`switch`, `while_loop`, `fori_loop`, `shard_map` and `pmap` support refs."
     )
     refused(NotImplementedError, sw.jit(lambda: r[...]).lower)
 
@@ -295,15 +295,15 @@ def test_known_integers_out_of_bounds_are_refused(index, jitted):
         for use in uses(r):
             text = refused(IndexError, use)
             assert re.fullmatch(
-                r"Ref\{f32\[2,3\]\} has no place \[[-0-9:, ]+\]: an integer of the index is out of "
-                r"bounds\.", text
+                r"Ref\{f32\[2,3\]\} has no element \[[-0-9:, ]+\]: an integer of the index is out "
+                r"of bounds\.", text
             )
 
     r = sw.new_ref(X)
     (sw.jit(f) if jitted else f)(r)
     np.testing.assert_array_equal(r[...], X)
     assert refused(IndexError, lambda: r[1, 7]) == (
-        "Ref{f32[2,3]} has no place [1, 7]: an integer of the index is out of bounds."
+        "Ref{f32[2,3]} has no element [1, 7]: an integer of the index is out of bounds."
     )
 
 
@@ -322,7 +322,7 @@ def test_free_and_empty():
     np.testing.assert_array_equal(r[...], X)
     sw.ref.free_ref(r)
     assert here(refused(ValueError, r.get)) == (
-        "Ref{f32[2,3]} was freed at test_refs.py, and cannot be used any more."
+        "Ref{f32[2,3]} was freed at test_refs.py, and can no longer be used."
     )
 
 

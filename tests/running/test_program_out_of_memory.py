@@ -15,10 +15,10 @@ MESH = sw.sharding.Mesh(DEVICES, ("i",))
 ROWS = sw.NamedSharding(MESH, sw.P("i"))
 N = 1 << 21
 REMEDIES = (
-    "Shard arrays over more devices, donate arguments that are not needed any more "
+    "Shard arrays over more devices, donate arguments that are no longer needed "
     "(`donate_argnums`), delete arrays, use a smaller dtype, or compute in parts with "
-    "`shardwise.lax.map`. `shardwise.explain` of a function and `shardwise.plan` of a move say "
-    "before anything runs what they need."
+    "`shardwise.lax.map`. `shardwise.explain` of a function and `shardwise.plan` of a transfer "
+    "report how much memory they need before anything runs."
 )
 
 
@@ -38,7 +38,7 @@ def text_of(f, *args):
     """The message, without the sizes of this machine and of arrays of other tests."""
     text = message(RuntimeFailure, f, *args)
     text = re.sub(r"and [\d.]+ \w+ are free", "and SIZE are free", text)
-    text = re.sub(r" Alive there: .*? in all; .*?\.(?= Shard)", " ALIVE.", text)
+    text = re.sub(r" Live there: .*? in all; .*?\.(?= Shard)", " ALIVE.", text)
     return re.sub(r"at \S+\.py:\d+ ", "at FILE ", text)
 
 
@@ -74,7 +74,7 @@ def test_functions_that_make_arrays():
 def test_results_that_were_not_computed_say_so_when_they_are_read(read):
     x = jnp.ones(N)
     assert text_of(read, outer(x)) == (
-        "RESOURCE_EXHAUSTED: an array of type f32[2097152,2097152] could not be made: out of "
+        "RESOURCE_EXHAUSTED: an array of type f32[2097152,2097152] could not be created: out of "
         "memory. 16.0 TiB (17592186044416 bytes) could not be allocated on device 0 (cpu), and "
         f"SIZE are free. ALIVE. {REMEDIES}"
     )
@@ -91,15 +91,15 @@ def test_results_that_were_not_computed_say_so_when_they_are_read(read):
 ], ids=["asarray", "device_put", "sharded", "callback", "process_local"])
 def test_arrays_that_are_put_on_devices(put, where, size):
     assert text_of(put, np.broadcast_to(np.float32(1), (1 << 42,))) == (
-        "RESOURCE_EXHAUSTED: an array of type f32[4398046511104] could not be made: out of memory. "
-        f"{size} could not be allocated on {where}, and SIZE are free. ALIVE. {REMEDIES}"
+        "RESOURCE_EXHAUSTED: an array of type f32[4398046511104] could not be created: out of "
+        f"memory. {size} could not be allocated on {where}, and SIZE are free. ALIVE. {REMEDIES}"
     )
 
 
 def test_what_is_alive_is_named_by_size():
     held = jnp.ones(1 << 22)
     text = message(RuntimeFailure, jnp.zeros, (1 << 42,))
-    alive = re.search(r"Alive there: (\d+) arrays?, (\S+ \w+) in all; (.*?)\. Shard", text)
+    alive = re.search(r"Live there: (\d+) arrays?, (\S+ \w+) in all; (.*?)\. Shard", text)
     assert alive and "f32[4194304] (16.0 MiB)" in alive[3]
     assert held.shape == (1 << 22,)
 

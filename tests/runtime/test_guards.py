@@ -250,8 +250,8 @@ def test_nothing_is_traced_or_run_where_that_is_an_error():
         with pytest.raises(RuntimeError) as error:
             sw.jit(halved)(snp.ones(4))
     assert str(error.value) == (
-        "jit of halved: a call for which it has to be traced, while the flag no_tracing is on. "
-        "Call it once before, with arguments of the same types."
+        "jit of halved: this call requires tracing, but the flag no_tracing is on. Call "
+        "it once beforehand, with arguments of the same types."
     )
     with sw.no_execution(True):
         compiled = known.lower(held).compile()

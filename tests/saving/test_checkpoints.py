@@ -205,7 +205,7 @@ def test_shardings_are_a_prefix(tmp_path):
     checkpoints.save(tmp_path / "k", keys)
     back = checkpoints.restore(tmp_path / "k", on("x"))
     assert back.sharding == on("x") and (back == keys).all()
-    says(ValueError, "restore: shardings must be a prefix of the tree of values that it describes, "
+    says(ValueError, "restore: shardings must be a pytree prefix of the values that it describes, "
          "with one entry for each value or for a whole subtree: tree is a list of 1 in "
          "shardings and a dict of 3 in the value.",
          checkpoints.restore, tmp_path / "t", [on("x")])  # fmt: skip
@@ -300,7 +300,7 @@ def test_arrays_that_are_gone_are_named(tmp_path, save):
     gone.delete()
     sw.jit(lambda x: x + 1, donate_argnums=0)(given)
     says(RuntimeError, f"{save.__name__}: tree['params']['w'] has no values: array of type f32[3] "
-         "has been deleted: `delete()` was called on it. To use it longer, make a copy before: "
+         "has been deleted: `delete()` was called on it. To use it longer, make a copy beforehand: "
          "`x.copy()`.", save, tmp_path / "t", {"params": {"w": gone}})  # fmt: skip
     says(RuntimeError, f"{save.__name__}: tree[0] has no values: array of type f32[8@x] was "
          "donated to <lambda>. Use what <lambda> returned; to keep the array as well, pass a copy "

@@ -65,7 +65,7 @@ def test_numpy_reads_what_has_no_format(dtype):
         memoryview(x)
     bits = {"bfloat16": 16, "float8_e5m2": 8}.get(x.dtype.name)
     assert str(caught.value) == (
-        "the buffer protocol has no form for elements of int4, of less than a byte. Convert the "
+        "the buffer protocol does not support elements of int4, of less than a byte. Convert the "
         "array with `astype` first." if bits is None else
         f"the buffer protocol has no format for elements of {x.dtype}. Use `x.view('uint{bits}')` "
         "for their bits, or `numpy.asarray(x)`.")
@@ -84,11 +84,11 @@ def test_what_has_no_buffer():
     gone.delete()
     rows = [
         (sw.random.key(0), BufferError,
-         "the buffer protocol has no form for keys; got an array of type key<fry>[]. Use "
+         "the buffer protocol does not support keys; got an array of type key<fry>[]. Use "
          "shardwise.random.key_data(x) for the integers behind them."),
         (gone, RuntimeError,
          "array of type f32[3] has been deleted: `delete()` was called on it. To use it longer, "
-         "make a copy before: `x.copy()`."),
+         "make a copy beforehand: `x.copy()`."),
     ]
     if count > 1:
         rows.append((

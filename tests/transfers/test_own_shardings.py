@@ -107,7 +107,7 @@ def test_replication_follows_from_indices():
 
 
 LACKS = (
-    "A sharding of your own defines `devices`, `tiling(ndim)` and `is_fully_replicated`, or else "
+    "A custom sharding defines `devices`, `tiling(ndim)` and `is_fully_replicated`, or else "
     "`device_set` and `devices_indices_map(shape)`; see Sharding."
 )
 NOT = "Own.devices_indices_map((4,)) is not the map of a tiling:"
@@ -126,25 +126,25 @@ NO_MAP = property(lambda self: set(sw.devices()))
         (lambda: defined_by(devices=(), tiling=None).is_fully_replicated, NotImplementedError,
          f"Own must define the property `is_fully_replicated`. {LACKS}"),
         (lambda: of_four(slice(0, 1), slice(0, 1), slice(1, 4), slice(1, 4)).tiling(1), ValueError,
-         f"{NOT} (slice(0, 1, None),) is no tile of a grid of (2,) equal tiles."),
+         f"{NOT} (slice(0, 1, None),) is not a tile of a grid of (2,) equal tiles."),
         (lambda: of_four(slice(0, 2), *[slice(2, 4)] * 3).tiling(1), ValueError,
-         f"{NOT} the tiles of the grid (2,) are held by between 1 and 3 devices, not by equally "
-         "many."),
+         f"{NOT} the tiles of the grid (2,) are held by between 1 and 3 devices, not all by the "
+         "same number."),
         (lambda: of_four(0, 1, 2, 3).tiling(1), ValueError,
          f"{NOT} (0,) is not a tuple of 1 slices with step 1."),
         (lambda: by_map(lambda shape: {sw.devices()[5]: (WHOLE,)}).tiling(1), ValueError,
-         f"{NOT} it is for other devices than those of `device_set`."),
+         f"{NOT} its devices differ from those of `device_set`."),
         (lambda: by_map(lambda shape: {
             d: (slice(d.id * shape[0] // 4, (d.id + 1) * shape[0] // 4),) for d in sw.devices()[:4]
         }).indices((6,)), ValueError,
-         f"Own.devices_indices_map((6,)) gives {sw.devices()[0]} the index (slice(0, 1, None),), "
-         "but by its map of other shapes it is to hold (slice(0, 2, None),): of n elements in k "
-         "tiles each has ceil(n/k), the last ones fewer or none."),
+         f"Own.devices_indices_map((6,)) gives {sw.devices()[0]} the index "
+         "(slice(0, 1, None),), but its map for other shapes implies (slice(0, 2, None),): of n "
+         "elements in k tiles each has ceil(n/k), the last ones fewer or none."),
         (lambda: Columns().with_memory_kind("pinned_host"), NotImplementedError,
          "Columns must define `with_memory_kind(kind)` to be moved from memory of kind "
          f"{Columns().memory_kind!r} to 'pinned_host'."),
         (lambda: defined_by(__eq__=lambda self, other: True), TypeError,
-         "Own defines __eq__ but not __hash__. Shardings are keys of caches: define both, or "
+         "Own defines __eq__ but not __hash__. Shardings are cache keys: define both, or "
          "neither."),
     ],
 )  # fmt: skip

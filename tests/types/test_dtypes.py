@@ -135,17 +135,17 @@ HOLDS = "Arrays hold booleans, integers, floating-point or complex numbers"
         (
             list,
             f"<class 'list'> as a dtype is not supported: it holds Python objects. {HOLDS}. If "
-            "nested lists led to it, give all rows the same length.",
+            "it comes from nested lists, make all rows the same length.",
         ),
         (
             [("a", "f4")],
             f"[('a', 'f4')] as a dtype is not supported: it holds structures. {HOLDS}. Pass each "
-            "field as an array of its own.",
+            "field as a separate array.",
         ),
         (
             "V4",
-            f"dtype |V4 is not supported: it holds structures. {HOLDS}. Pass each field as an "
-            "array of its own.",
+            f"dtype |V4 is not supported: it holds structures. {HOLDS}. Pass each field as "
+            "a separate array.",
         ),
         (
             ">i4",
@@ -203,7 +203,7 @@ def test_an_explicit_wide_dtype_warns_when_it_is_narrowed():
         "Explicitly requested dtype float64 in zeros is not available while enable_x64 is off; "
         "the result is float32. To keep 64 bits, call "
         "shardwise.config.update('enable_x64', True) or set SHARDWISE_ENABLE_X64=1 first. "
-        "To accept 32 bits without this warning, ask for float32."
+        "To accept 32 bits without this warning, request float32."
     )
 
     def zeros(dtype):
@@ -429,9 +429,9 @@ def test_what_has_no_bits_and_is_no_dtype_of_numbers():
     key = KeyDType("fry", (2,))
     assert dtypes.canonicalize_dtype(key, allow_extended_dtype=True) is key
     assert message(ValueError, dtypes.canonicalize_dtype, key) == (
-        f"canonicalize_dtype: {key} is no dtype of numbers. It is allowed with "
+        f"canonicalize_dtype: {key} is not a numeric dtype. It is allowed with "
         "allow_extended_dtype=True."
     )
     assert message(ValueError, dtypes.itemsize_bits, None) == (
-        "itemsize_bits takes a dtype of numbers; got None."
+        "itemsize_bits takes a numeric dtype; got None."
     )

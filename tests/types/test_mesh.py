@@ -155,7 +155,7 @@ def test_a_process_that_has_no_block_of_the_mesh():
         _ = mesh.local_mesh
     assert str(error.value) == (
         "the devices of process 0 do not form a contiguous subgrid of Mesh('x': 4): "
-        "they lie at [[0], [2]]. Order the devices so that each process has a block of the mesh, "
+        "they are at [[0], [2]]. Order the devices so that each process has a block of the mesh, "
         "as make_mesh does."
     )
     with pytest.raises(ValueError) as error:
@@ -243,7 +243,7 @@ def test_a_mesh_may_not_hide_an_axis_of_something_else():
             with pytest.raises(ValueError) as error:
                 enter()
             assert str(error.value) == (
-                "entering Mesh('i': 4) would hide the axis 'i' of size 3, which something other "
+                "entering Mesh('i': 4) would shadow the axis 'i' of size 3, which something other "
                 "than a mesh (a map or a serial loop) has put in scope. Rename one of them."
             )
             assert current().mesh is None
@@ -333,8 +333,8 @@ def test_make_mesh_takes_the_first_devices_in_order():
          "Mesh('x': 2) has no axis 'z'; its axes are 'x'."),
         (lambda: make_mesh((4, 4), ("x", "y"), devices=fakes(8)), ValueError,
          "make_mesh needs 16 devices for the shape (4, 4), but only 8 can be used. "
-         "Choose sizes whose product is at most 8; on CPU, SHARDWISE_NUM_CPU_DEVICES says how many "
-         "virtual devices there are."),
+         "Choose sizes whose product is at most 8; on CPU, SHARDWISE_NUM_CPU_DEVICES sets the "
+         "number of virtual devices."),
         (lambda: make_mesh((4,), ("x", "y"), devices=fakes(8)), ValueError,
          "make_mesh got 1 axis size, (4,), but 2 axis names, ('x', 'y')."),
         (lambda: make_mesh((0,), ("x",), devices=fakes(8)), ValueError,

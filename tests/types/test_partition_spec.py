@@ -112,18 +112,18 @@ def test_immutable():
          "a PartitionSpec got P('x') of type PartitionSpec; each entry is an axis name, a tuple of "
          "axis names, None or P.UNCONSTRAINED."),
         (lambda: P(("x", None)), ValueError,
-         "the tuple ('x', None) of a PartitionSpec may hold only axis names, got None."),
+         "the tuple ('x', None) of a PartitionSpec may contain only axis names, got None."),
         (lambda: P("x", unreduced="y"), TypeError,
          "unreduced= of a PartitionSpec takes a set of axis names, got 'y' of type str; "
          "write unreduced={'x'}."),
         (lambda: P(reduced={None}), ValueError,
-         "reduced= of a PartitionSpec may hold only axis names, got None."),
+         "reduced= of a PartitionSpec may contain only axis names, got None."),
         (lambda: P(("x", "y"), unreduced={"x"}), ValueError,
-         "unreduced={'x'} of a PartitionSpec names 'x', which already splits a dimension: "
-         "('x', 'y'). An axis has one use in a spec."),
+         "unreduced={'x'} of a PartitionSpec names 'x', over which a dimension is already sharded: "
+         "('x', 'y'). An axis may be used only once in a spec."),
         (lambda: P(unreduced={"a"}, reduced={"a"}), ValueError,
          "unreduced={'a'} and reduced={'a'} of a PartitionSpec both name 'a'. "
-         "An axis has one use in a spec."),
+         "An axis may be used only once in a spec."),
     ],
 )  # fmt: skip
 def test_errors(make, kind, message):
@@ -145,15 +145,15 @@ def test_kinds_of_unreduced_values():
     assert summed is P("x", unreduced={"y"})
     assert summed.update(unreduced_kind=UnreducedKind.sum) is summed
     assert message(ValueError, P, unreduced_kind=UnreducedKind.sum) == (
-        "unreduced_kind=sum of a PartitionSpec is for unreduced axes, of which there are none: add "
+        "unreduced_kind=sum of a PartitionSpec requires unreduced axes: add "
         "unreduced={...}, or leave it out."
     )
     assert message(TypeError, P, unreduced={"y"}, unreduced_kind="sum") == (
         "unreduced_kind= of a PartitionSpec takes a sharding.UnreducedKind, got 'sum' of type str."
     )
     assert message(NotImplementedError, P, unreduced={"y"}, unreduced_kind=UnreducedKind.max) == (
-        "unreduced_kind=max of a PartitionSpec: devices hold addends along unreduced axes; values "
-        "whose maximum is to be taken are not supported. Leave both out and take it at once: "
-        "`shardwise.numpy.max(x, axis)` also goes along split dimensions, and "
+        "unreduced_kind=max of a PartitionSpec: unreduced axes are for partial "
+        "sums; partial maxima are not supported. Leave both out and reduce directly: "
+        "`shardwise.numpy.max(x, axis)` also reduces sharded dimensions, and "
         "`shardwise.lax.pmax(x, axis_name)` along a mapped axis."
     )

@@ -91,7 +91,7 @@ def test_identity_and_repr():
         (lambda: PmapSharding(sw.devices(), ShardingSpec([Chunked([8])], [ShardedAxis(1)])),
          ValueError,
          "ShardingSpec(sharding=(Chunked(chunks=(8,)),), mesh_mapping=(ShardedAxis(axis=1),)) "
-         "makes 1 cut, but its mesh_mapping counts the cuts [1]; each, from 0 on, must be there "
+         "makes 1 cut, but its mesh_mapping lists the cuts [1]; each, from 0 on, must occur "
          "once."),
         (lambda: PmapSharding(sw.devices(), ShardingSpec([Unstacked(4)], [ShardedAxis(0)])),
          ValueError,

@@ -262,7 +262,7 @@ def test_extended_dtypes_meet_only_themselves():
         assert promote_types(a, b) == result_type(a, b) == a
     message = (
         "key<fry> and float32 do not promote to a common dtype: elements of key<fry> are not "
-        "numbers. They meet only their own dtype."
+        "numbers. They combine only with their own dtype."
     )
     assert join_error((KEY, False), (F32, False)) == message
     for function in (promote_types, result_type):
@@ -271,11 +271,11 @@ def test_extended_dtypes_meet_only_themselves():
         assert str(info.value) == message
     assert join_error((F32, True), (KEY, False)) == (
         "weak float32 and key<fry> do not promote to a common dtype: elements of key<fry> are not "
-        "numbers. They meet only their own dtype."
+        "numbers. They combine only with their own dtype."
     )
     assert join_error((I8, False), (float0, False)) == (
         "int8 and float0 do not promote to a common dtype: elements of float0 are not numbers. "
-        "They meet only their own dtype."
+        "They combine only with their own dtype."
     )
     assert join_error((KEY, False), (KeyDType("rbg", (4,)), False)).startswith("key<fry> and key<r")
 
@@ -284,8 +284,8 @@ def test_narrow_dtypes_say_what_to_do():
     float8, float4 = np.dtype("float8_e4m3fn"), np.dtype("float4_e2m1fn")
     rule = (
         "do not promote to a common dtype: floats of 8 bits or fewer and integers of 4 bits or "
-        "fewer meet only their own dtype and Python scalars of their kind or below, so that "
-        "nothing widens unseen."
+        "fewer combine only with their own dtype and with Python scalars of their kind or below, "
+        "so that nothing is widened implicitly."
     )
     assert join_error((float8, False), (BF16, False)) == (
         f"float8_e4m3fn and bfloat16 {rule} Cast them, for example with x.astype('bfloat16')."

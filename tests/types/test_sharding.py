@@ -466,7 +466,7 @@ def test_a_sharding_of_ones_own():
          "its axes are 'x' and 'y'."),
         (lambda m: NamedSharding(m, P("x", "x")), ValueError,
          "P('x', 'x') over Mesh('x': 4, 'y': 2) uses the axis 'x' more than once; "
-         "a mesh axis can split only one dimension, and only once."),
+         "a mesh axis can shard only one dimension, and only once."),
         (lambda m: NamedSharding(m, P(unreduced={"x"})), ValueError,
          "unreduced= in P(unreduced={'x'}) needs axes of type Explicit, but 'x' of "
          "Mesh('x': 4, 'y': 2) is Auto. Make the mesh with axis_types=AxisType.Explicit."),
@@ -486,12 +486,12 @@ def test_a_sharding_of_ones_own():
          "cannot shard an array of shape (10, 2) by P('x') over Mesh('x': 4, 'y': 2): "
          "dimension 0 of size 10 is not divisible by 4, the number of shards along mesh axis "
          "'x' (size 4). Pad the dimension to 12, choose mesh axes that divide it, "
-         "or leave it whole with None in the spec."),
+         "or leave it unsharded with None in the spec."),
         (lambda m: NamedSharding(m, P(None, ("y", "x"))).check_divisible((8, 9)), ValueError,
          "cannot shard an array of shape (8, 9) by P(None, ('y', 'x')) over "
          "Mesh('x': 4, 'y': 2): dimension 1 of size 9 is not divisible by 8, the number of "
          "shards along mesh axes 'y' (size 2) × 'x' (size 4). Pad the dimension to 16, choose "
-         "mesh axes that divide it, or leave it whole with None in the spec."),
+         "mesh axes that divide it, or leave it unsharded with None in the spec."),
         (lambda m: GSPMDSharding(FAKES[:4], Tiling((8,), (8,), (0,), False)), ValueError,
          "GSPMDSharding got 4 devices, but a tiling of mesh sizes (8,) into (8,) tiles with "
          "1 replicas of each. Tiles × replicas and the product of the mesh sizes must both be "

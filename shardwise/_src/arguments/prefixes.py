@@ -32,7 +32,7 @@ def broadcast_prefix(
         own = what.rpartition(" ")[2]
         where = prefix_difference(own, prefix, "the value", tree, root, leafish) or str(error)
         raise ValueError(
-            f"{what} must be a prefix of the tree of values that it describes, with one entry for "
+            f"{what} must be a pytree prefix of the values that it describes, with one entry for "
             f"each value or for a whole subtree: {where}."
         ) from None
     out: list[Any] = []
@@ -63,6 +63,6 @@ def _other_count(what: str, count: int, given: int, parameters: Sequence[str]) -
     names = f" ({', '.join(parameters[:given])})" if 0 < given <= len(parameters) else ""
     return (
         f"{what} has {pluralize(count, 'entry', 'entries')}, but the call has "
-        f"{pluralize(given, 'positional argument')}{names}; a tuple has one entry for each. "
-        "Arguments that come by name have none."
+        f"{pluralize(given, 'positional argument')}{names}; a tuple must have one entry for "
+        "each. Arguments passed by keyword have none."
     )

@@ -78,7 +78,7 @@ def _check_range(
     for n in nums:
         if not -count <= n < count:
             raise ValueError(
-                f"jit of {name_of(fun)}: {kind}_argnums={nums} asks for argument {n}, but the "
+                f"jit of {name_of(fun)}: {kind}_argnums={nums} refers to argument {n}, but the "
                 f"function takes {pluralize(count, 'positional argument')}."
             )
 
@@ -109,9 +109,9 @@ def check_argnums(argnums: Any, count: int, what: str, named: Iterable[str] = ()
     nums = as_argnums(argnums, what)
     for n in nums:
         if not -count <= n < count:
-            hint = f" {join(named)} came by name: pass by position." if named else ""
+            hint = f" Pass {join(named)} by position, not by keyword." if named else ""
             raise (ValueError if n < 0 else TypeError)(
-                f"{what}: argnums={argnums} asks for argument {n}, but the function was called "
+                f"{what}: argnums={argnums} refers to argument {n}, but the function was called "
                 f"with {pluralize(count, 'positional argument')}.{hint}"
             )
     if len(nums) > 1 and len({n % count for n in nums}) < len(nums):

@@ -33,7 +33,7 @@ class _ArrayMeta(type):
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         raise TypeError(
-            "Array cannot be made directly; use shardwise.numpy.array, device_put or "
+            "Array cannot be constructed directly; use shardwise.numpy.array, device_put or "
             "make_array_from_callback."
         )
 
@@ -54,7 +54,7 @@ class Gone:
         return True
 
 
-_DELETED = Gone("has been deleted", "To use it longer, make a copy before: `x.copy()`.")
+_DELETED = Gone("has been deleted", "To use it longer, make a copy beforehand: `x.copy()`.")
 _DELETED_HERE = Gone(f"{_DELETED.why}: `delete()` was called on it", _DELETED.remedy)
 _UNKNOWN = Gone("has been deleted or donated", _DELETED.remedy)
 
@@ -196,7 +196,7 @@ class Array(Interchange, metaclass=_ArrayMeta):
             gone, way = self._impl, ""
         else:
             gone = buffers.why_gone(self._impl) or _UNKNOWN
-            way = ", by way of another array that shared its memory"
+            way = ", through another array that shared its memory"
         t = self.aval.str_short(True)
         return RuntimeError(f"array of type {t} {gone.why}{way}. {gone.remedy}")
 
@@ -327,17 +327,17 @@ class Array(Interchange, metaclass=_ArrayMeta):
         if not self._sig.sharding.is_held_here(self.shape):
             raise RuntimeError(
                 f"array of type {self.aval.str_short(True)} spans devices of other processes, so "
-                "this process cannot read its value. Ways out: `shardwise.experimental."
+                "this process cannot read its value. Options: `shardwise.experimental."
                 "multihost_utils.process_allgather(x, tiled=True)` gives all of it to each "
                 "process, `shardwise.device_put(x, sharding)` with a replicated sharding over the "
-                "same devices makes it readable, and `x.addressable_shards` are the parts that are "
-                "here. The first two are called in all of these processes."
+                "same devices makes it readable, and `x.addressable_shards` are the shards of this "
+                "process. The first two must be called in all of these processes."
             )
         if self._sig.sharding.partial_axes[0]:
             spec = self._sig.sharding.spec.update(unreduced=set())
             raise RuntimeError(
-                f"array of type {self.aval.str_short(True)} is a sum that is not taken yet: its "
-                f"devices hold addends. Read `shardwise.sharding.reshard(x, {spec})` instead."
+                f"array of type {self.aval.str_short(True)} is unreduced: its devices hold "
+                f"partial sums. Read `shardwise.sharding.reshard(x, {spec})` instead."
             )
         t = self._sig.stored
         if not t.size:  # the partitioner does not split empty arrays
@@ -374,7 +374,7 @@ class Array(Interchange, metaclass=_ArrayMeta):
             if copy is False:
                 raise ValueError(
                     f"an array of type {self.aval.str_short(True)} cannot become a NumPy array of "
-                    f"dtype {np.dtype(dtype)} without a copy, which copy=False asks for."
+                    f"dtype {np.dtype(dtype)} without a copy, as copy=False requires."
                 )
             return value.astype(dtype)
         return value.copy() if copy else value

@@ -156,11 +156,12 @@ def _distributed_text(x: Any, kind: str) -> str:
     here: dict[str, Any] = {}
     for shard in x.addressable_shards:
         here.setdefault(visualize.index_text(shard.index, x.shape), shard)
-    lines = [f"Array(shape={x.shape}, {kind} sharded as {x.sharding}, of which here:"]
+    lines = [f"Array(shape={x.shape}, {kind} sharded as {x.sharding}, addressable shards:"]
     for at, shard in list(here.items())[:SHARDS_SHOWN]:
         start = f"  {at} on {shard.device}: "
         values = np.array2string(shard.data._value(), separator=", ", prefix=start)
         lines.append(start + (values if shard.data.size else "no elements"))
     if len(here) > SHARDS_SHOWN:
         lines.append(f"  and {len(here) - SHARDS_SHOWN} more shards")
-    return "\n".join(lines if here else [lines[0].replace(", of which here:", ", none of it here")])
+    return "\n".join(lines if here else [lines[0].replace(", addressable shards:", ", no "
+                                                          "addressable shards")])

@@ -113,7 +113,7 @@ class Interchange(Concrete):
         if there != here and copy is False:
             raise BufferError(
                 f"array of type {self.aval.str_short(True)} is on the DLPack device {here}; it "
-                "cannot be had on the host without a copy, which copy=False asks for."
+                "cannot be exported to the host without a copy, as copy=False requires."
             )
         raw = self._live()
         versioned = max_version is not None and tuple(max_version) >= (1, 0)
@@ -178,13 +178,13 @@ class Interchange(Concrete):
     def _check_exportable(self, protocol: str) -> None:
         if isinstance(self.dtype, ExtendedDType):
             raise BufferError(
-                f"{protocol} has no form for keys; got an array of type "
+                f"{protocol} does not support keys; got an array of type "
                 f"{self.aval.str_short(True)}. Use shardwise.random.key_data(x) for the integers "
                 "behind them."
             )
         if is_subbyte(self):
             raise BufferError(
-                f"{protocol} has no form for elements of {self.dtype}, of less than a byte. "
+                f"{protocol} does not support elements of {self.dtype}, of less than a byte. "
                 "Convert the array with `astype` first."
             )
 

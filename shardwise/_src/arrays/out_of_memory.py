@@ -24,10 +24,10 @@ MOST = 3  # maximum arrays named in a message
 _MARKS = ("RESOURCE_EXHAUSTED", "Out of memory", "out of memory")
 _ASKED = re.compile(r"allocat\w*(?: of)? (\d+) ?bytes")
 REMEDIES = (
-    "Shard arrays over more devices, donate arguments that are not needed any more "
+    "Shard arrays over more devices, donate arguments that are no longer needed "
     "(`donate_argnums`), delete arrays, use a smaller dtype, or compute in parts with "
-    "`shardwise.lax.map`. `shardwise.explain` of a function and `shardwise.plan` of a move say "
-    "before anything runs what they need."
+    "`shardwise.lax.map`. `shardwise.explain` of a function and `shardwise.plan` of a transfer "
+    "report how much memory they need before anything runs."
 )
 
 
@@ -57,7 +57,7 @@ def out_of_memory(
 
 def of_array(sig: Signature, error: BaseException) -> Exception:
     """The error for an array whose computation or transfer failed for lack of memory."""
-    what = f"an array of type {sig.type.str_short(True)} could not be made: out of memory."
+    what = f"an array of type {sig.type.str_short(True)} could not be created: out of memory."
     held = math.prod(sig.sharding.tile_shape(sig.stored.shape)) * sig.stored.dtype.itemsize
     return out_of_memory(what, error, sig.devices, held)
 
@@ -102,7 +102,7 @@ def _alive(devices: Sequence[Any]) -> str:
         "the largest are")
     total = in_bytes(sum([x.nbytes for x in arrays]))
     count = f"{len(arrays)} array" + ("s" if len(arrays) > 1 else "")
-    return f" Alive there: {count}, {total} in all; {most} {texts}."
+    return f" Live there: {count}, {total} in all; {most} {texts}."
 
 
 def _all_arrays() -> list[Any]:

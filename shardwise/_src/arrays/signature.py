@@ -127,9 +127,9 @@ def signature(
         new.devices = sharding.devices
         if len(new.devices) > 1 and any(isinstance(n, Symbolic) for n in t.shape):
             raise NotImplementedError(
-                f"{t.str_short(True)} has symbolic dimensions, and is over {len(new.devices)} "
-                "devices: functions are exported with such dimensions for one. Export it for known "
-                "sizes."
+                f"{t.str_short(True)} has symbolic dimensions, and is on {len(new.devices)} "
+                "devices: functions with such dimensions can only be exported for one device. "
+                "Export it for concrete sizes."
             )
         if is_described(new.devices):
             new.placement = new.handler = None

@@ -117,10 +117,10 @@ class VJP:
         if found is not None:
             _, path, t = found
             raise ValueError(
-                f"{self.fun.__name__}: {path} is a Ref{{{t.str_short(True)}}}, and its cotangent "
-                "is a ref as well. Give one for each primal to `with_refs`, or "
-                "`shardwise.ad.GradValue()` for a cotangent that is to be a value, or "
-                "`shardwise.ad.DontWant()`, and call what that gives."
+                f"{self.fun.__name__}: {path} is a Ref{{{t.str_short(True)}}}, so its cotangent "
+                "is also a ref. Pass one for each primal to `with_refs`, or "
+                "`shardwise.ad.GradValue()` to get the cotangent as a value, or "
+                "`shardwise.ad.DontWant()`, and call the function that it returns."
             )
         return self.fun(self._residuals(), *cts)
 
@@ -138,8 +138,8 @@ class VJP:
         wanted, tree = flatten(ct_refs)
         if tree != self.in_tree:
             raise ValueError(
-                f"{self.fun.__name__}: with_refs takes refs in the tree of the primals, "
-                f"{self.in_tree}; got {tree}."
+                f"{self.fun.__name__}: with_refs takes refs in the pytree structure of the "
+                f"primals, {self.in_tree}; got {tree}."
             )
         own = self._own_refs(wanted)
 
@@ -166,8 +166,8 @@ class VJP:
             own[i] = wanted[i] if moves and is_ref(wanted[i]) else None
             if own[i] is not None and sum(x is own[i] for x in wanted) > 1:
                 raise ValueError(
-                    f"{self.fun.__name__}: with_refs: {own[i].short} is given more than once. "
-                    f"That for {path} changes as this does: it needs a ref of its own."
+                    f"{self.fun.__name__}: with_refs: {own[i].short} is passed more than once. "
+                    f"The ref for {path} is overwritten: it must be a separate ref."
                 )
         return own
 

@@ -199,15 +199,15 @@ def _check_inputs(
             raise TypeError(
                 f"grad of {name} takes real or complex inputs; {path(i)} is of type "
                 f"{t.str_short(True)}. Convert it to a floating type, or pass allow_int=True for "
-                "a trivial gradient."
+                "a trivial (float0) gradient."
             )
 
 
 def _check_output(name: str, tree: Any, outs: Sequence[Any], holomorphic: bool) -> None:
     if tree.num_nodes != 1 or len(outs) != 1:
         raise TypeError(
-            f"grad of {name} takes a function that returns a scalar; it returned the tree "
-            f"{tree_text(tree)}. For further results use has_aux=True."
+            f"grad of {name} takes a function that returns a scalar; it returned the pytree "
+            f"{tree_text(tree)}. For additional results use has_aux=True."
         )
     t = type_of(outs[0])
     if t.shape != ():
@@ -259,7 +259,7 @@ def jvp(
     tangent_leaves, tangent_tree = flatten(tuple(tangents))
     if tree != tangent_tree:
         raise TypeError(
-            f"jvp of {name}: primals and tangents must have the same tree; "
+            f"jvp of {name}: primals and tangents must have the same pytree structure; "
             f"{tree_difference('the primals', tree, 'the tangents', tangent_tree, 'args')}."
         )
     what = f"jvp of {name}"
@@ -360,15 +360,17 @@ def vjp(
     def backwards(residuals: Sequence[Any], *given_cts: Any, last: Sequence[Any] = ()) -> tuple:
         if len(given_cts) != 1:
             raise TypeError(
-                f"vjp of {name}: the function that pulls back takes one cotangent, of the result's "
-                f"tree {tree_text(out_tree)}; got {pluralize(len(given_cts), 'argument')}. If the "
-                "result is a tuple, pass one tuple."
+                f"vjp of {name}: the vjp function takes one cotangent, with the pytree structure "
+                f"of the result, {tree_text(out_tree)}; got "
+                f"{pluralize(len(given_cts), 'argument')}. If the result is a tuple, pass one "
+                "tuple."
             )
         cts, ct_tree = flatten(given_cts[0])
         if ct_tree != out_tree:
             where = tree_difference("the result", out_tree, "the cotangent", ct_tree, "ct")
             raise ValueError(
-                f"vjp of {name}: the cotangent must have the tree of the result; {where}."
+                f"vjp of {name}: the cotangent must have the pytree structure of the result; "
+                f"{where}."
             )
         types = linear.out_types
         pairs = enumerate(zip(cts, types, strict=False))
@@ -416,7 +418,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
         if given_tree != tree:
             where = tree_difference("the primals", tree, "the tangents", given_tree, "args")
             raise TypeError(
-                f"{what}: tangents must have the tree of the primals; {where}."
+                f"{what}: tangents must have the pytree structure of the primals; {where}."
             )
         path = functools.partial(argument_path, fun, range(len(primals)), tree)
         if at or places(given):

@@ -73,8 +73,8 @@ def linear_transpose(
         if ct_tree != out_tree:
             where = tree_difference("the result", out_tree, "the cotangent", ct_tree, "ct")
             raise TypeError(
-                f"linear_transpose of {name}: the cotangent must have the tree of the result; "
-                f"{where}."
+                f"linear_transpose of {name}: the cotangent must have the pytree structure of the "
+                f"result; {where}."
             )
         pairs = enumerate(zip(cts, program.out_types, strict=True))
         given = [*outside, *[_checked(name, ct_tree, i, x, t) for i, (x, t) in pairs]]
@@ -111,8 +111,8 @@ def _check_linear(name: str, program: Program, linear: set[Any]) -> None:
             groups = eqn.op.dims(eqn.op, *types, **eqn.params).linear
             if groups and not any({*places} <= {*group} for group in groups):
                 raise TypeError(
-                    f"linear_transpose of {name}: it is not linear, as [{eqn.op.name}] is not in "
-                    f"operands that depend on the arguments: "
+                    f"linear_transpose of {name}: the function is not linear, as [{eqn.op.name}] "
+                    "is not linear in its operands that depend on the arguments: "
                     f"{in_row(types[i] for i in places)}."
                 )
 
@@ -164,8 +164,8 @@ def closure_convert(
         if count < 0 or found != tree:
             where = tree_difference("the examples", tree, "these", found, "args")
             raise TypeError(
-                f"closure_convert of {name}: call it with arguments like the examples, and the "
-                f"{len(hoisted)} values after them; {where}."
+                f"closure_convert of {name}: call the converted function with arguments like the "
+                f"examples, followed by the {len(hoisted)} hoisted values; {where}."
             )
         values = iter(args[count:])
         outside = [next(values) if m else x for x, m in zip(body.outside, moving, strict=True)]

@@ -78,7 +78,7 @@ def _answer(policy: Policy, eqn: Equation) -> bool | Space:
         return bool(found)
     if found.src != "device" or found.dst not in ("pinned_host", "unpinned_host"):
         raise ValueError(
-            f"checkpoint: a policy offloads from 'device' to 'pinned_host'; got {found!r}."
+            f"checkpoint: a policy can only offload from 'device' to 'pinned_host'; got {found!r}."
         )
     return Space.Host
 

@@ -63,9 +63,9 @@ def as_moving(x: Any, what: str, path: Callable[[], str]) -> Any:
     """`as_input` of a differentiated argument; raises for a ref, whose gradient is not a value."""
     if is_ref(x):
         raise TypeError(
-            f"{what}: {path()} is {x.short}, and the gradient of a ref is a ref as well. Use "
-            "`shardwise.vjp`, and `with_refs` of the function that it gives. Refs among the "
-            "arguments that are not differentiated are passed on."
+            f"{what}: {path()} is {x.short}, and the gradient of a ref is also a ref. Use "
+            "`shardwise.vjp`, and `with_refs` of the function that it returns. Refs are "
+            "accepted in arguments that are not differentiated."
         )
     return as_input(x, what, path)
 

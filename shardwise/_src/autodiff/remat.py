@@ -112,7 +112,7 @@ class _Fixed:
         for n in nums:
             if not -len(args) <= n < len(args):
                 raise ValueError(
-                    f"checkpoint of {name_of(fun)}: static_argnums={n} asks for argument {n}, but "
+                    f"checkpoint of {name_of(fun)}: static_argnums={n} refers to argument {n}, but "
                     f"the function was called with {pluralize(len(args), 'positional argument')}."
                 )
         self.fun = fun

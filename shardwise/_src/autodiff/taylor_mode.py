@@ -56,7 +56,7 @@ def jet(
     if len(orders) != 1 or len(series) != len(primals):
         lengths = ", ".join(str(len(terms)) for terms in series) or "none"
         raise ValueError(
-            f"{what}: series must have as many terms for each of "
+            f"{what}: series must have the same number of terms for each of "
             f"{pluralize(len(primals), 'primal')}; got lengths {lengths}."
         )
     values = [_array(what, f"primals[{i}]", x) for i, x in enumerate(primals)]

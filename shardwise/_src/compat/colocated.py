@@ -12,8 +12,8 @@ DeviceList = tuple  # the type of a list of devices, for annotations
 
 def _reject(name: str) -> NoReturn:
     raise NotImplementedError(
-        f"jax.experimental.colocated_python.{name}: Python functions run in the processes of their "
-        "devices here, and there is no other place for them. Only Pathways has colocated Python."
+        f"jax.experimental.colocated_python.{name}: Python functions already run in the "
+        "processes of their devices here. Only Pathways has colocated Python."
     )
 
 

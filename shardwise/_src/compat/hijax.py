@@ -24,8 +24,8 @@ class HiPrimitive:
 
     def bind(self, *args: Any, **params: Any) -> NoReturn:
         raise NotImplementedError(
-            f"{self.name}: operations of jax.experimental.hijax are not here. "
-            "`shardwise.extend.core.Primitive` is an operation on arrays."
+            f"{self.name}: operations of jax.experimental.hijax are not supported. "
+            "For operations on arrays, use `shardwise.extend.core.Primitive`."
         )
 
 
@@ -34,8 +34,8 @@ class HiPrim:
 
     def __init__(self) -> NoReturn:
         raise NotImplementedError(
-            f"{type(self).__name__}: operations of jax.experimental.hijax are not here. "
-            "`shardwise.extend.core.Primitive` is an operation on arrays."
+            f"{type(self).__name__}: operations of jax.experimental.hijax are not supported. "
+            "For operations on arrays, use `shardwise.extend.core.Primitive`."
         )
 
 

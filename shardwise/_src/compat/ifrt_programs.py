@@ -12,8 +12,8 @@ class _Programs:
 
         def reject(*args: Any, **kwargs: Any) -> NoReturn:
             raise NotImplementedError(
-                f"jax.extend.ifrt_programs.ifrt_programs.{name}: programs of plugins are not here. "
-                "Only Pathways has them."
+                f"jax.extend.ifrt_programs.ifrt_programs.{name}: plugin programs are not "
+                "supported. Only Pathways has them."
             )
 
         return reject

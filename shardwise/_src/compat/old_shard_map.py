@@ -27,14 +27,15 @@ def shard_map(
     """
     if check_rep is not None and check_vma is not None:
         raise TypeError(
-            "shard_map got both check_rep and check_vma, which are one thing; give check_vma alone."
+            "shard_map got both check_rep and check_vma, which mean the same; pass only check_vma "
+            "alone."
         )
     checked = True if check_rep is check_vma is None else bool(check_rep or check_vma)
     unknown = [a for a in auto if a not in mesh.axis_names]
     manual = [a for a in mesh.axis_names if a not in auto]
     if unknown or not manual:
         raise ValueError(
-            f"shard_map: auto must have some of the axes of {mesh}, and not all of them; got "
+            f"shard_map: auto must contain some, but not all, of the axes of {mesh}; got "
             f"{join(auto)}."
         )
     return shard_map_now(

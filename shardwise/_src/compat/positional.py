@@ -71,7 +71,7 @@ class PositionalSharding(TiledSharding):
         order = _integers(axes) if axes and axes != (None,) else tuple(range(self.ndim))[::-1]
         found = tuple(axis + self.ndim if axis < 0 else axis for axis in order)
         if sorted(found) != list(range(self.ndim)):
-            raise ValueError(f"cannot transpose {self} by {order}: that is no permutation.")
+            raise ValueError(f"cannot transpose {self} by {order}: that is not a permutation.")
         return self._with(self._grid().transpose(*found, self.ndim))
 
     @property

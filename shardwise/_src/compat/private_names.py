@@ -125,8 +125,8 @@ def _not_there(full: str, frame: FrameType) -> str:
     asks = "the program" if package == "__main__" else _library(package)
     kind = "a private name" if "._src" in full else "a name"
     return (
-        f"{asks} asks for {full}, {kind} of JAX's that shardwise {__version__} does not have "
-        f"({frame.f_code.co_filename}:{frame.f_lineno}). A report with this line helps to have it."
+        f"{asks} uses {full}, {kind} of JAX's that shardwise {__version__} does not have "
+        f"({frame.f_code.co_filename}:{frame.f_lineno}). To request it, report this line."
     )
 
 

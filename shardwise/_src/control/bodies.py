@@ -191,10 +191,10 @@ def _check_refs(who: str, program: Program, refs: Sequence[Ref]) -> None:
     for ref, start, end in rows:
         if left := sorted(end.varying - start.varying, key=str):
             raise ValueError(
-                f"{who}: what is written to {ref.short} in the loop, of type "
-                f"{end.str_short(True)}, may vary along {', '.join(map(repr, left))}, and the ref "
-                "has one value along these axes. Make it inside of `shard_map`, pass it there with "
-                "a spec that names them, or write what is the same on all devices."
+                f"{who}: the value written to {ref.short} in the loop, of type "
+                f"{end.str_short(True)}, may vary along {', '.join(map(repr, left))}, but the ref "
+                "has one value along these axes. Create it inside `shard_map`, pass it in with a "
+                "spec that names them, or write a value that is the same on all devices."
             )
 
 
@@ -312,7 +312,7 @@ def check_carry(
             )
     if rows:
         raise TypeError(
-            f"{who}: {name} must return the carry in the types that it takes; "
+            f"{who}: {name} must return the carry with its input types; "
             f"{', '.join(rows)}. Change init or {name} so that they agree{remedy(kinds)}."
         )
 
@@ -346,14 +346,15 @@ def steps_per_turn(who: str, unroll: Any) -> int:
     except TypeError:
         count = 0
     if count < 1:
-        raise ValueError(f"{who}: unroll must be a bool or an int, not negative; got {unroll!r}.")
+        raise ValueError(f"{who}: unroll must be a bool or a non-negative int; got {unroll!r}.")
     return count
 
 
 def check_carry_tree(who: str, name: str, wanted: Any, tree: Any) -> None:
     if tree != wanted:
         differences = tree_difference("init", wanted, "the result", tree, "carry")
-        raise TypeError(f"{who}: {name} must return a carry with the tree of init; {differences}.")
+        raise TypeError(f"{who}: {name} must return a carry with the pytree structure of init; "
+                        f"{differences}.")
 
 
 class Loop:

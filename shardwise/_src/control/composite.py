@@ -25,8 +25,8 @@ def _lower(op: Op, e: Any, ins: Any, outs: Any, *xs: str, program: Program, **p:
 
 def _no_derivative(op: Op, *given: Any, name: str, **p: Any) -> NoReturn:
     raise ValueError(
-        f"composite {name!r} has no derivative: a compiler may compute it otherwise than its "
-        "decomposition says. Give it one with `shardwise.custom_jvp`, or differentiate the "
+        f"composite {name!r} has no derivative: a compiler may compute it differently from "
+        "its decomposition. Define one with `shardwise.custom_jvp`, or differentiate the "
         "decomposition."
     )
 

@@ -46,10 +46,10 @@ BOOL, INDEX = np.dtype(bool), np.dtype("int32")
 def _type(op: Op, which: ArrayType, *types: ArrayType, branches: Branches) -> tuple[ArrayType, ...]:
     if which.shape or which.dtype not in (BOOL, INDEX):
         raise TypeError(
-            f"[cond] chooses by a boolean or int32 scalar; got {which.str_short(True)}."
+            f"[cond] selects by a boolean or int32 scalar; got {which.str_short(True)}."
         )
     if which.dtype == BOOL and len(branches) != 2:
-        raise TypeError(f"[cond] a boolean chooses from 2 branches; got {len(branches)}.")
+        raise TypeError(f"[cond] a boolean selects between 2 branches; got {len(branches)}.")
     outs = branches[0].out_types
     for number, branch in enumerate(branches):
         if branch.in_types != types:
@@ -59,8 +59,8 @@ def _type(op: Op, which: ArrayType, *types: ArrayType, branches: Branches) -> tu
             )
         if branch.out_types != outs:
             raise TypeError(
-                f"[cond] branch {number} gives {in_parens(branch.out_types)}, and branch 0 "
-                f"{in_parens(outs)}."
+                f"[cond] branch {number} returns {in_parens(branch.out_types)}, but branch 0 "
+                f"returns {in_parens(outs)}."
             )
     names = which.varying
     return tuple([t.update(varying=t.varying | names) for t in outs]) if names else outs
@@ -376,7 +376,7 @@ def _batch(
     if not chosen_by_row:
         outs = cond(args[0], *operands, branches=new)
         return outs, [0 if m else None for m in marks]
-    reject_ordered(branches, "cond", "a predicate that differs from row to row runs every branch")
+    reject_ordered(branches, "cond", "a batched predicate runs every branch")
     cases = [b(*operands) for b in new]
     return [chosen(args[0], row) for row in zip(*cases, strict=True)], [0] * len(marks)
 
@@ -393,9 +393,9 @@ def reject_ordered(programs: Sequence[Program], name: str, why: str) -> None:
     """Other effects happen for all rows, as they do in jax."""
     if any(ORDERED in p.effects for p in programs):
         raise NotImplementedError(
-            f"[{name}] under vmap: {why}, and here are ordered effects, which would also happen "
-            "for rows that they are not meant for. Choose what the effect gets, with "
-            "`shardwise.lax.select` or `shardwise.numpy.where`, and let it happen outside."
+            f"[{name}] under vmap: {why}, so ordered effects would also happen for rows "
+            "that did not request them. Select the inputs of the effect, with "
+            "`shardwise.lax.select` or `shardwise.numpy.where`, and move it outside."
         )
 
 

@@ -98,7 +98,7 @@ def cond(
     """
     if operand is not _NONE:
         if operands:
-            raise TypeError("cond: give operands by position or as `operand`, not both.")
+            raise TypeError("cond: pass operands by position or as `operand`, not both.")
         operands = (operand,)
     if len(operands) == 2 and callable(operands[1]) and not callable(true_fun):
         return _with_operands_of_their_own(pred, true_fun, false_fun, *operands)
@@ -150,7 +150,7 @@ def switch(
     """
     if operand is not _NONE:
         if operands:
-            raise TypeError("switch: give operands by position or as `operand`, not both.")
+            raise TypeError("switch: pass operands by position or as `operand`, not both.")
         operands = (operand,)
     branches = tuple(branches)
     if not branches:
@@ -274,7 +274,7 @@ class _Call:
         ]
         if rows:
             raise TypeError(
-                f"{self.who}: the branches must return results of the same tree; "
+                f"{self.who}: the branches must return results with the same pytree structure; "
                 f"{'; '.join(rows)}."
             )
 

@@ -56,7 +56,7 @@ def _type(op: Op, *types: ArrayType, body: Program, axes: tuple) -> tuple[ArrayT
     if any(t.shape != xs[0].shape for t in xs) or any(t.shape for t in inits):
         shown = in_row(types)
         raise TypeError(
-            "[reduce] takes operands of one shape and a scalar for each to start from; "
+            "[reduce] takes operands of one shape and a scalar initial value for each; "
             f"got {shown}."
         )
     scalars = [array_type((), t.dtype) for t in xs]
@@ -208,12 +208,13 @@ def reduce(
     inits, init_tree = flatten(init_values)
     if tree != init_tree:
         raise TypeError(
-            f"reduce: operands and init_values must be trees alike; got {tree} and {init_tree}."
+            f"reduce: operands and init_values must have the same pytree structure; got {tree} and "
+            f"{init_tree}."
         )
     if out_sharding is not None:
         if len(xs) != 1:
             raise ValueError(
-                f"reduce: out_sharding goes with one operand; got {len(xs)}. Use "
+                f"reduce: out_sharding is only supported with one operand; got {len(xs)}. Use "
                 "`shardwise.sharding.reshard(x, P(...))` on each result."
             )
         start, axes = inits[0], tuple(dimensions)
@@ -241,7 +242,8 @@ def staged_fold(
         leaves, found = flatten(result)
         if found != tree:
             raise TypeError(
-                f"{name}: the function must return a tree like its arguments, {tree}; got {found}."
+                f"{name}: the function must return the pytree structure of its arguments, {tree}; "
+                f"got {found}."
             )
         return leaves
 
@@ -252,12 +254,14 @@ def staged_fold(
         )
     if axes_in(body):
         raise TypeError(
-            f"{name}: the function must not use collectives, as it runs in no order that is known."
+            f"{name}: the function must not use collectives, as the order of its calls is "
+            "unspecified."
         )
     if asks := _host_calls(body):
         raise TypeError(
             f"{name}: the function must not call the host, here with {', '.join(asks)}: it runs in "
-            "no order, and any number of times. Use `scan`, or call the host with the result."
+            "an unspecified order, and any number of times. Use `scan`, or call the host with the "
+            "result."
         )
     return body
 

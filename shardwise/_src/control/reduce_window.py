@@ -43,7 +43,7 @@ def _type(op: Op, *types: ArrayType, body: Program, window: Window) -> tuple[Arr
     xs, inits = types[:half], types[half:]
     if any(t.shape != xs[0].shape for t in xs) or any(t.shape for t in inits):
         raise TypeError(
-            "[reduce_window] takes operands of one shape and a scalar for each to start from; got "
+            "[reduce_window] takes operands of one shape and a scalar initial value for each; got "
             f"{in_row(types)}."
         )
     check_window("reduce_window", xs[0], window)
@@ -147,7 +147,7 @@ def folded_windows(operands: Any, init_values: Any, computation: Any, window: Wi
     inits, init_tree = flatten(init_values)
     if tree != init_tree:
         raise TypeError(
-            "reduce_window: operand and init_value must be trees alike; got "
+            "reduce_window: operand and init_value must have the same pytree structure; got "
             f"{tree} and {init_tree}."
         )
     scalars = [array_type((), type_of(x).dtype) for x in xs]

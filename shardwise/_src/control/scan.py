@@ -70,8 +70,8 @@ def sliced_type(aval: ArrayType) -> ArrayType:
     if spec is not None:
         if spec[0] is not None:
             raise ShardingTypeError(
-                f"[scan] cannot go along dimension 0 of {aval.str_short(True)}, which is sharded "
-                f"over {spec.dims(aval.ndim)[0]}. Use {gathered('xs', aval, 0)}."
+                f"[scan] cannot iterate over dimension 0 of {aval.str_short(True)}, which is "
+                f"sharded over {spec.dims(aval.ndim)[0]}. Use {gathered('xs', aval, 0)}."
             )
         spec = spec.update(partitions=spec[1:])
     return aval.update(shape=aval.shape[1:], spec=spec)
@@ -93,7 +93,7 @@ def _type(
     outs = body.out_types
     if outs[:num_carry] != carry:
         raise TypeError(
-            f"[scan] the body must return the carry in the types that it takes, "
+            "[scan] the body must return the carry with its input types, "
             f"{in_parens(carry)}; it returns {in_parens(outs[:num_carry])}."
         )
     return (*outs[:num_carry], *[stacked_type(t, length) for t in outs[num_carry:]])

@@ -125,7 +125,7 @@ class _Call:
             if not t.ndim:
                 raise ValueError(
                     f"scan: {path_in('xs', self.xs_tree, i)} is of type {t.str_short(True)}, which "
-                    "has no dimension to go along."
+                    "has no dimension to scan over."
                 )
             sizes.append(t.shape[0])
         if length is not None:
@@ -140,7 +140,7 @@ class _Call:
             if length < 0:
                 raise ValueError(f"scan: length must not be negative; got {length}.")
         elif not sizes:
-            raise ValueError("scan: xs has no arrays, so that length must be given.")
+            raise ValueError("scan: xs has no arrays, so length is required.")
         wanted = sizes[0] if length is None else length
         if any(n != wanted for n in sizes):
             rows = [
@@ -149,7 +149,7 @@ class _Call:
             ]
             asked = "" if length is None else f", and length is {length}"
             raise ValueError(
-                "scan: the arrays of xs must have one size along dimension 0; "
+                "scan: the arrays of xs must have the same size along dimension 0; "
                 f"{', '.join(rows)}{asked}."
             )
         return wanted
@@ -196,8 +196,8 @@ class _Call:
             if t.spec is not None and t.spec[0] is not None:
                 name = path_in("xs", self.xs_tree, i)
                 raise ShardingTypeError(
-                    f"scan: {name} is of type {t.str_short(True)}: its dimension 0, which scan "
-                    f"goes along, is split over a mesh. Use {gathered(name, t, 0)}."
+                    f"scan: {name} is of type {t.str_short(True)}: its dimension 0, which "
+                    f"scan iterates over, is sharded. Use {gathered(name, t, 0)}."
                 )
         return [sliced_type(t) for t in types]
 

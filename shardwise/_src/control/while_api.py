@@ -192,14 +192,14 @@ class _While(_Carried):
         test = staged(fun, carry, self.who, name, names, with_refs=True)
         found = test.out_types
         if test.tree != flatten(0)[1]:
-            came = f"a tree {test.tree}"
+            came = f"a pytree {test.tree}"
         elif found[0].shape or not is_bool(found[0].dtype):
             came = found[0].str_short(True)
         else:
             return test
         raise TypeError(
-            f"while_loop: {name} must return a boolean scalar, which says whether to go on; it "
-            f"returned {came}."
+            f"while_loop: {name} must return a boolean scalar, which decides whether to continue; "
+            f"it returned {came}."
         )
 
 
@@ -229,8 +229,8 @@ def _asking(test: Body) -> Body:
     for ref, start, end in zip(test.refs, p.inputs[-count:], p.outputs[-count:], strict=True):
         if start is not end:
             raise ValueError(
-                f"while_loop: {p.name}, which says whether to go on, writes to {ref.short}. It "
-                "may only read refs: write in the body."
+                f"while_loop: {p.name}, which decides whether to continue, writes to {ref.short}. "
+                "It may only read refs: write in the body."
             )
     new = p.replace(outputs=p.outputs[:-count])
     return Body(new, test.outside, test.tree, test.captures)
@@ -281,9 +281,9 @@ def fori_loop(
     if isinstance(lower, Tracer) or isinstance(upper, Tracer):
         if unroll not in (None, 0, 1):
             raise ValueError(
-                f"fori_loop: unroll={unroll} needs bounds whose values are known; got "
-                f"{type_of(lower).str_short(True)} and {type_of(upper).str_short(True)}, of which "
-                "one is traced. Use Python integers."
+                f"fori_loop: unroll={unroll} needs concrete bounds; got "
+                f"{type_of(lower).str_short(True)} and {type_of(upper).str_short(True)}, at least "
+                "one of which is traced. Use Python integers."
             )
         fori = _Fori(body_fun, leaves, tree)
         names = type_of(lower).varying | type_of(upper).varying

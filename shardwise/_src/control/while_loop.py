@@ -52,7 +52,7 @@ def _type(
         )
     if [t.strong() for t in test.out_types] != [_flag_like(t) for t in test.out_types[:1]]:
         raise TypeError(
-            f"[while_loop] the test must give a boolean scalar; it gives "
+            "[while_loop] the test must return a boolean scalar; it returns "
             f"{in_parens(test.out_types)}."
         )
     if body.in_types != (*body_types, *carry):
@@ -62,7 +62,7 @@ def _type(
         )
     if body.out_types != carry:
         raise TypeError(
-            f"[while_loop] the body must return the carry in the types that it takes, "
+            "[while_loop] the body must return the carry with its input types, "
             f"{in_parens(carry)}; it returns {in_parens(body.out_types)}."
         )
     return as_often(carry, test.out_types[0])
@@ -241,10 +241,10 @@ def _without_known_effects(program: Program, unknown: Marks) -> Program:
 def _transpose(op: Op, cts: Any, *args: Any, test: Program, body: Program, **p: Any) -> NoReturn:
     raise ValueError(
         "while_loop and fori_loop with traced bounds have no reverse-mode derivative (grad, vjp, "
-        f"jacrev), here the loop of {body.name}: the number of turns is not known before it runs, "
-        "and so nothing can be kept of them to go back over. Use `fori_loop` with Python integers "
-        "as bounds or `scan`, whose number of turns is known; forward mode (`jvp`, `jacfwd`); or "
-        "give the function that has the loop a rule with `custom_vjp`."
+        f"jacrev), here the loop of {body.name}: the number of iterations is not known before it "
+        "runs, so residuals cannot be stored for the backward pass. Use `fori_loop` with Python "
+        "integers as bounds or `scan`, whose number of iterations is known; forward mode (`jvp`, "
+        "`jacfwd`); or define a rule for the function with the loop by `custom_vjp`."
     )
 
 
@@ -262,7 +262,7 @@ def _batch(
     new_test, (by_row,) = batch_program(test, axis, (*test_marks, *carry))
     if by_row:
         reject_ordered((test, body), "while_loop",
-                       "a test that differs from row to row goes on until the last row is done")
+                       "a batched condition runs until the last row is done")
         every = (True,) * count
         new, carry, _ = batched_body(body, axis, num_body, count, (*body_marks, *every))
         new_test, _ = batch_program(test, axis, (*test_marks, *every))

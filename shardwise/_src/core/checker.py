@@ -62,7 +62,7 @@ def _check_types(program: Program, number: int, eqn: Equation) -> None:
     stated = tuple(v.aval for v in eqn.outputs)
     if expected != stated:
         raise ProgramError(
-            f"equation {number} ({eqn.op.name}) states {in_parens(stated)}, but its rule gives "
+            f"equation {number} ({eqn.op.name}) states {in_parens(stated)}, but its rule infers "
             f"{in_parens(expected)} for operands {in_parens(types)}, in\n{program}"
         )
 

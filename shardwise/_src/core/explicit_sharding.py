@@ -84,7 +84,7 @@ def _common_mesh(op: Op, types: tuple[ArrayType, ...]) -> AbstractMesh:
     meshes: set[AbstractMesh] = {t.mesh for t in types if t.mesh is not None}
     if len(meshes) > 1:
         raise ShardingTypeError(
-            f"[{op.name}] operands live on different meshes: "
+            f"[{op.name}] operands are on different meshes: "
             f"{' and '.join(sorted(str(m) for m in meshes))}."
         )
     return meshes.pop()
@@ -130,8 +130,8 @@ def _factor_axes(
                 continue
             if key is None:
                 raise ShardingTypeError(
-                    f"[{op.name}] cannot split dimension {d} of {t.str_short(True)}, which is "
-                    f"sharded over {axes}: the op works along it."
+                    f"[{op.name}] cannot work along dimension {d} of "
+                    f"{t.str_short(True)}, which is sharded over {axes}."
                 )
             held = axes_of.setdefault(key, axes)
             if held != axes:
@@ -173,13 +173,13 @@ def _check_distinct(
         for axis in axes:
             if first.setdefault(axis, d) != d:
                 raise ShardingTypeError(
-                    f"[{op.name}] operands {in_row(types)} would split dimensions "
-                    f"{first[axis]} and {d} of the result over one mesh axis, {axis!r}."
+                    f"[{op.name}] operands {in_row(types)} would shard dimensions "
+                    f"{first[axis]} and {d} of the result over the same mesh axis, {axis!r}."
                 )
             if axis in unreduced:
                 raise ShardingTypeError(
-                    f"[{op.name}] operands {in_row(types)}: one is not yet summed along {axis!r}, "
-                    "and another is split over it."
+                    f"[{op.name}] operands {in_row(types)}: one is unreduced along {axis!r}, and "
+                    "another is sharded over it."
                 )
 
 
@@ -196,9 +196,9 @@ def _sums(
     unreduced = marks[min(held)][0] if held else NO_AXES
     if held and (held not in map(set, dims.linear) or any(marks[i][0] != unreduced for i in held)):
         raise ShardingTypeError(
-            f"[{op.name}] operands {in_row(types)}: {join(sorted(unreduced, key=str))} "
-            "of an operand are axes along which a sum is not yet taken, and the op is not linear "
-            "in just such operands."
+            f"[{op.name}] operands {in_row(types)}: an operand "
+            f"is unreduced along {join(sorted(unreduced, key=str))}, and the op is not linear in "
+            "just the unreduced operands."
         )
     kinds = {reduced for _, reduced in marks if reduced}
     if not kinds or op.contraction:
@@ -207,7 +207,7 @@ def _sums(
     rows = zip(types, marks, strict=True)  # scalars are compatible with everything
     if any(t.mesh and t.ndim and sums | reduced != own for t, (sums, reduced) in rows):
         raise ShardingTypeError(
-            f"[{op.name}] operands {in_row(types)} are not reduced along the same mesh axes, so "
-            "that their cotangents would be summed differently."
+            f"[{op.name}] operands {in_row(types)} are not reduced along the same mesh axes, "
+            "so their cotangents would be summed differently."
         )
     return unreduced, own - unreduced

@@ -155,7 +155,7 @@ class Op:
 
     def __post_init__(self) -> None:
         if self.foreign is None and self.name in OPS:
-            raise ValueError(f"there is an op named {self.name!r} already")
+            raise ValueError(f"an op named {self.name!r} already exists")
         if self.programs and self.elements is Elements.COMPUTED:  # by these, which know keys
             object.__setattr__(self, "elements", Elements.KNOWN)
         if not (self.programs or self.user_code):
@@ -201,7 +201,7 @@ class Op:
         if self.foreign is not None:
             raise TypeError(
                 f"{self.name}: a primitive of `shardwise.extend.core.Primitive` has rules that are "
-                "functions of this process, so that no program with it can be pickled."
+                "functions of this process, so a program with it cannot be pickled."
             )
         return reduced("op", self.name)
 

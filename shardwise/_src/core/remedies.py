@@ -1,6 +1,6 @@
 """Suggestions for operands whose shardings are incompatible: the end of an error message.
 
-    Use `shardwise.sharding.reshard(b, P())`, or say how the result is to be split:
+    Use `shardwise.sharding.reshard(b, P())`, or specify how the result is sharded:
     `shardwise.numpy.matmul(a, b, out_sharding=P(...))`.
 
 Every suggestion has been tried: other shardings of one operand after the other, starting with
@@ -34,7 +34,7 @@ def remedy(
     found = _change(types, wanted, check)
     advice = f"Use {_reshard(op, types, found, call)}"
     other = call.taking("out_sharding", "P(...)") if call else ""
-    return f"{advice}, or say how the result is to be split: `{other}`." if other else f"{advice}."
+    return f"{advice}, or specify how the result is sharded: `{other}`." if other else f"{advice}."
 
 
 def _change(

@@ -323,7 +323,8 @@ def check_own_tree(
     """Rejects a rule's result whose pytree differs from the function's; None: not known yet."""
     if expected is not None and tree != expected:
         where = tree_difference("that of the function", expected, "its own", tree, "out")
-        raise error(f"{rule} must return a result of the function's own tree; {where}.")
+        raise error(f"{rule} must return a result with the function's own pytree structure; "
+                    f"{where}.")
 
 
 def filled(tangent: Any, aval: ArrayType, symbolic: bool) -> Any:
@@ -374,8 +375,8 @@ def _as_type(x: Any, t: ArrayType, i: int, rule: Rule) -> Any:
         rule = rule.key[0]
     where = "out" if rule.tree is None else path_in("out", rule.tree, i)
     raise TypeError(
-        f"the rule of {rule.kind} function {rule.name} must return a result in the types of the "
-        f"function's own; {where} is of type {given.str_short(True)} and not "
+        f"the rule of {rule.kind} function {rule.name} must return a result with the types of the "
+        f"function's result; {where} is of type {given.str_short(True)} and not "
         f"{t.str_short(True)}."
     )
 
@@ -472,7 +473,7 @@ def explained(rule: Rule, num_consts: int) -> Iterator[None]:
         raise UnexpectedTracerError(
             f"the derivative rule of {rule.kind} function {rule.name} uses a traced value from "
             f"outside. {rule.name} was staged (by jit or scan) within the function that the value "
-            "belongs to, and the rule runs when that has ended. Pass the value to "
+            "belongs to, and the rule runs after that function has ended. Pass the value to "
             f"{rule.name} as an argument."
         ) from error
 
@@ -481,9 +482,9 @@ def reject_outside(rule: Rule, tangents: Sequence[Any]) -> None:
     """Rejects derivatives with respect to captured values."""
     if any(t is not None for t in tangents):
         raise TypeError(
-            f"{rule.kind} function {rule.name} uses a value from outside by which it is "
-            "differentiated. Its rule gives derivatives by arguments only: pass the value to "
-            f"{rule.name} as an argument."
+            f"{rule.kind} function {rule.name} uses a value from outside with respect to which it "
+            "is differentiated. Its rule only gives derivatives with respect to arguments: pass "
+            f"the value to {rule.name} as an argument."
         )
 
 

@@ -130,7 +130,7 @@ class custom_jvp(CustomFunction[P, T]):
         """Sets a rule for each argument: `jvp(tangent, result, *primals) → tangent`, or None."""
         if self.nondiff:
             raise TypeError(
-                f"custom_jvp function {self.name}: defjvps does not go with nondiff_argnums; use "
+                f"custom_jvp function {self.name}: defjvps does not support nondiff_argnums; use "
                 "defjvp."
             )
 
@@ -162,7 +162,8 @@ def _checked(name: str, result: Any, expected: Any) -> tuple[list[Any], list[Any
     tangents, tangent_tree = flatten(tangent)
     if tree != tangent_tree:
         where = tree_difference("the result", tree, "the tangent", tangent_tree, "out")
-        raise TypeError(f"{rule} must return a result and a tangent of the same tree; {where}.")
+        raise TypeError(f"{rule} must return a result and a tangent with the same pytree "
+                        f"structure; {where}.")
     check_own_tree(rule, tree, expected)
     moved = []
     for out, tangent in zip(outs, tangents, strict=True):
@@ -170,7 +171,7 @@ def _checked(name: str, result: Any, expected: Any) -> tuple[list[Any], list[Any
 
         def wrong(came: str, wanted: ArrayType = aval) -> TypeError:
             return TypeError(
-                f"{rule} must return tangents in the types of its results; it returned a "
+                f"{rule} must return tangents with the types of its results; it returned a "
                 f"tangent of type {came} for a result of type {wanted.str_short(True)}."
             )
 

@@ -361,8 +361,9 @@ class custom_vjp(CustomFunction[P, T]):
             if isinstance(x, Tracer):
                 raise UnexpectedTracerError(
                     f"custom_vjp function {self.name} got a traced value of type "
-                    f"{x.aval.str_short(True)} for an argument in nondiff_argnums, whose cotangent "
-                    "no rule gives. Take it as an ordinary argument, and let bwd return None."
+                    f"{x.aval.str_short(True)} for an argument in nondiff_argnums, for which "
+                    "no rule returns a cotangent. Make it an ordinary argument, and return None "
+                    "for it from bwd."
                 )
 
     def rule(self, fixed: tuple, tree: Any) -> CallVjp:
@@ -409,7 +410,8 @@ def _checked_bwd(
                 "the argument", wanted[1], "the cotangent", ct_tree, f"args[{i}]"
             )
             raise TypeError(
-                f"{rule} must return cotangents of the trees of the arguments; {where}."
+                f"{rule} must return cotangents with the pytree structures of the arguments; "
+                f"{where}."
             )
         for place, x in zip(wanted[0], found, strict=True):
             if place is not None:
@@ -420,7 +422,7 @@ def _checked_bwd(
 
 def _wrong(rule: str, tree: Any, i: int, t: ArrayType) -> Callable[[str], Exception]:
     return lambda came: ValueError(
-        f"{rule} must return cotangents in the types of the arguments; it returned {came} for "
+        f"{rule} must return cotangents with the types of the arguments; it returned {came} for "
         f"{path_in('args', tree, i)} of type {t.str_short(True)}."
     )
 

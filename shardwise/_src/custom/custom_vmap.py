@@ -77,7 +77,7 @@ class custom_vmap(CustomFunction[P, T]):
     """
 
     kind = "custom_vmap"
-    lacks = "rule for batches: define one with @{}.def_vmap"
+    lacks = "batching rule: define one with @{}.def_vmap"
     vmap_rule: Any = None  # a function, after `def_vmap`
 
     def __init__(self, fun: Callable[P, T]):
@@ -125,14 +125,15 @@ class custom_vmap(CustomFunction[P, T]):
         marks, mark_tree = flatten(out_batched)
         if mark_tree != tree:
             where = tree_difference("the result", tree, "out_batched", mark_tree, "out")
-            raise ValueError(f"{rule} must return out_batched of the result's tree; {where}.")
+            raise ValueError(f"{rule} must return out_batched with the result's pytree structure; "
+                             f"{where}.")
         check_own_tree(rule, tree, expected, ValueError)
         for x, mark in zip(outs, marks, strict=True):
             t = type_of(x)
             if mark and (not t.ndim or t.shape[0] != size):
                 raise ValueError(
-                    f"{rule} says that a result of type {t.str_short(True)} is batched: then its "
-                    f"first dimension must be of size {size}."
+                    f"{rule} says that a result of type {t.str_short(True)} is batched, so its "
+                    f"first dimension must have size {size}."
                 )
         return outs, [bool(m) for m in marks]
 
@@ -180,8 +181,8 @@ def _batch(
         return batch(call, mapped, args, dims, program=program)
     if any(marks[:num_consts]):
         raise TypeError(
-            f"custom_vmap function {rule.name} uses a mapped value from outside, which its rule "
-            f"does not know of: pass the value to {rule.name} as an argument."
+            f"custom_vmap function {rule.name} uses a mapped value from outside, which its "
+            f"rule cannot see: pass the value to {rule.name} as an argument."
         )
     rows = zip(args[num_consts:], dims[num_consts:], strict=True)
     moved = [to_dim(x, d, None if d is None else 0, mapped.size) for x, d in rows]

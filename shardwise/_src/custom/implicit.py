@@ -105,13 +105,13 @@ def _transpose(op: Op, cts: Any, *args: Any, programs: tuple, counts: tuple) -> 
     if len(programs) == 2:
         raise TypeError(
             f"custom_linear_solve: reverse-mode differentiation of the solution by "
-            f"{programs[1].name} solves a system with the transpose of {programs[0].name}. Give "
+            f"{programs[1].name} solves a system with the transpose of {programs[0].name}. Pass "
             "`transpose_solve`, or `symmetric=True` if it is its own transpose."
         )
     if any(is_linear(a) for a in args[:known]):
         raise TypeError(
-            "custom_linear_solve: the solution can be transposed by b only, not by what "
-            f"{programs[0].name} uses."
+            "custom_linear_solve: the solution can be transposed with respect to b only, not to "
+            f"values that {programs[0].name} captures."
         )
     types = [a.aval.strong() for a in args[known:]]
     cts = [zeros(t) if ct is None else fit(ct, t) for ct, t in zip(cts, types, strict=False)]
@@ -425,7 +425,7 @@ class _System:
         if tree != self.tree:
             differences = tree_difference(self.what, self.tree, "the result", tree, "x")
             raise TypeError(
-                f"{self.who}: {name} must return a tree like {self.what}; {differences}."
+                f"{self.who}: {name} must return a pytree like {self.what}; {differences}."
             )
         return result
 
@@ -436,13 +436,13 @@ class _System:
 
     def _check_types(self, found: Sequence[ArrayType], name: str) -> None:
         rows = [
-            f"{path_in('x', self.tree, i)} is {b.str_short(True)}, and in {self.what} "
+            f"{path_in('x', self.tree, i)} is {b.str_short(True)}, but {self.what} has "
             f"{a.str_short(True)}"
             for i, (a, b) in enumerate(zip(self.types, found, strict=False))
             if a.shape != b.shape or a.dtype != b.dtype
         ]
         if rows:
             raise TypeError(
-                f"{self.who}: {name} must return values of the types of {self.what}; "
+                f"{self.who}: {name} must return values with the types of {self.what}; "
                 f"{', '.join(rows)}."
             )

@@ -78,8 +78,8 @@ def _jvp(
 def _transpose(op: Op, cts: Any, *args: Any, programs: Programs, counts: tuple) -> list[Any]:
     if any(is_linear(a) for a in args[: sum(counts)]):
         raise TypeError(
-            f"linear_call: {programs[0].name} is linear in its second argument only, so that it "
-            "has no transpose by the residuals."
+            f"linear_call: {programs[0].name} is linear in its second argument only, so it has no "
+            "transpose with respect to the residuals."
         )
     types = programs[0].out_types
     cts = [zeros(t.strong()) if ct is None else ct for ct, t in zip(cts, types, strict=True)]
@@ -183,11 +183,11 @@ def _body(
 def _check_transpose(name: str, back: Body, tree: Any, types: Sequence[ArrayType]) -> None:
     if back.tree != tree:
         where = tree_difference("the arguments", tree, "the result", back.tree, "linear_args")
-        raise TypeError(f"linear_call: {name} must return a tree like linear_args; {where}.")
+        raise TypeError(f"linear_call: {name} must return a pytree like linear_args; {where}.")
     for i, (t, wanted) in enumerate(zip(back.out_types, types, strict=True)):
         if t.shape != wanted.shape or t.dtype != wanted.dtype:
             raise TypeError(
-                f"linear_call: {name} must return values of the types of linear_args; it returned "
-                f"{t.str_short(True)} for {path_in('linear_args', tree, i)} of type "
+                f"linear_call: {name} must return values with the types of linear_args; it "
+                f"returned {t.str_short(True)} for {path_in('linear_args', tree, i)} of type "
                 f"{wanted.str_short(True)}."
             )

@@ -68,8 +68,8 @@ def breakpoint(
         raise ValueError(f"debug.breakpoint: backend must be None or 'cli'; got {backend!r}.")
     if token is not None and ordered:
         raise ValueError(
-            "debug.breakpoint: ordered=True and a token exclude each other, as each says when to "
-            "stop. Give one of them."
+            "debug.breakpoint: ordered=True and a token are mutually exclusive, since each "
+            "determines when to stop. Pass one of them."
         )
     frames, traced = _stack(sys._getframe(1), filter_frames, num_frames)
 
@@ -260,7 +260,7 @@ class Commands(cmd.Cmd):
 
     def do_EOF(self, arg: str) -> bool:
         """The end of the input: the program goes on."""
-        self.say("\nend of input: the program goes on")
+        self.say("\nend of input: the program continues")
         return True
 
     def do_quit(self, arg: str) -> None:

@@ -107,10 +107,10 @@ def _lower(op: Op, *_: Any, message: Message, levels: int) -> list[str]:
     if message.optional:
         return []
     raise ValueError(
-        f"checkify.check with the message {message.fmt!r} is in a program that is compiled, where "
-        "it cannot raise anything. Wrap the function in "
+        f"checkify.check with the message {message.fmt!r} is in a compiled program, which "
+        "cannot raise exceptions. Wrap the function in "
         "`shardwise.experimental.checkify.checkify`, inside or outside of "
-        "jit: it gives the error as a value."
+        "jit: it returns the error as a value."
     )
 
 
@@ -175,8 +175,9 @@ class Checked:
                 return eqn.op.checkify(eqn.op, self, values, **eqn.params)
             if any(_places(p, self.enabled & {USER}) for p in eqn.programs()):
                 raise NotImplementedError(
-                    f"checkify cannot look into {eqn.op.name}, whose functions have checks, at "
-                    f"{describe(eqn.site)}. Check what goes in and what comes out of it instead."
+                    "checkify does not support checks in the functions "
+                    f"of {eqn.op.name}, at {describe(eqn.site)}. Check its inputs and outputs "
+                    "instead."
                 )
         result = eqn.op(*values, **eqn.params)
         outs = list(result) if eqn.op.multiple else [result]

@@ -131,14 +131,14 @@ def checkify(
         raise TypeError(f"checkify takes a function; got {f!r} of type {type(f).__name__}.")
     if not isinstance(errors, Iterable):
         raise TypeError(
-            f"checkify of {name_of(f)}: errors takes a set of this module, such as `user_checks`; "
-            f"got {short_repr(errors)}."
+            f"checkify of {name_of(f)}: errors takes an error set of this module, such as "
+            f"`user_checks`; got {short_repr(errors)}."
         )
     unknown = set(errors) - all_checks
     if unknown:
         raise ValueError(
-            f"checkify of {name_of(f)}: errors must be made of the sets of this module, such as "
-            f"`user_checks`; got {sorted(map(str, unknown))}."
+            f"checkify of {name_of(f)}: errors must be a union of the error sets of this module, "
+            f"such as `user_checks`; got {sorted(map(str, unknown))}."
         )
     function = Stageable(f)
 
@@ -188,19 +188,20 @@ def debug_check(pred: ArrayLike, msg: str, *fmt_args: Any, **fmt_kwargs: Any) ->
 def _check(pred: Any, msg: str, args: tuple, kwargs: dict, optional: bool) -> None:
     if not isinstance(msg, str):
         raise TypeError(
-            f"checkify.check takes a message second; got {msg!r} of type {type(msg).__name__}."
+            f"checkify.check takes a message as its second argument; got {msg!r} of type "
+            f"{type(msg).__name__}."
         )
     t = type_of(pred)
     if t.shape or not is_bool(t.dtype):
         raise TypeError(
-            f"checkify.check takes a boolean scalar first; got {t.str_short(True)}. Use "
-            "`shardwise.numpy.all` or `shardwise.numpy.any`."
+            "checkify.check takes a boolean scalar as its first argument; got "
+            f"{t.str_short(True)}. Use `shardwise.numpy.all` or `shardwise.numpy.any`."
         )
     values, tree = flatten((args, kwargs))
     for x in values:
         if not can_be_operand(x):
             raise TypeError(
-                f"checkify.check: arguments of the message are arrays, in pytrees; got {x!r} of "
+                f"checkify.check: arguments of the message must be pytrees of arrays; got {x!r} of "
                 f"type {type(x).__name__}. Put it into the message itself."
             )
     check_format("checkify.check", msg, args, kwargs)
@@ -212,7 +213,7 @@ def check_error(error: Error) -> None:
     """Checks that an error from `checkify` is none: an inner error becomes an outer one."""
     if not isinstance(error, Error):
         raise TypeError(
-            f"checkify.check_error takes an error that `checkify` gave; got {error!r} of type "
+            f"checkify.check_error takes an error that `checkify` returned; got {error!r} of type "
             f"{type(error).__name__}."
         )
     message = Message(ERROR, "of an error", error._places)

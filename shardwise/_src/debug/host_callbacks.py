@@ -205,7 +205,7 @@ def check_format(name: str, fmt: str, args: tuple, kwargs: dict) -> None:
     except (IndexError, KeyError) as error:
         missing = f"argument number {len(args)}" if isinstance(error, IndexError) else str(error)
         raise type(error)(
-            f"{name}: the format {fmt!r} asks for {missing}, but was given "
+            f"{name}: the format {fmt!r} needs {missing}, but was given "
             f"{pluralize(len(args), 'positional argument')} and {_names(kwargs)}."
         ) from None
     except ValueError as error:
@@ -251,11 +251,12 @@ def _written(name: str, fmt: Any, args: tuple, kwargs: dict, options: tuple) -> 
     ordered, partitioned, unchecked = options
     if fmt is None:
         if args or kwargs:
-            raise TypeError(f"{name}: there are arguments, but no format for them.")
+            raise TypeError(f"{name}: got arguments, but no format string.")
         return lambda fmt, *args, **kwargs: _written(name, fmt, args, kwargs, options)
     if not isinstance(fmt, str):
         raise TypeError(
-            f"{name} takes a format string first; got {fmt!r} of type {type(fmt).__name__}. "
+            f"{name} takes a format string as its first argument; got {fmt!r} of type "
+            f"{type(fmt).__name__}. "
             f'Write `{name}("{{}}", x)`.'
         )
     if not unchecked:
@@ -271,7 +272,8 @@ def _written(name: str, fmt: Any, args: tuple, kwargs: dict, options: tuple) -> 
 def _check_callable(kind: str, fun: Any) -> None:
     if not callable(fun):
         raise TypeError(
-            f"{kind} takes a function first; got {fun!r} of type {type(fun).__name__}."
+            f"{kind} takes a function as its first argument; got {fun!r} of type "
+            f"{type(fun).__name__}."
         )
 
 
@@ -310,20 +312,20 @@ def result_types(title: str, wanted: Any) -> tuple[list[ArrayType], Any]:
     for x in leaves:
         if not (hasattr(x, "shape") and hasattr(x, "dtype")):
             raise TypeError(
-                f"{title}: result_shape_dtypes is a tree of what has a shape and "
+                f"{title}: result_shape_dtypes must be a pytree of objects with a shape and "
                 f"a dtype; got {x!r} of type {type(x).__name__}. Use `ShapeDtypeStruct`."
             )
         if isinstance(x.dtype, ExtendedDType):
             raise TypeError(
-                f"{title}: a function of the host cannot return {x.dtype}. "
-                "Return the integers of keys, and make keys of them with "
+                f"{title}: a host function cannot return {x.dtype}. Return "
+                "the integers of keys, and convert them to keys with "
                 "`shardwise.random.wrap_key_data`."
             )
         dtype = canonicalize(x.dtype)
         if dtype != x.dtype:
             raise ValueError(
-                f"{title}: result_shape_dtypes asks for {x.dtype}, but 64-bit "
-                f"types are off. Ask for {dtype}, or set the flag enable_x64."
+                f"{title}: result_shape_dtypes requests {x.dtype}, but 64-bit "
+                f"types are off. Request {dtype}, or set the flag enable_x64."
             )
         types.append(array_type(tuple(x.shape), dtype))
     return types, tree

@@ -20,7 +20,8 @@ def inspect_array_sharding(value: Any, /, *, callback: Callable[[Any], Any]) -> 
     for x in flatten(value)[0]:
         if not isinstance(x, Array):
             raise TypeError(
-                f"inspect_array_sharding takes a tree of arrays; got {x!r} of type "
-                f"{type(x).__name__}, which is on no device. Make it an array with `device_put`."
+                f"inspect_array_sharding takes a pytree of arrays; got {x!r} of type "
+                f"{type(x).__name__}, which is not on a device. Convert it to an array with "
+                "`device_put`."
             )
         inspect_sharding(x, callback=callback)

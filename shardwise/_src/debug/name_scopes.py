@@ -44,7 +44,7 @@ class named_scope(ContextDecorator):
                 f"shardwise.named_scope takes a name; got {name!r} of type {type(name).__name__}."
             )
         if not name:
-            raise ValueError("shardwise.named_scope takes a name; got an empty text.")
+            raise ValueError("shardwise.named_scope takes a name; got an empty string.")
         self.name = name
         self._outer: list[str] = []
 

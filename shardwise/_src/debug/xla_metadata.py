@@ -225,7 +225,7 @@ def compute_on2(
 
 def _compute_attributes(compute_type: Any) -> dict[str, str]:
     if not isinstance(compute_type, str):
-        raise TypeError(f"compute_on: compute_type must be a text; got {compute_type!r}.")
+        raise TypeError(f"compute_on: compute_type must be a string; got {compute_type!r}.")
     if compute_type.startswith("gpu_stream:"):
         return {"_xla_stream_annotation": compute_type.partition(":")[2], "inlineable": "false"}
     if compute_type not in _KINDS:
@@ -273,7 +273,7 @@ def _computed(
             if not isinstance(space, Space):
                 raise TypeError(
                     "compute_on: out_memory_spaces must have a `shardwise.memory.Space` for each "
-                    f"result, or for trees of them; got {space!r}."
+                    f"result, or for pytrees of them; got {space!r}."
                 )
         return tree.unflatten([to_memory(x, space=s) for x, s in zip(outs, where, strict=True)])
 
@@ -287,6 +287,6 @@ def _check_nesting(program: Any, attributes: dict[str, str]) -> None:
             inner = dict(eqn.params["attributes"])
             if any(inner.get(key) != attributes.get(key) for key in keys):
                 raise ValueError(
-                    "compute_on: a function that is computed in one place is called inside of one "
-                    "that is computed in another. Call them one after the other."
+                    "compute_on: a function computed in one place is called inside a function "
+                    "computed in another. Call them one after the other."
                 )

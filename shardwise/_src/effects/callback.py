@@ -107,8 +107,8 @@ class Callback:
         leaves, tree = flatten(found)
         if tree != self.out_tree:
             raise TypeError(
-                f"{self.title}: the function returned the tree {_tree_text(tree)}; "
-                f"result_shape_dtypes is {_tree_text(self.out_tree)}. Return what it says."
+                f"{self.title}: the function returned the pytree {_tree_text(tree)}; "
+                f"result_shape_dtypes is {_tree_text(self.out_tree)}. They must match."
             )
         return [self._host(x, t, found, i) for i, (x, t) in
                 enumerate(zip(leaves, results, strict=True))]
@@ -123,7 +123,7 @@ class Callback:
             got = array_type(value.shape, value.dtype).str_short(True)
             raise TypeError(
                 f"{self.title}: the function returned {got}{path and ' at ' + path}; "
-                f"result_shape_dtypes says {t.str_short(True)}."
+                f"result_shape_dtypes specifies {t.str_short(True)}."
             )
         return np.asarray(value, t.dtype, order="C")
 
@@ -284,8 +284,8 @@ def _pass_by(op: Op, primals: Any, tangents: Any, **p: Any) -> tuple[list[Any], 
 
 def _reject_jvp(op: Op, primals: Any, tangents: Any, *, callback: Any, **p: Any) -> NoReturn:
     raise ValueError(
-        f"{callback.title}: it has no derivative, as nothing is known of what the function "
-        "computes. Give it one: wrap the call in a function with `custom_jvp` or `custom_vjp`. Or "
+        f"{callback.title}: it has no derivative, as the function is "
+        "opaque. Define one: wrap the call in a function with `custom_jvp` or `custom_vjp`. Or "
         "use `shardwise.lax.stop_gradient` on its arguments."
     )
 

@@ -47,8 +47,8 @@ def called(exported: Exported, args: tuple, kwargs: dict[str, Any]) -> Any:
         rows = zip(("args", "kwargs"), exported.in_tree.children(), tree.children(), strict=True)
         where = [tree_difference("the export", a, "the call", b, r) for r, a, b in rows if a != b]
         raise ValueError(
-            f"call of the exported {exported.fun_name}: it takes arguments of the tree "
-            f"{tree_text(exported.in_tree)}; got {tree_text(tree)}: {'; '.join(where)}."
+            f"call of the exported {exported.fun_name}: it takes arguments with the pytree "
+            f"structure {tree_text(exported.in_tree)}; got {tree_text(tree)}: {'; '.join(where)}."
         )
     return exported.out_tree.unflatten(_flat(exported)(*leaves))
 

@@ -175,7 +175,7 @@ def exported(
 def _check_exportable(program: Program) -> None:
     if host_functions(program) or ORDERED in program.effects:
         raise NotImplementedError(
-            f"{WHERE}.export: {program.name} calls functions of the host (a callback, or "
+            f"{WHERE}.export: {program.name} calls host functions (a callback, or "
             "`shardwise.debug.print`), which exist in this process only. Export it without them."
         )
 

@@ -83,7 +83,7 @@ def argnums_partial(
                 hash(args[i])
             except TypeError:
                 raise ValueError(
-                    f"argument {i} of {f.__name__} is static, and must have a hash; got "
+                    f"argument {i} of {f.__name__} is static, and must be hashable; got "
                     f"{type(args[i]).__name__}."
                 ) from None
     left = _with_fixed(f, tuple(fixed), tuple([args[i] for i in fixed]))
@@ -127,7 +127,7 @@ def safe_map(f: Callable[..., Any], *sequences: Iterable[Any]) -> list[Any]:
     lists = [list(s) for s in sequences]
     if len({len(s) for s in lists}) > 1:
         raise ValueError(
-            f"safe_map: the sequences must be of one length; got {[len(s) for s in lists]}."
+            f"safe_map: the sequences must have the same length; got {[len(s) for s in lists]}."
         )
     return list(map(f, *lists))
 

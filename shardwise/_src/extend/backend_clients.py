@@ -77,16 +77,16 @@ def get_compile_options(
     """
     if num_replicas != 1:
         raise ValueError(
-            f"get_compile_options: num_replicas must be 1; got {num_replicas}. A program is split "
-            "over its devices: pass their number as num_partitions."
+            f"get_compile_options: num_replicas must be 1; got {num_replicas}. A program is "
+            "partitioned over its devices: pass their number as num_partitions."
         )
     known = {d.id: d for d in get_backend(backend).devices()}
     ids = range(num_partitions) if device_assignment is None else _flat(device_assignment)
     missing = [i for i in ids if i not in known]
     if missing or len(ids) != num_partitions:
         raise ValueError(
-            f"get_compile_options: {num_partitions} devices are asked for, as {list(ids)}; there "
-            f"are devices {sorted(known)}."
+            f"get_compile_options: {num_partitions} devices are requested, as {list(ids)}; "
+            f"available devices are {sorted(known)}."
         )
     devices = tuple([known[i] for i in ids])
     options = modules.compile_options(devices, overrides=env_options_overrides)
@@ -131,9 +131,9 @@ def _flat(numbers: Any) -> Sequence[int]:
 def clear_backends(_crash: bool = False) -> NoReturn:
     """Not supported: devices stay started for the lifetime of the process."""
     raise NotImplementedError(
-        "clear_backends: devices stay started as long as their process, since arrays, meshes and "
-        "compiled programs hold them. Use `shardwise.clear_caches()` to forget programs, and a "
-        "process of its own for other devices."
+        "clear_backends: devices stay initialized until the process ends, since arrays, meshes and "
+        "compiled programs use them. Use `shardwise.clear_caches()` to clear cached programs, "
+        "and a separate process for other devices."
     )
 
 
@@ -144,5 +144,5 @@ def register_backend_factory(
     """Not supported: the set of platforms is fixed."""
     raise NotImplementedError(
         f"register_backend_factory: the platform {name!r} cannot be added; lowering and transfers "
-        "know the platforms 'cpu' and 'cuda'."
+        "support only the platforms 'cpu' and 'cuda'."
     )

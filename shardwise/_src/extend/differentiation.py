@@ -36,8 +36,8 @@ class _OfLeaves:
         if self._has_aux:
             if not isinstance(result, tuple | list) or len(result) != 2:
                 raise TypeError(
-                    "with has_aux=True the function must give a pair, the result and what there "
-                    f"is besides; got a {type(result).__name__}."
+                    "with has_aux=True the function must return a pair (result, "
+                    f"aux); got a {type(result).__name__}."
                 )
             result, aux = result
         outs, self._tree = flatten(result)

@@ -141,7 +141,7 @@ def lowered(
             raise TypeError(f"the lowering rule of {op.name}: {error}") from error
         except ir.MLIRError as error:
             raise ValueError(
-                f"the lowering rule of {op.name} builds what is no valid program: {error}"
+                f"the lowering rule of {op.name} builds an invalid program: {error}"
             ) from None
         function.rename(lambda name: e.symbol(name))
         e.functions.extend(function.beside())

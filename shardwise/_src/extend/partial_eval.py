@@ -170,17 +170,17 @@ class _Refusing(dict[Any, Any]):
 
     def __setitem__(self, primitive: Any, rule: Any) -> NoReturn:
         raise NotImplementedError(
-            f"shardwise.interpreters.partial_eval.{self._name}[{primitive}]: {self._why} Leave the "
-            "rule away."
+            f"shardwise.interpreters.partial_eval.{self._name}[{primitive}]: {self._why} Remove "
+            "the rule."
         )
 
 
 Val = Any
 custom_partial_eval_rules = _Refusing(
-    "custom_partial_eval_rules", "an operation whose operands are known runs at once, and any "
-    "other is part of the program, so that no rule for this is used."
+    "custom_partial_eval_rules", "an operation whose operands are known runs immediately, and any "
+    "other is part of the program, so this rule is never used."
 )  # fmt: skip
 partial_eval_jaxpr_custom_rules = _Refusing(
-    "partial_eval_jaxpr_custom_rules", "`checkpoint` keeps the results of an operation, or "
-    "computes them again, as its policy says, so that no rule for this is used."
+    "partial_eval_jaxpr_custom_rules", "`checkpoint` saves the results of an operation, "
+    "or recomputes them, according to its policy, so this rule is never used."
 )  # fmt: skip

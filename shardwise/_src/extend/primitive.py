@@ -89,8 +89,8 @@ class Primitive:
             found, effects = rule(*types, **params)
             if effects:
                 raise NotImplementedError(
-                    f"{self.name}: a primitive of `shardwise.extend.core.Primitive` has no "
-                    f"effects; its rule gives {effects}. Call the host by "
+                    f"{self.name}: a primitive of `shardwise.extend.core.Primitive` must have "
+                    f"no effects; its rule returns {effects}. Call the host with "
                     "`shardwise.experimental.io_callback` instead."
                 )
             return found
@@ -109,7 +109,7 @@ class Primitive:
 
 
 def _missing(op: Op, what: str, how: str) -> NotImplementedError:
-    return NotImplementedError(f"{op.name}: this primitive has no {what}. Give it one by {how}.")
+    return NotImplementedError(f"{op.name}: this primitive has no {what}. Define it with {how}.")
 
 
 def _listed(op: Op, result: Any) -> list[Any]:
@@ -119,16 +119,16 @@ def _listed(op: Op, result: Any) -> list[Any]:
 def _types(op: Op, *types: ArrayType, **params: Any) -> Any:
     rule = op.foreign.abstract_eval
     if rule is None:
-        raise _missing(op, "rule for types", f"`{op.name}.def_abstract_eval(rule)`")
+        raise _missing(op, "abstract evaluation rule", f"`{op.name}.def_abstract_eval(rule)`")
     found = [_as_type(op, t) for t in _listed(op, rule(*types, **params))]
     varying = frozenset().union(*[t.varying for t in types])
     found = [t.update(varying=t.varying | varying) for t in found]
     split = any(t.spec is not None and any(t.spec) for t in types)
     if split and all(t.mesh is None for t in found):
         raise NotImplementedError(
-            f"{op.name}: the primitive's operands are split over explicit mesh axes, and its rule "
-            "for types does not say how results are: give `ShapedArray` a sharding, or call it "
-            "inside of `shardwise.sharding.auto_axes`."
+            f"{op.name}: the primitive's operands are sharded over explicit mesh axes, and its "
+            "abstract evaluation rule does not specify the sharding of results: give `ShapedArray` "
+            "a sharding, or call it inside of `shardwise.sharding.auto_axes`."
         )
     return tuple(found) if op.multiple else found[0]
 
@@ -141,8 +141,8 @@ def _as_type(op: Op, found: Any) -> ArrayType:
         return array_type(tuple(found.shape), canonicalize(found.dtype), weak)
     except AttributeError:
         raise TypeError(
-            f"{op.name}: the rule for types gives {found!r}, where something with a shape and a "
-            "dtype is expected, such as `shardwise.core.ShapedArray(shape, dtype)`."
+            f"{op.name}: the abstract evaluation rule returns {found!r}, where something with a "
+            "shape and a dtype is expected, such as `shardwise.core.ShapedArray(shape, dtype)`."
         ) from None
 
 
@@ -186,7 +186,7 @@ def _jvp(op: Op, primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
     rule = rule_tables.primitive_jvps.get(op.foreign)
     if rule is None:
         how = f"`shardwise.interpreters.ad.primitive_jvps[{op.name}] = rule`"
-        raise _missing(op, "rule for derivatives", how)
+        raise _missing(op, "JVP rule", how)
     given = [
         Zero(cotangent_type(type_of(x))) if t is None else t
         for x, t in zip(primals, tangents, strict=True)
@@ -214,7 +214,7 @@ def _batch(op: Op, mapped: Any, args: Any, dims: Any, **params: Any) -> tuple[An
     rule = rule_tables.fancy_primitive_batchers.get(op.foreign)
     if rule is None:
         how = f"`shardwise.interpreters.batching.primitive_batchers[{op.name}] = rule`"
-        raise _missing(op, "rule for `vmap`", how)
+        raise _missing(op, "batching rule", how)
     return rule(AxisData.of(mapped), list(args), list(dims), **params)
 
 

@@ -130,7 +130,7 @@ def get_primitive_transpose(p: Any) -> Rule:
         return primitive_transposes[p]
     except KeyError:
         raise NotImplementedError(
-            f"{p}: this primitive has no transpose. Give it one by "
+            f"{p}: this primitive has no transpose. Define it with "
             f"`shardwise.interpreters.ad.primitive_transposes[{p}] = rule`."
         ) from None
 
@@ -268,9 +268,9 @@ def register_vmappable(
       NotImplementedError: always; the message says what to do instead.
     """
     raise NotImplementedError(
-        f"register_vmappable: {data_type.__qualname__} cannot be mapped by rules of its own: "
-        "`vmap` maps arrays along dimensions. Register the class as a tree "
-        "(`shardwise.tree_util.register_pytree_node`), and give `in_axes` for its parts."
+        f"register_vmappable: {data_type.__qualname__} cannot be mapped by its own rules: `vmap` "
+        "maps arrays along dimensions. Register the class as a pytree "
+        "(`shardwise.tree_util.register_pytree_node`), and pass `in_axes` for its parts."
     )
 
 

@@ -69,8 +69,8 @@ def _lower(
 
 def _reject_jvp(op: Op, primals: Any, tangents: Any, *, callback: Callback, **p: Any) -> NoReturn:
     raise ValueError(
-        f"{callback.title}: it has no derivative, as nothing is known of what the function "
-        "computes. Give it one: wrap the call in a function with `shardwise.custom_vjp` or "
+        f"{callback.title}: it has no derivative, as the function is "
+        "opaque. Define one: wrap the call in a function with `shardwise.custom_vjp` or "
         "`shardwise.custom_jvp`. Or use `shardwise.lax.stop_gradient` on its arguments."
     )
 
@@ -129,7 +129,8 @@ def buffer_callback(
     """
     title = f"buffer_callback of {name_of(callback)}"
     if not callable(callback):
-        raise TypeError(f"buffer_callback takes a function first; got {callback!r}.")
+        raise TypeError(f"buffer_callback takes a function as its first argument; got "
+                        f"{callback!r}.")
     if vmap_method is not None and vmap_method not in METHODS:
         raise ValueError(
             f"{title}: vmap_method must be None or one of {', '.join(map(repr, METHODS))}; got "

@@ -65,8 +65,8 @@ def _reject_jvp(
     op: Op, primals: Any, tangents: Any, *, target_name: str, **p: Any
 ) -> NoReturn:
     raise ValueError(
-        f"{_title(target_name)}: it has no derivative, as nothing is known of what the function "
-        "computes. Give it one: wrap the call in a function with `shardwise.custom_vjp` or "
+        f"{_title(target_name)}: it has no derivative, as the function is "
+        "opaque. Define one: wrap the call in a function with `shardwise.custom_vjp` or "
         "`shardwise.custom_jvp`. Or use `shardwise.lax.stop_gradient` on its arguments."
     )
 

@@ -2,7 +2,7 @@
 
 The key of the call is compared with those of earlier calls: with the one that differs least.
 
-    jit of step (model.py:12): cache miss; differs from the nearest of 2 known calls:
+    jit of step (model.py:12): cache miss; differs from the closest of 2 cached calls:
       batch['x'] has shape (16, 8), not (8, 8)
 """
 
@@ -18,7 +18,7 @@ from shardwise._src.base.flags import FLAGS, USER_CONTEXTS
 from shardwise._src.messages.argument_names import argument_name, name_of, names_of
 from shardwise._src.messages.tree_paths import tree_text
 
-_OTHER_TREE = "the arguments have the tree"
+_OTHER_TREE = "the arguments have the pytree structure"
 _log = logging.getLogger("shardwise.jit")
 _seen: WeakSet[Any] = WeakSet()  # code of functions that have been called
 
@@ -45,8 +45,9 @@ def _reason(
     found = [_differences(fun, key, k, names) for k in known if is_full(k)]
     if not found:
         return before or _first_call(fun)
-    shown = "\n  ".join(min(found, key=_distance)) or "nothing: what was known is forgotten"
-    count = "the only known call" if len(found) == 1 else f"the nearest of {len(found)} known calls"
+    shown = "\n  ".join(min(found, key=_distance)) or "nothing: the cached entry was cleared"
+    many = f"the closest of {len(found)} cached calls"
+    count = "the only cached call" if len(found) == 1 else many
     return f"differs from {count}:\n  {shown}"
 
 
@@ -72,7 +73,8 @@ def _first_call(fun: Callable) -> str:
         return "the function has not been called before."
     return (
         "this function object has not been called before, but another one with the same code has. "
-        "It is made anew each time: jit it once, outside of the loop or function that makes it."
+        "It is created again each time: jit it once, outside of the loop or function that creates "
+        "it."
     )
 
 

@@ -1,9 +1,9 @@
 """Reports donated arguments of `jit` whose memory no result could reuse, with advice.
 
-    jit of step: no result could take the memory of 12 donated arguments. params['w'] of type
+    jit of step: no result could reuse the memory of 12 donated arguments. params['w'] of type
     f32[8,4] and 11 more: its sharding is P('x'), that of the result P(). Pass `out_shardings` with
-    the argument's sharding. A result takes the memory of an argument with its shape, dtype and
-    sharding.
+    the argument's sharding. A result can reuse the memory of an argument with the same shape, dtype
+    and sharding.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def report(what: str, executable: Executable) -> str:
         rows.setdefault(_cause(executable, i), []).append(i)
     causes = [f"{_shown(executable, found)}: {cause}" for cause, found in rows.items()]
     return (
-        f"{what}: no result could take the memory of {pluralize(len(unused), 'donated argument')}. "
-        f"{' '.join(causes)} A result takes the memory of an argument with its shape, dtype and "
-        "sharding."
+        f"{what}: no result could reuse the memory of "
+        f"{pluralize(len(unused), 'donated argument')}. {' '.join(causes)} A result can reuse the "
+        "memory of an argument with the same shape, dtype and sharding."
     )
 
 
@@ -53,7 +53,7 @@ def _cause(executable: Executable, i: int) -> str:
             f"its sharding is {_place(sharding)}, that of the result {_place(others[0])}. Pass "
             "`out_shardings` with the argument's sharding."
         )
-    return "other arguments gave theirs to the results of this type. Do not donate it."
+    return "other donated arguments already cover the results of this type. Do not donate it."
 
 
 def _place(sharding: Any) -> str:

@@ -89,8 +89,8 @@ class Options(NamedTuple):
         args, named = places(tree)
         if named:
             raise ValueError(
-                f"{what}: in_shardings are for positional arguments, but {join(named)} came by "
-                "name. Pass it by position, or leave in_shardings out and place it with "
+                f"{what}: in_shardings apply to positional arguments only; got {join(named)} by "
+                "keyword. Pass it by position, or leave in_shardings out and place it with "
                 "`device_put`."
             )
         asked, what = self.in_shardings, f"{what}: in_shardings"
@@ -177,11 +177,12 @@ def _flat(shardings: Any) -> tuple[Any, Any]:
 def _check_place(what: str, device: Any, backend: str | None, is_sharded: bool) -> None:
     """Raises if the device is specified twice."""
     if device is not None and backend is not None:
-        raise ValueError(f"{what}: got device={device} and backend={backend!r}; give one of them.")
+        raise ValueError(f"{what}: got device={device} and backend={backend!r}; pass only one of "
+                         "them.")
     if is_sharded:
         raise ValueError(
-            f"{what}: got {'device' if backend is None else 'backend'} beside in_shardings or "
-            "out_shardings, which say where to run, too. Leave it out."
+            f"{what}: got {'device' if backend is None else 'backend'} together with in_shardings "
+            "or out_shardings, which also determine where to run. Leave it out."
         )
 
 
@@ -195,7 +196,7 @@ def compiler_overrides(name: str, options: Any) -> tuple[tuple[str, Any], ...]:
         raise TypeError(f"{what} must be a dict of XLA options by name; got {options!r}.")
     for option, value in (options or {}).items():
         if not isinstance(option, str):
-            raise TypeError(f"{what} has the name {option!r}; names of options are strings.")
+            raise TypeError(f"{what} has the name {option!r}; option names must be strings.")
         if not isinstance(value, bool | int | float | str):
             raise TypeError(
                 f"{what}[{option!r}] must be a bool, an int, a float or a string; got {value!r} "

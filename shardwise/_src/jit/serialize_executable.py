@@ -45,8 +45,8 @@ def serialize(compiled: Compiled) -> tuple[bytes, Any, Any]:
     exe, traced = compiled.executable, compiled.traced
     name = traced.program.name
     for found, what, advice in (
-        (exe.hidden, "holds arrays from outside", "Pass them as arguments."),
-        (exe.module.calls, "calls functions of the host", "They exist in this process only."),
+        (exe.hidden, "captures arrays from outside", "Pass them as arguments."),
+        (exe.module.calls, "calls host functions", "They exist in this process only."),
         (exe.module.span, "spans several processes", "Compile it in each."),
     ):
         if found:
@@ -125,16 +125,16 @@ def deserialize_and_load(
 def _read(serialized: bytes) -> dict[str, Any]:
     if not isinstance(serialized, bytes):
         raise TypeError(
-            f"deserialize_and_load takes bytes; got {short_repr(serialized)}. Pass what "
-            "shardwise.experimental.serialize_executable.serialize gave first."
+            f"deserialize_and_load takes bytes; got {short_repr(serialized)}. Pass the "
+            "first result of shardwise.experimental.serialize_executable.serialize."
         )
     start = len(_HEAD) + _SUM
     content = serialized[start:]
     if not serialized.startswith(_HEAD) or serialized[len(_HEAD) : start] != _sum_of(content):
         raise ValueError(
             "deserialize_and_load takes the bytes that shardwise.experimental."
-            f"serialize_executable.serialize gave; these {len(serialized)} are truncated, altered "
-            "or of something else."
+            f"serialize_executable.serialize returned; these {len(serialized)} are truncated, "
+            "corrupted or something else."
         )
     return pickle.loads(content)
 
@@ -153,7 +153,7 @@ def _devices(fields: dict[str, Any], platform: Any, asked: Sequence[Any] | None)
     if not right or kind != fields["platform"]:
         raise ValueError(
             f"deserialize_and_load: {fields['name']} was compiled for devices {wanted} of platform "
-            f"{fields['platform']!r}; there are {here if asked is not None else [*known]} of "
+            f"{fields['platform']!r}; available are {here if asked is not None else [*known]} of "
             f"{kind!r}. Compile it for these."
         )
     return tuple([known[i] for i in wanted])

@@ -166,7 +166,7 @@ class Traced:
         leaves, tree = apart(*flatten((args, kwargs)))
         if tree != self.in_tree:
             raise TypeError(
-                f"traced {self.program.name} takes arguments of the tree "
+                f"traced {self.program.name} takes arguments with the pytree structure "
                 f"{tree_text(self.in_tree)}; got {tree_text(tree)}: "
                 f"{_differences(self.in_tree, tree)}."
             )
@@ -195,7 +195,7 @@ class Traced:
         if others:
             raise ValueError(
                 f"{self.program.name} is lowered for the devices of its arguments, of platform "
-                f"{here!r}; lowering_platforms asks for {join(others)}."
+                f"{here!r}; lowering_platforms requests {join(others)}."
             )
         return Lowered(self, plan)
 
@@ -259,7 +259,7 @@ class Lowered(_OfTraced):
         """
         if dialect not in (None, "stablehlo", "hlo"):
             raise ValueError(
-                f"as_text: unknown dialect {dialect!r}; known are 'stablehlo' and 'hlo'."
+                f"as_text: unknown dialect {dialect!r}; expected 'stablehlo' or 'hlo'."
             )
         text = self.plan.located() if debug_info else self.plan.text
         if dialect != "hlo":
@@ -291,7 +291,7 @@ class Lowered(_OfTraced):
         if device_assignment is not None and tuple(device_assignment) != here:
             raise ValueError(
                 f"compile: {traced.program.name} is lowered for devices {[d.id for d in here]}; "
-                f"device_assignment asks for {[d.id for d in device_assignment]}. Lower it with "
+                f"device_assignment requests {[d.id for d in device_assignment]}. Lower it with "
                 "arguments, or shardings of `ShapeDtypeStruct`, on these."
             )
         more = compiler_overrides(traced.program.name, compiler_options)
@@ -315,7 +315,7 @@ def _lines(rows: Sequence[str], hint: str) -> str:
     """One problem as a sentence, several as a list; then how to fix it."""
     if len(rows) == 1:
         return f"{rows[0]}. {hint}"
-    return "\n  ".join([f"{len(rows)} arguments do not fit:", *rows]) + f"\n{hint}"
+    return "\n  ".join([f"{len(rows)} arguments do not match:", *rows]) + f"\n{hint}"
 
 
 def _same_place(x: Array, target: Any) -> bool:
@@ -350,8 +350,8 @@ class Compiled(_OfTraced):
         if tree != self.in_tree:
             where = _differences(self.in_tree, tree)
             raise TypeError(
-                f"{self._what} takes arguments of the tree {tree_text(self.in_tree)}; got "
-                f"{tree_text(tree)}: {where}."
+                f"{self._what} takes arguments with the pytree structure "
+                f"{tree_text(self.in_tree)}; got {tree_text(tree)}: {where}."
             )
         arrays = [self._array(x, i) for i, x in enumerate(leaves)]
         self._check_types(arrays)
@@ -373,7 +373,7 @@ class Compiled(_OfTraced):
             return x
         if isinstance(x, Tracer):
             raise TypeError(
-                f"{self._what}: {self.traced.names[i]} is a traced value, but what is compiled "
+                f"{self._what}: {self.traced.names[i]} is a traced value, but a compiled program "
                 "runs on arrays only and cannot be transformed. Call the jitted function instead."
             )
         try:

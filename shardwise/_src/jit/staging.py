@@ -246,8 +246,8 @@ class Stageable:
     ) -> Staged:
         if no_tracing.value:
             raise RuntimeError(
-                f"{self.what}: a call for which it has to be traced, while the flag no_tracing is "
-                "on. Call it once before, with arguments of the same types."
+                f"{self.what}: this call requires tracing, but the flag no_tracing is on. "
+                "Call it once beforehand, with arguments of the same types."
             )
         begin = time.perf_counter()
         if names is None:
@@ -374,7 +374,7 @@ class Stageable:
         if self.known.traces:
             return "it has been traced before, under a transform or by `lower`, but not compiled."
         if self.known.was_staged:
-            return "it has been called before, but what was known of it has been cleared."
+            return "it has been called before, but its cached programs have been cleared."
         return ""
 
 

@@ -89,8 +89,9 @@ def _traced(name: str, x: Tracer) -> Exception:
         return escaped(x)
     return ValueError(
         f"{name} is a traced value of type {x.aval.str_short(True)} ({x.interpreter.describe()})."
-        f"{x.origin()} A program is made for the value of a static argument, and this one is not "
-        "known while tracing. Do not mark it static, or compute it outside of the traced function."
+        f"{x.origin()} A program is compiled for each value of a static argument, and this value "
+        "is not known while tracing. Do not mark it static, or compute it outside of the traced "
+        "function."
     )
 
 
@@ -109,7 +110,7 @@ def incomparable(
                     return ValueError(
                         f"{what}: static argument {_name(where, parameters)} is "
                         f"{short_repr(value)}, whose `==` raised {_kind(error)} ({error}). It is "
-                        "compared with those of earlier calls: let `__eq__` give a bool for any "
+                        "compared with those of earlier calls: make `__eq__` return a bool for any "
                         "two values."
                     )
     return None

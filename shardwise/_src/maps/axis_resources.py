@@ -84,8 +84,8 @@ def serial_loop(name: Hashable, length: int) -> Generator[None]:
         taken.update(here.mesh.axis_names)
     if name in taken:
         raise ValueError(
-            f"serial_loop: {name!r} is the name of an axis in scope already, which the loop would "
-            "hide. Rename one of them."
+            f"serial_loop: {name!r} is already the name of an axis in scope, which the loop would "
+            "shadow. Rename one of them."
         )
     new = NamedAxis(name, length, is_loop=True)
     with here.replace(axes=(*here.axes, new)).entered():
@@ -108,7 +108,7 @@ class ResourceEnv(NamedTuple):
         hidden = [loop.name for loop in self.loops if loop.name in mesh.axis_names]
         if hidden:
             raise ValueError(
-                f"{mesh} would hide the serial loop {hidden[0]!r}. Rename one of them."
+                f"{mesh} would shadow the serial loop {hidden[0]!r}. Rename one of them."
             )
         return self._replace(physical_mesh=mesh)
 
@@ -116,7 +116,7 @@ class ResourceEnv(NamedTuple):
         """The same with an additional loop, whose name must be new."""
         if loop.name in self.resource_axes:
             raise ValueError(
-                f"the serial loop {loop.name!r} would hide an axis of that name. Rename one of "
+                f"the serial loop {loop.name!r} would shadow an axis of that name. Rename one of "
                 "them."
             )
         return self._replace(loops=(*self.loops, loop))

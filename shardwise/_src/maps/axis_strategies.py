@@ -64,42 +64,42 @@ def ways_of(what: str, sizes: Mapping[Any, int], resources: Mapping[Any, Any]) -
         asked = resources.get(name, ())
         rows = tuple(asked) if isinstance(asked, tuple | list) else (asked,)
         if twice := [r for i, r in enumerate(rows) if r in rows[:i]]:
-            raise ValueError(f"{what}: axis_resources gives {twice[0]!r} twice to {name!r}.")
+            raise ValueError(f"{what}: axis_resources has {twice[0]!r} twice for {name!r}.")
         over, serial = [], []
         for i, r in enumerate(rows):
             if r.__class__ is int:
                 raise TypeError(
-                    f"{what}: axis_resources gives {name!r} the number {r}. For a loop of {r} "
-                    f"steps give `SerialLoop({r})`; for devices, the name of an axis of the mesh."
+                    f"{what}: axis_resources maps {name!r} to the number {r}. For a loop of "
+                    f"{r} steps pass `SerialLoop({r})`; for devices, pass the name of a mesh axis."
                 )
             if isinstance(r, SerialLoop):
                 serial.append(((name, i), r.length))
             elif not isinstance(r, Hashable):
                 raise TypeError(
-                    f"{what}: axis_resources must have names of mesh axes or loops, `SerialLoop`s, "
-                    f"or tuples of them; got {short_repr(r)} for {name!r}."
+                    f"{what}: axis_resources must contain names of mesh axes or loops, "
+                    f"`SerialLoop`s, or tuples of them; got {short_repr(r)} for {name!r}."
                 )
             elif r in loops:
                 serial.append((r, loops[r]))
             elif r in taken:
                 raise ValueError(
-                    f"{what}: axis_resources gives {name!r} the mesh axis {r!r}, which a map "
-                    "around this one runs over. Give it another, or none."
+                    f"{what}: axis_resources maps {name!r} to the mesh axis {r!r}, over "
+                    "which an enclosing map already runs. Choose another, or none."
                 )
             elif r in devices:
                 over.append((r, devices[r]))
             else:
                 there = join([*devices, *loops]) or "none"
                 raise NameError(
-                    f"{what}: axis_resources gives {name!r} the resource {r!r}, which is not in "
-                    f"scope; there are {there}. Enter a mesh that has it, by `with mesh:`, or a "
-                    f"`serial_loop({r!r}, length)`."
+                    f"{what}: axis_resources maps {name!r} to the resource {r!r}, which is not in "
+                    f"scope; resources in scope: {there}. Enter a mesh that has it, by `with "
+                    f"mesh:`, or a `serial_loop({r!r}, length)`."
                 )
         count = math.prod([n for _, n in over + serial])
         if size % count:
             raise ValueError(
-                f"{what}: the axis {name!r} has size {size}, which is no multiple of {count}, the "
-                f"size of its resources, {join(rows)}. Pad it, or give it fewer."
+                f"{what}: the axis {name!r} has size {size}, which is not a multiple of {count}, "
+                f"the size of its resources, {join(rows)}. Pad it, or use fewer resources."
             )
         found.append(Way(name, size, tuple(over), tuple(serial)))
     return found

@@ -22,7 +22,7 @@ def axis_of(what: str, names: Callable[[], list[str]], i: int, x: Any, axis: Any
     return axis % t.ndim
 
 
-SHARED = "What all examples share is passed by position, with None for it in in_axes."
+SHARED = "Pass arguments that all examples share by position, with None in in_axes."
 SHOWN = 5  # arguments of each size in a message
 
 
@@ -40,7 +40,7 @@ def size_of(
     if len(sizes) > 1:
         given = "" if axis_size is None else f"axis_size is {axis_size}, "
         rows = ", ".join(_sizes(names(), values, dims))
-        raise ValueError(f"{what}: mapped axes must have one size; {given}{rows}. {SHARED}")
+        raise ValueError(f"{what}: mapped axes must have the same size; {given}{rows}. {SHARED}")
     return sizes.pop()
 
 

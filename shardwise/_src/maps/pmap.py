@@ -134,7 +134,7 @@ def _called(own: Options, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if current().mapped_axes:
             if own.devices is not None:
                 raise ValueError(
-                    f"{own.what} is inside of another map, which has taken the devices: leave out "
+                    f"{own.what} is inside another map, which already uses the devices: leave out "
                     "`devices`."
                 )
             return _as_vmap(call)
@@ -164,14 +164,14 @@ def _mesh(call: Call) -> Mesh:
         )
     if size < 1:
         raise ValueError(
-            f"{own.what}: the mapped axis has size {size}; each index has a device, and there must "
-            "be one."
+            f"{own.what}: the mapped axis has size {size}; it must be at least 1, as each index "
+            "runs on its own device."
         )
     if size > len(found) or (devices is not None and size != len(found)):
         raise ValueError(
             f"{own.what}: the mapped axis has size {size}, and there "
             f"{'is' if len(found) == 1 else 'are'} {pluralize(len(found), 'device')}. Each index "
-            "has a device of its own: give fewer, or use `shardwise.vmap`, or `shardwise.jit` with "
+            "runs on its own device: pass fewer, or use `shardwise.vmap`, or `shardwise.jit` with "
             f"shardings.{_of_own_rows(size, found)}"
         )
     return Mesh(np.array(found[:size], object), (_name(own.axis_name),))
@@ -182,7 +182,10 @@ def _of_own_rows(size: int, devices: Sequence[Any]) -> str:
     mine = {d for d in devices if d.process_index == runtime.process_index()}
     if size != len(mine) or len(mine) == len(devices):
         return ""
-    return " Of several processes each passes the indices of its own devices without `devices`."
+    return (
+        " With several processes, each passes the indices of its own devices if `devices` is left "
+        "out."
+    )
 
 
 def _is_of_all(own: Options) -> bool:
@@ -205,17 +208,18 @@ def _of_all(call: Call) -> Call:
     if refs or not current().interpreter.eager:
         why = f"{refs[0]} is a Ref" if refs else "it is inside of a transformation"
         raise ValueError(
-            f"{own.what}: over the devices of several processes each passes rows of its own, which "
-            f"are joined before the call, but {why}. Say which devices it is over: "
-            "`devices=shardwise.devices()`, to which all pass the whole axis, or "
+            f"{own.what}: over the devices of several processes, each process passes its own "
+            f"rows, which are joined before the call, but {why}. Specify the devices: "
+            "`devices=shardwise.devices()`, for which every process passes the full axis, or "
             "`devices=shardwise.local_devices()`."
         )
     mine = tuple(runtime.local_devices(own.backend))
     if call.size != len(mine):
         raise ValueError(
             f"{own.what}: the mapped axis has size {call.size}, and this process has "
-            f"{pluralize(len(mine), 'device')}. Of several processes each passes an index for each "
-            "device of its own; `devices=` says which devices, of all or of this process."
+            f"{pluralize(len(mine), 'device')}. With several processes, each passes one index for "
+            "each of its own devices; `devices=` selects the devices, of all processes or of this "
+            "one."
         )
     everyone = tuple(runtime.devices(own.backend))
     if not own.of_all:
@@ -380,7 +384,7 @@ def _out_axis(what: str, path: str, x: Any, axis: Any) -> int | None:
     if not isinstance(axis, int) or not -ndim <= axis < ndim:
         raise ValueError(
             f"{what}: out_axes is {axis!r} for {path}, which has "
-            f"{pluralize(ndim, 'dimension')} with the mapped one."
+            f"{pluralize(ndim, 'dimension')} including the mapped one."
         )
     return axis % ndim
 

@@ -54,7 +54,8 @@ class Options(NamedTuple):
         if found and (found[0] < 0 or found[-1] >= count):
             raise ValueError(
                 f"{self.what}: {option} is {given}, but the call has "
-                f"{pluralize(count, 'positional argument')}. They are numbers of such."
+                f"{pluralize(count, 'positional argument')}. Its entries are positions of "
+                "arguments."
             )
         return tuple(found)
 
@@ -120,8 +121,8 @@ def _check_shapes(call: Call) -> None:
     if not isinstance(given, tuple | list) or len(given) != len(call.leaves):
         raise ValueError(
             f"{what}: global_arg_shapes must have a shape or None for each of the "
-            f"{pluralize(len(call.leaves), 'array')} of the call; got {short_repr(given)}. It may "
-            "be left out: arrays know their shapes."
+            f"{pluralize(len(call.leaves), 'array')} of the call; got {short_repr(given)}. It can "
+            "be left out: arrays have shapes."
         )
     for name, x, d, shape in zip(call.names, call.leaves, call.dims, given, strict=True):
         if shape is None or is_ref(x):
@@ -131,8 +132,8 @@ def _check_shapes(call: Call) -> None:
         if tuple(shape) != inner:
             raise ValueError(
                 f"{what}: global_arg_shapes has {tuple(shape)} for {name}, which is of type "
-                f"{type_of(x).str_short(True)}: {inner} without the mapped axis. It may be left "
-                "out: arrays know their shapes."
+                f"{type_of(x).str_short(True)}: {inner} without the mapped axis. It can be left "
+                "out: arrays have shapes."
             )
 
 

@@ -116,7 +116,7 @@ def by_position(what: str, kwargs: dict[str, Any], why: str) -> None:
     if kwargs:
         raise TypeError(
             f"{what} takes arguments by position, for which {why}; got {join(list(kwargs))} by "
-            "name. Give them by position, or bind them in a function of the others."
+            "keyword. Pass them by position, or bind them with functools.partial."
         )
 
 
@@ -177,10 +177,10 @@ def over_parts(
         left = sorted(t.varying.intersection(axes) - {*spec.axes}, key=str)
         if tracked and left:
             raise ValueError(
-                f"{what}: what is written to {of}, of type {t.str_short(True)}, may vary along "
-                f"{', '.join(map(repr, left))}, and there is one value of it along these axes. "
-                "Pass it as an argument with a spec that names them, or write what is the same on "
-                f"all devices, such as `shardwise.lax.psum(x, {left[0]!r})`."
+                f"{what}: the value written to {of}, of type {t.str_short(True)}, may vary along "
+                f"{', '.join(map(repr, left))}, but the ref has one value along these axes. Pass "
+                "the ref as an argument with a spec that names them, or write a value that is the "
+                f"same on all devices, such as `shardwise.lax.psum(x, {left[0]!r})`."
             )
 
     closed: list[Any] = []  # refs from outside: discovered when they are used
@@ -239,9 +239,9 @@ def inferred(
     explicit = mesh.abstract_mesh.explicit_axes
     if values and (others := [a for a in axes if a not in explicit]):
         raise TypeError(
-            f"{what}: {argument} is needed. Types say how arguments are divided along Explicit "
-            f"axes only, and {join(others)} of {mesh} "
-            f"{'is' if len(others) == 1 else 'are'} none."
+            f"{what}: {argument} is required. Types only specify how arguments are sharded over "
+            f"Explicit axes, and {join(others)} of {mesh} "
+            f"{'is' if len(others) == 1 else 'are'} not Explicit."
         )
     return [_spec_of(x.type if is_ref(x) else type_of(x), axes) for x in values]
 
@@ -264,9 +264,9 @@ def _check_explicit(
     held = _spec_of(t, axes)
     if held.dims(t.ndim) != spec.dims(t.ndim):
         raise ValueError(
-            f"{what}: {name} is of type {t.str_short(True)}, which is not divided as its spec "
-            f"{spec} says. Pass `shardwise.reshard({name}, {spec})`; or write {held} as its spec, "
-            "or leave specs out, for arguments as they are."
+            f"{what}: {name} is of type {t.str_short(True)}, which is not sharded as its spec "
+            f"{spec} requires. Pass `shardwise.reshard({name}, {spec})`; or write {held} as its "
+            "spec, or omit specs to use the arguments' own shardings."
         )
 
 
@@ -305,8 +305,8 @@ def _axes(what: str, mesh: Any, axis_names: Any) -> tuple[Any, ...]:
     found = tuple([a for a in mesh.axis_names if (a in asked if asked else a not in bound)])
     if twice := [a for a in bound if a in asked or not found]:
         raise ValueError(
-            f"{what}: {' and '.join(map(repr, twice))} is manual already, by a map around this "
-            "one. Name other axes of the mesh in axis_names."
+            f"{what}: {' and '.join(map(repr, twice))} is already manual, by an enclosing "
+            "map. Name other axes of the mesh in axis_names."
         )
     return found
 
@@ -322,9 +322,9 @@ def _part(
         if t.shape[d] % count:
             raise ValueError(
                 f"{what}: dimension {d} of {name}, of type {t.str_short(True)}, cannot be divided "
-                f"by {spec} over {place.mesh} into {count} equal parts. Inside of shard_map all "
-                "devices have parts of one size: pad the dimension, or use `shardwise.jit`, whose "
-                "partitioner takes any size."
+                f"by {spec} over {place.mesh} into {count} equal shards. Inside shard_map all "
+                "devices have shards of the same size: pad the dimension, or use `shardwise.jit`, "
+                "whose partitioner supports any size."
             )
     return part_type(t, place, spec, axes, tracked)
 
@@ -344,10 +344,10 @@ def _check_spec(
     others = sorted({*spec.axes} - {*axes}, key=str)
     if others or PartitionSpec.UNCONSTRAINED in tuple(spec) or spec.unreduced or spec.reduced:
         why = (f"{' and '.join(map(repr, others))} is not manual here" if others else
-               "it must say for each dimension which axes divide it")
+               "it must name the axes over which each dimension is sharded")
         raise ValueError(
             f"{what}: {argument} for {name} is {spec}: {why}. Specs name the manual axes, "
-            f"{', '.join(map(repr, axes))}; along others the partitioner divides."
+            f"{', '.join(map(repr, axes))}; other axes are left to the partitioner."
         )
 
 
@@ -364,14 +364,14 @@ def _check_rank(what: str, name: str, t: ArrayType, spec: Any, tracked: bool) ->
     parts = f"`x[{'..., ' if t.ndim else ''}None]`"
     if tracked and t.varying.isdisjoint(names):
         advice = (
-            f"It is the same on all devices along {join(names)}: give {left} as its spec, or add "
-            f"a dimension to put copies together, {parts}."
+            f"It is the same on all devices along {join(names)}: use {left} as its spec, or add "
+            f"a dimension to concatenate the copies, {parts}."
         )
     else:
         advice = (
-            f"Add a dimension to put together what the devices have, {parts}; or return what is "
-            f"the same on all of them, such as `shardwise.lax.psum(x, {names[0]!r})`, and give "
-            f"{left} as its spec."
+            f"Add a dimension to concatenate the values of the devices, {parts}; or return a value "
+            f"that is the same on all of them, such as `shardwise.lax.psum(x, {names[0]!r})`, and "
+            f"use {left} as its spec."
         )
     raise ValueError(
         f"{what}: out_specs for {name}, of type {t.str_short(True)}: {spec} has "
@@ -393,15 +393,15 @@ def _out_specs(
         left = sorted(t.varying.intersection(axes) - {*spec.axes}, key=str)
         if tracked and left:
             shown_names = ", ".join(map(repr, left))
-            parts = "Name it in out_specs to put the parts together"
+            parts = "Name it in out_specs to concatenate the shards"
             if not t.ndim:
                 parts = f"Return it with a dimension, `x[None]`, and n{parts[1:]}"
             raise ValueError(
                 f"{what}: {path}, of type {t.str_short(True)}, may vary along {shown_names}, which "
                 f"its spec {spec} does not name. {parts}; "
-                f"make them one with a collective, such as `shardwise.lax.psum(x, {left[0]!r})`, "
-                "or `all_gather_invariant` for parts that all shall have; or pass check_vma=False, "
-                "if they are known to be the same."
+                f"combine them with a collective, such as `shardwise.lax.psum(x, {left[0]!r})`, "
+                "or `all_gather_invariant` to give all shards to every device; or pass "
+                "check_vma=False, if they are known to be equal."
             )
     return tuple(specs)
 

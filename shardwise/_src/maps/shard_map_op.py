@@ -477,8 +477,8 @@ def _with_hidden(spec: PartitionSpec, batched: bool, names: Any) -> PartitionSpe
 
 def _sequence(op: Op, p: Any, with_token: Any) -> NoReturn:
     raise NotImplementedError(
-        "[shard_map] has no order in which devices could call the host, and here are ordered "
-        "effects. Pass ordered=False, or call the host outside of it, with the results."
+        "[shard_map] does not support ordered effects: there is no order in which devices could "
+        "call the host. Pass ordered=False, or call the host outside of it, with the results."
     )
 
 

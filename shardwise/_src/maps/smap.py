@@ -110,7 +110,7 @@ def _check_free(what: str, mesh: Mesh | AbstractMesh, axis_name: Any) -> None:
         )
     if axis_name in mesh.abstract_mesh.manual_axes:
         raise ValueError(
-            f"{what}: {axis_name!r} is manual already, by a map around this one. Name another "
+            f"{what}: {axis_name!r} is already manual, by an enclosing map. Name another "
             "axis of the mesh."
         )
 
@@ -123,17 +123,17 @@ def _of_result(what: str, path: str, t: Any, axis: int | None, name: Any) -> int
     if axis is None:
         if name in t.varying:
             raise ValueError(
-                f"{what}: {path}, of type {t.str_short(True)}, may vary along {name!r}, and "
-                "out_axes has None for it. Give the dimension along which the parts are put "
-                "together, or make them one with a collective, such as "
+                f"{what}: {path}, of type {t.str_short(True)}, may vary along {name!r}, but "
+                "out_axes has None for it. Specify the dimension along which to concatenate the "
+                "shards, or combine them with a collective, such as "
                 f"`shardwise.lax.psum(x, {name!r})`."
             )
         return None
     if not -t.ndim <= axis < t.ndim:
         raise ValueError(
             f"{what}: {path} is of type {t.str_short(True)}, which has no "
-            f"dimension {axis} to put parts together along. Take another one of out_axes, or None "
-            "where all devices have the same."
+            f"dimension {axis} to concatenate shards along. Choose another one in out_axes, or "
+            "None where all devices have the same value."
         )
     return axis % t.ndim
 

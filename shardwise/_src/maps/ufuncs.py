@@ -105,8 +105,8 @@ class ufunc:
         reject_out(self.__name__, out)
         if where is not None:
             raise NotImplementedError(
-                f"{self.__name__}: `where` is not supported, as other elements would have no "
-                "value. Choose by `shardwise.numpy.where`."
+                f"{self.__name__}: `where` is not supported, as the other elements would have no "
+                "value. Select with `shardwise.numpy.where`."
             )
         if len(args) != self.nin:
             raise TypeError(f"{self.__name__} takes {self.nin} arguments; got {len(args)}.")
@@ -118,7 +118,7 @@ class ufunc:
         out = self.__wrapped__(*args)
         if (len(out) if isinstance(out, tuple | list) else 1) != self.nout:
             raise TypeError(
-                f"{self.__name__} must give {self.nout} results; it gave {short_repr(out)}."
+                f"{self.__name__} must return {self.nout} results; it returned {short_repr(out)}."
             )
         return tuple(out) if isinstance(out, list) else out
 
@@ -170,7 +170,7 @@ class ufunc:
         """The partial result of `reduce` after each element along `axis`."""
         self._check("accumulate", out)
         if axis is None or isinstance(axis, Sequence):
-            raise ValueError(f"{self.__name__}.accumulate goes along one axis; got {axis!r}.")
+            raise ValueError(f"{self.__name__}.accumulate works along one axis; got {axis!r}.")
         wanted = None if dtype is None else check_user_dtype(dtype, f"{self.__name__}.accumulate")
         x = asarray(a)
         own = self._methods["accumulate"]

@@ -49,7 +49,8 @@ def vectorize(
     """
     for e in excluded:
         if isinstance(e, bool) or not isinstance(e, int | str):
-            raise TypeError(f"vectorize: excluded holds positions and names; got {short_repr(e)}.")
+            raise TypeError(f"vectorize: excluded must contain positions and names; got "
+                            f"{short_repr(e)}.")
         if isinstance(e, int) and e < 0:
             raise ValueError(f"vectorize: a position in excluded must be at least 0; got {e}.")
     terms = None if signature is None else _terms(signature)
@@ -66,7 +67,8 @@ def vectorize(
             by_place = _paired([p for p in places if p not in excluded], terms[0], signature)
         for p in by_place.keys() - set(moving):
             if by_place[p]:
-                raise ValueError(f"vectorize: None is no array of dimensions {_text(by_place[p])}.")
+                raise ValueError(f"vectorize: None is not an array with dimensions "
+                                 f"{_text(by_place[p])}.")
 
         def one(*values: Any) -> Any:
             every = given | dict(zip(moving, values, strict=True))
@@ -116,7 +118,8 @@ def over_loops(fun: Callable[..., Any], arrays: Sequence[Any], ranks: Sequence[i
 def _terms(signature: str) -> tuple[list[Dims], list[Dims]]:
     if not re.fullmatch(f"{_TERMS}->{_TERMS}", signature):
         raise ValueError(
-            f"vectorize: {signature!r} is no signature. Write dimensions as in '(m,n),(n)->(m)'."
+            f"vectorize: {signature!r} is not a valid signature. Write dimensions as in "
+            "'(m,n),(n)->(m)'."
         )
     left, right = [
         [tuple(re.findall(r"\w+", t)) for t in re.findall(_TERM, side)]
@@ -158,13 +161,13 @@ def _check_results(
     if len(terms) > 1 and not isinstance(out, tuple):
         raise TypeError(
             f"vectorize: the signature {signature!r} is for a tuple of {len(terms)} results; "
-            f"the function gave {short_repr(out)}."
+            f"the function returned {short_repr(out)}."
         )
     outs = out if isinstance(out, tuple) else (out,)
     if len(outs) != len(terms):
         raise TypeError(
             f"vectorize: the signature {signature!r} is for {pluralize(len(terms), 'result')}; the "
-            f"function gave {len(outs)}."
+            f"function returned {len(outs)}."
         )
     found = dict(sizes)
     for x, dims in zip(outs, terms, strict=True):
@@ -215,7 +218,7 @@ def apply_over_axes(
         if type_of(out).ndim != x.ndim:
             raise ValueError(
                 f"apply_over_axes: the function must keep the number of dimensions, {x.ndim}, or "
-                f"drop one; it gave {type_of(out).str_short(True)}."
+                f"remove one; it returned {type_of(out).str_short(True)}."
             )
         x = out
     return x

@@ -52,8 +52,8 @@ def vmap(
     check_function("vmap", fun)
     if sum_match:
         raise NotImplementedError(
-            "vmap: sum_match=True is not supported. Give the axis a name, and sum what is not to "
-            "be mapped by `shardwise.lax.psum(x, axis_name)` in the function."
+            "vmap: sum_match=True is not supported. Name the axis, and sum the results that are "
+            "not to be mapped with `shardwise.lax.psum(x, axis_name)` in the function."
         )
     name = name_of(fun)
     what = f"vmap of {name}"
@@ -149,7 +149,7 @@ def _placed(
     if not isinstance(wanted, int) or not -ndim <= wanted < ndim:
         raise ValueError(
             f"{what}: out_axes is {wanted!r} for {path()}, which has "
-            f"{pluralize(ndim, 'dimension')} with the mapped one."
+            f"{pluralize(ndim, 'dimension')} including the mapped one."
         )
     if is_trivial(x):
         return along(x, wanted % ndim, size)

@@ -118,12 +118,13 @@ def _check_names(
         if missing := [n for n in names if n not in known]:
             raise ValueError(
                 f"{what}: {where} has the axis {missing[0]!r}, which neither in_axes nor "
-                f"axis_sizes has; these have {join(known) or 'none'}."
+                f"axis_sizes has; they have {join(known) or 'none'}."
             )
     for name, size in sizes.items():
         if not isinstance(size, int | np.integer) or size < 0:
             raise ValueError(
-                f"{what}: axis_sizes must be ints from 0 on; got {short_repr(size)} for {name!r}."
+                f"{what}: axis_sizes must be non-negative ints; got {short_repr(size)} for "
+                f"{name!r}."
             )
         sizes[name] = int(size)
 
@@ -273,10 +274,10 @@ class _Call:
         if i < count:
             what, where = path_in("result", self.out_tree, i), "out_axes"
         else:
-            what, where = f"what is written to {self.names[[*self.refs][i - count]]}", "in_axes"
+            what, where = f"the value written to {self.names[[*self.refs][i - count]]}", "in_axes"
         return ValueError(
             f"{self.what}: {what} varies along {way.name!r}, which its {where}, "
-            f"{self.out_dims[i].text}, do not have. Put the axis there, or make the values one "
+            f"{self.out_dims[i].text}, do not have. Put the axis there, or combine the values "
             f"with a collective, such as `shardwise.lax.psum(x, {way.name!r})`."
         )
 

@@ -39,7 +39,7 @@ class NamedDims:
             wanted, hint = f"needs {pluralize(need, 'dimension')}", ""
         else:
             return
-        with_names = f", {ndim} with those that have names" if named else ""
+        with_names = f", {ndim} dimensions including named ones" if named else ""
         raise ValueError(
             f"{what} for {name} is {self.text}, which {wanted}; it is of type "
             f"{t.str_short(True)}{with_names}.{hint}"
@@ -61,17 +61,18 @@ def parsed(what: str, entry: Any) -> NamedDims:
         pairs = [(name, d) for d, name in enumerate(row) if name is not None]
     else:
         raise TypeError(
-            f"{what} must have dicts, dimension → name, or lists of names, or trees of them; got "
+            f"{what} must have dicts (dimension → name), lists of names, or pytrees of them; got "
             f"{short_repr(entry)}."
         )
     names = [name for name, _ in pairs]
     if twice := [n for i, n in enumerate(names) if n in names[:i]]:
         raise ValueError(
-            f"{what}: {text} has {twice[0]!r} twice; each dimension has a name of its own."
+            f"{what}: {text} has {twice[0]!r} twice; the names of dimensions must be distinct."
         )
     if negative := [d for _, d in pairs if d < 0]:
         raise ValueError(
-            f"{what}: {text} has the dimension {negative[0]}; they are counted from the beginning."
+            f"{what}: {text} has the dimension {negative[0]}; negative dimensions are not "
+            "supported."
         )
     return NamedDims(dict(pairs), ndim, least, text)
 

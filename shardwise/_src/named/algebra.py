@@ -55,7 +55,7 @@ def einsum(pattern: str, *operands: ArrayLike, precision: PrecisionLike = None) 
     known = list(dict.fromkeys(w for row in rows for w in row))
     _all_known(out, known, pattern, "einsum")
     if len(known) > len(string.ascii_letters):
-        raise ValueError(f"einsum: a pattern has 52 words at most; got {len(known)}.")
+        raise ValueError(f"einsum: a pattern has 52 axes at most; got {len(known)}.")
     values = [as_value(x) for x in operands]
     values = [said(x, text, "einsum", f"operand {i}")
               for i, (x, text) in enumerate(zip(values, left.split(","), strict=True))]
@@ -87,7 +87,7 @@ def rearrange(pattern: str, x: ArrayLike, **sizes: int) -> Array:
     _all_known(wanted, words, pattern, who)
     _all_known(words, wanted, pattern, who)
     if other := [word for word in sizes if word not in words]:
-        raise ValueError(f"{who}: a size is given for {join(other)}, not in {pattern!r}.")
+        raise ValueError(f"{who}: got a size for {join(other)}, which is not in {pattern!r}.")
     x = as_value(x)
     shape = _taken_apart(before, x, left, sizes)
     x = noted(x, before, before, f"{who}: operand")
@@ -114,7 +114,7 @@ def rename(pattern: str, x: ArrayLike) -> Array:
     left, right = sides(pattern, "rename")
     before, after = _plain(left, "rename"), _plain(right, "rename")
     if len(before) != len(after):
-        raise ValueError(f"rename: the sides of {pattern!r} do not have as many words.")
+        raise ValueError(f"rename: the two sides of {pattern!r} must have the same number of axes.")
     x = said(x, left, "rename", "operand")
     bound(x, after, "rename", "result")
     return placed(noted(x, before, after, "rename"), after, "rename")
@@ -152,7 +152,7 @@ def _plain(text: str, who: str) -> tuple[str, ...]:
     """The logical axes of a pattern, none of which may be anonymous."""
     words = parse(text, who)
     if ANY in words:
-        raise ValueError(f"{who}: `_` in {text.strip()!r}: in a pattern, each axis needs a word.")
+        raise ValueError(f"{who}: `_` in {text.strip()!r}: in a pattern, each axis needs a name.")
     return words
 
 
@@ -161,7 +161,7 @@ def _all_known(words: Sequence[str], known: Sequence[str], pattern: str, who: st
     if other:
         raise ValueError(
             f"{who}: {join(other)} of {pattern!r} is on one side only. Both sides of the arrow "
-            "speak of the same axes."
+            "must have the same axes."
             if who == "rearrange" else
             f"{who}: {join(other)} of {pattern!r} is in the result only."
         )
@@ -184,14 +184,14 @@ def _taken_apart(before: Sequence[Part], x: Any, left: str, sizes: dict[str, int
             given[unknown[0]] = size // rest
         elif len(unknown) > 1:
             raise ValueError(
-                f"rearrange: the sizes of {join(unknown)} in {left!r} are not known. Give all "
+                f"rearrange: the sizes of {join(unknown)} in {left!r} are unknown. Pass all "
                 f"but one: rearrange(pattern, x, {unknown[0]}=...)."
             )
         if math.prod(given.values()) != size or len(given) != len(words):
             shown = ", ".join(f"{w}={n}" for w, n in given.items()) or "1"
             raise ValueError(
-                f"rearrange: a dimension of {t.str_short(True)}, of size {size}, is no "
-                f"({' '.join(words)}) with {shown}."
+                f"rearrange: a dimension of {t.str_short(True)}, of size {size}, cannot be split "
+                f"into ({' '.join(words)}) with {shown}."
             )
         if len(words) == 1 and sizes.get(words[0], size) != size:
             raise ValueError(

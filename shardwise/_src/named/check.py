@@ -137,9 +137,9 @@ def _unite(one: Axis, other: Axis, eqn: Equation) -> None:
         held, there = one.words.setdefault(call, (word, where))
         if held != word:
             raise ValueError(
-                f"named.check: one axis is {held!r} ({there}) and {word!r} ({where}) in the same "
-                f"function; the two meet in {eqn.op.name!r}, at {describe(eqn.site)}. If "
-                "dimensions are in another order than was meant, `rearrange` them; if one axis is "
-                "to have two words, say so by `shardwise.named.rename`."
+                f"named.check: one axis is named {held!r} ({there}) and {word!r} ({where}) in the "
+                f"same function; the two meet in {eqn.op.name!r}, at {describe(eqn.site)}. If "
+                "the dimensions are in the wrong order, `rearrange` them; if one "
+                "axis should have two names, use `shardwise.named.rename`."
             )
     other.same = one

@@ -56,14 +56,14 @@ class Scope:
         for word, size in zip(words, shape, strict=True):
             if word in self.mapped:
                 raise ValueError(
-                    f"{who}: {what} says {word!r}, which `shardwise.named.vmap` maps here: a value "
-                    "inside has no such axis. Leave the word out."
+                    f"{who}: {what} has {word!r}, which `shardwise.named.vmap` maps here: a value "
+                    "inside has no such axis. Leave it out."
                 )
             held, where = self.sizes.setdefault(word, (size, what)) if word != ANY else (size, "")
             if held != size:
                 raise ValueError(
                     f"{who}: {word!r} is {held} in {where}, but {size} in {what}. Within a "
-                    "function, a word has one size; say another word where it is another axis."
+                    "function, an axis has one size; use another name for another axis."
                 )
 
 
@@ -123,7 +123,7 @@ def axes(x: T, words: Any) -> T:
 def said(x: Any, words: Any, who: str, what: str) -> Any:
     """`axes` for a pytree. what: its name in messages."""
     leaves, tree = flatten(x)
-    texts = broadcast_prefix(words, x, f"{who}: the words of {what}", root=what)
+    texts = broadcast_prefix(words, x, f"{who}: the axes of {what}", root=what)
     rows = zip(leaves, texts, leaf_paths(x), strict=True)
     return tree.unflatten([
         leaf if text is None else _said(leaf, text, who, f"{what}{path}")
@@ -251,7 +251,7 @@ def _annotated(fun: Any, name: str) -> dict[str, Any]:
     }
     if not found:
         raise TypeError(
-            f"checked: no annotation of {name} has words. Write them as in "
+            f"checked: no annotation of {name} has logical axes. Write them as in "
             "`x: Annotated[Array, 'batch embed']`."
         )
     return found
@@ -284,7 +284,7 @@ def vmap(
     takes = tuple(takes)
     if not any(over in parse(text, who) for text in flatten(takes)[0]):
         raise ValueError(
-            f"{who}: no argument has the word {over!r}; got {join(flatten(takes)[0])}."
+            f"{who}: no argument has the axis {over!r}; got {join(flatten(takes)[0])}."
         )
 
     @functools.wraps(fun)
@@ -296,7 +296,7 @@ def vmap(
     def wrapped(*args: Any) -> Any:
         if len(args) != len(takes):
             raise TypeError(
-                f"{who} has words for {pluralize(len(takes), 'argument')}; got {len(args)}."
+                f"{who} has axes for {pluralize(len(takes), 'argument')}; got {len(args)}."
             )
         found = current_rules()
         split = dict(found.used).get(over) if found else None

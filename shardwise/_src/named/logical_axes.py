@@ -37,7 +37,7 @@ def parse(text: Any, who: str, patterned: bool = False) -> tuple[Any, ...]:
     """
     if not isinstance(text, str):
         raise TypeError(
-            f"{who}: words for axes are a text such as 'batch embed'; got {text!r} of type "
+            f"{who}: logical axes are a string such as 'batch embed'; got {text!r} of type "
             f"{type(text).__name__}."
         )
     parts: list[Part] = []
@@ -53,16 +53,17 @@ def parse(text: Any, who: str, patterned: bool = False) -> tuple[Any, ...]:
         elif token.isidentifier():
             (parts if group is None else group).append(token)
         else:
-            allowed = "words, `1` and groups such as (heads head)" if patterned else "words"
-            raise ValueError(f"{who}: {token!r} in {text!r} is no word. Axes are {allowed}.")
+            allowed = "names, `1` and groups such as (heads head)" if patterned else "names"
+            raise ValueError(f"{who}: {token!r} in {text!r} is not an axis name. Expected "
+                             f"{allowed}.")
     if group is not None:
         raise ValueError(f"{who}: a group in {text!r} is not closed.")
     found = [word for word in flat(parts) if word != ANY]
     twice = sorted({word for word in found if found.count(word) > 1})
     if twice:
         raise ValueError(
-            f"{who}: {text!r} has {join(twice)} twice. Each axis of a value has a word of its "
-            "own; give one of them another."
+            f"{who}: {text!r} has {join(twice)} twice. The axes of a value must have different "
+            "names; rename one of them."
         )
     return tuple(parts)
 

@@ -75,16 +75,16 @@ class Rules:
                 continue
             if word not in table:
                 raise ValueError(
-                    f"{who}: the rules do not know {word!r}.{did_you_mean(word, table)} They have "
-                    f"{join(table)}. Add it to the table: with None, it is whole on each device."
+                    f"{who}: the rules have no entry for {word!r}.{did_you_mean(word, table)} They "
+                    f"have {join(table)}. Add it to the table: with None, it is replicated."
                 )
             for axis in table[word]:
                 if first.setdefault(axis, word) != word:
                     raise ValueError(
-                        f"{who}: by the rules, {first[axis]!r} and {word!r} both go over mesh axis "
-                        f"{axis!r}, which can split one of them only. Send one elsewhere; or, if "
-                        "it is to be split only where parameters and states are kept, give it "
-                        f"`stored({axis!r})`."
+                        f"{who}: by the rules, {first[axis]!r} and {word!r} are both sharded over "
+                        f"mesh axis {axis!r}, which can shard only one of them. Choose another for "
+                        "one; or, if it should be sharded only where parameters and states are "
+                        f"stored, use `stored({axis!r})`."
                     )
 
 
@@ -127,7 +127,7 @@ def rules(table: Mapping[str, MeshAxes | Stored], mesh: Mesh) -> Generator[Rules
     kept: list[tuple[str, Axes]] = []
     for word, entry in table.items():
         if len(parse(word, "rules")) != 1:
-            raise ValueError(f"rules: a key of the table is one word; got {word!r}.")
+            raise ValueError(f"rules: a key of the table must be one axis name; got {word!r}.")
         axes = _axes(word, entry, mesh)
         used.append((word, () if isinstance(entry, Stored) else axes))
         kept.append((word, axes))
@@ -141,13 +141,13 @@ def _axes(word: str, entry: Any, mesh: Mesh) -> Axes:
     axes = () if given is None else (given,) if isinstance(given, str) else given
     if not isinstance(axes, tuple | list):
         raise TypeError(
-            f"rules: {word!r} goes over a mesh axis, a tuple of them, None or `stored(...)`; got "
-            f"{entry!r} of type {type(entry).__name__}."
+            f"rules: {word!r} must be sharded over a mesh axis, a tuple of them, None or "
+            f"`stored(...)`; got {entry!r} of type {type(entry).__name__}."
         )
     for axis in axes:
         if axis not in mesh.axis_names:
             raise ValueError(
-                f"rules: {word!r} goes over {axis!r}, but the axes of {mesh} are "
+                f"rules: {word!r} is sharded over {axis!r}, but the axes of {mesh} are "
                 f"{join(mesh.axis_names)}."
             )
     return tuple(axes)

@@ -71,8 +71,8 @@ def shapes(words: Any, sizes: Mapping[str, int], dtype: DTypeLike = np.float32) 
         missing = [word for word in row if word not in sizes]
         if missing:
             raise ValueError(
-                f"{who}: {str(text)!r} has {join(missing)}, whose size is not given; there "
-                f"are sizes of {join(sizes)}."
+                f"{who}: {str(text)!r} has {join(missing)}, whose size is missing; "
+                f"got sizes of {join(sizes)}."
             )
         where = None if found is None else _place(found, text, who)
         return ShapeDtypeStruct([sizes[word] for word in row], dtype, sharding=where)
@@ -110,8 +110,8 @@ def like(words: Any, state: Any) -> Any:
             found.append("")
         else:
             raise ValueError(
-                f"like: {path} has shape {np.shape(part)}, and is not in a part that is like "
-                "the parameters. Give it words of its own."
+                f"like: {path} has shape {np.shape(part)}, but is not in a subtree like "
+                "the parameters. Specify its axes separately."
             )
     return whole.unflatten(found)
 
@@ -125,5 +125,5 @@ def _mapped(words: Any, who: str, fun: Any) -> Any:
 def _place(found: Rules, text: str, who: str) -> NamedSharding:
     row = parse(text, who)
     if ANY in row:
-        raise ValueError(f"{who}: `_` in {str(text)!r}: each axis needs a word here.")
+        raise ValueError(f"{who}: `_` in {str(text)!r}: each axis needs a name here.")
     return NamedSharding(found.mesh, found.spec(row, who, kept=isinstance(text, Parameter)))

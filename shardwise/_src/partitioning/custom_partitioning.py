@@ -143,20 +143,21 @@ class custom_partitioning:
             sharding_rule = rule_of(sharding_rule, **rest)
         elif rest:
             raise ValueError(
-                f"{WHO} {self.name}: {', '.join(rest)} go with a sharding_rule that is a string; "
-                f"got {short_repr(sharding_rule)}. Say them in the SdyShardingRule."
+                f"{WHO} {self.name}: {', '.join(rest)} can only be combined with a sharding_rule "
+                f"that is a string; got {short_repr(sharding_rule)}. Put them into the "
+                "SdyShardingRule."
             )
         elif not (sharding_rule is None or isinstance(sharding_rule, SdyShardingRule)
                   or callable(sharding_rule)):
             raise TypeError(
                 f"{WHO} {self.name}: sharding_rule must be a string such as 'b i, i o -> b o', an "
-                f"SdyShardingRule, or a function that gives one; got {short_repr(sharding_rule)}."
+                f"SdyShardingRule, or a function that returns one; got {short_repr(sharding_rule)}."
             )
         infer = infer_sharding_from_operands
         if sharding_rule is None and infer is None and propagate_user_sharding is not None:
             raise NotImplementedError(
-                f"{WHO} {self.name}: propagate_user_sharding alone does not say which dimensions "
-                "of operands and results go together. Give a sharding_rule, such as "
+                f"{WHO} {self.name}: propagate_user_sharding alone does not specify which "
+                "dimensions of operands and results correspond. Pass a sharding_rule, such as "
                 "'b i, i o -> b o'."
             )
         self.partition, self.infer_sharding_from_operands = partition, infer
@@ -198,8 +199,8 @@ class custom_partitioning:
         for n, x in zip(places, static, strict=True):
             if any(isinstance(leaf, Tracer) for leaf in flatten(x)[0]):
                 raise UnexpectedTracerError(
-                    f"{WHO} {self.name}: argument {n} is static, by static_argnums, and has a "
-                    "traced value in it. Pass a value that is known, or take the number out."
+                    f"{WHO} {self.name}: argument {n} is static, by static_argnums, but contains "
+                    "a traced value. Pass a concrete value, or remove it from static_argnums."
                 )
         return static, [x for n, x in enumerate(args) if n not in places]
 
@@ -243,8 +244,8 @@ class custom_partitioning:
         body = staged(fun, types, "custom_partitioning", self.name)
         if body.captures:
             raise UnexpectedTracerError(
-                f"{WHO} {self.name} uses a traced value from outside, which `partition` would "
-                f"know nothing of. Pass it to {self.name} as an argument."
+                f"{WHO} {self.name} uses a traced value from outside, which "
+                f"`partition` cannot see. Pass it to {self.name} as an argument."
             )
         program = body.program.replace(constants=body.outside)
         rule = CallRule(self.name, (self, told, *key), told, static, tree, body.tree)

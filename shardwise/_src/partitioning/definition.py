@@ -149,7 +149,7 @@ class CallRule(PartitioningRule):
             return sharding.spec
         raise ValueError(
             f"{WHO} {self.name}: infer_sharding_from_operands returned {sharding}; for operands "
-            "whose types are divided over explicit mesh axes it must return NamedShardings."
+            "whose types are sharded over explicit mesh axes it must return NamedShardings."
         )
 
     # -- computation on shards --
@@ -189,7 +189,7 @@ class CallRule(PartitioningRule):
         leaves, found = flatten(given)
         if found != tree:
             of = "arguments" if tree is self.in_tree else "result"
-            where = tree_difference(f"the {of}", tree, "what it gave", found, "")
+            where = tree_difference(f"the {of}", tree, "the shardings", found, "")
             raise ValueError(f"{who} must have a sharding for each leaf of the {of}; {where}.")
         for i, (s, t) in enumerate(zip(leaves, types, strict=True)):
             place = path_in("", tree, i)
@@ -197,7 +197,7 @@ class CallRule(PartitioningRule):
                 raise ValueError(f"{who}{place} must be a sharding; got {short_repr(s)}.")
             if s.partial_axes[0]:
                 raise ValueError(
-                    f"{who}{place} is {s}, of sums that are not taken yet. Take them in lower_fn, "
+                    f"{who}{place} is {s}, which is unreduced. Sum over these axes in lower_fn, "
                     "with `shardwise.lax.psum`."
                 )
             s.tiling(t.ndim)  # raises if the rank does not fit
@@ -229,7 +229,7 @@ class CallRule(PartitioningRule):
             if a.shape != b.shape or a.dtype != b.dtype:
                 raise ValueError(
                     f"{who} returned{path_in(' result', self.out_tree, i)} of type "
-                    f"{a.str_short(True)}, where parts are of type {b.str_short(True)} by "
+                    f"{a.str_short(True)}, but shards are of type {b.str_short(True)} under "
                     "result_shardings."
                 )
         return body.program.replace(constants=body.outside)

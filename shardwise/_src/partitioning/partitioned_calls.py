@@ -136,7 +136,7 @@ def _module_text(
     """The module of one device. It sets padding to zero, so that sums are correct."""
     if host_functions(found.program):
         raise NotImplementedError(
-            f"custom_partitioning function {asked.rule.name}: lower_fn calls functions of the host "
+            f"custom_partitioning function {asked.rule.name}: lower_fn calls host functions "
             "(a callback, or `shardwise.debug.print`), which the partitioner cannot hand on. Call "
             "them outside of the function."
         )

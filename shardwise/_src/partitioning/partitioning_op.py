@@ -45,9 +45,9 @@ def _lower(
 
 def _no_derivative(op: Op, *given: Any, rule: PartitioningRule, **p: Any) -> NoReturn:
     raise NotImplementedError(
-        f"custom_partitioning function {rule.name} has no derivative: nothing says how that would "
-        "be divided. Give it one with `shardwise.custom_vjp` or `shardwise.custom_jvp`, around a "
-        "function that calls it."
+        f"custom_partitioning function {rule.name} has no derivative: nothing specifies how it "
+        "would be partitioned. Define one with `shardwise.custom_vjp` or `shardwise.custom_jvp`, "
+        "around a function that calls it."
     )
 
 
@@ -58,7 +58,7 @@ def _batch(
     if name is not None and name in axes_in(program):
         raise NotImplementedError(
             f"custom_partitioning function {rule.name} has collectives along {name!r}, the axis "
-            "of a `vmap` around it, which its `partition` knows nothing of. Call them outside of "
+            "of a `vmap` around it, which its `partition` cannot see. Call them outside of "
             "the function."
         )
     marks = tuple([d is not None for d in dims])

@@ -36,8 +36,8 @@ def _check_factor(factor: Any, where: str) -> None:
         )
     if not factor[:1].isalpha() or not all(c.isalnum() or c == "_" for c in factor):
         raise ValueError(
-            f"{where}: {factor!r} is no name of a factor, which is a letter and then letters, "
-            "digits and underscores."
+            f"{where}: {factor!r} is not a factor name: a letter followed by letters, digits "
+            "and underscores."
         )
 
 
@@ -50,7 +50,7 @@ class CompoundFactor(tuple[str, ...]):
         if len(factors) < 2:
             raise ValueError(
                 "CompoundFactor takes two factors or more; got "
-                f"{pluralize(len(factors), 'factor')}. Give the one factor of a dimension as it is."
+                f"{pluralize(len(factors), 'factor')}. Write a single factor on its own."
             )
         for factor in factors:
             _check_factor(factor, "CompoundFactor")
@@ -130,11 +130,11 @@ class SdyShardingRule:
             if factor not in whole | parts:
                 wrong = "has a size, but is in no mapping"
             elif factor in whole and factor in given:
-                wrong = "has a size, but is a whole dimension, whose size is known"
+                wrong = "has a size, but is a full dimension, whose size is known"
             elif factor not in given:
-                wrong = f"is only used within compound factors: give its size, {factor}=…"
+                wrong = f"is only used within compound factors: pass its size, {factor}=…"
             elif not isinstance(size, int) or size < 1:
-                wrong = f"has the size {size!r}, which is no positive integer"
+                wrong = f"has the size {size!r}, which is not a positive integer"
             else:
                 continue
             raise ValueError(f"{self}: the factor {factor!r} {wrong}.")
@@ -154,7 +154,8 @@ class SdyShardingRule:
                 if factor in seen:
                     where = "twice" if seen[factor] == kind else f"and of {seen[factor]}"
                     raise ValueError(
-                        f"{self}: {factor!r} is of {kind} {where}; a factor may be so once."
+                        f"{self}: {factor!r} is of {kind} {where}; a factor may be listed only "
+                        "once."
                     )
                 seen[factor] = kind
 
@@ -332,7 +333,7 @@ def _fitted_row(
         group, count = mapping[0][1:] or "0", t.ndim - len(dims) + 1
         if count >= 0 and groups.setdefault(group, count) != count:
             raise ValueError(
-                f"{who} has {pluralize(count, 'dimension')} for the ellipsis, which stands for "
+                f"{who} has {pluralize(count, 'dimension')} for the ellipsis, which represents "
                 f"{groups[group]} elsewhere."
             )
         dims = [*[(n,) for n in _expanded(mapping[0], groups)], *dims[1:]] if count >= 0 else dims

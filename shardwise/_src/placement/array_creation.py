@@ -236,15 +236,15 @@ def device_put_sharded(shards: Sequence[Any], devices: Sequence[Any]) -> Any:
     if not isinstance(shards, Sequence) or len(shards) != len(devices) or not shards:
         got = len(shards) if isinstance(shards, Sequence) else f"a {type(shards).__name__}"
         raise ValueError(
-            f"{what}: shards must be a list with a tree for each of the {len(devices)} devices; "
+            f"{what}: shards must be a list with a pytree for each of the {len(devices)} devices; "
             f"got {got}."
         )
     flat = [flatten(shard) for shard in shards]
     for i, (_, tree) in enumerate(flat):
         if tree != flat[0][1]:
             raise ValueError(
-                f"{what}: shards[{i}] has the structure {tree_text(tree)}, shards[0] "
-                f"{tree_text(flat[0][1])}. All must be alike."
+                f"{what}: shards[{i}] has the structure {tree_text(tree)}, but shards[0] has "
+                f"{tree_text(flat[0][1])}. All must have the same structure."
             )
     rows = zip(*[leaves for leaves, _ in flat], strict=True)
     return flat[0][1].unflatten([_stacked(what, row, devices) for row in rows])
@@ -287,13 +287,13 @@ def _stacked(what: str, values: Sequence[Any], devices: tuple[Any, ...]) -> Arra
     for i, v in enumerate(values):
         if np.shape(v) != shape:
             raise ValueError(
-                f"{what}: shards[{i}] has the shape {np.shape(v)} where shards[0] has {shape}. All "
-                "must be alike."
+                f"{what}: shards[{i}] has shape {np.shape(v)}, but shards[0] has shape {shape}. "
+                "All must have the same shape."
             )
         if _dtype_of(v) != _dtype_of(values[0]):
             raise TypeError(
-                f"{what}: shards[{i}] is of dtype {_dtype_of(v)} where shards[0] is of "
-                f"{_dtype_of(values[0])}. All must be alike."
+                f"{what}: shards[{i}] has dtype {_dtype_of(v)}, but shards[0] has dtype "
+                f"{_dtype_of(values[0])}. All must have the same dtype."
             )
     whole = (len(devices), *shape)
     dtype = _as_dtype(_dtype_of(values[0]))
@@ -310,8 +310,8 @@ def _dtype_of(x: Any) -> Any:
 
 
 _CONCRETE = (
-    "Arrays are made of concrete parts: call it outside of jit, grad, vmap, or compute the parts "
-    "with NumPy."
+    "Arrays are created from concrete values: call it outside of jit, grad and vmap, or compute "
+    "the parts with NumPy."
 )
 
 
@@ -322,7 +322,7 @@ def _as_dtype(dtype: Any) -> Any:
 def _concrete_sharding(x: Any, what: str) -> Any:
     sharding = as_sharding(x, what)
     if sharding is None:
-        raise TypeError(f"{what}: a sharding is needed, got None. Pass a sharding or a device.")
+        raise TypeError(f"{what}: a sharding is required; got None. Pass a sharding or a device.")
     return placed_over(sharding, None)
 
 
@@ -339,8 +339,8 @@ class _Making:
         self.sharding = _concrete_sharding(bare(self.place), what)
         if getattr(getattr(self.sharding, "spec", None), "unreduced", None):
             raise ValueError(
-                f"{what}: {self.sharding} is for sums that are not taken yet, of which each device "
-                "holds an addend: an index does not say which. Make them with "
+                f"{what}: {self.sharding} is unreduced: each device holds a partial sum, and "
+                "an index does not identify which one. Use "
                 "make_array_from_single_device_arrays."
             )
         self.dtype = None if dtype is None else _as_dtype(dtype)
@@ -373,7 +373,7 @@ class _Making:
             value = np.asarray(value, dtype=self.dtype if self.converts else None)
         if value.shape != part.shape:
             raise ValueError(
-                f"{self.what}: the callback gave shape {value.shape} for index {part.index}; "
+                f"{self.what}: the callback returned shape {value.shape} for index {part.index}; "
                 f"expected {part.shape}."
             )
         if self.dtype is None or value.dtype != self.dtype:  # float64 equals None
@@ -386,8 +386,8 @@ class _Making:
             self.dtype = dtype
         if dtype != self.dtype and (not self.converts or isinstance(dtype, ExtendedDType)):
             raise TypeError(
-                f"{self.what}: the callback gave {dtype} for index {part.index}; expected "
-                f"{self.dtype}. All parts of an array have one dtype."
+                f"{self.what}: the callback returned {dtype} for index {part.index}; expected "
+                f"{self.dtype}. All parts of an array must have the same dtype."
             )
 
     def finish_with(self, values: Any, places: Sequence[tuple[Part, Any]]) -> Array:
@@ -395,8 +395,8 @@ class _Making:
         if not isinstance(values, Sequence | np.ndarray) or len(values) != len(places):
             got = f"{len(values)}" if hasattr(values, "__len__") else f"a {type(values).__name__}"
             raise ValueError(
-                f"{self.what}: the callback must give a list of {len(places)} parts, one for each "
-                f"device of this process; got {got}."
+                f"{self.what}: the callback must return a list of {len(places)} parts, one for "
+                f"each device of this process; got {got}."
             )
         for (part, device), value in zip(places, values, strict=True):
             self.put(part, (device,), value)
@@ -410,7 +410,7 @@ class _Making:
         if self.dtype is None:
             raise ValueError(
                 f"{self.what}: this process has no parts of an array of shape {self.shape} under "
-                f"{self.sharding}, so that the dtype is not known. Pass `dtype`."
+                f"{self.sharding}, so the dtype cannot be inferred. Pass `dtype`."
             )
         if self.kept and not self.done:
             return parts.put_together(self.kept, self.shape, self.dtype, self.sharding)

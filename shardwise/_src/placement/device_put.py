@@ -240,8 +240,8 @@ def _plans(x: Any, n: int, device: Any, src: Any, donate: Any, may_alias: Any) -
     plans = list(map(_Plan, *found.values()))
     if any(plan.donate and plan.may_alias for plan in plans):
         raise ValueError(
-            f"{what}: donate and may_alias are both True. What is donated is the result's alone: "
-            "leave out may_alias."
+            f"{what}: donate and may_alias are both True. Donated memory belongs to the result "
+            "alone: leave out may_alias."
         )
     return plans
 
@@ -326,7 +326,7 @@ def _from_host(x: Any, plan: _Plan) -> Any:
         return _placed(x, dataclasses.replace(plan, donate=False))
     if isinstance(x, np.ma.MaskedArray):
         raise ValueError(
-            "masked arrays have no place on a device, where the mask would be lost. Use "
+            "masked arrays cannot be put on a device, where the mask would be lost. Use "
             "x.filled(value)."
         )
     committed = plan.target is not None

@@ -69,7 +69,7 @@ class set_mesh:
 
     def __exit__(self, *exc_info: object) -> None:
         if self._token is None:
-            raise RuntimeError("this set_mesh has ended already; make a new one.")
+            raise RuntimeError("this set_mesh has already ended; create a new one.")
         CURRENT.reset(self._token)
         self._token = None
 
@@ -116,7 +116,7 @@ def get_mesh() -> Mesh:
     Raises:
       ValueError: under a transform, where only axes and their types are known.
     """
-    _check_untraced("get_mesh", " Use get_abstract_mesh, which knows axes and their types.")
+    _check_untraced("get_mesh", " Use get_abstract_mesh, which has the axes and their types.")
     mesh = current().mesh
     return mesh if isinstance(mesh, Mesh) else Mesh(np.empty((), object), ())
 
@@ -171,7 +171,7 @@ def _resharded(x: Any, sharding: Any, name: str) -> Any:
     _check_rank(x, goal, name)
     if not goal.mesh.explicit_axes:
         raise ValueError(
-            f"{name}: {goal.mesh} has no Explicit axes, so that shardings over it are no part of "
+            f"{name}: {goal.mesh} has no Explicit axes, so shardings over it are not part of "
             "types. Use `device_put`, or `with_sharding_constraint` in a traced function."
         )
     return x if own_sharding(x, type_of(x).shape) is goal else reshard_op(x, sharding=goal)

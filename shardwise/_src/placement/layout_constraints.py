@@ -42,7 +42,7 @@ def with_layout_constraint(x: T, layouts: Any) -> T:
         if not isinstance(layout, Layout):
             raise TypeError(
                 f"{who}: layouts must have a `shardwise.experimental.layout.Layout` for each "
-                f"array, or for trees of them; got {layout!r}."
+                f"array, or for pytrees of them; got {layout!r}."
             )
     values = [leaf(v, who, "x", tree, i) for i, v in enumerate(leaves)]
     if current().interpreter.eager:

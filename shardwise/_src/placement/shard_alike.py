@@ -32,7 +32,7 @@ def shard_alike(x: Any, y: Any) -> tuple[Any, Any]:
     ys, other = flatten(y)
     if tree != other:
         where = tree_difference("x", tree, "y", other, "")
-        raise ValueError(f"{_WHO}: x and y must have the same tree; {where}.")
+        raise ValueError(f"{_WHO}: x and y must have the same pytree structure; {where}.")
     pairs: list[Any] = []
     for i, (a, b) in enumerate(zip(xs, ys, strict=True)):
         a, b = leaf(a, _WHO, "x", tree, i), leaf(b, _WHO, "y", tree, i)
@@ -40,7 +40,7 @@ def shard_alike(x: Any, y: Any) -> tuple[Any, Any]:
             raise ValueError(
                 f"{_WHO}: {path_in('x', tree, i)} is of type {type_of(a).str_short(True)} and "
                 f"{path_in('y', tree, i)} of type {type_of(b).str_short(True)}; values that are "
-                "divided alike have the same shape."
+                "sharded alike must have the same shape."
             )
         pairs.append(alike(a, b))
     return tree.unflatten([a for a, _ in pairs]), tree.unflatten([b for _, b in pairs])

@@ -24,8 +24,8 @@ def lent(refs: Sequence[Ref], who: str, names: Callable[[], Sequence[str]]) -> G
         twice = next(r for i, r in enumerate(refs) if r in refs[:i])
         at = [n for n, r in zip(names(), refs, strict=True) if r is twice]
         raise ValueError(
-            f"{who}: {twice.short} is passed more than once, as {' and '.join(at)}. What is "
-            "written to the one would have to be seen in the other: pass it once."
+            f"{who}: {twice.short} is passed more than once, as {' and '.join(at)}. A write "
+            "to one would have to be visible in the other: pass it once."
         )
     values = values_of(refs)
     before = [r._lent_to for r in refs]

@@ -51,9 +51,9 @@ class NotThreaded(NotImplementedError):
         self.ref = ref
         super().__init__(
             f"{ref.short} from outside is used in a function that is staged by "
-            f"{stage.describe()}, which does not pass refs through. Read the ref before and pass "
+            f"{stage.describe()}, which does not support refs. Read the ref beforehand and pass "
             "the value; `jit`, `checkpoint`, `checkify`, `scan`, `map`, `associative_scan`, "
-            "`cond`, `switch`, `while_loop`, `fori_loop`, `shard_map` and `pmap` pass refs."
+            "`cond`, `switch`, `while_loop`, `fori_loop`, `shard_map` and `pmap` support refs."
         )
 
 
@@ -286,7 +286,7 @@ def check_plain(who: str, **options: Any) -> None:
         if value is not None:
             raise NotImplementedError(
                 f"{who}: {name} is for refs of kernels; got {value!r}. Leave it out: "
-                "`shardwise.memory.Space` says where an array is, and its ref stays there."
+                "`shardwise.memory.Space` determines where an array is, and its ref stays there."
             )
 
 
@@ -346,7 +346,7 @@ def _beside(old: Any, value: Any) -> Any:
 def _stage_of(ref: Ref) -> Stage | None:
     """The innermost stage inside which the ref is an outer one; None if it is read directly."""
     if ref._ended:
-        raise ValueError(f"{ref.short} was {ref._ended}, and cannot be used any more.")
+        raise ValueError(f"{ref.short} was {ref._ended}, and can no longer be used.")
     owner = ref._owner
     tag = getattr(owner, "tag", owner)
     inner: Stage | None = None
@@ -362,8 +362,8 @@ def _stage_of(ref: Ref) -> Stage | None:
     if ref._lent_to:
         raise ValueError(
             f"{ref.short}, made at {describe(ref._site)}, is an argument of {ref._lent_to}, and "
-            "that function uses it from outside, too. A function that gets a ref must have no "
-            "other way to it: use the argument."
+            "that function also uses it from outside. A function that gets a ref must not access "
+            "it in another way: use the argument."
         )
     return inner
 
@@ -388,7 +388,7 @@ def _check_kept(ref: Ref, t: ArrayType) -> None:
     """Raises if a ref cannot hold values of a type."""
     if lattice_join((ref.dtype, False), (t.dtype, t.weak_type))[0] != ref.dtype:
         raise TypeError(
-            f"{ref.short} cannot hold {t.str_short(True)}: its dtype stays as it is. Cast the "
+            f"{ref.short} cannot hold {t.str_short(True)}: its dtype cannot change. Cast the "
             "value with `.astype(ref.dtype)`."
         )
 
@@ -401,7 +401,7 @@ def _check_index(ref: Ref, idx: Any) -> None:
         parts = idx if idx.__class__ is tuple else (idx,)
         text = ", ".join(str(i) if isinstance(i, int | np.integer) else ":" for i in parts)
         raise IndexError(
-            f"{ref.short} has no place [{text}]: an integer of the index is out of bounds."
+            f"{ref.short} has no element [{text}]: an integer of the index is out of bounds."
         )
 
 
@@ -435,7 +435,7 @@ def _too_deep(ref: Ref, value: Any) -> Exception:
         return escaped(value)
     kind = "a mapped value" if hasattr(interpreter, "tag") else "a value that is differentiated"
     return ValueError(
-        f"{ref.short}, made at {describe(ref._site)}, cannot take {kind}: it was made outside of "
+        f"{ref.short}, made at {describe(ref._site)}, cannot hold {kind}: it was made outside of "
         f"{interpreter.describe()}. Make the ref inside of that function, or "
         + ("pass it as a mapped argument." if hasattr(interpreter, "tag")
            else "write `shardwise.lax.stop_gradient(x)`.")
@@ -454,6 +454,6 @@ def reject_returned(who: str, leaves: Sequence[Any]) -> None:
     found = next((x for x in leaves if x.__class__ is Ref), None)
     if found is not None:
         raise ValueError(
-            f"{who} returned {found.short}, made at {describe(found._site)}. A ref cannot leave "
-            "the function that is staged: return its value, `ref[...]` or `freeze(ref)`."
+            f"{who} returned {found.short}, made at {describe(found._site)}. A ref cannot "
+            "leave a staged function: return its value, `ref[...]` or `freeze(ref)`."
         )

@@ -69,7 +69,7 @@ def hidden_sharding(args: Sequence[Any], dims: Sequence[int | None]) -> NamedSha
             rows = [f"{type_of(x).str_short(True)} along {d}"
                     for x, d in zip(args, dims, strict=True) if d is not None]
             raise ShardingTypeError(
-                f"vmap: the mapped axes of the arguments are split over different mesh axes: "
+                "vmap: the mapped axes of the arguments are sharded over different mesh axes: "
                 f"{', '.join(rows)}. Use {gathered('x', t, d)} on the last of them."
             )
         found = own

@@ -92,7 +92,7 @@ class Tracer(Value):
                 f"{what} at {describe(user_site(2))} would make a constant of a value of type "
                 f"{self.aval.str_short(True)} that is being differentiated "
                 f"({self.interpreter.describe()}), and its derivative would be lost. {instead}, or "
-                "say that it is a constant with `shardwise.lax.stop_gradient`."
+                "mark it as a constant with `shardwise.lax.stop_gradient`."
             )
         return value
 
@@ -164,7 +164,7 @@ class Tracer(Value):
         raise TypeError(
             f"a traced value of type {self.aval.str_short(True)} cannot be hashed "
             f"({self.interpreter.describe()}): it cannot be a key of a dict, a member of a set, or "
-            "an argument of a function with functools.cache. Key by something known, such as a "
+            "an argument of a function with functools.cache. Use a static key, such as a "
             "name or a position."
         )
 
@@ -175,18 +175,18 @@ class Tracer(Value):
             return super().__iter__()
         raise TypeError(
             f"iteration at {describe(user_site())} over a traced array without dimensions, of type "
-            f"{self.aval.str_short(True)} ({self.interpreter.describe()}). To go over a range of "
-            "traced length, use `shardwise.lax.fori_loop` or `shardwise.lax.while_loop`."
+            f"{self.aval.str_short(True)} ({self.interpreter.describe()}). To iterate over a range "
+            "of traced length, use `shardwise.lax.fori_loop` or `shardwise.lax.while_loop`."
         )
 
     def __getattr__(self, name: str) -> Any:
         message = f"a traced value of type {self.aval.str_short(True)} has no attribute {name!r}."
         if name in _OF_ARRAYS:
             message = (
-                f"a traced value has no {name!r}, since it has no data and no place: it is of type "
-                f"{self.aval.str_short(True)} ({self.interpreter.describe()}). Ask the arrays "
-                "outside of the function; `typeof(x)` gives the type, with the sharding over "
-                "explicit mesh axes."
+                f"a traced value has no {name!r}, since it has no data and no device: it is of "
+                f"type {self.aval.str_short(True)} ({self.interpreter.describe()}). Query the "
+                "arrays outside of the function; `typeof(x)` gives the type, with the sharding "
+                "over explicit mesh axes."
             )
         raise AttributeError(message, name=name, obj=self)
 

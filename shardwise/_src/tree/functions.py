@@ -84,7 +84,7 @@ def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf = None) ->
     ValueError with the path of a mismatch.
     """
     if not callable(f):
-        raise TypeError(f"tree.map takes a function first; got {short_repr(f)}.")
+        raise TypeError(f"tree.map takes a function as its first argument; got {short_repr(f)}.")
     leaves, treedef = _pytree.flatten(tree, is_leaf)
     others = [_up_to("tree.map", treedef, tree, r, is_leaf, i) for i, r in enumerate(rest)]
     return treedef.unflatten([f(*xs) for xs in zip(leaves, *others, strict=True)])

@@ -63,7 +63,7 @@ class ArrayType:
         if manual_axis_type is not None:
             if manual_axis_type.unreduced or manual_axis_type.reduced:
                 raise NotImplementedError(
-                    "ArrayType: sums that are to be taken are said by the sharding's spec, "
+                    "ArrayType: unreduced axes are specified by the sharding's spec, "
                     f"`PartitionSpec(..., unreduced=...)`; got {manual_axis_type}."
                 )
             vma = manual_axis_type.varying

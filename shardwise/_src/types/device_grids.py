@@ -67,7 +67,7 @@ def make_mesh(
         raise ValueError(
             f"make_mesh needs {pluralize(needed, 'device')} for the shape {shape}, but only "
             f"{len(devices)} can be used. Choose sizes whose product is at most {len(devices)}; "
-            "on CPU, SHARDWISE_NUM_CPU_DEVICES says how many virtual devices there are."
+            "on CPU, SHARDWISE_NUM_CPU_DEVICES sets the number of virtual devices."
         )
     chosen = create_device_mesh(shape, list(devices)[:needed])
     return Mesh(chosen, names, AxisType.Explicit if axis_types is None else axis_types)
@@ -93,7 +93,8 @@ def create_hybrid_device_mesh(
     if len(inner) != len(outer):
         raise ValueError(
             f"a hybrid mesh has two factors for each axis, but mesh_shape is {inner} and "
-            f"dcn_mesh_shape is {outer}. Use factors of 1 where an axis is in one network alone."
+            f"dcn_mesh_shape is {outer}. Use factors of 1 for an axis within only one of the two "
+            "networks."
         )
     attribute = "process_index" if process_is_granule else "slice_index"
     granules = _granules(devices, attribute)
@@ -112,8 +113,8 @@ def _granules(devices: Sequence[Device], attribute: str) -> dict[int, list[Devic
         key = getattr(device, attribute, None)
         if key is None:
             raise ValueError(
-                f"the device {device} has no {attribute}, by which granules are told apart. With "
-                "process_is_granule=True they are told apart by process_index."
+                f"the device {device} has no {attribute}, by which granules are distinguished. "
+                "With process_is_granule=True they are distinguished by process_index."
             )
         found.setdefault(key, []).append(device)
     return found

@@ -176,7 +176,7 @@ def _narrowed_message(exact: DType, found: DType, fun_name: str) -> str:
         f"Explicitly requested dtype {exact}{where} is not available while enable_x64 is off; "
         f"the result is {found}. To keep 64 bits, call "
         f"shardwise.config.update('enable_x64', True) or set SHARDWISE_ENABLE_X64=1 first. "
-        f"To accept 32 bits without this warning, ask for {found}."
+        f"To accept 32 bits without this warning, request {found}."
     )
 
 
@@ -204,8 +204,8 @@ _UNSUPPORTED = {
     "T": ("text", "Encode it as integers first."),
     "M": ("dates", "Convert them to integers with x.astype('int64')."),
     "m": ("time differences", "Convert them to integers with x.astype('int64')."),
-    "O": ("Python objects", "If nested lists led to it, give all rows the same length."),
-    "V": ("structures", "Pass each field as an array of its own."),
+    "O": ("Python objects", "If it comes from nested lists, make all rows the same length."),
+    "V": ("structures", "Pass each field as a separate array."),
 }
 
 
@@ -453,7 +453,7 @@ def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> DType:
     """
     if isinstance(dtype, ExtendedDType) and not allow_extended_dtype:
         raise ValueError(
-            f"canonicalize_dtype: {dtype} is no dtype of numbers. It is allowed with "
+            f"canonicalize_dtype: {dtype} is not a numeric dtype. It is allowed with "
             "allow_extended_dtype=True."
         )
     return canonicalize(dtype)
@@ -467,7 +467,7 @@ def itemsize_bits(dtype: Any) -> int:
     """
     found = None if dtype is None else canonicalize_dtype(dtype, allow_extended_dtype=True)
     if found is None or not (is_bool(found) or is_numeric(found)):
-        raise ValueError(f"itemsize_bits takes a dtype of numbers; got {dtype!r}.")
+        raise ValueError(f"itemsize_bits takes a numeric dtype; got {dtype!r}.")
     exact = exact_dtype(dtype)
     if is_integer(exact):
         return iinfo(exact).bits

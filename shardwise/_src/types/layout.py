@@ -136,8 +136,8 @@ class Format(Frozen):
             )
         if isinstance(layout, Layout) and sharding is None:
             raise ValueError(
-                f"Format: {layout} needs a sharding, got None: it says how each shard lies in "
-                "memory. Pass a NamedSharding or a SingleDeviceSharding."
+                f"Format: {layout} needs a sharding, got None: it specifies how each shard is laid "
+                "out in memory. Pass a NamedSharding or a SingleDeviceSharding."
             )
         format = object.__new__(Format)
         format.__dict__.update(layout=layout, sharding=sharding)

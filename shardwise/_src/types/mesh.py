@@ -227,7 +227,7 @@ class Mesh(BaseMesh):
         if not owned[box].all():
             raise ValueError(
                 f"the devices of process {process_index} do not form a contiguous subgrid of "
-                f"{self}: they lie at {_some(places.tolist())}. Order the devices so that "
+                f"{self}: they are at {_some(places.tolist())}. Order the devices so that "
                 "each process has a block of the mesh, as make_mesh does."
             )
         return Mesh(self.devices[box], self.axis_names, self.axis_types)

@@ -202,7 +202,7 @@ def _normal(entry: Any) -> Any:
 
 def _check_name(name: Any, where: str) -> None:
     if name is None or name is UNCONSTRAINED or isinstance(name, tuple):
-        raise ValueError(f"{where} may hold only axis names, got {name!r}.")
+        raise ValueError(f"{where} may contain only axis names, got {name!r}.")
     if isinstance(name, PartitionSpec) or not isinstance(name, Hashable):
         raise TypeError(
             f"{where} got {name!r} of type {type(cast('Any', name)).__name__}; "
@@ -231,15 +231,15 @@ def _check_kind(kind: Any, unreduced: Any) -> None:
         )
     if not unreduced:
         raise ValueError(
-            f"unreduced_kind={name} of a PartitionSpec is for unreduced axes, of which there are "
-            "none: add unreduced={...}, or leave it out."
+            f"unreduced_kind={name} of a PartitionSpec requires unreduced axes: "
+            "add unreduced={...}, or leave it out."
         )
     if name != "sum":
         along = f"shardwise.lax.p{name}"
         raise NotImplementedError(
-            f"unreduced_kind={name} of a PartitionSpec: devices hold addends along unreduced axes; "
-            f"values whose {name}imum is to be taken are not supported. Leave both out and take it "
-            f"at once: `shardwise.numpy.{name}(x, axis)` also goes along split dimensions, and "
+            f"unreduced_kind={name} of a PartitionSpec: unreduced axes are for partial "
+            f"sums; partial {name}ima are not supported. Leave both out and reduce "
+            f"directly: `shardwise.numpy.{name}(x, axis)` also reduces sharded dimensions, and "
             f"`{along}(x, axis_name)` along a mapped axis."
         )
 
@@ -252,12 +252,14 @@ def _check_disjoint(
         if both:
             raise ValueError(
                 f"{argument}={set(names)!r} of a PartitionSpec names {join(both)}, "
-                f"which already splits a dimension: {axes!r}. An axis has one use in a spec."
+                f"over which a dimension is already sharded: {axes!r}. An axis may be used only "
+                "once in a spec."
             )
     if unreduced & reduced:
         raise ValueError(
             f"unreduced={set(unreduced)!r} and reduced={set(reduced)!r} of a PartitionSpec both "
-            f"name {join(sorted(unreduced & reduced, key=str))}. An axis has one use in a spec."
+            f"name {join(sorted(unreduced & reduced, key=str))}. An axis may be used only once in "
+            "a spec."
         )
 
 

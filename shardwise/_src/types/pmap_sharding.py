@@ -113,8 +113,8 @@ class ShardingSpec:
         counted_cuts = sorted(a.axis for a in self.mesh_mapping if isinstance(a, ShardedAxis))
         if counted_cuts != list(range(len(cuts))):
             raise ValueError(
-                f"{self} makes {pluralize(len(cuts), 'cut')}, but its mesh_mapping counts the cuts "
-                f"{counted_cuts}; each, from 0 on, must be there once."
+                f"{self} makes {pluralize(len(cuts), 'cut')}, but its mesh_mapping lists the cuts "
+                f"{counted_cuts}; each, from 0 on, must occur once."
             )
         sizes = tuple(
             cuts[a.axis] if isinstance(a, ShardedAxis) else a.replicas for a in self.mesh_mapping

@@ -302,7 +302,7 @@ def _no_promotion_message(pairs: tuple[Pair, ...]) -> str:
     if opaque:
         return (
             f"{_given(pairs)} do not promote to a common dtype: elements of {_name(opaque[0])} "
-            "are not numbers. They meet only their own dtype."
+            "are not numbers. They combine only with their own dtype."
         )
     if numpy_dtype_promotion.value == "strict":
         return (
@@ -313,8 +313,9 @@ def _no_promotion_message(pairs: tuple[Pair, ...]) -> str:
     target = _DTYPES[wide[0]].name if wide else "float32"
     return (
         f"{_given(pairs)} do not promote to a common dtype: floats of 8 bits or fewer and integers "
-        f"of 4 bits or fewer meet only their own dtype and Python scalars of their kind or below, "
-        f"so that nothing widens unseen. Cast them, for example with x.astype({target!r})."
+        "of 4 bits or fewer combine only with their own dtype and with Python scalars of their "
+        "kind or below, so that nothing is widened implicitly. Cast them, for example with "
+        f"x.astype({target!r})."
     )
 
 

@@ -22,7 +22,7 @@ def entered_as(mesh: Mesh, here: Context) -> Mesh | AbstractMesh:
     for name, size, *_ in here.axes:
         if name in mesh.axis_names and name not in names:
             raise ValueError(
-                f"entering {mesh} would hide the axis {name!r} of size {size}, which something "
+                f"entering {mesh} would shadow the axis {name!r} of size {size}, which something "
                 "other than a mesh (a map or a serial loop) has put in scope. Rename one of them."
             )
     return mesh if outer is None else within(mesh, outer, f"entering {mesh}")
@@ -37,9 +37,9 @@ def within(mesh: Mesh | AbstractMesh, outer: Mesh | AbstractMesh, what: str) -> 
         return mesh
     if outer.shape_tuple != mesh.shape_tuple:
         raise ValueError(
-            f"{what}: a map around this code runs it on each device of {outer}, and {mesh} is "
-            "another mesh. Inside of a map there is no other: use axes of that one which are not "
-            "manual yet, or `shardwise.vmap`."
+            f"{what}: an enclosing map runs this code on each device of {outer}, and {mesh} is "
+            "another mesh. Inside a map no other mesh can be used: use axes of that one which are "
+            "not manual yet, or `shardwise.vmap`."
         )
     return outer
 

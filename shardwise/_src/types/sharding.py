@@ -135,7 +135,7 @@ class NamedSharding(Frozen, Sharding):
         return (
             f"{self.spec} over {self.mesh}",
             f"the number of shards along mesh {noun} {' × '.join(sizes)}",
-            "choose mesh axes that divide it, or leave it whole with None in the spec",
+            "choose mesh axes that divide it, or leave it unsharded with None in the spec",
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -180,7 +180,7 @@ def _check_spec(mesh: BaseMesh, spec: PartitionSpec) -> None:
         if spec.axes.count(name) > 1:
             raise ValueError(
                 f"{spec} over {mesh} uses the axis {name!r} more than once; "
-                "a mesh axis can split only one dimension, and only once."
+                "a mesh axis can shard only one dimension, and only once."
             )
     for argument, names in (("unreduced", spec.unreduced), ("reduced", spec.reduced)):
         auto = sorted(names.intersection(mesh.axes_of_type(AxisType.Auto)), key=str)

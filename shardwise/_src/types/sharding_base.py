@@ -57,7 +57,7 @@ class Sharding:
         super().__init_subclass__(**kwargs)
         if cls.__dict__.get("__hash__", True) is None:
             raise TypeError(
-                f"{cls.__name__} defines __eq__ but not __hash__. Shardings are keys of caches: "
+                f"{cls.__name__} defines __eq__ but not __hash__. Shardings are cache keys: "
                 "define both, or neither."
             )
 
@@ -105,7 +105,7 @@ class Sharding:
 
     def _lacks(self, what: str) -> str:
         return (
-            f"{type(self).__name__} must define {what}. A sharding of your own defines `devices`, "
+            f"{type(self).__name__} must define {what}. A custom sharding defines `devices`, "
             "`tiling(ndim)` and `is_fully_replicated`, or else `device_set` and "
             "`devices_indices_map(shape)`; see Sharding."
         )
@@ -130,7 +130,7 @@ class Sharding:
         """The index that the subclass's own map gives each device."""
         index_map = self.devices_indices_map(shape)
         if frozenset(index_map) != frozenset(self.device_set):
-            raise ValueError("it is for other devices than those of `device_set`")
+            raise ValueError("its devices differ from those of `device_set`")
         return [index_map[device] for device in self.devices]
 
     def _check_mapped(self, shape: Shape, indices: Sequence[Index]) -> None:
@@ -140,8 +140,8 @@ class Sharding:
             if index_bounds(shape, mine) != index_bounds(shape, tile):
                 raise ValueError(
                     f"{type(self).__name__}.devices_indices_map({shape}) gives {device} the index "
-                    f"{mine}, but by its map of other shapes it is to hold {tile}: of n elements "
-                    "in k tiles each has ceil(n/k), the last ones fewer or none."
+                    f"{mine}, but its map for other shapes implies {tile}: of n elements in "
+                    "k tiles each has ceil(n/k), the last ones fewer or none."
                 )
 
     @cached_property

@@ -113,11 +113,12 @@ def tiling_of_indices(shape: tuple[int, ...], indices: Sequence[Index]) -> Tilin
     holders: list[list[int]] = [[] for _ in tiles]
     for position, bound in enumerate(bounds):
         if bound not in tiles:
-            raise ValueError(f"{indices[position]} is no tile of a grid of {dims} equal tiles")
+            raise ValueError(f"{indices[position]} is not a tile of a grid of {dims} equal tiles")
         holders[tiles[bound]].append(position)
     if len({len(held) for held in holders}) > 1:
         counts = f"between {min(map(len, holders))} and {max(map(len, holders))} devices"
-        raise ValueError(f"the tiles of the grid {dims} are held by {counts}, not by equally many")
+        raise ValueError(f"the tiles of the grid {dims} are held by {counts}, not all by the same "
+                         "number")
     assignment = tuple(itertools.chain.from_iterable(holders))
     return Tiling(dims, (len(bounds),), (0,), len(holders[0]) > 1, assignment)
 

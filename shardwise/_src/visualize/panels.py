@@ -198,7 +198,7 @@ def sharding_picture(cut: Blocks, limits: Limits) -> Picture:
         panels.append(Panel(heading, _lines(cut, rows, down), _lines(cut, columns, along), cells))
     notes = _process_notes(d for devices in cut.holders.values() for d in devices)
     if None in chosen or any(None in row for panel in panels for row in panel.cells):
-        notes = [f"{len(cut.holders):,} blocks, of which the picture leaves some out.", *notes]
+        notes = [f"{len(cut.holders):,} blocks, some of which are not shown.", *notes]
     return Picture(panels, notes)
 
 
@@ -266,7 +266,7 @@ def mesh_picture(mesh: Any, limits: Limits) -> Picture:
     ]  # fmt: skip
     notes = _process_notes(devices.flat)
     if None in (*chosen, *rows, *columns):
-        notes = [f"{devices.size:,} devices, of which the picture leaves some out.", *notes]
+        notes = [f"{devices.size:,} devices, some of which are not shown.", *notes]
     return Picture(panels, notes)
 
 

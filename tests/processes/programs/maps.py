@@ -158,20 +158,20 @@ def pmaps_of_own_rows():
     if COUNT > 1:
         assert "num_partitions = 4" in f.lower(rows[own], 1.0, rows[own].T).as_text()
         with raises(ValueError, "pmap of <lambda>: the mapped axis has size 4, and this process "
-                    f"has {PER} device{'s' * (PER > 1)}. Of several processes each passes an index "
-                    "for each device of its own; `devices=` says which devices, of all or of this "
-                    "process."):
+                    f"has {PER} device{'s' * (PER > 1)}. With several processes, each passes one "
+                    "index for each of its own devices; `devices=` selects the devices, of all "
+                    "processes or of this one."):
             sw.pmap(lambda v: v)(rows)
         with raises(ValueError, f"pmap of <lambda>: the mapped axis has size {PER}, and there are "
-                    "4 devices. Each index has a device of its own: give fewer, or use "
-                    "`shardwise.vmap`, or `shardwise.jit` with shardings. Of several processes "
-                    "each passes the indices of its own devices without `devices`."):
+                    "4 devices. Each index runs on its own device: pass fewer, or use "
+                    "`shardwise.vmap`, or `shardwise.jit` with shardings. With several processes, "
+                    "each passes the indices of its own devices if `devices` is left out."):
             sw.pmap(lambda v: v, devices=DEVICES)(rows[own])
-        with raises(ValueError, "pmap of <lambda>: over the devices of several processes each "
-                    "passes rows of its own, which are joined before the call, but it is inside "
-                    "of a transformation. Say which devices it is over: "
-                    "`devices=shardwise.devices()`, to which all pass the whole axis, or "
-                    "`devices=shardwise.local_devices()`."):
+        with raises(ValueError, "pmap of <lambda>: over the devices of several processes, each "
+                    "process passes its own rows, which are joined before the call, but it is "
+                    "inside of a transformation. Specify the devices: "
+                    "`devices=shardwise.devices()`, for which every process passes the full axis, "
+                    "or `devices=shardwise.local_devices()`."):
             sw.grad(lambda v: sw.pmap(lambda v: v)(v).sum())(rows[own])
 
 

@@ -113,7 +113,7 @@ def text_without_the_others():
         else:
             lines = repr(x).split("\n")
             assert lines[0] == (
-                f"Array(shape=(8, 4), dtype=float32) sharded as {SPLIT}, of which here:"
+                f"Array(shape=(8, 4), dtype=float32) sharded as {SPLIT}, addressable shards:"
             ), lines[0]
             at = mine[0].index[0]
             start = f"  [{at.start}:{at.stop}, 0:4] on {mine[0].device}: [["
@@ -134,10 +134,10 @@ def refused():
     x = sw.device_put(X, SPLIT)
     text = (
         "array of type f32[8,4] spans devices of other processes, so this process cannot read its "
-        "value. Ways out: `shardwise.experimental.multihost_utils.process_allgather(x, "
+        "value. Options: `shardwise.experimental.multihost_utils.process_allgather(x, "
         "tiled=True)` gives all of it to each process, `shardwise.device_put(x, sharding)` with a "
         "replicated sharding over the same devices makes it readable, and `x.addressable_shards` "
-        "are the parts that are here. The first two are called in all of these processes."
+        "are the shards of this process. The first two must be called in all of these processes."
     )
     for read in (np.asarray, lambda v: v.tolist(), lambda v: v.tobytes(), lambda v: v.item(0),
                  sw.device_get, lambda v: np.asarray(v, np.float64), lambda v: v.__array__()):
@@ -195,7 +195,7 @@ def life():
         y.delete()
         assert y.is_deleted() and len(sw.live_arrays()) == before - 1
         with raises(RuntimeError, "array of type f32[8,4] has been deleted: `delete()` was called "
-                    "on it. To use it longer, make a copy before: `x.copy()`."):
+                    "on it. To use it longer, make a copy beforehand: `x.copy()`."):
             np.asarray(y.addressable_shards[0].data)
         assert repr(y).startswith("Array(deleted, shape=(8, 4), dtype=float32), sharded as ")
     same(x + x, X + X)
