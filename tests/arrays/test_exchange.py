@@ -295,7 +295,8 @@ def test_types_that_are_not_known_are_refused(code, bits, lanes):
     with pytest.raises(BufferError) as caught:
         from_dlpack(Given(relabelled(aligned(values(8)), code, bits, lanes)))
     assert str(caught.value) == (
-        f"DLPack elements of type code {code}, {bits} bits and {lanes} lanes have no dtype here."
+        f"DLPack elements with type code {code}, {bits} bits and {lanes} lanes have no "
+        "corresponding dtype."
     )
 
 

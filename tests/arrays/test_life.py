@@ -330,8 +330,8 @@ def test_devices_list_no_buffers():
     with pytest.raises(RuntimeError) as caught:
         DEVICES[0].live_buffers()
     assert str(caught.value) == (
-        "Device.live_buffers() is gone: an array may be on many devices. Use "
-        "shardwise.live_arrays(), and `x.addressable_shards` for what one of them holds there."
+        "Device.live_buffers() was removed: an array may be on many devices. Use "
+        "shardwise.live_arrays(), and `x.addressable_shards` for the shard on a device."
     )
     with pytest.warns(DeprecationWarning, match="live_buffers"):
         assert jax.devices()[0].live_buffers() == []  # a device of another library

@@ -316,7 +316,7 @@ def test_strangers_are_refused():
         sw.device_put(Stranger())
     assert str(caught.value) == (
         "device_put: x: expected an array or a scalar, got Stranger() of type Stranger. If it "
-        "holds arrays, register its class: `shardwise.tree_util.register_pytree_node_class`."
+        "contains arrays, register its class: `shardwise.tree_util.register_pytree_node_class`."
     )
 
 

@@ -157,8 +157,8 @@ def test_errors():
     with pytest.raises(NameError) as error:
         sw.grad(loss, axis_name="k")(W, X[0])
     assert str(error.value) == (
-        "shardwise.grad: unbound axis name: k. The axes in scope are: none. An axis gets its name "
-        "by a map around the call: `shardwise.vmap(f, axis_name='k')` or `shardwise.shard_map`."
+        "shardwise.grad: unbound axis name: k. The axes in scope are: none. To bind an axis name, "
+        "wrap the call in a map: `shardwise.vmap(f, axis_name='k')` or `shardwise.shard_map`."
     )
     with pytest.raises(NotImplementedError) as refused:
         sw.pmap(sw.grad(loss, axis_name="i"), axis_name="i", in_axes=(None, 0))(W, X)

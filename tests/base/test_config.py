@@ -138,7 +138,7 @@ def test_text_that_is_no_truth_value():
     with pytest.raises(ValueError) as caught:
         config.update("enable_x64", "perhaps")
     assert str(caught.value) == (
-        "enable_x64 must be a truth value such as 1, true, 0 or false; got 'perhaps'"
+        "enable_x64 must be a boolean such as 1, true, 0 or false; got 'perhaps'"
     )
 
 
@@ -174,7 +174,7 @@ def test_going_back_to_the_default_inside_a_scope():
     ("name", "value", "message"),
     [
         ("enable_x64", "perhaps",
-         "enable_x64 must be a truth value such as 1, true, 0 or false; got 'perhaps'"),
+         "enable_x64 must be a boolean such as 1, true, 0 or false; got 'perhaps'"),
         ("enable_x64", 3.5, "enable_x64 must be True or False; got 3.5"),
         ("num_cpu_devices", "four", "num_cpu_devices must be an int; got 'four'"),
         ("num_cpu_devices", 4.0, "num_cpu_devices must be an int; got 4.0 of type float"),
@@ -216,9 +216,9 @@ def test_switches_of_earlier_times_do_nothing_and_say_so_once(caplog):
         fresh.update("jax_array", False)
         fresh.update("spmd_mode", "allow_jit")
     assert [r.getMessage() for r in caplog.records] == [
-        "array=False has no effect: it is always True, as there is one type of array.",
-        "spmd_mode='allow_jit' has no effect: it is always 'allow_all', as programs may always "
-        "span processes.",
+        "array=False has no effect: it is always True, because there is only one array type.",
+        "spmd_mode='allow_jit' has no effect: it is always 'allow_all', because programs can "
+        "always span processes.",
     ]
     assert fresh.jax_array is fresh.read("array") is True and fresh.jax_dynamic_shapes is False
     assert dict(ROOT.flags) == flags and "array" not in FLAGS
@@ -285,7 +285,7 @@ def test_without_absl(monkeypatch):
         with pytest.raises(ImportError) as caught:
             use()
         assert str(caught.value) == (
-            "flags on the command line need absl, which is not installed: `pip install absl-py`. "
+            "command-line flags need absl, which is not installed: `pip install absl-py`. "
             "Without it, use `shardwise.config.update` or environment variables."
         )
 
@@ -324,8 +324,8 @@ def test_a_bad_environment_variable_is_named():
     done = in_a_process(SHARDWISE_ENABLE_X64="perhaps")
     assert done.returncode != 0
     assert done.stderr.strip().splitlines()[-1] == (
-        "ValueError: environment variable SHARDWISE_ENABLE_X64: enable_x64 must be a truth value "
-        "such as 1, true, 0 or false; got 'perhaps'"
+        "ValueError: environment variable SHARDWISE_ENABLE_X64: enable_x64 must be a boolean such "
+        "as 1, true, 0 or false; got 'perhaps'"
     )
 
 
@@ -359,7 +359,7 @@ def test_a_switch_is_turned_on_without_a_value_and_other_flags_need_one():
     with pytest.raises(TypeError) as caught, FLAGS["default_device"]():
         pass
     assert str(caught.value) == (
-        "default_device() takes the value to set, e.g. default_device(None)"
+        "default_device() requires the value to set, e.g. default_device(None)"
     )
 
 
@@ -372,7 +372,7 @@ def test_switches_for_what_is_done_in_one_way_take_that_value_only(name, value):
     assert flag.value is value
     with flag(value):
         sw.config.update(f"jax_{name}", value)
-    message = f"^{name} is always {value} here\\. Always {'on' if value else 'off'}: "
+    message = f"^{name} is always {value} in shardwise\\. Always {'on' if value else 'off'}: "
     with pytest.raises(NotImplementedError, match=message):
         sw.config.update(name, not value)
     with pytest.raises(NotImplementedError, match=message), flag(not value):

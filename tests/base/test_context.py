@@ -70,14 +70,14 @@ def test_axis_sizes():
     with pytest.raises(NameError) as caught:
         context.axis("k")
     assert str(caught.value) == (
-        "unbound axis name: k. The axes in scope are: 'i' and 'j'. An axis gets its name by a map "
-        "around the call: `shardwise.vmap(f, axis_name='k')` or `shardwise.shard_map`."
+        "unbound axis name: k. The axes in scope are: 'i' and 'j'. To bind an axis name, wrap the "
+        "call in a map: `shardwise.vmap(f, axis_name='k')` or `shardwise.shard_map`."
     )
     with pytest.raises(NameError) as caught:
         ROOT.axis("k")
     assert str(caught.value) == (
-        "unbound axis name: k. The axes in scope are: none. An axis gets its name by a map around "
-        "the call: `shardwise.vmap(f, axis_name='k')` or `shardwise.shard_map`."
+        "unbound axis name: k. The axes in scope are: none. To bind an axis name, wrap the call in "
+        "a map: `shardwise.vmap(f, axis_name='k')` or `shardwise.shard_map`."
     )
 
 

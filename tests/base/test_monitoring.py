@@ -67,8 +67,8 @@ def test_a_listener_is_removed_once(register: str, unregister: str, record: Any)
     with pytest.raises(ValueError) as error:
         getattr(monitoring, unregister)(listener)
     assert str(error.value) == (
-        f"{listener!r} does not listen: it was never given to "
-        f"shardwise.monitoring.{register}, or was removed since."
+        f"{listener!r} is not registered: it was never passed to shardwise.monitoring.{register}, "
+        "or was removed."
     )
 
 
@@ -76,7 +76,7 @@ def test_a_listener_is_a_function():
     with pytest.raises(TypeError) as error:
         monitoring.register_event_listener(3)  # pyright: ignore[reportArgumentType]
     assert str(error.value) == (
-        "shardwise.monitoring.register_event_listener takes a function; got 3 of type int."
+        "shardwise.monitoring.register_event_listener expects a function; got 3 of type int."
     )
 
 

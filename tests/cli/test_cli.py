@@ -33,7 +33,7 @@ def test_without_arguments_it_lists_its_commands(capsys):
     for command in COMMANDS.values():
         assert f"\n  {command.name:<15} {command.about}\n" in out
     assert [line for line in out.splitlines() if line.endswith(":")] == [
-        "run programs:", "look into things:", "find your way:", "examples:",
+        "run programs:", "inspect:", "get help:", "examples:",
     ]
     assert max(map(len, out.splitlines())) <= 80
 
@@ -57,13 +57,13 @@ def test_each_command_says_what_it_takes(name, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(("word", "message"), [
-    ("dance", "there is no command 'dance'."),
-    ("lanch", "there is no command 'lanch'. Did you mean 'launch'?"),
-    ("--quick", "there is no option '--quick'."),
-    ("run", "there is no command 'run'. Did you mean 'launch'?"),
-    ("MPIrun", "there is no command 'MPIrun'. Did you mean 'launch'?"),
-    ("htop", "there is no command 'htop'. Did you mean 'top'?"),
-    ("info", "there is no command 'info'. Did you mean 'doctor'?"),
+    ("dance", "unknown command 'dance'."),
+    ("lanch", "unknown command 'lanch'. Did you mean 'launch'?"),
+    ("--quick", "unknown option '--quick'."),
+    ("run", "unknown command 'run'. Did you mean 'launch'?"),
+    ("MPIrun", "unknown command 'MPIrun'. Did you mean 'launch'?"),
+    ("htop", "unknown command 'htop'. Did you mean 'top'?"),
+    ("info", "unknown command 'info'. Did you mean 'doctor'?"),
 ])
 def test_an_unknown_command(word, message, capsys):
     for words in ([word], ["help", word], [word, "--help"]):
@@ -111,7 +111,7 @@ def test_missing_examples_are_an_error_that_names_both_places(monkeypatch, tmp_p
         demo.examples()
     assert str(end.value) == (
         f"the examples are missing: there is no gpt.py in {tmp_path / 'shardwise' / 'examples'} "
-        f"(a wheel has it there) or {tmp_path / 'examples'} (a checkout). Install shardwise again."
+        f"(a wheel has it there) or {tmp_path / 'examples'} (a checkout). Reinstall shardwise."
     )
 
 
@@ -203,7 +203,7 @@ def test_missing_pages_are_an_error_that_names_both_places(monkeypatch, tmp_path
     inner, outer = tmp_path / "shardwise" / "docs" / "errors", tmp_path / "docs" / "errors"
     assert capsys.readouterr().err == (
         f"the pages are missing: there is no README.md in {inner} (a wheel has it there) or "
-        f"{outer} (a checkout). Install shardwise again.\n"
+        f"{outer} (a checkout). Reinstall shardwise.\n"
     )
 
 

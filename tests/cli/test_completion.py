@@ -90,7 +90,8 @@ def test_zsh(script, capsys):
     assert named == run(["zsh", "-f", "-c", call % ("help ''", 3)])
     assert named == [f"{c.name}:{c.about}" for c in COMMANDS.values()]
     specs = run(["zsh", "-f", "-c", call % ("launch ''", 3)])
-    assert "--restarts[start all again if one fails, so often at most (0)]:value: " in specs
+    about = "maximum number of restarts of all processes after one fails (0)"
+    assert f"--restarts[{about}]:value: " in specs
     assert specs[-1] == "*::file:_files"
     (names,) = [s for s in run(["zsh", "-f", "-c", call % ("completion ''", 3)]) if s[0] != "-"]
     assert names == "1:name:(bash zsh fish)"

@@ -55,8 +55,8 @@ def test_no_checkpoint(tmp_path, capsys):
     (tmp_path / "half" / "w" / "x").touch()
     assert main(["describe", str(tmp_path / "half")]) == 1
     assert capsys.readouterr().err == (
-        f"shardwise describe: {tmp_path / 'half'} has no checkpoint.json, but w: it is no "
-        "checkpoint, or its writer was ended before it was done.\n"
+        f"shardwise describe: {tmp_path / 'half'} has no checkpoint.json, but w: it is not a "
+        "checkpoint, or its writer was stopped before it finished.\n"
     )
 
 
@@ -65,6 +65,6 @@ def test_a_damaged_one(path, capsys):
     file.write_text(file.read_text().replace("0.5", "0.6"))
     assert main(["describe", str(path)]) == 1
     assert capsys.readouterr().err == (
-        f"shardwise describe: {path}/checkpoint.json is damaged: its text is not the one that was "
-        "written. Restore another checkpoint.\n"
+        f"shardwise describe: {path}/checkpoint.json is damaged: its checksum does not match. "
+        "Restore another checkpoint.\n"
     )

@@ -22,7 +22,7 @@ from tests.helpers.patience import seconds
 
 # Variables that may be set in the environment of these tests.
 SLURM_IS_HERE = (
-    "is here: SLURM_JOB_ID, SLURM_STEP_NODELIST, SLURM_PROCID, SLURM_LOCALID are set"
+    "detected: SLURM_JOB_ID, SLURM_STEP_NODELIST, SLURM_PROCID, SLURM_LOCALID are set"
 )
 OURS = ("SLURM", "PMI", "OMPI", "MPI_", "SHARDWISE_", "JAX_", "KUBERNETES", "JOB_", "RANK", "WORLD")
 
@@ -88,13 +88,13 @@ def quickly():
     names = ["versions", "devices", "machine", "caches", "cluster", "network", "collectives"]
     assert re.findall(r"^\w+$", out, re.MULTILINE) == names
     assert f"     jaxlib               {JAXLIB_VERSION}\n" in out
-    if "one process          not tested: it takes more than " not in out:
-        assert "  ok one process          collectives over 8 virtual CPU devices give" in out
+    if "one process          not tested: it takes longer than " not in out:
+        assert "  ok one process          collectives over 8 virtual CPU devices return" in out
         for kind in KINDS:
-            measured = r"256 bytes of each device: +[\d,]+ us\n"
+            measured = r"256 bytes per device: +[\d,]+ us\n"
             assert re.search(f"       {kind} +{measured}", out)
     assert "two processes" not in out
-    assert re.search(r"\n\nall (is well|works; \d+ things? could be better \(->\))\n$", out)
+    assert re.search(r"\n\neverything works(; \d+ things? can be improved \(->\))?\n$", out)
 
 
 def it_fits_into_its_time_when_everything_hangs(monkeypatch, capsys):
@@ -107,7 +107,7 @@ def it_fits_into_its_time_when_everything_hangs(monkeypatch, capsys):
     found = {line["name"]: line for lines in record["sections"].values() for line in lines}
     for name in ("devices", "one process", "two processes"):
         assert found[name]["ok"] is False
-        assert re.fullmatch(r"did not end within \d s", found[name]["text"])
+        assert re.fullmatch(r"did not finish within \d s", found[name]["text"])
     assert record["problems"] == 3
     assert "it hangs, or this machine is very busy" in found["two processes"]["advice"]
 
@@ -128,7 +128,7 @@ def test_what_is_wrong_is_counted(monkeypatch, capsys):
         "  ok another              works\n"
         "     a third              \n"
         "                          -> buy a better one\n"
-        "\n1 problem found (!!), and 1 thing could be better (->)\n"
+        "\n1 problem found (!!), and 1 thing can be improved (->)\n"
     )
     assert main(["doctor", "--json"]) == 1
     record = json.loads(capsys.readouterr().out)
@@ -139,7 +139,7 @@ def test_what_is_wrong_is_counted(monkeypatch, capsys):
     }
     monkeypatch.setattr(doctor, "sections", lambda clock, quick: {})
     assert main(["doctor"]) == 0
-    assert capsys.readouterr().out == "all is well\n"
+    assert capsys.readouterr().out == "everything works\n"
 
 
 def test_a_section_that_hangs_or_fails():
@@ -154,9 +154,9 @@ def test_a_section_that_hangs_or_fails():
         raise KeyError("x")
 
     first = Line(True, "first", "works")
-    assert within(0.2, hangs, "s") == [first, Line(False, "s", "did not end within 0 s")]
+    assert within(0.2, hangs, "s") == [first, Line(False, "s", "did not finish within 0 s")]
     gate.set()
-    wrong = Line(False, "s", "cannot be looked at: KeyError: 'x'")
+    wrong = Line(False, "s", "check failed: KeyError: 'x'")
     assert within(seconds(60), fails, "s") == [first, wrong]
 
 
@@ -190,8 +190,8 @@ def two_processes_that_fail(monkeypatch, capsys):
 def no_time_is_no_problem(monkeypatch, capsys):
     monkeypatch.setattr(selftest, "COLLECTIVES", "import time; time.sleep(600)")
     (line,) = selftest.one_process(Clock(1.0), quick=True)
-    assert line == Line(None, "one process", "not tested: it takes more than 1 s here",
-                        "leave out --quick, which gives it more time")
+    assert line == Line(None, "one process", "not tested: it takes longer than 1 s",
+                        "run without --quick to allow more time")
 
 
 def wrong_values_are_found(monkeypatch, capsys):
@@ -200,7 +200,7 @@ def wrong_values_are_found(monkeypatch, capsys):
     monkeypatch.setattr(selftest, "COLLECTIVES", wrong)
     (line,) = selftest.one_process(Clock(seconds(60)), quick=True)
     assert line.ok is False
-    assert "permute of 256 bytes gives wrong values on " in line.text
+    assert "permute of 256 bytes returned wrong values on " in line.text
 
 
 def test_a_launch_that_hangs_leaves_nothing(tmp_path):
@@ -208,7 +208,7 @@ def test_a_launch_that_hangs_leaves_nothing(tmp_path):
     mark = str(tmp_path / "mark")
     launch = [sys.executable, "-m", "shardwise", "launch", "-n", "2"]
     ran = run_program("import time; time.sleep(600)", launch, [mark], 3.0)
-    assert ran == Ran(False, "did not end within 3 s", 3.0)
+    assert ran == Ran(False, "did not finish within 3 s", 3.0)
     left = [p for p in psutil.process_iter(["cmdline"]) if mark in (p.info["cmdline"] or [])]
     assert left == []
 
@@ -216,14 +216,14 @@ def test_a_launch_that_hangs_leaves_nothing(tmp_path):
 def test_what_is_slow_has_advice():
     row: dict[str, object] = {"collective": "permute", "bytes": 256, "seconds": 0.02, "devices": 8}
     slow = selftest._measured(row)
-    assert slow.text == "      256 bytes of each device:   20,000 us"
+    assert slow.text == "      256 bytes per device:   20,000 us"
     assert slow.advice == (
         "this is slow: do other programs use the processors (`uptime`), or is their number limited "
-        "(a container's quota)?"
+        "(by a container's quota)?"
     )
     assert selftest._measured(row | {"seconds": 0.001}).advice == ""
     large = selftest._measured(row | {"bytes": 1 << 20})
-    assert large.text == "1,048,576 bytes of each device:   20,000 us,   0.052 GB/s"
+    assert large.text == "1,048,576 bytes per device:   20,000 us,   0.052 GB/s"
 
 
 def test_lines_fit_a_terminal():
@@ -260,7 +260,7 @@ def test_others(case, monkeypatch, capsys):
 
 
 def test_no_cluster(cluster):
-    text = "none: programs are of one process, but for `shardwise launch`"
+    text = "none: programs run in one process, except under `shardwise launch`"
     assert cluster({}) == [Line(None, "cluster", text)]
 
 
@@ -269,26 +269,27 @@ def test_a_cluster_and_what_overrides_it(cluster):
     assert cluster(env) == [
         Line(None, "slurm", SLURM_IS_HERE),
         Line(None, "coordinator_address", "10.0.0.1:1234  (by JAX_COORDINATOR_ADDRESS; "
-             "SHARDWISE_COORDINATOR_ADDRESS or coordinator_address= go before)"),
-        Line(None, "num_processes", "2  (by slurm; SHARDWISE_NUM_PROCESSES or num_processes= go "
-             "before)"),
-        Line(None, "process_id", "1  (by slurm; SHARDWISE_PROCESS_ID or process_id= go before)"),
+             "SHARDWISE_COORDINATOR_ADDRESS or coordinator_address= take precedence)"),
+        Line(None, "num_processes", "2  (by slurm; SHARDWISE_NUM_PROCESSES or num_processes= take "
+             "precedence)"),
+        Line(None, "process_id", "1  (by slurm; SHARDWISE_PROCESS_ID or process_id= take "
+             "precedence)"),
         Line(None, "local_device_ids", "(1,)  (by slurm; SHARDWISE_LOCAL_DEVICE_IDS or "
-             "local_device_ids= go before)"),
-        Line(True, "initialize()", "knows all that it needs"),
+             "local_device_ids= take precedence)"),
+        Line(True, "initialize()", "has all required arguments"),
     ]
 
 
 def test_several_clusters(cluster):
     found = cluster(recorded.MPICH_IN_SLURM)
     assert found[:3] == [
-        Line(None, "pmi", "is here: PMI_RANK, PMI_SIZE are set"),
+        Line(None, "pmi", "detected: PMI_RANK, PMI_SIZE are set"),
         Line(None, "slurm", SLURM_IS_HERE),
-        Line(None, "which one counts", "pmi, before slurm: it is what started this process most "
-             "directly (else: cluster_detection_method)"),
+        Line(None, "selected", "pmi, before slurm: it started this process most directly "
+             "(to choose another: cluster_detection_method)"),
     ]
     assert found[4] == Line(None, "num_processes", "2  (by pmi; SHARDWISE_NUM_PROCESSES or "
-                            "num_processes= go before)")
+                            "num_processes= take precedence)")
 
 
 def test_a_cluster_that_does_not_say_all(cluster):
@@ -296,21 +297,23 @@ def test_a_cluster_that_does_not_say_all(cluster):
     assert found[1] == Line(None, "coordinator_address", "not known")
     assert found[-1] == Line(
         False, "initialize()",
-        "coordinator_address: not given, and 'pmi' does not say. On several hosts, PMI does not "
-        "say where process 0 runs. Set SHARDWISE_COORDINATOR_ADDRESS, or install mpi4py and pass "
-        "cluster_detection_method='mpi4py'. `shardwise doctor` shows what is found.",
+        "coordinator_address: missing, and 'pmi' does not specify it. On several hosts, PMI does "
+        "not specify where process 0 runs. Set SHARDWISE_COORDINATOR_ADDRESS, or install mpi4py "
+        "and pass cluster_detection_method='mpi4py'. `shardwise doctor` shows what is detected.",
     )
 
 
 def test_signs_that_are_not_all_there(cluster):
     found = cluster(recorded.SLURM_BATCH)
-    assert found[0] == Line(None, "slurm", "not all of its signs: SLURM_STEP_NODELIST not set")
+    assert found[0] == Line(
+        None, "slurm", "only some of its variables are set; missing: SLURM_STEP_NODELIST"
+    )
     assert found[1].name == "cluster"
 
 
 def test_a_part_of_slurm(cluster):
     found = cluster(recorded.SLURM_PMI2)
-    assert found[0] == Line(None, "pmi", "is here, as part of Slurm")
+    assert found[0] == Line(None, "pmi", "detected, as part of Slurm")
     assert found[1] == Line(None, "slurm", SLURM_IS_HERE)
 
 
@@ -318,7 +321,7 @@ def test_a_variable_that_cannot_be(cluster):
     found = cluster({"JAX_NUM_PROCESSES": "two"})
     assert found == [Line(
         False, "arguments", "initialize: the environment variable JAX_NUM_PROCESSES must be an "
-        "integer; it is 'two'.",
+        "integer; got 'two'.",
     )]
 
 
@@ -332,19 +335,19 @@ def test_proxies(monkeypatch):
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy:3128")
     monkeypatch.setenv("no_proxy", "localhost")
     assert next(checks.network()) == Line(
-        None, "proxies", "HTTPS_PROXY, no_proxy: are not used between processes"
+        None, "proxies", "HTTPS_PROXY, no_proxy: not used between processes"
     )
 
 
 def test_files_for_tls(tmp_path):
     cert = tmp_path / "cert.pem"
     cert.touch()
-    without = f"jaxlib {JAXLIB_VERSION} has none between processes; 0.11 and later have"
-    there = "is there, and not asked for (`mtls_cert_file`, SECURITY.md)"
+    without = f"jaxlib {JAXLIB_VERSION} does not support it between processes; 0.11 and later do"
+    there = "available, but not enabled (`mtls_cert_file`, SECURITY.md)"
     assert list(checks.network())[1] == Line(None, "TLS", there if HAS_TLS else without)
     sw.config.update("mtls_cert_file", str(cert))
     try:
-        text = "no file for mtls_key_file, mtls_ca_file"
+        text = "missing file for mtls_key_file, mtls_ca_file"
         assert list(checks.network())[1] == Line(False, "TLS", text if HAS_TLS else without)
     finally:
         sw.config.update("mtls_cert_file", None)
@@ -365,8 +368,8 @@ def test_the_cache(tmp_path, cache_at):
     (tmp_path / "file").touch()
     folder = tmp_path / "file" / "cache"
     cache_at(folder)
-    text = f"{folder} cannot be written to"
-    remedy = "set SHARDWISE_COMPILATION_CACHE_DIR to a folder of yours"
+    text = f"{folder} is not writable"
+    remedy = "set SHARDWISE_COMPILATION_CACHE_DIR to a folder that you can write to"
     assert list(checks.caches()) == [Line(False, "compiled programs", text, remedy)]
     cache_at(tmp_path / "new")
     first, free, found = checks.caches()
@@ -374,11 +377,11 @@ def test_the_cache(tmp_path, cache_at):
     assert (first.ok, first.text, first.facts["programs"]) == (True, text, 0)
     assert free.facts["free"] > 0
     assert found.text == (
-        "what took 0.05 s or longer to compile here, with the same jaxlib, processor, devices and "
-        "XLA_FLAGS"
+        "programs that took 0.05 s or longer to compile, with the same jaxlib, processor, devices "
+        "and XLA_FLAGS"
     )
     sw.config.update("enable_compilation_cache", False)
-    text = "are not kept on disk (`enable_compilation_cache`)"
+    text = "are not cached on disk (`enable_compilation_cache`)"
     (line,) = checks.caches()
     assert (line.ok, line.text) == (None, text)
     assert line.advice.endswith("set SHARDWISE_ENABLE_COMPILATION_CACHE=1")
@@ -388,8 +391,8 @@ def test_dumps_are_not_kept(tmp_path, cache_at, monkeypatch):
     cache_at(tmp_path)
     monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=/tmp/x")
     line = list(checks.caches())[2]
-    assert line.text == "nothing: XLA_FLAGS asks for dumps, which compiles all anew"
-    assert line.advice == "leave --xla_dump_to out of XLA_FLAGS"
+    assert line.text == "nothing: XLA_FLAGS requests dumps, so all programs are compiled again"
+    assert line.advice == "remove --xla_dump_to from XLA_FLAGS"
 
 
 def test_a_full_disk(tmp_path, cache_at, monkeypatch):
@@ -397,7 +400,7 @@ def test_a_full_disk(tmp_path, cache_at, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda path: type("U", (), {"free": 2**29})())
     line = list(checks.caches())[1]
     assert (line.text, line.advice) == (
-        "0.5 GiB", "the disk is nearly full: nothing more will be kept"
+        "0.5 GiB", "the disk is nearly full: no more programs will be cached"
     )
 
 
@@ -415,7 +418,7 @@ def test_a_busy_machine(monkeypatch):
 def test_ports(cluster):
     cluster({})
     loopback, own = checks.ports()
-    assert loopback.ok and loopback.text.startswith("127.0.0.1 can be listened at and connected")
+    assert loopback.ok and loopback.text.startswith("127.0.0.1 can listen and connect")
     assert own.name == "own address" and own.ok is not False
 
 
@@ -431,7 +434,7 @@ def test_the_port_of_the_coordinator(cluster):
         line = list(checks.ports())[-1]
         assert line[:4] == (
             False, "coordinator's port", f"127.0.0.1:{port}: Address already in use", "another "
-            "program is there, or the address is not of this machine: set "
+            "program uses it, or the address does not belong to this machine: set "
             "SHARDWISE_COORDINATOR_PORT or SHARDWISE_COORDINATOR_ADDRESS",
         )
     assert list(checks.ports())[-1][:3] == (
@@ -442,13 +445,13 @@ def test_the_port_of_the_coordinator(cluster):
 def test_a_host_that_is_not_found(cluster):
     cluster({"SHARDWISE_COORDINATOR_ADDRESS": "nowhere.invalid:1234"})
     line = list(checks.ports())[-1]
-    assert line.ok is False and line.text.startswith("nowhere.invalid is not found: ")
-    assert line.advice == "name hosts by addresses, or mend /etc/hosts or the DNS"
+    assert line.ok is False and line.text.startswith("nowhere.invalid cannot be resolved: ")
+    assert line.advice == "use addresses instead of host names, or fix /etc/hosts or the DNS"
 
 
 def test_an_address_that_is_not_here():
     line = checks._connects("own address", "192.0.2.1")
     assert (line.ok, line.text) == (
-        False, "192.0.2.1 cannot be listened at or connected to: [Errno 99] Cannot assign "
+        False, "192.0.2.1 cannot listen or connect: [Errno 99] Cannot assign "
         "requested address",
     )

@@ -127,9 +127,9 @@ def test_modules(script, capsys):
 
 WRONG = [
     (["nothing.py"], "there is no file 'nothing.py'."),
-    ([], "no program: name a script.py, or a module by -m."),
-    (["-m"], "-m needs the name of a module."),
-    (["--htm", "x", "small.py"], "there is no option '--htm'. Did you mean '--html'?"),
+    ([], "no program: pass a script.py, or a module with -m."),
+    (["-m"], "-m requires a module name."),
+    (["--htm", "x", "small.py"], "unknown option '--htm'. Did you mean '--html'?"),
 ]
 
 
@@ -153,11 +153,13 @@ def test_nothing_to_report(script, capsys):
     assert out == "here\n"
     assert err == (
         "shardwise explain: the program compiles no jitted function: it runs operation by "
-        "operation. `shardwise.jit` makes one program of a function, its training step say.\n"
+        "operation. Decorate a function, such as the training step, with `shardwise.jit` to "
+        "compile it.\n"
     )
     assert main(["explain", "--function", "main", script()]) == 1
     assert capsys.readouterr().err == (
-        "shardwise explain: the program compiles no function 'main'; it jits 'layer' and 'mean'.\n"
+        "shardwise explain: the program does not compile a function 'main'; it jits "
+        "'layer' and 'mean'.\n"
     )
 
 

@@ -146,7 +146,7 @@ def test_a_small_terminal_and_sigterm(opened):
     assert len(lines) == 10 and all(len(line) <= 40 for line in lines)
     assert [line.split()[0] for line in lines[2:7]] == list("01234")  # one line each
     assert lines[6].endswith("…")
-    assert lines[7:] == ["… and 7 lines for which there is no room", "", ENDS]
+    assert lines[7:] == ["… and 7 lines that do not fit", "", ENDS]
     assert screen.ended(signal.SIGTERM) == 143
 
 
@@ -154,10 +154,10 @@ def test_a_small_terminal_and_sigterm(opened):
     ("words", "told"),
     [
         (["--interval", "0"],
-         "argument --interval: it must be a number of seconds above 0; got '0'."),
+         "argument --interval: it must be a positive number of seconds; got '0'."),
         (["--interval", "x"],
-         "argument --interval: it must be a number of seconds above 0; got 'x'."),
-        (["here"], "argument pid: it must be a whole number; got 'here'."),
+         "argument --interval: it must be a positive number of seconds; got 'x'."),
+        (["here"], "argument pid: it must be an integer; got 'here'."),
     ],
 )
 def test_bad_usage(words, told, capsys):

@@ -109,7 +109,7 @@ def test_steps_of_a_batch_script(cluster, tmp_path):
 
 def test_a_batch_script_itself_is_no_task(cluster, tmp_path):
     text = batch(tmp_path, cluster, [f"{sys.executable} {PROGRAM} || true"])
-    assert "no cluster was found that says" in text
+    assert "no cluster was detected that specifies" in text
 
 
 @needs("mpirun.openmpi")

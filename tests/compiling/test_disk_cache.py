@@ -371,7 +371,7 @@ def test_remote_folders_are_refused():
     with pytest.raises(ValueError) as caught:
         config.update("compilation_cache_dir", "gs://bucket/cache")
     assert str(caught.value) == (
-        "compilation_cache_dir must be a folder of this machine; got 'gs://bucket/cache'. Mount "
+        "compilation_cache_dir must be a folder on this machine; got 'gs://bucket/cache'. Mount "
         "remote storage, or copy the folder."
     )
 

@@ -288,9 +288,8 @@ def test_rules_for_batches_are_outside_of_the_axis():
     with pytest.raises(NameError) as error:
         sw.vmap(f, axis_name="i")(X)
     assert str(error.value) == (
-        "shardwise.lax.psum: unbound axis name: i. The axes in scope are: none. An axis gets its "
-        "name by a map around the call: `shardwise.vmap(f, axis_name='i')` or "
-        "`shardwise.shard_map`."
+        "shardwise.lax.psum: unbound axis name: i. The axes in scope are: none. To bind an axis "
+        "name, wrap the call in a map: `shardwise.vmap(f, axis_name='i')` or `shardwise.shard_map`."
     )
 
 

@@ -30,7 +30,7 @@ def test_each_meeting_that_takes_too_long_is_failed():
         del detector.meetings["0,1", number]
     failed = [text for rank, op, text in detector.said if (rank, op) == (0, "fail")]
     assert failed == [
-        f"process 1 (host h, pid 11) did not come to barrier {n} within 11 s (`wait_timeout_secs`)."
+        f"process 1 (host h, pid 11) did not reach barrier {n} within 11 s (`wait_timeout_secs`)."
         for n in range(20)
     ]
 
@@ -42,9 +42,9 @@ def test_each_meeting_without_one_who_has_ended_is_failed():
         detector.check_peers(meeting_of_0(detector, number))
         del detector.meetings["0,1", number]
     assert detector.said == [
-        (0, "fail", f"process 1 (host h, pid 11) has ended, and never came to barrier {n}. All "
+        (0, "fail", f"process 1 (host h, pid 11) has ended, and never reached barrier {n}. All "
                     "processes must do this: look for an `if` on process_index() around it, for an "
-                    "early end, or for data of another length.")
+                    "early exit, or for data of different length.")
         for n in range(20)
     ]
 
@@ -68,7 +68,7 @@ def test_who_comes_later_to_what_one_who_has_ended_never_comes_to_is_told_so():
         meeting.values[rank], meeting.doing[rank] = "", "barrier"
         detector.check_peers(meeting.begin)
         detector.check_peers(meeting.begin)
-    text = "process 1 (host h, pid 11) has ended, and never came to barrier." + MISSED
+    text = "process 1 (host h, pid 11) has ended, and never reached barrier." + MISSED
     assert detector.said == [(0, "fail", text), (2, "fail", text)]
 
 
@@ -79,9 +79,9 @@ def test_a_process_that_gives_no_sign_of_life_is_lost():
     detector.peers[0].seen = now
     detector.check_peers(now)
     assert detector.said == [
-        (0, "fail", "process 1 (host h, pid 11) is lost: there was no sign of life of it for 6 s: "
+        (0, "fail", "process 1 (host h, pid 11) is lost: there was no heartbeat from it for 6 s: "
                     "it is stopped, or its machine or network is down."),
-        (1, "dropped", "which gave no sign of life"),
+        (1, "dropped", "which sent no heartbeat"),
     ]  # fmt: skip
 
 
@@ -92,7 +92,7 @@ def test_what_waits_longer_than_the_patience_is_reported_and_not_failed():
     assert detector.said == [
         (0, "stacks", None),
         (1, "stacks", None),
-        (0, "report", "barrier 0 has waited for 6 s; not here: process 1 (host h, pid 11) is at ?."
+        (0, "report", "barrier 0 has waited for 6 s; missing: process 1 (host h, pid 11) is at ?."
                       "\nprocess 0 (host h, pid 10):\n  it does not answer\n"
                       "\nprocess 1 (host h, pid 11):\n  it does not answer\n"),
     ]  # fmt: skip
@@ -112,5 +112,5 @@ def test_a_wait_with_a_timeout_is_reported_late_and_not_failed():
     asked = [(rank, op) for rank, op, _ in detector.said]
     assert asked == [(0, "stacks"), (1, "stacks"), (0, "report")]
     assert detector.said[-1][2].startswith(
-        "barrier 0 has waited for 51 s; not here: process 1 (host h, pid 11) is at ?."
+        "barrier 0 has waited for 51 s; missing: process 1 (host h, pid 11) is at ?."
     )

@@ -336,8 +336,8 @@ def test_a_value_that_an_option_cannot_have():
     with pytest.raises(backend.RuntimeFailure) as caught:
         f(X)
     assert str(caught.value) == (
-        "compiler_options: 'quick' is not a valid value of 'xla_cpu_enable_fast_math'; it takes a "
-        "value of type bool."
+        "compiler_options: 'quick' is not a valid value of 'xla_cpu_enable_fast_math'; it requires "
+        "a value of type bool."
     )
     with pytest.raises(TypeError) as error:
         sw.jit(named_f, compiler_options={"xla_disable_hlo_passes": ["fusion"]})
@@ -412,6 +412,6 @@ def test_a_context_of_the_users_own(explained, caplog):
     with pytest.raises(TypeError) as error, mode(["rows"]):
         pass
     assert str(error.value) == (
-        "a user context takes hashable values, as they are part of the keys of caches; got "
+        "the value of a user context must be hashable, because it is part of cache keys; got "
         "['rows'] of type list. Use a tuple or a frozen dataclass."
     )

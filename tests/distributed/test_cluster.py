@@ -78,7 +78,7 @@ def test_a_list_that_names_no_node(nodes):
     with pytest.raises(ValueError) as error:
         first_host(nodes)
     assert str(error.value) == (
-        f"initialize: the list of nodes {nodes!r}, of Slurm, names no host. Pass "
+        f"initialize: Slurm's list of nodes, {nodes!r}, does not name a host. Pass "
         "coordinator_address."
     )
 
@@ -130,9 +130,10 @@ def test_pmi_over_several_hosts_does_not_say_where_the_coordinator_is():
     with pytest.raises(ValueError) as error:
         initialize_arguments.complete(resolve(env))
     assert str(error.value) == (
-        "initialize: coordinator_address: not given, and 'pmi' does not say. On several hosts, PMI "
-        "does not say where process 0 runs. Set SHARDWISE_COORDINATOR_ADDRESS, or install mpi4py "
-        "and pass cluster_detection_method='mpi4py'. `shardwise doctor` shows what is found."
+        "initialize: coordinator_address: missing, and 'pmi' does not specify it. On several "
+        "hosts, PMI does not specify where process 0 runs. Set SHARDWISE_COORDINATOR_ADDRESS, or "
+        "install mpi4py and pass cluster_detection_method='mpi4py'. `shardwise doctor` shows what "
+        "is detected."
     )
 
 
@@ -173,11 +174,11 @@ def test_a_pod_that_lacks_what_only_its_template_can_say():
     with pytest.raises(ValueError) as error:
         initialize_arguments.complete(resolve(env, full_name="train-1"))
     assert str(error.value) == (
-        "initialize: coordinator_address, num_processes: not given, and 'k8s' does not say. A pod "
-        "is not told how many there are: set SHARDWISE_NUM_PROCESSES in its template to the job's "
-        "`completions`. It is found by others under the name of a headless service: `subdomain` in "
-        "the template must be that service. See docs/clusters/kubernetes.yaml. `shardwise doctor` "
-        "shows what is found."
+        "initialize: coordinator_address, num_processes: missing, and 'k8s' does not specify them. "
+        "A pod does not know the number of pods: set SHARDWISE_NUM_PROCESSES in the template to "
+        "the job's `completions`. Other pods reach it through a headless service: set `subdomain` "
+        "in the template to that service. See docs/clusters/kubernetes.yaml. `shardwise doctor` "
+        "shows what is detected."
     )
 
 
@@ -239,7 +240,7 @@ def test_a_method_that_is_not_here():
     with pytest.raises(ValueError) as error:
         found(recorded.SLURM_PMI2, method="pmi")
     assert str(error.value) == (
-        "initialize: this process was not started by 'pmi': its PMI is that of Slurm."
+        "initialize: this process was not started by 'pmi': its PMI belongs to Slurm."
     )
 
 
@@ -353,10 +354,10 @@ def refused(env, **given):
 
 def test_nothing_is_known():
     assert refused({}) == (
-        "initialize: coordinator_address, num_processes, process_id: not given, and no cluster was "
-        "found that says. Pass what is missing, or start the program by `shardwise launch -n 4 "
-        "program.py`. Known clusters are shardwise, torchrun, ompi, pmi, slurm, k8s, mpi4py. "
-        "`shardwise doctor` shows what is found."
+        "initialize: coordinator_address, num_processes, process_id: missing, and no cluster was "
+        "detected that specifies them. Pass the missing arguments, or start the program with "
+        "`shardwise launch -n 4 program.py`. Known clusters: shardwise, torchrun, ompi, pmi, "
+        "slurm, k8s, mpi4py. `shardwise doctor` shows what is detected."
     )
 
 
@@ -379,10 +380,10 @@ def test_what_is_no_number():
         "initialize: process_id must be an integer; got 0.0 of type float."
     )
     assert refused({"JAX_NUM_PROCESSES": "two"}) == (
-        "initialize: the environment variable JAX_NUM_PROCESSES must be an integer; it is 'two'."
+        "initialize: the environment variable JAX_NUM_PROCESSES must be an integer; got 'two'."
     )
     assert refused(recorded.SLURM | {"SLURM_PROCID": ""}) == (
-        "initialize: the environment variable SLURM_PROCID must be an integer; it is ''."
+        "initialize: the environment variable SLURM_PROCID must be an integer; got ''."
     )
     unset = {k: v for k, v in recorded.SLURM.items() if "TASKS" not in k}
     assert refused(unset) == (
@@ -393,14 +394,14 @@ def test_what_is_no_number():
 
 def test_devices_that_cannot_be():
     assert refused({}, devices=[0, 0]) == (
-        "initialize: local_device_ids must be different numbers of devices, from 0; got [0, 0]."
+        "initialize: local_device_ids must be distinct non-negative integers; got [0, 0]."
     )
     assert refused({}, devices="0,1") == (
         "initialize: local_device_ids must be integers; got '0,1'."
     )
     assert refused({"JAX_LOCAL_DEVICE_IDS": "0;1"}) == (
         "initialize: the environment variable JAX_LOCAL_DEVICE_IDS must be integers, as in '0,1'; "
-        "it is '0;1'."
+        "got '0;1'."
     )
 
 

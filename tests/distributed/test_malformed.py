@@ -100,8 +100,8 @@ def test_node_0_accepts_connections_again_after_it_could_not(monkeypatch, capfd)
             sock.close()
         assert failures < 0
     assert capfd.readouterr().err == (
-        "shardwise launch: the launcher of node 0 cannot accept a connection: Too many open "
-        "files. It tries again; other nodes wait for that.\n"
+        "shardwise launch: the launcher of node 0 cannot accept a connection: Too many open files. "
+        "It will retry; other nodes are waiting.\n"
     )
 
 
@@ -132,8 +132,8 @@ def test_launchers_end_with_an_error(monkeypatch):
                 done = other.done()
     assert (done.status, done.out, done.left) == (1, [], [])
     assert done.err == [
-        "shardwise launch: the launcher of node 0 sent what is not a message of one (ValueError: "
-        "'start' of [1, 1000000000] processes at port 9): is another program at its address?"
+        "shardwise launch: the launcher of node 0 sent an invalid message (ValueError: 'start' of "
+        "[1, 1000000000] processes at port 9): is another program using its address?"
     ]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -152,8 +152,8 @@ def test_launchers_end_with_an_error(monkeypatch):
             done = lead.done()
     assert (done.status, done.out, done.left) == (1, [], [])
     assert done.err == [
-        "shardwise launch: the launcher of node 1 reports process 0, which is none of its "
-        "processes. It wrote no error."
+        "shardwise launch: the launcher of node 1 reports process 0, which is not one of its "
+        "processes. It printed no error."
     ]
 
 
@@ -212,4 +212,4 @@ def test_a_coordinator_goes_on_whatever_processes_send(seed):
         while "heard" not in [message["op"] for message in found]:
             found.append(json.loads(first.readline()))
         lost = [message["text"] for message in found if message["op"] == "fail"]
-        assert lost and "is lost: it sent what is not a message of a process." in lost[0]
+        assert lost and "is lost: it sent an invalid message." in lost[0]

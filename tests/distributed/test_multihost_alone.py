@@ -69,12 +69,13 @@ def test_mistakes():
         "broadcast_one_to_all: no process is the source. Pass is_source=True in one of them."
     )
     assert message(ValueError, ours.live_devices([]).__enter__) == (
-        "live_devices: 0 devices given, and none is of this process, 0. Call it in the processes "
-        "of the devices only."
+        "live_devices: 0 devices given, but none belongs to this process, 0. Call it only in the "
+        "processes of the devices."
     )
     assert message(TypeError, ours.process_allgather, {"f": len}) == (
         "process_allgather: in_tree['f'] is <built-in function len> of type "
-        "builtin_function_or_method, and no array or number. Only these have bytes to send."
+        "builtin_function_or_method, but must be an array or a number: only their bytes can be "
+        "sent."
     )
 
 

@@ -154,14 +154,14 @@ def test_bytes_on_devices():
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    (dict(step=sw.numpy.int32(1)), "step must be an integer of Python's or NumPy's; got Array. An "
-     "array would have to be waited for: pass int(step) where that is meant."),
-    (dict(step=1.5), "step must be an integer of Python's or NumPy's; got float. An array would "
-     "have to be waited for: pass int(step) where that is meant."),
-    (dict(step=1, tokens="3"), "tokens must be an integer of Python's or NumPy's; got str. An "
-     "array would have to be waited for: pass int(tokens) where that is meant."),
-    (dict(step=1, loss=sw.numpy.float32(1)), "loss must be a number of Python's or NumPy's; got "
-     "Array. An array would have to be waited for: pass float(loss) where that is meant."),
+    (dict(step=sw.numpy.int32(1)), "step must be an integer of Python or NumPy; got Array. Reading "
+     "an array would have to wait for it: pass int(step) if that is intended."),
+    (dict(step=1.5), "step must be an integer of Python or NumPy; got float. Reading an array "
+     "would have to wait for it: pass int(step) if that is intended."),
+    (dict(step=1, tokens="3"), "tokens must be an integer of Python or NumPy; got str. Reading an "
+     "array would have to wait for it: pass int(tokens) if that is intended."),
+    (dict(step=1, loss=sw.numpy.float32(1)), "loss must be a number of Python or NumPy; got Array. "
+     "Reading an array would have to wait for it: pass float(loss) if that is intended."),
 ])
 def test_what_is_no_number(arguments, message):
     with pytest.raises(TypeError, match=f"^{re.escape('report_progress: ' + message)}$"):

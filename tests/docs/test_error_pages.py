@@ -101,6 +101,6 @@ def test_pages_that_messages_name_exist():
 
 def test_errors_over_explicit_axes_say_that_there_are_others():
     assert sw.errors.ShardingTypeError("text").__notes__[1:] == [
-        "Axes of `shardwise.make_mesh` are Explicit by default, so that shardings are a part of "
-        "types. With axis_types=(shardwise.sharding.AxisType.Auto,) * n the compiler chooses them."
+        "Axes of `shardwise.make_mesh` are Explicit by default, so shardings are part of types. "
+        "With axis_types=(shardwise.sharding.AxisType.Auto,) * n the compiler chooses them."
     ]

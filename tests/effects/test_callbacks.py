@@ -184,16 +184,16 @@ def test_it_may_not_wait_for_the_devices_that_wait_for_it() -> None:
     with pytest.raises(CallbackError) as e:
         sw.jit(lambda x: sw.pure_callback(host, SCALAR, x))(x)
     assert str(e.value).endswith(
-        "it raised RuntimeError: a function that a program over several devices calls on the host "
-        "cannot run another program over several devices: they are waiting for the function. Fetch "
-        "the values that it needs with NumPy, or compute them in the program."
+        "it raised RuntimeError: a host callback of a program over several devices cannot run "
+        "another program over several devices: the devices are waiting for the callback. Compute "
+        "its values with NumPy, or in the program."
     )
     with pytest.raises(CallbackError) as b:
         sw.jit(lambda x: noted(x, lambda _: sw.effects_barrier()))(1.0)
         sw.effects_barrier()
     assert str(b.value).endswith(
-        "it raised RuntimeError: effects_barrier() inside of a function that a program calls on "
-        "the host would wait for that function itself. Call it where the program was called."
+        "it raised RuntimeError: effects_barrier() inside a host callback would wait for that "
+        "callback itself. Call it in the code that called the program."
     )
 
 

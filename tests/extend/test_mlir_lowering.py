@@ -187,8 +187,8 @@ def test_mistakes():
     with pytest.raises(TypeError) as error:
         sw.jit(primitive("wrong", lambda x: x, wrong).bind)(x)
     assert str(error.value) == (
-        "the lowering rule of wrong: it gives values of the types tensor<3xf16>, where "
-        "tensor<3xf32> are expected, by its rule for types."
+        "the lowering rule of wrong: it returned values of types tensor<3xf16>, but its type rule "
+        "expects tensor<3xf32>."
     )
     with pytest.raises(ValueError, match=r"^the lowering rule of bad builds an invalid"):
         sw.jit(primitive("bad", lambda x: x, lambda ctx, x: [

@@ -57,8 +57,8 @@ def test_errors_of_partition_are_the_users():
      "partition returned the mesh AbstractMesh('x': 4, 'y': 2); it must be a Mesh over the "
      "program's devices, such as Mesh('x': 4, 'y': 2), which it was called with."),
     (lambda m, a, r: (m, jnp.sin, r.sharding, r.sharding), ValueError,
-     "arg_shardings of partition must have a sharding for each leaf of the arguments; the top is a "
-     "tuple of 1 in the arguments and a leaf in the shardings."),
+     "arg_shardings of partition must have a sharding for each leaf of the arguments; the root is "
+     "a tuple of 1 in the arguments and a leaf in the shardings."),
     (lambda m, a, r: (m, jnp.sin, P("x"), (r.sharding,)), ValueError,
      "result_shardings of partition must be a sharding; got P('x') of type PartitionSpec."),
     (lambda m, a, r: (m, jnp.sin, NamedSharding(mesh_of(2), P()), (r.sharding,)), ValueError,
@@ -247,7 +247,7 @@ def test_mistakes_of_infer():
     fails(
         ValueError,
         f"{WHO} product: the result of infer_sharding_from_operands must have a sharding for each "
-        "leaf of the result; the top is a leaf in the result and a tuple of 1 in the shardings.",
+        "leaf of the result; the root is a leaf in the result and a tuple of 1 in the shardings.",
         of(lambda mesh, args, result: (args[0].sharding,)), *args,
     )
 

@@ -100,7 +100,7 @@ def test_in_shard_map():
 def test_mistakes():
     fails(
         ValueError,
-        "shard_alike: x and y must have the same pytree structure; the top is a tuple of 1 in x "
+        "shard_alike: x and y must have the same pytree structure; the root is a tuple of 1 in x "
         "and a leaf in y.",
         shard_alike, (X,), X,
     )

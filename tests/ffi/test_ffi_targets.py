@@ -50,13 +50,13 @@ def test_a_name_stands_for_one_function(kernels):
     sw.ffi.register_ffi_target("once", capsule(kernels.Root))
     sw.ffi.register_ffi_target("once", capsule(kernels.Root))
     assert message(ValueError, sw.ffi.register_ffi_target, "once", capsule(kernels.Rms)) == (
-        "register_ffi_target of 'once': 'once' is registered for Host already, and as something "
-        "else. A name stands for one function as long as the process lives: choose another, such "
-        "as one with a version."
+        "register_ffi_target of 'once': 'once' is already registered for Host, as something else. "
+        "A name cannot be reassigned while the process runs: choose another name, such as one with "
+        "a version."
     )
     other = {"type_id": capsule(kernels.CountInfo())}
     assert message(ValueError, sw.ffi.register_ffi_type, "Count", other).startswith(
-        "register_ffi_type of 'Count': 'type Count' is registered for Host already"
+        "register_ffi_type of 'Count': 'type Count' is already registered for Host"
     )
 
 

@@ -146,8 +146,8 @@ class Kind:
 
 _AT = "Its last known line: program.py:{line} (fail)."
 _MISSED = (
-    "All processes must do this: look for an `if` on process_index() around it, for an early end, "
-    "or for data of another length."
+    "All processes must do this: look for an `if` on process_index() around it, for an early exit, "
+    "or for data of different length."
 )
 _CLOSED = "its connection closed: it was killed or crashed, or its machine went down"
 
@@ -174,19 +174,19 @@ def _differ(first: str, second: str) -> str:
     return (
         f"the processes do not run the same program (launch 3): process {first}; process {second}. "
         "All processes must launch the same programs over the same devices in the same order: look "
-        "for an `if` on process_index(), threads, a set or dict in another order, data or flags "
-        "that differ."
+        "for an `if` on process_index(), threads, sets or dicts in a different order, or different "
+        "data or flags."
     )
 
 
 def _other(at: str) -> str:
     line = f"program.py:{_line(at)} (fail)"
-    return _differ("0 comes to program 'double'", f"1 to program '_lambda_' at {line}")
+    return _differ("0 reaches program 'double'", f"1 reaches program '_lambda_' at {line}")
 
 
 def _late(at: str) -> str:
     return (
-        "process 1 did not come to program 'double' within N s (`wait_timeout_secs`). "
+        "process 1 did not reach program 'double' within N s (`wait_timeout_secs`). "
         + _AT.format(line=_line(at))
     )
 
@@ -195,8 +195,8 @@ _STALL = {"patience": 1, "deadline": 3}
 KINDS: dict[str, Kind] = {
     "killed": Kind(_lost(_CLOSED, "time.sleep(0.01)  # so"), -signal.SIGKILL),
     "stopped": Kind(
-        _lost("there was no sign of life of it for N s: it is stopped, or its machine or network "
-              "is down", "time.sleep(0.01)  # as"), 75, options={"heartbeat": 2},
+        _lost("there was no heartbeat from it for N s: it is stopped, or its machine or network is "
+              "down", "time.sleep(0.01)  # as"), 75, options={"heartbeat": 2},
     ),
     "raises": Kind(_lost("it failed with ValueError: bad data", "raise ValueError"), 1),
     "exits": Kind(_ended("double"), 0),
@@ -212,7 +212,7 @@ KINDS: dict[str, Kind] = {
     "runs another program": Kind(_other("x: (x * 4)"), 1),
     "skips one": Kind(_other("x: x.max"), 1),
     "launches in another order": Kind(
-        _differ("A comes to program 'A'", "B comes to program 'B'"), 1
+        _differ("A reaches program 'A'", "B reaches program 'B'"), 1
     ),
     "sleeps": Kind(_late("time.sleep(10**4)  # f"), 75, options=_STALL),
     "waits for a lock": Kind(_late("lock.acquire()  # f"), 75, options=_STALL),
@@ -222,20 +222,20 @@ KINDS: dict[str, Kind] = {
     ),
     "loses the coordinator": Kind(_lost(_CLOSED, ""), 75),
     "coordinator killed": Kind(
-        "process R ends with status 75: its connection to the coordinator closed: that was killed, "
-        "or its machine or the network is down.", 75, others=75,
+        "process R exits with status 75: its connection to the coordinator closed: the coordinator "
+        "was killed, or its machine or the network is down.", 75, others=75,
     ),
     "coordinator stopped": Kind(
-        "there was no word of the coordinator for N s: it is stopped, or its machine or the "
+        "there was no heartbeat from the coordinator for N s: it is stopped, or its machine or the "
         "network is down.", 1, options={"heartbeat": 2},
     ),
     "starts no device": Kind(
-        "process 1 has ended, and never came to the start of cpu devices at program.py:"
+        "process 1 has ended, and never reached the start of cpu devices at program.py:"
         f"{_line('mesh = Mesh(')} (<module>). {_MISSED}", 0,
     ),
     "never arrives": Kind(
-        "initialize: the coordinator at ADDRESS: process 1 of 3 did not arrive within N s "
-        "(`initialization_timeout`). Here are: process 0, process 2.", 0, options={"arrival": 2},
+        "initialize: the coordinator at ADDRESS: process 1 of 3 did not join within N s "
+        "(`initialization_timeout`). Joined: process 0, process 2.", 0, options={"arrival": 2},
     ),
 }
 
@@ -302,10 +302,10 @@ def normal(text: str) -> str:
     text = re.sub(r"coordinator at [\d.]+:\d+", "coordinator at ADDRESS", text)
     if "GLOO" in text or re.search(r"machine went down\. .*<module>", text):
         text = re.sub(r"Its last known line: program\.py:\d+ \(\w*<?module>?\)\.", "LINE", text)
-    text = re.sub(r"process \d (?=ends with)", "process R ", text)
-    if "to program 'triple'" in text:
-        text = re.sub(r"process \d comes to program '\w+'; process \d to program '\w+'",
-                      "process A comes to program 'A'; process B comes to program 'B'", text)
+    text = re.sub(r"process \d (?=exits with)", "process R ", text)
+    if "reaches program 'triple'" in text:
+        text = re.sub(r"process \d reaches program '\w+'; process \d reaches program '\w+'",
+                      "process A reaches program 'A'; process B reaches program 'B'", text)
     return text
 
 
@@ -324,8 +324,8 @@ def plain(text: str) -> str:
     text = re.sub(r"\S*/(program\.py|shardwise-flight)", r"\1", text)
     text = re.sub(r"flight-(\d)-\d+", r"flight-\1", text)
     # If two processes do the same, the report names the one heard first and the one that differs.
-    pair = r"process 1 comes to (program .+?); process 2 to (program .+?)\. All"
-    text = re.sub(pair, r"process 0 comes to \2; process 1 to \1. All", text)
+    pair = r"process 1 reaches (program .+?); process 2 reaches (program .+?)\. All"
+    text = re.sub(pair, r"process 0 reaches \2; process 1 reaches \1. All", text)
     return re.sub(r"\b\d+ s\b", "N s", text)
 
 

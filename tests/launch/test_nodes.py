@@ -123,7 +123,7 @@ def test_a_launcher_ends_if_node_0_says_nonsense(message):
                 done = other.done()
     assert (done.status, done.out, done.left) == (1, [], [])
     assert done.err == [
-        "shardwise launch: the launcher of node 0 is gone: it ended, or its machine went down."
+        "shardwise launch: the launcher of node 0 is gone: it exited, or its machine went down."
     ]
 
 
@@ -152,8 +152,8 @@ def test_who_goes_while_others_are_awaited_is_not_awaited(tmp_path, monkeypatch,
         lead._await_nodes(1)
         assert (lead._shares.counts, lead._shares.left_out) == ([1, 1, 0], {2})
     assert capfd.readouterr().err == (
-        "shardwise launch: generation 1 starts with 2 processes: nodes have come or gone "
-        "meanwhile\n"
+        "shardwise launch: generation 1 starts with 2 processes: nodes joined or left in the "
+        "meantime\n"
     )
 
 
@@ -178,8 +178,8 @@ def test_who_is_needed_is_awaited(generation, least, tmp_path, monkeypatch):
         with pytest.raises(Exception) as error:
             lead._await_nodes(generation)
     assert str(error.value) == (
-        "node 2 of 3 did not come within 0 s (--initialization-timeout). The same command must be "
-        "started there, with its --node-rank."
+        "node 2 of 3 did not join within 0 s (--initialization-timeout). Start the same command "
+        "there, with its own --node-rank."
     )
 
 

@@ -14,7 +14,7 @@ LONG = ["ValueError: one", "  two", "", "three"]
 
 
 def test_a_long_message_is_not_repeated():
-    short = ["ValueError: one", "  (3 more lines of it are above)"]
+    short = ["ValueError: one", "  (3 more lines above)"]
     assert without_messages([*FRAMES, *LONG]) == [*FRAMES, *short]
     chained = [*FRAMES, *LONG, "", LATER, "", *FRAMES, "KeyError: 1"]
     assert without_messages(chained) == [
@@ -38,7 +38,7 @@ def test_what_is_short_is_repeated(lines):
 def test_the_message_is_brief_where_the_process_has_written_it():
     errors = [f"{line}\n".encode() for line in (*FRAMES, *LONG)]
     end = verdict([report(2, "process 2", 1, errors)])
-    assert end.shown(range(2, 4)).splitlines()[-1] == "[2]   (3 more lines of it are above)"
+    assert end.shown(range(2, 4)).splitlines()[-1] == "[2]   (3 more lines above)"
     assert end.shown(range(2)).splitlines()[-1] == "[2] three"
     assert Verdict.from_dict(end.to_dict()) == end
 
@@ -73,6 +73,6 @@ def test_an_exception_is_shown_in_full_once():
     assert (done.status, done.left) == (1, [])
     said = [line[4:] for line in done.err if line.startswith("[")]
     assert said.count("  the third line") == 1
-    assert said[-2:] == ["ValueError: it is bad:", "  (2 more lines of it are above)"]
+    assert said[-2:] == ["ValueError: it is bad:", "  (2 more lines above)"]
     (lost,) = [line for line in said if line.startswith("shardwise: ")]
     assert " is lost: it failed with ValueError: it is bad: (2 more lines). Its last" in lost

@@ -145,8 +145,8 @@ def test_an_axis_that_is_not_bound(name):
         return getattr(lax, name)(*CALLS[name])
 
     fails(
-        NameError, f"shardwise.lax.{name}: unbound axis name: k. The axes in scope are: 'i'. An "
-        "axis gets its name by a map around the call: `shardwise.vmap(f, axis_name='k')` or "
+        NameError, f"shardwise.lax.{name}: unbound axis name: k. The axes in scope are: 'i'. To "
+        "bind an axis name, wrap the call in a map: `shardwise.vmap(f, axis_name='k')` or "
         "`shardwise.shard_map`.", sw.vmap(call, axis_name="i"), X,
     )
 
@@ -157,7 +157,8 @@ def test_a_mesh_axis_that_is_not_manual():
                      axis_names={"i"})
     fails(
         NameError, "shardwise.lax.psum: unbound axis name: k. The axes in scope are: 'i'. 'k' is "
-        "an axis of the mesh, whose parts only `shardwise.shard_map` sees. An axis gets its name "
-        "by a map around the call: `shardwise.vmap(f, axis_name='k')` or `shardwise.shard_map`.",
+        "an axis of the mesh, which is only bound inside `shardwise.shard_map`. To bind an axis "
+        "name, wrap the call in a map: `shardwise.vmap(f, axis_name='k')` or "
+        "`shardwise.shard_map`.",
         f, X,
     )

@@ -232,8 +232,8 @@ MISTAKES = {
              WHO + "pos_contract must be a pair of sequences, of dimensions of x and of y; got "
              "(0,) of type tuple."),
     "axis": (lambda x: lax.pdot(x, x, "k"), NameError,
-             WHO + "unbound axis name: k. The axes in scope are: 'i'. An axis gets its name by a "
-             "map around the call: `shardwise.vmap(f, axis_name='k')` or `shardwise.shard_map`."),
+             WHO + "unbound axis name: k. The axes in scope are: 'i'. To bind an axis name, wrap "
+             "the call in a map: `shardwise.vmap(f, axis_name='k')` or `shardwise.shard_map`."),
     "spec": (lambda x: lax.xeinsum(3, x), TypeError,
              EINSUM + "spec must be a string, such as 'a{i},a{i}->'; got 3 of type int."),
     "terms": (lambda x: lax.xeinsum("ab{i},b{i}->a", x), ValueError,
@@ -244,8 +244,8 @@ MISTAKES = {
                EINSUM + "axis names must come last, separated by commas; got 'a{i}b', in "
                "'a{i}b->a'."),
     "no such axis": (lambda x: lax.xeinsum("ab{k}->a", x), NameError,
-                     EINSUM + "unbound axis name: k. The axes in scope are: 'i'. An axis gets its "
-                     "name by a map around the call: `shardwise.vmap(f, axis_name='k')` or "
+                     EINSUM + "unbound axis name: k. The axes in scope are: 'i'. To bind an axis "
+                     "name, wrap the call in a map: `shardwise.vmap(f, axis_name='k')` or "
                      "`shardwise.shard_map`."),
     "result": (lambda x: lax.xeinsum("ab->a{i}", x), ValueError,
                EINSUM + "the result has the axis 'i', which no operand has, in 'ab->a{i}'."),

@@ -432,8 +432,8 @@ def test_outside_of_every_map():
         with pytest.raises(NameError) as error:
             getattr(lax, name)(*args)
         assert str(error.value) == (
-            f"shardwise.lax.{name}: unbound axis name: i. The axes in scope are: none. An axis "
-            "gets its name by a map around the call: `shardwise.vmap(f, axis_name='i')` or "
+            f"shardwise.lax.{name}: unbound axis name: i. The axes in scope are: none. To bind an "
+            "axis name, wrap the call in a map: `shardwise.vmap(f, axis_name='i')` or "
             "`shardwise.shard_map`."
         )
 
@@ -443,8 +443,8 @@ def test_axes_of_a_mesh_are_no_named_axes():
         sw.jit(lambda a: lax.psum(a, "x"))(X)
     assert str(error.value) == (
         "shardwise.lax.psum: unbound axis name: x. The axes in scope are: none. 'x' is an axis of "
-        "the mesh, whose parts only `shardwise.shard_map` sees. An axis gets its name by a map "
-        "around the call: `shardwise.vmap(f, axis_name='x')` or `shardwise.shard_map`."
+        "the mesh, which is only bound inside `shardwise.shard_map`. To bind an axis name, wrap "
+        "the call in a map: `shardwise.vmap(f, axis_name='x')` or `shardwise.shard_map`."
     )
 
 

@@ -279,8 +279,8 @@ def test_messages(name):
 
 def test_messages_of_axes():
     args = [a[0] for a in problem(4)]
-    fails(NameError, WHO + "unbound axis name: i. The axes in scope are: none. An axis gets its "
-          "name by a map around the call: `shardwise.vmap(f, axis_name='i')` or "
+    fails(NameError, WHO + "unbound axis name: i. The axes in scope are: none. To bind an axis "
+          "name, wrap the call in a map: `shardwise.vmap(f, axis_name='i')` or "
           "`shardwise.shard_map`.", call("i"), *args)
     uneven = sw.vmap(call("i", axis_index_groups=[[0], [1, 2, 3]]), axis_name="i")
     fails(ValueError, WHO + "axis_index_groups must have the same size, as all results have the "

@@ -126,8 +126,8 @@ ERRORS = {
             sw.vmap(lambda x: lax.psum(x, "i"), axis_name="x"), ["i", ...], ["i", ...],
             axis_resources={"i": "x"},
         )(X), ValueError,
-        "vmap: an axis named 'x' would hide the mesh axis over which the axis 'i' of a map around "
-        "it runs. Rename one of them.",
+        "vmap: an axis named 'x' would shadow the mesh axis that the axis 'i' of an enclosing map "
+        "runs over. Rename one of them.",
     ),
     "taken": (
         lambda: xmap(
@@ -142,8 +142,8 @@ ERRORS = {
             lambda x: lax.psum(x, "x"), ["i", ...], ["i", ...], axis_resources={"i": "x"}
         )(X), NameError,
         "shardwise.lax.psum: unbound axis name: x. The axes in scope are: 'i'. 'x' is an axis of "
-        "the mesh, whose parts only `shardwise.shard_map` sees. An axis gets its name by a map "
-        "around the call: `shardwise.vmap(f, axis_name='x')` or `shardwise.shard_map`.",
+        "the mesh, which is only bound inside `shardwise.shard_map`. To bind an axis name, wrap "
+        "the call in a map: `shardwise.vmap(f, axis_name='x')` or `shardwise.shard_map`.",
     ),
     "by name": (
         lambda: xmap(lambda x: x, ["i"], ["i"])(x=X), TypeError,

@@ -206,7 +206,7 @@ def test_trees_that_are_mapped_together():
     fails(ValueError, "tree.map: tree is not a prefix of rest[0]: only tree has ['l1']['b'] and "
           "only rest[0] has ['l2']['c'].", sw.tree.map, lambda a, b: a,
           {"l1": {"w": 1, "b": 2}, "l2": {"w": 3}}, {"l1": {"w": 1}, "l2": {"w": 1, "c": 2}})
-    fails(ValueError, "tree.map: tree is not a prefix of rest[0]: the top is a list of 2 in tree "
+    fails(ValueError, "tree.map: tree is not a prefix of rest[0]: the root is a list of 2 in tree "
           "and a tuple of 2 in rest[0].", sw.tree.map, lambda a, b: a, [1, 2], (1, 2))
 
 

@@ -66,10 +66,10 @@ def test_what_holds_a_value_is_named(held, transform):
     shape = "" if transform == "vmap" else "3"
     text = caught(TRANSFORMS[transform](getattr(leaking, held)), V)
     assert text.startswith(
-        f"{transform} of {name}, called at HERE, leaks traced values, which cannot be used once it "
-        "has ended: a value of type f32"
+        f"{transform} of {name}, called at HERE, leaks traced values, which cannot be used after "
+        "it has returned: a value of type f32"
     )
-    assert f"f32[{shape}], made at HERE, is held as {HELD[held]}" in text
+    assert f"f32[{shape}], made at HERE, is referenced as {HELD[held]}" in text
     assert text.endswith(". Return values from the function instead of storing them outside.")
 
 
@@ -80,7 +80,7 @@ def test_variables_of_running_functions_generators_and_exceptions():
         kept.append(jnp.sin(a))
         return a.sum()
 
-    assert "is held as `kept[0]` in HERE. Return" in caught(sw.jit(fun), V)
+    assert "is referenced as `kept[0]` in HERE. Return" in caught(sw.jit(fun), V)
     kept.clear()
 
     def drawing(a):
@@ -93,7 +93,7 @@ def test_variables_of_running_functions_generators_and_exceptions():
         next(kept[0])
         return a.sum()
 
-    assert "is held as `doubled` in generator " in caught(sw.jit(drawing), V)
+    assert "is referenced as `doubled` in generator " in caught(sw.jit(drawing), V)
     kept.clear()
 
     def failing(a):
@@ -103,7 +103,7 @@ def test_variables_of_running_functions_generators_and_exceptions():
             kept.append(error)
         return a.sum()
 
-    assert "is held as `kept[0].args[0]` in HERE" in caught(sw.jit(failing), V)
+    assert "is referenced as `kept[0].args[0]` in HERE" in caught(sw.jit(failing), V)
 
 
 def test_many_values_are_counted():
@@ -112,7 +112,7 @@ def test_many_values_are_counted():
         return a.sum()
 
     text = caught(sw.jit(fun), V)
-    assert text.count("is held as") == 5
+    assert text.count("is referenced as") == 5
     assert "; and 4 more. Return" in text
     leaking.forget()
 

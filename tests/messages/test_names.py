@@ -125,7 +125,7 @@ def test_what_is_not_built_is_not_there():
         ("shardwise.numpy", "qqqq", ""),
         (
             "shardwise", "pallas",
-            "It is not built yet: `dir(shardwise)` lists what there is.",
+            "It is not implemented yet: `dir(shardwise)` lists the available names.",
         ),
     ],
 )

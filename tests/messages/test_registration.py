@@ -14,8 +14,10 @@ from shardwise import lax
 from tests.helpers.errors import message
 
 X = np.ones(3, np.float32)
-DATACLASS = " If it holds arrays, register its class: `shardwise.tree_util.register_dataclass`."
-CLASS = " If it holds arrays, register its class: `shardwise.tree_util.register_pytree_node_class`."
+DATACLASS = " If it contains arrays, register its class: `shardwise.tree_util.register_dataclass`."
+CLASS = (
+    " If it contains arrays, register its class: `shardwise.tree_util.register_pytree_node_class`."
+)
 
 
 @dataclasses.dataclass

@@ -85,8 +85,8 @@ def test_axes(name):
 def test_axes_that_may_be_names(name):
     fun = getattr(snp, name)
     expected = (
-        f"shardwise.numpy.{name}: unbound axis name: x. The axes in scope are: none. An axis gets "
-        "its name by a map around the call: `shardwise.vmap(f, axis_name='x')` or "
+        f"shardwise.numpy.{name}: unbound axis name: x. The axes in scope are: none. To bind an "
+        "axis name, wrap the call in a map: `shardwise.vmap(f, axis_name='x')` or "
         "`shardwise.shard_map`."
     )
     assert message(NameError, lambda: fun(X, axis="x")) == expected

@@ -235,8 +235,8 @@ def test_messages():
     def mapped(f):
         return sw.vmap(f, axis_name="i")
 
-    fails(NameError, "shardwise.numpy.sum: unbound axis name: k. The axes in scope are: 'i'. An "
-          "axis gets its name by a map around the call: `shardwise.vmap(f, axis_name='k')` or "
+    fails(NameError, "shardwise.numpy.sum: unbound axis name: k. The axes in scope are: 'i'. To "
+          "bind an axis name, wrap the call in a map: `shardwise.vmap(f, axis_name='k')` or "
           "`shardwise.shard_map`.",
           mapped(lambda x: jnp.sum(x, ("k", 0))), X)
     fails(ValueError, "max: duplicate value in 'axis': ('i', 0, 'i')",

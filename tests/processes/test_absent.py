@@ -13,7 +13,7 @@ from tests.helpers.launching import Launch, launch
 pytestmark = pytest.mark.processes
 EARLY = (
     "exited with status 0 before it joined the others. All processes of a launch must join: look "
-    "for an early end of the program, or an `if` on the process's number, before the first use of "
+    "for an early exit of the program, or an `if` on the process's number, before the first use of "
     "a device or before `shardwise.distributed.initialize()`."
 )
 PROGRAM = """
@@ -44,10 +44,10 @@ def check(done, heads):
     for rank in heads:
         head = (
             f"shardwise launch: process {rank} (HERE) failed with exit status 1, because of "
-            "process 1. The last that it wrote:"
+            "process 1. Its last output:"
         )
         if head in said:
-            late = f"process {rank} (HERE) cannot join: the others have given up: "
+            late = f"process {rank} (HERE) cannot join: the others have stopped waiting: "
             shown = said.partition(head)[2]  # whether it arrived before or after process 1 ended
             assert any(f"[{rank}] {raised}{w}process 1 (HERE) {EARLY}\n" in shown
                        for w in ("", late)), said  # fmt: skip
@@ -99,8 +99,8 @@ def test_whoever_has_joined_or_comes_later_is_refused():
         }
         later = json.loads(join(1).readline())
         why = (
-            "process 1 (host h, pid 1) cannot join: the others have given up: process 2 (host h, "
-            f"pid 3) {EARLY}"
+            "process 1 (host h, pid 1) cannot join: the others have stopped waiting: process 2 "
+            f"(host h, pid 3) {EARLY}"
         )
         assert later == {"op": "refused", "why": why, "ranks": [2]}
 

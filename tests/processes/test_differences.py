@@ -46,12 +46,12 @@ def test_how_programs_differ(what, tmp_path):
     line = r"\S+:\d+ \(<module>\)"
     says = (
         r"shardwise: the processes do not run the same program: process 0 \(host \S+, pid \d+\) "
-        rf"comes to program '_lambda_' at {line}{re.escape(first)}; process 1 \(host \S+, pid "
-        rf"\d+\) to program '_lambda_' at {line}{re.escape(second)}\.{re.escape(both)} All "
+        rf"reaches program '_lambda_' at {line}{re.escape(first)}; process 1 \(host \S+, pid "
+        rf"\d+\) reaches program '_lambda_' at {line}{re.escape(second)}\.{re.escape(both)} All "
         r"processes must launch the same programs over the same devices in the same order: look "
-        r"for an `if` on process_index\(\), threads, a set or dict in another order, data or flags "
-        r"that differ\.\nThe last launches and waits of this process: \S+\n"
-        r"Its program, for a comparison with that of the other process: (\S+)\n"
+        r"for an `if` on process_index\(\), threads, sets or dicts in a different order, or "
+        r"different data or flags\.\nThe last launches and waits of this process: \S+\nIts "
+        r"program, to compare with that of the other process: (\S+)\n"
     )
     texts = []
     for result in results:

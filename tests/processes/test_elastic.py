@@ -142,7 +142,7 @@ def test_as_many_processes_less_as_were_killed(tmp_path):
     said = "\n".join(done.err)
     for rank, count in enumerate([3, 3, 1, 1]):
         assert len(numbers(done.out, "from step", rank)) == count, said
-    how = r"was killed by SIGKILL \(the kernel does so when memory is short\)"
+    how = r"was killed by SIGKILL \(the kernel does this when memory runs out\)"
     host = r"\(host [^,]+, pid \d+\)"
     said = [line for line in done.err if line.startswith("shardwise launch: ")]
     assert len(said) == 2

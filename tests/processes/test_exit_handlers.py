@@ -31,12 +31,12 @@ if sys.argv[1] == "fails":
 """
 ENDED = (
     "shardwise.errors.ProcessFailureError: process 1 has ended, and never launched program "
-    "'total'. Its last known line: program.py:12 (<module>). All processes must do this: look "
-    "for an `if` on process_index() around it, for an early end, or for data of another length."
+    "'total'. Its last known line: program.py:12 (<module>). All processes must do this: look for "
+    "an `if` on process_index() around it, for an early exit, or for data of different length."
 )
 LATER = "shardwise.errors.ProcessFailureError: "
 AFTER_FAILURE = [
-    LATER + "this process failed with KeyError: 'before', and the others end without it.",
+    LATER + "this process failed with KeyError: 'before', and the others exit without it.",
     *[LATER + f"process {rank} is lost: it failed with KeyError: 'before'. Its last known line: "
       "program.py:22 (<module>)." for rank in range(2)],
 ]

@@ -47,10 +47,10 @@ def test_a_wait_is_reported_once_with_the_stacks_of_all():
     assert report == run.says[1][0]
     wait = (
         "  thread MainThread:\n    program.py:L (<module>): float(double(x)), float(triple(x))\n"
-        "    … N frames of libraries, to shardwise._src.distributed.watch.Watch.wait\n"
+        "    … N frames in libraries, up to shardwise._src.distributed.watch.Watch.wait\n"
     )
     assert re.sub(r":\d+ \(", ":L (", re.sub(r"… \d+", "… N", report)) == (
-        "program 'double' has waited for N s; not here: process 1 is at program.py:L (fail).\n"
+        "program 'double' has waited for N s; missing: process 1 is at program.py:L (fail).\n"
         f"process 0:\n{wait}\n"
         "process 1:\n  thread MainThread:\n    program.py:L (<module>): fail()\n"
         "    program.py:L (fail): time.sleep(10**4)  # for ever\n\n"
@@ -112,8 +112,8 @@ print([float(y) for y in [total(arrays[pair]) for pair in order]])
         "0,1) before '_lambda_' (launch 2 of processes 0,2); process 2 launches '_lambda_' (launch "
         "2 of processes 0,2) before '_lambda_' (launch 2 of processes 1,2); process 1 launches "
         "'_lambda_' (launch 2 of processes 1,2) before '_lambda_' (launch 2 of processes 0,1). "
-        "Programs over several processes must be launched in one order, over whichever of them: "
-        "look for an `if` on process_index(), threads, or a set or dict in another order."
+        "All processes must launch their common programs in the same order: look for an `if` on "
+        "process_index(), threads, or sets or dicts in a different order."
     )
     said = "\n".join(r.err for r in results)
     assert [r.status for r in results] == [1, 1, 1], said
@@ -139,7 +139,7 @@ def test_another_order_just_before_the_end_is_told_of():
     said = "\n".join(r.err for r in results)
     assert 75 in [r.status for r in results], said
     assert "do not run the same program (launch 41)" in said
-    assert "ends with status 75: what it computed last may be wrong." in said
+    assert "exits with status 75: its last results may be wrong." in said
 
 
 def test_an_interrupt_shows_the_lines_of_the_program():
@@ -268,8 +268,9 @@ def test_who_comes_to_the_same_after_other_launches_is_told_so():
     )
     says = (
         r"shardwise.errors.ProcessFailureError: the processes do not run the same program: process "
-        r"0 comes to program '_lambda_' at program.py:9 \(<module>\) after 1 launches; process 1 "
-        r"to program '_lambda_' at program.py:9 \(<module>\) after 2 launches. All processes must "
+        r"0 reaches program '_lambda_' at program.py:9 \(<module>\) after 1 launches; process 1 "
+        r"reaches program '_lambda_' at program\.py:9 \(<module>\) after 2 launches. All processes "
+        r"must "
     )
     assert all(re.match(says, last_line(r.err)) for r in results), results
 
@@ -320,5 +321,5 @@ def test_a_program_that_nobody_waits_for_does_not_fail_unnoticed(way):
     )
     told = "\n".join(r.err for r in results)
     assert [r.status for r in results] == [1 if way else 75, -9], told
-    ends = "ends with status 75: a program that it launched, and did not wait for, has failed."
+    ends = "exits with status 75: a program that it launched and did not wait for has failed."
     assert ("ProcessFailureError: process 1" if way else ends) in results[0].err, told

@@ -99,26 +99,26 @@ CASTS = """
 
 TOLD = """\
 ValueError: host_local_array_to_global_array: local_inputs['w'] of type f32[3,2]: dimension 0 of \
-size 3 is split over 2 devices under NamedSharding(mesh=Mesh('x': 2), spec=P('x')), which does \
-not come out even, and each must have as many elements as the others. Pad it, or use \
+size 3 is sharded over 2 devices under NamedSharding(mesh=Mesh('x': 2), spec=P('x')), which do not \
+divide it, but all shards must have the same size. Pad it, or use \
 make_array_from_process_local_data with a global_shape.
 ValueError: host_local_array_to_global_array: the spec of local_inputs[0] is None of type \
 NoneType. It must be a PartitionSpec; PartitionSpec() is for a value that is the same in all \
 processes.
 ValueError: host_local_array_to_global_array: local_inputs[0] of type f32[4,2]: P('y') names the \
 axis 'y', which Mesh('x': 4) does not have; its axes are 'x'.
-TypeError: host_local_array_to_global_array: global_mesh must be a Mesh; got AbstractMesh('x': 4)\
- of type AbstractMesh.
+TypeError: host_local_array_to_global_array: global_mesh must be a Mesh; got AbstractMesh('x': 4) \
+of type AbstractMesh.
 ValueError: global_array_to_host_local_array: global_inputs['u'] of type f32[5]: dimension 0 of \
-size 5 is split over 4 devices under NamedSharding(mesh=Mesh('x': 4), spec=P('x')), which does \
-not come out even, and each must have as many elements as the others. Pad it, or use \
+size 5 is sharded over 4 devices under NamedSharding(mesh=Mesh('x': 4), spec=P('x')), which do not \
+divide it, but all shards must have the same size. Pad it, or use \
 make_array_from_process_local_data with a global_shape.
 ValueError: host_local_array_to_global_array: local_inputs of type f32[4,2]: the devices of \
 process 0 do not form a contiguous subgrid of Mesh('x': 4): they are at [[0], [2]]. Order the \
 devices so that each process has a block of the mesh, as make_mesh does.
 NotImplementedError: host_local_array_to_global_array: f32[4,2] would become f32[8,2] in a \
-compiled program, which is one for all processes, and has no values of a single one. Call it \
-outside of jit: compile what comes before and after it.
+compiled program, but the same program runs in all processes, so it cannot have process-local \
+values. Call it outside of jit; compile the code before and after it.
 """
 
 

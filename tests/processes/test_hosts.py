@@ -95,7 +95,7 @@ def test_two_hosts_compute_together(hosts, tmp_path):
     first, second = ended(started(tmp_path, hosts[0], str(seconds(20))))
     assert first[0] == second[0] == 0, first[2] + second[2]
     assert "140.0" in first[1] and "140.0" in second[1]
-    warning = "beyond this machine, without TLS"
+    warning = "reachable from other machines, without TLS"
     assert warning in first[2] and warning not in second[2]
 
 
@@ -108,6 +108,6 @@ def test_a_cut_cable_is_told_of_by_both(hosts, tmp_path):
         assert line, ended(running)
     ip("-n", names[1], "link", "set", ends[1], "down")
     first, second = ended(running)
-    assert "process 1 (host " in first[2] and "no sign of life of it for" in first[2]
-    assert "there was no word of the coordinator for" in second[2]
+    assert "process 1 (host " in first[2] and "no heartbeat from it for" in first[2]
+    assert "there was no heartbeat from the coordinator for" in second[2]
     assert first[0] == second[0] == 1  # both through ProcessFailureError, not through XLA

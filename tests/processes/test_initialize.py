@@ -44,10 +44,10 @@ def test_arguments_that_cannot_be():
         "ValueError: initialize: heartbeat_timeout_seconds must be positive; got nan.",
         numbers.format(2, 2),
         numbers.format(0, 0),
-        "ValueError: initialize: process_id: not given, and no cluster was found that says. Pass "
-        "what is missing, or start the program by `shardwise launch -n 4 program.py`. Known "
-        "clusters are shardwise, torchrun, ompi, pmi, slurm, k8s, mpi4py. `shardwise doctor` shows "
-        "what is found.",
+        "ValueError: initialize: process_id: missing, and no cluster was detected that specifies "
+        "it. Pass the missing arguments, or start the program with `shardwise launch -n 4 "
+        "program.py`. Known clusters: shardwise, torchrun, ompi, pmi, slurm, k8s, mpi4py. "
+        "`shardwise doctor` shows what is detected.",
     ]
 
 
@@ -70,15 +70,15 @@ def test_files_for_tls_that_cannot_be(tmp_path):
     """)
     missing = (
         "ValueError: initialize: {} missing: TLS needs the certificate of this process, its key, "
-        "and the authority that peers' certificates are signed by."
+        "and the certificate authority of its peers."
     )
     unsafe = (
-        "ValueError: initialize: verify_secure_credentials asks for TLS: pass mtls_cert_file, "
+        "ValueError: initialize: verify_secure_credentials requires TLS: pass mtls_cert_file, "
         "mtls_key_file and mtls_ca_file."
     )
     without = (
-        f"RuntimeError: initialize: jaxlib {JAXLIB_VERSION} has no TLS between processes; 0.11 and "
-        "later have (Python 3.12 and later)."
+        f"RuntimeError: initialize: jaxlib {JAXLIB_VERSION} does not support TLS between "
+        "processes; 0.11 and later do (Python 3.12 and later)."
     )
     assert lines(result) == [
         missing.format("mtls_key_file, mtls_ca_file"),
@@ -87,8 +87,8 @@ def test_files_for_tls_that_cannot_be(tmp_path):
         missing.format("mtls_cert_file, mtls_ca_file"),
         *([
             "ValueError: initialize: mtls_key_file: there is no file 'nowhere.pem'.",
-            "ValueError: initialize: mtls_peer_uri_prefix must end with '/', or names that go on "
-            "after it would fit, too; got 'spiffe://example.org'.",
+            "ValueError: initialize: mtls_peer_uri_prefix must end with '/', because longer names "
+            "would match otherwise; got 'spiffe://example.org'.",
         ] if HAS_TLS else [without, without]),
     ]
 
@@ -105,12 +105,12 @@ def test_mpi_for_collectives_of_the_cpu_without_its_wrapper():
     text = (
         "RuntimeError: initialize: cpu_collectives_implementation is 'mpi', but {}. XLA calls MPI "
         "through MPItrampoline: build MPIwrapper (https://github.com/eschnett/MPIwrapper) with the "
-        "MPI that starts this program, and have MPITRAMPOLINE_LIB name its libmpiwrapper.so; or "
-        "use 'gloo', which needs nothing."
+        "MPI that starts this program, and set MPITRAMPOLINE_LIB to its libmpiwrapper.so; or use "
+        "'gloo', which has no requirements."
     )
     assert lines(result) == [
         text.format("the environment variable MPITRAMPOLINE_LIB is not set"),
-        text.format("MPITRAMPOLINE_LIB names '/nowhere/libmpiwrapper.so', which is no file"),
+        text.format("MPITRAMPOLINE_LIB is '/nowhere/libmpiwrapper.so', which is not a file"),
     ]
 
 
@@ -127,12 +127,12 @@ def test_twice_and_too_late():
     """)
     assert lines(result) == [
         "joined",
-        "RuntimeError: initialize was called before: this is process 0 of 1. Call it once, or "
-        "`shardwise.distributed.shutdown()` before.",
+        "RuntimeError: initialize was already called: this is process 0 of 1. Call it once, or "
+        "call `shardwise.distributed.shutdown()` first.",
         "True 1",
-        "RuntimeError: initialize must be called before devices are used, and they are started "
-        "already: by an array, or by a call such as `devices()`. Call it at the program's "
-        "beginning.",
+        "RuntimeError: initialize must be called before devices are used, but they have already "
+        "been started, by an array or by a call such as `devices()`. Call it at the start of the "
+        "program.",
         "False",
     ]
 
@@ -151,22 +151,22 @@ def test_a_port_that_is_taken_and_an_address_where_nobody_is():
     found = lines(result)
     nobody = (
         "TimeoutError: initialize: process 1 of 2 did not reach the coordinator at {} within 1 s "
-        "(`initialization_timeout`): {}. Process 0 starts it there: is that running, and can this "
-        "machine reach the address?"
+        "(`initialization_timeout`): {}. Process 0 starts it there: is process 0 running, and can "
+        "this machine reach the address?"
     )
     assert found[0] == (
         f"RuntimeError: initialize: the coordinator cannot listen at 127.0.0.1:{port}: Address "
-        "already in use. Is another program at this port, or a process that takes itself for "
-        "process 0, too, or is the address not of this machine?"
+        "already in use. Does another program use this port, or is another process also started as "
+        "process 0, or does the address belong to another machine?"
     )
     assert found[1] == nobody.format(f"127.0.0.1:{free}", "Connection refused")
     unknown = ("Name or service not known", "Temporary failure in name resolution")
     assert found[2] in [nobody.format(f"no-such-host.invalid:{free}", why) for why in unknown]
     assert found[3] == (
-        f"TimeoutError: initialize: process 0 of 1 did not reach the coordinator at 127.0.0.9:"
-        f"{free} within 1 s (`initialization_timeout`): Connection refused. This process has "
-        "started it, on this machine: is coordinator_address the address of another one? It must "
-        "be that of the machine of process 0."
+        "TimeoutError: initialize: process 0 of 1 did not reach the coordinator at "
+        f"127.0.0.9:{free} within 1 s (`initialization_timeout`): Connection refused. This process "
+        "started it, on this machine: is coordinator_address the address of another machine? It "
+        "must be the address of the machine of process 0."
     )
 
 
@@ -197,14 +197,16 @@ def test_a_stranger_at_the_port():
     page, silence, closed = lines(result)
     where = "initialize: the coordinator at 127.0.0.1:"
     assert page.startswith(
-        f"RuntimeError: {where}{ports[0]}: what listens there is no coordinator: it says '"
+        f"RuntimeError: {where}{ports[0]}: the program listening there is not a coordinator: "
+        "it sent '"
     )
     assert silence == (
-        f"TimeoutError: {where}{ports[1]} does not answer within 1 s "
-        "(`initialization_timeout`): is something else at its port?"
+        f"TimeoutError: {where}{ports[1]} did not answer within 1 s (`initialization_timeout`): "
+        "does another program use its port?"
     )
     assert closed.startswith(
-        f"RuntimeError: {where}{ports[2]}: what listens there closed the connection"
+        f"RuntimeError: {where}{ports[2]}: the program listening there closed the "
+        "connection"
     )
 
 
@@ -232,8 +234,8 @@ def test_a_coordinator_beyond_loopback_without_tls_warns_once():
     assert out.splitlines()[-1] == "joined"
     assert err.count("UserWarning") == 1
     assert (
-        f"UserWarning: the coordinator listens at 0.0.0.0:{port}, beyond this machine, without "
-        "TLS: whoever reaches the port can join or disturb the program. Keep the port to a trusted "
-        "network, or pass mtls_cert_file, mtls_key_file and mtls_ca_file (jaxlib 0.11 and later). "
-        "SECURITY.md says more." in err
+        f"UserWarning: the coordinator listens at 0.0.0.0:{port}, reachable from other machines, "
+        "without TLS: anyone who can reach the port can join or disrupt the program. Restrict the "
+        "port to a trusted network, or pass mtls_cert_file, mtls_key_file and mtls_ca_file (jaxlib "
+        "0.11 and later). SECURITY.md says more." in err
     )

@@ -30,13 +30,13 @@ def test_those_who_are_here_are_told_who_was_refused():
     host = socket.gethostname()
     where = f"RuntimeError: initialize: the coordinator at 127.0.0.1:{port}: "
     why = (
-        f"process 1 (host {host}, pid N) cannot join: it says that there are 3 processes; the "
-        "coordinator expects 2."
+        f"process 1 (host {host}, pid N) cannot join: it expects 3 processes, but the coordinator "
+        "expects 2."
     )
     said = [re.sub(r"pid \d+", "pid N", line) for found in (right, wrong) for line in lines(found)]
     assert said == [
-        f"{where}process 1 of 2 did not arrive within {limit} s (`initialization_timeout`). Here "
-        f"are: process 0 (host {host}, pid N). But {why}",
+        f"{where}process 1 of 2 did not join within {limit} s (`initialization_timeout`). Joined: "
+        f"process 0 (host {host}, pid N). But {why}",
         f"{where}{why}",
     ]
 
@@ -70,13 +70,13 @@ def test_who_contradicts_the_others_is_refused_and_may_come_again():
     texts[2] = texts[2].replace("but process 1 ", "but process 0 ")  # whichever process had joined
     assert texts == [
         f"{where}process 1 (host {host}, pid N) cannot join: process 1 (host {host}, pid N) has "
-        "joined as process 1 already. What a process starts inherits its variables: for a program "
-        "of its own, unset SHARDWISE_COORDINATOR_ADDRESS.",
-        f"{where}process 3 (host {host}, pid N) cannot join: it says that there are 4 processes; "
-        "the coordinator expects 3.",
+        "already joined as process 1. Child processes inherit environment variables: to run a "
+        "separate program, unset SHARDWISE_COORDINATOR_ADDRESS.",
+        f"{where}process 3 (host {host}, pid N) cannot join: it expects 4 processes, but the "
+        "coordinator expects 3.",
         f"{where}process 2 (host {host}, pid N) cannot join: it runs shardwise 0.0 on jaxlib "
-        f"{JAXLIB_VERSION}, but process 0 (host {host}, pid N) {VERSIONS}: all processes must run "
-        "the same.",
+        f"{JAXLIB_VERSION}, but process 0 (host {host}, pid N) runs {VERSIONS}: all processes must "
+        "run the same versions.",
         "joined at last",
     ]
 
@@ -93,8 +93,8 @@ def test_a_process_that_never_arrives_is_named_by_the_others():
         [line] = lines(result)
         assert re.sub(r"pid \d+", "pid N", line) == (
             f"RuntimeError: initialize: the coordinator at 127.0.0.1:{port}: process 2 of 3 did "
-            f"not arrive within {limit} s (`initialization_timeout`). Here are: process 0 "
-            f"(host {host}, pid N), process 1 (host {host}, pid N)."
+            f"not join within {limit} s (`initialization_timeout`). Joined: process 0 (host "
+            f"{host}, pid N), process 1 (host {host}, pid N)."
         )
 
 
@@ -113,7 +113,7 @@ def test_who_waits_less_than_the_others_is_told_who_is_missing():
     texts = [re.sub(r"pid \d+", "pid N", line) for line in (*first, *second)]
     here = [f"process {rank} (host {host}, pid N)" for rank in (0, 1)]
     assert texts == [
-        f"{where}process 2 of 3 did not arrive within {n} s (`initialization_timeout`). Here are: "
+        f"{where}process 2 of 3 did not join within {n} s (`initialization_timeout`). Joined: "
         f"{here[0]}, {here[1]}." for n in limits
     ]
 
@@ -132,8 +132,8 @@ def test_who_comes_when_the_others_have_given_up_is_told_so():
         first.sendall(json.dumps({"op": "join", **about}).encode() + b"\n")
         refused = json.loads(first.makefile().readline())
         text = (
-            "process 1 of 2 did not arrive within 1 s (`initialization_timeout`). Here are: "
-            "process 0 (host h, pid 7)."
+            "process 1 of 2 did not join within 1 s (`initialization_timeout`). Joined: process 0 "
+            "(host h, pid 7)."
         )
         assert refused == {"op": "refused", "why": text, "ranks": []}
         [late] = run(HEAD + """
@@ -143,7 +143,7 @@ def test_who_comes_when_the_others_have_given_up_is_told_so():
     host = socket.gethostname()
     assert re.sub(r"pid \d+\) cannot", "pid N) cannot", lines(late)[0]) == (
         f"RuntimeError: initialize: the coordinator at 127.0.0.1:{coordinator.port}: process 1 "
-        f"(host {host}, pid N) cannot join: the others have given up: {text}"
+        f"(host {host}, pid N) cannot join: the others have stopped waiting: {text}"
     )
 
 
@@ -157,7 +157,7 @@ def test_a_time_of_heartbeats_that_does_not_count_is_told_of():
     )
     assert "joined" in out and first == ""
     assert (
-        "UserWarning: initialize: heartbeat_timeout_seconds=60 does not count: process 0 has "
+        "UserWarning: initialize: heartbeat_timeout_seconds=60 has no effect: process 0 has "
         "started the coordinator with 30. Pass it there." in second
     )
 
@@ -175,8 +175,8 @@ def test_options_that_are_set_too_late():
             print(error)
     """)
     text = (
-        "{} cannot be set to {} any more: this process has joined others already. Set it before "
-        "`initialize` and the first use of a device, or by the environment variable SHARDWISE_{}."
+        "{} cannot be set to {} any more: this process has already joined others. Set it before "
+        "`initialize` and the first use of a device, or with the environment variable SHARDWISE_{}."
     )
     assert out.splitlines() == [
         "joined", text.format("wait_timeout_secs", "5.0", "WAIT_TIMEOUT_SECS"),
@@ -187,8 +187,8 @@ def test_options_that_are_set_too_late():
     sw.config.update("wait_timeout_secs", 5.0)
     """, 1)
     assert (
-        "UserWarning: wait_timeout_secs=5.0 does not count: `shardwise launch` has started the "
-        "coordinator with its own. Pass --wait-timeout-secs there." in results[0].err
+        "UserWarning: wait_timeout_secs=5.0 has no effect: `shardwise launch` has started the "
+        "coordinator with its own value. Pass --wait-timeout-secs there." in results[0].err
     )
 
 

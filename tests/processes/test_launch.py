@@ -221,7 +221,7 @@ def test_the_first_failure_ends_all_and_is_shown_last():
     told = [i for i, line in enumerate(done.err) if line.startswith("shardwise launch: ")]
     (begin,) = told
     assert [re.sub('File ".*"', "File F", w) for w in without_pids(done.err[begin:])] == [
-        "shardwise launch: process 1 (HERE) failed with exit status 1. The last that it wrote:",
+        "shardwise launch: process 1 (HERE) failed with exit status 1. Its last output:",
         "[1] Traceback (most recent call last):",
         "[1]   File F, line 7, in <module>",
         "[1]     [][1]",
@@ -242,7 +242,7 @@ def test_the_first_failure_ends_all_and_is_shown_last():
     [
         ("sys.exit(7)", 7, "failed with exit status 7"),
         ("os.kill(os.getpid(), 9)", 137,
-         "was killed by SIGKILL (the kernel does so when memory is short)"),
+         "was killed by SIGKILL (the kernel does this when memory runs out)"),
     ],
 )
 def test_exit_statuses_are_kept(end, status, how):
@@ -256,7 +256,7 @@ def test_exit_statuses_are_kept(end, status, how):
     done = launch("-n", "3", "--grace", "0.5", source=source)
     assert (done.status, done.out, done.left) == (status, [], [])
     assert without_pids(done.err) == [
-        f"shardwise launch: process 2 (HERE) {how}. It wrote no error."
+        f"shardwise launch: process 2 (HERE) {how}. It printed no error."
     ]
 
 
@@ -278,9 +278,9 @@ def test_the_culprit_is_the_one_that_the_others_name():
     """
     done = launch("-n", "3", source=source)
     assert (done.status, done.left) == (137, [])
-    how = "was killed by SIGKILL (the kernel does so when memory is short)"
+    how = "was killed by SIGKILL (the kernel does this when memory runs out)"
     assert without_pids(done.err)[-1] == (
-        f"shardwise launch: process 2 (HERE) {how}. It wrote no error."
+        f"shardwise launch: process 2 (HERE) {how}. It printed no error."
     )
 
 
@@ -302,10 +302,10 @@ def one_that_is_stopped_is_named():
     assert (done.status, done.out, done.left) == (1, [], [])
     (told,) = [line for line in without_pids(done.err) if line.startswith("shardwise launch: ")]
     assert told == (
-        "shardwise launch: process 0 (HERE) failed with exit status 1, because of process 1. The "
-        "last that it wrote:"
+        "shardwise launch: process 0 (HERE) failed with exit status 1, because of process 1. Its "
+        "last output:"
     )
-    why = "ProcessFailureError: sum: process 1 (HERE) is lost: there was no sign of life"
+    why = "ProcessFailureError: sum: process 1 (HERE) is lost: there was no heartbeat"
     assert any(why in line for line in without_pids(done.err[-3:]))
 
 
@@ -314,7 +314,7 @@ def a_process_that_cannot_be_started():
         done = running.done()
     assert (done.status, done.out, done.left) == (1, [], [])
     assert done.err == [
-        "shardwise launch: a process cannot be started: [Errno 2] No such file or directory: "
+        "shardwise launch: could not start a process: [Errno 2] No such file or directory: "
         "'/proc/self/rank-0.log'."
     ]
 
@@ -337,12 +337,12 @@ def test_which_failure_is_the_first():
     assert first([other, follower]) is other
     assert verdict([follower])[:2] == (
         1,
-        "process 0 failed with exit status 1, because of process 1. The last that it wrote:\n"
+        "process 0 failed with exit status 1, because of process 1. Its last output:\n"
         "[0] Traceback (most recent call last):\n"
         "[0] shardwise.errors.ProcessFailureError: process 1 (host h, pid 5) is lost: so.",
     )
     assert verdict([report(0, "process 0", -11, [])])[:2] == (
-        139, "process 0 was killed by SIGSEGV. It wrote no error."
+        139, "process 0 was killed by SIGSEGV. It printed no error."
     )
     assert ending(-99) == "was killed by signal 99"
     assert Report.from_dict(follower.to_dict()) == follower
@@ -455,36 +455,35 @@ def a_stopped_process_is_ended_with_the_others():
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "no program: name a script.py, or a module by -m."),
+        ([], "no program: pass a script.py, or a module with -m."),
         (["-n", "2", "nowhere.py"], "there is no file 'nowhere.py'."),
         (["-n", "2", "python3.11", "x.py"],
-         "there is no file 'python3.11'. Python is started by the launcher: name the script "
-         "alone."),
+         "there is no file 'python3.11'. The launcher starts Python itself: pass only the script."),
         (["--device_per_process", "2", "x.py"],
-         "there is no option '--device_per_process'. Did you mean '--devices-per-process'?"),
+         "unknown option '--device_per_process'. Did you mean '--devices-per-process'?"),
         (["--nproc_per_node=2", "x.py"],
-         "there is no option '--nproc_per_node'. Did you mean '-n'?"),
-        (["--nnodes", "2", "x.py"], "there is no option '--nnodes'. Did you mean '--nodes'?"),
-        (["--quite-another", "x.py"], "there is no option '--quite-another'."),
+         "unknown option '--nproc_per_node'. Did you mean '-n'?"),
+        (["--nnodes", "2", "x.py"], "unknown option '--nnodes'. Did you mean '--nodes'?"),
+        (["--quite-another", "x.py"], "unknown option '--quite-another'."),
         (["-n", "0", "x.py"], "argument -n/--processes: it must be 1 or more; got 0."),
-        (["-n", "two", "x.py"], "argument -n/--processes: it must be a whole number; got 'two'."),
+        (["-n", "two", "x.py"], "argument -n/--processes: it must be an integer; got 'two'."),
         (["-n", "2:4", "x.py"],
-         "argument -n/--processes: it must be a whole number; got '2:4'. Where 2 are enough after "
-         "a failure, say -n 4 --restarts N --min-processes 2."),
-        (["--restarts", "-1"], "argument --restarts: it must be a whole number; got '-1'."),
+         "argument -n/--processes: it must be an integer; got '2:4'. If 2 are enough after a "
+         "failure, pass -n 4 --restarts N --min-processes 2."),
+        (["--restarts", "-1"], "argument --restarts: it must be an integer; got '-1'."),
         (["-n", "4", "--restarts", "1", "--min-processes", "5", "x"],
          "--min-processes must be from 1 to 4, the processes in all; got 5."),
         (["-n", "4", "--min-processes", "2", "x"],
-         "--min-processes is about restarts: it needs --restarts N, too."),
+         "--min-processes applies to restarts: it requires --restarts N."),
         (["-n", "4", "--restarts", "1", "--min-np", "2", "x"],
-         "there is no option '--min-np'. Did you mean '--min-processes'?"),
+         "unknown option '--min-np'. Did you mean '--min-processes'?"),
         (["--grace", "0", "x"],
-         "argument --grace: it must be a number of seconds above 0; got '0'."),
-        (["-m"], "-m needs the name of a module."),
+         "argument --grace: it must be a positive number of seconds; got '0'."),
+        (["-m"], "-m requires a module name."),
         (["--node-rank", "1", "-m", "this"],
          "--node-rank must be from 0 to --nodes - 1; got 1 with --nodes 1."),
         (["--nodes", "2", "-m", "this"],
-         "--nodes needs --coordinator HOST:PORT, the same on all, and --node-rank."),
+         "--nodes requires --node-rank, and the same --coordinator HOST:PORT on all nodes."),
         (["--coordinator", "here", "-m", "this"],
          "--coordinator must be host:port, as in '10.0.0.1:1234' or '[::1]:1234', with a port "
          "from 1 to 65535; got 'here'."),

@@ -56,9 +56,9 @@ def test_one_ends_when_the_others_have_what_it_sent():
     said = re.sub(r"host \S+, pid \d+", "host H, pid N", first.err.strip())
     said = re.sub(r"\S*program\.py:\d+", "program.py:L", re.sub(r"for \d+ s", "for N s", said))
     assert said == (
-        "shardwise: process 0 is to end, and has waited for N s until others have the results of "
-        "what they launched with it: process 1 (host H, pid N) is at program.py:L (<module>). It "
-        "waits for at most 300 s in all (`shutdown_timeout_seconds`)."
+        "shardwise: process 0 is about to exit, and has waited for N s until others have the "
+        "results of programs launched with it: process 1 (host H, pid N) is at program.py:L "
+        "(<module>). It waits for at most 300 s in all (`shutdown_timeout_seconds`)."
     )
     assert not second.err
 

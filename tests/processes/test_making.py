@@ -93,6 +93,6 @@ def _differing(what, called=""):
     comes = f"{re.escape(what)}, whose replicated parts have the digest [0-9a-f]{{12}}, at "
     return (
         rf"{called}the processes do not run the same program: process 0 \(host \S+, pid \d+\) "
-        rf"comes to {comes}\S+:\d+ \(\S+\); process 1 \(host \S+, pid \d+\) to {comes}\S+:\d+ "
+        rf"reaches {comes}\S+:\d+ \(\S+\); process 1 \(host \S+, pid \d+\) reaches {comes}\S+:\d+ "
         r"\(\S+\)\. [^\n]*\n[^\n]*\n?"
     )

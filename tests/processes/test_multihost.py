@@ -160,45 +160,45 @@ ERRORS = """
 """
 
 TOLD = """\
-ValueError: process_allgather: in_tree['b'][0] is i64[2] in process 0 and i64[3] in process 1. \
-Its shape and dtype must be the same in all processes: pad what is shorter, and send the lengths \
-besides.
+ValueError: process_allgather: in_tree['b'][0] is i64[2] in process 0 and i64[3] in process 1. Its \
+shape and dtype must be the same in all processes: pad shorter arrays, and send the lengths \
+separately.
 ValueError: process_allgather: in_tree is i32[100000] in process 0 and f32[100000] in process 1. \
-Its shape and dtype must be the same in all processes: pad what is shorter, and send the lengths \
-besides.
-ValueError: process_allgather: the tree is {'b': *} in process 0 and {'a': *} in process 1. It \
-must have one structure in all processes.
-ValueError: process_allgather: in_tree['x'] is f32[8] over the devices of several processes: one \
-array, with nothing to stack. Pass tiled=True to get it whole.
-TypeError: process_allgather: in_tree[0] is <class 'object'> of type type, and no array or \
-number. Only these have bytes to send.
-UnexpectedTracerError: process_allgather: in_tree is a jit tracer f32[2]. Values go from process \
-to process when the program runs, not when it is traced: call it outside of jit, grad, vmap. \
-Inside, collectives such as `shardwise.lax.all_gather` do it.
-ValueError: broadcast_one_to_all: the processes 0, 1 are the source. Pass is_source=True in one \
-of them.
+Its shape and dtype must be the same in all processes: pad shorter arrays, and send the lengths \
+separately.
+ValueError: process_allgather: the pytree is {'b': *} in process 0 and {'a': *} in process 1. Its \
+structure must be the same in all processes.
+ValueError: process_allgather: in_tree['x'] is f32[8] over the devices of several processes: it is \
+one global array, with nothing to stack. Pass tiled=True to gather it.
+TypeError: process_allgather: in_tree[0] is <class 'object'> of type type, but must be an array or \
+a number: only their bytes can be sent.
+UnexpectedTracerError: process_allgather: in_tree is a jit tracer f32[2]. Values are exchanged \
+between processes when the program runs, not when it is traced: call it outside of jit, grad, \
+vmap. Inside, use collectives such as `shardwise.lax.all_gather`.
+ValueError: broadcast_one_to_all: processes 0, 1 are all sources. Pass is_source=True in one of \
+them.
 ValueError: broadcast_one_to_all: no process is the source. Pass is_source=True in one of them.
-ValueError: broadcast_one_to_all: in_tree is f32[8] over the devices of several processes, so \
-that no process has all of it. Use process_allgather(tiled=True).
-ValueError: broadcast_one_to_all: in_tree['w'] is f64[2,1] in process 0 and f64[2,2] in process \
-1. Its shape and dtype must be the same in all processes: pad what is shorter, and send the \
-lengths besides.
+ValueError: broadcast_one_to_all: in_tree is f32[8] over the devices of several processes, so no \
+process has all of it. Use process_allgather(tiled=True).
+ValueError: broadcast_one_to_all: in_tree['w'] is f64[2,1] in process 0 and f64[2,2] in process 1. \
+Its shape and dtype must be the same in all processes: pad shorter arrays, and send the lengths \
+separately.
 AssertionError: params differ: in_tree['b'] of type i64[2] is not the same in all processes: \
 process 0 has [0, 0], process 1 has [0, 1].
-AssertionError: in_tree[0] of type i64[100] is not the same in all processes: process 0, process \
-1 differ.
-AssertionError: structures: assert_equal: the tree is [*, *] in process 0 and (*, *) in process \
-1. It must have one structure in all processes.
-AssertionError: in_tree['replicas'] of type f32[8] over NamedSharding(mesh=Mesh('x': 4), \
-spec=P()) is not the same in all processes: at [0:8], process 0 has [0.0, 1.0, 2.0, 3.0, 4.0, \
-5.0, 6.0, 7.0], process 1 has [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0].
+AssertionError: in_tree[0] of type i64[100] is not the same in all processes: process 0, process 1 \
+differ.
+AssertionError: structures: assert_equal: the pytree is [*, *] in process 0 and (*, *) in process \
+1. Its structure must be the same in all processes.
+AssertionError: in_tree['replicas'] of type f32[8] over NamedSharding(mesh=Mesh('x': 4), spec=P()) \
+is not the same in all processes: at [0:8], process 0 has [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, \
+7.0], process 1 has [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0].
 """
 
 OF_ONE = """\
-ValueError: live_devices: 2 devices given, and none is of this process, 0. Call it in the \
-processes of the devices only.
+ValueError: live_devices: 2 devices given, but none belongs to this process, 0. Call it only in \
+the processes of the devices.
 TimeoutError: sync_global_devices('step 1'): within 0.3 s process 1 (host HOST, pid PID) did not \
-come. Its last known line: LINE.
+arrive. Its last known line: LINE.
 TypeError: reached_preemption_sync_point: step_id must be an integer; got 1.5 of type float.
 """
 
@@ -253,7 +253,7 @@ LOST = """
 def test_survivors_agree_on_live_devices():
     results = run_processes(LOST, 3, expect=None)
     assert [r.status for r in results] == [0, -signal.SIGKILL, 0]
-    told = "[1] live_devices: process 1 failed, and with it the devices [2048].\n[0, 2]\n(1,)\n"
+    told = "[1] live_devices: process 1 failed, and with it devices [2048].\n[0, 2]\n(1,)\n"
     assert [results[0].out, results[2].out] == [told, told]
 
 

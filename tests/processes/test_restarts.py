@@ -47,7 +47,7 @@ def test_all_are_started_again():
     first = [line for line in done.out if line.startswith("[0]")]
     assert first[-1] == "[0] generation 2 of 2"  # earlier ones may have been stopped early
     assert [x for x in done.out if x not in first] == [f"[1] generation {g} of 2" for g in range(3)]
-    how = "was killed by SIGKILL (the kernel does so when memory is short)"
+    how = "was killed by SIGKILL (the kernel does this when memory runs out)"
     assert said_by_launcher(done.err) == [
         f"shardwise launch: process 1 (HERE) {how}; generation {g} starts (restart {g} of 2)"
         for g in (1, 2)
@@ -60,7 +60,7 @@ def not_more_often_than_asked():
     how = "process 1 (HERE) failed with exit status 3"
     assert said_by_launcher(done.err) == [
         f"shardwise launch: {how}; generation 1 starts (restart 1 of 1)",
-        f"shardwise launch: {how}. It wrote no error.",
+        f"shardwise launch: {how}. It printed no error.",
     ]
 
 
@@ -141,8 +141,7 @@ def test_a_failure_on_one_node_ends_all_nodes(bad):
     for done in results:
         assert (done.status, done.left) == (1, [])
         assert without_pids(done.err)[-2:] == [
-            f"shardwise launch: process {bad} (HERE) failed with exit status 1. The last that it "
-            "wrote:",
+            f"shardwise launch: process {bad} (HERE) failed with exit status 1. Its last output:",
             f"[{bad}] it went wrong",
         ]
 
@@ -191,7 +190,7 @@ def test_without_node_0_all_end(number):
     killed = number == signal.SIGKILL
     assert (done.status, done.left) == (1 if killed else 143, [])
     assert said_by_launcher(done.err) == [
-        "shardwise launch: the launcher of node 0 is gone: it ended, or its machine went down."
+        "shardwise launch: the launcher of node 0 is gone: it exited, or its machine went down."
         if killed else "shardwise launch: node 0 was stopped by SIGTERM"
     ]
 
@@ -216,7 +215,7 @@ def test_fewer_nodes_and_processes_go_on():
         one.said("[1] generation 1 of 2")
         zero.said("[0] generation 1 of 2")
         again = machines.nodes[2] = machines.node(2)
-        zero.said("node 2 is there again", "err")
+        zero.said("node 2 is back", "err")
         psutil.Process(zero.pid(0)).kill()  # the launcher of node 0 continues without a process
         again.said("[1] generation 2 of 2")
         one.said("[0] generation 2 of 2")
@@ -226,11 +225,11 @@ def test_fewer_nodes_and_processes_go_on():
     assert [d.left for d in (first, second, third)] == [[], [], []]
     assert first.out == ["[0] generation 0 of 3", "[0] generation 1 of 2"]
     assert third.out == ["[1] generation 2 of 2", "[0] generation 3 of 1"]
-    how = "was killed by SIGKILL (the kernel does so when memory is short)"
+    how = "was killed by SIGKILL (the kernel does this when memory runs out)"
     assert said_by_launcher(first.err) == [
         "shardwise launch: the launcher of node 2 is gone: it was stopped, or its machine went "
         "down; generation 1 starts with 2 processes (restart 1 of 3)",
-        "shardwise launch: node 2 is there again: it takes part after the next failure",
+        "shardwise launch: node 2 is back: it takes part again after the next failure",
         f"shardwise launch: process 0 (HERE) {how}; generation 2 starts with 2 processes (restart "
         "2 of 3)",
         f"shardwise launch: process 0 (HERE) {how}; generation 3 starts with 1 process (restart 3 "
@@ -260,7 +259,7 @@ def test_a_node_that_had_no_process_any_more_is_not_awaited():
         first, second = zero.done(), one.done()
     assert [(d.status, d.left) for d in (first, second)] == [(0, [])] * 2
     assert first.out == [f"[0] generation {g} of {3 - g}" for g in range(3)]
-    how = "was killed by SIGKILL (the kernel does so when memory is short)"
+    how = "was killed by SIGKILL (the kernel does this when memory runs out)"
     assert said_by_launcher(first.err) == [
         f"shardwise launch: process 2 (HERE) {how}; generation 1 starts with 2 processes (restart "
         "1 of 2)",
@@ -290,8 +289,8 @@ def nodes_that_do_not_come():
         done = machines.nodes[0].done()
     assert (done.status, done.out, done.left) == (1, [], [])
     assert done.err == [
-        "shardwise launch: nodes 1, 2 of 3 did not come within 1 s (--initialization-timeout). "
-        "The same command must be started there, with its --node-rank."
+        "shardwise launch: nodes 1, 2 of 3 did not join within 1 s (--initialization-timeout). "
+        "Start the same command there, with its own --node-rank."
     ]
     with Machines(2, *options, source=SUM, missing=(0,)) as machines:
         done = machines.nodes[1].done()
@@ -308,12 +307,13 @@ def launchers_that_do_not_fit_are_refused():
         with Launch("-n", "3", "--nodes", "2", *where, source=SUM) as other:
             done = other.done()
         assert (done.status, done.err) == (1, [
-            "shardwise launch: node 1 has -n 3, node 0 -n 1: they must be the same on all nodes"
+            "shardwise launch: node 1 has -n 3, but node 0 has -n 1: they must be the same "
+            "on all nodes"
         ])
         with Launch("-n", "1", "--nodes", "3", *where, source=SUM) as other:
             assert other.done().err == [
-                "shardwise launch: node 1 has --nodes 3, node 0 --nodes 2: they must be the same "
-                "on all nodes"
+                "shardwise launch: node 1 has --nodes 3, but node 0 has --nodes 2: they must be "
+                "the same on all nodes"
             ]
         with socket.create_connection(("127.0.0.1", int(machines.address[-5:]))) as stranger:
             stranger.sendall(b'GET / HTTP/1.1\r\n\r\n[1]\n{"op": 1}\n')
@@ -332,13 +332,13 @@ def a_port_that_is_taken():
         many = launch(*where, "--nodes", "2", "--node-rank", "0", source=SUM)
     assert (alone.status, alone.err) == (1, [
         f"shardwise launch: the coordinator cannot listen at 127.0.0.1:{port}: Address already in "
-        "use. Is another program at this port, or a process that takes itself for process 0, too, "
-        "or is the address not of this machine?"
+        "use. Does another program use this port, or is another process also started as process 0, "
+        "or does the address belong to another machine?"
     ])
     assert (many.status, many.err) == (1, [
         f"shardwise launch: the launcher cannot listen at 127.0.0.1:{port}: Address already in "
-        "use. Is another program at this port, or the address not of this machine? --coordinator "
-        "must name node 0."
+        "use. Does another program use this port, or does the address belong to another machine? "
+        "--coordinator must name node 0."
     ])
 
 

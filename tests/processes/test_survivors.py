@@ -119,7 +119,7 @@ def test_what_is_not_whole_is_named():
     )
     told = "\n".join(r.err for r in results)
     assert [r.out for r in results if r.rank != 1] == [
-        "Survivors.arrays: not whole without processes [1]: ['b'] (f32[4] lacks "
-        "[2:4]); ['w'] (f32[6,4] lacks [:, 2:4]). Take "
-        "these from a checkpoint, or keep them replicated over processes.\ndone\n"
+        "Survivors.arrays: incomplete without processes [1]: ['b'] (f32[4] lacks [2:4]); ['w'] "
+        "(f32[6,4] lacks [:, 2:4]). Restore these from a checkpoint, or keep them replicated over "
+        "processes.\ndone\n"
     ] * 2, told

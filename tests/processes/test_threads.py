@@ -31,9 +31,9 @@ def test_thread_guard_refuses_launches_of_other_threads():
     )
     assert [r.out for r in results] == [
         "_lambda_: a program over several processes is launched by thread 'loader', while "
-        "`thread_guard` holds for another one. All processes must launch the same programs in the "
-        "same order, which threads do not guarantee. Launch it from the thread of the guard, or "
-        "after it.\n28.0\n"
+        "`thread_guard` is set by another one. All processes must launch the same programs in the "
+        "same order, which threads do not guarantee. Launch it from the thread that set the guard, "
+        "or after the guard.\n28.0\n"
     ] * 2
 
 
@@ -102,16 +102,16 @@ def test_threads_that_launch_in_different_orders_are_told_so(kind):
     told = "\n".join(r.err for r in results)
     if kind == "in flight":  # found at the end, by a process that waits for the other
         assert 75 in [r.status for r in results], told
-        assert "ends with status 75: what it computed last may be wrong." in told
+        assert "exits with status 75: its last results may be wrong." in told
     else:
         # 75: no code saw the failure of one thread's launch, as the other thread raised first.
         assert {r.status for r in results} <= {1, 75}, told
     said = [plain(text) for r in results for text in (r.out, r.err)]
     pattern = (
-        r"the processes do not run the same program( \(launch \d+\))?: process 0 comes to "
-        r"program '(first|second)'[^;]*; process 1 to program '(first|second)'[^.]*\..* look for "
-        r"an `if` on process_index\(\), threads, a set or dict in another order, data or flags "
-        r"that differ\."
+        r"the processes do not run the same program( \(launch \d+\))?: process 0 reaches program "
+        r"'(first|second)'[^;]*; process 1 reaches program '(first|second)'[^\.]*\..* look for an "
+        r"`if` on process_index\(\), threads, sets or dicts in a different order, or different "
+        r"data or flags\."
     )
     found = [match for text in said for match in re.finditer(pattern, normal(text))]
     assert found and all(match[2] != match[3] for match in found), told

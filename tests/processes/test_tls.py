@@ -59,8 +59,8 @@ def test_tls_from_end_to_end(tmp_path):
     assert first == ["28.0"]
     where = f"RuntimeError: initialize: the coordinator at 127.0.0.1:{port}: "
     closed = (
-        "what listens there closed the connection{}: is it a coordinator, of the same release, "
-        "with TLS if this process has TLS, and without it otherwise?"
+        "the program listening there closed the connection{}: is it a coordinator of the same "
+        "release, with TLS if and only if this process has TLS?"
     )
     # An alert may be lost if the connection is reset after it.
     reset = where + closed.format(" (Connection reset by peer)")
@@ -68,7 +68,7 @@ def test_tls_from_end_to_end(tmp_path):
     assert second[1] in (where + closed.format(" (TLS: tlsv1 alert unknown ca)"), reset)
     assert second[2] == where + "TLS: self-signed certificate in certificate chain"
     assert second[3] == (
-        where + "TLS: its certificate has no URI that begins with 'spiffe://example.com/'"
+        where + "TLS: its certificate has no URI with the prefix 'spiffe://example.com/'"
     )
     assert second[4:] == ["True", "28.0"]
 
@@ -92,7 +92,7 @@ def test_tls_by_uris_in_certificates(tmp_path):
     assert lines(results[0]) == ["joined", "2"]
     assert lines(results[1]) == [
         f"RuntimeError: initialize: the coordinator at 127.0.0.2:{port}: TLS: its certificate has "
-        "no URI that begins with 'spiffe://example.org/other/'",
+        "no URI with the prefix 'spiffe://example.org/other/'",
         "joined", "2",
     ]
 

@@ -136,7 +136,7 @@ def test_all_machines_of_a_launch(tmp_path):
         *rows, last = top(places[0], "--once")[1].splitlines()
         nodes[1].signal(signal.SIGCONT)
         assert [row.split()[0] for row in rows[2:]] == ["0", "2"]
-        assert last == "There is no word of node 1."
+        assert last == "No data from node 1."
 
 
 def test_launchers_are_quiet_again_when_nobody_looks(tmp_path, monkeypatch):
@@ -257,7 +257,7 @@ def restarts(place):
     assert said.startswith("restarts: 1 of 3: process 1 (host ")
     assert said.endswith("failed with exit status 1")
     assert fewer[0].startswith("restarts: 2 of 3, with 1 of 2 processes: process 1 (host ")
-    assert fewer[0].endswith("was killed by SIGKILL (the kernel does so when memory is short)")
+    assert fewer[0].endswith("was killed by SIGKILL (the kernel does this when memory runs out)")
 
 
 def programs_that_report_nothing(place):

@@ -50,9 +50,9 @@ def test_two_launches_do_not_disturb_each_other_and_a_third_has_no_port(tmp_path
     ]
     assert [re.sub(r":\d+:", ":PORT:", line) for line in taken] == [
         "shardwise launch: the coordinator cannot listen at 127.0.0.1:PORT: Address already in "
-        "use. Is another program at this port, or a process that takes itself for process 0, too, "
-        "or is the address not of this machine?",
+        "use. Does another program use this port, or is another process also started as process 0, "
+        "or does the address belong to another machine?",
         "shardwise launch: the launcher cannot listen at 127.0.0.1:PORT: Address already in use. "
-        "Is another program at this port, or the address not of this machine? --coordinator must "
-        "name node 0.",
+        "Does another program use this port, or does the address belong to another machine? "
+        "--coordinator must name node 0.",
     ]

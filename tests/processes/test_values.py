@@ -65,13 +65,12 @@ def test_values_that_differ(way):
     )
     number = 2 if way == "several" else 1
     says = (
-        f"the processes put different values before program {name!r} (launch {number}): {what}. "
-        "A value of the host is one for all processes: look for random "
-        "numbers without a seed, an index or a file by process_index(), a value that one puts "
-        "alone. "
-        "`shardwise.experimental.multihost_utils.broadcast_one_to_all` gives all the value of "
-        "one, `shardwise.make_array_from_process_local_data` makes an array of the parts that each "
-        "has, and the option `check_replicas` raises at the line."
+        f"the processes put different values before program {name!r} (launch {number}): {what}. A "
+        "host value must be the same in all processes: look for random numbers without a seed, an "
+        "index or a file that depends on process_index(), or a value that only one process puts. "
+        "`shardwise.experimental.multihost_utils.broadcast_one_to_all` sends the value of one "
+        "process to all, `shardwise.make_array_from_process_local_data` makes a global array of "
+        "process-local parts, and the option `check_replicas` raises at the line."
     )
     told = "\n".join(r.err for r in results)
     assert [r.status for r in results] == [1, 1], told
@@ -85,7 +84,7 @@ def test_at_the_end():
     results = run_processes(f"{BEGIN}\nprint(float(x[rank]))", 2, devices=2, expect=None)
     told = "\n".join(r.err for r in results)
     assert 75 in [r.status for r in results], told
-    assert "ends with status 75: what it computed last may be wrong." in told
+    assert "exits with status 75: its last results may be wrong." in told
 
 
 def test_values_that_are_the_same():

@@ -120,7 +120,7 @@ def test_programs_with_collectives_are_windowed():
 def test_unknown_platform():
     with pytest.raises(RuntimeError) as failure:
         backend.client("tpu")
-    assert str(failure.value) == "unknown platform 'tpu'; known are: cpu, cuda."
+    assert str(failure.value) == "unknown platform 'tpu'; known platforms: cpu, cuda."
 
 
 @pytest.mark.skipif(cuda.available(), reason="there is a GPU here")
@@ -134,9 +134,9 @@ def test_device_count_is_fixed_once_devices_exist():
     with pytest.raises(RuntimeError) as failure:
         config.update("num_cpu_devices", 3)
     assert str(failure.value) == (
-        "num_cpu_devices cannot be set to 3 any more: the devices (8 of cpu) were started already. "
-        "Set it before the first use of an array or device, or by the environment variable "
-        "SHARDWISE_NUM_CPU_DEVICES."
+        "num_cpu_devices cannot be set to 3 any more: the devices (8 of cpu) have already been "
+        "started. Set it before the first use of an array or device, or with the environment "
+        "variable SHARDWISE_NUM_CPU_DEVICES."
     )
 
 

@@ -59,13 +59,13 @@ def started():
 """
 REFUSED = (
     "RuntimeError: this process, PID, was forked from process PID, in which shardwise had started "
-    "its devices. Their threads are not here, so arrays cannot be read, made or computed with. "
-    'Start processes by multiprocessing.get_context("spawn") or "forkserver", or fork before the '
+    "its devices. Their threads do not exist here, so arrays cannot be read, created or used. "
+    'Start processes with multiprocessing.get_context("spawn") or "forkserver", or fork before the '
     "first array."
 )
 WARNED = (
     "os.fork() after shardwise has started its devices: the child has none of the threads that run "
-    "programs, and every use of an array there will raise. Start processes by "
+    "programs, so every use of an array there will raise. Start processes with "
     'multiprocessing.get_context("spawn") or "forkserver", or fork before the first array.'
 )
 

@@ -70,7 +70,7 @@ def test_start_and_stop(tmp_path: Path):
     with pytest.raises(RuntimeError) as error:
         profiler.start_trace(tmp_path / "b")
     assert str(error.value) == (
-        "a profile is being collected already, and there is one at a time: call "
+        "a profile is already being collected, and only one can be: call "
         "shardwise.profiler.stop_trace() first."
     )
     work()
@@ -88,7 +88,7 @@ def test_what_was_collected_is_written_later(tmp_path: Path):
     with pytest.raises(ValueError) as error:
         profiler.export_profile_data(session, tmp_path)
     assert str(error.value) == (
-        "export_profile_data: the session has collected nothing: stop it first."
+        "export_profile_data: the session has no data yet: stop it first."
     )
     with session:
         work()
@@ -98,13 +98,13 @@ def test_what_was_collected_is_written_later(tmp_path: Path):
     with pytest.raises(RuntimeError) as error:
         session.stop()
     assert str(error.value) == (
-        "no profile is being collected: it has not started, or has been stopped."
+        "no profile is being collected: it was not started, or was already stopped."
     )
     with pytest.raises(TypeError) as error:
         profiler.export_profile_data(session.profile_data, tmp_path)
     assert str(error.value) == (
-        "export_profile_data takes a session that has stopped, as shardwise.profiler.trace gives; "
-        "got one of type ProfileData. jaxlib gives the bytes of a ProfileData to nobody."
+        "export_profile_data expects a stopped session, as shardwise.profiler.trace returns; got "
+        "an object of type ProfileData. jaxlib does not expose the bytes of a ProfileData."
     )
 
 
@@ -145,7 +145,7 @@ def test_a_server(tmp_path: Path):
         with pytest.raises(ValueError) as error:
             profiler.start_server(port)
         assert str(error.value) == (
-            "a profiler server is running already, and there is one at a time: call "
+            "a profiler server is already running, and only one can be: call "
             "shardwise.profiler.stop_server() first."
         )
     finally:

@@ -185,8 +185,8 @@ def test_remote_addresses():
     with pytest.raises(ValueError) as error:
         impl.get_tensorstore_spec("gs://bucket/3")
     assert str(error.value) == (
-        "get_tensorstore_spec: ckpt_path is 'gs://bucket/3', and must name a bucket and a path "
-        "within it: gs://bucket/folder/name."
+        "get_tensorstore_spec: ckpt_path must name a bucket and a path within it, as in "
+        "gs://bucket/folder/name; got 'gs://bucket/3'."
     )
 
 
@@ -201,25 +201,27 @@ def test_mistakes(tmp_path):
     folder = tmp_path / "other"
     folder.mkdir()
     (folder / "thesis.tex").touch()
-    says(RuntimeError, f"save: {folder} has thesis.tex, which is not of a checkpoint, and is "
-         "therefore not overwritten. Remove it, or name another folder.",
+    says(RuntimeError, f"save: {folder} has thesis.tex, which is not part of a checkpoint, so it "
+         "is not overwritten. Remove it, or name another folder.",
          trees.save, np.ones(2), folder)  # fmt: skip
-    says(ValueError, f"save: {folder} has files, and overwrite is False.",
+    says(ValueError, f"save: {folder} has files, and overwrite is False. Pass "
+         "overwrite=True, or name another folder.",
          trees.save, np.ones(2), folder, overwrite=False)  # fmt: skip
     assert (folder / "thesis.tex").exists()
     says(TypeError, "async_deserialize: in_type must be a sharding, a Format or a ShapeDtypeStruct "
-         "with a sharding, which says where the array goes; got None of type NoneType.",
+         "with a sharding, to place the array on devices; got None of type NoneType.",
          asyncio.run, serialization.async_deserialize(None, {}))  # fmt: skip
     keys = sw.random.split(sw.random.key(0), 2)
     with pytest.raises(TypeError, match=r"Write `shardwise.random.key_data\(keys\)`\.$"):
         asyncio.run(serialization.async_serialize(keys, {}))
-    says(ValueError, "get_tensorstore_spec: ckpt_path is 'a/b', and must be absolute.",
+    says(ValueError, "get_tensorstore_spec: ckpt_path must be absolute; got 'a/b'.",
          impl.get_tensorstore_spec, "a/b")  # fmt: skip
     with pytest.raises(NotImplementedError, match=r"^save: directory is 'gs://b/c'\. "):
         trees.save(np.ones(2), "gs://b/c")
     with pytest.raises(FileNotFoundError):
         trees.load(tmp_path / "nothing", whole())
-    with pytest.raises(ValueError, match=r"^deserialize_pytreedef: this is no structure of a tree"):
+    says_why = r"^deserialize_pytreedef: this is not a serialized PyTreeDef"
+    with pytest.raises(ValueError, match=says_why):
         utils.deserialize_pytreedef({"__jax_pytreedef_repr": "AAAA", "__jax_leaf_ids": []})
 
 
@@ -298,15 +300,17 @@ def test_all_processes_write_into_one_folder(tmp_path):
     assert (
         outs[0][3]
         == outs[1][3]
-        == ("save: directory must be one folder for all processes; got ['FOLDER/0', 'FOLDER/1'].")
+        == ("save: directory must be the same in all processes; got ['FOLDER/0', 'FOLDER/1'].")
     )
     why = (
-        "save: FOLDER has all, tree, which is not of a checkpoint, and is therefore not "
-        "overwritten. Remove it, or name another folder."
+        "save: FOLDER has all, tree, which is not part of a checkpoint, so it is not overwritten. "
+        "Remove it, or name another folder."
     )
     assert outs[0][4] == why
     assert outs[1][4] == f"Process 0 could not write its part of a checkpoint: RuntimeError: {why}"
-    assert outs[0][5].startswith("async_serialize: the array for here is whole in this process")
+    assert outs[0][5].startswith(
+        "async_serialize: the array for here is fully addressable in this process"
+    )
 
 
 def test_who_waits_for_room_gets_it_in_turn():

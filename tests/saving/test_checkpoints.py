@@ -218,13 +218,13 @@ def test_values_that_do_not_fit(tmp_path):
     checkpoints.save(tmp_path / "t", {"n": wide, "z": np.ones(2, np.complex64)})
     back = checkpoints.restore(tmp_path / "t")
     assert back["n"].dtype == np.int64 and back["n"][1] == 2**40
-    why = ("tree['n'] was saved as i64, and has values that i32 cannot hold. Restore it as it is, "
-           "with a `like` of its dtype; 64-bit arrays on devices need the flag enable_x64.")
+    why = ("tree['n'] was saved as i64, and has values that i32 cannot represent. Restore it in "
+           "its own dtype, given by `like`; 64-bit arrays on devices need the flag enable_x64.")
     says(CheckpointError, f"restore: {why}", checkpoints.restore, tmp_path / "t", whole())
     like = {"n": np.ones(2), "z": np.ones(2, np.float32)}
     says(CheckpointError, "restore: tree['z'] was saved as c64, and has values that f32 cannot "
-         "hold. Restore it as it is, with a `like` of its dtype; 64-bit arrays on devices need the "
-         "flag enable_x64.", checkpoints.restore, tmp_path / "t", like=like)  # fmt: skip
+         "represent. Restore it in its own dtype, given by `like`; 64-bit arrays on devices need "
+         "the flag enable_x64.", checkpoints.restore, tmp_path / "t", like=like)  # fmt: skip
 
 
 def test_what_does_not_fit_like(tmp_path):
@@ -235,49 +235,52 @@ def test_what_does_not_fit_like(tmp_path):
         like = {"a": np.ones((2, 3)), "b": 1, "k": sw.random.key(0), **more}
         return checkpoints.restore(at, like={k: v for k, v in like.items() if v is not ...})
 
-    says(CheckpointError, "restore: like['a'] has shape (3, 2), and f64[2,3] was saved there.",
+    says(CheckpointError, "restore: like['a'] has shape (3, 2), but f64[2,3] was saved there.",
          with_like, a=np.ones((3, 2)))  # fmt: skip
-    says(CheckpointError, "restore: `like` is not of the tree that was saved: only the checkpoint "
-         "has like['b'] and only `like` has like['c']. Without `like`, `describe(path)` shows what "
-         "there is.", with_like, b=..., c=2)  # fmt: skip
-    says(CheckpointError, "restore: like['a'] is None of type NoneType, and an array, f64[2,3] was "
+    says(CheckpointError, "restore: `like` does not have the structure of the saved pytree: only "
+         "the checkpoint has like['b'] and only `like` has like['c']. `describe(path)` shows what "
+         "the checkpoint contains.", with_like, b=..., c=2)  # fmt: skip
+    says(CheckpointError, "restore: like['a'] is None of type NoneType, but an array, f64[2,3] was "
          "saved there.", with_like, a=None)  # fmt: skip
-    says(CheckpointError, "restore: like['b'] is array([1., 1.]) of type ndarray, and 1 was saved "
+    says(CheckpointError, "restore: like['b'] is array([1., 1.]) of type ndarray, but 1 was saved "
          "there.", with_like, b=np.ones(2))  # fmt: skip
-    says(CheckpointError, "restore: like['k'] is of dtype key<rbg>, and keys[] was saved there, of "
-         "the generator 'threefry2x32'. Keys are no numbers, and those of one generator none of "
-         "another.", with_like, k=sw.random.key(0, impl="rbg"))  # fmt: skip
-    says(CheckpointError, "restore: like['b'] is None of type NoneType, and 1 was saved there.",
+    says(CheckpointError, "restore: like['k'] has dtype key<rbg>, but keys[] was saved there, with "
+         "generator 'threefry2x32'. Keys are not numbers, and keys of different generators are not "
+         "interchangeable.", with_like, k=sw.random.key(0, impl="rbg"))  # fmt: skip
+    says(CheckpointError, "restore: like['b'] is None of type NoneType, but 1 was saved there.",
          with_like, b=None)  # fmt: skip
 
 
 def test_what_cannot_be_saved(tmp_path):
     at = tmp_path / "t"
     says(TypeError, "save: tree['f'][0] is <built-in function len> of type "
-         "builtin_function_or_method. A checkpoint holds arrays, numbers, texts, bytes and None, "
-         "in containers.", checkpoints.save, at, {"f": [len]})  # fmt: skip
-    says(TypeError, "save: tree is an array of dtype <U2. A checkpoint holds numbers and bools.",
+         "builtin_function_or_method. A checkpoint can contain arrays, numbers, strings, bytes and "
+         "None, in pytree containers.", checkpoints.save, at, {"f": [len]})  # fmt: skip
+    says(TypeError, "save: tree is an array of dtype <U2. A checkpoint can contain only numbers "
+         "and bools.",
          checkpoints.save, at, np.array(["ab"]))  # fmt: skip
     says(TypeError, "save: tree['m'] is a masked array, whose mask would be lost. Save its `data` "
          "and its `mask`.", checkpoints.save, at, {"m": np.ma.masked_equal([1, 2], 1)})  # fmt: skip
     says(TypeError, "save: tree is an array of dtype complex256, which differs between machines. A "
-         "checkpoint holds numbers of up to 64 bits, and complex ones of up to 128.",
+         "checkpoint can contain real numbers of up to 64 bits and complex numbers of up to 128 "
+         "bits.",
          checkpoints.save, at, np.ones(2, "complex256"))  # fmt: skip
-    says(TypeError, "save: path must be a text or a path; got 3 of type int.",
+    says(TypeError, "save: path must be a string or a path; got 3 of type int.",
          checkpoints.save, 3, 1)  # fmt: skip
     says(TypeError, "save: tree is a dict with the key (1, 2) of type tuple. Keys in a checkpoint "
-         "are texts, numbers, bools or None.", checkpoints.save, at, {(1, 2): 3})  # fmt: skip
+         "must be strings, numbers, bools or None.", checkpoints.save, at, {(1, 2): 3})  # fmt: skip
     says(TypeError, "save: tree is ShapeDtypeStruct(shape=(2,), dtype=float32) of type "
          "ShapeDtypeStruct, which has no values.",
          checkpoints.save, at, sw.ShapeDtypeStruct((2,), "float32"))  # fmt: skip
-    says(TypeError, "save: metadata must be what JSON can hold; got {1, 2} of type set: Object of "
+    says(TypeError, "save: metadata must be JSON-serializable; got {1, 2} of type set: Object of "
          "type set is not JSON serializable.",
          checkpoints.save, at, 1, metadata={1, 2})  # fmt: skip
-    says(ValueError, "save: path is 'nowhere://a', which is no address of a store that TensorStore "
-         "knows, such as gs://bucket/folder, s3://bucket/folder or memory://folder: Parsing spec "
-         'from url: "nowhere://a/": unsupported URL scheme "nowhere" in "nowhere://a/"',
+    says(ValueError, "save: path is 'nowhere://a', which is not an address of an object store that "
+         "TensorStore knows, such as gs://bucket/folder, s3://bucket/folder or memory://folder: "
+         'Parsing spec from url: "nowhere://a/": unsupported URL scheme "nowhere" in '
+         '"nowhere://a/"',
          checkpoints.save, "nowhere://a", 1)  # fmt: skip
-    says(ValueError, "save: path is '/', which is the root folder. Name a folder in another.",
+    says(ValueError, "save: path is '/', which is the root folder. Name another folder.",
          checkpoints.save, "/", 1)  # fmt: skip
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -287,8 +290,8 @@ def test_what_cannot_be_saved(tmp_path):
     says(ValueError, f"save_safetensors: {pipe} is a device or socket. Name a file.",
          checkpoints.save_safetensors, pipe, {"x": np.ones(1)})  # fmt: skip
     pipe.unlink()
-    says(ValueError, "save: path is 'a\\x00b', which contains a null character. Name a folder in "
-         "another.", checkpoints.save, "a\0b", 1)  # fmt: skip
+    says(ValueError, "save: path is 'a\\x00b', which contains a null character. Name another "
+         "folder.", checkpoints.save, "a\0b", 1)  # fmt: skip
     with pytest.raises(sw.errors.UnexpectedTracerError, match=r"^save: tree\[0\] is a "):
         sw.jit(lambda x: checkpoints.save(at, [x]))(1.0)
     assert not list(tmp_path.iterdir())
@@ -316,7 +319,7 @@ def test_trees_without_end_or_order(tmp_path):
     at = tmp_path / "t"
     tree = {"w": 1}
     tree["self"] = [tree]
-    end = "the tree contains itself, and has no end. Leave that entry out."
+    end = "the pytree contains itself. Leave that entry out."
     says(ValueError, f"save: tree['self'][0] is tree itself: {end}", checkpoints.save, at, tree)
     rows = []
     rows.append(rows)
@@ -332,16 +335,16 @@ def test_trees_without_end_or_order(tmp_path):
         deep = [deep]
     checkpoints.save(at, deep, overwrite=True)
     assert checkpoints.restore(at) == deep
-    says(ValueError, f"save: tree{'[0]' * 18}[0... is within 100 other containers, the most that a "
-         "checkpoint can have. Save the tree as a list of its parts.",
+    says(ValueError, f"save: tree{'[0]' * 18}[0... is nested in 100 containers, the most that a "
+         "checkpoint supports. Save the pytree as a list of its parts.",
          checkpoints.save, at, [deep])  # fmt: skip
 
 
 def test_keys_without_order(tmp_path):
     def message(keys):
         return (
-            f"save: tree['p'] is a dict with the keys {keys}, which have no order, and entries "
-            "of a tree are in the order of their keys. Use keys of one type, such as texts."
+            f"save: tree['p'] is a dict with the keys {keys}, which cannot be sorted; the entries "
+            "of a pytree are sorted by key. Use keys of one type, such as strings."
         )
 
     at = tmp_path / "t"
@@ -350,7 +353,8 @@ def test_keys_without_order(tmp_path):
     says(TypeError, message("'a' of type str and None of type NoneType"),
          checkpoints.save, at, {"p": defaultdict(int, {"a": 2, None: 3})})  # fmt: skip
     says(TypeError, "save: tree is a dict with the key 1j of type complex. Keys in a checkpoint "
-         "are texts, numbers, bools or None.", checkpoints.save, at, {1j: 3, 2: 4})  # fmt: skip
+         "must be strings, numbers, bools or "
+         "None.", checkpoints.save, at, {1j: 3, 2: 4})  # fmt: skip
     ordered = OrderedDict([(1, 2), ("a", 3)])  # has its own order
     checkpoints.save(at, {"p": ordered, "q": {2.5: 0, True: 1, 0: 2}})
     back = checkpoints.restore(at)
@@ -362,17 +366,17 @@ def test_a_checkpoint_is_replaced_and_others_files_are_not(tmp_path):
     checkpoints.save(os.fsencode(at), {"x": np.ones(3)})
     checkpoints.save(f"file://{at}", {"y": np.zeros(2)}, overwrite=True)
     assert list(checkpoints.restore(at)) == ["y"] and [p.name for p in at.parent.iterdir()] == ["b"]
-    says(CheckpointError, f"save: {at} has a checkpoint, and overwrite is False. Pass "
+    says(CheckpointError, f"save: {at} already contains a checkpoint, and overwrite is False. Pass "
          "overwrite=True to replace it, or name another folder.",
          checkpoints.save, at, 1)  # fmt: skip
-    says(CheckpointError, f"save: {at.parent} has b, and no checkpoint.json: it is no checkpoint, "
-         "and is therefore not overwritten. Remove it, or name another folder.",
+    says(CheckpointError, f"save: {at.parent} has b, but no checkpoint.json: it is not a "
+         "checkpoint, so it is not overwritten. Remove it, or name another folder.",
          checkpoints.save, at.parent, 1)  # fmt: skip
     (tmp_path / "file").touch()
     says(CheckpointError, f"save: {tmp_path}/file is a file. Name a folder for the checkpoint.",
          checkpoints.save, tmp_path / "file", 1)  # fmt: skip
-    says(CheckpointError, f"describe: {tmp_path}/file is a file, and a checkpoint is a folder. A "
-         "file of safetensors is read by load_safetensors.",
+    says(CheckpointError, f"describe: {tmp_path}/file is a file, but a checkpoint is a folder. To "
+         "read a safetensors file, use load_safetensors.",
          checkpoints.describe, tmp_path / "file")  # fmt: skip
     says(FileNotFoundError, f"restore: there is no checkpoint at {tmp_path}/none.",
          checkpoints.restore, tmp_path / "none")  # fmt: skip
@@ -491,9 +495,9 @@ def test_numbers_of_python_that_cannot_hold_what_was_saved(tmp_path):
     checkpoints.save(at, {"x": np.float32(2.5), "n": np.int32(3), "z": np.complex64(1j)})
     back = checkpoints.restore(at, like={"x": 0.0, "n": 1.0, "z": 0j})
     assert back == {"x": 2.5, "n": 3.0, "z": 1j}
-    says(CheckpointError, "restore: like['x'] is 0 of type int, and 2.5 was saved there.",
+    says(CheckpointError, "restore: like['x'] is 0 of type int, but 2.5 was saved there.",
          checkpoints.restore, at, like={"x": 0, "n": 0, "z": 0j})  # fmt: skip
-    says(CheckpointError, "restore: like['z'] is 0.0 of type float, and 1j was saved there.",
+    says(CheckpointError, "restore: like['z'] is 0.0 of type float, but 1j was saved there.",
          checkpoints.restore, at, like={"x": 0.0, "n": 0, "z": 0.0})  # fmt: skip
 
 

@@ -109,8 +109,8 @@ def test_damaged_files_are_found(tmp_path, system, size):
     other = bytearray(whole)
     other[size // 2] ^= 1
     for data, text in ((whole[:-5], f"{path} ends after {size - 1} bytes"),
-                       (whole[:-1], f"{path} has another length"),
-                       (whole + b"\0", f"{path} has another length"),
+                       (whole[:-1], f"{path} has an unexpected length"),
+                       (whole + b"\0", f"{path} has an unexpected length"),
                        (bytes(other), "Digest mismatch")):  # fmt: skip
         path.write_bytes(data)
         for cached in (True, False):
@@ -122,7 +122,7 @@ def test_damaged_files_are_found(tmp_path, system, size):
 
 def test_a_disk_that_takes_nothing_any_more(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "pwrite", lambda file, data, at: 0)
-    fails(OSError, "[Errno 5] nothing is written any more",
+    fails(OSError, "[Errno 5] the system wrote no bytes",
           chunk_files.write_chunk, tmp_path / "0", data_of(LARGE, 0))  # fmt: skip
 
 
@@ -214,7 +214,7 @@ def test_a_failed_part_leaves_nothing_running(tmp_path, monkeypatch):
     tree = {f"a{i}": np.arange(1000) for i in range(40)}
     at = tmp_path / "t"
     fails(OSError, "save: tree['a7'] could not be written: [Errno 28] No space left on device. "
-          "What was there before is there still. Free space on that disk, or name a folder on "
+          "The previous contents are unchanged. Free space on that disk, or name a folder on "
           "another one.", checkpoints.save, at, tree)  # fmt: skip
     assert os.listdir(tmp_path) == []
 
@@ -232,8 +232,8 @@ def test_sizes_of_chunks_are_not_taken_from_a_manifest(tmp_path):
     at = tmp_path / "t"
     checkpoints.save(at, {"w": np.ones(4)})
     resigned(at, chunks=[10**12])
-    fails(CheckpointError, f"restore: {at} is damaged: of tree['w'], the file w/c/0 has 36 bytes, "
-          "and 8000000000004 were written. Restore another checkpoint.",
+    fails(CheckpointError, f"restore: {at} is damaged: the file w/c/0 of tree['w'] has 36 bytes, "
+          "but 8000000000004 were written. Restore another checkpoint.",
           checkpoints.restore, at)  # fmt: skip
 
 
@@ -251,5 +251,5 @@ def test_metadata_that_is_nested_too_deeply(tmp_path):
     deep = None
     for _ in range(3000):
         deep = [deep]
-    fails(TypeError, "save: metadata must be what JSON can hold; got a list that is nested too "
+    fails(TypeError, "save: metadata must be JSON-serializable; got a list that is nested too "
           "deeply.", checkpoints.save, tmp_path / "t", {}, metadata=deep)  # fmt: skip

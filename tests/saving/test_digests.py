@@ -17,8 +17,7 @@ from tests.helpers.errors import fails
 pytest.importorskip("tensorstore")
 WHERE = pytest.mark.parametrize("where", ["folder", "store"])
 OTHER = (
-    "is intact, but not the one that was saved there: it belongs to another array or to another "
-    "checkpoint"
+    "is intact, but not the file that was saved there: it belongs to another array or checkpoint"
 )
 
 
@@ -33,9 +32,9 @@ def place_of(tmp_path, where, name):
 
 
 def damaged(place, file, why, path=""):
-    of = f"of tree{path}, " if path else ""
+    of = f" of tree{path}" if path else ""
     return (
-        f"restore: {place.text} is damaged: {of}the file {file} {why}. Restore another checkpoint."
+        f"restore: {place.text} is damaged: the file {file}{of} {why}. Restore another checkpoint."
     )
 
 
@@ -115,7 +114,7 @@ def test_what_other_readers_are_given_is_looked_at(tmp_path, where, file):
     checkpoints.save(place.text, values(1))
     text = place.get(file)
     place.put(file, text.replace(b'"zarr_format": 3', b'"zarr_format": 4'))
-    fails(CheckpointError, damaged(place, file, "has other bytes than were written"),
+    fails(CheckpointError, damaged(place, file, "does not have the contents that were written"),
           checkpoints.restore, place.text)  # fmt: skip
     place.drop(file)
     fails(CheckpointError, damaged(place, file, "is missing"), checkpoints.restore, place.text)
@@ -135,7 +134,7 @@ def test_checkpoints_without_digests_are_read(tmp_path, where):
     place.put("w/c/0/0", place.get("v/c/0/0"))
     assert np.array_equal(checkpoints.restore(place.text)["w"], values(1)["v"])
     place.put("w/c/0/0", b"x" + place.get("v/c/0/0")[1:])
-    why = "has other bytes than were written: their checksum is another one"
+    why = "is corrupted: its checksum does not match"
     fails(CheckpointError, damaged(place, "w/c/0/0", why, "['w']"), checkpoints.restore,
           place.text)  # fmt: skip
     checkpoints.save(place.text, values(2), overwrite=True)
@@ -144,24 +143,24 @@ def test_checkpoints_without_digests_are_read(tmp_path, where):
 
 @pytest.mark.parametrize("files, why", [
     ([], "'files' of the checkpoint is [] of type list"),
-    ({"w/c/0": 3}, "3 is no digest of a file"),
-    ({"w/c/0": "0123456X"}, "'0123456X' is no digest of a file"),
-    ({"../c": "01234567"}, "'../c' is no file below it"),
+    ({"w/c/0": 3}, "3 is not a file digest"),
+    ({"w/c/0": "0123456X"}, "'0123456X' is not a file digest"),
+    ({"../c": "01234567"}, "'../c' is not a file in the checkpoint"),
 ])  # fmt: skip
 def test_lists_of_digests_that_are_none(tmp_path, files, why):
     place = place_of(tmp_path, "folder", "t")
     checkpoints.save(place.text, {"w": np.ones(3)})
     resigned(place, lambda content: content.update(files=files))
     for call in (checkpoints.restore, checkpoints.describe):
-        fails(CheckpointError, f"{call.__name__}: {place.text}/checkpoint.json is not as this "
-              f"library writes it: {why}.", call, place.text)  # fmt: skip
+        fails(CheckpointError, f"{call.__name__}: {place.text}/checkpoint.json is not a valid "
+              f"manifest: {why}.", call, place.text)  # fmt: skip
 
 
 def test_a_file_that_is_not_listed(tmp_path):
     place = place_of(tmp_path, "folder", "t")
     checkpoints.save(place.text, {"w": np.ones(3)})
     resigned(place, lambda content: content["files"].pop("w/c/0"))
-    fails(CheckpointError, damaged(place, "w/c/0", "is not among the files that the manifest lists",
+    fails(CheckpointError, damaged(place, "w/c/0", "is not listed in the manifest",
           "['w']"), checkpoints.restore, place.text)  # fmt: skip
 
 
@@ -180,7 +179,7 @@ def test_digests_of_a_process_that_process_0_does_not_see(tmp_path, monkeypatch)
     digests.leave(place, 1, {"w/c/1": "01234567"})
     assert digests.collect(place, 2) == {"w/c/1": "01234567"} and place.files() == []
     monkeypatch.setattr(writing, "collect", lambda where, _: digests.collect(where, 2))
-    fails(CheckpointError, "save: process 0 does not see what process 1 has written to "
-          f"{place.text}: all processes write one checkpoint. Name a folder on storage that they "
-          "share.", checkpoints.save, place.text, values(1))  # fmt: skip
+    fails(CheckpointError, "save: process 0 does not see the files that process 1 wrote to "
+          f"{place.text}: all processes write one checkpoint. Name a folder on storage shared by "
+          "all.", checkpoints.save, place.text, values(1))  # fmt: skip
     assert os.listdir(tmp_path) == ["t"] and place.files() == []

@@ -24,10 +24,10 @@ from tests.helpers import patience
 from tests.helpers.errors import fails
 
 pytest.importorskip("tensorstore")
-STAYS = "What was there before is there still."
+STAYS = "The previous contents are unchanged."
 ANOTHER = f"{STAYS} Free space on that disk, or name a folder on another one."
 LIMIT = (
-    f"{STAYS} Raise the limit of the size of files (`ulimit -f`), or name a folder on a file "
+    f"{STAYS} Raise the file size limit (`ulimit -f`), or name a folder on a file "
     "system that allows larger ones."
 )
 ALLOWED = f"{STAYS} Name a folder that this program may write to."
@@ -86,8 +86,8 @@ def test_a_full_disk(small_disk, what):
             assert text.startswith(f"{start}written: {reason}: '{small_disk}/.{name}.saving/a")
             assert text.endswith(f"'. {ANOTHER}")
         else:
-            assert text == (f"save: {small_disk / name} could not be written: it could not be put "
-                            f"into its place: {reason}. {ANOTHER}")  # fmt: skip
+            assert text == (f"save: {small_disk / name} could not be written: it could not be "
+                            f"moved to its final location: {reason}. {ANOTHER}")  # fmt: skip
         assert error.value.errno == errno.ENOSPC
         assert os.listdir(small_disk) == ["t"]
         back = checkpoints.restore(at)
@@ -100,7 +100,7 @@ def test_a_full_disk_and_safetensors(small_disk):
     """Memory that is mapped to a file on a full disk would end the process."""
     at = small_disk / "t.safetensors"
     checkpoints.save_safetensors(at, {"w": np.ones(3)})
-    fails(OSError, f"save_safetensors: {at} could not be written: its file could not be made: "
+    fails(OSError, f"save_safetensors: {at} could not be written: its file could not be created: "
           f"[Errno 28] No space left on device. {ANOTHER}", checkpoints.save_safetensors, at,
           {"w": np.ones(1 << 18)})  # fmt: skip
     assert (checkpoints.load_safetensors(at)["w"] == 1).all()
@@ -115,7 +115,8 @@ def test_files_may_not_be_long(tmp_path):
     cases = [
         ({"w": np.ones(1000), "n": 2}, "tree['w'] could not be written"),
         ({"w": np.ones(1 << 19), "n": 2}, "tree['w'] could not be written"),  # past the memory
-        ({"text": "x" * 5000}, f"{at} could not be written: it could not be put into its place"),
+        ({"text": "x" * 5000},
+         f"{at} could not be written: it could not be moved to its final location"),
     ]
     for tree, what in cases:
         with longest_file(1 << 12):
@@ -128,7 +129,7 @@ def test_files_may_not_be_long(tmp_path):
 
 def test_folders_that_cannot_be_made(tmp_path):
     def message(path, reason):
-        return (f"save: {path} could not be written: its folder could not be made: {reason}. "
+        return (f"save: {path} could not be written: its folder could not be created: {reason}. "
                 f"{ALLOWED}")  # fmt: skip
 
     fails(OSError, message("/proc/x", "[Errno 2] No such file or directory: '/proc/.x.saving'"),
@@ -138,7 +139,7 @@ def test_folders_that_cannot_be_made(tmp_path):
     fails(OSError, message(f"{tmp_path}/file/t", f"[Errno 20] Not a directory: {beside}"),
           checkpoints.save, tmp_path / "file" / "t", 1)  # fmt: skip
     fails(OSError, "CheckpointManager: /proc/none could not be written: its folder could not be "
-          f"made: [Errno 2] No such file or directory: '/proc/none'. {ALLOWED}",
+          f"created: [Errno 2] No such file or directory: '/proc/none'. {ALLOWED}",
           CheckpointManager, "/proc/none")  # fmt: skip
 
 
@@ -185,9 +186,9 @@ def test_the_one_before_comes_back_where_the_new_one_cannot_take_its_place(tmp_p
         rename(source, target)
 
     monkeypatch.setattr(os, "rename", fail)
-    fails(OSError, f"save: {at} could not be written: it could not be put into its place: [Errno "
-          f"5] Input/output error. {STAYS} Look into the messages of the system, and name a folder "
-          "on another disk.", checkpoints.save, at, {"n": 2}, overwrite=True)  # fmt: skip
+    fails(OSError, f"save: {at} could not be written: it could not be moved to its final location: "
+          f"[Errno 5] Input/output error. {STAYS} Look at the system log, or name a folder on "
+          "another disk.", checkpoints.save, at, {"n": 2}, overwrite=True)  # fmt: skip
     monkeypatch.undo()
     assert os.listdir(tmp_path) == ["t"] and checkpoints.restore(at) == {"n": 1}
 
@@ -310,8 +311,9 @@ def test_a_folder_that_its_writer_renames_while_it_is_made(tmp_path, monkeypatch
     checkpoints.save(at, {"n": 1}, overwrite=True)
     assert checkpoints.restore(at) == {"n": 1} and os.listdir(tmp_path) == ["t"]
     (tmp_path / ".u.saving").touch()
-    fails(OSError, f"save: {tmp_path}/u could not be written: its folder could not be made: [Errno "
-          f"17] File exists: '{tmp_path}/.u.saving'. {ALLOWED}", checkpoints.save, tmp_path / "u", 1
+    fails(OSError, f"save: {tmp_path}/u could not be written: its folder could not be created: "
+          f"[Errno 17] File exists: '{tmp_path}/.u.saving'. "
+          f"{ALLOWED}", checkpoints.save, tmp_path / "u", 1
     )  # fmt: skip
 
 

@@ -158,8 +158,8 @@ def test_a_writer_whose_claim_was_removed_changes_nothing(tmp_path, commits):
         with pytest.raises(CheckpointError) as raised:
             first.commit(b"of the first")
         assert str(raised.value).splitlines()[0] == (
-            f"save: the claim of this writer at {at} was removed while it wrote, and another one "
-            "may be writing there. Nothing was saved. Save again, or name another folder."
+            f"save: the claim of this writer at {at} was removed while it wrote, and another "
+            "writer may be writing there. Nothing was saved. Save again, or name another folder."
         )
     first.abandon()
     second.commit(b"the manifest")

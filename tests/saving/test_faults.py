@@ -151,8 +151,8 @@ def test_a_full_disk(tmp_path):
     with full_disk(), pytest.raises(OSError, match=failed) as error:
         checkpoints.save(at, {"w": np.ones((100, 100)), "n": 4}, overwrite=True)
     assert str(error.value).endswith(
-        ". What was there before is there still. Raise the limit of the size of files (`ulimit "
-        "-f`), or name a folder on a file system that allows larger ones."
+        ". The previous contents are unchanged. Raise the file size limit (`ulimit -f`), or name a "
+        "folder on a file system that allows larger ones."
     )
     assert "File too large" in str(error.value)
     assert checkpoints.restore(at)["n"] == 3 and os.listdir(tmp_path) == ["t"]
@@ -186,7 +186,7 @@ def test_two_writers(tmp_path, monkeypatch):
             assert str(error.value).startswith(
                 f"save: another writer is writing to {at}, since 20"
             )
-            assert str(error.value).endswith(f". If that one is dead, remove what is at {at}.")
+            assert str(error.value).endswith(f". If that writer is dead, remove the files at {at}.")
         else:
             assert str(error.value) == (
                 f"save: another writer is writing to {at}. Wait until it is done, or name another "
@@ -212,11 +212,11 @@ def flipped(data, i):
 
 DAMAGES = [
     ("is missing", lambda data: None),
-    ("has 0 bytes, and 484 were written", lambda data: b""),
-    ("has 483 bytes, and 484 were written", lambda data: data[:-1]),
-    ("has other bytes than were written: their checksum is another one", lambda d: flipped(d, 0)),
-    ("has other bytes than were written: their checksum is another one", lambda d: flipped(d, 483)),
-    ("has other bytes than were written: their checksum is another one", lambda d: bytes(484)),
+    ("has 0 bytes, but 484 were written", lambda data: b""),
+    ("has 483 bytes, but 484 were written", lambda data: data[:-1]),
+    ("is corrupted: its checksum does not match", lambda d: flipped(d, 0)),
+    ("is corrupted: its checksum does not match", lambda d: flipped(d, 483)),
+    ("is corrupted: its checksum does not match", lambda d: bytes(484)),
 ]
 
 
@@ -226,7 +226,7 @@ def test_damaged_files_are_named(tmp_path, why, change):
     checkpoints.save(at, values())
     damage(at, "w/c/0/0", change)
     for sharding in (None, sw.sharding.SingleDeviceSharding(sw.devices()[1])):
-        says(CheckpointError, f"restore: {at} is damaged: of tree['w'], the file w/c/0/0 {why}. "
+        says(CheckpointError, f"restore: {at} is damaged: the file w/c/0/0 of tree['w'] {why}. "
              "Restore another checkpoint.", checkpoints.restore, at, sharding)  # fmt: skip
 
 
@@ -261,22 +261,22 @@ def test_manifests_of_others(tmp_path):
         (at / "checkpoint.json").write_text(new)
         return checkpoints.restore(at)
 
-    damaged = (f"restore: {at}/checkpoint.json is damaged: its text is not the one that was "
-               "written. Restore another checkpoint.")  # fmt: skip
+    damaged = (f"restore: {at}/checkpoint.json is damaged: its checksum does not match. Restore "
+               "another checkpoint.")  # fmt: skip
     for new in ("", "[]", text[:-3], text.replace('"value": 3', '"value": 4')):
         says(CheckpointError, damaged, restored, new)
     about = json.loads(text)
     newer = json.dumps({**about, "version": 2})
-    says(CheckpointError, f"restore: {at} is a checkpoint of version 2, and this release "
+    says(CheckpointError, f"restore: {at} is a checkpoint of version 2, but this release "
          f"(shardwise {sw.__version__}) reads version 1. Read it with a newer release.",
          restored, newer)  # fmt: skip
     other = json.dumps({**about, "format": "theirs"})
-    says(CheckpointError, f"restore: {at}/checkpoint.json is of the format 'theirs', and not of "
-         "'shardwise.checkpoint'. Another program wrote it: read it with that one.",
+    says(CheckpointError, f"restore: {at}/checkpoint.json has format 'theirs', not "
+         "'shardwise.checkpoint'. Another program wrote it: read it with that program.",
          restored, other)  # fmt: skip
     (at / "checkpoint.json").unlink()
-    says(CheckpointError, f"restore: {at} has no checkpoint.json, but b, w, zarr.json: it is no "
-         "checkpoint, or its writer was ended before it was done.",
+    says(CheckpointError, f"restore: {at} has no checkpoint.json, but b, w, zarr.json: it is not a "
+         "checkpoint, or its writer was stopped before it finished.",
          checkpoints.restore, at)  # fmt: skip
 
 
@@ -290,8 +290,8 @@ def test_a_folder_within_is_not_left(tmp_path):
     about["content"]["arrays"][0]["folder"] = "../other/w"
     about["sha256"] = manifest._digest(about["content"])
     (at / "checkpoint.json").write_text(json.dumps(about))
-    says(CheckpointError, f"restore: {at}/checkpoint.json is not as this library writes it: "
-         "'../other/w' is no folder below it.", checkpoints.restore, at)  # fmt: skip
+    says(CheckpointError, f"restore: {at}/checkpoint.json is not a valid manifest: '../other/w' is "
+         "not a folder in the checkpoint.", checkpoints.restore, at)  # fmt: skip
 
 
 def test_values_are_those_of_the_call(tmp_path):
@@ -374,7 +374,7 @@ def test_an_error_at_the_end_of_a_program_is_told(tmp_path, call):
     (line, *_) = done.stderr.splitlines()
     assert f"RuntimeWarning: The checkpoint {path} could not be written, and wait() " in line
     assert "File too large" in line
-    assert line.endswith(". Call wait() on what save_async gives, or on the manager.")
+    assert line.endswith(". Call wait() on the result of save_async, or on the manager.")
 
 
 def test_threads_go_on_after_the_end_of_the_main_one(tmp_path):
@@ -438,14 +438,14 @@ def resigned(at, change):
 
 
 WRONG = [
-    ({"dtype": "object", "stored": "object"}, "'object' is no dtype of numbers"),
-    ({"stored": "object"}, "'object' is no dtype of numbers"),
-    ({"dtype": "void"}, "'void' is no dtype of numbers"),
-    ({"stored": "uint8"}, "'uint8' has not the bits of 'float32'"),
-    ({"shape": [-3, 2]}, "(3, 2) are no chunks of an array of shape (-3, 2)"),
-    ({"chunks": [0, 2]}, "(0, 2) are no chunks of an array of shape (3, 2)"),
-    ({"chunks": [3]}, "(3,) are no chunks of an array of shape (3, 2)"),
-    ({"chunks": [3.0, 2]}, "(3.0, 2) are no chunks of an array of shape (3, 2)"),
+    ({"dtype": "object", "stored": "object"}, "'object' is not a numeric dtype"),
+    ({"stored": "object"}, "'object' is not a numeric dtype"),
+    ({"dtype": "void"}, "'void' is not a numeric dtype"),
+    ({"stored": "uint8"}, "'uint8' differs in size from 'float32'"),
+    ({"shape": [-3, 2]}, "(3, 2) is not a chunk shape for an array of shape (-3, 2)"),
+    ({"chunks": [0, 2]}, "(0, 2) is not a chunk shape for an array of shape (3, 2)"),
+    ({"chunks": [3]}, "(3,) is not a chunk shape for an array of shape (3, 2)"),
+    ({"chunks": [3.0, 2]}, "(3.0, 2) is not a chunk shape for an array of shape (3, 2)"),
 ]
 
 
@@ -455,7 +455,7 @@ def test_manifests_that_describe_no_array(tmp_path, fields, why):
     at = tmp_path / "t"
     checkpoints.save(at, {"w": np.ones((3, 2), np.float32)})
     resigned(at, lambda row: row.update(fields))
-    says(CheckpointError, f"restore: {at}/checkpoint.json is not as this library writes it: {why}.",
+    says(CheckpointError, f"restore: {at}/checkpoint.json is not a valid manifest: {why}.",
          checkpoints.restore, at)  # fmt: skip
 
 
@@ -469,8 +469,8 @@ def test_the_length_of_a_file_is_looked_at(tmp_path, size, change):
     at = tmp_path / "t"
     checkpoints.save(at, {"w": checksums_that_end_with_zero()})
     damage(at, "w/c/0", change)
-    says(CheckpointError, f"restore: {at} is damaged: of tree['w'], the file w/c/0 has {size} "
-         "bytes, and 12 were written. Restore another checkpoint.",
+    says(CheckpointError, f"restore: {at} is damaged: the file w/c/0 of tree['w'] has {size} "
+         "bytes, but 12 were written. Restore another checkpoint.",
          checkpoints.restore, at)  # fmt: skip
 
 
@@ -508,6 +508,6 @@ def test_a_checkpoint_that_is_replaced_while_it_is_read(tmp_path, monkeypatch, n
 
     monkeypatch.setattr(restoring, "read_part", late)
     says(CheckpointError, f"restore: {place.text} was replaced or removed while it was read. "
-         "Restore it again, and have programs that others read from save into a folder for each "
-         "step.", checkpoints.restore, at)  # fmt: skip
+         "Restore it again, and save each step into its own folder if other programs read "
+         "it.", checkpoints.restore, at)  # fmt: skip
     assert seen

@@ -30,7 +30,7 @@ def said(saved, change):
     for call in (checkpoints.describe, checkpoints.restore):
         with pytest.raises(CheckpointError) as error:
             call(at)
-        start = f"{call.__name__}: {at}/checkpoint.json is not as this library writes it: "
+        start = f"{call.__name__}: {at}/checkpoint.json is not a valid manifest: "
         assert str(error.value).startswith(start) and str(error.value).endswith(".")
         texts.append(str(error.value).removeprefix(start)[:-1])
     assert texts[0] == texts[1]
@@ -40,37 +40,37 @@ def said(saved, change):
 DEEP = 100_000
 ARRAYS = [
     ({"folder": 3}, "'folder' of an array is 3 of type int"),
-    ({"folder": "a/../../b"}, "'a/../../b' is no folder below it"),
-    ({"folder": "a//b"}, "'a//b' is no folder below it"),
-    ({"folder": "/etc"}, "'/etc' is no folder below it"),
-    ({"folder": "w\x1b[2J"}, r"'w\x1b[2J' is no folder below it"),
+    ({"folder": "a/../../b"}, "'a/../../b' is not a folder in the checkpoint"),
+    ({"folder": "a//b"}, "'a//b' is not a folder in the checkpoint"),
+    ({"folder": "/etc"}, "'/etc' is not a folder in the checkpoint"),
+    ({"folder": "w\x1b[2J"}, r"'w\x1b[2J' is not a folder in the checkpoint"),
     ({"path": ["w"]}, "'path' of an array is ['w'] of type list"),
     ({"shape": 6}, "'shape' of an array is 6 of type int"),
     ({"shape": "32"}, "'shape' of an array is '32' of type str"),
-    ({"shape": [[3], 2]}, "(3, 2) are no chunks of an array of shape ([3], 2)"),
-    ({"shape": [True, 2]}, "(3, 2) are no chunks of an array of shape (True, 2)"),
-    ({"chunks": ["3", "2"]}, "('3', '2') are no chunks of an array of shape (3, 2)"),
-    ({"chunks": [-3, 2]}, "(-3, 2) are no chunks of an array of shape (3, 2)"),
+    ({"shape": [[3], 2]}, "(3, 2) is not a chunk shape for an array of shape ([3], 2)"),
+    ({"shape": [True, 2]}, "(3, 2) is not a chunk shape for an array of shape (True, 2)"),
+    ({"chunks": ["3", "2"]}, "('3', '2') is not a chunk shape for an array of shape (3, 2)"),
+    ({"chunks": [-3, 2]}, "(-3, 2) is not a chunk shape for an array of shape (3, 2)"),
     ({"chunks": {"0": 3}}, "'chunks' of an array is {'0': 3} of type dict"),
     ({"chunks": [3, 1 << 63]},
-     "(3, 9223372036854775808) are no chunks of an array of shape (3, 2)"),
-    ({"shape": [1 << 62, 2]}, "no array is as large as one of shape (4611686018427387904, 2)"),
-    ({"chunks": [1 << 62, 2]}, "no array is as large as one of shape (3, 2)"),
-    ({"shape": [1] * 65, "chunks": [1] * 65}, "no array is as large as one of shape (1, 1, 1, 1, 1,"
+     "(3, 9223372036854775808) is not a chunk shape for an array of shape (3, 2)"),
+    ({"shape": [1 << 62, 2]}, "an array cannot have shape (4611686018427387904, 2)"),
+    ({"chunks": [1 << 62, 2]}, "an array cannot have shape (3, 2)"),
+    ({"shape": [1] * 65, "chunks": [1] * 65}, "an array cannot have shape (1, 1, 1, 1, 1,"
      " 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,..."),
     ({"dtype": None}, "'dtype' of an array is None of type NoneType"),
     ({"scalar": "no"}, "'scalar' of an array is 'no' of type str"),
     ({"key": 5}, "'key' of an array is 5 of type int"),
-    ({"key": "threefry2x32"}, "float32[] is no key of 'threefry2x32'"),
-    ({"inner": [2], "chunks": [3, 2, 2]}, "float32[2] is no key of None"),
+    ({"key": "threefry2x32"}, "float32[] is not a key of 'threefry2x32'"),
+    ({"inner": [2], "chunks": [3, 2, 2]}, "float32[2] is not a key of None"),
     ({"sharding": "x"}, "'sharding' of an array is 'x' of type str"),
-    ({"sharding": {}}, "{} is no sharding"),
-    ({"sharding": {"shards": 3}}, "{'shards': 3} is no sharding"),
+    ({"sharding": {}}, "{} is not a sharding"),
+    ({"sharding": {"shards": 3}}, "{'shards': 3} is not a sharding"),
     ({"sharding": {"mesh": {"x": []}, "spec": []}},
-     "{'mesh': {'x': []}, 'spec': []} is no sharding"),
-    ({"sharding": {"mesh": [], "spec": []}}, "{'mesh': [], 'spec': []} is no sharding"),
-    ({"sharding": {"mesh": {}, "spec": [None]}}, "{'mesh': {}, 'spec': [None]} is no sharding"),
-    ({"sharding": {"mesh": {}, "spec": [[1]]}}, "{'mesh': {}, 'spec': [[1]]} is no sharding"),
+     "{'mesh': {'x': []}, 'spec': []} is not a sharding"),
+    ({"sharding": {"mesh": [], "spec": []}}, "{'mesh': [], 'spec': []} is not a sharding"),
+    ({"sharding": {"mesh": {}, "spec": [None]}}, "{'mesh': {}, 'spec': [None]} is not a sharding"),
+    ({"sharding": {"mesh": {}, "spec": [[1]]}}, "{'mesh': {}, 'spec': [[1]]} is not a sharding"),
     ({"more": 1}, "Entry.__init__() got an unexpected keyword argument 'more'"),
 ]  # fmt: skip
 
@@ -105,25 +105,25 @@ def named(*names):
 
 
 TREES = [
-    ({"kind": ["dict"]}, "['dict'] is no str"),
-    ({"kind": "code", "value": 1}, "nothing is of the kind 'code'"),
-    ({"kind": "list", "items": "ab"}, "'ab' is no list"),
-    ({"kind": "list", "items": [3]}, "3 is no dict"),
-    ({"kind": "none", "static": []}, "[] is no dict"),
-    ({"kind": "dict", "names": "a", "items": [{"kind": "none"}]}, "'a' is no list"),
+    ({"kind": ["dict"]}, "['dict'] is not of type str"),
+    ({"kind": "code", "value": 1}, "there is no kind 'code'"),
+    ({"kind": "list", "items": "ab"}, "'ab' is not of type list"),
+    ({"kind": "list", "items": [3]}, "3 is not of type dict"),
+    ({"kind": "none", "static": []}, "[] is not of type dict"),
+    ({"kind": "dict", "names": "a", "items": [{"kind": "none"}]}, "'a' is not of type list"),
     ({"kind": "dict", "names": [], "items": [{"kind": "none"}]}, "0 names for 1 entry"),
-    (named(["a"]), "(['a'],) are no names of entries"),
-    (named("1", 1), "('1', 1) are no names of entries"),
-    (named({"float": 1}), "1 is no str"),
-    ({"kind": "list", "items": [], "type": 3}, "3 is no str"),
+    (named(["a"]), "(['a'],) are not valid entry names"),
+    (named("1", 1), "('1', 1) are not valid entry names"),
+    (named({"float": 1}), "1 is not of type str"),
+    ({"kind": "list", "items": [], "type": 3}, "3 is not of type str"),
     ({"kind": "array", "value": 1}, "there is no array 1"),
     ({"kind": "array", "value": 0.0}, "there is no array 0.0"),
     ({"kind": "array", "value": "0"}, "there is no array '0'"),
-    ({"kind": "int", "value": "3"}, "'3' is no int"),
-    ({"kind": "float", "value": {"float": 10**400}}, f"{10**56}... is no str"),
-    ({"kind": "complex", "value": [10**400, 1]}, f"{10**56}... is no str"),
+    ({"kind": "int", "value": "3"}, "'3' is not of type int"),
+    ({"kind": "float", "value": {"float": 10**400}}, f"{10**56}... is not of type str"),
+    ({"kind": "complex", "value": [10**400, 1]}, f"{10**56}... is not of type str"),
     ({"kind": "bytes", "value": "é"}, "string argument should contain only ASCII characters"),
-    (within(250), "the tree is nested more than 200 times"),
+    (within(250), "the pytree is nested more than 200 levels deep"),
 ]
 
 
@@ -145,8 +145,8 @@ def test_what_is_no_manifest(saved, text):
     with pytest.raises(CheckpointError) as error:
         checkpoints.describe(at)
     assert str(error.value) == (
-        f"describe: {at}/checkpoint.json is damaged: its text is not the one that was written. "
-        "Restore another checkpoint."
+        f"describe: {at}/checkpoint.json is damaged: its checksum does not match. Restore another "
+        "checkpoint."
     )
 
 
@@ -190,7 +190,7 @@ def test_texts_of_a_file_do_nothing_to_a_terminal(saved):
     with pytest.raises(CheckpointError) as error:
         checkpoints.restore(at)
     assert str(error.value) == (
-        f"restore: {at} is damaged: of treew?[2J, the file w/c/1/0 is missing. Restore another "
+        f"restore: {at} is damaged: the file w/c/1/0 of treew?[2J is missing. Restore another "
         "checkpoint."
     )
 

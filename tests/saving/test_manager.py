@@ -49,8 +49,8 @@ def test_the_last_and_the_best_are_kept(tmp_path, where):
     assert again.save(51, {"x": 1})
     again.wait()
     assert again.steps() == [51] and again.restore() == {"x": 1}
-    says(FileNotFoundError, f"CheckpointManager.restore: {at} has no checkpoint of step 10, but of "
-         "steps 51.", again.restore, 10)  # fmt: skip
+    says(FileNotFoundError, f"CheckpointManager.restore: {at} has no checkpoint for step 10, but "
+         "has steps 51.", again.restore, 10)  # fmt: skip
 
 
 def test_all_are_kept_unless_told(tmp_path):
@@ -164,24 +164,24 @@ def test_mistakes(tmp_path):
         return CheckpointManager(tmp_path, **how)
 
     what = "CheckpointManager"
-    says(ValueError, f"{what}: keep_last must be an integer from 1 on; got 0 of type int.",
+    says(ValueError, f"{what}: keep_last must be a positive integer; got 0 of type int.",
          manager, keep_last=0)  # fmt: skip
-    says(ValueError, f"{what}: every must be an integer from 1 on; got 0.5 of type float.",
+    says(ValueError, f"{what}: every must be a positive integer; got 0.5 of type float.",
          manager, every=0.5)  # fmt: skip
-    says(ValueError, f"{what}: keep_best must be (how many, which metric, 'min' or 'max'), such as "
+    says(ValueError, f"{what}: keep_best must be (count, metric name, 'min' or 'max'), such as "
          "(2, 'loss', 'min'); got 'loss' of type str.", manager, keep_best="loss")  # fmt: skip
     says(ValueError, f"{what}: the last entry of keep_best must be 'min' or 'max'; got 'least'.",
          manager, keep_best=(1, "loss", "least"))  # fmt: skip
-    says(ValueError, f"{what}: step must be an integer from 0 on; got -1 of type int.",
+    says(ValueError, f"{what}: step must be a non-negative integer; got -1 of type int.",
          manager().save, -1, 1)  # fmt: skip
-    says(ValueError, f"{what}.save: metrics must have 'loss', by which the best checkpoints are "
-         "kept; got None of type NoneType.",
+    says(ValueError, f"{what}.save: metrics must contain 'loss', the metric of keep_best; got None "
+         "of type NoneType.",
          manager(keep_best=(1, "loss", "min")).save, 1, 1)  # fmt: skip
     says(TypeError, f"{what}.save: metrics['loss'] must be a number; got 'low' of type str.",
          manager().save, 1, 1, {"loss": "low"})  # fmt: skip
-    says(TypeError, f"{what}.save: metrics must be a dict of numbers by name; got 0.5 of type "
+    says(TypeError, f"{what}.save: metrics must be a dict from names to numbers; got 0.5 of type "
          "float.", manager().save, 1, 1, 0.5)  # fmt: skip
-    says(ValueError, f"{what}.best: metric must be named, as the manager has no keep_best.",
+    says(ValueError, f"{what}.best: metric is required, because the manager has no keep_best.",
          manager().best)  # fmt: skip
     (tmp_path / "file").touch()
     says(NotADirectoryError, f"{what}: {tmp_path}/file is not a folder. Name one for the "
@@ -203,8 +203,8 @@ def test_a_step_that_is_not_there_is_told_with_the_last_one(tmp_path):
     with pytest.raises(FileNotFoundError) as error:
         checkpoints.restore(tmp_path / "run" / "step_3")
     assert str(error.value) == (
-        f"restore: there is no checkpoint at {tmp_path}/run/step_3. The last that is beside it is "
-        "step_00000003."
+        f"restore: there is no checkpoint at {tmp_path}/run/step_3. The last one in the same "
+        "folder is step_00000003."
     )
 
 
@@ -215,6 +215,6 @@ def test_the_folder_of_a_run_is_no_checkpoint(tmp_path, where):
         manager.save(3, 1)
         manager.save(20, 1)
     for call in (checkpoints.describe, checkpoints.restore):
-        says(CheckpointError, f"{call.__name__}: {at} has the checkpoints of a run: name one of "
-             f"them, such as {at}/step_00000020, or use CheckpointManager({str(at)!r}).",
+        says(CheckpointError, f"{call.__name__}: {at} contains the checkpoints of a run: name one "
+             f"of them, such as {at}/step_00000020, or use CheckpointManager({str(at)!r}).",
              call, at)  # fmt: skip

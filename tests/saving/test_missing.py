@@ -62,10 +62,10 @@ def test_a_process_that_has_ended_comes_to_no_checkpoint(tmp_path, name):
     at = f" at program.py:{line_of(source, CALLS[name][:20])} (<module>)"
     at = "" if "later" in name or "commit" in name else at
     assert raised(first.err) == (
-        "shardwise.errors.ProcessFailureError: process 1 (HERE) has ended, and never came to "
+        "shardwise.errors.ProcessFailureError: process 1 (HERE) has ended, and never reached "
         f"{doing}{at}. Its last known line: program.py:{line_of(source, 'x = ')} (<module>). All "
-        "processes must do this: look for an `if` on process_index() around it, for an early end, "
-        "or for data of another length."
+        "processes must do this: look for an `if` on process_index() around it, for an early exit, "
+        "or for data of different length."
     )
 
 
@@ -79,7 +79,7 @@ def test_a_process_that_is_elsewhere_is_named(tmp_path):
     assert (first.status, second.status) == (75, 1), first.err + second.err
     save, sync = (f"program.py:{line_of(source, word)} (<module>)" for word in (".save(", "sync"))
     assert raised(second.err) == (
-        "shardwise.errors.ProcessFailureError: process 0 (HERE) did not come to "
+        "shardwise.errors.ProcessFailureError: process 0 (HERE) did not reach "
         f"sync_global_devices('after') at {sync} within N s (`wait_timeout_secs`). Its last known "
         f"line: {save}."
     )
@@ -103,9 +103,9 @@ print("both")
     assert (both, second.out) == ("both", "both\n")
     sync = f"program.py:{line_of(source, 'multihost_utils.sync')} (<module>)"
     assert normal(message) == (
-        "Not all processes have come to checkpoint commit 0/written within N s. process 1 (HERE) "
-        f"did not come. Its last known line: {sync}. All must call it: look for an `if` on "
-        "process_index() around it, or give one that is slow more time (timeout_secs of "
+        "Not all processes have reached checkpoint commit 0/written within N s. process 1 (HERE) "
+        f"did not arrive. Its last known line: {sync}. All must call it: look for an `if` on "
+        "process_index() around it, or allow more time for a slow process (timeout_secs of "
         "GlobalAsyncCheckpointManager)."
     )
 
@@ -124,8 +124,8 @@ if alone:
 """
     first, second = run_processes(source, 2, devices=1, args=[str(tmp_path)])
     assert (first.out, second.out) == (
-        "checkpoint save 0/same: this process has left the others (`distributed.shutdown`), and "
-        "does not wait for them.\n", ""
+        "checkpoint save 0/same: this process has left the others (`distributed.shutdown`), and no "
+        "longer waits for them.\n", ""
     )
 
 
@@ -145,9 +145,9 @@ while True:
     assert (first.status, second.status) == (1, 75), first.err + second.err
     line = f"program.py:{line_of(source, 'time.sleep')} (<module>)"
     assert raised(first.err) == (
-        "shardwise.errors.ProcessFailureError: max: process 1 (HERE) did not come to program "
-        f"'_max' at program.py:{line_of(source, 'x.max')} (<module>) within N s "
-        f"(`wait_timeout_secs`). Its last known line: {line}."
+        "shardwise.errors.ProcessFailureError: max: process 1 (HERE) did not reach program '_max' "
+        f"at program.py:{line_of(source, 'x.max')} (<module>) within N s (`wait_timeout_secs`). "
+        f"Its last known line: {line}."
     )
 
 
@@ -167,7 +167,7 @@ for trees, names in (
 print(np.asarray(checkpoints.load_safetensors(folder + "/t")["a"]).tolist())
 """
     differs = (
-        "save_safetensors: the arrays of process 1 are not those of process 0: names, shapes, "
+        "save_safetensors: the arrays of process 1 differ from those of process 0: names, shapes, "
         "dtypes and metadata must be the same in all processes."
     )
     both = "['FOLDER/t', 'FOLDER/u']"

@@ -82,23 +82,23 @@ def test_checkpoints_in_buckets(kind):
         assert program.returncode == 0, told
         assert "credentials" not in told  # as if files were tried first
         found = out.splitlines()
-    ask = "Look whether its bucket is there, and whether this program may use it."
-    rejection = f"OSError: {kind}://elsewhere/run: the store answers NOT_FOUND: "
+    ask = "Check that its bucket exists, and that this program may access it."
+    rejection = f"OSError: {kind}://elsewhere/run: the store answered NOT_FOUND: "
     missing = {
         "s3": [f"{rejection}NoSuchBucket: No such bucket. {ask}"] * 2,
         "gs": [f"FileNotFoundError: restore: there is no checkpoint at {kind}://elsewhere/run.",
                f"{rejection}Not Found. {ask}"],
     }[kind]  # fmt: skip
     assert [line.rstrip() for line in lines] == [
-        f"CheckpointError: save: {at} has a checkpoint, and overwrite is False. Pass "
+        f"CheckpointError: save: {at} already contains a checkpoint, and overwrite is False. Pass "
         "overwrite=True to replace it, or name another folder.",
         "[1, 3, 4] 4 1 {'loss': 1.0}",
         f"FileNotFoundError: restore: there is no checkpoint at {at}/none.",
         *missing,
     ]
     assert found == [
-        f"CheckpointError: restore: {at} is damaged: of tree['v'], the file v/c/0/0 has other "
-        "bytes than were written: their checksum is another one. Restore another checkpoint.",
-        f"CheckpointError: restore: {at}-2/checkpoint.json is damaged: its text is not the one "
-        "that was written. Restore another checkpoint.",
+        f"CheckpointError: restore: {at} is damaged: the file v/c/0/0 of tree['v'] is corrupted: "
+        "its checksum does not match. Restore another checkpoint.",
+        f"CheckpointError: restore: {at}-2/checkpoint.json is damaged: its checksum does not "
+        "match. Restore another checkpoint.",
     ]

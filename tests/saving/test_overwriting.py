@@ -25,8 +25,8 @@ def place_of(tmp_path, where, name="t"):
 
 def is_there(at):
     return (
-        f"save: {at} has a checkpoint, and overwrite is False. Pass overwrite=True to replace it, "
-        "or name another folder."
+        f"save: {at} already contains a checkpoint, and overwrite is False. Pass overwrite=True to "
+        "replace it, or name another folder."
     )
 
 
@@ -86,8 +86,7 @@ def test_of_two_writers_the_second_one_does_not_replace_the_first(tmp_path, monk
 @WHERE
 def test_what_is_no_checkpoint_is_never_deleted(tmp_path, where):
     place = place_of(tmp_path, where)
-    none = "it is no checkpoint, and is therefore not overwritten. Remove it, or name another "
-    none += "folder."
+    none = "it is not a checkpoint, so it is not overwritten. Remove it, or name another folder."
 
     def refused(text):
         before = snapshot(place)
@@ -97,14 +96,14 @@ def test_what_is_no_checkpoint_is_never_deleted(tmp_path, where):
         assert snapshot(place) == before
 
     place.put("thesis.tex", b"x")
-    refused(f"has thesis.tex, and no checkpoint.json: {none}")
+    refused(f"has thesis.tex, but no checkpoint.json: {none}")
     place.put("checkpoint.json", b'{"format": "theirs"}')
     refused(f"has a checkpoint.json that another program wrote: {none}")
     place.drop("checkpoint.json")
     place.drop("thesis.tex")
     if where == "folder":
         place.put("checkpoint.writer", b"x")
-        refused(f"has checkpoint.writer, and no checkpoint.json: {none}")
+        refused(f"has checkpoint.writer, but no checkpoint.json: {none}")
         place.drop("checkpoint.writer")
         os.rmdir(place.folder)
     checkpoints.save(place.text, {"a": {"c": np.ones(2)}, "s": np.float32(1)})
@@ -113,8 +112,8 @@ def test_what_is_no_checkpoint_is_never_deleted(tmp_path, where):
         with pytest.raises(CheckpointError) as error:
             checkpoints.save(place.text, 1, overwrite=True)
         assert str(error.value) == (
-            f"save: {place.text} has {name} besides the checkpoint, which would be deleted with "
-            "it. Move that elsewhere, or name another folder."
+            f"save: {place.text} has {name} in addition to the checkpoint, which would be deleted "
+            "with it. Move those files elsewhere, or name another folder."
         )
         assert checkpoints.restore(place.text)["s"] == 1 and place.get(name) == b"x"
         place.drop(name)

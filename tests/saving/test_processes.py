@@ -190,10 +190,10 @@ def test_processes_read_the_same_checkpoint_or_raise_together(tmp_path):
         manager.save(3, {"x": x + 3})
     runs = run_processes(APART, 3, devices=1, args=[str(tmp_path)], timeout=180)
     another = (
-        "CheckpointError: restore: FOLDER/a is another checkpoint in process 1 than in process 0. "
-        "If it was replaced just now, restore it again, and have programs that others read from "
-        "save into a folder for each step; else it is not the same folder on all machines: name "
-        "one that all of them see."
+        "CheckpointError: restore: FOLDER/a is a different checkpoint in process 1 than in process "
+        "0. If it was replaced just now, restore it again, and save each step into its own folder "
+        "if other programs read it. Otherwise the path is not the same folder on all machines: "
+        "name a shared one."
     )
     none = "FileNotFoundError: restore: there is no checkpoint at FOLDER/a/none."
     other = "RuntimeError: Process 1 could not read its part of a checkpoint: "
@@ -218,8 +218,8 @@ def test_processes_of_which_one_does_not_see_a_step_raise_together(tmp_path):
     runs = run_processes(STEPS, 2, devices=1, args=[str(tmp_path)], timeout=60)
 
     def none(rank, step):
-        return (f"FileNotFoundError: CheckpointManager.restore: FOLDER/{rank} has no checkpoint of "
-                f"step {step}, but of steps 2 and {3 + rank}.")  # fmt: skip
+        return (f"FileNotFoundError: CheckpointManager.restore: FOLDER/{rank} has no checkpoint "
+                f"for step {step}, but has steps 2 and {3 + rank}.")  # fmt: skip
 
     other = "RuntimeError: Process {} could not read its part of a checkpoint: {}"
     fails = "ValueError: invalid"
@@ -266,12 +266,12 @@ def test_processes_save_together(tmp_path):
         places = ["FOLDER/0", "FOLDER/1"]
         assert out[2] == f"save: path must be the same in all processes; got {places}."
         assert out[3] == (
-            "save: the tree of process 1 is not that of process 0: names, shapes, dtypes and "
+            "save: the tree of process 1 differs from that of process 0: names, shapes, dtypes and "
             "shardings must be the same in all processes."
         )
         before = "Process 0 could not write its part of a checkpoint: CheckpointError: "
         assert out[4].startswith(before if rank else "")
         assert out[4].removeprefix(before) == (
-            "save: FOLDER has b, run, and no checkpoint.json: it is no checkpoint, and is "
-            "therefore not overwritten. Remove it, or name another folder."
+            "save: FOLDER has b, run, but no checkpoint.json: it is not a checkpoint, so it is not "
+            "overwritten. Remove it, or name another folder."
         )

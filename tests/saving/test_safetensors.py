@@ -61,7 +61,7 @@ def test_trees_of_divided_arrays(tmp_path):
     save_safetensors(tmp_path / "w", wide)
     assert load_safetensors(tmp_path / "w", {"x": on(), "n": None, "e": on("x")})["x"].dtype == "f4"
     says(CheckpointError, "load_safetensors: arrays['n'] was saved as i64, and has values that i32 "
-         "cannot hold. Restore it as it is, with a `like` of its dtype; 64-bit arrays on devices "
+         "cannot represent. Restore it in its own dtype, given by `like`; 64-bit arrays on devices "
          "need the flag enable_x64.", load_safetensors, tmp_path / "w", on())  # fmt: skip
 
 
@@ -86,46 +86,47 @@ def file(head, data=b""):
 
 
 F32 = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
-HEAD = "its header is not as the format has it: "
+HEAD = "its header is invalid: "
 
 
 @pytest.mark.parametrize("data, why", [
-    (b"", "its header does not fit into it"),
-    (b"\xff" * 8 + b"{}", "its header does not fit into it"),
-    (file(b"{}")[:-1], "its header does not fit into it"),
+    (b"", "its header is incomplete or too long"),
+    (b"\xff" * 8 + b"{}", "its header is incomplete or too long"),
+    (file(b"{}")[:-1], "its header is incomplete or too long"),
     (file(b"no"), HEAD + "Expecting value: line 1 column 1 (char 0)"),
     (file([1]), HEAD + "pop expected at most 1 argument, got 2"),
-    (file({"w": F32}, bytes(7)), "it has 76 bytes, and its header speaks of 77"),
-    (file({"w": F32}, bytes(9)), "it has 78 bytes, and its header speaks of 77"),
-    (file({"w": F32, "v": F32}, bytes(8)), "'v' does not begin where the one before it ends"),
+    (file({"w": F32}, bytes(7)), "it has 76 bytes, but its header describes 77"),
+    (file({"w": F32}, bytes(9)), "it has 78 bytes, but its header describes 77"),
+    (file({"w": F32, "v": F32}, bytes(8)), "'v' does not begin where the previous array ends"),
     (file({"w": {**F32, "data_offsets": [4, 12]}}, bytes(12)),
-     "'w' does not begin where the one before it ends"),
-    (file({"w": {**F32, "shape": [3]}}, bytes(8)), HEAD + "F32[3] has not 8 bytes"),
-    (file({"w": {**F32, "shape": [-2]}}, bytes(8)), HEAD + "sizes must be integers from 0 on"),
-    (file({"w": {**F32, "shape": [2.0]}}, bytes(8)), HEAD + "sizes must be integers from 0 on"),
-    (file({"w": {**F32, "dtype": "F128"}}, bytes(8)), HEAD + "the dtype 'F128' is not known here"),
+     "'w' does not begin where the previous array ends"),
+    (file({"w": {**F32, "shape": [3]}}, bytes(8)), HEAD + "F32[3] does not have 8 bytes"),
+    (file({"w": {**F32, "shape": [-2]}}, bytes(8)), HEAD + "sizes must be non-negative integers"),
+    (file({"w": {**F32, "shape": [2.0]}}, bytes(8)), HEAD + "sizes must be non-negative integers"),
+    (file({"w": {**F32, "dtype": "F128"}}, bytes(8)), HEAD + "the dtype 'F128' is unknown"),
     (file({"w": {}}, bytes(8)), HEAD + "'dtype' is missing"),
     (file(b'{"w":' + b"[" * 100_000 + b"]" * 100_000 + b"}"), HEAD + "it is nested too deeply"),
     (file({"w": {**F32, "shape": [0, 2**62], "data_offsets": [0, 0]}}),
-     HEAD + "no array is as large as one of shape (0, 4611686018427387904)"),
+     HEAD + "an array cannot have shape (0, 4611686018427387904)"),
     (file({"w": {**F32, "shape": [0, 2**63], "data_offsets": [0, 0]}}),
-     HEAD + "sizes must be integers from 0 on"),
+     HEAD + "sizes must be non-negative integers"),
     (file({"w": {**F32, "shape": [1] * 65, "data_offsets": [0, 4]}}, bytes(4)),
-     HEAD + "no array is as large as one of shape (1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, "
+     HEAD + "an array cannot have shape (1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, "
      "1, 1, 1,..."),
     (file({"w": {**F32, "shape": {}, "data_offsets": [0, 4]}}, bytes(4)),
-     HEAD + "sizes must be integers from 0 on"),
-    (file({"__metadata__": 3}), HEAD + "its metadata are 3 of type int, and must be strings by "
-     "name"),
-    (file({"__metadata__": {"a": [1]}}), HEAD + "its metadata are {'a': [1]} of type dict, and "
-     "must be strings by name"),
+     HEAD + "sizes must be non-negative integers"),
+    (file({"__metadata__": 3}), HEAD + "its metadata is 3 of type int, but must be a dict from "
+     "strings to strings"),
+    (file({"__metadata__": {"a": [1]}}), HEAD + "its metadata is {'a': [1]} of type dict, but must "
+     "be a dict from strings to strings"),
     (file(b'{"w":{"dtype":"U8","shape":[],"data_offsets":[0,1]},"w":1}', b"x"),
-     HEAD + "a name is there twice"),
+     HEAD + "a name occurs twice"),
 ])  # fmt: skip
 def test_damaged_files(tmp_path, data, why):
     path = tmp_path / "t"
     path.write_bytes(data)
-    says(CheckpointError, f"load_safetensors: {path} is no file of safetensors, or damaged: {why}.",
+    says(CheckpointError, f"load_safetensors: {path} is not a safetensors file, or is damaged: "
+         f"{why}.",
          load_safetensors, path)  # fmt: skip
 
 
@@ -169,7 +170,7 @@ def check_hostile(tmp_path, seed):
                 call(path)
                 read += 1
             except CheckpointError as error:
-                start = f"{call.__name__}: {path} is no file of safetensors, or damaged: "
+                start = f"{call.__name__}: {path} is not a safetensors file, or is damaged: "
                 assert str(error).startswith(start) and str(error).isprintable()
     assert read
 
@@ -189,24 +190,25 @@ def test_mistakes(tmp_path):
     path = tmp_path / "t"
     says(FileNotFoundError, f"load_safetensors: there is no file {path}.", load_safetensors, path)
     path.write_bytes(b"PK\x03\x04 and so on, as torch.save writes it")
-    says(CheckpointError, f"load_safetensors: {path} is a file of pickles, such as torch.save "
-         "writes. To read it is to execute what is in it, which is not done here: convert it where "
-         "it is from, with safetensors.torch.save_file.", load_safetensors, path)  # fmt: skip
-    says(TypeError, "save_safetensors: tree['n'] is 3 of type int, and the format has arrays only. "
-         "Leave it out, or make it metadata or an array.",
+    says(CheckpointError, f"load_safetensors: {path} is a pickle file, as torch.save writes. "
+         "Reading it would execute code from it, so shardwise does not. Convert it in PyTorch, "
+         "with safetensors.torch.save_file.", load_safetensors, path)  # fmt: skip
+    says(TypeError, "save_safetensors: tree['n'] is 3 of type int, but the format supports only "
+         "arrays. Leave it out, or make it metadata or an array.",
          save_safetensors, path, {"n": 3})  # fmt: skip
-    says(TypeError, "save_safetensors: tree is typed keys, which the format has not. Save "
+    says(TypeError, "save_safetensors: tree is typed keys, which the format does not support. Save "
          "`shardwise.random.key_data(keys)`.",
          save_safetensors, path, sw.random.key(0))  # fmt: skip
     with pytest.raises(TypeError, match=r"^save_safetensors: tree is of dtype complex128, which "):
         save_safetensors(path, np.ones(2, complex))
-    says(ValueError, "save_safetensors: two arrays would have the name 'a.b': names are steps in "
-         "the tree, joined by dots. Rename one of them.",
+    says(ValueError, "save_safetensors: two arrays would have the name 'a.b': names are the keys "
+         "of the path in the pytree, joined by dots. Rename one of them.",
          save_safetensors, path, {"a": {"b": np.ones(1)}, "a.b": np.ones(1)})  # fmt: skip
-    says(ValueError, "save_safetensors: an array would have the name '__metadata__', under which "
-         "the format has its metadata. Rename the array.",
+    says(ValueError, "save_safetensors: an array would have the name '__metadata__', which the "
+         "format reserves for its metadata. Rename the array.",
          save_safetensors, path, {"__metadata__": np.ones(1)})  # fmt: skip
-    says(TypeError, "save_safetensors: metadata must be texts by name; got {'a': 1} of type dict.",
+    says(TypeError, "save_safetensors: metadata must be a dict from strings to strings; got "
+         "{'a': 1} of type dict.",
          save_safetensors, path, np.ones(1), metadata={"a": 1})  # fmt: skip
 
 
@@ -237,23 +239,24 @@ def test_paths(tmp_path):
     save, load = save_safetensors, load_safetensors
     save(f"file://{tmp_path}/new/m.safetensors", {"a": np.ones(2)})
     assert np.array_equal(load(tmp_path / "new/m.safetensors")["a"], [1, 1])
-    says(TypeError, "load_safetensors: path must be a text or a path; got 3 of type int.", load, 3)
-    says(ValueError, "load_safetensors: path is 's3://bucket/m.safetensors', and files of "
-         "safetensors are read and written on file systems only. Copy it to one, or use `save` and "
-         "`restore` for stores.", load, "s3://bucket/m.safetensors")  # fmt: skip
+    says(TypeError, "load_safetensors: path must be a string or a path; got 3 of type int.",
+         load, 3)  # fmt: skip
+    says(ValueError, "load_safetensors: path is 's3://bucket/m.safetensors', but safetensors files "
+         "are read and written on file systems only. Copy the file to one, or use `save` and "
+         "`restore` for object stores.", load, "s3://bucket/m.safetensors")  # fmt: skip
     says(IsADirectoryError, f"save_safetensors: {tmp_path} is a folder; name a file.",
          save, tmp_path, {"a": np.ones(2)})  # fmt: skip
     checkpoints.save(tmp_path / "c", 1)
     says(IsADirectoryError, f"save_safetensors: {tmp_path}/c is a folder; name a file.",
          save, tmp_path / "c", {"a": np.ones(2)})  # fmt: skip
-    says(IsADirectoryError, f"load_safetensors: {tmp_path}/c is a folder; read the checkpoint "
-         "in it by `restore`.", load, tmp_path / "c")  # fmt: skip
+    says(IsADirectoryError, f"load_safetensors: {tmp_path}/c is a folder; read the checkpoint in "
+         "it with `restore`.", load, tmp_path / "c")  # fmt: skip
 
 
 def test_a_sharding_that_does_not_fit_is_told_with_the_name(tmp_path):
     save_safetensors(tmp_path / "m", {"w": np.ones(8), "n": np.float32(2)})
     mesh = sw.make_mesh((4,), ("x",), devices=sw.devices()[:4])
-    says(ValueError, f"load_safetensors: of arrays['n'], P('x') over {mesh} has 1 entry, but the "
+    says(ValueError, f"load_safetensors: arrays['n']: P('x') over {mesh} has 1 entry, but the "
          "array has only 0 dimensions. Remove entries from the end of the spec.",
          load_safetensors, tmp_path / "m", NamedSharding(mesh, P("x")))  # fmt: skip
 

@@ -40,8 +40,8 @@ def test_a_store_that_does_not_answer(url, kind, monkeypatch):
     tree = {"w": np.ones(3)}
     message = (
         f"{at}: the store at {url} has not answered within 0.2 s. Check that this machine can "
-        f"reach it, and that {VARIABLES[kind]}, if it is set, names the right one; the option "
-        "store_timeout_secs gives it more time."
+        f"reach it, and that {VARIABLES[kind]}, if set, names the right endpoint; increase "
+        "store_timeout_secs to allow more time."
     )
     with store_timeout_secs(0.2):
         fails(TimeoutError, message, checkpoints.save, at, tree)

@@ -29,7 +29,7 @@ elif sys.argv[1] == "fail":
 else:
     print(float(x.sum()))
 """
-DIFFER = "ends with status 75: what it computed last may be wrong."
+DIFFER = "exits with status 75: its last results may be wrong."
 ENDS = {
     "end": (0, "", "28.0\nTrue\n"), "differ": (75, DIFFER, None),
     "fail": (1, "KeyError: 'bad'", "True\n"),

@@ -223,6 +223,6 @@ def test_devices_pickle_and_so_do_meshes():
     with pytest.raises(ValueError) as error:
         pickle.loads(missing)
     assert str(error.value) == (
-        "a pickle names device 99 of platform 'cpu', but here there are only 8. Read it where "
-        "there are as many devices as where it was written."
+        "a pickle refers to device 99 of platform 'cpu', but there are only 8 in this process. "
+        "Read it with as many devices as it was written with."
     )

@@ -127,7 +127,8 @@ def test_jitted_functions_are_pickled_by_name_or_by_what_they_are_made_of():
 def test_the_context_is_that_of_whoever_reads():
     assert pickle.loads(pickle.dumps(CURRENT)) is CURRENT
     other = ContextVar("other")
-    assert message(TypeError, pickle.dumps, other).endswith(": a ContextVar is of one process.")
+    says = message(TypeError, pickle.dumps, other)
+    assert says.endswith(": a ContextVar exists in one process only.")
 
 
 RECORDS = ("shardwise.example_libraries.", "shardwise.extend.random")
@@ -218,15 +219,15 @@ def test_another_process_reads_them():
 @pytest.mark.parametrize("version", [0, 2])
 def test_another_form_is_refused(version):
     assert message(pickle.UnpicklingError, restored, version, "array", np.arange(3)) == (
-        f"the pickle of a shardwise array is in form {version}, of another version of shardwise; "
-        "this one reads form 1. Read it with the version that wrote it, and write the values with "
-        "shardwise.numpy.save, whose files every version reads."
+        f"the pickle of a shardwise array has format {version}, of another version of shardwise; "
+        "this version reads format 1. Read it with the version that wrote it, and save the values "
+        "with shardwise.numpy.save, whose files all versions can read."
     )
 
 
 def test_an_unknown_kind_is_refused():
     assert message(pickle.UnpicklingError, restored, FORM, "parcel") == (
-        "the pickle of a shardwise parcel: this version has no such thing. Read it with the "
-        "version that wrote it, and write the values with shardwise.numpy.save, whose files every "
-        "version reads."
+        "the pickle contains a shardwise parcel, which does not exist in this version. Read it "
+        "with the version that wrote it, and save the values with shardwise.numpy.save, whose "
+        "files all versions can read."
     )

@@ -28,8 +28,8 @@ sw.tree_util.register_pytree_node(
 
 def error(name, keys="1 and 'a'"):
     return (
-        f"{name} is a dict with the keys {keys}, which have no order, and entries of a pytree are "
-        "in the order of their keys. Use keys of one type, such as strings."
+        f"{name} is a dict with the keys {keys}, which cannot be sorted; the entries of a pytree "
+        "are sorted by key. Use keys of one type, such as strings."
     )
 
 
@@ -139,7 +139,7 @@ def test_failures_cost_no_depth(call):
     """jaxlib alone loses a recursion level for each container above the dict, each time."""
     tree, before = nested(20, BAD), depth()
     for _ in range(2 * sys.getrecursionlimit() // 20):
-        with pytest.raises(ValueError, match="have no order"):
+        with pytest.raises(ValueError, match="cannot be sorted"):
             call(tree)
     assert depth() == before
     assert len(sw.tree.leaves(nested(80, {"a": 1}))) == 1
@@ -159,5 +159,5 @@ LOOP[1]["y"] = (LOOP,)
 ], ids="map paths jit keyword grad put".split())
 def test_a_tree_that_contains_itself(call, inner, outer):
     for _ in range(3):  # which does not reduce the depth for later calls
-        fails(ValueError, f"{inner} is {outer} itself: the tree contains itself, and has no end. "
-              "Leave that entry out.", call)
+        fails(ValueError, f"{inner} is {outer} itself: the pytree contains itself. Leave that "
+              "entry out.", call)

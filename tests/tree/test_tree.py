@@ -425,5 +425,5 @@ def test_errors_of_our_own():
     with pytest.raises(ValueError) as error:
         sw.tree_util.register_static(Bare)
     assert str(error.value) == (
-        f"{__name__}.Bare is a container of pytrees already: a class can be registered once."
+        f"{__name__}.Bare is already a pytree container: a class can be registered only once."
     )

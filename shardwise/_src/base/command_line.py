@@ -54,6 +54,6 @@ def _absl() -> tuple[Any, Any]:
         return import_module("absl.app"), import_module("absl.flags")
     except ImportError as error:
         raise ImportError(
-            "flags on the command line need absl, which is not installed: `pip install absl-py`. "
+            "command-line flags need absl, which is not installed: `pip install absl-py`. "
             "Without it, use `shardwise.config.update` or environment variables."
         ) from error

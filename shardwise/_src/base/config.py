@@ -35,7 +35,7 @@ default_matmul_precision = Flag(
 )
 numpy_rank_promotion = Flag(
     "numpy_rank_promotion", "allow",
-    "What to do when broadcasting adds dimensions: allow, warn or raise.",
+    "What to do when broadcasting increases the rank of an array: allow, warn or raise.",
     choices=("allow", "warn", "raise"), trace=True,
 )
 numpy_dtype_promotion = Flag(
@@ -45,10 +45,10 @@ numpy_dtype_promotion = Flag(
 )
 num_cpu_devices = Flag(
     "num_cpu_devices", -1,
-    "How many virtual CPU devices to make; -1 means one, or what XLA_FLAGS says.", parse=int,
+    "Number of virtual CPU devices; -1 means one, or the number in XLA_FLAGS.", parse=int,
 )
 platforms = Flag(
-    "platforms", None, "Comma-separated platforms, e.g. 'cuda,cpu'; the first is the default one.",
+    "platforms", None, "Comma-separated platforms, e.g. 'cuda,cpu'; the first one is the default.",
     parse=str,
 )
 default_device = Flag(
@@ -56,13 +56,13 @@ default_device = Flag(
 )
 check_tracer_leaks = Flag(
     "check_tracer_leaks", False,
-    "Raise where a traced value is still referenced when its function has ended.",
+    "Raise an error if a traced value is still referenced after its function has returned.",
     parse=parse_bool, trace=True,
 )
 checking_leaks = check_tracer_leaks  # the name for `with`
 disallow_mesh_context_manager = Flag(
     "disallow_mesh_context_manager", False,
-    "`with mesh:` is an error, where `with set_mesh(mesh):` is meant to be the only way.",
+    "Make `with mesh:` an error, so that only `with set_mesh(mesh):` is used.",
     parse=parse_bool,
 )
 disable_jit = Flag(
@@ -70,24 +70,25 @@ disable_jit = Flag(
     parse=parse_bool, trace=True,
 )
 eager_pmap = Flag(
-    "eager_pmap", True, "Under `disable_jit`, functions of `pmap` run op by op, too.",
+    "eager_pmap", True, "Under `disable_jit`, run functions of `pmap` op by op, too.",
     parse=parse_bool, trace=True,
 )
 debug_nans = Flag(
-    "debug_nans", False, "Check results for NaN, and find the op that gave one; for debugging.",
+    "debug_nans", False, "Check results for NaN, and find the op that returned one; for debugging.",
     parse=parse_bool, trace=True,
 )
 debug_infs = Flag(
-    "debug_infs", False, "Check results for infinities as for NaN; for debugging.",
+    "debug_infs", False,
+    "Check results for infinities, as `debug_nans` does for NaN; for debugging.",
     parse=parse_bool, trace=True,
 )
 debug_key_reuse = Flag(
-    "debug_key_reuse", False, "Find keys of random numbers that are used twice; for debugging.",
+    "debug_key_reuse", False, "Raise an error if a random key is used twice; for debugging.",
     parse=parse_bool, trace=True,
 )
 traceback_filtering = Flag(
     "traceback_filtering", "auto",
-    "off: errors that pass through a transform show the frames of the library, too.",
+    "off: tracebacks through a transform include the frames of the library, too.",
     choices=("auto", "off", "remove_frames", "quiet_remove_frames", "tracebackhide"),
 )
 log_compiles = Flag(
@@ -95,78 +96,80 @@ log_compiles = Flag(
 )
 compare_programs = Flag(
     "compare_programs", True,
-    "Compare programs over several processes before their first launch.", parse=parse_bool,
+    "Before the first launch of a program over several processes, check that all run the same.",
+    parse=parse_bool,
 )
 wait_report_secs = Flag(
     "wait_report_secs", 30.0,
-    "Seconds of waiting for other processes after which it is said for whom, with their stacks. "
-    "Set before they join.",
+    "Seconds of waiting after which the missing processes are reported, with their stacks. Set it "
+    "before processes join.",
     parse=float,
 )
 wait_timeout_secs = Flag(
     "wait_timeout_secs", 600.0,
-    "Seconds of waiting for processes that have not come, after which it fails. Set before they "
+    "Seconds of waiting for missing processes after which the wait fails. Set it before processes "
     "join.",
     parse=float,
 )
 store_timeout_secs = Flag(
     "store_timeout_secs", 30.0,
-    "Seconds in which a store of objects (s3://, gs://) has to answer a request for a checkpoint; "
-    "large objects have more.",
+    "Seconds in which an object store (s3://, gs://) must answer a checkpoint request; large "
+    "objects get more time.",
     parse=float,
 )
 thread_guard = ThreadFlag(
     "thread_guard", False,
-    "Programs over several processes are launched by the thread that sets this, and no other.",
+    "Let only the thread that sets this launch programs over several processes.",
     parse=parse_bool,
 )
 _GUARDED = ("allow", "log", "disallow", "log_explicit", "disallow_explicit")
 transfer_guard_host_to_device = GuardFlag(
     "transfer_guard_host_to_device", "allow",
-    "What happens where values of the host are brought to devices: implicitly, or at all.",
+    "What to do when values are copied from the host to devices: implicitly, or at all.",
     choices=_GUARDED,
 )
 transfer_guard_device_to_device = GuardFlag(
     "transfer_guard_device_to_device", "allow",
-    "What happens where values are copied between devices.", choices=_GUARDED,
+    "What to do when values are copied between devices.", choices=_GUARDED,
 )
 transfer_guard_device_to_host = GuardFlag(
     "transfer_guard_device_to_host", "allow",
-    "What happens where values are copied to the host; on CPU, nothing is.", choices=_GUARDED,
+    "What to do when values are copied to the host; on CPU, none are.", choices=_GUARDED,
 )
 transfer_guard = GuardFlag(
-    "transfer_guard", "allow", "All three of them at once.", choices=_GUARDED
+    "transfer_guard", "allow", "Sets all three transfer guards.", choices=_GUARDED
 )
 transfer_guard.parts = (
     transfer_guard_host_to_device, transfer_guard_device_to_device, transfer_guard_device_to_host,
 )
 array_garbage_collection_guard = GuardFlag(
     "array_garbage_collection_guard", "allow",
-    "What happens to arrays in reference cycles, whose memory waits for Python's collector.",
+    "What to do about arrays in reference cycles, whose memory is freed only by the garbage "
+    "collector.",
     choices=("allow", "log", "fatal"),
 )
 enable_checks = Flag(
-    "enable_checks", False, "Check each program that is staged, to find errors of the library.",
+    "enable_checks", False, "Check each staged program, to find bugs in the library.",
     parse=parse_bool, trace=True,
 )
 no_tracing = Flag(
-    "no_tracing", False, "Tracing a function for `jit` is an error.", parse=parse_bool
+    "no_tracing", False, "Make tracing a function for `jit` an error.", parse=parse_bool
 )
 no_execution = Flag(
-    "no_execution", False, "Running a program is an error.", parse=parse_bool, trace=True
+    "no_execution", False, "Make running a program an error.", parse=parse_bool, trace=True
 )
 flight_recorder_size = Flag(
     "flight_recorder_size", 1000,
-    "How many launches, meetings and waits over several processes are remembered.", parse=int,
+    "Number of launches, meetings and waits over several processes that are recorded.", parse=int,
 )
 flight_recorder_dir = Flag(
     "flight_recorder_dir", None,
-    "Where they are written to when a process fails; None means the folder of temporary files.",
+    "Folder for the record when a process fails; None means the folder for temporary files.",
     parse=str,
 )
 cpu_collectives_implementation = Flag(
     "cpu_collectives_implementation", "gloo",
-    "What connects CPU devices of several processes: gloo or mpi.", choices=("gloo", "mpi"),
+    "Transport between CPU devices of several processes: gloo or mpi.", choices=("gloo", "mpi"),
 )
 mtls_cert_file = Flag[Any](
     "mtls_cert_file", None, "`initialize`: the certificate of this process, a PEM file.", parse=str
@@ -175,39 +178,39 @@ mtls_key_file = Flag[Any](
     "mtls_key_file", None, "`initialize`: the key of that certificate, a PEM file.", parse=str
 )
 mtls_ca_file = Flag[Any](
-    "mtls_ca_file", None, "`initialize`: the authority that certificates of all processes are of.",
+    "mtls_ca_file", None, "`initialize`: the certificate authority of all processes, a PEM file.",
     parse=str,
 )
 mtls_peer_uri_prefix = Flag[Any](
     "mtls_peer_uri_prefix", None,
-    "`initialize`: what a URI in the certificates of peers begins with.", parse=str,
+    "`initialize`: the prefix of a URI in the certificates of peers.", parse=str,
 )
 distributed_verify_secure_credentials = Flag(
     "distributed_verify_secure_credentials", False,
-    "`initialize` refuses to join other processes without TLS.", parse=parse_bool,
+    "Make `initialize` an error without TLS.", parse=parse_bool,
 )
 threefry_partitionable = Flag(
     "threefry_partitionable", True,
-    "Generate random bits so that they can be sharded without communication.",
+    "Generate random bits in a way that can be sharded without communication.",
     parse=parse_bool, trace=True,
 )
 default_prng_impl = Flag(
     "default_prng_impl", "threefry2x32",
-    "The generator of keys that are made without one, and of all raw keys.",
+    "The default generator of keys, and the generator of all raw keys.",
     choices=("threefry2x32", "threefry4x32", "philox2x32", "philox4x32", "rbg", "unsafe_rbg"),
     trace=True,
 )
 enable_custom_prng = Flag(
     "enable_custom_prng", False,
-    "`shardwise.random.PRNGKey` makes typed keys, and raw ones are warned of.",
+    "Make `shardwise.random.PRNGKey` return typed keys, and warn about raw keys.",
     parse=parse_bool, trace=True,
 )
 legacy_prng_key = Flag(
-    "legacy_prng_key", "allow", "What happens where a raw key is passed to `random`.",
+    "legacy_prng_key", "allow", "What to do when a raw key is passed to `random`.",
     choices=("allow", "warn", "error"),
 )
 random_seed_offset = Flag(
-    "random_seed_offset", 0, "What is added to every seed of `shardwise.random.key`.",
+    "random_seed_offset", 0, "Offset added to every seed of `shardwise.random.key`.",
     parse=int, trace=True,
 )
 
@@ -218,47 +221,50 @@ def _fixed(name: str, value: bool, doc: str) -> Flag[bool]:
 
     def reject(wanted: bool) -> None:
         if wanted != value:
-            raise NotImplementedError(f"{name} is always {value} here. {doc}")
+            raise NotImplementedError(f"{name} is always {value} in shardwise. {doc}")
 
     flag.guard = reject
     return flag
 
 
 allow_f16_reductions = _fixed(
-    "allow_f16_reductions", True, "Always on: sums of float16 and bfloat16 are no errors."
+    "allow_f16_reductions", True, "Always on: sums of float16 and bfloat16 are allowed."
 )
 auto_pcast = _fixed(
     "auto_pcast", True,
-    "Always on: operands of an op inside of `shard_map` are made to vary along the same axes.",
+    "Always on: operands of an op inside `shard_map` are cast to vary over the same axes.",
 )
 jax2tf_associative_scan_reductions = _fixed(
-    "jax2tf_associative_scan_reductions", False, "Always off: programs are not for TensorFlow."
+    "jax2tf_associative_scan_reductions", False,
+    "Always off: programs are not converted to TensorFlow."
 )
 remove_size_one_mesh_axis_from_type = _fixed(
     "remove_size_one_mesh_axis_from_type", False,
-    "Always off: types name every mesh axis that splits a dimension, also one of size 1.",
+    "Always off: types name every mesh axis that a dimension is sharded over, also those of "
+    "size 1.",
 )
 softmax_custom_jvp = _fixed(
     "softmax_custom_jvp", False,
-    "Always off: `shardwise.nn.softmax` has the derivatives of the exponentials that it is of.",
+    "Always off: `shardwise.nn.softmax` is differentiated through its exponentials.",
 )
 
 divided_matrix_min_size_bytes = Flag(
     "divided_matrix_min_size_bytes", 2**24,
-    "Linear algebra of one matrix that is divided over devices gathers smaller ones: its programs "
-    "for parts take long to compile, and wait for each other.",
+    "Linear algebra gathers sharded matrices smaller than this: its sharded programs take long to "
+    "compile, and communicate often.",
     parse=int, trace=True,
 )
 poison_padding = Flag(
     "poison_padding", False,
-    "Fill the padding of uneven shards with NaN, or the largest integer, to show it is unused.",
+    "Fill the padding of uneven shards with NaN, or the largest integer, to test that it is "
+    "unused.",
     parse=parse_bool, trace=True,
 )
 
 check_replicas = Flag(
     "check_replicas", False,
-    "Compare what processes put where they hold the same part of an array, and values of hosts "
-    "that their programs take; for debugging.",
+    "Check that processes put equal values into replicas of an array, and pass equal host values "
+    "to their programs; for debugging.",
     parse=parse_bool,
 )
 
@@ -266,31 +272,33 @@ check_replicas = Flag(
 # Compiled programs are cached on disk: see `compiling.disk_cache`.
 
 enable_compilation_cache = Flag(
-    "enable_compilation_cache", True, "Keep compiled programs on disk for other processes.",
+    "enable_compilation_cache", True, "Cache compiled programs on disk, for other processes.",
     parse=parse_bool,
 )
 compilation_cache_dir = Flag[Any](
     "compilation_cache_dir", None,
-    "The folder for them; None means `shardwise` in the user's cache directory.", parse=str,
+    "Folder of that cache; None means `shardwise` in the user's cache directory.", parse=str,
 )
 compilation_cache_max_size = Flag(
-    "compilation_cache_max_size", 2 << 30, "Bytes that they may take; -1 for no limit.", parse=int
+    "compilation_cache_max_size", 2 << 30,
+    "Maximum size of that cache in bytes; -1 means no limit.", parse=int,
 )
 persistent_cache_min_compile_time_secs = Flag(
     "persistent_cache_min_compile_time_secs", 0.05,
-    "Programs that compile faster are not kept on disk.", parse=float,
+    "Programs that compile faster are not cached on disk.", parse=float,
 )
 persistent_cache_min_entry_size_bytes = Flag(
-    "persistent_cache_min_entry_size_bytes", 0, "Smaller programs are not kept on disk.", parse=int
+    "persistent_cache_min_entry_size_bytes", 0, "Smaller programs are not cached on disk.",
+    parse=int,
 )
 explain_cache_misses = Flag(
     "explain_cache_misses", False,
-    "Log why a call of a jitted function finds no compiled program.", parse=parse_bool,
+    "Log why a call of a jitted function did not find a compiled program.", parse=parse_bool,
 )
 
 show_progress = Flag(
     "show_progress", True,
-    "Say on a terminal how far what takes over two seconds is: compilations, copies, checkpoints.",
+    "Show the progress of compilations, copies and checkpoints over two seconds on a terminal.",
     parse=parse_bool,
 )
 
@@ -298,7 +306,7 @@ show_progress = Flag(
 def _check_folder(value: Any) -> None:
     if value is not None and "://" in value:
         raise ValueError(
-            f"compilation_cache_dir must be a folder of this machine; got {value!r}. Mount remote "
+            f"compilation_cache_dir must be a folder on this machine; got {value!r}. Mount remote "
             "storage, or copy the folder."
         )
 
@@ -307,25 +315,25 @@ compilation_cache_dir.guard = _check_folder
 
 # Obsolete flags: name → the fixed value, and why it cannot be changed.
 HISTORIC: dict[str, tuple[Any, str]] = {
-    "array": (True, "there is one type of array"),
-    "parallel_functions_output_gda": (False, "there is one type of array"),
-    "jit_pjit_api_merge": (True, "jit and pjit are one function"),
-    "pmap_shmap_merge": (True, "all maps are one mechanism"),
-    "experimental_xmap_spmd_lowering": (True, "all maps are one mechanism"),
-    "experimental_xmap_spmd_lowering_manual": (True, "all maps are one mechanism"),
-    "experimental_xmap_ensure_fixed_sharding": (False, "all maps are one mechanism"),
-    "spmd_mode": ("allow_all", "programs may always span processes"),
-    "cpp_jit": (True, "calls have one path"),
-    "cpp_pjit": (True, "calls have one path"),
-    "cpp_pmap": (True, "calls have one path"),
+    "array": (True, "there is only one array type"),
+    "parallel_functions_output_gda": (False, "there is only one array type"),
+    "jit_pjit_api_merge": (True, "jit and pjit are the same function"),
+    "pmap_shmap_merge": (True, "all maps share one implementation"),
+    "experimental_xmap_spmd_lowering": (True, "all maps share one implementation"),
+    "experimental_xmap_spmd_lowering_manual": (True, "all maps share one implementation"),
+    "experimental_xmap_ensure_fixed_sharding": (False, "all maps share one implementation"),
+    "spmd_mode": ("allow_all", "programs can always span processes"),
+    "cpp_jit": (True, "there is only one dispatch path"),
+    "cpp_pjit": (True, "there is only one dispatch path"),
+    "cpp_pmap": (True, "there is only one dispatch path"),
     "omnistaging": (True, "everything under jit is staged"),
     "enable_mlir": (True, "programs are lowered to StableHLO"),
     "use_shardy_partitioner": (True, "Shardy partitions all programs"),
     "dynamic_shapes": (False, "shapes are static"),
-    "enable_custom_prng": (True, "`shardwise.random.key` makes typed keys, "
-    "`shardwise.random.PRNGKey` plain ones"),
-    "use_direct_linearize": (True, "there is one way to linearize"),
-    "raise_persistent_cache_errors": (False, "what fails on disk is logged"),
+    "enable_custom_prng": (True, "`shardwise.random.key` returns typed keys, "
+    "`shardwise.random.PRNGKey` raw ones"),
+    "use_direct_linearize": (True, "there is only one implementation of linearize"),
+    "raise_persistent_cache_errors": (False, "cache errors are logged"),
     "persistent_cache_enable_xla_caches": ("none", "XLA's own caches are not used"),
 }
 
@@ -362,7 +370,9 @@ class Config:
         if name not in self._noted:
             self._noted.add(name)
             held, why = HISTORIC[name]
-            _log.warning("%s=%r has no effect: it is always %r, as %s.", name, value, held, why)
+            _log.warning(
+                "%s=%r has no effect: it is always %r, because %s.", name, value, held, why
+            )
 
     def read(self, name: str) -> Any:
         bare = name.removeprefix("jax_")

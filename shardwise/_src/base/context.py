@@ -130,8 +130,8 @@ class Context:
         for outer in self.axes:
             if hidden := [name for name, _ in outer.parts if name in new]:
                 raise ValueError(
-                    f"{who}: an axis named {hidden[0]!r} would hide the mesh axis over which the "
-                    f"axis {outer.name!r} of a map around it runs. Rename one of them."
+                    f"{who}: an axis named {hidden[0]!r} would shadow the mesh axis that the axis "
+                    f"{outer.name!r} of an enclosing map runs over. Rename one of them."
                 )
         return self.replace(axes=(*self.axes, *axes))
 
@@ -150,11 +150,12 @@ class Context:
         names = dict.fromkeys(repr(axis.name) for axis in self.mapped_axes)
         bound = " and ".join(names) or "none"
         of_mesh = name in getattr(self.mesh, "axis_names", ())
-        hint = (f" {name!r} is an axis of the mesh, whose parts only `shardwise.shard_map` sees."
+        hint = (f" {name!r} is an axis of the mesh, which is only bound inside "
+                "`shardwise.shard_map`."
                 if of_mesh else "")
         raise NameError(
-            f"{who}unbound axis name: {name}. The axes in scope are: {bound}.{hint} An axis gets "
-            f"its name by a map around the call: `shardwise.vmap(f, axis_name={name!r})` or "
+            f"{who}unbound axis name: {name}. The axes in scope are: {bound}.{hint} To bind an "
+            f"axis name, wrap the call in a map: `shardwise.vmap(f, axis_name={name!r})` or "
             "`shardwise.shard_map`."
         )
 
@@ -181,7 +182,7 @@ current = CURRENT.get
 def _reduced(found: Any) -> Any:
     """Pickles the `ContextVar`, which functions returned by `checkpoint`, for one, reference."""
     if found is not CURRENT:
-        raise TypeError(f"cannot pickle {found!r}: a ContextVar is of one process.")
+        raise TypeError(f"cannot pickle {found!r}: a ContextVar exists in one process only.")
     return reduced("context")
 
 

@@ -47,9 +47,9 @@ class ShardingTypeError(Documented, TypeError):
     def __init__(self, *args: object):
         super().__init__(*args)
         self.add_note(
-            "Axes of `shardwise.make_mesh` are Explicit by default, so that shardings are a part "
-            "of types. With axis_types=(shardwise.sharding.AxisType.Auto,) * n the compiler "
-            "chooses them."
+            "Axes of `shardwise.make_mesh` are Explicit by default, so shardings are part of "
+            "types. With axis_types=(shardwise.sharding.AxisType.Auto,) * n the compiler chooses "
+            "them."
         )
 
 

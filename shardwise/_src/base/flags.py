@@ -130,7 +130,7 @@ class Flag(Generic[T]):
     def __call__(self, new_val: Any = True) -> Generator[None]:
         """Sets the flag inside a `with` block, for this thread; by default to True."""
         if new_val is True and not isinstance(self.default, bool):
-            raise TypeError(f"{self.name}() takes the value to set, e.g. {self.name}(None)")
+            raise TypeError(f"{self.name}() requires the value to set, e.g. {self.name}(None)")
         wanted = self._checked(new_val)
         if self.guard is not None:
             self.guard(wanted)
@@ -150,7 +150,7 @@ class ThreadFlag(Flag[bool]):
         before, me = self.owner, threading.get_ident()
         if before not in (None, me):
             raise RuntimeError(
-                f"{self.name} is on in another thread, {_name_of(before)!r}; only that one can "
+                f"{self.name} is on in another thread, {_name_of(before)!r}; only that thread can "
                 "change it."
             )
         self.owner = me if value else None
@@ -233,7 +233,7 @@ class UserContext(Generic[T]):
             hash(value)
         except TypeError:
             raise TypeError(
-                f"a user context takes hashable values, as they are part of the keys of caches; "
+                "the value of a user context must be hashable, because it is part of cache keys; "
                 f"got {value!r} of type {type(value).__name__}. Use a tuple or a frozen dataclass."
             ) from None
         here = _context.current()
@@ -253,7 +253,7 @@ def make_user_context(default_value: Any = None) -> UserContext[Any]:
     return UserContext(default_value)
 
 
-_TRUTH = "a truth value such as 1, true, 0 or false"
+_TRUTH = "a boolean such as 1, true, 0 or false"
 _KINDS: dict[Any, str] = {int: "an int", float: "a number", str: "a string", parse_bool: _TRUTH}
 FLAGS: dict[str, Flag[Any]] = {}
 USER_CONTEXTS: dict[str, UserContext[Any]] = {}

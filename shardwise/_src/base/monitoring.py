@@ -32,8 +32,8 @@ class _Listeners:
     def add(self, callback: Listener) -> None:
         if not callable(callback):
             raise TypeError(
-                f"shardwise.monitoring.{self.register} takes a function; got {callback!r} of type "
-                f"{type(callback).__name__}."
+                f"shardwise.monitoring.{self.register} expects a function; got {callback!r} of "
+                f"type {type(callback).__name__}."
             )
         self.all = (*self.all, callback)
 
@@ -41,8 +41,8 @@ class _Listeners:
         """Removes one registration of a listener."""
         if callback not in self.all:
             raise ValueError(
-                f"{callback!r} does not listen: it was never given to "
-                f"shardwise.monitoring.{self.register}, or was removed since."
+                f"{callback!r} is not registered: it was never passed to "
+                f"shardwise.monitoring.{self.register}, or was removed."
             )
         at = self.all.index(callback)
         self.all = (*self.all[:at], *self.all[at + 1 :])

@@ -75,5 +75,5 @@ def suggestion(
         if name in names_in(space):
             return f" Use `{space}.{name}`."
     if name in NOT_YET:
-        return f" It is not built yet: `dir({package})` lists what there is."
+        return f" It is not implemented yet: `dir({package})` lists the available names."
     return did_you_mean(name, names_in(package), 0.75)

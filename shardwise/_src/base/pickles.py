@@ -23,8 +23,8 @@ _LATER = {  # public names of rarely imported modules that register their reader
     "Ref": "shardwise", "jit": "shardwise", "thread_resources": "shardwise.experimental.maps",
 }
 _ADVICE = (
-    "Read it with the version that wrote it, and write the values with shardwise.numpy.save, whose "
-    "files every version reads."
+    "Read it with the version that wrote it, and save the values with shardwise.numpy.save, whose "
+    "files all versions can read."
 )
 
 
@@ -46,14 +46,15 @@ def restored(form: int, kind: str, *fields: Any) -> Any:
     """
     if form != FORM:
         raise UnpicklingError(
-            f"the pickle of a shardwise {kind} is in form {form}, of another version of shardwise; "
-            f"this one reads form {FORM}. {_ADVICE}"
+            f"the pickle of a shardwise {kind} has format {form}, of another version of shardwise; "
+            f"this version reads format {FORM}. {_ADVICE}"
         )
     if kind not in _readers and kind in _LATER:
         getattr(import_module(_LATER[kind]), kind)
     if kind not in _readers:
         raise UnpicklingError(
-            f"the pickle of a shardwise {kind}: this version has no such thing. {_ADVICE}"
+            f"the pickle contains a shardwise {kind}, which does not exist in this version. "
+            f"{_ADVICE}"
         )
     return _readers[kind](*fields)
 

@@ -35,36 +35,36 @@ class Command(NamedTuple):
         return import_module(f"{__name__}.{self.name.replace('-', '_')}")
 
 
-RUN, LOOK, HELP = "run programs", "look into things", "find your way"
+RUN, LOOK, HELP = "run programs", "inspect", "get help"
 COMMANDS = {
     command.name: command
     for command in (
-        Command("launch", RUN, "start a program in many processes, on one machine or more",
+        Command("launch", RUN, "start a program in several processes, on one or more machines",
                 ("run", "start", "exec", "spawn", "mpirun", "mpiexec", "srun", "torchrun")),
         Command("top", RUN, "watch running launches: steps, tokens/s, memory, waits",
                 ("monitor", "watch", "status", "ps", "htop")),
-        Command("demo", RUN, "train a small transformer over eight virtual devices",
+        Command("demo", RUN, "train a small transformer on eight virtual devices",
                 ("example", "examples", "tutorial")),
-        Command("explain", LOOK, "what a program's functions communicate, hold, compute",
+        Command("explain", LOOK, "what a program's functions communicate, store and compute",
                 ("analyze", "profile", "plan")),
-        Command("describe", LOOK, "what a checkpoint holds", ("show", "inspect", "ls")),
-        Command("doctor", LOOK, "what this machine has, whether it works, what is slow",
+        Command("describe", LOOK, "what a checkpoint contains", ("show", "inspect", "ls")),
+        Command("doctor", LOOK, "check versions, devices, clusters and speed of this machine",
                 ("check", "diagnose", "info", "env", "devices")),
-        Command("explain-error", HELP, "what an error means, and what helps", ("error", "why")),
-        Command("completion", HELP, "words that bash, zsh or fish complete on Tab"),
+        Command("explain-error", HELP, "what an error means, and how to fix it", ("error", "why")),
+        Command("completion", HELP, "print a completion script for bash, zsh or fish"),
     )
 }
 EXAMPLES = """
 examples:
-  shardwise launch -n 4 train.py --steps 9   four processes, each with its part
-  shardwise top                              what they do, in another terminal
+  shardwise launch -n 4 train.py --steps 9   four processes that share the work
+  shardwise top                              watch them, in another terminal
   shardwise explain train.py                 what it communicates, and why
-  shardwise doctor --quick                   is all well here?
-  shardwise describe runs/step_100           what the checkpoint holds
+  shardwise doctor --quick                   does this machine work?
+  shardwise describe runs/step_100           what the checkpoint contains
   shardwise explain-error BroadcastError     cause, example and fix
-  eval "$(shardwise completion bash)"        commands and options by Tab
+  eval "$(shardwise completion bash)"        complete commands with Tab
 
-`shardwise COMMAND --help` says what a command takes.
+`shardwise COMMAND --help` shows the options of a command.
 """
 
 
@@ -90,7 +90,7 @@ def _run(words: list[str]) -> int:
     if first not in COMMANDS:
         kind = "option" if first.startswith("-") else "command"
         near = _nearest(first)
-        print(f"shardwise: there is no {kind} {first!r}.{near} `shardwise --help` lists all.",
+        print(f"shardwise: unknown {kind} {first!r}.{near} `shardwise --help` lists all.",
               file=sys.stderr)
         return 2
     try:

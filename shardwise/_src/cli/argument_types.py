@@ -14,7 +14,7 @@ def count(text: str) -> int:
 
 def number(text: str) -> int:
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"it must be a whole number; got {text!r}.")
+        raise argparse.ArgumentTypeError(f"it must be an integer; got {text!r}.")
     return int(text)
 
 
@@ -24,5 +24,5 @@ def seconds(text: str) -> float:
     except ValueError:
         found = -1.0
     if not 0 < found < 1e9:
-        raise argparse.ArgumentTypeError(f"it must be a number of seconds above 0; got {text!r}.")
+        raise argparse.ArgumentTypeError(f"it must be a positive number of seconds; got {text!r}.")
     return found

@@ -38,13 +38,13 @@ def versions() -> Iterator[Line]:
         yield Line(None, name, _version(name) or "not installed")
     yield Line(None, "jaxlib", backend.JAXLIB_VERSION)
     for name, use in (("tensorstore", "checkpoints"), ("scipy", "sparse matrices of SciPy")):
-        yield Line(None, name, _version(name) or f"not installed; {use} need it")
+        yield Line(None, name, _version(name) or f"not installed; required by {use}")
     plugins = [f"jax-cuda{v}-plugin" for v in ("13", "12")]
     found = [(name, version) for name in plugins if (version := _version(name))]
     for name, version in found:
         same = version == backend.JAXLIB_VERSION
         yield Line(same, name, version if same else (
-            f"{version}, but jaxlib is {backend.JAXLIB_VERSION}: they must be of one version"
+            f"{version}, but jaxlib is {backend.JAXLIB_VERSION}: the versions must match"
         ), "" if same else f"pip install {name}=={backend.JAXLIB_VERSION}")
     if not found:
         yield Line(None, "plugin for GPUs", "none (pip install 'shardwise[cuda13]')")
@@ -79,11 +79,11 @@ def devices(clock: Clock) -> Iterator[Line]:
     here = os.path.exists("/dev/nvidiactl") and asked != ""
     usable = cuda.available()
     yield Line(None, "NVIDIA GPUs", "visible" if usable else "none that can be used",
-               "pip install 'shardwise[cuda13]': there are GPUs, and no plugin for them"
+               "there are GPUs, but no plugin for them: pip install 'shardwise[cuda13]'"
                if here and not usable else "")
     ran = run_program(DEVICES, [sys.executable], [], clock.left(20.0))
     if not ran.ok:
-        yield Line(False, "devices", ran.text, "the last lines say what failed at the start")
+        yield Line(False, "devices", ran.text, "the last lines show why the start failed")
         return
     rows = [tuple(row) for row in json.loads(ran.text.splitlines()[-1])]
     text = "\n".join([
@@ -92,7 +92,7 @@ def devices(clock: Clock) -> Iterator[Line]:
     ])
     slow = ran.seconds > 8
     yield Line(True, "devices", f"{text}\nstarted in {ran.seconds:.1f} s",
-               "starting takes long: is the disk slow, or are all processors busy?" if slow else "",
+               "starting is slow: is the disk slow, or are all processors busy?" if slow else "",
                {"devices": rows, "seconds": ran.seconds})
 
 
@@ -106,7 +106,7 @@ def machine() -> Iterator[Line]:
     load = os.getloadavg()[0]
     yield Line(
         None, "processors", f"{usable} of {os.cpu_count()}{limited}, load {load:.1f}",
-        "other programs keep the processors busy: times will be worse than they could be"
+        "other programs keep the processors busy: programs will run slower than they could"
         if load > 1.5 * cores else "",
         {"cores": cores, "load": load},
     )
@@ -142,15 +142,15 @@ def caches() -> Iterator[Line]:
     """The compiled programs on disk: location, number, and whether caching and lookup work."""
     name, cache = "compiled programs", disk_cache()
     if cache is None:
-        yield Line(None, name, "are not kept on disk (`enable_compilation_cache`)",
-                   "programs are compiled anew by each process: set "
+        yield Line(None, name, "are not cached on disk (`enable_compilation_cache`)",
+                   "each process compiles its programs again: set "
                    "SHARDWISE_ENABLE_COMPILATION_CACHE=1")
         return
     folder = cache.folder
     there = next(p for p in (folder, *folder.parents) if p.exists())
     if not _writable(there):
-        yield Line(False, name, f"{folder} cannot be written to",
-                   "set SHARDWISE_COMPILATION_CACHE_DIR to a folder of yours")
+        yield Line(False, name, f"{folder} is not writable",
+                   "set SHARDWISE_COMPILATION_CACHE_DIR to a folder that you can write to")
         return
     sizes = [p.stat().st_size for p in folder.glob("*.program")]
     limit = "no limit" if cache.limit < 0 else f"at most {cache.limit / GIB:.1f} GiB"
@@ -158,14 +158,16 @@ def caches() -> Iterator[Line]:
     yield Line(True, name, f"{folder}: {len(sizes)}, {sum(sizes) / 2**20:.1f} MiB in all, {limit}",
                facts={"folder": str(folder), "programs": len(sizes), "bytes": sum(sizes)})
     yield Line(None, "free on its disk", f"{free / GIB:.1f} GiB",
-               "the disk is nearly full: nothing more will be kept" if free < LITTLE_DISK else "",
+               "the disk is nearly full: no more programs will be cached"
+               if free < LITTLE_DISK else "",
                {"free": free})
     least = config.persistent_cache_min_compile_time_secs.value
     dumps = "--xla_dump_" in os.environ.get("XLA_FLAGS", "")
-    yield Line(None, "found again", "nothing: XLA_FLAGS asks for dumps, which compiles all anew"
-               if dumps else f"what took {least:g} s or longer to compile here, with the same "
+    yield Line(None, "found again", "nothing: XLA_FLAGS requests dumps, so all programs "
+               "are compiled again"
+               if dumps else f"programs that took {least:g} s or longer to compile, with the same "
                "jaxlib, processor, devices and XLA_FLAGS",
-               "leave --xla_dump_to out of XLA_FLAGS" if dumps else "")
+               "remove --xla_dump_to from XLA_FLAGS" if dumps else "")
 
 
 def _writable(folder: Path) -> bool:
@@ -188,19 +190,19 @@ def clusters() -> Iterator[Line]:
     for detector in DETECTORS:
         unset = [sign for sign in detector.signs if sign not in here.env]
         if detector.signs and len(unset) < len(detector.signs):
-            why = f"not all of its signs: {', '.join(unset)} not set" if unset else (
-                f"is here: {', '.join(detector.signs)} are set"
+            why = f"only some of its variables are set; missing: {', '.join(unset)}" if unset else (
+                f"detected: {', '.join(detector.signs)} are set"
             )
             other = not unset and detector.is_other(here.env)
-            yield Line(None, detector.name, "is here, as part of Slurm" if other else why)
+            yield Line(None, detector.name, "detected, as part of Slurm" if other else why)
     found = present(here)
     if len(found) > 1:
         others = ", ".join(d.name for d in found[1:])
-        yield Line(None, "which one counts", f"{found[0].name}, before {others}: it is what "
-                   "started this process most directly (else: cluster_detection_method)")
+        yield Line(None, "selected", f"{found[0].name}, before {others}: it started this "
+                   "process most directly (to choose another: cluster_detection_method)")
     yield from _resolved(here)
     if _version("mpi4py"):
-        yield Line(None, "mpi4py", "is installed: cluster_detection_method='mpi4py' asks it")
+        yield Line(None, "mpi4py", "is installed: used with cluster_detection_method='mpi4py'")
 
 
 FIELDS = (
@@ -216,7 +218,8 @@ def _resolved(here: Surroundings) -> Iterator[Line]:
         yield Line(False, "arguments", str(error))
         return
     if not resolved.cluster and not resolved.sources:
-        yield Line(None, "cluster", "none: programs are of one process, but for `shardwise launch`")
+        yield Line(None, "cluster", "none: programs run in one process, except under "
+                   "`shardwise launch`")
         return
     for field, name in FIELDS:
         value, source = getattr(resolved.place, field), resolved.sources.get(field)
@@ -224,7 +227,7 @@ def _resolved(here: Surroundings) -> Iterator[Line]:
                    else "not known", facts={"value": value, "source": source})
     try:
         complete(resolved)
-        yield Line(True, "initialize()", "knows all that it needs")
+        yield Line(True, "initialize()", "has all required arguments")
     except ValueError as error:
         yield Line(False, "initialize()", str(error).removeprefix("initialize: "))
 
@@ -232,7 +235,9 @@ def _resolved(here: Surroundings) -> Iterator[Line]:
 def _override(name: str, source: str) -> str:
     """A message about the setting that would take precedence."""
     variable = f"SHARDWISE_{name.upper()}"
-    return f"{name}= goes before" if source == variable else f"{variable} or {name}= go before"
+    if source == variable:
+        return f"{name}= takes precedence"
+    return f"{variable} or {name}= take precedence"
 
 
 # ------------------------------------------------------------------------------------- network
@@ -240,18 +245,19 @@ def _override(name: str, source: str) -> str:
 
 def network() -> Iterator[Line]:
     found = sorted(name for name in os.environ if name.lower().endswith("_proxy"))
-    text = f"{', '.join(found)}: are not used between processes" if found else "none"
+    text = f"{', '.join(found)}: not used between processes" if found else "none"
     yield Line(None, "proxies", text)
     files = [config.mtls_cert_file, config.mtls_key_file, config.mtls_ca_file]
     given = [flag.name for flag in files if flag.value]
     if not processes.HAS_TLS:
-        why = f"jaxlib {backend.JAXLIB_VERSION} has none between processes; 0.11 and later have"
+        why = (f"jaxlib {backend.JAXLIB_VERSION} does not support it between processes; 0.11 and "
+               "later do")
         yield Line(False if given else None, "TLS", why)
     elif not given:
-        yield Line(None, "TLS", "is there, and not asked for (`mtls_cert_file`, SECURITY.md)")
+        yield Line(None, "TLS", "available, but not enabled (`mtls_cert_file`, SECURITY.md)")
     else:
         bad = ", ".join(f.name for f in files if not (f.value and os.path.isfile(f.value)))
-        yield Line(not bad, "TLS", f"no file for {bad}" if bad else "all files are there")
+        yield Line(not bad, "TLS", f"missing file for {bad}" if bad else "all files exist")
 
 
 def ports() -> Iterator[Line]:
@@ -266,8 +272,8 @@ def ports() -> Iterator[Line]:
     try:
         own = address_towards(host, port)
     except OSError as error:
-        yield Line(False if address else None, "own address", f"{host} is not found: {error}",
-                   "name hosts by addresses, or mend /etc/hosts or the DNS")
+        yield Line(False if address else None, "own address", f"{host} cannot be resolved: {error}",
+                   "use addresses instead of host names, or fix /etc/hosts or the DNS")
         return
     if is_loopback(own):
         yield Line(None, "own address", f"{own} ({host}): other machines cannot reach it")
@@ -306,12 +312,12 @@ def _connects(name: str, host: str, end: str = "") -> Line:
                     two.settimeout(2.0)
                     one.sendall(b"x")
                     if two.recv(1) != b"x":
-                        raise OSError("what was sent did not come")
+                        raise OSError("the data did not arrive")
             seconds = time.perf_counter() - begin
     except OSError as error:
-        return Line(False, name, f"{host}{end} cannot be listened at or connected to: {error}",
-                    "a firewall or a sandbox forbids it; processes cannot find each other so")
-    text = f"{host}{end} can be listened at and connected to, in {seconds * 1e6:.0f} us"
+        return Line(False, name, f"{host}{end} cannot listen or connect: {error}",
+                    "a firewall or a sandbox blocks it, so processes cannot find each other")
+    text = f"{host}{end} can listen and connect, in {seconds * 1e6:.0f} us"
     return Line(True, name, text, facts={"host": host, "seconds": seconds})
 
 
@@ -324,6 +330,6 @@ def _free(host: str, port: int) -> Line:
             listener.bind((host, port))
     except OSError as error:
         return Line(False, "coordinator's port", f"{host}:{port}: {error.strerror or error}",
-                    "another program is there, or the address is not of this machine: set "
+                    "another program uses it, or the address does not belong to this machine: set "
                     "SHARDWISE_COORDINATOR_PORT or SHARDWISE_COORDINATOR_ADDRESS")
     return Line(True, "coordinator's port", f"{host}:{port} is free")

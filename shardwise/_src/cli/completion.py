@@ -24,10 +24,10 @@ PATHS = {"DIR", "FILE", "PATH", "CHECKPOINT", "script.py"}  # metavars of paths
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="shardwise completion", formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Prints a script by which a shell completes commands and options on Tab.",
+        description="Prints a script that makes a shell complete commands and options on Tab.",
         epilog="examples:\n" + "\n".join((__doc__ or "").splitlines()[4:]),
     )
-    parser.add_argument("shell", choices=tuple(SHELLS), help="the shell that is to have it")
+    parser.add_argument("shell", choices=tuple(SHELLS), help="the shell to print it for")
     return parser
 
 

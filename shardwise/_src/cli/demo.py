@@ -25,7 +25,7 @@ def examples() -> Path:
             return folder
     raise SystemExit(
         f"the examples are missing: there is no gpt.py in {PACKAGE / 'examples'} (a wheel has it "
-        f"there) or {PACKAGE.parent / 'examples'} (a checkout). Install shardwise again."
+        f"there) or {PACKAGE.parent / 'examples'} (a checkout). Reinstall shardwise."
     )
 
 

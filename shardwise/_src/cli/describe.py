@@ -19,12 +19,12 @@ def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="shardwise describe", epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Prints what a checkpoint holds: its arrays with shapes, dtypes, bytes and\n"
+        description="Prints what a checkpoint contains: its arrays with shapes, dtypes, bytes and\n"
         "shardings, other values, when it was written, and its metadata.",
     )
     parser.add_argument("checkpoint", metavar="CHECKPOINT",
                         help="a folder, or an address such as gs://bucket/folder")
-    parser.add_argument("--json", action="store_true", help="as data, for machines")
+    parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
 

@@ -30,9 +30,9 @@ SECONDS, QUICK = 53.0, 7.5  # total time for programs
 _TEXTS_AT = 26  # the column of texts, after the names
 SPARE = 6.0  # additional seconds to end programs that hang
 EPILOG = """examples:
-  shardwise doctor            everything, in less than a minute
+  shardwise doctor            all checks, in less than a minute
   shardwise doctor --quick    in less than ten seconds, without processes
-  shardwise doctor --json     for machines; exit status 1 if something is broken"""
+  shardwise doctor --json     print JSON; exit status 1 if there are problems"""
 
 Section = Callable[[], Iterator[Line]]
 
@@ -41,11 +41,12 @@ def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="shardwise doctor", epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Says what this machine has of versions, devices and clusters, whether it\n"
-        "works, and what is slow.",
+        description="Shows versions, devices and clusters of this machine, whether it works, and\n"
+        "what is slow.",
     )
-    parser.add_argument("--quick", action="store_true", help="what ten seconds are enough for")
-    parser.add_argument("--json", action="store_true", help="one record, for machines")
+    parser.add_argument("--quick", action="store_true",
+                        help="only checks that take less than ten seconds in all")
+    parser.add_argument("--json", action="store_true", help="print one JSON record")
     return parser
 
 
@@ -121,11 +122,11 @@ def verdict(found: Sequence[Found]) -> str:
     lines = [line for part in found for line in part.lines]
     problems = sum(line.ok is False for line in lines)
     advice = sum(bool(line.advice) and line.ok is not False for line in lines)
-    better = f"{advice} thing{'s' * (advice != 1)} could be better (->)" if advice else ""
+    better = f"{advice} thing{'s' * (advice != 1)} can be improved (->)" if advice else ""
     if problems:
         first = f"{problems} problem{'s' * (problems != 1)} found (!!)"
         return f"{first}, and {better}" if better else first
-    return f"all works; {better}" if better else "all is well"
+    return f"everything works; {better}" if better else "everything works"
 
 
 def record(found: Sequence[Found], seconds: float) -> dict[str, object]:

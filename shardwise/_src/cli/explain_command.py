@@ -23,7 +23,7 @@ from shardwise._src.explain.scripts import Found, observed, overview, reports
 from shardwise._src.messages.formatting import join
 
 USAGE = "%(prog)s [options] (script.py | -m module) [its arguments]"
-ABOUT = """Runs a program, and prints what each function that it jits will do in one call,
+ABOUT = """Runs a program, and prints what one call of each of its jitted functions does,
 the one that communicates most first: collectives with lines and causes, memory,
 work, estimated time."""
 EXAMPLES = """examples:
@@ -39,13 +39,14 @@ def parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--function", action="append", default=[], metavar="NAME",
-        help="only functions of this name; may be given several times")
-    add("--machine", metavar="NAME", help="for estimates of time; by default that of the devices")
+        help="only functions with this name; can be repeated")
+    add("--machine", metavar="NAME",
+        help="the hardware for time estimates; by default that of the devices")
     add("--html", type=Path, metavar="DIR", help="also save each report as DIR/FUNCTION.html")
-    add("--json", type=Path, metavar="FILE", help="also write all reports as data")
+    add("--json", type=Path, metavar="FILE", help="also write all reports as JSON")
     add = parser.add_argument_group("program").add_argument
     add("-m", dest="module", nargs=argparse.REMAINDER, metavar="module",
-        help="a module to run, as of `python -m`")
+        help="a module to run, as with `python -m`")
     add("script", nargs=argparse.REMAINDER, metavar="script.py", help="a file to run")
     return parser
 
@@ -56,7 +57,7 @@ def run(arguments: Sequence[str]) -> int:
     asked, unknown = own.parse_known_args(list(arguments))
     if unknown:
         name = unknown[0].partition("=")[0]
-        own.error(f"there is no option {name!r}.{did_you_mean(name, own.format_help().split())}")
+        own.error(f"unknown option {name!r}.{did_you_mean(name, own.format_help().split())}")
     words, is_module = _program(own, asked)
     try:
         machine = None if asked.machine is None else machine_of(asked.machine, "cpu")
@@ -74,10 +75,10 @@ def _program(own: argparse.ArgumentParser, asked: Any) -> tuple[list[str], bool]
     words = asked.script[1:] if asked.script[:1] == ["--"] else asked.script
     if asked.module is not None:
         if not asked.module:
-            own.error("-m needs the name of a module.")
+            own.error("-m requires a module name.")
         return asked.module, True
     if not words:
-        own.error("no program: name a script.py, or a module by -m.")
+        own.error("no program: pass a script.py, or a module with -m.")
     if not Path(words[0]).is_file():
         own.error(f"there is no file {words[0]!r}.")
     return words, False
@@ -127,13 +128,13 @@ def _tell(found: list[Found], asked: Any, machine: Any) -> int:
     names = [one.function for one in found]
     missing = [name for name in asked.function if name not in names]
     if not found or missing:
-        compiled = f"it jits {join(dict.fromkeys(names))}" if names else "it jits none"
+        compiled = f"it jits {join(dict.fromkeys(names))}" if names else "it does not jit any"
         what = (
-            "compiles no jitted function: it runs operation by operation. `shardwise.jit` makes "
-            "one program of a function, its training step say"
+            "compiles no jitted function: it runs operation by operation. Decorate a function, "
+            "such as the training step, with `shardwise.jit` to compile it"
         )
         if missing:
-            what = f"compiles no function {missing[0]!r}; {compiled}"
+            what = f"does not compile a function {missing[0]!r}; {compiled}"
         print(f"shardwise explain: the program {what}.", file=sys.stderr)
         return 1
     wanted = [one for one in found if not asked.function or one.function in asked.function]

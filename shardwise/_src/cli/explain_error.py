@@ -25,8 +25,7 @@ def pages() -> Path:
             return folder
     raise SystemExit(
         f"the pages are missing: there is no README.md in {PACKAGE / 'docs' / 'errors'} (a wheel "
-        f"has it there) or {PACKAGE.parent / 'docs' / 'errors'} (a checkout). Install shardwise "
-        "again."
+        f"has it there) or {PACKAGE.parent / 'docs' / 'errors'} (a checkout). Reinstall shardwise."
     )
 
 
@@ -37,10 +36,10 @@ def about() -> dict[str, str]:
 
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="shardwise explain-error", description="What an error means, and what helps.",
+        prog="shardwise explain-error", description="What an error means, and how to fix it.",
         epilog="example: shardwise explain-error BroadcastError",
     )
-    parser.add_argument("name", nargs="?", help="of the error class; without it, all are listed")
+    parser.add_argument("name", nargs="?", help="the error class; without it, all are listed")
     return parser
 
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from shardwise._src.distributed.cluster import LAUNCHED
 from shardwise._src.testing.run_processes import without_transport
 
-LATE = "did not end within"  # followed by seconds
+LATE = "did not finish within"  # followed by seconds
 
 
 class Line(NamedTuple):
@@ -51,7 +51,7 @@ def within(seconds: float, section: Callable[[], Iterator[Line]], name: str) -> 
         try:
             found.extend(section())
         except Exception as error:  # the doctor itself must not crash
-            found.append(Line(False, name, f"cannot be looked at: {type(error).__name__}: {error}"))
+            found.append(Line(False, name, f"check failed: {type(error).__name__}: {error}"))
 
     thread = threading.Thread(target=collect, name="shardwise-doctor", daemon=True)
     thread.start()

@@ -22,10 +22,10 @@ OF_OTHERS = {  # options of torchrun, mpirun and srun
     "min-np": "--min-processes",
 }
 USAGE = "%(prog)s [options] (script.py | -m module) [its arguments]"
-ABOUT = """Starts a program in several processes that know of each other, passes on what
-they write, line by line with their numbers, and ends with the exit status of
-the one that failed first. On many machines the same command is run on each,
-with its --node-rank."""
+ABOUT = """Starts a program in several connected processes, prints their output line by
+line with the process numbers, and exits with the status of the process that
+failed first. On several machines, run the same command on each, with its own
+--node-rank."""
 EXAMPLES = """examples:
   shardwise launch -n 4 train.py --steps 1000
   shardwise launch -n 2 --devices-per-process 4 -m package.train
@@ -57,36 +57,37 @@ def parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("-n", "--processes", type=_processes, default=1, metavar="N",
-        help="processes on this machine (1)")
+        help="number of processes on this machine (1)")
     add("--devices-per-process", type=count, metavar="D",
-        help="virtual CPU devices of each; of the GPUs here, each process has the next D")
+        help="virtual CPU devices per process; with GPUs, each process gets the next D")
     add("--restarts", type=number, default=0, metavar="N",
-        help="start all again if one fails, so often at most (0)")
+        help="maximum number of restarts of all processes after one fails (0)")
     add("--min-processes", type=count, metavar="M",
-        help="start again with one less for each that was killed, while M are left in all (all)")
+        help="restart without the processes that were killed, as long as M are left in all (all)")
     add("--log-dir", type=Path, metavar="DIR",
-        help="also write the lines of process N to DIR/rank-N.log")
+        help="also write the output of process N to DIR/rank-N.log")
     add("--grace", type=seconds, default=3.0, metavar="SECONDS",
-        help="that processes have to end by themselves when they are stopped (3)")
+        help="time for processes to exit on their own when they are stopped (3)")
     many = parser.add_argument_group("many machines")
     add = many.add_argument
     add("--coordinator", metavar="HOST:PORT",
-        help="where the launcher of node 0 listens; without it only this machine is used")
-    add("--nodes", type=count, default=1, metavar="N", help="machines (1)")
-    add("--node-rank", type=number, metavar="R", help="the number of this one, from 0")
+        help="address of the launcher of node 0; without it, only this machine is used")
+    add("--nodes", type=count, default=1, metavar="N", help="number of machines (1)")
+    add("--node-rank", type=number, metavar="R", help="the index of this machine, from 0")
     waits = parser.add_argument_group("how long to wait, in seconds")
     add = waits.add_argument
     add("--initialization-timeout", type=seconds, default=300.0, metavar="SECONDS",
-        help="for all machines and processes to be there (300)")
+        help="for all machines and processes to join (300)")
     add("--heartbeat-timeout-seconds", type=seconds, default=20.0, metavar="SECONDS",
-        help="for a sign of life, before a process counts as lost (20)")
+        help="for a heartbeat, before a process counts as lost (20)")
     add("--wait-report-secs", type=seconds, metavar="SECONDS",
-        help=f"for other processes, before it is said for whom ({wait_report_secs.default:.0f})")
+        help="for other processes, before the missing ones are reported "
+             f"({wait_report_secs.default:.0f})")
     add("--wait-timeout-secs", type=seconds, metavar="SECONDS",
-        help=f"for other processes, before it fails ({wait_timeout_secs.default:.0f})")
+        help=f"for other processes, before the wait fails ({wait_timeout_secs.default:.0f})")
     add = parser.add_argument_group("program").add_argument
     add("-m", dest="module", nargs=argparse.REMAINDER, metavar="module",
-        help="a module to run, as of `python -m`")
+        help="a module to run, as with `python -m`")
     add("script", nargs=argparse.REMAINDER, metavar="script.py", help="a file to run")
     return parser
 
@@ -95,7 +96,7 @@ def _reject_option(parser: argparse.ArgumentParser, name: str) -> NoReturn:
     plain = name.strip("-").replace("_", "-")
     known = re.findall(r"--[a-z-]+", parser.format_help())
     hint = did_you_mean(OF_OTHERS.get(plain, f"--{plain}"), ("-n", "-m", *known))
-    parser.error(f"there is no option {name!r}.{hint}")
+    parser.error(f"unknown option {name!r}.{hint}")
 
 
 def _plan(parser: argparse.ArgumentParser, asked: Any) -> Plan:
@@ -106,7 +107,9 @@ def _plan(parser: argparse.ArgumentParser, asked: Any) -> Plan:
         except ValueError as error:
             parser.error(str(error))
     if asked.nodes > 1 and (address is None or asked.node_rank is None):
-        parser.error("--nodes needs --coordinator HOST:PORT, the same on all, and --node-rank.")
+        parser.error(
+            "--nodes requires --node-rank, and the same --coordinator HOST:PORT on all nodes."
+        )
     if asked.node_rank is not None and asked.node_rank >= asked.nodes:
         parser.error(
             f"--node-rank must be from 0 to --nodes - 1; got {asked.node_rank} with --nodes "
@@ -135,7 +138,7 @@ def _check_least(parser: argparse.ArgumentParser, asked: Any) -> None:
             f"--min-processes must be from 1 to {total}, the processes in all; got {least}."
         )
     if not asked.restarts:
-        parser.error("--min-processes is about restarts: it needs --restarts N, too.")
+        parser.error("--min-processes applies to restarts: it requires --restarts N.")
 
 
 def _command(parser: argparse.ArgumentParser, asked: Any) -> tuple[str, ...]:
@@ -146,13 +149,13 @@ def _command(parser: argparse.ArgumentParser, asked: Any) -> tuple[str, ...]:
         module = words[1:]
     if module is not None:
         if not module:
-            parser.error("-m needs the name of a module.")
+            parser.error("-m requires a module name.")
         return ("-m", *module)
     if not words:
-        parser.error("no program: name a script.py, or a module by -m.")
+        parser.error("no program: pass a script.py, or a module with -m.")
     if not Path(words[0]).exists():
         python = re.fullmatch(r"python[\d.]*", words[0])
-        hint = " Python is started by the launcher: name the script alone." if python else ""
+        hint = " The launcher starts Python itself: pass only the script." if python else ""
         parser.error(f"there is no file {words[0]!r}.{hint}")
     return tuple(words)
 
@@ -161,7 +164,7 @@ def _processes(text: str) -> int:
     least, colon, most = text.partition(":")
     if colon and least.isdecimal() and most.isdecimal():  # as in torchrun
         raise argparse.ArgumentTypeError(
-            f"it must be a whole number; got {text!r}. Where {least} are enough after a failure, "
-            f"say -n {most} --restarts N --min-processes {least}."
+            f"it must be an integer; got {text!r}. If {least} are enough after a failure, pass -n "
+            f"{most} --restarts N --min-processes {least}."
         )
     return count(text)

@@ -52,7 +52,7 @@ def check(name, run, expected, size):
     for shard in f(x).addressable_shards:
         found = np.asarray(shard.data)
         if not np.array_equal(found, right[shard.index]):
-            sys.exit(f"{name} of {4 * size} bytes gives wrong values on {shard.device}: {found}")
+            sys.exit(f"{name} of {4 * size} bytes returned wrong values on {shard.device}: {found}")
     times = []
     for _ in range(9):
         begin = time.perf_counter()
@@ -80,8 +80,8 @@ def one_process(clock: Clock, quick: bool) -> Iterator[Line]:
         **PLAIN,
     )
     if quick and ran.text.startswith(LATE):  # a busy machine is not broken
-        yield Line(None, "one process", f"not tested: it takes more than {ran.seconds:.0f} s here",
-                   "leave out --quick, which gives it more time")
+        yield Line(None, "one process", f"not tested: it takes longer than {ran.seconds:.0f} s",
+                   "run without --quick to allow more time")
         return
     yield from _lines("one process", "8 virtual CPU devices", ran)
 
@@ -101,7 +101,7 @@ def two_processes(clock: Clock) -> Iterator[Line]:
         "--initialization-timeout", f"{seconds:.1f}",
     ]
     ran = run_program(COLLECTIVES, launch, [str(SMALL), str(LARGE)], seconds, **PLAIN)
-    yield from _lines("two processes", "4 CPU devices, by Gloo,", ran)
+    yield from _lines("two processes", "4 CPU devices, with Gloo,", ran)
 
 
 def _lines(name: str, where: str, ran: Ran) -> Iterator[Line]:
@@ -110,7 +110,7 @@ def _lines(name: str, where: str, ran: Ran) -> Iterator[Line]:
         yield Line(False, name, ran.text or "printed nothing", _remedy(ran.text))
         return
     rows = json.loads(found.splitlines()[0])
-    took = f"collectives over {where} give the right values ({ran.seconds:.1f} s in all)"
+    took = f"collectives over {where} return the right values ({ran.seconds:.1f} s in all)"
     yield Line(True, name, took, facts={"seconds": ran.seconds, "measured": rows})
     for row in rows:
         yield _measured(row)
@@ -118,13 +118,13 @@ def _lines(name: str, where: str, ran: Ran) -> Iterator[Line]:
 
 def _measured(row: dict[str, object]) -> Line:
     seconds, size = float(str(row["seconds"])), int(str(row["bytes"]))
-    text = f"{size:>9,} bytes of each device: {seconds * 1e6:>8,.0f} us"
+    text = f"{size:>9,} bytes per device: {seconds * 1e6:>8,.0f} us"
     if size > 2 * SMALL:  # for few bytes, the time is pure latency
         text += f", {size / seconds / 1e9:>7.3f} GB/s"
     slow = seconds > SLOW and size <= 2 * SMALL
     advice = (
-        "this is slow: do other programs use the processors (`uptime`), or is their number "
-        "limited (a container's quota)?" if slow else ""
+        "this is slow: do other programs use the processors (`uptime`), or is their number limited "
+        "(by a container's quota)?" if slow else ""
     )
     return Line(None, f"  {row['collective']}", text, advice, row)
 
@@ -132,9 +132,10 @@ def _measured(row: dict[str, object]) -> Line:
 def _remedy(text: str) -> str:
     if text.startswith(LATE):
         return (
-            "it hangs, or this machine is very busy: look at `uptime`; without --quick there is "
-            "more time. `py-spy dump` shows where a process is."
+            "it hangs, or this machine is very busy: look at `uptime`; run without --quick to "
+            "allow more time. `py-spy dump` shows where a process hangs."
         )
     if "cannot listen" in text or "did not reach" in text:
-        return "a firewall, or a sandbox without loopback, keeps processes apart: see `network`."
-    return "`shardwise explain-error` says more of errors of the library's own."
+        return ("a firewall, or a sandbox without loopback, blocks connections between processes: "
+                "see `network`.")
+    return "`shardwise explain-error` explains the errors that the library raises."

@@ -23,7 +23,7 @@ from shardwise._src.messages.formatting import pluralize
 ANSWER = 2.5  # seconds for processes to publish their status for a new viewer
 ENDS = "Ctrl-C ends this view, not the programs."
 EPILOG = """\
-A program says how far it is by one call for each step:
+A program reports its progress with one call per step:
 
   from shardwise.distributed import report_progress
   report_progress(step, tokens=batch.size, loss=float(loss))
@@ -31,7 +31,7 @@ A program says how far it is by one call for each step:
 examples:
   shardwise top                  until Ctrl-C, all launches
   shardwise top --once           one table
-  shardwise top --json 4242      as data, the launch of launcher 4242
+  shardwise top --json 4242      the launch of launcher 4242, as JSON
 """
 
 
@@ -42,10 +42,11 @@ def parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("pid", nargs="?", type=number,
-        help="of the launcher; without it, all launches of this user")
-    add("--once", action="store_true", help="print one table; so it is where no terminal is")
-    add("--json", action="store_true", help="print one record for machines")
-    add("--interval", type=seconds, default=1.0, metavar="SECONDS", help="between two looks (1)")
+        help="pid of the launcher; without it, all launches of this user")
+    add("--once", action="store_true",
+        help="print one table and exit; the default without a terminal")
+    add("--json", action="store_true", help="print one JSON record and exit")
+    add("--interval", type=seconds, default=1.0, metavar="SECONDS", help="between updates (1)")
     return parser
 
 
@@ -106,7 +107,7 @@ def _screen(pid: int | None, found: Sequence[Launch], height: int) -> Any:
     lines, room = page(found).splitlines(), max(2, height - 2)
     if len(lines) > room:
         hidden = len(lines) - room + 1
-        lines[room - 1 :] = [f"… and {pluralize(hidden, 'line')} for which there is no room"]
+        lines[room - 1 :] = [f"… and {pluralize(hidden, 'line')} that do not fit"]
     return Text("\n".join([*lines, "", ENDS]), no_wrap=True, overflow="ellipsis")
 
 
@@ -148,7 +149,7 @@ def table(launch: Launch) -> str:
         lines.append(f"{'  '.join(cells)}  {end}".rstrip())
     if launch.silent:
         word = "node" if len(launch.silent) == 1 else "nodes"
-        lines.append(f"There is no word of {word} {', '.join(map(str, launch.silent))}.")
+        lines.append(f"No data from {word} {', '.join(map(str, launch.silent))}.")
     return "\n".join(lines)
 
 

@@ -51,23 +51,23 @@ class Arrival(FailureDetector):
         peer.rank = rank
         other = self.peers.get(rank)
         if count != self.count:
-            why = f"it says that there are {count} processes; the coordinator expects {self.count}"
+            why = f"it expects {count} processes, but the coordinator expects {self.count}"
         elif not 0 <= rank < self.count:
             why = f"its process_id must be from 0 to {self.count - 1}"
         elif other is not None:
             why = (
-                f"{other.name} has joined as process {rank} already. What a process starts "
-                "inherits its variables: for a program of its own, unset "
+                f"{other.name} has already joined as process {rank}. Child processes inherit "
+                "environment variables: to run a separate program, unset "
                 "SHARDWISE_COORDINATOR_ADDRESS"
             )
         elif self.started:
             why = "the program has started without it"
         elif self.rejection:
-            why = f"the others have given up: {self.rejection.removesuffix('.')}"
+            why = f"the others have stopped waiting: {self.rejection.removesuffix('.')}"
         elif odd := self._of_other_versions(peer):
             why = (
-                f"it runs {peer.about['versions']}, but {odd[0].name} {odd[0].about['versions']}: "
-                "all processes must run the same"
+                f"it runs {peer.about['versions']}, but {odd[0].name} runs "
+                f"{odd[0].about['versions']}: all processes must run the same versions"
             )
         else:
             self.strangers.discard(peer)
@@ -87,7 +87,7 @@ class Arrival(FailureDetector):
             names = ", ".join([self.exited[rank] for rank in gone[:16]])
             self._reject(
                 f"{names} exited with status 0 before {'they' if gone[1:] else 'it'} joined the "
-                "others. All processes of a launch must join: look for an early end of the "
+                "others. All processes of a launch must join: look for an early exit of the "
                 "program, or an `if` on the process's number, before the first use of a device or "
                 "before `shardwise.distributed.initialize()`.", gone,
             )
@@ -105,7 +105,7 @@ class Arrival(FailureDetector):
         if self.started or self.rejection or len(self.peers) < self.count:
             return
         if isinstance(self.service, BaseException):
-            self._reject(f"XLA's coordination service does not start: {self.service}")
+            self._reject(f"XLA's coordination service failed to start: {self.service}")
             return
         self.started = True
         self._start_service()
@@ -148,7 +148,7 @@ class Arrival(FailureDetector):
         missing = [r for r in range(self.count) if r not in known]
         here = ", ".join(name for _, name in sorted(came.items())[:16])
         return (
-            f"{counted(missing)} of {self.count} did not arrive within {seconds:.0f} s "
-            f"(`initialization_timeout`). Here are: {here}."
+            f"{counted(missing)} of {self.count} did not join within {seconds:.0f} s "
+            f"(`initialization_timeout`). Joined: {here}."
             + "".join([f" But {why}" for why in self.turned_away])
         )

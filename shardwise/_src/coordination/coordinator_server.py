@@ -149,8 +149,8 @@ class CoordinatorServer(Arrival):
             if not self.cannot_accept:
                 self.cannot_accept = True
                 _print(
-                    f"the coordinator cannot accept a connection: {error.strerror}. It tries "
-                    "again; processes wait for that."
+                    f"the coordinator cannot accept a connection: {error.strerror}. It will retry; "
+                    "processes are waiting."
                 )
             return
         try:
@@ -182,7 +182,7 @@ class CoordinatorServer(Arrival):
         except OSError:
             self._closed(peer)
         except MALFORMED:
-            self._closed(peer, "it sent what is not a message of a process")
+            self._closed(peer, "it sent an invalid message")
 
     def _receive(self, peer: Peer) -> None:
         data = peer.sock.recv(1 << 16)
@@ -194,7 +194,7 @@ class CoordinatorServer(Arrival):
         peer.seen = time.monotonic()
         *lines, peer.incoming = (peer.incoming + data).split(b"\n")
         if len(peer.incoming) > (FIRST_LINE if peer.rank < 0 else LINE):
-            raise ValueError("a message without end")
+            raise ValueError("an unterminated message")
         for line in lines:
             message = json.loads(line)
             op = message["op"]
@@ -281,7 +281,7 @@ class CoordinatorServer(Arrival):
                 if known[0].partition(":")[0] == digest.partition(":")[0]:
                     self.values_differ(key, known[1], peer.rank, name, i)
                 else:
-                    at = f"launch {i}" if i > 0 else f"another order of launches before {-i}"
+                    at = f"launch {i}" if i > 0 else f"a different order of launches before {-i}"
                     doing = {known[1]: f"program {known[2]!r}", peer.rank: f"program {name!r}"}
                     self._differ(key, doing, at)
             while len(seen) > WINDOW:
@@ -363,7 +363,7 @@ class CoordinatorServer(Arrival):
             held.pop(peer.rank)
         if not meeting.values:
             del self.meetings[key, number]
-        late = " ".join(f"{p.name} did not come.{p.at()}" for p in missing[:16])
+        late = " ".join(f"{p.name} did not arrive.{p.at()}" for p in missing[:16])
         self.send(peer, {"op": "withdrawn", "set": key, "k": number, "text": late})
 
     def _on_census(self, peer: Peer, message: dict[str, Any]) -> None:
@@ -393,7 +393,7 @@ class CoordinatorServer(Arrival):
             self._lost(peer, f"it failed with {message['text']}")
             return
         if message["how"] not in ENDED:
-            raise ValueError("an unknown way to end")
+            raise ValueError("an unknown way to leave")
         limit = float(message.get("limit", 0.0))
         peer.gone = message["how"]  # "finished", or "followed": another's failure
         if peer.gone == "finished" and peer.launched:
@@ -417,9 +417,9 @@ class CoordinatorServer(Arrival):
         now, patience = time.monotonic(), self.asked["patience"]
         for rank, waited, behind in self.leaves.late(alive, now, patience):
             text = (
-                f"process {rank} is to end, and has waited for {waited:.0f} s until others have "
-                f"the results of what they launched with it: {self._places(behind)}. It waits for "
-                f"at most {self.peers[rank].limit:.0f} s in all (`shutdown_timeout_seconds`)."
+                f"process {rank} is about to exit, and has waited for {waited:.0f} s until others "
+                f"have the results of programs launched with it: {self._places(behind)}. It waits "
+                f"for at most {self.peers[rank].limit:.0f} s in all (`shutdown_timeout_seconds`)."
             )
             self.send(self.peers[rank], {"op": "report", "text": text})
 

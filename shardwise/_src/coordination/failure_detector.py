@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 ENDED = ("finished", "followed")  # lost processes were already reported
 MISSED = (
-    " All processes must do this: look for an `if` on process_index() around it, for an early end, "
-    "or for data of another length."
+    " All processes must do this: look for an `if` on process_index() around it, for an early "
+    "exit, or for data of different length."
 )
 # Exceptions raised by reading malformed messages, infinite numbers or deeply nested lists.
 MALFORMED = (
@@ -135,9 +135,9 @@ class FailureDetector:
 
     def _check_silence(self, peer: Peer, silent: float) -> None:
         if not peer.gone and silent > self.asked["heartbeat"]:
-            self._lost(peer, f"there was no sign of life of it for {silent:.0f} s: it is stopped, "
+            self._lost(peer, f"there was no heartbeat from it for {silent:.0f} s: it is stopped, "
                        "or its machine or network is down")
-            self.send(peer, {"op": "dropped", "why": "which gave no sign of life"})
+            self.send(peer, {"op": "dropped", "why": "which sent no heartbeat"})
 
     def _fail(self, ranks: Sequence[int], kind: str, culprits: list[int], text: str) -> None:
         for rank in ranks:
@@ -178,10 +178,11 @@ class FailureDetector:
         (a, first), (b, second) = sorted(doing.items())
         at = f" ({where})" if where else ""
         text = (
-            f"the processes do not run the same program{at}: {self.peers[a].name} comes to "
-            f"{first}; {self.peers[b].name} to {second}.{why} All processes must launch the same "
+            f"the processes do not run the same program{at}: {self.peers[a].name} reaches {first}; "
+            f"{self.peers[b].name} reaches {second}.{why} All processes must launch the same "
             "programs over the same devices in the same order: look for an `if` on "
-            "process_index(), threads, a set or dict in another order, data or flags that differ."
+            "process_index(), threads, sets or dicts in a different order, or different data or "
+            "flags."
         )
         self._fail(ranks_of(key), "differ", [a, b], text)
 
@@ -217,12 +218,12 @@ class FailureDetector:
         del self.differences[difference.key]
         text = (
             f"the processes put different values before program {difference.program!r} (launch "
-            f"{difference.number}): {what}. A value of the host is one "
-            "for all processes: look for random numbers without a seed, an index or a file by "
-            "process_index(), a value that one puts alone. "
-            "`shardwise.experimental.multihost_utils.broadcast_one_to_all` gives "
-            "all the value of one, `shardwise.make_array_from_process_local_data` makes an array "
-            "of the parts that each has, and the option `check_replicas` raises at the line."
+            f"{difference.number}): {what}. A host value must be the same in all processes: look "
+            "for random numbers without a seed, an index or a file that depends on "
+            "process_index(), or a value that only one process puts. "
+            "`shardwise.experimental.multihost_utils.broadcast_one_to_all` sends the value of one "
+            "process to all, `shardwise.make_array_from_process_local_data` makes a global array "
+            "of process-local parts, and the option `check_replicas` raises at the line."
         )
         self._fail(ranks_of(difference.key), "differ", difference.ranks, text)
 
@@ -254,7 +255,7 @@ class FailureDetector:
         self.told.update([(meeting, "absent", r) for r in waiters])
         peer = self.peers[gone[0]]
         doing = next(iter(meeting.doing.values()))
-        text = f"{peer.name} has ended, and never came to {doing}.{peer.at()}"
+        text = f"{peer.name} has ended, and never reached {doing}.{peer.at()}"
         kind = "followed" if peer.gone == "followed" else "absent"
         text += "" if kind == "followed" else MISSED
         self._fail(waiters, kind, gone, text)
@@ -340,7 +341,7 @@ class FailureDetector:
         if not contradiction:
             why = "all processes have launched it"
             if behind:
-                why = f"{counted(behind)} will come to it after other programs"
+                why = f"{counted(behind)} will reach it after other programs"
             self._gather({*waiters}, waiters, f"{doing} has waited for {since:.0f} s; {why}.")
             return
         if ("orders", *sorted(contradiction)) in self.told:
@@ -353,9 +354,9 @@ class FailureDetector:
         everyone = sorted(self.peers)
         self._fail(
             everyone, "differ", sorted({rank for rank, _, _ in contradiction}),
-            f"the processes wait for each other: {said}. Programs over several processes must be "
-            "launched in one order, over whichever of them: look for an `if` on process_index(), "
-            "threads, or a set or dict in another order.",
+            f"the processes wait for each other: {said}. All processes must launch their common "
+            "programs in the same order: look for an `if` on process_index(), threads, or sets or "
+            "dicts in a different order.",
         )
 
     def _tell_ended(self, key: str, ended: list[Peer], doing: str) -> None:
@@ -385,7 +386,7 @@ class FailureDetector:
         if waited > patience and (what, "slow") not in self.told:
             self.told.add((what, "slow"))
             where = self._places(missing)
-            head = f"{doing} has waited for {waited:.0f} s; not here: {where}."
+            head = f"{doing} has waited for {waited:.0f} s; missing: {where}."
             self._gather({*waiters}, missing, head)
         late = waited > self.asked["deadline"] and not patient
         if late and (what, "late") not in self.told:
@@ -393,12 +394,12 @@ class FailureDetector:
             names = ", ".join(self.peers[r].name for r in missing[:16])
             at = self.peers[missing[0]].at() if len(missing) == 1 else ""
             text = (
-                f"{names} did not come to {doing} within {waited:.0f} s (`wait_timeout_secs`).{at}"
+                f"{names} did not reach {doing} within {waited:.0f} s (`wait_timeout_secs`).{at}"
             )
             self._fail(waiters, "timeout", missing, text)
             for rank in missing:
                 self.peers[rank].told = True
-                why = f"which did not come to {doing} within {waited:.0f} s"
+                why = f"which did not reach {doing} within {waited:.0f} s"
                 self.send(self.peers[rank], {"op": "dropped", "why": why})
 
     def _gather(self, ranks: set[int], missing: list[int], head: str) -> None:

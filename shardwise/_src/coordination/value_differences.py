@@ -38,7 +38,7 @@ class Difference:
 
     def unknown(self) -> str:
         a, b = self.ranks
-        return f"{self.names[a]} others than {self.names[b]}"
+        return f"{self.names[a]} and {self.names[b]} differ"
 
     def answer(self, rank: int, message: dict[str, Any]) -> str | None:
         """Handles an answer of a process; returns the difference, or None if more is needed.

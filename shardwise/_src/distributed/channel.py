@@ -78,7 +78,7 @@ class Channel:
             return None
         *lines, self._left = (self._left + data).split(b"\n")
         if len(self._left) > self._longest:
-            raise ValueError("a message without end")
+            raise ValueError("an unterminated message")
         return [json.loads(line) for line in lines]
 
     def unread(self, messages: list[dict[str, Any]]) -> None:
@@ -152,7 +152,7 @@ def _secured(
     secured = tls.wrap_socket(sock, server_hostname=host)
     if uri_prefix is not None and not is_of(secured, uri_prefix):
         secured.close()
-        raise Refused(f"TLS: its certificate has no URI that begins with {uri_prefix!r}")
+        raise Refused(f"TLS: its certificate has no URI with the prefix {uri_prefix!r}")
     return secured
 
 
@@ -171,7 +171,8 @@ def _answers(channel: Channel) -> list[dict[str, Any]]:
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         line = str(getattr(error, "doc", "")).strip()
         raise Refused(
-            "what listens there is no coordinator" + (f": it says {line[:60]!r}" if line else "")
+            "the program listening there is not a coordinator"
+            + (f": it sent {line[:60]!r}" if line else "")
         ) from None
 
 
@@ -201,11 +202,11 @@ def joined(
         if channel.closed:
             why = f" ({channel.problem})" if channel.problem else ""
             raise Refused(
-                f"what listens there closed the connection{why}: is it a coordinator, of the same "
-                "release, with TLS if this process has TLS, and without it otherwise?"
+                f"the program listening there closed the connection{why}: is it a coordinator of "
+                "the same release, with TLS if and only if this process has TLS?"
             )
         if now > deadline:
-            raise TimeoutError("the coordinator does not answer")
+            raise TimeoutError("the coordinator did not answer")
         if now - noted > 30:
             noted = now
             warn(now - begin)

@@ -111,7 +111,7 @@ def number(env: Env, *names: str) -> int:
                 return int(env[name])
             except ValueError:
                 raise ValueError(
-                    f"initialize: the environment variable {name} must be an integer; it is "
+                    f"initialize: the environment variable {name} must be an integer; got "
                     f"{env[name]!r}."
                 ) from None
     raise ValueError(
@@ -194,7 +194,7 @@ def first_host(nodes: str) -> str:
     name = re.sub(r"\[([^\]]*)\]", lambda m: re.split(r"[-,]", m[1])[0], nodes[:end]).strip()
     if not name or "[" in name:
         raise ValueError(
-            f"initialize: the list of nodes {nodes!r}, of Slurm, names no host. Pass "
+            f"initialize: Slurm's list of nodes, {nodes!r}, does not name a host. Pass "
             "coordinator_address."
         )
     return name
@@ -319,13 +319,13 @@ DETECTORS = (
     Detector(
         "ompi", ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), _open_mpi,
         starters=("mpirun", "mpiexec", "orte", "prte", "prun"),
-        hint="The environment of Open MPI does not say here where process 0 runs. Set "
+        hint="The environment of Open MPI does not specify where process 0 runs. Set "
         "SHARDWISE_COORDINATOR_ADDRESS, or install mpi4py and pass "
         "cluster_detection_method='mpi4py'.",
     ),
     Detector(
         "pmi", ("PMI_RANK", "PMI_SIZE"), _pmi, starters=_HYDRA, is_other=_is_pmi_of_slurm,
-        hint="On several hosts, PMI does not say where process 0 runs. Set "
+        hint="On several hosts, PMI does not specify where process 0 runs. Set "
         "SHARDWISE_COORDINATOR_ADDRESS, or install mpi4py and pass "
         "cluster_detection_method='mpi4py'.",
     ),
@@ -335,9 +335,9 @@ DETECTORS = (
     ),
     Detector(
         "k8s", ("KUBERNETES_SERVICE_HOST", "JOB_COMPLETION_INDEX"), _kubernetes,
-        hint="A pod is not told how many there are: set SHARDWISE_NUM_PROCESSES in its template to "
-        "the job's `completions`. It is found by others under the name of a headless service: "
-        "`subdomain` in the template must be that service. See docs/clusters/kubernetes.yaml.",
+        hint="A pod does not know the number of pods: set SHARDWISE_NUM_PROCESSES in the template "
+        "to the job's `completions`. Other pods reach it through a headless service: set "
+        "`subdomain` in the template to that service. See docs/clusters/kubernetes.yaml.",
     ),
     Detector("mpi4py", (), _mpi4py),
 )
@@ -378,7 +378,7 @@ def detected(method: str | None, here: Surroundings) -> tuple[str, Place]:
     if not chosen.is_here(here.env):
         unset = [sign for sign in chosen.signs if sign not in here.env]
         why = f"the environment has no {', '.join(unset)}" if unset else (
-            "its PMI is that of Slurm" if chosen.signs else "mpi4py is not installed"
+            "its PMI belongs to Slurm" if chosen.signs else "mpi4py is not installed"
         )
         raise ValueError(f"initialize: this process was not started by {method!r}: {why}.")
     return method, chosen.place(here)

@@ -64,9 +64,9 @@ def named_leaves(what: str, root: str, tree: Any) -> tuple[list[tuple[str, Any]]
     for name, x in named:
         if isinstance(x, Tracer):
             raise UnexpectedTracerError(
-                f"{what}: {name} is a {x!r}. Values go from process to process when the program "
-                "runs, not when it is traced: call it outside of jit, grad, vmap. Inside, "
-                "collectives such as `shardwise.lax.all_gather` do it."
+                f"{what}: {name} is a {x!r}. Values are exchanged between processes when the "
+                "program runs, not when it is traced: call it outside of jit, grad, vmap. Inside, "
+                "use collectives such as `shardwise.lax.all_gather`."
             )
     return named, treedef
 
@@ -78,8 +78,8 @@ def on_host(what: str, name: str, x: Any) -> Leaf:
         value = np.asarray(key_data(x) if isinstance(dtype, ExtendedDType) else x)
     if value.dtype.hasobject:
         raise TypeError(
-            f"{what}: {name} is {short_repr(x)}, and no array or number. Only these have bytes to "
-            "send."
+            f"{what}: {name} is {short_repr(x)}, but must be an array or a number: only their "
+            "bytes can be sent."
         )
     shape = np.shape(x) if dtype is None else x.shape
     return Leaf(name, np.asarray(value, order="C"), dtype or value.dtype, shape)
@@ -135,15 +135,15 @@ def _difference(said: Sequence[dict[str, Any]]) -> str:
         other, theirs = one["about"]
         if other != tree:
             return (
-                f"the tree is {tree} in process 0 and {other} in process {rank}. It must have one "
-                "structure in all processes."
+                f"the pytree is {tree} in process 0 and {other} in process {rank}. Its structure "
+                "must be the same in all processes."
             )
         for (name, a), (_, b) in zip(types, theirs, strict=True):
             if a != b:
                 return (
                     f"{name} is {a} in process 0 and {b} in process {rank}. Its shape and dtype "
-                    "must be the same in all processes: pad what is shorter, and send the lengths "
-                    "besides."
+                    "must be the same in all processes: pad shorter arrays, and send the lengths "
+                    "separately."
                 )
     raise AssertionError("digests that differ, of trees that do not")
 

@@ -55,9 +55,9 @@ def _resized(shape: Shape, before: Any, after: Any) -> Shape:
     for dim, (n, k) in enumerate(zip(shape, tiles, strict=True)):
         if n % k:
             raise ValueError(
-                f"dimension {dim} of size {n} is split over {k} devices under {before}, which does "
-                "not come out even, and each must have as many elements as the others. Pad it, or "
-                "use make_array_from_process_local_data with a global_shape."
+                f"dimension {dim} of size {n} is sharded over {k} devices under {before}, which do "
+                "not divide it, but all shards must have the same size. Pad it, or use "
+                "make_array_from_process_local_data with a global_shape."
             )
     return tuple([n // k * m for n, k, m in zip(shape, tiles, others, strict=True)])
 
@@ -77,8 +77,8 @@ def _lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, sharding: NamedShardi
     if ins[0].shape != outs[0].shape:
         raise NotImplementedError(
             f"{op.name}: {ins[0].str_short(True)} would become {outs[0].str_short(True)} in a "
-            "compiled program, which is one for all processes, and has no values of a single one. "
-            "Call it outside of jit: compile what comes before and after it."
+            "compiled program, but the same program runs in all processes, so it cannot have "
+            "process-local values. Call it outside of jit; compile the code before and after it."
         )
     return x
 

@@ -132,14 +132,18 @@ def complete(found: Resolved) -> Place:
     place, cluster = found.place, found.cluster
     if found.missing:
         names = ", ".join(found.missing)
-        source = f"{cluster!r} does not say" if cluster else "no cluster was found that says"
+        them = "it" if len(found.missing) == 1 else "them"
+        source = (
+            f"{cluster!r} does not specify {them}" if cluster else
+            f"no cluster was detected that specifies {them}"
+        )
         hint = NAMES[cluster].hint if cluster else ""
         known = ", ".join(NAMES)
         raise ValueError(
-            f"initialize: {names}: not given, and {source}. "
-            + (hint or "Pass what is missing, or start the program by `shardwise launch -n 4 "
-               f"program.py`. Known clusters are {known}.")
-            + " `shardwise doctor` shows what is found."
+            f"initialize: {names}: missing, and {source}. "
+            + (hint or "Pass the missing arguments, or start the program with `shardwise launch -n "
+               f"4 program.py`. Known clusters: {known}.")
+            + " `shardwise doctor` shows what is detected."
         )
     assert place.count is not None and place.index is not None
     if place.count < 1 or not 0 <= place.index < place.count:
@@ -177,7 +181,7 @@ def _ids(source: str, text: str) -> tuple[int, ...]:
         return _distinct([int(part) for part in text.split(",")])
     except ValueError:
         raise ValueError(
-            f"initialize: the environment variable {source} must be integers, as in '0,1'; it is "
+            f"initialize: the environment variable {source} must be integers, as in '0,1'; got "
             f"{text!r}."
         ) from None
 
@@ -185,7 +189,7 @@ def _ids(source: str, text: str) -> tuple[int, ...]:
 def _distinct(ids: list[int]) -> tuple[int, ...]:
     if not ids or min(ids) < 0 or len(set(ids)) < len(ids):
         raise ValueError(
-            f"initialize: local_device_ids must be different numbers of devices, from 0; got {ids}."
+            f"initialize: local_device_ids must be distinct non-negative integers; got {ids}."
         )
     return tuple(ids)
 

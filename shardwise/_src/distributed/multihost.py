@@ -68,7 +68,8 @@ def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
             if _is_elsewhere(x):
                 raise ValueError(
                     f"{what}: {name} is {x.aval.str_short(True)} over the devices of several "
-                    "processes: one array, with nothing to stack. Pass tiled=True to get it whole."
+                    "processes: it is one global array, with nothing to stack. Pass tiled=True to "
+                    "gather it."
                 )
     if _count() == 1:
         leaves = [on_host(what, name, x) for name, x in named]
@@ -149,7 +150,7 @@ def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
         if _is_elsewhere(x) and not x.is_fully_replicated:
             raise ValueError(
                 f"{what}: {name} is {x.aval.str_short(True)} over the devices of several "
-                "processes, so that no process has all of it. Use process_allgather(tiled=True)."
+                "processes, so no process has all of it. Use process_allgather(tiled=True)."
             )
     leaves = [on_host(what, name, x) for name, x in named]
     if _count() == 1:
@@ -176,8 +177,10 @@ def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
 
 def _check_sources(what: str, sources: Sequence[int]) -> None:
     if len(sources) != 1:
-        who = f"the processes {', '.join(map(str, sources))} are" if sources else "no process is"
-        raise ValueError(f"{what}: {who} the source. Pass is_source=True in one of them.")
+        who = f"processes {', '.join(map(str, sources))} are all sources" if sources else (
+            "no process is the source"
+        )
+        raise ValueError(f"{what}: {who}. Pass is_source=True in one of them.")
 
 
 # ------------------------------------------------------------------------------------- meeting
@@ -268,8 +271,8 @@ def live_devices(devices: Sequence[Any]) -> Iterator[list[Any]]:
     chosen = sorted(devices, key=lambda d: d.id)
     if all(d.process_index != backend.process_index() for d in chosen):
         raise ValueError(
-            f"live_devices: {pluralize(len(chosen), 'device')} given, and none is of this process, "
-            f"{backend.process_index()}. Call it in the processes of the devices only."
+            f"live_devices: {pluralize(len(chosen), 'device')} given, but none belongs to this "
+            f"process, {backend.process_index()}. Call it only in the processes of the devices."
         )
     before = _living(chosen)
     error: Exception | None = None
@@ -282,7 +285,7 @@ def live_devices(devices: Sequence[Any]) -> Iterator[list[Any]]:
     if lost:
         ranks = sorted({d.process_index for d in lost})
         raise ProcessFailureError(
-            f"live_devices: {tree_comparison.named(ranks)} failed, and with it the devices "
+            f"live_devices: {tree_comparison.named(ranks)} failed, and with it devices "
             f"{[d.id for d in lost]}.", ranks, lost,
         ) from error
     if error is not None:

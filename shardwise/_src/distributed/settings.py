@@ -21,14 +21,14 @@ def _guard(flag: Any, is_late: Callable[[], bool]) -> Any:
             return
         if is_late():
             raise RuntimeError(
-                f"{flag.name} cannot be set to {value!r} any more: this process has joined others "
-                "already. Set it before `initialize` and the first use of a device, or by the "
+                f"{flag.name} cannot be set to {value!r} any more: this process has already joined "
+                "others. Set it before `initialize` and the first use of a device, or with the "
                 f"environment variable SHARDWISE_{flag.name.upper()}."
             )
         if flag in OF_ALL and os.environ.get("SHARDWISE_COORDINATOR_STARTED") == "1":
             warn(
-                f"{flag.name}={value!r} does not count: `shardwise launch` has started the "
-                f"coordinator with its own. Pass --{flag.name.replace('_', '-')} there."
+                f"{flag.name}={value!r} has no effect: `shardwise launch` has started the "
+                f"coordinator with its own value. Pass --{flag.name.replace('_', '-')} there."
             )
 
     return guard

@@ -31,13 +31,13 @@ def what_is_wrong(x: Any) -> str:
     if x.is_deleted():
         return "its memory was deleted or donated"
     if isinstance(x.dtype, ExtendedDType):
-        return "it is an array of keys: pass random.key_data of it"
+        return "it is a key array: pass its random.key_data"
     if not isinstance(x.sharding, NamedSharding):
         return f"it has a {type(x.sharding).__name__}, not a NamedSharding"
     try:
         x.block_until_ready()
     except RuntimeError:
-        return "the program that was to compute it failed"
+        return "the program that computes it failed"
     return ""
 
 

@@ -123,7 +123,7 @@ def _folded(frames: list[FrameType]) -> str:
     last = frames[-1].f_code
     module = frames[-1].f_globals.get("__name__", "?")
     what = "a frame" if len(frames) == 1 else f"{len(frames)} frames"
-    return f"    … {what} of libraries, to {module}.{last.co_qualname}\n"
+    return f"    … {what} in libraries, up to {module}.{last.co_qualname}\n"
 
 
 def in_a_line(text: str) -> str:

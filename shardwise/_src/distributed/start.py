@@ -173,7 +173,7 @@ def initialize(
     if heartbeat_timeout_seconds not in (HEARTBEAT, answer["heartbeat"]):
         starter = "`shardwise launch`" if place.started else "process 0"
         warn(
-            f"initialize: heartbeat_timeout_seconds={heartbeat_timeout_seconds:g} does not count: "
+            f"initialize: heartbeat_timeout_seconds={heartbeat_timeout_seconds:g} has no effect: "
             f"{starter} has started the coordinator with {answer['heartbeat']:g}. Pass it there."
         )
     _enter(found.cluster, place, host, port, channel, answer, coordinator, deadline, tls, part)
@@ -185,20 +185,21 @@ def initialize(
 def _reject_late() -> None:
     if _State.here is not None:
         raise RuntimeError(
-            f"initialize was called before: this is process {_State.here.index} of "
-            f"{_State.here.count}. Call it once, or `shardwise.distributed.shutdown()` before."
+            f"initialize was already called: this is process {_State.here.index} of "
+            f"{_State.here.count}. Call it once, or call `shardwise.distributed.shutdown()` first."
         )
     if backend.is_started():
         raise RuntimeError(
-            "initialize must be called before devices are used, and they are started already: by "
-            "an array, or by a call such as `devices()`. Call it at the program's beginning."
+            "initialize must be called before devices are used, but they have already been "
+            "started, by an array or by a call such as `devices()`. Call it at the start of the "
+            "program."
         )
     try:
         threads.reserve()
     except RuntimeError as error:
         raise RuntimeError(
-            f"initialize needs threads, and Python starts none: {error}. Call it at the program's "
-            "beginning."
+            f"initialize needs threads, but Python cannot start any: {error}. Call it at the start "
+            "of the program."
         ) from None
 
 
@@ -232,9 +233,9 @@ def warn_of_strangers(who: str, host: str, port: int) -> None:
     """Warns if any machine can connect."""
     if not is_loopback(host):
         warn(
-            f"{who} listens at {at(host, port)}, beyond this machine, without TLS: whoever "
-            "reaches the port can join or disturb the program. Keep the port to a trusted network, "
-            "or pass mtls_cert_file, mtls_key_file and mtls_ca_file (jaxlib 0.11 "
+            f"{who} listens at {at(host, port)}, reachable from other machines, without TLS: "
+            "anyone who can reach the port can join or disrupt the program. Restrict the port to a "
+            "trusted network, or pass mtls_cert_file, mtls_key_file and mtls_ca_file (jaxlib 0.11 "
             "and later). SECURITY.md says more."
         )
 
@@ -265,8 +266,8 @@ def start_coordinator(
     except OSError as error:
         raise RuntimeError(
             f"initialize: the coordinator cannot listen at {at(listen_at, listen_port)}: {error}. "
-            "Is another program at this port, or a process that takes itself for process 0, too, "
-            "or is the address not of this machine?"
+            "Does another program use this port, or is another process also started as process 0, "
+            "or does the address belong to another machine?"
         ) from None
 
 
@@ -304,8 +305,8 @@ def _joined(
     except TimeoutError:
         channel.close()
         raise TimeoutError(
-            f"initialize: {where} does not answer within {seconds:.0f} s "
-            "(`initialization_timeout`): is something else at its port?"
+            f"initialize: {where} did not answer within {seconds:.0f} s "
+            "(`initialization_timeout`): does another program use its port?"
         ) from None
     except BaseException:
         channel.close()
@@ -315,10 +316,12 @@ def _joined(
 def _why_unreached(place: Place) -> str:
     if place.index == 0 and not place.started:
         return (
-            "This process has started it, on this machine: is coordinator_address the address of "
-            "another one? It must be that of the machine of process 0."
+            "This process started it, on this machine: is coordinator_address the address of "
+            "another machine? It must be the address of the machine of process 0."
         )
-    return "Process 0 starts it there: is that running, and can this machine reach the address?"
+    return (
+        "Process 0 starts it there: is process 0 running, and can this machine reach the address?"
+    )
 
 
 def _enter(
@@ -453,7 +456,7 @@ def _at_exit() -> None:
         try:
             _leave(state, bool(failure), for_good=True)
         except Exception as error:  # Python would print it, and the status would be 0
-            why = f"the check at its end failed: {type(error).__name__}: {error}"
+            why = f"the check before it exited failed: {type(error).__name__}: {error}"
             state.watch.end_process(why)
 
 

@@ -233,9 +233,8 @@ def _is_plain(value: Any) -> bool:
 
 def _rejection(name: str, wanted: str, value: Any, remedy: str) -> str:
     return (
-        f"report_progress: {name} must be {wanted} of Python's or NumPy's; got "
-        f"{type(value).__name__}. An array would have to be waited for: pass {remedy} where that "
-        "is meant."
+        f"report_progress: {name} must be {wanted} of Python or NumPy; got {type(value).__name__}. "
+        f"Reading an array would have to wait for it: pass {remedy} if that is intended."
     )
 
 

@@ -97,7 +97,7 @@ def _end_programs() -> None:
         if threads.start(CPU_WINDOW.drain, "drain").join(DRAIN):
             return
         processes.break_connections()
-    raise RuntimeError("survivors: programs that wait for lost processes do not end.")
+    raise RuntimeError("survivors: programs that wait for lost processes did not finish.")
 
 
 @public("shardwise.distributed")
@@ -130,8 +130,8 @@ class Survivors:
         left = devices[np.ix_(*kept)]
         if not left.size:
             raise ValueError(
-                f"Survivors.mesh: no device of {mesh} is left where only {list(axes or ())} may "
-                "become shorter."
+                f"Survivors.mesh: no device of {mesh} is left if only axes {list(axes or ())} may "
+                "shrink."
             )
         return Mesh(self._turned(left), mesh.axis_names, axis_types=mesh.axis_types)
 
@@ -175,9 +175,9 @@ class Survivors:
         ]
         if missing:
             raise ProcessFailureError(
-                f"Survivors.arrays: not whole without processes {list(self.lost)}: "
-                f"{'; '.join(missing)}. Take these from a checkpoint, or keep them replicated over "
-                "processes.", self.lost,
+                f"Survivors.arrays: incomplete without processes {list(self.lost)}: "
+                f"{'; '.join(missing)}. Restore these from a checkpoint, or keep them replicated "
+                "over processes.", self.lost,
             )
         return tree_of.unflatten([self._moved(leaf, mesh) for _, leaf in leaves])
 

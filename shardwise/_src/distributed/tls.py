@@ -34,27 +34,27 @@ def tls_files(
     if len(missing) == 3:
         if config.distributed_verify_secure_credentials.value if demanded is None else demanded:
             raise ValueError(
-                "initialize: verify_secure_credentials asks for TLS: pass mtls_cert_file, "
+                "initialize: verify_secure_credentials requires TLS: pass mtls_cert_file, "
                 "mtls_key_file and mtls_ca_file."
             )
         return None
     if missing:
         raise ValueError(
             f"initialize: {', '.join(missing)} missing: TLS needs the certificate of this process, "
-            "its key, and the authority that peers' certificates are signed by."
+            "its key, and the certificate authority of its peers."
         )
     if not processes.HAS_TLS:
         raise RuntimeError(
-            f"initialize: jaxlib {backend.JAXLIB_VERSION} has no TLS between processes; 0.11 and "
-            "later have (Python 3.12 and later)."
+            f"initialize: jaxlib {backend.JAXLIB_VERSION} does not support TLS between processes; "
+            "0.11 and later do (Python 3.12 and later)."
         )
     for name, path in given.items():
         if not os.path.isfile(path):
             raise ValueError(f"initialize: {name}: there is no file {str(path)!r}.")
     if prefix is not None and not prefix.endswith("/"):
         raise ValueError(
-            f"initialize: mtls_peer_uri_prefix must end with '/', or names that go on after it "
-            f"would fit, too; got {prefix!r}."
+            "initialize: mtls_peer_uri_prefix must end with '/', because longer names would match "
+            f"otherwise; got {prefix!r}."
         )
     cert, key, ca = map(str, given.values())
     return Tls(cert, key, ca, prefix)

@@ -150,9 +150,9 @@ class Watch:
     def _reject_thread(self, name: str) -> NoReturn:
         raise RuntimeError(
             f"{name}: a program over several processes is launched by thread "
-            f"{threading.current_thread().name!r}, while `thread_guard` holds for another one. "
-            "All processes must launch the same programs in the same order, which threads do "
-            "not guarantee. Launch it from the thread of the guard, or after it."
+            f"{threading.current_thread().name!r}, while `thread_guard` is set by another one. All "
+            "processes must launch the same programs in the same order, which threads do not "
+            "guarantee. Launch it from the thread that set the guard, or after the guard."
         )
 
     def _set(self, span: tuple[int, ...]) -> Launches:
@@ -179,8 +179,8 @@ class Watch:
         """Raises in a wait that cannot end, as this process has left, or its program continued."""
         if self._ended:
             raise RuntimeError(
-                f"{doing}: this process has left the others (`distributed.shutdown`), and does not "
-                "wait for them."
+                f"{doing}: this process has left the others (`distributed.shutdown`), and no "
+                "longer waits for them."
             )
         if self._era != era:
             raise ProcessFailureError(self._past[-1].text, self._past[-1].ranks)
@@ -361,7 +361,7 @@ class Watch:
         try:
             self._watch()
         except Exception as error:  # failures would no longer be reported
-            self.end_process(f"what watches over it failed: {type(error).__name__}: {error}")
+            self.end_process(f"its watch thread failed: {type(error).__name__}: {error}")
 
     def _watch(self) -> None:
         beat, looked = 0.0, time.monotonic()
@@ -380,7 +380,9 @@ class Watch:
             looked = now
             if now >= beat:
                 if beat and now - beat > 60:
-                    say(f"process {self.index} did nothing for {now - beat:.0f} s: was it stopped?")
+                    say(
+                        f"process {self.index} was inactive for {now - beat:.0f} s: was it stopped?"
+                    )
                 beat = now + self._beat_every
                 self._beat(now)
             self._check_failures(now)
@@ -451,7 +453,7 @@ class Watch:
             module = self._compared if kind == "differ" else None
             if module is not None:
                 path = self.recorder.write(program_text(module), "program")
-                record += f"\nIts program, for a comparison with that of the other process: {path}"
+                record += f"\nIts program, to compare with that of the other process: {path}"
             say(text + record)
         with self._known:
             self.failures.append(Failure(kind, ranks, text, time.monotonic()))
@@ -470,10 +472,10 @@ class Watch:
             message = self.service.get(timeout=seconds)
         except queue.Empty:
             raise RuntimeError(
-                f"XLA's coordination service is not there after {seconds:.0f} s."
+                f"XLA's coordination service did not start within {seconds:.0f} s."
             ) from None
         if message.get("error"):
-            raise RuntimeError(f"XLA's coordination service does not start: {message['error']}")
+            raise RuntimeError(f"XLA's coordination service failed to start: {message['error']}")
         return message["port"]
 
     def _on_values(self, message: dict[str, Any]) -> None:
@@ -490,15 +492,15 @@ class Watch:
         self._channel.send({"op": "stacks", "number": message["number"], "text": text})
 
     def _on_dropped(self, message: dict[str, Any]) -> None:
-        self.end_process(f"the other processes have gone on without this one, {message['why']}")
+        self.end_process(f"the other processes have continued without this one, {message['why']}")
 
     def _coordinator_lost(self) -> None:
         if self._leaving:
             self._dismissed.set()
         elif not self._ended:
             self.end_process(
-                "its connection to the coordinator closed: that was killed, or its machine or the "
-                "network is down"
+                "its connection to the coordinator closed: the coordinator was killed, or its "
+                "machine or the network is down"
             )
 
     def _check_failures(self, now: float) -> None:
@@ -506,7 +508,7 @@ class Watch:
         if now - self._heard > self._silence and not self.failures:
             self._failed(
                 "coordinator", tuple(range(self.count)),
-                f"there was no word of the coordinator for {now - self._heard:.0f} s: it is "
+                f"there was no heartbeat from the coordinator for {now - self._heard:.0f} s: it is "
                 "stopped, or its machine or the network is down.",
             )
         if not self.failures:
@@ -515,7 +517,7 @@ class Watch:
         stuck = [since for since, kind, _ in self.waiting() if kind == "launch"]
         late = [since for since in stuck if now - max(since, begun) > GRACE]
         if [since for since in late if now - max(since, begun) > LAST_RESORT]:
-            self.end_process("a wait for a result that cannot come does not end")
+            self.end_process("it is stuck waiting for a result that will never arrive")
         if late and now - self._broken > GRACE:  # again: programs in flight may open new ones
             break_connections()
             self._broken = time.monotonic()
@@ -526,7 +528,7 @@ class Watch:
             return
         self.recorder.note("failure", why)
         say(
-            f"process {self.index} ends with status {EXIT_STATUS}: {why}.\n{stacks(self._main)}"
+            f"process {self.index} exits with status {EXIT_STATUS}: {why}.\n{stacks(self._main)}"
             f"The last launches and waits of this process: {self.write_record()}"
         )
         flush()
@@ -540,7 +542,7 @@ class Watch:
         self._beat(time.monotonic())  # with the last launches
         self._channel.send({"op": "leave", "how": how, "text": failed, "line": line})
         with self._known:  # for exit handlers, whose meetings can no longer complete
-            text = f"this process failed with {failed}, and the others end without it."
+            text = f"this process failed with {failed}, and the others exit without it."
             everyone = tuple(range(self.count))
             self.failures.append(Failure("lost", everyone, text, time.monotonic()))
             self._known.notify_all()
@@ -568,9 +570,9 @@ class Watch:
                 if len(self.failures) > before:
                     break
             if any(failure.kind == "differ" for failure in self.failures[self._raised :]):
-                self.end_process("what it computed last may be wrong")
+                self.end_process("its last results may be wrong")
             if unfinished:
-                self.end_process("a program that it launched, and did not wait for, has failed")
+                self.end_process("a program that it launched and did not wait for has failed")
         self._ended, board.beats = True, False
         if threading.current_thread() is not self._thread:
             self._thread.join(2 * BEAT)

@@ -101,7 +101,7 @@ class Agent:
                 host, port, deadline, tls_context(self._tls), prefix, LONGEST
             )
         except Refused as error:
-            self._post({"op": "refused", "why": f"node 0 was not joined: {error}."})
+            self._post({"op": "refused", "why": f"could not join node 0: {error}."})
             return
         except TimeoutError as error:
             self._post({"op": "refused", "why": (
@@ -134,13 +134,13 @@ class Agent:
     def _follow(self, message: Any) -> int | None:
         """Carries out an instruction of node 0; returns the exit status at the end."""
         if message is None:
-            raise Problem("the launcher of node 0 is gone: it ended, or its machine went down.")
+            raise Problem("the launcher of node 0 is gone: it exited, or its machine went down.")
         try:
             order = _order(message, self._plan)
         except MALFORMED as error:
             raise Problem(
-                "the launcher of node 0 sent what is not a message of one "
-                f"({type(error).__name__}: {error}): is another program at its address?"
+                f"the launcher of node 0 sent an invalid message ({type(error).__name__}: "
+                f"{error}): is another program using its address?"
             ) from None
         if isinstance(order, str):
             raise Problem(order)

@@ -121,14 +121,14 @@ class Leader:
             if left <= 0:
                 word = "node" if len(missing) == 1 else "nodes"
                 raise Problem(
-                    f"{word} {', '.join(map(str, missing))} of {self._plan.nodes} did not come "
-                    f"within {self._plan.arrival:.0f} s (--initialization-timeout). The same "
-                    "command must be started there, with its --node-rank."
+                    f"{word} {', '.join(map(str, missing))} of {self._plan.nodes} did not join "
+                    f"within {self._plan.arrival:.0f} s (--initialization-timeout). Start the same "
+                    "command there, with its own --node-rank."
                 )
             self._events.next(left)  # a node has joined or left, or the time is over
         if total != self._shares.total:
             words = with_processes(self._shares.total, 0)
-            say(f"generation {generation} starts{words}: nodes have come or gone meanwhile")
+            say(f"generation {generation} starts{words}: nodes joined or left in the meantime")
 
     def _absent(self) -> list[int]:
         return [] if self._nodes is None else self._nodes.missing()
@@ -220,13 +220,13 @@ class Leader:
         if said.op == "gone" and said.channel in self._others and self._shares.counts[said.node]:
             return _gone(said.node)
         if said.op == "came" and said.node in self._shares.left_out:
-            say(f"node {said.node} is there again: it takes part after the next failure")
+            say(f"node {said.node} is back: it takes part again after the next failure")
         if said.op == "finished" and said.generation == crew.generation:
             self._done.add(-said.node)
         if said.generation != crew.generation:
             return None
         if said.report and said.report.rank not in self._shares.of(said.node).ranks:
-            how = f"reports process {said.report.rank}, which is none of its processes"
+            how = f"reports process {said.report.rank}, which is not one of its processes"
             return Report(-1, f"the launcher of node {said.node}", how, 1)
         if said.op == "exited":
             self._exited(said.report.rank, said.report.about)
@@ -263,6 +263,6 @@ def _gone(node: int) -> Report:
 
 def _taken(host: str, port: int, why: str) -> str:
     return (
-        f"the launcher cannot listen at {at(host, port)}: {why}. Is another program at this "
-        "port, or the address not of this machine? --coordinator must name node 0."
+        f"the launcher cannot listen at {at(host, port)}: {why}. Does another program use this "
+        "port, or does the address belong to another machine? --coordinator must name node 0."
     )

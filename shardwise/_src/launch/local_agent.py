@@ -106,7 +106,7 @@ class LocalAgent:
         try:
             crew.start(address, ended, broken)
         except OSError as error:
-            raise Problem(f"a process cannot be started: {error}.") from None
+            raise Problem(f"could not start a process: {error}.") from None
         self._show(crew)
         return crew
 

@@ -96,8 +96,8 @@ class Nodes:
             if not (is_known or self._closed.wait(pause)):
                 is_known = True
                 say(
-                    f"the launcher of node 0 cannot accept a connection: {why}. It tries again; "
-                    "other nodes wait for that."
+                    f"the launcher of node 0 cannot accept a connection: {why}. It will retry; "
+                    "other nodes are waiting."
                 )
             self._closed.wait(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
@@ -180,13 +180,13 @@ class Nodes:
             if message[key] != wanted[key]:
                 name = flag or "shardwise"
                 return (
-                    f"node {node} has {name} {message[key]}, node 0 {name} {wanted[key]}: they "
-                    "must be the same on all nodes"
+                    f"node {node} has {name} {message[key]}, but node 0 has {name} {wanted[key]}: "
+                    "they must be the same on all nodes"
                 )
         if not 0 < node < self._plan.nodes:
-            return f"--node-rank must be from 1 to {self._plan.nodes - 1} here; got {node}"
+            return f"--node-rank must be from 1 to {self._plan.nodes - 1} on this node; got {node}"
         if node in self._channels:
-            return f"another launcher has joined as node {node}"
+            return f"another launcher has already joined as node {node}"
         return ""
 
     # ------------------------------------------------------------------ for node 0

@@ -83,7 +83,7 @@ def ending(returncode: int) -> str:
     if returncode >= 0:
         return f"failed with exit status {returncode}"
     name = signal_name(-returncode)
-    hint = " (the kernel does so when memory is short)" if name == "SIGKILL" else ""
+    hint = " (the kernel does this when memory runs out)" if name == "SIGKILL" else ""
     return f"was killed by {name}{hint}"
 
 
@@ -114,7 +114,7 @@ def without_messages(lines: Sequence[str]) -> list[str]:
     def end() -> None:
         count = len("\n".join(more).rstrip().splitlines())
         if count > 1:
-            more[:count] = [f"  ({count} more lines of it are above)"]
+            more[:count] = [f"  ({count} more lines above)"]
         found.extend(more)
         more.clear()
 
@@ -178,11 +178,11 @@ def verdict(reports: Sequence[Report]) -> Verdict:
         names = f", because of {word} {', '.join(map(str, because))}"
     head = f"{worst.about} {worst.how}{names}"
     if not worst.tail:
-        text = brief = f"{head}. It wrote no error."
+        text = brief = f"{head}. It printed no error."
     else:
         text, brief = [
             "\n".join([
-                f"{head}. The last that it wrote:",
+                f"{head}. Its last output:",
                 *[f"[{worst.rank}] {line}".rstrip() for line in lines],
             ])
             for lines in (worst.tail, without_messages(worst.tail))

@@ -23,7 +23,7 @@ def to_register(x: Any) -> str:
     if plain or callable(x) or kind.__module__.partition(".")[0] == "shardwise":
         return ""
     how = "register_dataclass" if is_dataclass(kind) else "register_pytree_node_class"
-    return f" If it holds arrays, register its class: `shardwise.tree_util.{how}`."
+    return f" If it contains arrays, register its class: `shardwise.tree_util.{how}`."
 
 
 def brief(x: Any) -> str:

@@ -1,7 +1,7 @@
 """Leaked tracers: traced values that outlive their function, and what references them.
 
     with checking_leaks():
-        jit(f)(x)     # LeakedTracerError: … a value of type f32[3] … is held as `kept[0]` in main …
+        jit(f)(x)     # LeakedTracerError: … f32[3] … is referenced as `kept[0]` in main …
 
 Transforms call this at their end. The holder of a value is found through the garbage collector, by
 following referrers from object to object until one has a name.
@@ -39,8 +39,9 @@ def reject_leaks(interpreter: Any) -> None:
     rows = [_row(x, found) for x in found[:SHOWN]]
     more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
     raise LeakedTracerError(
-        f"{interpreter.describe()}, leaks traced values, which cannot be used once it has ended: "
-        f"{'; '.join(rows)}{more}. Return values from the function instead of storing them outside."
+        f"{interpreter.describe()}, leaks traced values, which cannot be used after it has "
+        f"returned: {'; '.join(rows)}{more}. Return values from the function instead of storing "
+        "them outside."
     )
 
 
@@ -54,7 +55,7 @@ def _values_of(interpreter: Any) -> list[Any]:
 def _row(x: Any, ignored: Any) -> str:
     made = x.made_at()
     where = f", made at {describe(made)}," if made is not None else ""
-    return f"a value of type {x.aval.str_short(True)}{where} is held {holder(x, ignored)}"
+    return f"a value of type {x.aval.str_short(True)}{where} is referenced {holder(x, ignored)}"
 
 
 def holder(x: Any, ignored: Any = None) -> str:
@@ -78,7 +79,7 @@ def holder(x: Any, ignored: Any = None) -> str:
             queue.append(r)
             steps.append("" if isinstance(r, FrameType) else _step(r, held) + step)
             nearest = nearest or f"by an object of type {type(r).__name__}, as `{steps[-1]}`"
-    return nearest or "by something that Python does not show"
+    return nearest or "by an object that Python does not expose"
 
 
 def _running_variables() -> Iterator[tuple[int, tuple[str, str]]]:

@@ -64,7 +64,7 @@ def _in_words(a_name: str, b_name: str, rows: Iterator[_Row]) -> str:
         if x is None or y is None:
             only[b_name if x is None else a_name].append(path)
         else:
-            unlike.append(f"{path or 'the top'} is {x} in {a_name} and {y} in {b_name}")
+            unlike.append(f"{path or 'the root'} is {x} in {a_name} and {y} in {b_name}")
     parts = _first(unlike)
     alone = [f"only {_has(n)} {', '.join(_first(found))}" for n, found in only.items() if found]
     return "; ".join([*parts, " and ".join(alone)] if alone else parts)

@@ -60,7 +60,7 @@ def client(platform: str | None = None) -> Any:
     if found is not None:
         return found
     if name not in _MAKERS:
-        raise RuntimeError(f"unknown platform {platform!r}; known are: {', '.join(_MAKERS)}.")
+        raise RuntimeError(f"unknown platform {platform!r}; known platforms: {', '.join(_MAKERS)}.")
     with _lock:
         if name not in _clients:
             if name in _failures:
@@ -109,9 +109,9 @@ def _only_before_start(flag: Any) -> Any:
     def guard(value: Any) -> None:
         if _clients and value != flag.value:
             raise RuntimeError(
-                f"{flag.name} cannot be set to {value!r} any more: the devices "
-                f"({_started()}) were started already. Set it before the first use of an array or "
-                f"device, or by the environment variable SHARDWISE_{flag.name.upper()}."
+                f"{flag.name} cannot be set to {value!r} any more: the devices ({_started()}) have "
+                "already been started. Set it before the first use of an array or device, or with "
+                f"the environment variable SHARDWISE_{flag.name.upper()}."
             )
 
     return guard
@@ -154,8 +154,8 @@ def _device(platform: str, number: int) -> Any:
     known = _numbered(client(platform))
     if number not in known:
         raise ValueError(
-            f"a pickle names device {number} of platform {platform!r}, but here there are only "
-            f"{len(known)}. Read it where there are as many devices as where it was written."
+            f"a pickle refers to device {number} of platform {platform!r}, but there are only "
+            f"{len(known)} in this process. Read it with as many devices as it was written with."
         )
     return known[number]
 
@@ -177,8 +177,8 @@ def _live_buffers(device: Any) -> Any:
     if all(client is not device.client for client in _clients.values()):
         return _their_live_buffers(device)
     raise RuntimeError(
-        "Device.live_buffers() is gone: an array may be on many devices. Use "
-        "shardwise.live_arrays(), and `x.addressable_shards` for what one of them holds there."
+        "Device.live_buffers() was removed: an array may be on many devices. Use "
+        "shardwise.live_arrays(), and `x.addressable_shards` for the shard on a device."
     )
 
 

@@ -52,7 +52,7 @@ def _before() -> None:
     _State.warned = True
     warn(
         "os.fork() after shardwise has started its devices: the child has none of the threads that "
-        "run programs, and every use of an array there will raise. Start processes by "
+        "run programs, so every use of an array there will raise. Start processes with "
         'multiprocessing.get_context("spawn") or "forkserver", or fork before the first array.',
         RuntimeWarning,
     )
@@ -71,9 +71,9 @@ def _in_child() -> None:
 def _reject(*args: Any, **kwargs: Any) -> NoReturn:
     raise RuntimeError(
         f"this process, {os.getpid()}, was forked from process {_State.parent}, in which shardwise "
-        "had started its devices. Their threads are not here, so arrays cannot be read, made or "
-        'computed with. Start processes by multiprocessing.get_context("spawn") or "forkserver", '
-        "or fork before the first array."
+        "had started its devices. Their threads do not exist here, so arrays cannot be read, "
+        'created or used. Start processes with multiprocessing.get_context("spawn") or '
+        '"forkserver", or fork before the first array.'
     )
 
 

@@ -173,8 +173,8 @@ def _dtype_in(capsule: Any) -> np.dtype[Any]:
         return np.dtype(getattr(ml_dtypes, name, name))
     except TypeError:
         raise BufferError(
-            f"DLPack elements of type code {tensor.code}, {tensor.bits} bits and {tensor.lanes} "
-            "lanes have no dtype here."
+            f"DLPack elements with type code {tensor.code}, {tensor.bits} bits and {tensor.lanes} "
+            "lanes have no corresponding dtype."
         ) from None
 
 
@@ -191,7 +191,7 @@ def foreign_buffer(x: Any, device: Any) -> tuple[Any, tuple[int, ...], np.dtype[
     strides = tensor.strides[: tensor.ndim] if tensor.strides and shape else rows
     if any(n > 1 and s != r for n, s, r in zip(shape, strides, rows, strict=False)):
         raise BufferError(
-            f"an array of shape {shape} and strides {tuple(strides)} is not laid out row by row. "
-            "Make it contiguous first."
+            f"an array of shape {shape} and strides {tuple(strides)} is not row-major. Make it "
+            "contiguous first."
         )
     return _jax.dlpack_managed_tensor_to_buffer(capsule, device, stream), shape, dtype

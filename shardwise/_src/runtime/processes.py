@@ -343,8 +343,8 @@ def check_transport(name: str) -> None:
         raise RuntimeError(
             f"initialize: cpu_collectives_implementation is 'mpi', but {why}. XLA calls MPI "
             "through MPItrampoline: build MPIwrapper (https://github.com/eschnett/MPIwrapper) with "
-            "the MPI that starts this program, and have MPITRAMPOLINE_LIB name its "
-            "libmpiwrapper.so; or use 'gloo', which needs nothing."
+            "the MPI that starts this program, and set MPITRAMPOLINE_LIB to its libmpiwrapper.so; "
+            "or use 'gloo', which has no requirements."
         )
 
 

@@ -121,7 +121,7 @@ class ProfileSession:
         with _state.lock:
             if _state.session is not None:
                 raise RuntimeError(
-                    "a profile is being collected already, and there is one at a time: call "
+                    "a profile is already being collected, and only one can be: call "
                     "shardwise.profiler.stop_trace() first."
                 )
             self._raw = _profiler.ProfilerSession(self._options or _default_options())
@@ -136,8 +136,8 @@ class ProfileSession:
         """
         with _state.lock:
             if _state.session is not self:
-                raise RuntimeError("no profile is being collected: it has not started, or has "
-                                   "been stopped.")
+                raise RuntimeError("no profile is being collected: it was not started, or was "
+                                   "already stopped.")
             self.collected = self._raw.stop()
             _state.session = None
         log_dir, link, perfetto = self._written
@@ -250,13 +250,13 @@ def export_profile_data(
     """
     if not isinstance(profile_data, ProfileSession):
         raise TypeError(
-            "export_profile_data takes a session that has stopped, as shardwise.profiler.trace "
-            f"gives; got one of type {type(profile_data).__name__}. jaxlib gives the bytes of a "
-            "ProfileData to nobody."
+            "export_profile_data expects a stopped session, as shardwise.profiler.trace returns; "
+            f"got an object of type {type(profile_data).__name__}. jaxlib does not expose the "
+            "bytes of a ProfileData."
         )
     collected = profile_data.collected
     if collected is None:
-        raise ValueError("export_profile_data: the session has collected nothing: stop it first.")
+        raise ValueError("export_profile_data: the session has no data yet: stop it first.")
     name = session_id or time.strftime("%Y_%m_%d_%H_%M_%S")
     folder = Path(log_dir).absolute() / "plugins" / "profile" / name
     folder.mkdir(parents=True, exist_ok=True)
@@ -347,7 +347,7 @@ def start_server(port: int, requires_backend: bool = True) -> ProfilerServer:
     with _state.lock:
         if _state.server is not None:
             raise ValueError(
-                "a profiler server is running already, and there is one at a time: call "
+                "a profiler server is already running, and only one can be: call "
                 "shardwise.profiler.stop_server() first."
             )
         if requires_backend:

@@ -123,8 +123,8 @@ def order_error(name: str, keys: tuple[Any, Any]) -> ValueError:
     """The error for a dict, by its name, with two keys that cannot be ordered."""
     one, other = [text if len(text := repr(key)) <= 60 else f"{text[:57]}..." for key in keys]
     return ValueError(
-        f"{name} is a dict with the keys {one} and {other}, which have no order, and entries of a "
-        "pytree are in the order of their keys. Use keys of one type, such as strings."
+        f"{name} is a dict with the keys {one} and {other}, which cannot be sorted; the entries of "
+        "a pytree are sorted by key. Use keys of one type, such as strings."
     )
 
 
@@ -188,8 +188,7 @@ def _check_leaves(
 def cycle_error(inner: str, outer: str) -> ValueError:
     """The error for a container, by its path, that is also one of its own ancestors."""
     return ValueError(
-        f"{inner} is {outer} itself: the tree contains itself, and has no end. Leave that entry "
-        "out."
+        f"{inner} is {outer} itself: the pytree contains itself. Leave that entry out."
     )
 
 
@@ -245,8 +244,8 @@ def register_dataclass(kind: type, data_fields: list[str], meta_fields: list[str
 
 def _registered_before(kind: type) -> ValueError:
     return ValueError(
-        f"{kind.__module__}.{kind.__qualname__} is a container of pytrees already: a class can be "
-        "registered once."
+        f"{kind.__module__}.{kind.__qualname__} is already a pytree container: a class can be "
+        "registered only once."
     )
 
 

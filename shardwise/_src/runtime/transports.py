@@ -45,10 +45,10 @@ def why_no_mpi() -> str:
     """
     path = os.environ.get("MPITRAMPOLINE_LIB")
     if not hasattr(_jax, "make_mpi_collectives"):
-        return "this jaxlib is built without MPI"
+        return "this jaxlib was built without MPI"
     if not path:
         return "the environment variable MPITRAMPOLINE_LIB is not set"
-    return "" if os.path.isfile(path) else f"MPITRAMPOLINE_LIB names {path!r}, which is no file"
+    return "" if os.path.isfile(path) else f"MPITRAMPOLINE_LIB is {path!r}, which is not a file"
 
 
 def mpi() -> Any:

@@ -235,12 +235,13 @@ async def async_serialize(
 def _check_writable(x: Any, spec: Spec) -> None:
     if not isinstance(x, Array | np.ndarray) or isinstance(x.dtype, ExtendedDType):
         more = " Write `shardwise.random.key_data(keys)`." if hasattr(x, "dtype") else ""
-        raise TypeError(f"async_serialize takes arrays of numbers; got {short_repr(x)}.{more}")
+        raise TypeError(f"async_serialize expects numeric arrays; got {short_repr(x)}.{more}")
     if isinstance(x, Array) and process_count() > 1 and x.is_fully_addressable:
         raise ValueError(
-            f"async_serialize: the array for {spec.get('kvstore')} is whole in this process, and "
-            f"the program has {process_count()}, which would all write it. Pass an array over the "
-            "devices of all processes, or call this in one of them for NumPy arrays."
+            f"async_serialize: the array for {spec.get('kvstore')} is fully addressable in this "
+            f"process, so all {process_count()} processes would write it. Pass an array sharded "
+            "over the devices of all processes, or, for NumPy arrays, call this in one process "
+            "only."
         )
 
 
@@ -337,7 +338,7 @@ def _target(x: Any) -> tuple[Sharding, Any, Any]:
     if not isinstance(sharding, Sharding):
         raise TypeError(
             "async_deserialize: in_type must be a sharding, a Format or a ShapeDtypeStruct with a "
-            f"sharding, which says where the array goes; got {short_repr(x)}."
+            f"sharding, to place the array on devices; got {short_repr(x)}."
         )
     return sharding, place, dtype
 

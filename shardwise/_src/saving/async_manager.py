@@ -76,8 +76,8 @@ class AsyncManager:
         thread = getattr(self, "_thread", None)
         if thread is not None and thread.is_alive():
             warn(
-                "A manager of checkpoints is let go while it writes one, whose errors nobody will "
-                "see: call its wait_until_finished() before.", ResourceWarning,
+                "A checkpoint manager was garbage-collected while it was still writing; its errors "
+                "will be lost. Call its wait_until_finished() first.", ResourceWarning,
             )  # fmt: skip
 
     def _add_futures(self, futures: Sequence[Any]) -> None:
@@ -158,9 +158,9 @@ def together(
         all_said = processes.exchanged(name, given, seconds, span)
     except TimeoutError as error:
         raise BarrierTimeoutError(
-            f"Not all processes have come to {name} within {seconds:g} s. {error} All must call "
-            "it: look for an `if` on process_index() around it, or give one that is slow more time "
-            "(timeout_secs of GlobalAsyncCheckpointManager)."
+            f"Not all processes have reached {name} within {seconds:g} s. {error} All must call "
+            "it: look for an `if` on process_index() around it, or allow more time for a slow "
+            "process (timeout_secs of GlobalAsyncCheckpointManager)."
         ) from problem
     if problem is not None:
         raise problem
@@ -189,7 +189,7 @@ def check_same(
     other = next((i for i, d in enumerate(digests) if d != digests[0]), None)
     if other is not None:
         kind, properties = about
-        verb = "are not those" if kind.endswith("s") else "is not that"
+        verb = "differ from those" if kind.endswith("s") else "differs from that"
         raise ValueError(
             f"{what}: the {kind} of process {other} {verb} of process 0: {properties} must be the "
             "same in all processes."

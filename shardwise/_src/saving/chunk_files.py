@@ -63,7 +63,7 @@ class WrongLength(ValueError):
     """A chunk does not have the expected number of bytes. size: the actual number."""
 
     def __init__(self, name: str, size: int):
-        super().__init__(f"{name} has another length")
+        super().__init__(f"{name} has an unexpected length")
         self.size = size
 
 
@@ -131,7 +131,7 @@ def _put(file: int, data: memoryview, at: int) -> None:
     while done < len(data):
         count = os.pwrite(file, data[done:], at + done)
         if not count:
-            raise OSError(errno.EIO, "nothing is written any more")
+            raise OSError(errno.EIO, "the system wrote no bytes")
         done += count
 
 
@@ -182,7 +182,7 @@ def read_chunk(path: Path, into: np.ndarray, alone: bool) -> int:
         if end < len(data):
             raise ValueError(f"{path} ends after {end} bytes")
         if _fill(file, memoryview(kept), end) != CHECKSUM:
-            raise ValueError(f"{path} has another length")
+            raise ValueError(f"{path} has an unexpected length")
         if past:
             _advise(file, os.POSIX_FADV_DONTNEED)
     finally:

@@ -240,7 +240,7 @@ async def _read(
     else:
         path = place.folder / name
         if path.stat().st_size != size + CHECKSUM:
-            raise ValueError(f"{path} has another length")  # do not trust a manifest's size
+            raise ValueError(f"{path} has an unexpected length")  # do not trust a manifest's size
         chunk = np.empty(entry.chunks, entry.stored)
         # Through the page cache: the next part of this chunk is read soon.
         found = await in_thread(read_chunk, path, chunk, False)
@@ -277,7 +277,7 @@ def converted(what: str, path: str, x: np.ndarray, dtype: np.dtype[Any]) -> np.n
     if lost:
         raise CheckpointError(
             f"{what}: {path} was saved as {short_name(x.dtype)}, and has values that "
-            f"{short_name(dtype)} cannot hold. Restore it as it is, with a `like` of its dtype; "
+            f"{short_name(dtype)} cannot represent. Restore it in its own dtype, given by `like`; "
             "64-bit arrays on devices need the flag enable_x64."
         )
     return y
@@ -298,13 +298,13 @@ def damaged(
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         why = "is missing"
     elif here is not None and here != expected:
-        why = f"has {pluralize(here, 'byte')}, and {expected} were written"
+        why = f"has {pluralize(here, 'byte')}, but {expected} were written"
     elif MISMATCH in str(error):
-        why = "has other bytes than were written: their checksum is another one"
+        why = "is corrupted: its checksum does not match"
     else:
         why = _reason(error)
         why = why if isinstance(error, WrongFile) else f"cannot be read: {why}"
     return CheckpointError(
-        f"{what}: {place.text} is damaged: of tree{entry.path}, the file {file} {why}. Restore "
+        f"{what}: {place.text} is damaged: the file {file} of tree{entry.path} {why}. Restore "
         "another checkpoint."
     )

@@ -58,13 +58,13 @@ def _check_free(what: str, place: Place, overwrite: bool) -> None:
         if not names or (place.folder is None and CLAIM in names):
             return
         raise CheckpointError(
-            f"{what}: {place.text} has {_some(names)}, and no {MANIFEST}: it is no checkpoint, and "
-            "is therefore not overwritten. Remove it, or name another folder."
+            f"{what}: {place.text} has {_some(names)}, but no {MANIFEST}: it is not a checkpoint, "
+            "so it is not overwritten. Remove it, or name another folder."
         )
     if FORMAT.encode() not in manifest:
         raise CheckpointError(
-            f"{what}: {place.text} has a {MANIFEST} that another program wrote: it is no "
-            "checkpoint, and is therefore not overwritten. Remove it, or name another folder."
+            f"{what}: {place.text} has a {MANIFEST} that another program wrote: it is not a "
+            "checkpoint, so it is not overwritten. Remove it, or name another folder."
         )
     if not overwrite:
         raise _is_there(what, place)
@@ -73,8 +73,8 @@ def _check_free(what: str, place: Place, overwrite: bool) -> None:
         return _check_free(what, place, overwrite)
     if others:
         raise CheckpointError(
-            f"{what}: {place.text} has {_some(others)} besides the checkpoint, which would be "
-            "deleted with it. Move that elsewhere, or name another folder."
+            f"{what}: {place.text} has {_some(others)} in addition to the checkpoint, which would "
+            "be deleted with it. Move those files elsewhere, or name another folder."
         )
 
 
@@ -95,8 +95,8 @@ def _contents(place: Place) -> tuple[Place, bytes | None, list[str]]:
 
 def _is_there(what: str, place: Place) -> CheckpointError:
     return CheckpointError(
-        f"{what}: {place.text} has a checkpoint, and overwrite is False. Pass overwrite=True to "
-        "replace it, or name another folder."
+        f"{what}: {place.text} already contains a checkpoint, and overwrite is False. Pass "
+        "overwrite=True to replace it, or name another folder."
     )
 
 
@@ -152,8 +152,8 @@ class Writing:
         if self.place.folder is None and not self._holds_claim():
             raise CheckpointError(
                 f"{self._what}: the claim of this writer at {self._final.text} was removed while "
-                "it wrote, and another one may be writing there. Nothing was saved. Save again, or "
-                "name another folder."
+                "it wrote, and another writer may be writing there. Nothing was saved. Save again, "
+                "or name another folder."
             )
         self.place.put(MANIFEST, manifest)
         if self.place.folder is None or self._final.folder is None:
@@ -344,7 +344,7 @@ def _who(claim: bytes) -> str:
 
 def _second_writer(what: str, place: str, more: str) -> CheckpointError:
     end = (
-        f" If that one is dead, remove what is at {place}." if more else
+        f" If that writer is dead, remove the files at {place}." if more else
         " Wait until it is done, or name another folder."
     )
     return CheckpointError(f"{what}: another writer is writing to {place}{more}.{end}")

@@ -93,9 +93,9 @@ def _agreed(
     if others:
         word = "process" if len(others) == 1 else "processes"
         raise CheckpointError(
-            f"{what}: {seen[0].path} is another checkpoint in {word} {join(others)} than in "
-            f"process {span[0]}. If it was replaced just now, restore it again, and have programs "
-            "that others read from save into a folder for each step; else it is not the same "
-            "folder on all machines: name one that all of them see."
+            f"{what}: {seen[0].path} is a different checkpoint in {word} {join(others)} than in "
+            f"process {span[0]}. If it was replaced just now, restore it again, and save each step "
+            "into its own folder if other programs read it. Otherwise the path is not the same "
+            "folder on all machines: name a shared one."
         )
     return seen[0]

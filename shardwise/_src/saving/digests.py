@@ -48,11 +48,11 @@ def check_file(digests: Digests, name: str, found: int) -> None:
     if digests is None:
         return
     if name not in digests:
-        raise WrongFile("is not among the files that the manifest lists")
+        raise WrongFile("is not listed in the manifest")
     if digests[name] != hexadecimal(found):
         raise WrongFile(
-            "is intact, but not the one that was saved there: it belongs to another array or to "
-            "another checkpoint"
+            "is intact, but not the file that was saved there: it belongs to another array or "
+            "checkpoint"
         )
 
 
@@ -83,7 +83,7 @@ def _check_texts(what: str, place: Place, digests: Any, names: Iterable[str]) ->
 def _check_text(what: str, place: Place, digests: Any, name: str, data: bytes | None) -> None:
     if data is not None and digest_of(data) == digests[name]:
         return
-    why = "is missing" if data is None else "has other bytes than were written"
+    why = "is missing" if data is None else "does not have the contents that were written"
     raise CheckpointError(
         f"{what}: {place.text} is damaged: the file {name} {why}. Restore another checkpoint."
     )
@@ -109,8 +109,9 @@ def collect(place: Place, count: int) -> dict[str, str]:
         data = place.get(name)
         if data is None:
             raise CheckpointError(
-                f"save: process 0 does not see what process {process} has written to {place.text}: "
-                "all processes write one checkpoint. Name a folder on storage that they share."
+                f"save: process 0 does not see the files that process {process} wrote to "
+                f"{place.text}: all processes write one checkpoint. Name a folder on storage "
+                "shared by all."
             )
         found |= json.loads(data)
         place.drop(name)

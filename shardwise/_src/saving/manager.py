@@ -125,9 +125,9 @@ class CheckpointManager:
         def found() -> manifest.Checkpoint:
             """Lets a process that does not see the step report this to the waiting processes."""
             if step is not None and asked not in (there := self.steps()):
-                but = f", but of steps {join(there)}" if there else ""
+                but = f", but has steps {join(there)}" if there else ""
                 raise FileNotFoundError(
-                    f"{what}: {self._place.text} has no checkpoint of step {step}{but}."
+                    f"{what}: {self._place.text} has no checkpoint for step {step}{but}."
                 )
             return manifest.read(what, self._place / _name(asked))
 
@@ -152,7 +152,8 @@ class CheckpointManager:
         if metric is None:
             if self._best is None:
                 raise ValueError(
-                    "CheckpointManager.best: metric must be named, as the manager has no keep_best."
+                    "CheckpointManager.best: metric is required, because the manager has no "
+                    "keep_best."
                 )
             _, metric, mode = self._best
         _check_mode("CheckpointManager.best: mode", mode)
@@ -221,11 +222,13 @@ class CheckpointManager:
     def _metrics(self, metrics: Mapping[str, float] | None) -> dict[str, float]:
         what = "CheckpointManager.save: metrics"
         if metrics is not None and not isinstance(metrics, Mapping):
-            raise TypeError(f"{what} must be a dict of numbers by name; got {short_repr(metrics)}.")
+            raise TypeError(
+                f"{what} must be a dict from names to numbers; got {short_repr(metrics)}."
+            )
         found = {str(name): _as_number(what, name, v) for name, v in (metrics or {}).items()}
         if self._best is not None and self._best[1] not in found:
             raise ValueError(
-                f"{what} must have {self._best[1]!r}, by which the best checkpoints are kept; got "
+                f"{what} must contain {self._best[1]!r}, the metric of keep_best; got "
                 f"{short_repr(metrics)}."
             )
         return found
@@ -252,7 +255,7 @@ class CheckpointManager:
                 raise NotADirectoryError(
                     f"CheckpointManager: {folder} is not a folder. Name one for the checkpoints."
                 )
-            with explained("CheckpointManager", self._place, "its folder could not be made"):
+            with explained("CheckpointManager", self._place, "its folder could not be created"):
                 folder.mkdir(parents=True, exist_ok=True)
             committing.clean(folder, _STEP)
             return
@@ -272,7 +275,7 @@ def _name(step: int) -> str:
 def _step_number(step: int) -> int:
     if isinstance(step, bool) or not hasattr(step, "__index__") or int(step) < 0:
         raise ValueError(
-            f"CheckpointManager: step must be an integer from 0 on; got {short_repr(step)}."
+            f"CheckpointManager: step must be a non-negative integer; got {short_repr(step)}."
         )
     return int(step)
 
@@ -296,7 +299,7 @@ def _checked(
     for name, value in (("keep_last", keep_last), ("every", every)):
         if value is not None and (not isinstance(value, int) or value < 1):
             raise ValueError(
-                f"{what}: {name} must be an integer from 1 on; got {short_repr(value)}."
+                f"{what}: {name} must be a positive integer; got {short_repr(value)}."
             )
     if keep_best is None:
         return keep_last, None
@@ -304,7 +307,7 @@ def _checked(
         isinstance(keep_best[0], int) and keep_best[0] > 0 and isinstance(keep_best[1], str)
     ):
         raise ValueError(
-            f"{what}: keep_best must be (how many, which metric, 'min' or 'max'), such as "
+            f"{what}: keep_best must be (count, metric name, 'min' or 'max'), such as "
             f"(2, 'loss', 'min'); got {short_repr(keep_best)}."
         )
     _check_mode(f"{what}: the last entry of keep_best", keep_best[2])

@@ -210,7 +210,7 @@ def _of_manager(metadata: Any) -> tuple[int | None, dict[str, float], Any]:
 
 def _number(text: Any) -> float:
     if not isinstance(text, str):
-        raise ValueError(f"{brief(text)} is no text of a number")
+        raise ValueError(f"{brief(text)} is not a number written as a string")
     return float(text)
 
 
@@ -260,18 +260,18 @@ def read(what: str, place: Place) -> Checkpoint:
         kind, version, content, whole = FORMAT, VERSION, None, False
     if kind != FORMAT:
         raise CheckpointError(
-            f"{what}: {place.text}/{MANIFEST} is of the format {brief(kind)}, and not of "
-            f"{FORMAT!r}. Another program wrote it: read it with that one."
+            f"{what}: {place.text}/{MANIFEST} has format {brief(kind)}, not {FORMAT!r}. Another "
+            "program wrote it: read it with that program."
         )
     if version != VERSION:
         raise CheckpointError(
-            f"{what}: {place.text} is a checkpoint of version {brief(version)}, and this release "
+            f"{what}: {place.text} is a checkpoint of version {brief(version)}, but this release "
             f"(shardwise {__version__}) reads version {VERSION}. Read it with a newer release."
         )
     if not whole:
         raise CheckpointError(
-            f"{what}: {place.text}/{MANIFEST} is damaged: its text is not the one that was "
-            "written. Restore another checkpoint."
+            f"{what}: {place.text}/{MANIFEST} is damaged: its checksum does not match. Restore "
+            "another checkpoint."
         )
     return _checkpoint(what, place, there, content, hashlib.sha256(data).hexdigest())
 
@@ -290,7 +290,7 @@ def _checkpoint(
         )
     except (ValueError, LookupError, TypeError) as error:
         raise CheckpointError(
-            f"{what}: {place.text}/{MANIFEST} is not as this library writes it: {error}."
+            f"{what}: {place.text}/{MANIFEST} is not a valid manifest: {error}."
         ) from error
 
 
@@ -302,9 +302,9 @@ def _files(rows: Any) -> dict[str, str] | None:
         raise TypeError(f"'files' of the checkpoint is {short_repr(rows)}")
     for name, digest in rows.items():
         if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
-            raise ValueError(f"{brief(digest)} is no digest of a file")
+            raise ValueError(f"{brief(digest)} is not a file digest")
         if not _FOLDER.fullmatch(name):
-            raise ValueError(f"{brief(name)} is no file below it")
+            raise ValueError(f"{brief(name)} is not a file in the checkpoint")
     return rows
 
 
@@ -321,28 +321,29 @@ def _entry(row: Any) -> Entry:
     known: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
     entry = replace(Entry(**known), path=plain_text(row["path"]))
     if not _FOLDER.fullmatch(entry.folder):
-        raise ValueError(f"{brief(entry.folder)} is no folder below it")
+        raise ValueError(f"{brief(entry.folder)} is not a folder in the checkpoint")
     sizes = (*entry.physical, *entry.chunks)
     if not all([type(n) is int and 0 <= n < LARGEST for n in sizes]) or 0 in entry.chunks or (
         len(entry.chunks) != len(entry.physical)
     ):
         raise ValueError(
-            f"{brief(entry.chunks)} are no chunks of an array of shape {brief(entry.physical)}"
+            f"{brief(entry.chunks)} is not a chunk shape for an array of shape "
+            f"{brief(entry.physical)}"
         )
     if entry.sharding is not None and not _is_sharding(entry.sharding):
-        raise ValueError(f"{brief(entry.sharding)} is no sharding")
+        raise ValueError(f"{brief(entry.sharding)} is not a sharding")
     kind, stored = canonicalize_name(entry.dtype), canonicalize_name(entry.stored)
     for dtype in (kind, stored):
         if dtype.kind not in "biufcV" or not dtype.itemsize:
-            raise ValueError(f"{dtype.name!r} is no dtype of numbers")
+            raise ValueError(f"{dtype.name!r} is not a numeric dtype")
     if kind.itemsize != stored.itemsize:
-        raise ValueError(f"{entry.stored!r} has not the bits of {entry.dtype!r}")
+        raise ValueError(f"{entry.stored!r} differs in size from {entry.dtype!r}")
     if (entry.key is not None) != bool(entry.inner) or (entry.inner and kind.kind != "u"):
-        raise ValueError(f"{kind.name}{[*entry.inner]} is no key of {brief(entry.key)}")
+        raise ValueError(f"{kind.name}{[*entry.inner]} is not a key of {brief(entry.key)}")
     if max(math.prod(entry.physical), math.prod(entry.chunks)) * kind.itemsize >= LARGEST or (
         len(entry.physical) > MOST_DIMS
     ):
-        raise ValueError(f"no array is as large as one of shape {brief(entry.physical)}")
+        raise ValueError(f"an array cannot have shape {brief(entry.physical)}")
     return entry
 
 
@@ -368,7 +369,7 @@ def check_is_there(what: str, checkpoint: Checkpoint) -> None:
     if data is None or hashlib.sha256(data).hexdigest() != checkpoint.digest:
         raise CheckpointError(
             f"{what}: {checkpoint.path} was replaced or removed while it was read. Restore it "
-            "again, and have programs that others read from save into a folder for each step."
+            "again, and save each step into its own folder if other programs read it."
         )
 
 
@@ -377,14 +378,14 @@ def _beside(place: Place) -> str:
     if place.folder is None or not place.folder.parent.is_dir():
         return ""
     steps = sorted(name for name in os.listdir(place.folder.parent) if _STEP.match(name))
-    return f" The last that is beside it is {steps[-1]}." if steps else ""
+    return f" The last one in the same folder is {steps[-1]}." if steps else ""
 
 
 def _none(what: str, place: Place) -> Exception:
     if place.folder is not None and place.folder.is_file():
         return CheckpointError(
-            f"{what}: {place.text} is a file, and a checkpoint is a folder. A file of safetensors "
-            "is read by load_safetensors."
+            f"{what}: {place.text} is a file, but a checkpoint is a folder. To read a safetensors "
+            "file, use load_safetensors."
         )
     there = place.names()
     if not there:
@@ -393,24 +394,24 @@ def _none(what: str, place: Place) -> Exception:
     if any(name.endswith(".distcp") for name in there):
         return CheckpointError(
             f"{what}: {place.text} is a distributed checkpoint of PyTorch, whose .metadata is a "
-            "pickle: to read it is to execute what is in it, which is not done here. Convert it "
-            "there: torch.distributed.checkpoint.format_utils.dcp_to_torch_save, then "
-            "safetensors.torch.save_file, and read that by load_safetensors."
+            "pickle: reading it would execute code from it, so shardwise does not. Convert it in "
+            "PyTorch with torch.distributed.checkpoint.format_utils.dcp_to_torch_save, then "
+            "safetensors.torch.save_file, and read the result with load_safetensors."
         )
     if "_METADATA" in there or "_CHECKPOINT_METADATA" in there:
         return CheckpointError(
-            f"{what}: {place.text} is a checkpoint of Orbax: read it by load_orbax."
+            f"{what}: {place.text} is an Orbax checkpoint: read it with load_orbax."
         )
     steps = sorted({top for name in there if _STEP.match(top := name.partition("/")[0])})
     if steps:
         return CheckpointError(
-            f"{what}: {place.text} has the checkpoints of a run: name one of them, such as "
+            f"{what}: {place.text} contains the checkpoints of a run: name one of them, such as "
             f"{place.text}/{steps[-1]}, or use CheckpointManager({place.text!r})."
         )
     some = ", ".join([*there[:3], "..."] if len(there) > 3 else there)
     return CheckpointError(
-        f"{what}: {place.text} has no {MANIFEST}, but {some}: it is no checkpoint, or its writer "
-        "was ended before it was done."
+        f"{what}: {place.text} has no {MANIFEST}, but {some}: it is not a checkpoint, or its "
+        "writer was stopped before it finished."
     )
 
 

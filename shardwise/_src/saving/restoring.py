@@ -153,7 +153,7 @@ def _note(
 
 
 def _other(what: str, path: str, saved: str, x: Any) -> CheckpointError:
-    return CheckpointError(f"{what}: {path} is {short_repr(x)}, and {saved} was saved there.")
+    return CheckpointError(f"{what}: {path} is {short_repr(x)}, but {saved} was saved there.")
 
 
 def _type(entry: Entry) -> str:
@@ -166,14 +166,14 @@ def _like(what: str, entry: Entry, row: tuple[str, Any]) -> _Wanted:
     shape = np.shape(x) if not hasattr(x, "shape") else tuple(x.shape)
     if shape != entry.shape:
         raise CheckpointError(
-            f"{what}: {path} has shape {shape}, and {_type(entry)} was saved there."
+            f"{what}: {path} has shape {shape}, but {_type(entry)} was saved there."
         )
     keys = isinstance(getattr(x, "dtype", None), KeyDType)
     if keys != (entry.key is not None) or (keys and x.dtype.impl_name != entry.key):
         raise CheckpointError(
-            f"{what}: {path} is of dtype {x.dtype}, and {_type(entry)} was saved there"
-            f"{f', of the generator {entry.key!r}' if keys and entry.key else ''}. Keys are no "
-            "numbers, and those of one generator none of another."
+            f"{what}: {path} has dtype {x.dtype}, but {_type(entry)} was saved "
+            f"there{f', with generator {entry.key!r}' if keys and entry.key else ''}. Keys are not "
+            "numbers, and keys of different generators are not interchangeable."
         )
     dtype = None if keys else getattr(x, "dtype", None)
     if isinstance(x, Array):
@@ -230,8 +230,8 @@ def _check_leaves(what: str, leaves: Sequence[Any]) -> None:
     for x in leaves:
         if not isinstance(x, _Number):
             raise TypeError(
-                f"{what}: shardings is a tree, and `like` has a {type(x).__name__}, which is no "
-                f"container of trees.{to_register(x)} Or say the shardings in `like`."
+                f"{what}: shardings is a pytree, but `like` has a {type(x).__name__}, which is not "
+                f"a pytree container.{to_register(x)} Or pass the shardings in `like`."
             )
 
 

@@ -90,21 +90,22 @@ def _source(what: str, end: Leaf) -> Source:
         key = key_impl(x)
         if not isinstance(key, str):
             raise TypeError(
-                f"{what}: {end.path} has keys of a generator of your own, which could not be made "
-                "again. Save `shardwise.random.key_data(keys)`."
+                f"{what}: {end.path} has keys of a custom generator, which cannot be restored. "
+                "Save `shardwise.random.key_data(keys)`."
             )
         with eval_context():
             x = key_data(x)
     x = x if isinstance(x, Array) else np.asarray(x)
     if x.dtype.kind not in "biufcV" or x.dtype.hasobject or x.dtype.names:
         raise TypeError(
-            f"{what}: {end.path} is an array of dtype {x.dtype}. A checkpoint holds numbers and "
-            "bools."
+            f"{what}: {end.path} is an array of dtype {x.dtype}. A checkpoint can contain only "
+            "numbers and bools."
         )
     if x.dtype.kind in "fc" and x.dtype.itemsize > (8 if x.dtype.kind == "f" else 16):
         raise TypeError(
             f"{what}: {end.path} is an array of dtype {x.dtype}, which differs between machines. A "
-            "checkpoint holds numbers of up to 64 bits, and complex ones of up to 128."
+            "checkpoint can contain real numbers of up to 64 bits and complex numbers of up to 128 "
+            "bits."
         )
     if isinstance(end.value, np.ma.MaskedArray):
         raise TypeError(
@@ -136,8 +137,8 @@ def _divided(what: str, path: str, x: Any) -> tuple[Any, Any, Any, dict[str, Any
         return own if process_index() == 0 else [], x.shape, (1,) * x.ndim, None
     if x.sharding.partial_axes[0]:
         raise ValueError(
-            f"{what}: {path} of type {x.aval.str_short(True)} is a sum that is not taken yet. "
-            "Reshard it first, or save what it is the sum of."
+            f"{what}: {path} of type {x.aval.str_short(True)} is unreduced (partial sums). Reshard "
+            "it first to reduce it."
         )
     foreign = x.is_fully_addressable and process_index() > 0
     shards = [s for s in x.addressable_shards if s.replica_id == 0 and not foreign]

@@ -32,9 +32,9 @@ _ELSEWHERE = "Name a folder that this program may write to."
 _ADVICE = {
     errno.ENOSPC: "Free space on that disk, or name a folder on another one.",
     errno.EDQUOT: "Free space within the quota, or name a folder on another disk.",
-    errno.EFBIG: "Raise the limit of the size of files (`ulimit -f`), or name a folder on a file "
+    errno.EFBIG: "Raise the file size limit (`ulimit -f`), or name a folder on a file "
     "system that allows larger ones.",
-    errno.EIO: "Look into the messages of the system, and name a folder on another disk.",
+    errno.EIO: "Look at the system log, or name a folder on another disk.",
 }
 _GCS_URL = "TENSORSTORE_GCS_HTTP_URL"  # the variable that points TensorStore to another store
 _SLOWEST = 1 << 20  # assumed minimum bandwidth of a store, in bytes per second
@@ -64,7 +64,7 @@ class Place:
           ValueError: a folder cannot be there, or TensorStore does not support the address.
         """
         if not isinstance(path, str | bytes | PathLike):
-            raise TypeError(f"{what}: path must be a text or a path; got {short_repr(path)}.")
+            raise TypeError(f"{what}: path must be a string or a path; got {short_repr(path)}.")
         text = os.fsdecode(path)
         if text.startswith("file://"):
             text = text.removeprefix("file://")
@@ -73,7 +73,7 @@ class Place:
             if "\0" in text or not folder.name:
                 why = "contains a null character" if "\0" in text else "is the root folder"
                 raise ValueError(
-                    f"{what}: path is {text!r}, which {why}. Name a folder in another."
+                    f"{what}: path is {text!r}, which {why}. Name another folder."
                 )
             text = str(folder)
             if folder.is_symlink():  # the link must still lead to its target
@@ -83,8 +83,9 @@ class Place:
             store = tensorstore().KvStore.Spec(text.rstrip("/") + "/").to_json()
         except ValueError as error:
             raise ValueError(
-                f"{what}: path is {text!r}, which is no address of a store that TensorStore knows, "
-                f"such as gs://bucket/folder, s3://bucket/folder or memory://folder: {error}"
+                f"{what}: path is {text!r}, which is not an address of an object store that "
+                "TensorStore knows, such as gs://bucket/folder, s3://bucket/folder or "
+                f"memory://folder: {error}"
             ) from None
         store = {**store, **_of_environment(store)}
         return Place(text.rstrip("/"), None, store, store_timeout_secs.value)
@@ -209,16 +210,16 @@ class Place:
 
     def _silent(self, seconds: float) -> TimeoutError:
         return TimeoutError(
-            f"{self.text}: the store at {self._endpoint()} has not answered within {seconds:.3g} s."
-            f" Check that this machine can reach it{_variable(self.store)}; the option "
-            "store_timeout_secs gives it more time."
+            f"{self.text}: the store at {self._endpoint()} has not answered within {seconds:.3g} "
+            f"s. Check that this machine can reach it{_variable(self.store)}; increase "
+            "store_timeout_secs to allow more time."
         )
 
     def _rejected(self, error: Exception) -> OSError:
         answer = str(error).partition(" [")[0]  # the full HTTP response follows
         return OSError(
-            f"{self.text}: the store answers {answer}. Look whether its bucket is there, and "
-            "whether this program may use it."
+            f"{self.text}: the store answered {answer}. Check that its bucket exists, and that "
+            "this program may access it."
         )
 
     def _endpoint(self) -> str:
@@ -234,7 +235,7 @@ class Place:
 def _variable(store: dict[str, Any]) -> str:
     """The environment variable that selects another store."""
     name = {"s3": "AWS_ENDPOINT_URL", "gcs": _GCS_URL}.get(store["driver"])
-    return f", and that {name}, if it is set, names the right one" if name else ""
+    return f", and that {name}, if set, names the right endpoint" if name else ""
 
 
 def _of_environment(store: dict[str, Any]) -> dict[str, Any]:
@@ -288,7 +289,7 @@ def sync(folder: str | Path) -> None:
 def not_saved(place: Place, why: str, error: Exception) -> OSError:
     """The error for a failed save, with the errno if the system provided one."""
     end = (
-        "What was there before is there still." if place.folder is not None else
+        "The previous contents are unchanged." if place.folder is not None else
         f"There is no checkpoint at {place.text} now."
     )
     number = getattr(error, "errno", None)
@@ -301,7 +302,7 @@ def not_saved(place: Place, why: str, error: Exception) -> OSError:
 class explained:
     """Re-raises system errors within a block as errors of `what` that name the checkpoint.
 
-    doing: the failed action, such as "its folder could not be made".
+    doing: the failed action, such as "its folder could not be created".
     """
 
     def __init__(self, what: str, place: Place, doing: str):

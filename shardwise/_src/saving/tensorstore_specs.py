@@ -46,7 +46,7 @@ def get_tensorstore_spec(
     if ocdbt:
         if store["driver"] == "file" and not os.path.isabs(folder):
             raise ValueError(
-                f"get_tensorstore_spec: ckpt_path is {str(ckpt_path)!r}, and must be absolute."
+                f"get_tensorstore_spec: ckpt_path must be absolute; got {str(ckpt_path)!r}."
             )
         store = {"driver": "ocdbt", "base": store, "path": name}
     spec: Spec = {"driver": driver, "kvstore": store}
@@ -70,8 +70,8 @@ def _kvstore(place: str, asked: str) -> Spec:
     bucket, slash, inside = rest.partition("/")
     if not slash or not bucket:
         raise ValueError(
-            f"get_tensorstore_spec: ckpt_path is {asked!r}, and must name a bucket and a path "
-            f"within it: {scheme}://bucket/folder/name."
+            "get_tensorstore_spec: ckpt_path must name a bucket and a path within it, as in "
+            f"{scheme}://bucket/folder/name; got {asked!r}."
         )
     return {"driver": _REMOTE[scheme], "bucket": bucket, "path": inside}
 
@@ -142,12 +142,14 @@ def verify_tensorstore_spec(
         _check_metadata(what, spec, arr)
     found = store["base"]["path"] if ocdbt else store["path"]
     if str(found) != str(path):
-        raise ValueError(f"{what}: an array is to be at {found!r}, and not at {str(path)!r}.")
+        raise ValueError(
+            f"{what}: the spec puts the array at {found!r}, but it must be at {str(path)!r}."
+        )
 
 
 def _check_metadata(what: str, spec: Spec, arr: Any) -> None:
     if arr is None:
-        raise ValueError(f"{what}: the array is needed to check what is written about it.")
+        raise ValueError(f"{what}: the array is required to check the metadata of its spec.")
     about = spec["metadata"]
     wanted = metadata(arr)
     for name in ("data_type", "shape"):

@@ -150,8 +150,8 @@ def _node(what: str, at: Leaf, ends: list[Leaf], above: dict[int, str]) -> Node:
     parts = _parts(x)
     if parts is None:
         raise TypeError(
-            f"{what}: {at.path} is {short_repr(x)}. A checkpoint holds arrays, numbers, texts, "
-            f"bytes and None, in containers.{to_register(x)}"
+            f"{what}: {at.path} is {short_repr(x)}. A checkpoint can contain arrays, numbers, "
+            f"strings, bytes and None, in pytree containers.{to_register(x)}"
         )
     _check_names(what, at.path, parts)
     inside = {**above, id(x): at.path}
@@ -178,13 +178,13 @@ def _below(at: Leaf, parts: _Parts) -> Iterator[Leaf]:
 def _check_depth(what: str, at: Leaf, above: dict[int, str]) -> None:
     if id(at.value) in above:
         raise ValueError(
-            f"{what}: {at.path} is {above[id(at.value)]} itself: the tree contains itself, and has "
-            "no end. Leave that entry out."
+            f"{what}: {at.path} is {above[id(at.value)]} itself: the pytree contains itself. Leave "
+            "that entry out."
         )
     if len(above) >= _DEEPEST:
         raise ValueError(
-            f"{what}: {at.path[:60]}... is within {_DEEPEST} other containers, the most that a "
-            "checkpoint can have. Save the tree as a list of its parts."
+            f"{what}: {at.path[:60]}... is nested in {_DEEPEST} containers, the most that a "
+            "checkpoint supports. Save the pytree as a list of its parts."
         )
 
 
@@ -196,8 +196,8 @@ def _check_order(what: str, at: Leaf) -> None:
     _check_keys(what, at.path, [*at.value])
     raise TypeError(
         f"{what}: {at.path} is a dict with the keys {short_repr(found[0])} and "
-        f"{short_repr(found[1])}, which have no order, and entries of a tree are in the order of "
-        "their keys. Use keys of one type, such as texts."
+        f"{short_repr(found[1])}, which cannot be sorted; the entries of a pytree are sorted by "
+        "key. Use keys of one type, such as strings."
     )
 
 
@@ -206,7 +206,7 @@ def _check_keys(what: str, path: str, keys: Sequence[Any]) -> None:
     if wrong:
         raise TypeError(
             f"{what}: {path} is a dict with the key {short_repr(wrong[0])}. Keys in a checkpoint "
-            "are texts, numbers, bools or None."
+            "must be strings, numbers, bools or None."
         )
 
 
@@ -216,8 +216,8 @@ def _check_names(what: str, path: str, parts: _Parts) -> None:
     twice = sorted({t for t in texts if texts.count(t) > 1}) if len({*texts}) < len(texts) else []
     if twice:
         raise TypeError(
-            f"{what}: {path} has two keys that read {twice[0]!r}, which would be one file. Rename "
-            "one of them."
+            f"{what}: {path} has two keys written as {twice[0]!r}, which would be stored in the "
+            "same file. Rename one of them."
         )
 
 
@@ -302,8 +302,8 @@ def _check_leaves(what: str, saved: dict[Steps, str], wanted: dict[Steps, str]) 
     rows = [f"{text} {_some(paths)}" for text, paths in sides if paths]
     if rows:
         raise CheckpointError(
-            f"{what}: `like` is not of the tree that was saved: {' and '.join(rows)}. Without "
-            "`like`, `describe(path)` shows what there is."
+            f"{what}: `like` does not have the structure of the saved pytree: "
+            f"{' and '.join(rows)}. `describe(path)` shows what the checkpoint contains."
         )
 
 
@@ -338,7 +338,7 @@ def from_json(data: Any, count: int, depth: int = 0) -> Node:
       ValueError, KeyError, TypeError: the data is malformed.
     """
     if depth > 2 * _DEEPEST:  # the fields of a dataclass at that depth nest further
-        raise ValueError(f"the tree is nested more than {2 * _DEEPEST} times")
+        raise ValueError(f"the pytree is nested more than {2 * _DEEPEST} levels deep")
     static = _of_type(dict, _of_type(dict, data).get("static", {}))
     fields = tuple([(n, from_json(v, 0, depth + 1)) for n, v in static.items()])
     kind = _of_type(str, data["kind"])
@@ -354,13 +354,13 @@ def from_json(data: Any, count: int, depth: int = 0) -> Node:
             raise ValueError(f"there is no array {brief(data['value'])}")
         return Node(kind, value=data["value"])
     if kind not in [p.__name__ for p in PLAIN]:
-        raise ValueError(f"nothing is of the kind {brief(kind)}")
+        raise ValueError(f"there is no kind {brief(kind)}")
     return Node(kind, value=_heard(kind, data["value"]))
 
 
 def _of_type(kind: type, x: Any) -> Any:
     if not isinstance(x, kind):
-        raise TypeError(f"{brief(x)} is no {kind.__name__}")
+        raise TypeError(f"{brief(x)} is not of type {kind.__name__}")
     return x
 
 
@@ -373,7 +373,7 @@ def _names_heard(data: dict[str, Any], count: int) -> tuple[Any, ...]:
             f"{pluralize(len(names), 'name')} for {pluralize(count, 'entry', 'entries')}"
         )
     if not all([type(n) in _KEYS for n in names]) or len({str(n) for n in names}) < count:
-        raise ValueError(f"{brief(names)} are no names of entries")
+        raise ValueError(f"{brief(names)} are not valid entry names")
     return names
 
 
@@ -394,5 +394,5 @@ def _heard(kind: str, x: Any) -> Any:
     if kind == "bytes":
         return base64.b64decode(x, validate=True)
     if type(x).__name__ != kind:
-        raise ValueError(f"{brief(x)} is no {kind}")
+        raise ValueError(f"{brief(x)} is not of type {kind}")
     return x

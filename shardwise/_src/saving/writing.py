@@ -151,8 +151,8 @@ class Saving:
         if error is not None:
             warn(
                 f"The checkpoint {self._path} could not be written, and wait() was not called: "
-                f"{str(error).removesuffix('.')}. Call wait() on what save_async gives, or on the "
-                "manager.",
+                f"{str(error).removesuffix('.')}. Call wait() on the result of save_async, or on "
+                "the manager.",
                 RuntimeWarning,
             )
 
@@ -194,11 +194,11 @@ def prepared(
         metadata = json.loads(json.dumps(metadata, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise TypeError(
-            f"{what}: metadata must be what JSON can hold; got {short_repr(metadata)}: {error}."
+            f"{what}: metadata must be JSON-serializable; got {short_repr(metadata)}: {error}."
         ) from None
     except RecursionError:
         raise TypeError(
-            f"{what}: metadata must be what JSON can hold; got a {type(metadata).__name__} that is "
+            f"{what}: metadata must be JSON-serializable; got a {type(metadata).__name__} that is "
             "nested too deeply."
         ) from None
     node, ends = flatten_tree(what, "tree", tree)
@@ -229,7 +229,7 @@ def _write(job: Job, written: Callable[[int], None]) -> None:
 
     def prepare() -> None:
         if process_index() == 0:
-            with explained("save", job.place, "its folder could not be made"):
+            with explained("save", job.place, "its folder could not be created"):
                 writings.append(begin("save", job.place, job.overwrite))
             with explained("save", job.place, f"a {METADATA} could not be written"):
                 digests.update(run_all(lambda: _described(where, entries)))
@@ -237,12 +237,12 @@ def _write(job: Job, written: Callable[[int], None]) -> None:
     def write_arrays() -> None:
         digests.update(run_all(lambda: _arrays(where, job.sources, written)))
         if process_index() > 0:
-            with explained("save", job.place, "the digests of files could not be written"):
+            with explained("save", job.place, "the digests of the files could not be written"):
                 leave(where, process_index(), digests)
 
     def commit() -> None:
         for writing in writings:
-            with explained("save", job.place, "it could not be put into its place"):
+            with explained("save", job.place, "it could not be moved to its final location"):
                 digests.update(collect(where, process_count()))
                 writing.commit(
                     manifest.written(job.tree, entries, job.metadata, process_count(), digests)

@@ -63,9 +63,9 @@ def reject_inside() -> None:
     """Raises if two programs over several devices would wait for each other."""
     if _here.devices > 1:
         raise RuntimeError(
-            "a function that a program over several devices calls on the host cannot run another "
-            "program over several devices: they are waiting for the function. Fetch the values "
-            "that it needs with NumPy, or compute them in the program."
+            "a host callback of a program over several devices cannot run another program over "
+            "several devices: the devices are waiting for the callback. Compute its values with "
+            "NumPy, or in the program."
         )
 
 
@@ -127,7 +127,7 @@ class HostCalls:
                 _log.debug("%s", self._failure, exc_info=error)
         self._blanks += 1
         if self._blanks > 100 and time.monotonic() > self._end:
-            _log.critical("%s. The program goes on calling it: the process ends.", self._failure)
+            _log.critical("%s. The program keeps calling it: the process exits.", self._failure)
             raise self._failure
         return tuple(map(_bits, function.blank(self._blanks)))
 
@@ -248,8 +248,8 @@ def effects_barrier() -> None:
     """
     if _here.devices:
         raise RuntimeError(
-            "effects_barrier() inside of a function that a program calls on the host would wait "
-            "for that function itself. Call it where the program was called."
+            "effects_barrier() inside a host callback would wait for that callback itself. Call it "
+            "in the code that called the program."
         )
     _pending.wait()
     _pending.raise_failure()

@@ -63,8 +63,8 @@ def _is_new(where: str, name: str, addresses: Any) -> bool:
     known = _registered.setdefault((where, name), addresses)
     if known != addresses:
         raise ValueError(
-            f"{name!r} is registered for {where} already, and as something else. A name stands for "
-            "one function as long as the process lives: choose another, such as one with a version."
+            f"{name!r} is already registered for {where}, as something else. A name cannot be "
+            "reassigned while the process runs: choose another name, such as one with a version."
         )
     return known is addresses
 

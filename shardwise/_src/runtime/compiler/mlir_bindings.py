@@ -174,8 +174,8 @@ class Function:
             wanted = [str(t) for t in types[1]]
             if found != wanted:
                 raise TypeError(
-                    f"it gives values of the types {', '.join(found) or 'of none'}, where "
-                    f"{', '.join(wanted) or 'none'} are expected, by its rule for types."
+                    f"it returned values of types {', '.join(found) or 'none'}, but its type "
+                    f"rule expects {', '.join(wanted) or 'none'}."
                 )
             func.ReturnOp(results)
         self.module.operation.verify()

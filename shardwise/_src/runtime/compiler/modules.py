@@ -251,7 +251,7 @@ def _explain(error: Exception, platform: str) -> NoReturn:
         ) from None
     if found := _BAD_VALUE.search(str(error)):
         raise _jax.JaxRuntimeError(
-            f"compiler_options: {found[2]!r} is not a valid value of {found[1]!r}; it takes a "
+            f"compiler_options: {found[2]!r} is not a valid value of {found[1]!r}; it requires a "
             f"value of type {found[3]}."
         ) from None
     raise error

@@ -91,7 +91,7 @@ def _clients(count: int) -> list[Any]:
     for thread in threads:
         thread.join(START)
     if None in made:
-        raise RuntimeError(f"{nodes} clients of virtual devices did not meet within {START} s")
+        raise RuntimeError(f"{nodes} clients of virtual devices did not connect within {START} s")
     _kept.append(service)
     _kept.extend([line for line, _ in made])
     return [client for _, client in made]

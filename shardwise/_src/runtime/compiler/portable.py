@@ -78,13 +78,13 @@ def foreign_text(artifact: bytes) -> str:
             env={**os.environ, "PYTHONPATH": paths}, check=False,
         )
     except subprocess.TimeoutExpired:
-        raise Unreadable(f"reading it takes more than {READING} seconds") from None
+        raise Unreadable(f"reading it takes longer than {READING} seconds") from None
     if done.returncode == 0:
         return done.stdout.decode()
     said = done.stderr.decode(errors="replace").strip()
     if done.returncode == _REFUSED:
         raise Unreadable(said.rpartition("\n")[2])
-    raise Unreadable(f"the process that was to read it ended with {done.returncode}")
+    raise Unreadable(f"the process that reads it exited with {done.returncode}")
 
 
 _REFUSED = 3

@@ -65,10 +65,9 @@ def _is_none(x: Any) -> bool:
 def _folder(what: str, directory: str | PathLike[str]) -> Path:
     if re.match(r"(gs|s3):/", str(directory)):
         raise NotImplementedError(
-            f"{what}: directory is {str(directory)!r}. Trees are written to folders of the file "
-            "system only; single arrays go to such an address by "
-            "`shardwise.experimental.array_serialization.serialization."
-            "GlobalAsyncCheckpointManager`."
+            f"{what}: directory is {str(directory)!r}. Pytrees are written to folders of the file "
+            "system only; to write single arrays to such an address, use "
+            "`shardwise.experimental.array_serialization.serialization.GlobalAsyncCheckpointManager`."
         )
     return Path(directory).expanduser().resolve()
 
@@ -141,7 +140,7 @@ def _save(
 
     places = step_together(f"{name}/start", lambda: None, _WAIT, str(root))
     if len({*places}) > 1:
-        raise ValueError(f"save: directory must be one folder for all processes; got {places}.")
+        raise ValueError(f"save: directory must be the same in all processes; got {places}.")
     step_together(f"{name}/folder", prepare, _WAIT)
     step_together(f"{name}/arrays", lambda: run(lambda: _write(rows)), _WAIT)
     step_together(f"{name}/end", finish, _WAIT)
@@ -180,12 +179,15 @@ def _rows(root: Path, leaves: Sequence[Any], given: Sequence[Any]) -> list[tuple
 def _make_empty(root: Path, overwrite: bool) -> None:
     present = list(root.iterdir()) if root.exists() else []
     if present and not overwrite:
-        raise ValueError(f"save: {root} has files, and overwrite is False.")
+        raise ValueError(
+            f"save: {root} has files, and overwrite is False. Pass overwrite=True, or name another "
+            "folder."
+        )
     others = [path.name for path in present if path.name not in _OWN]
     if others:
         raise RuntimeError(
-            f"save: {root} has {', '.join(sorted(others))}, which is not of a checkpoint, and is "
-            "therefore not overwritten. Remove it, or name another folder."
+            f"save: {root} has {', '.join(sorted(others))}, which is not part of a checkpoint, so "
+            "it is not overwritten. Remove it, or name another folder."
         )
     if root.exists():
         shutil.rmtree(root)
@@ -255,8 +257,8 @@ def load(
     places = broadcast_prefix(shardings, numbered, "load: shardings", root="data")
     if any(isinstance(p, Format) for p in places):
         raise NotImplementedError(
-            "load: shardings has a Format, with a layout that would be for arrays of any shape. "
-            "Pass ShapeDtypeStruct(shape, dtype, sharding=format)."
+            "load: shardings has a Format, whose layout would apply to arrays of any shape. Pass "
+            "ShapeDtypeStruct(shape, dtype, sharding=format)."
         )
     given = _broadcast_specs("load", ts_specs, tree)
     wanted = broadcast_prefix(True if mask is None else mask, numbered, "load: mask", root="data")

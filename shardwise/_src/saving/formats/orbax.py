@@ -53,7 +53,7 @@ def load_orbax(path: str | PathLike[str], shardings: Any = None, like: Any = Non
         texts = json.loads(place.get(_TEXTS) or b"{}")
     except (ValueError, LookupError, TypeError) as error:
         raise CheckpointError(
-            f"{what}: {place.text}/{_TREE} is not as Orbax writes it: {error!r}."
+            f"{what}: {place.text}/{_TREE} is not valid Orbax metadata: {error!r}."
         ) from error
     names = [".".join(name for name, _ in steps) for steps, kind in rows if kind in _ARRAYS]
     stores = run_all(lambda: _opened(what, place, names, about))
@@ -86,7 +86,8 @@ def _found(what: str, place: Place) -> tuple[Place, bytes]:
         return known[0]
     which = [item.text.rpartition("/")[2] for item, _ in known]
     more = f"several items, {join(which)}: name one of them" if known else (
-        f"no {_TREE}, nor has a folder in it: it is none of Orbax's, or one of an old release"
+        f"no {_TREE}, nor does any folder in it: it is not an Orbax checkpoint, or was written "
+        "by an old release"
     )
     raise CheckpointError(f"{what}: {place.text} has {more}.")
 
@@ -112,7 +113,7 @@ async def _opened(
             return await tensorstore().open(spec, open=True, context=store_context())
         except ValueError as error:
             raise CheckpointError(
-                f"{what}: {place.text} has no array {name!r} that can be read: {error}"
+                f"{what}: {place.text} has no readable array {name!r}: {error}"
             ) from error
 
     return await asyncio.gather(*map(one, names))
@@ -139,8 +140,8 @@ def _end(
     if kind in _EMPTY:
         return Node(_EMPTY[kind])
     raise CheckpointError(
-        f"{what}: {place.text} has a value of type {brief(kind)} at {name!r}, which is not known "
-        "here."
+        f"{what}: {place.text} has a value of type {brief(kind)} at {name!r}, which load_orbax "
+        "does not support."
     )
 
 

@@ -83,7 +83,7 @@ def save_safetensors(
     for _, where, end in leaves_of(node, path="tree"):
         if end.kind not in ("array", "none"):
             raise TypeError(
-                f"{what}: {where} is {short_repr(end.value)}, and the format has arrays only. "
+                f"{what}: {where} is {short_repr(end.value)}, but the format supports only arrays. "
                 "Leave it out, or make it metadata or an array."
             )
     own = sources(what, ends)
@@ -95,7 +95,7 @@ def save_safetensors(
 
     def prepare() -> None:
         if process_index() == 0:
-            with explained(what, Place.at(what, target), "its file could not be made"):
+            with explained(what, Place.at(what, target), "its file could not be created"):
                 _make(beside, head, sum([s.entry.nbytes for s in own]))
 
     def finish() -> None:
@@ -141,22 +141,22 @@ def _check_sources(what: str, names: Sequence[str], own: Sequence[Source]) -> No
     twice = sorted({n for n in names if names.count(n) > 1}) if len({*names}) < len(names) else []
     if twice:
         raise ValueError(
-            f"{what}: two arrays would have the name {twice[0]!r}: names are steps in the tree, "
-            "joined by dots. Rename one of them."
+            f"{what}: two arrays would have the name {twice[0]!r}: names are the keys of the path "
+            "in the pytree, joined by dots. Rename one of them."
         )
     if _METADATA in names:
         raise ValueError(
-            f"{what}: an array would have the name {_METADATA!r}, under which the format has its "
-            "metadata. Rename the array."
+            f"{what}: an array would have the name {_METADATA!r}, which the format reserves for "
+            "its metadata. Rename the array."
         )
     for source in own:
         entry = source.entry
         if entry.key is not None or entry.dtype not in _CODES:
             kind = "typed keys" if entry.key is not None else f"of dtype {entry.dtype}"
             raise TypeError(
-                f"{what}: tree{entry.path} is {kind}, which the format has not. "
+                f"{what}: tree{entry.path} is {kind}, which the format does not support. "
                 + ("Save `shardwise.random.key_data(keys)`." if entry.key is not None
-                   else f"It has {join(_CODES)}.")
+                   else f"It supports {join(_CODES)}.")
             )  # fmt: skip
 
 
@@ -167,7 +167,10 @@ def _header(
     about: dict[str, Any] = {}
     if metadata is not None:
         if not all(isinstance(x, str) for row in metadata.items() for x in row):
-            raise TypeError(f"{what}: metadata must be texts by name; got {short_repr(metadata)}.")
+            raise TypeError(
+                f"{what}: metadata must be a dict from strings to strings; got "
+                f"{short_repr(metadata)}."
+            )
         about[_METADATA] = dict(metadata)
     sizes = [canonicalize_name(s.entry.dtype).itemsize for s in own]
     at, starts = 0, [0] * len(own)
@@ -256,14 +259,14 @@ def _file(what: str, path: Any) -> Path:
     place = Place.at(what, path)
     if place.folder is None:
         raise ValueError(
-            f"{what}: path is {place.text!r}, and files of safetensors are read and written on "
-            "file systems only. Copy it to one, or use `save` and `restore` for stores."
+            f"{what}: path is {place.text!r}, but safetensors files are read and written on file "
+            "systems only. Copy the file to one, or use `save` and `restore` for object stores."
         )
     if place.folder.exists() and not (place.folder.is_file() or place.folder.is_dir()):
         raise ValueError(f"{what}: {place.folder} is a device or socket. Name a file.")
     if place.folder.is_dir():
         reads = what != "save_safetensors" and (place.folder / MANIFEST).exists()
-        way = "read the checkpoint in it by `restore`" if reads else "name a file"
+        way = "read the checkpoint in it with `restore`" if reads else "name a file"
         raise IsADirectoryError(f"{what}: {place.folder} is a folder; {way}.")
     return place.folder
 
@@ -277,7 +280,7 @@ def _load(what: str, path: Path, name: str, t: _Tensor, place: Any) -> Any:
     try:
         target.shard_shape(t.shape)
     except ValueError as error:
-        raise ValueError(f"{what}: of arrays[{name!r}], {error}") from None
+        raise ValueError(f"{what}: arrays[{name!r}]: {error}") from None
     dtype = on_devices(t.dtype)
     if not math.prod(t.shape):
         return make_array_from_callback(t.shape, target, lambda i: np.zeros(t.shape, dtype)[i])
@@ -298,12 +301,12 @@ def _read_header(what: str, path: Path) -> tuple[dict[str, _Tensor], dict[str, s
         length = int.from_bytes(first, "little")
         if first[:2] in (b"PK", b"\x80\x02", b"\x80\x04"):
             raise CheckpointError(
-                f"{what}: {path} is a file of pickles, such as torch.save writes. To read it is to "
-                "execute what is in it, which is not done here: convert it where it is from, with "
+                f"{what}: {path} is a pickle file, as torch.save writes. Reading it would execute "
+                "code from it, so shardwise does not. Convert it in PyTorch, with "
                 "safetensors.torch.save_file."
             )
         if len(first) < 8 or length > min(_LONGEST, size - 8):
-            raise _damaged(what, path, "its header does not fit into it")
+            raise _damaged(what, path, "its header is incomplete or too long")
         text = file.read(length)
     try:
         about = json.loads(text, object_pairs_hook=_once)
@@ -312,20 +315,20 @@ def _read_header(what: str, path: Path) -> tuple[dict[str, _Tensor], dict[str, s
         tensors = {str(name): _tensor(row, 8 + length) for name, row in about.items()}
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         why = "it is nested too deeply" if isinstance(error, RecursionError) else _text_of(error)
-        raise _damaged(what, path, f"its header is not as the format has it: {why}") from None
+        raise _damaged(what, path, f"its header is invalid: {why}") from None
     at = 8 + length
     for name, t in sorted(tensors.items(), key=lambda row: (row[1].start, math.prod(row[1].shape))):
         if t.start != at:
-            raise _damaged(what, path, f"{name!r} does not begin where the one before it ends")
+            raise _damaged(what, path, f"{name!r} does not begin where the previous array ends")
         at += math.prod(t.shape) * t.dtype.itemsize
     if at != size:
-        raise _damaged(what, path, f"it has {size} bytes, and its header speaks of {at}")
+        raise _damaged(what, path, f"it has {size} bytes, but its header describes {at}")
     return tensors, meta
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len({name for name, _ in pairs}) < len(pairs):
-        raise ValueError("a name is there twice")
+        raise ValueError("a name occurs twice")
     return dict(pairs)
 
 
@@ -336,25 +339,27 @@ def _text_of(error: Exception) -> str:
 
 def _check_metadata(meta: Any) -> None:
     if not isinstance(meta, dict) or not all([isinstance(x, str) for x in meta.values()]):
-        raise TypeError(f"its metadata are {short_repr(meta)}, and must be strings by name")
+        raise TypeError(
+            f"its metadata is {short_repr(meta)}, but must be a dict from strings to strings"
+        )
 
 
 def _tensor(row: dict[str, Any], data: int) -> _Tensor:
     code, shape, (start, end) = row["dtype"], row["shape"], row["data_offsets"]
     if code not in _DTYPES:
-        raise ValueError(f"the dtype {brief(code)} is not known here")
+        raise ValueError(f"the dtype {brief(code)} is unknown")
     dtype = canonicalize_name(_DTYPES[code])
     if type(shape) is not list or not all(
         [type(n) is int and 0 <= n < LARGEST for n in (*shape, start, end)]
     ):
-        raise ValueError("sizes must be integers from 0 on")
+        raise ValueError("sizes must be non-negative integers")
     largest = math.prod([n for n in shape if n]) * dtype.itemsize  # like NumPy, if a size is 0
     if largest >= LARGEST or len(shape) > MOST_DIMS:
-        raise ValueError(f"no array is as large as one of shape {brief(tuple(shape))}")
+        raise ValueError(f"an array cannot have shape {brief(tuple(shape))}")
     if end - start != math.prod(shape) * dtype.itemsize:
-        raise ValueError(f"{code}{shape} has not {end - start} bytes")
+        raise ValueError(f"{code}{shape} does not have {end - start} bytes")
     return _Tensor(dtype, tuple(shape), data + start)
 
 
 def _damaged(what: str, path: Path, why: str) -> CheckpointError:
-    return CheckpointError(f"{what}: {path} is no file of safetensors, or damaged: {why}.")
+    return CheckpointError(f"{what}: {path} is not a safetensors file, or is damaged: {why}.")

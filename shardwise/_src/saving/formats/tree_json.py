@@ -38,7 +38,9 @@ def deserialize_pytreedef(pytreedef_repr: dict[str, Any]) -> PyTreeDef:
         fields = read(TREE, base64.b64decode(pytreedef_repr[REPR], validate=True))
         return tree_records.read(fields, len(pytreedef_repr[LEAF_IDS]), "tree")
     except (KeyError, ValueError, Damaged) as error:
-        raise ValueError(f"deserialize_pytreedef: this is no structure of a tree: {error}.") from (
+        raise ValueError(
+            f"deserialize_pytreedef: this is not a serialized PyTreeDef: {error}."
+        ) from (
             None
         )
 
