@@ -157,4 +157,4 @@ def test_every_cause_names_what_splits(name):
     f, args = PROGRAMS[name]
     for c in explain(f)(*args).communication:
         named = any(f"'{axis}'" in c.why for axis in c.axes)
-        assert named or c.why.endswith(("asks for it", "asks for another sharding")), c
+        assert named or c.why.endswith(("asks for it", "changes the sharding")), c
