@@ -85,7 +85,8 @@ communication: 11+ collectives, 160.3 KiB per device
     train<b>.py:3
     return h.sum(0) < 4
     reduce_sum(f32[32@data,64]) → f32[64]
-    sums over dimension 0 of operand 0, which is sharded over 'data'
+    sums over dimension 0 of operand 0, which is sharded
+      over 'data'
   collective-permute pred,s32 over 8 devices: 1 ×, 16 B, 1.0
     µs
     the partitioner moves parts of it between devices

@@ -419,7 +419,7 @@ def test_described_devices_beside_real_ones():
     ids = [d.id for d in MESH.devices.flat]
     assert str(caught.value) == (
         "<lambda> got arguments on different devices: a of type f32[8,4] is on 8 devices "
-        f"that are not there, b of type f32[4,4] on devices {ids}. Use shardings over the same "
+        f"that are not attached, b of type f32[4,4] on devices {ids}. Use shardings over the same "
         "AbstractMesh for both."
     )
 

@@ -208,7 +208,7 @@ def test_a_lowering_of_host_calls_constants_and_loops():
     with pytest.raises(NotImplementedError) as failure:
         sw.export.export(repeated)(x)
     assert str(failure.value) == (
-        "shardwise.export.export: repeated calls functions of the host (a callback, or "
+        "shardwise.export.export: repeated calls host functions (a callback, or "
         "`shardwise.debug.print`), which exist in this process only. Export it without them."
     )
 

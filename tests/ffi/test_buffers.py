@@ -99,7 +99,7 @@ def test_aliases():
     np.testing.assert_array_equal(x, X)
     np.testing.assert_array_equal(sw.jit(lambda x: f(x + 1))(X), 2 * (X + 1))
     assert message(ValueError, buffer_callback(twice, like(X), input_output_aliases={1: 0}), X) == (
-        "buffer_callback of twice: input_output_aliases has 1: 0, but there are 1 operand."
+        "buffer_callback of twice: input_output_aliases has 1: 0, but the call has 1 operand."
     )
 
 
@@ -156,8 +156,8 @@ def test_errors(count):
     x = sw.device_put(np.ones(8, np.float32), NamedSharding(mesh, P("i")))
     for fun, end in (
         (wrong, "it raised KeyError: 'no'"),
-        (gives, "the function returned 3; it is to write its results into the buffers that it "
-         "gets, and to return None."),
+        (gives, "the function returned 3; it must write its results into the buffers that it "
+         "gets, and return None."),
     ):  # fmt: skip
         f = sw.jit(buffer_callback(fun, like(x)))
         text = message(sw.errors.CallbackError, lambda f=f: np.asarray(f(x)))
@@ -176,5 +176,5 @@ def test_custom_jvp_and_export():
 
     square.defjvp(lambda primals, tangents: (square(*primals), 2 * primals[0] * tangents[0]))
     np.testing.assert_array_equal(sw.grad(lambda x: square(x).sum())(X), 2 * X)
-    with pytest.raises(NotImplementedError, match="calls functions of the host"):
+    with pytest.raises(NotImplementedError, match="calls host functions"):
         sw.export.export(sw.jit(buffer_callback(add_one, like(X))))(X)

@@ -329,13 +329,13 @@ class Manual:
         if missing := [name for name in names if name not in bound]:
             raise NameError(
                 f"[{op}] axis {' and '.join(map(repr, missing))} is not bound where the program "
-                "runs. Call the function that has the collective inside of "
+                "runs. Call the function with the collective inside of "
                 "`shardwise.vmap(f, axis_name=...)` or `shardwise.shard_map`."
             )
 
     def _axes(self) -> ManualAxes:
         if self.manual is None:
-            raise RuntimeError("an instruction between devices is outside of every shard_map")
+            raise RuntimeError("a cross-device instruction is outside of every shard_map")
         return self.manual
 
     def _numbers(self, names: Sequence[Any], parts: Groups) -> np.ndarray:

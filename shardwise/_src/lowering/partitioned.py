@@ -50,16 +50,16 @@ class Partitioned:
             return self.inline(program, *xs)
         if self.manual is not None:
             raise NotImplementedError(
-                f"custom_partitioning function {rule.name} is called in a function of "
-                "`shardwise.shard_map` that leaves some axes of the mesh to the partitioner, which "
-                "asks no functions there. Make all axes manual, or call it outside."
+                f"custom_partitioning function {rule.name} is called inside of a "
+                "`shardwise.shard_map` that leaves some mesh axes to the partitioner, which calls "
+                "no functions there. Make all axes manual, or call it outside."
             )
         mesh = self.meshes.mesh
         if mesh is None:
             raise NotImplementedError(
-                f"custom_partitioning function {rule.name} is divided by functions of this process "
-                "when a program is compiled, so that a program of several devices with it cannot "
-                "be exported. Export it for one device."
+                f"custom_partitioning function {rule.name} is partitioned by Python functions of "
+                "this process when a program is compiled, so a program of several devices with it "
+                "cannot be exported. Export it for one device."
             )
         name = self._callback_name(rule, mesh, ins, outs)
         factors = rule.factors(mesh, ins, outs)
@@ -146,8 +146,8 @@ def _module_text(
     """The module of one device. It sets padding to zero, so that sums are correct."""
     if host_functions(found.program):
         raise NotImplementedError(
-            f"custom_partitioning function {asked.rule.name}: lower_fn calls functions of the host "
-            "(a callback, or `shardwise.debug.print`), which the partitioner cannot hand on. Call "
+            f"custom_partitioning function {asked.rule.name}: lower_fn calls host functions (a "
+            "callback, or `shardwise.debug.print`), which the partitioner does not support. Call "
             "them outside of the function."
         )
     mesh, number = found.mesh, {d: i for i, d in enumerate(asked.mesh.flat_devices)}
