@@ -24,7 +24,7 @@ TEXT = """\
 
 This page is written by `tools/options_page.py`; change `shardwise/_src/base/config.py` instead.
 
-An option holds for the whole process, or inside a `with` block of one thread:
+An option is set for the whole process, or inside a `with` block of one thread:
 
 ```python
 import shardwise as sw
@@ -43,42 +43,42 @@ float64
 ```
 
 Before the program starts, an option is read from the environment: `SHARDWISE_ENABLE_X64=1`, or
-`JAX_ENABLE_X64=1` where that is not set. Switches take 1, true, t, yes, y and on, or 0, false, f,
-no, n, off and nothing at all. Names with the prefix `jax_`, as in `jax_enable_x64`, are understood
+`JAX_ENABLE_X64=1` if that is not set. Switches take 1, true, t, yes, y and on, or 0, false, f,
+no, n, off and the empty string. Names with the prefix `jax_`, as in `jax_enable_x64`, are accepted
 too. With absl, `config.config_with_absl()` defines `--shardwise_enable_x64` and similar flags.
 
-An option marked *traced* is a part of what a trace gives: functions are traced again where it has
-another value. The others are looked at when something happens.
+An option marked *traced* is part of the cache key of a trace: functions are traced again if its
+value changes. The others are read when they are used.
 
 """
 
 VARIABLES = {
-    "XLA_FLAGS": "Options of XLA, read once, when the first device is asked for. "
-    "`--xla_force_host_platform_device_count=8` makes eight CPU devices where the option "
-    "`num_cpu_devices` says nothing; with `--xla_dump_to=FOLDER`, every program is compiled, also "
-    "one that is kept on disk.",
-    "CXX": "The compiler of `ffi.build_and_load`, where none is given.",
-    "CUDA_VISIBLE_DEVICES": "Which GPUs there are; with an empty value, none is looked for.",
-    "XDG_CACHE_HOME": "The folder of the user's caches, where `compilation_cache_dir` is not set.",
-    "XDG_RUNTIME_DIR": "The folder in which `shardwise launch` shows itself to `shardwise top`, "
-    "where it is set; else it is one of the user in the folder of temporary files.",
-    "MPITRAMPOLINE_LIB": "The library by which XLA calls MPI where the option "
-    "`cpu_collectives_implementation` is mpi.",
+    "XLA_FLAGS": "Options of XLA, read once, when the first device is requested. "
+    "`--xla_force_host_platform_device_count=8` makes eight CPU devices if the option "
+    "`num_cpu_devices` is not set; with `--xla_dump_to=FOLDER`, every program is compiled, even "
+    "one cached on disk.",
+    "CXX": "The compiler of `ffi.build_and_load`, if none is passed.",
+    "CUDA_VISIBLE_DEVICES": "Which GPUs are visible; with an empty value, none.",
+    "XDG_CACHE_HOME": "The folder of the user's caches, if `compilation_cache_dir` is not set.",
+    "XDG_RUNTIME_DIR": "The folder in which `shardwise launch` registers itself for `shardwise "
+    "top`, if set; else a folder of the user among the temporary files.",
+    "MPITRAMPOLINE_LIB": "The library through which XLA calls MPI if the "
+    "option `cpu_collectives_implementation` is mpi.",
     "SHARDWISE_INITIALIZATION_TIMEOUT": "Seconds that a process which `shardwise launch` started "
     "waits for the others.",
     "SHARDWISE_COORDINATOR_STARTED": "Set by `shardwise launch`: 1, as the launcher has started "
     "the coordinator.",
-    "SHARDWISE_BOARD": "Set by `shardwise launch`: the file in which a process shows itself to "
-    "`shardwise top`.",
-    "AWS_ACCESS_KEY_ID": "With `AWS_SECRET_ACCESS_KEY`, who asks S3 for checkpoints; else "
-    "TensorStore looks for it.",
+    "SHARDWISE_BOARD": "Set by `shardwise launch`: the file in which a process reports its "
+    "status to `shardwise top`.",
+    "AWS_ACCESS_KEY_ID": "With `AWS_SECRET_ACCESS_KEY`, the credentials for checkpoints "
+    "on S3; otherwise TensorStore looks for credentials.",
     "AWS_SECRET_ACCESS_KEY": "See `AWS_ACCESS_KEY_ID`.",
-    "AWS_ENDPOINT_URL": "The address of a store with the protocol of S3 that is not Amazon's.",
-    "AWS_ENDPOINT_URL_S3": "The same, before `AWS_ENDPOINT_URL`.",
-    "AWS_REGION": "The region of such a store: us-east-1, where it is not set.",
-    "AWS_DEFAULT_REGION": "The same, after `AWS_REGION`.",
+    "AWS_ENDPOINT_URL": "The address of an S3-compatible store other than Amazon's.",
+    "AWS_ENDPOINT_URL_S3": "The same; takes precedence over `AWS_ENDPOINT_URL`.",
+    "AWS_REGION": "The region of such a store; us-east-1 if not set.",
+    "AWS_DEFAULT_REGION": "The same; `AWS_REGION` takes precedence.",
     "TERM": "The kind of terminal; on one that is `dumb`, no progress is shown.",
-    "TF_CPP_MIN_LOG_LEVEL": "What XLA logs: 1 (from warnings on) where it is not set.",
+    "TF_CPP_MIN_LOG_LEVEL": "What XLA logs; 1 (warnings and errors) if not set.",
 }
 
 
@@ -136,9 +136,9 @@ def page() -> str:
     """The full page."""
     parts = [
         TEXT + "## Options\n\n" + "\n".join(options()),
-        "## Environment variables that are no options\n\n" + "\n".join(variables()),
-        "## Options of earlier times\n\nThese can be set, which has no effect but a line in the "
-        "log.\n\n" + "\n".join(historic()),
+        "## Environment variables that are not options\n\n" + "\n".join(variables()),
+        "## Legacy options\n\nThese can be set, but have no effect except a line in "
+        "the log.\n\n" + "\n".join(historic()),
     ]
     return "\n\n".join(parts) + "\n"
 

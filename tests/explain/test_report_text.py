@@ -113,7 +113,7 @@ def test_narrow_terminals_fold(report, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     text = str(report)
     assert max(map(len, text.splitlines())) <= 60
-    assert text.partition("memory of")[0] == SUBBYTE
+    assert text.partition("memory per")[0] == SUBBYTE
 
 
 @pytest.mark.parametrize("columns", [1, 40, 55, 70, 85, 100, 240])
