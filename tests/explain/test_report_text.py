@@ -162,7 +162,7 @@ def test_nothing_to_tell(report):
 def test_memory_that_a_device_has_not(report):
     memory = dataclasses.replace(report.memory, peak=3 * 2**30 // 2)
     text = str(dataclasses.replace(report, memory=memory))
-    wanted = "memory per device: 1.5 GiB at its peak, 150 % of 1.0 GiB: MORE THAN IT HAS"
+    wanted = "memory per device: 1.5 GiB at its peak, 150 % of 1.0 GiB: EXCEEDS DEVICE MEMORY"
     assert wanted in text
 
 

@@ -161,7 +161,7 @@ def memory_head(report: Report) -> str:
     """`memory per device: 40.8 KiB at its peak, under 0.1 % of 2.0 GiB`"""
     peak, whole = report.memory.peak, report.machine.memory_bytes
     share = f"{share_text(peak, whole)} of {in_bytes(whole)}"
-    excess = ": MORE THAN IT HAS" if peak > whole else ""
+    excess = ": EXCEEDS DEVICE MEMORY" if peak > whole else ""
     return f"memory per device: {in_bytes(peak)} at its peak, {share}{excess}"
 
 

@@ -116,11 +116,11 @@ def _of_traced(
     bare_ins, bare_outs = list(map(bare, ins)), list(map(bare, outs))
     held = hoisted_constants(program)
     places = places_for(program, sigs, traced.names, bare_ins, bare_outs, held)
-    said = [s if w is not None or sig.committed else None
-            for s, w, sig in zip(places.arguments, bare_ins, sigs, strict=True)]
+    stated = [s if w is not None or sig.committed else None
+              for s, w, sig in zip(places.arguments, bare_ins, sigs, strict=True)]
     several = len(places.devices) > 1
     in_shardings = tuple([_abstract(s, f"the sharding of {name}", several)
-                          for s, name in zip(said, traced.names, strict=True)])
+                          for s, name in zip(stated, traced.names, strict=True)])
     count = range(len(program.outputs))
     out_shardings = tuple([
         _abstract(s, f"the sharding of {path_in('the result', traced.out_tree, i)}", several)

@@ -81,12 +81,12 @@ class SymbolicEmitter(Emitter):
             left = n.variables() - {*self.sizes}
             terms = dict(n.terms)
             name = min(left, default="")
-            slope = terms.pop(((name, 1),), 0)
+            coefficient = terms.pop(((name, 1),), 0)
             rest = Dim(terms, n.scope) if any(terms) else terms.get((), 0)
-            if len(left) != 1 or slope < 1 or name in getattr(rest, "variables", set)():
+            if len(left) != 1 or coefficient < 1 or name in getattr(rest, "variables", set)():
                 continue
             value = self._of_two("subtract", self._size_of(types[i], names[i], d), self.size(rest))
-            self.sizes[name] = self._of_two("divide", value, self.scalar(slope, SIZE.dtype))
+            self.sizes[name] = self._of_two("divide", value, self.scalar(coefficient, SIZE.dtype))
             return True
         return False
 

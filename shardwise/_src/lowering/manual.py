@@ -104,11 +104,12 @@ class Manual:
         tracked: whether types in it record along which of them values vary.
         """
         outer = self.manual
-        bound, told = (frozenset(), frozenset()) if outer is None else (outer.manual, outer.tracked)
+        bound = frozenset() if outer is None else outer.manual
+        varying = frozenset() if outer is None else outer.tracked
         order = (0,) if self.meshes is None else self.meshes.order(mesh)
         grid = np.asarray(order).reshape(mesh.axis_sizes)
-        told = told.union(axes if tracked else ())
-        own = ManualAxes(mesh, grid, bound.union(axes), told)
+        varying = varying.union(axes if tracked else ())
+        own = ManualAxes(mesh, grid, bound.union(axes), varying)
         if self.devices == 1:
             self.manual = own
             results = self.inline(program, *xs)
