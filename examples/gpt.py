@@ -369,5 +369,5 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
-        console.print("\nstopped at once; what was last saved is whole")
+        console.print("\nstopped at once; the last saved state is intact")
         sys.exit(130)

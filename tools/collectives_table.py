@@ -20,12 +20,12 @@ TEXT = """\
 # Where collectives work
 
 Written by `python tools/collectives_table.py`; `tests/docs/test_collectives_table.py` has a test of
-each cell. In each, the axis is once each of these, and the values are those of the definition in
-NumPy, whichever it is:
+each cell. Each cell is tested with each of these kinds of axis, against a NumPy definition of
+the collective:
 
 {kinds}
 
-Derivatives are those of the sum of all losses, and are compared with the definition's.
+Derivatives are those of the sum of all losses, and are compared with those of the definition.
 
 | column | what is tried |
 |---|---|

@@ -30,8 +30,8 @@ TEXT = """\
 This page is written by `tools/coverage_page.py` from jax {version}, the version that development
 needs. Modules for kernels, for bindings of MLIR and for TPUs are left out: see the end.
 
-A name counts as there if it is found at the same path below `shardwise`, and takes each argument
-that JAX's takes.
+A name counts as present if it exists at the same path below `shardwise` and accepts every
+argument that JAX's accepts.
 
 """
 
@@ -66,7 +66,7 @@ LEFT_OUT = {
         for name in [f"{above}.{part}" for part in parts.split()]
     },
 }
-_INNER = "an inner part, which JAX's documentation does not name"
+_INNER = "internal, not in JAX's documentation"
 # Intentionally absent names, by pattern, with the reason.
 REASONS: dict[str, str] = {
     **{
@@ -86,16 +86,23 @@ REASONS: dict[str, str] = {
         for name in names.split()
     },
     **dict.fromkeys(
-        ("jax.lax.psend", "jax.lax.precv"), "it is for several GPUs, which are not there to try it"
+        ("jax.lax.psend", "jax.lax.precv"),
+        "it is for several GPUs, which were not available for testing",
     ),
     **dict.fromkeys(
         ("jax.extend.core.primitives.get_p", "jax.extend.core.primitives.swap_p"),
         "programs have no ops on refs: refs become values",
     ),
-    "jax.experimental.fused.fused": "its kernels are those of GPUs, which are not there to try it",
+    "jax.experimental.fused.fused": (
+        "its kernels are for GPUs, which were not available for testing"
+    ),
     "jax.numpy.*int1": "StableHLO has no integers of one bit, as `i1` is bool",
-    "jax.experimental.transfer.*": "its two clusters of devices are not there to try it with",
-    "jax.experimental.colocated_python.*": "hosts beside a cluster are not there to try it",
+    "jax.experimental.transfer.*": (
+        "it needs two clusters of devices, which were not available for testing"
+    ),
+    "jax.experimental.colocated_python.*": (
+        "it needs hosts next to a cluster, which were not available for testing"
+    ),
 }
 
 

@@ -25,9 +25,9 @@ HEAD = """\
 
 The report of one training step of [the demo](../examples/gpt.py), over eight devices: data parallel
 along `data`, tensor parallel along `model`. `tools/gpt_step_page.py` writes this page;
-[seeing.md](seeing.md#what-a-program-will-do) says how to read it. Each data device has a copy of
-the weights: their gradients are added up along `data`, in one collective of many arrays. Along
-`model`, each block adds up what its two halves give, forwards and backwards.
+[seeing.md](seeing.md#what-a-program-will-do) says how to read it. Each data-parallel device has
+a copy of the weights: their gradients are summed over `data`, in one collective of many arrays.
+Over `model`, each block sums the outputs of its two halves, forwards and backwards.
 
 ```text
 """

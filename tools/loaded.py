@@ -49,14 +49,14 @@ def busy(count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Runs tests beside busy loops.")
+    parser = argparse.ArgumentParser(description="Runs tests alongside busy loops.")
     parser.add_argument("--times", type=int, default=1, help="runs, one after another")
     parser.add_argument("--loops", type=int, default=4, help="busy loops")
     parser.add_argument("arguments", nargs="*", help="of pytest, after --")
     asked = parser.parse_args()
     with busy(asked.loops):
         for run in range(asked.times):
-            print(f"run {run + 1} of {asked.times} beside {asked.loops} busy loops", flush=True)
+            print(f"run {run + 1} of {asked.times} alongside {asked.loops} busy loops", flush=True)
             line = [sys.executable, "-m", "pytest", *asked.arguments]
             if status := subprocess.run(line, cwd=ROOT).returncode:
                 return status

@@ -37,7 +37,7 @@ def problem(mutation: dict[str, str]) -> str | None:
         return f"{mutation['file']} does not exist"
     count = file.read_text().count(mutation["old"])
     if count != 1:
-        return f"its text occurs {count} times in {mutation['file']}, where once is needed"
+        return f"its text occurs {count} times in {mutation['file']}, where once is required"
     tests = mutation["tests"].split()
     if missing := [test for test in tests if not (ROOT / test.partition("::")[0]).exists()]:
         return f"missing tests: {' '.join(missing)}"

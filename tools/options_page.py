@@ -24,7 +24,7 @@ TEXT = """\
 
 This page is written by `tools/options_page.py`; change `shardwise/_src/base/config.py` instead.
 
-An option holds for the whole process, or inside a `with` block of one thread:
+An option is set for the whole process, or inside a `with` block of one thread:
 
 ```python
 import shardwise as sw
@@ -47,38 +47,38 @@ Before the program starts, an option is read from the environment: `SHARDWISE_EN
 no, n, off and the empty string. Names with the prefix `jax_`, as in `jax_enable_x64`, are accepted
 too. With absl, `config.config_with_absl()` defines `--shardwise_enable_x64` and similar flags.
 
-An option marked *traced* affects tracing: functions are traced again if its value has changed. The
-others are read when they are used.
+An option marked *traced* is part of the cache key of a trace: functions are traced again if its
+value changes. The others are read when they are used.
 
 """
 
 VARIABLES = {
     "XLA_FLAGS": "Options of XLA, read once, when the first device is requested. "
-    "`--xla_force_host_platform_device_count=8` makes eight CPU devices unless the option "
-    "`num_cpu_devices` is set; with `--xla_dump_to=FOLDER`, all programs are compiled, also "
-    "those that are cached on disk.",
-    "CXX": "The default compiler of `ffi.build_and_load`.",
-    "CUDA_VISIBLE_DEVICES": "The visible GPUs; with an empty value, GPUs are not searched for.",
+    "`--xla_force_host_platform_device_count=8` makes eight CPU devices if the option "
+    "`num_cpu_devices` is not set; with `--xla_dump_to=FOLDER`, every program is compiled, even "
+    "one cached on disk.",
+    "CXX": "The compiler of `ffi.build_and_load`, if none is passed.",
+    "CUDA_VISIBLE_DEVICES": "Which GPUs are visible; with an empty value, none.",
     "XDG_CACHE_HOME": "The folder of the user's caches, if `compilation_cache_dir` is not set.",
-    "XDG_RUNTIME_DIR": "The folder through which `shardwise top` finds `shardwise launch`; if it "
-    "is not set, a folder of the user in the folder for temporary files.",
-    "MPITRAMPOLINE_LIB": "The library through which XLA calls MPI if the option "
-    "`cpu_collectives_implementation` is mpi.",
+    "XDG_RUNTIME_DIR": "The folder in which `shardwise launch` registers itself for `shardwise "
+    "top`, if set; else a folder of the user among the temporary files.",
+    "MPITRAMPOLINE_LIB": "The library through which XLA calls MPI if the "
+    "option `cpu_collectives_implementation` is mpi.",
     "SHARDWISE_INITIALIZATION_TIMEOUT": "Seconds that a process which `shardwise launch` started "
     "waits for the others.",
     "SHARDWISE_COORDINATOR_STARTED": "Set by `shardwise launch`: 1, as the launcher has started "
     "the coordinator.",
-    "SHARDWISE_BOARD": "Set by `shardwise launch`: the file in which a process publishes its "
-    "status for `shardwise top`.",
-    "AWS_ACCESS_KEY_ID": "With `AWS_SECRET_ACCESS_KEY`, the credentials for checkpoints in S3; "
-    "otherwise TensorStore searches for credentials.",
+    "SHARDWISE_BOARD": "Set by `shardwise launch`: the file in which a process reports its "
+    "status to `shardwise top`.",
+    "AWS_ACCESS_KEY_ID": "With `AWS_SECRET_ACCESS_KEY`, the credentials for checkpoints "
+    "on S3; otherwise TensorStore looks for credentials.",
     "AWS_SECRET_ACCESS_KEY": "See `AWS_ACCESS_KEY_ID`.",
     "AWS_ENDPOINT_URL": "The address of an S3-compatible store other than Amazon's.",
     "AWS_ENDPOINT_URL_S3": "The same; takes precedence over `AWS_ENDPOINT_URL`.",
-    "AWS_REGION": "The region of such a store; us-east-1 if it is not set.",
+    "AWS_REGION": "The region of such a store; us-east-1 if not set.",
     "AWS_DEFAULT_REGION": "The same; `AWS_REGION` takes precedence.",
-    "TERM": "The type of terminal; on a `dumb` one, no progress is shown.",
-    "TF_CPP_MIN_LOG_LEVEL": "What XLA logs; 1 (warnings and errors) if it is not set.",
+    "TERM": "The kind of terminal; on one that is `dumb`, no progress is shown.",
+    "TF_CPP_MIN_LOG_LEVEL": "What XLA logs; 1 (warnings and errors) if not set.",
 }
 
 
@@ -136,9 +136,9 @@ def page() -> str:
     """The full page."""
     parts = [
         TEXT + "## Options\n\n" + "\n".join(options()),
-        "## Other environment variables\n\n" + "\n".join(variables()),
-        "## Legacy options\n\nSetting these only writes a line to the log.\n\n"
-        + "\n".join(historic()),
+        "## Environment variables that are not options\n\n" + "\n".join(variables()),
+        "## Legacy options\n\nThese can be set, but have no effect except a line in "
+        "the log.\n\n" + "\n".join(historic()),
     ]
     return "\n\n".join(parts) + "\n"
 

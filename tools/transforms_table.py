@@ -36,30 +36,30 @@ NOT_LINEAR = (
 )
 NO_OPERANDS = "Has no operands."
 HOST = (
-    "A function on the host has no derivative that could be known: wrap the call in a function "
+    "The derivative of a host function is unknown: wrap the call in a function "
     "with `custom_jvp` or `custom_vjp`."
 )
-DEBUGGING = "Has no results; what it looks at is passed by without derivatives."
+DEBUGGING = "Has no results; its operands have no derivatives to propagate."
 LINEAR_ONLY = (
-    "Stands for the derivative of a `custom_vjp` function, which is only given in reverse: "
-    "`transpose` is all it has."
+    "Represents the derivative of a `custom_vjp` function, which is defined in reverse "
+    "mode only: it has just `transpose`."
 )
-NAMED = "A compiler may compute it differently: it gets its rule by `custom_jvp`."
+NAMED = "A compiler may replace its implementation: define its rule with `custom_jvp`."
 PARTS = (
-    "Nothing specifies how it would be partitioned: it gets its rule by `custom_vjp` or "
+    "How its derivative would be partitioned is unknown: define its rule with `custom_vjp` or "
     "`custom_jvp`."
 )
 IN_ORDER = "Ordered: calls for the elements of a batch have no order."
 
 # Reasons, by (op, column).
 FORMS = "The unitary factors are not unique, and what LAPACK chooses has no derivative."
-REFLECTIONS = "The reflections are a form of what `qr` gives, which has a derivative."
+REFLECTIONS = "The reflections are an internal form of the result of `qr`, which has a derivative."
 
-EXPORTED = "Its module is what was exported; derivatives are calls of the vjp that is with it."
+EXPORTED = "Its module is fixed; derivatives call the exported vjp."
 REASONS: dict[tuple[str, str], str] = {
     **{("call_exported", column): EXPORTED for column in ("jvp", "linearize", "transpose")},
-    ("call_exported", "batch"): "Its module is for the shapes that it was exported for.",
-    **{("rng_uniform", column): "Its numbers come of a hidden state." for column in
+    ("call_exported", "batch"): "Its module is fixed to the exported shapes.",
+    **{("rng_uniform", column): "Its numbers come from hidden state." for column in
        ("jvp", "linearize", "transpose", "batch")},
     **{("composite", column): NAMED for column in ("jvp", "linearize", "transpose")},
     **{("custom_partitioning", column): PARTS for column in ("jvp", "linearize", "transpose")},
@@ -75,8 +75,8 @@ REASONS: dict[tuple[str, str], str] = {
     ("ordered_io_callback", "batch"): IN_ORDER,
     ("ordered_debug_callback", "batch"): IN_ORDER,
     ("while_loop", "transpose"): (
-        "How many steps there are is not known, so that values of all steps cannot be kept: use "
-        "`scan`, or `fori_loop` with a known number of steps, which becomes one."
+        "The number of iterations is unknown, so the values of all iterations cannot be stored: "
+        "use `scan`, or `fori_loop` with a static number of iterations, which becomes a scan."
     ),
     **{(name, column): HOST for name in ("pure_callback", "io_callback", "ordered_io_callback")
        for column in ("jvp", "linearize", "transpose")},
@@ -96,19 +96,19 @@ TEXT = """\
 # Which transforms go through which ops
 
 Written by `python tools/transforms_table.py` from the records of the ops and the samples that
-`tests/ops` checks them on; a test compares it with what these say now.
+`tests/ops` checks them on; a test checks that it is up to date.
 
 | column | yes means |
 |---|---|
 | `jvp` | forward mode has a rule, and `vmap`, `jit` and itself go through it |
-| `linearize` | the derivative falls into a known and a linear part |
+| `linearize` | the derivative splits into a known and a linear part |
 | `transpose` | the op is linear in an operand, and its transpose is known: reverse mode needs it |
 | `batch` | `vmap` has a rule |
-| `explicit` | over explicit mesh axes its types say how results are split |
-| `uneven` | dimensions may be split into unequal parts |
+| `explicit` | over explicit mesh axes the types of its results include their sharding |
+| `uneven` | dimensions may be sharded unevenly |
 
-"flat" stands for a derivative that is zero, by definition or because operands or results are
-integers. "—" has a reason, below the table; "yes" with a number, an exception.
+"flat" means a derivative that is zero, by definition or because operands or results are
+integers. "—" has its reason below the table; "yes" with a number has an exception there.
 
 """
 

@@ -61,7 +61,7 @@ def report(lib: Lib) -> Fresh:
 
 
 def described(what: str) -> Callable[[Lib], Callable[[], float]]:
-    """Seconds, or bytes of the largest process, of a report for devices that are not there."""
+    """Seconds, or bytes of the largest process, of a report for devices that are not attached."""
 
     def setup(lib: Lib) -> Callable[[], float]:
         if lib.name != "shardwise":

@@ -178,13 +178,13 @@ def test_memory_stays_while_it_is_used():
 
 
 STRIDED = {
-    "behind": (lambda a: aligned(a, 16), "at an address that is no multiple of 64 bytes"),
-    "transposed": (lambda a: aligned(a).T, "with strides (4, 8), not laid out row by row"),
-    "every other": (lambda a: aligned(a)[::2], "with strides (16, 4), not laid out row by row"),
-    "backwards": (lambda a: aligned(a)[::-1], "with strides (-8, 4), not laid out row by row"),
+    "behind": (lambda a: aligned(a, 16), "at an address that is not a multiple of 64 bytes"),
+    "transposed": (lambda a: aligned(a).T, "with strides (4, 8), not in row-major order"),
+    "every other": (lambda a: aligned(a)[::2], "with strides (16, 4), not in row-major order"),
+    "backwards": (lambda a: aligned(a)[::-1], "with strides (-8, 4), not in row-major order"),
     "broadcast": (lambda a: np.broadcast_to(aligned(a[0]), (8, 2)),
-                  "with strides (0, 4), not laid out row by row"),
-    "wide": (lambda a: a.astype(np.float64), "of dtype float64, and 64-bit types are off"),
+                  "with strides (0, 4), not in row-major order"),
+    "wide": (lambda a: a.astype(np.float64), "of dtype float64, and 64-bit types are disabled"),
 }
 
 
@@ -198,7 +198,7 @@ def test_other_memory_is_copied_once(kind):
     with pytest.raises(BufferError) as caught:
         from_dlpack(source, copy=False)
     assert str(caught.value) == (
-        f"from_dlpack: the data is {why}; it has to be copied, which copy=False forbids."
+        f"from_dlpack: the data is {why}; it must be copied, which copy=False forbids."
     )
     if source.flags.writeable:
         source[...] = 0
@@ -243,7 +243,7 @@ def test_places_for_what_is_imported():
     with pytest.raises(BufferError) as caught:
         from_dlpack(source, device=PLACES["sharded"], copy=False)
     assert str(caught.value) == (
-        f"from_dlpack: the data is on the host, not on {PLACES['sharded']}; it has to be copied, "
+        f"from_dlpack: the data is on the host, not on {PLACES['sharded']}; it must be copied, "
         "which copy=False forbids."
     )
 

@@ -97,9 +97,9 @@ def test_what_this_process_cannot_read(monkeypatch):
     fails(
         TypeError,
         "cannot pickle an array of type f32[8,2] that spans devices of other processes: a pickle "
-        "holds a value, and this process has a part. Pickle the data of its `addressable_shards` "
-        "in each process, or collect it first with `shardwise.experimental.multihost_utils."
-        "process_allgather(x, tiled=True)`.",
+        "contains the full value, and this process has only a part. Pickle the data of its "
+        "`addressable_shards` in each process, or collect it first with "
+        "`shardwise.experimental.multihost_utils.process_allgather(x, tiled=True)`.",
         pickle.dumps, x,
     )
     for text in (repr(x), str(x), f"{x}"):

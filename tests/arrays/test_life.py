@@ -135,11 +135,11 @@ def test_donated_memory_may_not_come_in_twice(place, how):
     _, x = placed(place, "even")
     x = x + 0
     y = sw.device_put(x, equivalent(x))
-    for other, same in ((y, "on one memory"), (x, "the same array")):
+    for other, same in ((y, "in the same memory"), (x, "the same array")):
         with pytest.raises(ValueError) as caught:
             f(x, other)
         assert str(caught.value) == (
-            f"step: a and b are {same}, but {name} is donated: its memory is to be reused. Pass a "
+            f"step: a and b are {same}, but {name} is donated: its memory will be reused. Pass a "
             "copy as one of them, or do not donate it."
         )
         assert not x.is_deleted() and not y.is_deleted()
@@ -166,8 +166,8 @@ def test_a_constant_may_not_be_donated():
     with pytest.raises(ValueError) as caught:
         f(x)
     assert str(caught.value) == (
-        "<lambda>: an array that it closes over and a are on one memory, but a is donated: its "
-        "memory is to be reused. Pass a copy as one of them, or do not donate it."
+        "<lambda>: an array that it closes over and a are in the same memory, but a is donated: "
+        "its memory will be reused. Pass a copy as one of them, or do not donate it."
     )
     np.testing.assert_array_equal(f(snp.zeros(4096)), x)
 

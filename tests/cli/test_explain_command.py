@@ -80,7 +80,7 @@ layer           8            1  512 B  """)
     assert f"""
   all-reduce f32  model      1  512 B  61 µs  small.py:{at("x @ w")}  return x @ w
     dot_general(f32[16@data,64@model], f32[64@model,32]) → f32[16@data,32]
-    adds over dimension 1 of operand 0, which 'model' splits
+    sums over dimension 1 of operand 0, which is sharded over 'model'
 """ in out
     saved = [line.split()[1] for line in out.splitlines() if line.startswith("saved ")]
     assert sorted(saved) == ["new/pages/layer.html", "new/pages/mean-2.html", "new/pages/mean.html"]
@@ -143,7 +143,7 @@ def test_mistakes(script, capsys, words, message):
 def test_unknown_machines_are_refused_before_the_program_runs(script, capsys):
     assert main(["explain", "--machine", "h20", script("raise SystemExit(9)")]) == 2
     out, err = capsys.readouterr()
-    assert out == "" and "no machine 'h20'; known are " in err and "'h200'" in err
+    assert out == "" and "unknown machine 'h20'; known machines are " in err and "'h200'" in err
 
 
 def test_nothing_to_report(script, capsys):

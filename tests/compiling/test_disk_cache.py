@@ -232,7 +232,7 @@ def test_a_damaged_file_is_replaced(folder, caplog, how):
     caplog.clear()
     sw.jit(poly)(X)
     (line,) = [r.getMessage() for r in caplog.records if r.name == "shardwise.cache"]
-    assert line == f"{path} is damaged; its program is compiled anew."
+    assert line == f"{path} is damaged; its program is compiled again."
     assert path.read_bytes()[: len(FORMAT)] == FORMAT and DiskCache(folder, -1).read(path.stem)
 
 
@@ -245,7 +245,7 @@ def test_a_file_that_jaxlib_cannot_load_is_replaced(folder, caplog):
         caplog.clear()
         np.testing.assert_allclose(sw.jit(poly)(X), poly(jnp.asarray(X)), rtol=1e-5, atol=1e-6)
         (line,) = [r.getMessage() for r in caplog.records if r.name == "shardwise.cache"]
-        assert line == f"{path} cannot be loaded; its program is compiled anew."
+        assert line == f"{path} cannot be loaded; its program is compiled again."
 
 
 def test_the_least_recently_used_goes_first(tmp_path):
@@ -299,7 +299,7 @@ def test_a_folder_that_cannot_be_used_is_logged_once(tmp_path, caplog):
     (line,) = [r.getMessage() for r in caplog.records]
     folder = tmp_path / "file" / "cache"
     assert line == (
-        f"no compiled programs are kept in {folder}: [Errno 20] Not a directory: '{folder}'"
+        f"no compiled programs are stored in {folder}: [Errno 20] Not a directory: '{folder}'"
     )
 
 
@@ -318,7 +318,7 @@ def test_a_file_that_does_not_fit_is_logged_once_and_leaves_nothing(tmp_path):
     process = start(NO_ROOM, str(tmp_path))
     _, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (
-        0, f"no compiled programs are kept in {tmp_path}: [Errno 27] File too large\n"
+        0, f"no compiled programs are stored in {tmp_path}: [Errno 27] File too large\n"
     )
     assert list(tmp_path.iterdir()) == []
 

@@ -105,9 +105,9 @@ def test_described_arguments_must_be_as_asked():
         explain(of_arguments(AUTO))(there, B)
     assert str(caught.value) == (
         "jit of product: a of type f32[8,16] is on NamedSharding(mesh=Mesh('x': 4, 'y': 2), "
-        "spec=P('y')), but in_shardings asks for NamedSharding(mesh=Mesh('x': 4, 'y': 2), "
-        "spec=P('x', 'y')). Use `device_put` to move it, or None in in_shardings to take it as it "
-        "is."
+        "spec=P('y')), but in_shardings requires NamedSharding(mesh=Mesh('x': 4, 'y': 2), "
+        "spec=P('x', 'y')). Use `device_put` to move it, or None in in_shardings to accept it "
+        "unchanged."
     )
 
 
@@ -118,8 +118,8 @@ def test_shardings_over_meshes_of_other_sizes():
         explain(f)(A, B)
     assert str(caught.value) == (
         "product got arguments on different devices: a of type f32[8,16] is on 8 devices that are "
-        "not there, b of type f32[16,8] on 4 devices that are not there. Use shardings over the "
-        "same AbstractMesh for both."
+        "not attached, b of type f32[16,8] on 4 devices that are not attached. Use shardings over "
+        "the same AbstractMesh for both."
     )
 
 

@@ -43,10 +43,10 @@ def test_limits_that_are_not():
     with pytest.raises(AssertionError) as caught:
         assert_comm(product, all_gather=1, all_reduce_bytes="<200B", all_reduce=1)(*SPLIT)
     assert str(caught.value) == (
-        "product communicates otherwise than it should: all_gather is 0, and 1 was asked for; "
-        "all_reduce_bytes is 256, and '<200B' was asked for. It communicates:\n"
+        "product does not communicate as expected: all_gather is 0; expected 1; "
+        "all_reduce_bytes is 256; expected '<200B'. Its communication:\n"
         f"  {LINE}: all-reduce over x, 1 x, 256 B: dot_general(f32[8,16@x], f32[16@x,8]) → "
-        "f32[8,8]: adds over dimension 1 of operand 0, which 'x' splits"
+        "f32[8,8]: sums over dimension 1 of operand 0, which is sharded over 'x'"
     )
 
 
@@ -54,8 +54,8 @@ def test_of_a_program_that_is_silent():
     with pytest.raises(AssertionError) as caught:
         assert_comm(product, all_reduce=">0")(struct((8, 16), "x"), struct((16, 8)))
     assert str(caught.value) == (
-        "product communicates otherwise than it should: all_reduce is 0, and '>0' was asked for. "
-        "It communicates nothing"
+        "product does not communicate as expected: all_reduce is 0; expected '>0'. "
+        "Its communication: none"
     )
 
 
@@ -67,7 +67,7 @@ def test_loops_of_unknown_length_keep_no_upper_limit():
     with pytest.raises(AssertionError) as caught:
         assert_comm(halved, all_reduce="<9")(struct((8,), "x"))
     assert (
-        "all_reduce is not known, as a loop's length is not; '<9' was asked for."
+        "all_reduce is unknown, because a loop's length is; expected '<9'."
     ) in str(caught.value)
 
 
@@ -75,7 +75,7 @@ def test_unknown_limits():
     with pytest.raises(TypeError) as caught:
         assert_comm(product, all_gathers=0)
     assert str(caught.value) == (
-        "assert_comm has no limit 'all_gathers'; there are 'all_reduce', 'all_gather', "
+        "assert_comm: unknown limit 'all_gathers'; limits are 'all_reduce', 'all_gather', "
         "'reduce_scatter', 'all_to_all', 'ragged_all_to_all', 'collective_permute', "
         "'collective_broadcast', 'all_reduce_bytes', 'all_gather_bytes', 'reduce_scatter_bytes', "
         "'all_to_all_bytes', 'ragged_all_to_all_bytes', 'collective_permute_bytes', "
@@ -88,8 +88,8 @@ def test_limits_that_cannot_be_read(limit):
     with pytest.raises(ValueError) as caught:
         assert_comm(product, all_gather=limit)
     assert str(caught.value) == (
-        f"assert_comm: all_gather={limit!r} is no limit; it is a number, or a text such as '<=3' "
-        "or '<4MiB'."
+        f"assert_comm: all_gather={limit!r} is not a limit; pass an integer, or a string such as "
+        "'<=3' or '<4MiB'."
     )
 
 
@@ -115,4 +115,4 @@ def test_difference_as_text():
     assert lines[-1] == (
         f"  - all-reduce over x: 256 B → 0 B, 1 → 0 x, dot_general at {LINE}"
     )
-    assert str(explain.diff(before, before)).endswith("  they communicate the same")
+    assert str(explain.diff(before, before)).endswith("  the same communication")

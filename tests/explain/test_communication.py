@@ -163,7 +163,7 @@ def test_what_takes_the_text_takes_the_function():
         collectives(lowered.as_text())
     assert str(caught.value) == (
         "collectives takes optimised HLO, got the StableHLO of a function that is only lowered. "
-        "Collectives are there once a function is compiled: collectives(f.lower(...).compile())."
+        "Collectives appear only in a compiled function: collectives(f.lower(...).compile())."
     )
 
 

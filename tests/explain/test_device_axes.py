@@ -131,7 +131,7 @@ def test_groups_along_an_axis(name, mesh):
     axes = None if "devices" in name else name.split(", ")
     assert report.to_dict()["communication"][0]["axes"] == axes
     assert json.loads(json.dumps(report.to_dict()))["communication"][0]["groups"] == row.groups
-    assert (row.groups, row.bytes, row.why) == (len(GROUPS[name][0]), 32, "psum asks for it")
+    assert (row.groups, row.bytes, row.why) == (len(GROUPS[name][0]), 32, "requested by psum")
     assert f" {name} " in str(report)
     assert report.count("all-reduce") == 1 and report.count("all-reduce", "x") == 0
     if axes:
@@ -165,9 +165,9 @@ def test_assertions_say_which_groups():
         explain.assert_comm(f, all_reduce=0)(x)
     line = f"{__file__}:{sums.__code__.co_firstlineno + 4}"
     assert str(caught.value) == (
-        "<lambda> communicates otherwise than it should: all_reduce is 1, and 0 was asked for. It "
-        f"communicates:\n  {line}: all-reduce over x:(2)4 (groups of 4 of the 8 devices along x, "
-        "neighbours), 1 x, 32 B: psum(f32[1,8]) → f32[1,8]: psum asks for it"
+        "<lambda> does not communicate as expected: all_reduce is 1; expected 0. Its "
+        f"communication:\n  {line}: all-reduce over x:(2)4 (groups of 4 of the 8 devices along x, "
+        "neighbours), 1 x, 32 B: psum(f32[1,8]) → f32[1,8]: requested by psum"
     )
     f, x = sums(LINE, GROUPS["groups of 2 devices"])
     with pytest.raises(AssertionError, match="all-reduce over groups of 2 devices, 1 x, 32 B: "):
@@ -190,9 +190,9 @@ def test_a_dimension_that_is_split_becomes_two():
     call = "reduce_sum(f32[4@x:(1)4,16@x:(4)2]) → f32[4@x:(1)4]"
     assert [(c.kind, *map(str, c.axes), c.bytes, c.call, c.why) for c in report.communication] == [
         ("all-gather", "x:(1)4", 16, call,
-         "the partitioner moves parts of it: 'x:(1)4' splits dimension 0 of operand 0"),
+         "the partitioner moves parts of it: dimension 0 of operand 0 is sharded over 'x:(1)4'"),
         ("all-reduce", "x:(4)2", 4, call,
-         "adds over dimension 1 of operand 0, which 'x:(4)2' splits"),
+         "sums over dimension 1 of operand 0, which is sharded over 'x:(4)2'"),
     ]  # fmt: skip
 
 
@@ -213,5 +213,5 @@ def test_a_whole_axis_beside_parts_of_it():
     report = explain(f)(described((64,), "x"))
     told = {str(c.axes[0]): c.why for c in report.communication}
     assert told["x:(1)2"] == (
-        "'x:(1)2' splits dimension 0 of the result, but not as the program returns it"
+        "'x:(1)2' shards dimension 0 of the result, but not in the program's output"
     )

@@ -36,39 +36,39 @@ CASES = {
     "sum": (
         lambda a: a.sum(0), [struct((8, 6), "x")],
         [("all-reduce", ("x",), 1, 24, "reduce_sum(f32[8@x,6]) → f32[6]",
-          "adds over dimension 0 of operand 0, which 'x' splits")],
+          "sums over dimension 0 of operand 0, which is sharded over 'x'")],
     ),
     "max": (
         lambda a: a.max(1), [struct((8, 6), None, "y")],
         [("all-reduce", ("y",), 1, 32, "reduce_max(f32[8,6@y]) → f32[8]",
-          "takes the largest over dimension 1 of operand 0, which 'y' splits")],
+          "takes the maximum over dimension 1 of operand 0, which is sharded over 'y'")],
     ),
     "product over the model axis": (
         lambda a, b: a @ b, [struct((8, 16), "x", "y"), struct((16, 6), "y")],
         [("all-reduce", ("y",), 1, 2 * 6 * 4,
           "dot_general(f32[8@x,16@y], f32[16@y,6]) → f32[8@x,6]",
-          "adds over dimension 1 of operand 0, which 'y' splits")],
+          "sums over dimension 1 of operand 0, which is sharded over 'y'")],
     ),
     "operands that disagree": (
         lambda a, b: a + b, [struct((8, 8), "x"), struct((8, 8), None, "x")],
         [("all-to-all", ("x",), 1, 64, "add(f32[8@x,8], f32[8,8@x]) → f32[8@x,8]",
-          "'x' splits dimension 0 of operand 0, but operand 1 along its dimension 1")],
+          "'x' shards dimension 0 of operand 0, but dimension 1 of operand 1")],
     ),
     "a constraint": (
         lambda a: W(a, NamedSharding(MESH, P())), [struct((8, 8), "x")],
         [("all-gather", ("x",), 1, 256, "sharding_constraint(f32[8@x,8]) → f32[8,8]",
-          "sharding_constraint asks for another sharding")],
+          "sharding_constraint changes the sharding")],
     ),
     "a scan along a split dimension": (
         lambda a: jnp.cumsum(a, 0), [struct((8, 8), "x")],
         [("all-gather", ("x",), 1, 256, "cumsum(f32[8@x,8]) → f32[8@x,8]",
-          "cumsum works along dimension 0 of operand 0, which 'x' splits")],
+          "cumsum works along dimension 0 of operand 0, which is sharded over 'x'")],
     ),
     "what a map asks for": (
         lambda a: sw.shard_map(
             lambda v: lax.psum(v, "x"), mesh=MESH, in_specs=P("x"), out_specs=P()
         )(a), [struct((8, 8), "x")],
-        [("all-reduce", ("x",), 1, 64, "psum(f32[2,8]) → f32[2,8]", "psum asks for it")],
+        [("all-reduce", ("x",), 1, 64, "psum(f32[2,8]) → f32[2,8]", "requested by psum")],
     ),
     "nothing": (lambda a: jnp.sin(a) * 2, [struct((8, 8), "x", "y")], []),
 }  # fmt: skip
@@ -185,7 +185,7 @@ def test_explicit_axes_on_described_devices():
     report = explain(lambda a: a.sum())(struct((64,), "x", mesh=mesh))
     assert told(report) == [
         ("all-reduce", ("x",), 1, 4, "reduce_sum(f32[64@x]) → f32[]",
-         "adds over dimension 0 of operand 0, which 'x' splits")
+         "sums over dimension 0 of operand 0, which is sharded over 'x'")
     ]  # fmt: skip
 
 
@@ -210,8 +210,9 @@ def test_unknown_machines_are_refused_at_once(asked, meant):
     with pytest.raises(ValueError) as caught:
         explain(jnp.sin, machine=asked)
     assert str(caught.value) == (
-        f"no machine {asked!r}; known are 'cpu', 'a100', 'h100', 'h200', 'tpu-v5e', 'tpu-v5p' and "
-        f"'tpu-v6e'.{meant} To add one of your own: `shardwise.explain.machines['mine'] = "
+        f"unknown machine {asked!r}; known machines are 'cpu', 'a100', 'h100', 'h200', 'tpu-v5e', "
+        f"'tpu-v5p' and 'tpu-v6e'.{meant} To add one of your own: "
+        "`shardwise.explain.machines['mine'] = "
         "dataclasses.replace(shardwise.explain.machines['h200'], name='mine', node=4)`."
     )
 
@@ -263,9 +264,9 @@ def test_functions_of_this_process_cannot_be_asked_elsewhere():
     with pytest.raises(NotImplementedError) as caught:
         explain(doubled)(struct((32,), "x", mesh=mesh))
     assert str(caught.value) == (
-        "the program asks functions of yours how it is divided (`custom_partitioning`), which are "
-        "in this process only: it cannot be compiled for devices that are not there. Give it "
-        "shardings over devices that are."
+        "the program is partitioned by Python functions (`custom_partitioning`), which exist in "
+        "this process only, so it cannot be compiled for devices that are not attached. Use "
+        "shardings over attached devices."
     )
 
 
@@ -274,7 +275,7 @@ def test_compiling_for_described_devices_has_a_deadline():
     with pytest.raises(TimeoutError) as caught:
         explain(jnp.sin, timeout=0.01)(struct((32,), "x", mesh=mesh))
     assert str(caught.value) == (
-        "compiling a program for 16 described devices took more than 0.01 s."
+        "compiling a program for 16 abstract devices took more than 0.01 s."
     )
 
 

@@ -124,6 +124,6 @@ def test_not_in_loops(seen):
     with pytest.raises(NotImplementedError) as caught:
         f(put((8, 6), P()))
     assert str(caught.value) == (
-        "f: inspect_array_sharding cannot look into a loop, a branch, a shard_map or a function "
-        "with a derivative of its own. Return the value from it, and inspect that."
+        "f: inspect_array_sharding is not supported inside a loop, a branch, a shard_map or a "
+        "function with a custom derivative. Return the value from it, and inspect it outside."
     )

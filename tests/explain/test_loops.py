@@ -36,7 +36,7 @@ def branches(flag, a, b):
     return lax.cond(flag, lambda a, b: a, lambda a, b: b, a, b)
 
 
-STEPS = "scan goes along dimension 0 of f32[16@x,8], which 'x' splits"
+STEPS = "scan iterates over dimension 0 of f32[16@x,8], which is sharded over 'x'"
 CASES = {
     "steps along a split dimension": (
         along_steps, [struct((16, 8), "x")], [("all-gather", 512, "scan", STEPS)]
@@ -48,14 +48,14 @@ CASES = {
     "what it carries": (
         resharded, [struct((16, 8), "x")],
         [("all-gather", 256, "scan",
-          "the partitioner moves what scan takes, holds or gives between devices"),
+          "the partitioner moves inputs, outputs or inner values of scan between devices"),
          ("collective-permute", 128, "scan",
-          "the partitioner moves what scan takes, holds or gives between devices")],
+          "the partitioner moves inputs, outputs or inner values of scan between devices")],
     ),
     "a branch that computes nothing": (
         branches, [FLAG, struct((16, 8), "x"), struct((16, 8), None, "x")],
         [("all-to-all", 128, "cond",
-          "the partitioner moves what cond takes, holds or gives between devices")],
+          "the partitioner moves inputs, outputs or inner values of cond between devices")],
     ),
 }  # fmt: skip
 

@@ -157,4 +157,5 @@ def test_every_cause_names_what_splits(name):
     f, args = PROGRAMS[name]
     for c in explain(f)(*args).communication:
         named = any(f"'{axis}'" in c.why for axis in c.axes)
-        assert named or c.why.endswith(("asks for it", "asks for another sharding")), c
+        requested = c.why.startswith("requested by ") or c.why.endswith("changes the sharding")
+        assert named or requested, c

@@ -55,15 +55,15 @@ def report(tmp_path, monkeypatch):
 
 
 SAID = (
-    "estimated time: 1.2 ms at least, mostly communication",
+    "estimated time: at least 1.2 ms, mostly communication",
     "communication: 11+ collectives, 160.3 KiB per device",
     "all-gather f32", "data, model", "10+", "1*", "160.0 KiB", "train<b>.py:2", "h = x @ w",
-    "return h.sum(0) < 4", "'data' splits dimension 0 of operand 1, which is added over",
+    "return h.sum(0) < 4", "'data' shards dimension 0 of operand 1, which is added over",
     "in mlp/up", "reduce_sum(f32[32@data,64]) → f32[64]", "collective-permute pred,s32",
     "* runs as part of a collective that another row counts",
-    "memory of a device: 32.3 KiB at its peak, under 0.1 % of 1.0 GiB", "params['<i>&']['w']",
+    "memory per device: 32.3 KiB at its peak, under 0.1 % of 1.0 GiB", "params['<i>&']['w']",
     "temporary ×2", "products of bf16", "2.62 Mflop", "48.8 KiB",
-    "not counted: the foreign functions 'ours.fft'",
+    "not counted: the FFI calls 'ours.fft'",
 )  # fmt: skip
 
 
@@ -124,7 +124,7 @@ def test_rows_lines_and_equations_have_the_number_of_their_line(report):
 def test_a_file_that_has_changed_is_not_shown(report, tmp_path):
     (tmp_path / "train<b>.py").write_text("# now\n# another\n# program\nsecret = 1\n")
     read = Reader(page(report))
-    assert "the file has changed: these are the lines that the report holds" in read.words
+    assert "the file has changed: these are the lines recorded in the report" in read.words
     assert "2 h = x @ w" in read.words and "secret" not in read.words
     (tmp_path / "train<b>.py").unlink()
     assert "2 h = x @ w" in Reader(page(report)).words
@@ -150,10 +150,10 @@ def test_tabs_and_what_cannot_be_printed(report, tmp_path):
 
 def test_hlo_is_cut_and_says_so(report):
     read = Reader(page(report))
-    assert "The compiled program of a device, in HLO: 50 letters" in read.words
+    assert "The compiled program of each device, in HLO: 50 characters" in read.words
     assert "// <script>" in read.words
     long = page(dataclasses.replace(report, hlo="x" * (HLO + 5)))
-    assert f"HLO: {HLO + 5:,} letters, of which these are the first {HLO:,}<" in long
+    assert f"HLO: {HLO + 5:,} characters, the first {HLO:,} of which follow<" in long
     assert len(long) < HLO + 60_000
 
 
@@ -176,7 +176,7 @@ def test_save_refuses_a_folder(report, tmp_path):
     with pytest.raises(IsADirectoryError) as error:
         report.save(tmp_path)
     assert str(error.value) == (
-        f"save: {tmp_path} is a folder; a report is one file: give it a name, such as "
+        f"save: {tmp_path} is a folder; pass the name of a file, such as "
         f"{tmp_path}/step.html."
     )
 

@@ -27,7 +27,7 @@ from tests.helpers.reports import report as made
 WHOLE = """\
 step: 8 devices, mesh (data=4, model=2), estimated for machine 'ours'
 
-estimated time: 1.2 ms at least, mostly communication
+estimated time: at least 1.2 ms, mostly communication
   compute         2.6 µs  ▏
   memory         0.50 µs  ▏
   communication   1.2 ms  ████████████████████████
@@ -37,43 +37,43 @@ communication: 11+ collectives, 160.3 KiB per device
   all-gather f32               data           10+  160.0 KiB  1.2 ms  train<b>.py:2  h = x @ w
     dot_general(f32[32@data,64], f32[64@data,64]) → f32[32@data,64]
     in mlp/up
-    'data' splits dimension 0 of operand 1, which is added over
+    'data' shards dimension 0 of operand 1, which is added over
   all-reduce f32               data, model     1*      256 B  2.5 µs  train<b>.py:3
     return h.sum(0) < 4
     reduce_sum(f32[32@data,64]) → f32[64]
-    adds over dimension 0 of operand 0, which 'data' splits
+    sums over dimension 0 of operand 0, which is sharded over 'data'
   collective-permute pred,s32  8 devices        1       16 B  1.0 µs
     the partitioner moves parts of it between devices
   total                                       11+  160.3 KiB  1.2 ms
   * runs as part of a collective that another row counts
-  + at least: in a loop whose length is known only when it runs
+  + at least: in a loop whose length is unknown until it runs
 
-memory of a device: 32.3 KiB at its peak, under 0.1 % of 1.0 GiB
+memory per device: 32.3 KiB at its peak, under 0.1 % of 1.0 GiB
   arguments    16.2 KiB  ████████████▏
   results         320 B  ▎
   temporaries  16.0 KiB  ███████████▉
   donated         256 B  ▏
-  donated: arguments that results take over; they count once
+  donated: arguments whose memory results reuse; counted once
 
-largest buffers of a device
+largest buffers per device
   16.0 KiB  argument      -              params['<i>&']['w']
   16.0 KiB  temporary ×2  train<b>.py:2  dot_general(f32[32@data,64], f32[64,64])
      256 B  donated       -              x
       64 B  result        train<b>.py:3  lt(f32[64], f32[]) → bool[64]
 
-computation of a device
+computation per device
   products of f32          2.62 Mflop
   products of bf16         1.02 kflop
   other arithmetic         12.3 kflop
   memory read and written    48.8 KiB
-  at least: a loop whose length is known only when it runs counts once
-  not counted: the foreign functions 'ours.fft'
+  at least: a loop of unknown length counts as one iteration
+  not counted: the FFI calls 'ours.fft'
 """
 SUBBYTE = """\
 step: 8 devices, mesh (data=4, model=2), estimated for
   machine 'ours'
 
-estimated time: 1.2 ms at least, mostly communication
+estimated time: at least 1.2 ms, mostly communication
   compute         2.6 µs  ▏
   memory         0.50 µs  ▏
   communication   1.2 ms  ████████████████████
@@ -85,19 +85,20 @@ communication: 11+ collectives, 160.3 KiB per device
     dot_general(f32[32@data,64], f32[64@data,64]) →
       f32[32@data,64]
     in mlp/up
-    'data' splits dimension 0 of operand 1, which is added
+    'data' shards dimension 0 of operand 1, which is added
       over
   all-reduce f32 over data, model: 1* ×, 256 B, 2.5 µs
     train<b>.py:3
     return h.sum(0) < 4
     reduce_sum(f32[32@data,64]) → f32[64]
-    adds over dimension 0 of operand 0, which 'data' splits
+    sums over dimension 0 of operand 0, which is sharded
+      over 'data'
   collective-permute pred,s32 over 8 devices: 1 ×, 16 B, 1.0
     µs
     the partitioner moves parts of it between devices
   total: 11+ ×, 160.3 KiB, 1.2 ms
   * runs as part of a collective that another row counts
-  + at least: in a loop whose length is known only when it
+  + at least: in a loop whose length is unknown until it
     runs
 
 """
@@ -118,7 +119,7 @@ def test_narrow_terminals_fold(report, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     text = str(report)
     assert max(map(len, text.splitlines())) <= 60
-    assert text.partition("memory of")[0] == SUBBYTE
+    assert text.partition("memory per")[0] == SUBBYTE
 
 
 @pytest.mark.parametrize("columns", [1, 40, 55, 70, 85, 100, 240])
@@ -128,10 +129,10 @@ def test_lines_fit_and_say_the_same(report, monkeypatch, columns):
     assert max(map(len, text.splitlines())) <= min(max(columns, 40), 100)
     words = " ".join(text.split())
     wanted = ("all-gather", "160.0 KiB", "1.2 ms", "10+", "train<b>.py:2", "h = x @ w",
-              "'data' splits dimension 0 of operand 1, which is added over", "in mlp/up",
+              "'data' shards dimension 0 of operand 1, which is added over", "in mlp/up",
               "dot_general(f32[32@data,64], f32[64@data,64]) → f32[32@data,64]",
               "under 0.1 % of 1.0 GiB",
-              "not counted: the foreign functions 'ours.fft'")  # fmt: skip
+              "not counted: the FFI calls 'ours.fft'")  # fmt: skip
     assert [said for said in wanted if said not in words] == []
 
 
@@ -161,13 +162,13 @@ def test_nothing_to_tell(report):
     text = str(none)
     assert text.startswith("step: 1 device, estimated for machine 'ours'\n\n")
     assert "\ncommunication: none\n" in text and "largest buffers" not in text
-    assert "\nestimated time: 0 s at least\n" in text
+    assert "\nestimated time: at least 0 s\n" in text
 
 
 def test_memory_that_a_device_has_not(report):
     memory = dataclasses.replace(report.memory, peak=3 * 2**30 // 2)
     text = str(dataclasses.replace(report, memory=memory))
-    wanted = "memory of a device: 1.5 GiB at its peak, 150 % of 1.0 GiB: MORE THAN IT HAS"
+    wanted = "memory per device: 1.5 GiB at its peak, 150 % of 1.0 GiB: EXCEEDS DEVICE MEMORY"
     assert wanted in text
 
 
@@ -191,9 +192,9 @@ communication: 1 collective, 512 B per device
   collective      over  count  bytes   time  line
   all-reduce f32  y         1  512 B  61 µs  test_report_text.py:{line}  return x @ w
     dot_general(f32[16@x,64@y], f32[64@y,32]) → f32[16@x,32]
-    adds over dimension 1 of operand 0, which 'y' splits
+    sums over dimension 1 of operand 0, which is sharded over 'y'
 
-memory of a device: """ in text
+memory per device: """ in text
 
 
 def test_printing_needs_no_rich(tmp_path):

@@ -45,33 +45,33 @@ CAUSES = {
     "a result elsewhere than it is made": (
         sw.jit(lambda a: a * 2, out_shardings=NamedSharding(MESH, P())), [struct((8, 8), "x")],
         [("all-gather", ("x",), 1, 256, "mul(f32[8@x,8]) → f32[8@x,8]",
-          "'x' splits dimension 0 of the result, but not as the program returns it")],
+          "'x' shards dimension 0 of the result, but not in the program's output")],
     ),
     "an operand is gathered for another that is whole": (
         lambda a: a @ np.ones((16, 512), np.float32), [struct((4, 16), None, "x")],
         [("all-gather", ("x",), 1, 256, "dot_general(f32[4,16@x], f32[16,512]) → f32[4,512]",
-          "'x' splits dimension 1 of operand 0, but operand 1 not")],
+          "'x' shards dimension 1 of operand 0, but not operand 1")],
     ),
     "axes that a map leaves to the compiler": (
         partly_manual, [struct((8, 8), "x", "y"), struct((8, 8), "y")],
         [("all-reduce", ("y",), 1, 64, "dot_general(f32[2,8@y], f32[8@y,8]) → f32[2,8]",
-          "adds over dimension 1 of operand 0, which 'y' splits"),
-         ("all-reduce", ("x",), 1, 4, "psum(f32[]) → f32[]", "psum asks for it")],
+          "sums over dimension 1 of operand 0, which is sharded over 'y'"),
+         ("all-reduce", ("x",), 1, 4, "psum(f32[]) → f32[]", "requested by psum")],
     ),
     "an operand of a map": (
         lambda a: sw.shard_map(jnp.sin, mesh=MESH, in_specs=P("x"), out_specs=P("x"))(a),
         [struct((8, 8), None, "x")],
-        [("all-to-all", ("x",), 1, 64, "shard_map", "shard_map asks for another sharding")],
+        [("all-to-all", ("x",), 1, 64, "shard_map", "shard_map changes the sharding")],
     ),
     "axes of one dimension in another order than the mesh's": (
         lambda a: a.sum(0), [struct((8, 8), ("y", "x"))],
         [("all-reduce", ("x", "y"), 1, 32, "reduce_sum(f32[8@y+x,8]) → f32[8]",
-          "adds over dimension 0 of operand 0, which 'y' and 'x' split")],
+          "sums over dimension 0 of operand 0, which is sharded over 'y' and 'x'")],
     ),
     "behind a function of each element": (
         lambda a: sw.scipy.special.erfinv(a).sum(0), [struct((8, 8), "x")],
         [("all-reduce", ("x",), 1, 32, "reduce_sum(f32[8@x,8]) → f32[8]",
-          "adds over dimension 0 of operand 0, which 'x' splits")],
+          "sums over dimension 0 of operand 0, which is sharded over 'x'")],
     ),
 }  # fmt: skip
 
@@ -86,7 +86,7 @@ def test_callbacks_do_not_add():
     whole = sw.ShapeDtypeStruct((8, 4), np.float32)
     report = explain(lambda a: sw.pure_callback(np.sin, whole, a))(struct((8, 4), "x"))
     assert {c.why for c in report.communication} == {
-        "pure_callback works along dimension 0 of operand 0, which 'x' splits"
+        "pure_callback works along dimension 0 of operand 0, which is sharded over 'x'"
     }
 
 
@@ -97,7 +97,9 @@ def test_products_of_elements_do_not_work_along_dimensions():
     f = sw.grad(lambda *v: attention(*v).sum(), (0, 1, 2))
     report = explain(f)(*[struct((2, 16, 16), None, "x", "y")] * 3)
     told = {c.op: c.why for c in report.communication}
-    assert told["div"] == "the partitioner moves parts of it: 'x' splits dimension 1 of operand 0"
+    assert told["div"] == (
+        "the partitioner moves parts of it: dimension 1 of operand 0 is sharded over 'x'"
+    )
     assert not any("works along" in why for op, why in told.items() if op in ("div", "mul", "add"))
 
 
@@ -105,7 +107,7 @@ def test_an_operand_that_is_taken_twice():
     report = explain(lambda a: a @ a)(struct((16, 16), "x"))
     assert told(report) == [
         ("all-gather", ("x",), 1, 1024, "dot_general(f32[16@x,16], f32[16@x,16]) → f32[16@x,16]",
-         "'x' splits dimension 0 of operand 1, but operand 0 along its dimension 0")
+         "'x' shards dimension 0 of operand 1, but dimension 0 of operand 0")
     ]  # fmt: skip
 
 
@@ -117,8 +119,8 @@ def test_axes_are_those_of_the_mesh_that_a_line_is_about():
 
     report = explain(rows)(struct((8, 6), "x", "y"), struct((8, 6)))
     assert sorted((c.axes, c.bytes, c.why) for c in report.communication) == [
-        (("x",), 12, "adds over dimension 0 of operand 0, which 'x' splits"),
-        (("y",), 12, "adds over dimension 0 of operand 0, which 'y' splits"),
+        (("x",), 12, "sums over dimension 0 of operand 0, which is sharded over 'x'"),
+        (("y",), 12, "sums over dimension 0 of operand 0, which is sharded over 'y'"),
     ]
     assert (report.mesh, report.others) == ({"x": 4, "y": 2}, ({"y": 4, "x": 2},))
     assert {c.axes: c.mesh for c in report.communication} == {("x",): 0, ("y",): 1}
@@ -155,7 +157,7 @@ def test_axes_that_are_numbers():
     report = explain(lambda a: jnp.sin(a).sum(0))(struct((8, 8), 0, 1, mesh=mesh))
     assert told(report) == [
         ("all-reduce", (0,), 1, 16, "reduce_sum(f32[8@0,8@1]) → f32[8@1]",
-         "adds over dimension 0 of operand 0, which 0 splits")
+         "sums over dimension 0 of operand 0, which is sharded over 0")
     ]  # fmt: skip
     assert report.count("all-reduce", [0]) == report.count("all-reduce", 0) == 1
 
@@ -323,7 +325,7 @@ def test_a_pipeline_counts_each_turn():
     report = explain(mapped(each, P("x"), P("x")))(struct((8, 8), "x"))
     assert told(report) == [
         ("collective-permute", ("x",), 6, 6 * 2 * 8 * 4, "ppermute(f32[2,8]) → f32[2,8]",
-         "ppermute asks for it")
+         "requested by ppermute")
     ]  # fmt: skip
 
 
@@ -368,9 +370,9 @@ def test_what_there_is_not_is_refused():
     with pytest.raises(ValueError) as caught:
         report.count("allreduce")
     assert str(caught.value) == (
-        "no collective is a 'allreduce'; there are 'all-reduce', 'all-gather', 'reduce-scatter', "
-        "'all-to-all', 'ragged-all-to-all', 'collective-permute' and 'collective-broadcast'. "
-        "Did you mean 'all-reduce'?"
+        "unknown collective 'allreduce'; known collectives are 'all-reduce', 'all-gather', "
+        "'reduce-scatter', 'all-to-all', 'ragged-all-to-all', 'collective-permute' and "
+        "'collective-broadcast'. Did you mean 'all-reduce'?"
     )
     with pytest.raises(ValueError) as caught:
         report.bytes("all-reduce", ["data"])
@@ -383,7 +385,7 @@ def test_a_loop_of_unknown_length_leaves_other_kinds_known():
 
     explain.assert_comm(halved, all_gather=0, all_gather_bytes=0)(struct((8,), "x"))
     for limit in ({"all_reduce": 2}, {"collectives": 2}, {"bytes": "<1MB"}):
-        with pytest.raises(AssertionError, match="is not known, as a loop's length is not"):
+        with pytest.raises(AssertionError, match="is unknown, because a loop's length is"):
             explain.assert_comm(halved, **limit)(struct((8,), "x"))
 
 
@@ -395,8 +397,8 @@ def test_only_functions_are_explained(asked):
     with pytest.raises(TypeError) as caught:
         explain(asked)
     assert str(caught.value) == (
-        f"explain takes a function; got {type(asked).__name__}. It compiles a function for the "
-        "arguments that it is then given: `explain(f)(*args)`."
+        f"explain takes a function; got {type(asked).__name__}. Pass the function's arguments "
+        "in a second call: `explain(f)(*args)`."
     )
 
 
@@ -417,7 +419,7 @@ def test_described_devices_beside_real_ones():
     ids = [d.id for d in MESH.devices.flat]
     assert str(caught.value) == (
         "<lambda> got arguments on different devices: a of type f32[8,4] is on 8 devices "
-        f"that are not there, b of type f32[4,4] on devices {ids}. Use shardings over the same "
+        f"that are not attached, b of type f32[4,4] on devices {ids}. Use shardings over the same "
         "AbstractMesh for both."
     )
 
@@ -436,8 +438,8 @@ def test_numbers_of_collectives_have_no_unit():
         with pytest.raises(ValueError) as caught:
             explain.assert_comm(jnp.sin, **{name: "<4MiB"})
         assert str(caught.value) == (
-            f"assert_comm: {name}='<4MiB' is a number of collectives, which has no unit; for bytes "
-            f"there is {bytes_}."
+            f"assert_comm: {name}='<4MiB' is a number of collectives, which takes no unit; to "
+            f"limit bytes, use {bytes_}."
         )
 
 
@@ -446,8 +448,8 @@ def test_limits_that_are_no_numbers():
         with pytest.raises(ValueError) as caught:
             explain.assert_comm(jnp.sin, bytes=limit)
         assert str(caught.value) == (
-            f"assert_comm: bytes={limit!r} is no limit; it is a number, or a text such as '<=3' or "
-            "'<4MiB'."
+            f"assert_comm: bytes={limit!r} is not a limit; pass an integer, or a string such as "
+            "'<=3' or '<4MiB'."
         )
 
 
@@ -469,7 +471,7 @@ def test_what_is_compared_and_searched():
     with pytest.raises(TypeError) as caught:
         explain.diff(report, 3)
     assert str(caught.value) == (
-        "diff takes two reports, as `explain(f)(*args)` gives them; got int."
+        "diff takes two reports, as returned by `explain(f)(*args)`; got int."
     )
     with pytest.raises(TypeError) as caught:
         explain.suggest(jnp.sin, struct((8,)), MESH)

@@ -181,8 +181,8 @@ def test_shardings():
     small = sw.device_put(x, NamedSharding(BACK, P("x")))
     fails(
         ValueError,
-        "g was exported for 8 devices, and is called on 4. Place its arguments on a mesh of 8 "
-        "devices: `in_shardings_jax(mesh)` gives their shardings.",
+        "g was exported for 8 devices, but is called on 4. Place its arguments on a mesh of 8 "
+        "devices: `in_shardings_jax(mesh)` returns their shardings.",
         e.call, small,
     )  # fmt: skip
     one = again(exported(lambda x: x * 2, np.ones((8, 2), np.float32)))
@@ -201,9 +201,9 @@ def test_shardings_that_are_asked_for():
     uneven = sw.device_put(np.ones((7, 2), np.float32), NamedSharding(MESH, P("x")))
     fails(
         ValueError,
-        "shardwise.export.export: argument 0 of sin, of type f32[7,2], is split unevenly by "
-        f"{NamedSharding(MESH.abstract_mesh, P('x'))}: exported programs have shards of equal size "
-        "only. Choose mesh axes that divide it, or leave it whole.",
+        "shardwise.export.export: argument 0 of sin, of type f32[7,2], is sharded unevenly by "
+        f"{NamedSharding(MESH.abstract_mesh, P('x'))}: exported programs support shards of equal "
+        "size only. Choose mesh axes whose sizes divide it, or replicate it.",
         exported, jnp.sin, uneven,
     )  # fmt: skip
 
@@ -238,7 +238,7 @@ def test_platforms():
     e = exported(jnp.sin, X, platforms=("tpu",))
     fails(
         ValueError,
-        "sin was exported for 'tpu', and is called on 'cpu'. Export it with platforms=('tpu', "
+        "sin was exported for 'tpu', but is called on 'cpu'. Export it with platforms=('tpu', "
         "'cpu').",
         e.call, X,
     )  # fmt: skip
@@ -265,23 +265,23 @@ def test_messages():
     with pytest.raises(NotImplementedError) as caught:
         sw.vmap(e.call)(X[None], Y[None])
     assert str(caught.value) == (
-        "vmap of the exported f: its module is for the shapes that it was exported for. Export the "
-        "function that is mapped: shardwise.export.export(jit(vmap(f)))."
+        "vmap of the exported f is not supported: its module is fixed to the shapes that it was "
+        "exported for. Export the mapped function: shardwise.export.export(jit(vmap(f)))."
     )
     once = again(e)
     assert not once.has_vjp()
     with pytest.raises(ValueError) as caught:
         sw.grad(lambda x: once.call(x, Y)["a"].sum())(X)
     assert str(caught.value) == (
-        "f was exported without its vjp of this order. Pass a larger `vjp_order` to `serialize` "
+        "f was exported without a vjp of this order. Pass a larger `vjp_order` to `serialize` "
         "where it is exported."
     )
-    with pytest.raises(ValueError, match=r"^shardwise\.export\.export takes what `shardwise\.jit`"):
+    with pytest.raises(ValueError, match=r"^shardwise\.export\.export takes a function "):
         export.export(f)
     fails(
         ValueError,
-        "shardwise.export.export: platforms must be some of 'cpu', 'cuda', 'rocm' and 'tpu', each "
-        "once; got ('gpu',).",
+        "shardwise.export.export: platforms must be among 'cpu', 'cuda', 'rocm' and 'tpu', without "
+        "duplicates; got ('gpu',).",
         exported, jnp.sin, X, platforms=["gpu"],
     )  # fmt: skip
 
@@ -307,8 +307,8 @@ def test_kernels_that_are_only_here():
 
 def test_lowerings_of_jax_are_refused():
     message = (
-        r"^shardwise\.export\.export: _override_lowering_rules must be None; got \[1\]\. Give a "
-        r"primitive of your own its lowering by `shardwise\.interpreters\.mlir\.register_lowering`"
+        r"^shardwise\.export\.export: _override_lowering_rules must be None; got \[1\]\. Register "
+        r"a lowering for your own primitive with `shardwise\.interpreters\.mlir\.register_lowering`"
     )
     with pytest.raises(NotImplementedError, match=message):
         export.export(sw.jit(lambda x: x), _override_lowering_rules=[1])

@@ -159,24 +159,24 @@ def refused(blob, why):
     fails(
         ValueError,
         f"shardwise.export.deserialize: these {len(blob)} bytes are not an exported function: "
-        f"{why}. Pass the bytes that the `serialize()` of an exported function gave; these were "
-        "cut or altered, or are of something else.",
+        f"{why}. Pass the bytes that the `serialize()` of an exported function returned; these "
+        "were truncated or altered, or are something else.",
         export.deserialize, blob,
     )  # fmt: skip
 
 
 def test_damage_is_named():
-    refused(b"", "they refer to byte 4, which is behind their end")
-    refused(b"hello", "they refer to byte 1819043180, which is behind their end")
-    refused(b"no such thing", "they refer to byte 1931505522, which is behind their end")
+    refused(b"", "they refer to byte 4, which is past their end")
+    refused(b"hello", "they refer to byte 1819043180, which is past their end")
+    refused(b"no such thing", "they refer to byte 1931505522, which is past their end")
     refused(BLOB[:-1], "their end, with the digest, is missing or altered")
     refused(BLOB[:-40], "their end, with the digest, is missing or altered")
     flipped = bytearray(BLOB)
     flipped[100] ^= 1
-    refused(flipped, "their digest is another")
+    refused(flipped, "their digest does not match")
     body = BLOB[: -len(MARK) - 36] + struct.pack("<16sI", MARK, 7)
-    refused(body + hashlib.sha256(body).digest(), "they are of version 7, and this release reads 1 "
-            "at most")
+    refused(body + hashlib.sha256(body).digest(), "their version is 7, and this release reads "
+            "versions up to 1")
     fails(
         TypeError, "shardwise.export.deserialize takes bytes; got str.", export.deserialize, "blob"
     )

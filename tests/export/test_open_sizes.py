@@ -74,8 +74,8 @@ def test_refusals():
     with pytest.raises(InconclusiveDimensionOperation) as caught:
         exported(lambda x, a, b: jnp.pad(x, ((3, 0), (0, 0)), mode="reflect"))
     assert str(caught.value) == (
-        "pad: whether a - 1 >= 3 depends on the sizes of symbolic dimensions. Say what they are "
-        "with constraints, as in symbolic_shape(..., constraints=['a - 1 >= 3'])."
+        "pad: whether a - 1 >= 3 depends on the sizes of symbolic dimensions. Add a constraint, "
+        "as in symbolic_shape(..., constraints=['a - 1 >= 3'])."
     )
     for mode, options, text in (
         ("wrap", {}, "mode 'wrap' of f32[a,b] by (2*a, 0) along dimension 0 needs concrete sizes: "

@@ -74,30 +74,30 @@ def test_constraints_decide():
     with pytest.raises(InconclusiveDimensionOperation) as caught:
         assert n > 3
     assert str(caught.value) == (
-        "whether n > 3 depends on the sizes of symbolic dimensions. Say what they are with "
-        "constraints, as in symbolic_shape(..., constraints=['n > 3'])."
+        "whether n > 3 depends on the sizes of symbolic dimensions. Add a constraint, as "
+        "in symbolic_shape(..., constraints=['n > 3'])."
     )
 
 
 def test_messages():
     fails(
         ValueError,
-        "symbolic_shape: 'a, b c': 'b c' is no dimension: it may have names of variables, whole "
-        "numbers, +, -, *, ^, and floordiv, mod, max and min of two dimensions.",
+        "symbolic_shape: 'a, b c': 'b c' is not a dimension: it may contain variable names, "
+        "integers, +, -, *, ^, and floordiv, mod, max and min of two dimensions.",
         export.symbolic_shape, "a, b c",
     )  # fmt: skip
     (other,) = export.symbolic_shape("a")
     fails(
         ValueError,
-        "the symbolic dimensions a and a are of different scopes: make them with one call of "
+        "the symbolic dimensions a and a have different scopes: create them with one call of "
         "`shardwise.export.symbolic_shape`, or pass `scope`.",
         operator.add, A, other,
     )  # fmt: skip
     for kind in (InconclusiveDimensionOperation, TypeError):  # as Python and NumPy expect
         assert message(kind, range, A) == (
-            "a whole number is needed, and the symbolic dimension a is none before an exported "
-            "function is called. Inside of a function that is exported it can be a size of arrays, "
-            "and a value in arithmetic with them."
+            "an integer is required, but the symbolic dimension a has no value before an "
+            "exported function is called. Inside an exported function, use it as the size of a "
+            "dimension, or in arithmetic with arrays."
         )
     (spec,) = export.symbolic_args_specs((np.ones((2, 3)),), "a, _")
     assert str(spec) == "ShapeDtypeStruct(shape=(a, 3), dtype=float32)"

@@ -224,8 +224,8 @@ def test_what_depends():
     with pytest.raises(InconclusiveDimensionOperation) as failure:
         export.export(sw.jit(lambda x: x[3]))(spec(a))
     assert str(failure.value) == (
-        "whether a > 3 depends on the sizes of symbolic dimensions. Say what they are with "
-        "constraints, as in symbolic_shape(..., constraints=['a > 3'])."
+        "whether a > 3 depends on the sizes of symbolic dimensions. Add a constraint, as "
+        "in symbolic_shape(..., constraints=['a > 3'])."
     )
     with pytest.raises(sw.errors.BroadcastError) as failure:
         export.export(sw.jit(lambda x, y: x + y))(spec(a), spec(b))
@@ -236,14 +236,14 @@ def test_what_depends():
     with pytest.raises(ValueError) as failure:
         export.export(sw.jit(lambda x: x + 1))(spec(a * b))
     assert str(failure.value) == (
-        "shardwise.export.export: <lambda>: no argument has a dimension that says what a and b is: "
-        "such as a, or 2*a + 1."
+        "shardwise.export.export: <lambda>: no argument has a dimension that determines a and b, "
+        "such as a or 2*a + 1."
     )
     with pytest.raises(InconclusiveDimensionOperation) as failure:
         export.export(sw.jit(lambda x: x.reshape(4, -1)))(spec(a, 3))
     assert str(failure.value) == (
-        "whether mod(3*a, 4) is 0 depends on the sizes of symbolic dimensions. Say what they are "
-        "with constraints: 'mod(3*a, 4) >= 1', or 'mod(3*a, 4) == 0'."
+        "whether mod(3*a, 4) is 0 depends on the sizes of symbolic dimensions. Add a "
+        "constraint: 'mod(3*a, 4) >= 1', or 'mod(3*a, 4) == 0'."
     )
     (c,) = export.symbolic_shape("c", constraints=["mod(3*c, 4) == 0"])
     made = export.export(sw.jit(lambda x: x.reshape(4, -1)))(spec(c, 3))
@@ -258,9 +258,9 @@ def test_what_needs_numbers():
         )
     assert str(failure.value) == (
         "shardwise.export.export: conv_general_dilated of types f32[1,3,a,a], f32[4,3,3,3], "
-        "f32[1,4,-floordiv(-a, 2),-floordiv(-a, 2)] needs its sizes as numbers where it is "
-        "compiled, so that it cannot be exported with symbolic dimensions there. Export it for "
-        "known sizes."
+        "f32[1,4,-floordiv(-a, 2),-floordiv(-a, 2)] requires concrete sizes when it is "
+        "compiled, so it cannot be exported with symbolic dimensions there. Export it for concrete "
+        "sizes."
     )
     with pytest.raises(TypeError) as failure:
         sw.jit(lambda x: x + a)(1.0)
@@ -271,9 +271,9 @@ def test_what_needs_numbers():
     with pytest.raises(InconclusiveDimensionOperation) as failure:
         export.export(sw.jit(lambda x: [*x]))(spec(a, 3))
     assert str(failure.value) == (
-        "a whole number is needed, and the symbolic dimension a is none before an exported "
-        "function is called. Inside of a function that is exported it can be a size of arrays, and "
-        "a value in arithmetic with them."
+        "an integer is required, but the symbolic dimension a has no value before an "
+        "exported function is called. Inside an exported function, use it as the size of a "
+        "dimension, or in arithmetic with arrays."
     )
 
 

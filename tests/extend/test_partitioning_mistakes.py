@@ -191,15 +191,16 @@ def test_where_nothing_is_asked():
     )
     fails(
         NotImplementedError,
-        f"{WHO} product is called in a function of `shardwise.shard_map` that leaves some axes of "
-        "the mesh to the partitioner, which asks no functions there. Make all axes manual, or call "
-        "it outside.",
+        f"{WHO} product is called inside of a `shardwise.shard_map` that leaves some mesh axes to "
+        "the partitioner, which calls no functions there. Make all axes manual, or call it "
+        "outside.",
         sw.jit(f), x, y,
     )
     fails(
         NotImplementedError,
-        f"{WHO} product is divided by functions of this process when a program is compiled, so "
-        "that a program of several devices with it cannot be exported. Export it for one device.",
+        f"{WHO} product is partitioned by Python functions of this process when a program is "
+        "compiled, so a program of several devices with it cannot be exported. Export it for one "
+        "device.",
         sw.export.export(sw.jit(product)), put(x, "x"), put(y),
     )
     got = sw.export.export(sw.jit(product))(x, y).call(x, y)
@@ -214,8 +215,8 @@ def test_where_nothing_is_asked():
 
     fails(
         NotImplementedError,
-        f"{WHO} f: lower_fn calls host functions (a callback, or `shardwise.debug.print`), "
-        "which the partitioner cannot hand on. Call them outside of the function.",
+        f"{WHO} f: lower_fn calls host functions (a callback, or `shardwise.debug.print`), which "
+        "the partitioner does not support. Call them outside of the function.",
         asked, noisy,
     )
 

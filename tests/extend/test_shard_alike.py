@@ -91,8 +91,8 @@ def test_in_shard_map():
     part = sw.shard_map(f, mesh=MESH, in_specs=P("x"), out_specs=P("x"), axis_names={"x"})
     fails(
         NotImplementedError,
-        "shard_alike: in a function of `shardwise.shard_map` that leaves some axes of the mesh to "
-        "the partitioner, XLA fails. Make all axes manual, or call it outside.",
+        "shard_alike: XLA fails inside of a `shardwise.shard_map` that leaves some mesh axes to "
+        "the partitioner. Make all axes manual, or call it outside.",
         sw.jit(part), X,
     )
 

@@ -100,7 +100,7 @@ def test_aliases():
     np.testing.assert_array_equal(x, X)
     np.testing.assert_array_equal(sw.jit(lambda x: f(x + 1))(X), 2 * (X + 1))
     assert message(ValueError, buffer_callback(twice, like(X), input_output_aliases={1: 0}), X) == (
-        "buffer_callback of twice: input_output_aliases has 1: 0, but there are 1 operand."
+        "buffer_callback of twice: input_output_aliases has 1: 0, but the call has 1 operand."
     )
 
 
@@ -157,8 +157,8 @@ def test_errors(count):
     x = sw.device_put(np.ones(8, np.float32), NamedSharding(mesh, P("i")))
     for fun, end in (
         (wrong, "it raised KeyError: 'no'"),
-        (gives, "the function returned 3; it is to write its results into the buffers that it "
-         "gets, and to return None."),
+        (gives, "the function returned 3; it must write its results into the buffers that it "
+         "gets, and return None."),
     ):  # fmt: skip
         f = sw.jit(buffer_callback(fun, like(x)))
         text = message(sw.errors.CallbackError, lambda f=f: np.asarray(f(x)))

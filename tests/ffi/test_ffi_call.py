@@ -168,7 +168,7 @@ def test_vmap_without_a_method():
         "ffi_call of 'add': it cannot be used under vmap, as vmap_method is None. Pass one of "
         "'sequential', 'sequential_unrolled', 'expand_dims', 'broadcast_all', 'legacy_vectorized' "
         "to `ffi_call`: 'sequential' calls the function for each element; with the others it gets "
-        "whole batches."
+        "full batches."
     )
     assert message(ValueError, ffi_call, "add", f32(2), vmap_method="loop") == (
         "ffi_call of 'add': vmap_method must be None or one of 'sequential', "
@@ -223,8 +223,8 @@ def test_custom_vjp():
 )
 def test_no_derivative_by_itself(derive):
     assert message(ValueError, derive(lambda x: rms(x)[0].sum()), X) == (
-        "ffi_call of 'rms': it has no derivative, as the function is "
-        "opaque. Define one: wrap the call in a function with `shardwise.custom_vjp` or "
+        "ffi_call of 'rms': it has no derivative, because the function is opaque. "
+        "Define one: wrap the call in a function with `shardwise.custom_vjp` or "
         "`shardwise.custom_jvp`. Or use `shardwise.lax.stop_gradient` on its arguments."
     )
     stopped = sw.grad(lambda x: (x * rms(sw.lax.stop_gradient(x))[0]).sum())
@@ -257,7 +257,7 @@ def test_layouts_that_do_not_fit():
         "2 dimensions once."
     )
     assert message(ValueError, ffi_call("memory", f32(2, 3), input_layouts=[None, None]), X) == (
-        "ffi_call of 'memory': there are 2 layouts for 1 operand."
+        "ffi_call of 'memory': got 2 layouts for 1 operand."
     )
 
 
@@ -281,10 +281,11 @@ def test_aliases():
 @pytest.mark.parametrize(
     ("aliases", "end"),
     [
-        ({1: 0}, "1: 0, but there are 1 operand."),
-        ({0: 2}, "0: 2, but there are 2 results."),
-        ({0: 1}, "0: 1: the operand is f32[8,6], the result i32[]; only equal ones share memory."),
-        ({0: 0}, "0: 0, but their layouts differ; only equal ones share memory."),
+        ({1: 0}, "1: 0, but the call has 1 operand."),
+        ({0: 2}, "0: 2, but the call has 2 results."),
+        ({0: 1},
+         "0: 1: the operand is f32[8,6], the result i32[]; only equal types can share memory."),
+        ({0: 0}, "0: 0, but their layouts differ; only equal layouts can share memory."),
     ],
 )
 def test_aliases_that_do_not_fit(aliases, end):
@@ -332,11 +333,11 @@ def test_the_interface_before(kernels):
     assert float(call(np.float32(7))) == 21
     assert message(ValueError, call, np.float32(7), a=1) == (
         "ffi_call of 'thrice': attributes need custom_call_api_version=4; got 1 with a. Pass a "
-        "text by legacy_backend_config."
+        "string as legacy_backend_config."
     )
     assert message(ValueError, ffi_call, "rms", f32(), legacy_backend_config="") == (
         "ffi_call of 'rms': legacy_backend_config is for custom_call_api_version below 4; got 4. "
-        "Pass attributes as keywords of the call."
+        "Pass attributes as keyword arguments of the call."
     )
 
 
@@ -386,7 +387,7 @@ def test_results_and_operands_that_are_none():
         "dtype; got 3 of type int. Use `ShapeDtypeStruct`."
     )
     assert message(TypeError, ffi_call("rms", f32(2)), [1.0, 2.0]) == (
-        "ffi_call of 'rms': operands are arrays, one by one; got a tree of them."
+        "ffi_call of 'rms': each operand must be an array; got a pytree."
     )
     assert message(TypeError, ffi_call("rms", f32(2)), "x") == (
         "ffi_call of 'rms': arguments are arrays and scalars, in pytrees; got 'x' of type str. "

@@ -62,13 +62,13 @@ def test_a_name_stands_for_one_function(kernels):
 
 def test_what_is_no_function():
     assert message(TypeError, sw.ffi.register_ffi_target, "none", print) == (
-        "register_ffi_target of 'none': fn is a capsule, or a dictionary of capsules by stage; got "
-        "<built-in function print>. Make one of a function of ctypes with "
+        "register_ffi_target of 'none': fn must be a capsule, or a dictionary of capsules by "
+        "stage; got <built-in function print>. Make one from a ctypes function with "
         "`shardwise.ffi.pycapsule`."
     )
     assert message(ValueError, sw.ffi.register_ffi_type_id, "t", None) == (
-        "register_ffi_type_id of 't': jaxlib has types with their `TypeInfo` only, since 0.8.1. "
-        "Use `shardwise.ffi.register_ffi_type(name, {'type_id': …, 'type_info': …})`."
+        "register_ffi_type_id of 't': since 0.8.1, jaxlib registers a type only together with its "
+        "`TypeInfo`. Use `shardwise.ffi.register_ffi_type(name, {'type_id': …, 'type_info': …})`."
     )
 
 
@@ -139,12 +139,12 @@ def test_what_cannot_be_compiled(compiler, tmp_path, monkeypatch):
     assert f"{source}:2:" in text and "undeclared" in text
     assert [*(tmp_path / "libs").iterdir()] == []
     assert message(FileNotFoundError, build_and_load, "nowhere.cc", {}) == (
-        "build_and_load: there is no file 'nowhere.cc'. Pass the path of a C++ file, or its text, "
-        "of more than one line."
+        "build_and_load: there is no file 'nowhere.cc'. Pass the path of a C++ file, or C++ "
+        "source of more than one line."
     )
     assert message(AttributeError, build_and_load, "int x;\n", {"a": "A"}, folder=tmp_path) == (
-        "build_and_load: the library has no symbol 'A'. Define it by "
-        "XLA_FFI_DEFINE_HANDLER_SYMBOL(A, function, binding), outside of namespaces."
+        "build_and_load: the library has no symbol 'A'. Define it "
+        "with XLA_FFI_DEFINE_HANDLER_SYMBOL(A, function, binding), outside of any namespace."
     )
     slow = tmp_path / "slow"
     slow.write_text("#!/bin/sh\nexec sleep 30\n")
@@ -157,8 +157,8 @@ def test_what_cannot_be_compiled(compiler, tmp_path, monkeypatch):
 def test_no_compiler(monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler -x")
     assert message(FileNotFoundError, build_and_load, "int x;\n", {}) == (
-        "build_and_load: no C++ compiler is there (looked for 'no-such-compiler'). Install one, "
-        "such as g++, or name it by compiler= or the environment variable CXX."
+        "build_and_load: no C++ compiler was found (looked for 'no-such-compiler'). Install one, "
+        "such as g++, or name one by compiler= or the environment variable CXX."
     )
     monkeypatch.delenv("CXX")
     monkeypatch.setenv("PATH", "")
@@ -267,19 +267,20 @@ def test_lowerings_that_do_not_fit(kernels):
         return lambda: sw.jit(lambda x: add.bind(x, x, scale=np.float32(1)))(X)
 
     assert message(TypeError, ffi_lowering, "add", result_types=[]) == (
-        "ffi_lowering of 'add': 'result_types' is no argument; beside layouts and backend_config "
-        "there are has_side_effect, operand_output_aliases, api_version, extra_attributes."
+        "ffi_lowering of 'add': unknown argument 'result_types'; in addition to layouts and "
+        "backend_config it accepts has_side_effect, operand_output_aliases, api_version, "
+        "extra_attributes."
     )
     assert message(ValueError, lowered(operand_layouts=[None])) == (
-        "ffi_lowering of 'add': there are 1 layouts for 2 values."
+        "ffi_lowering of 'add': got 1 layout for 2 values."
     )
     assert message(ValueError, lowered(result_layouts=[(0, 0)])) == (
         "ffi_lowering of 'add': the layout (0, 0) is for f32[8,6]; it must name each of its 2 "
         "dimensions once."
     )
     assert message(ValueError, lowered(backend_config="text")) == (
-        "ffi_lowering of 'add': backend_config is a dictionary where api_version is 4 or more; got "
-        "'text'."
+        "ffi_lowering of 'add': backend_config must be a dictionary with api_version 4 or higher; "
+        "got 'text'."
     )
     assert message(ValueError, lowered(api_version=1)) == (
         "ffi_lowering of 'add': attributes need api_version=4; got api_version=1 with scale."
@@ -288,7 +289,7 @@ def test_lowerings_that_do_not_fit(kernels):
         NotImplementedError, ffi_lowering, "add", operand_layouts=[(0,)],
         skip_ffi_layout_processing=True,
     ) == (
-        "ffi_lowering of 'add': skip_ffi_layout_processing is for layouts in MLIR's own form, "
-        "which are not taken. Pass sequences of dimensions, or `Layout`s."
+        "ffi_lowering of 'add': skip_ffi_layout_processing is for layouts as MLIR attributes, "
+        "which are not supported. Pass sequences of dimensions, or `Layout`s."
     )  # fmt: skip
 

@@ -82,7 +82,7 @@ def test_uneven_batches_have_no_padding(rows):
 def test_batches_that_do_not_fit():
     call = ffi_call("rms", (f32(8, 6), f32(4)), num_batch_dims=1)
     assert message(ValueError, call, X, eps=np.float32(1)) == (
-        "ffi_call of 'rms': num_batch_dims=1 leading dimensions are to be the same for all "
+        "ffi_call of 'rms': num_batch_dims=1 leading dimensions must be the same for all "
         "operands and results; got f32[8,6], f32[8,6], f32[4]."
     )
 

@@ -36,12 +36,13 @@ def report(folder: Path) -> Report:
         Communication(
             "all-gather", ("data",), 4, 10, False, 163840, ("f32",), 0.00123, "dot_general",
             "dot_general(f32[32@data,64], f32[64@data,64]) → f32[32@data,64]",
-            "'data' splits dimension 0 of operand 1, which is added over", two, "step", "mlp/up",
+            "'data' shards dimension 0 of operand 1, which is added over", two, "step", "mlp/up",
         ),
         Communication(
             "all-reduce", ("data", "model"), 8, 1, True, 256, ("f32",), 2.5e-6, "reduce_sum",
             "reduce_sum(f32[32@data,64]) → f32[64]",
-            "adds over dimension 0 of operand 0, which 'data' splits", three, "step", shared=1,
+            "sums over dimension 0 of operand 0, which is sharded over 'data'", three, "step",
+            shared=1,
         ),
         Communication(
             "collective-permute", None, 8, 1, True, 16, ("pred", "s32"), 1e-6, "", "",

@@ -184,15 +184,15 @@ BAD_SHARDINGS = {
     ),
     "open": (
         {"out_shardings": sharding("x", P.UNCONSTRAINED)}, ValueError,
-        "jit of f: out_shardings: P('x', UNCONSTRAINED) leaves a dimension open, which is for "
-        "with_sharding_constraint. Name its axes or None here, or give no sharding and constrain "
-        "the value inside of the function.",
+        "jit of f: out_shardings: P('x', UNCONSTRAINED) leaves a dimension unconstrained, "
+        "which is supported by with_sharding_constraint only. Name its axes or None here, or pass "
+        "no sharding and constrain the value inside of the function.",
     ),
     "devices": (
         {"in_shardings": ONE, "out_shardings": sharding("x")}, ValueError,
-        "f runs on one set of devices: t['w'] of type f32[8,4] is on device 0, but a result or a "
-        "value within is to be on devices [0, 1, 2, 3, 4, 5, 6, 7] (NamedSharding(mesh=Mesh('x': "
-        "4, 'y': 2), spec=P('x'))). Use `device_put` outside of it.",
+        "f runs on one set of devices: t['w'] of type f32[8,4] is on device 0, but a result or "
+        "intermediate value must be on devices [0, 1, 2, 3, 4, 5, 6, 7] "
+        "(NamedSharding(mesh=Mesh('x': 4, 'y': 2), spec=P('x'))). Use `device_put` outside of it.",
     ),
 }
 
@@ -214,9 +214,9 @@ def test_committed_arguments_must_be_where_in_shardings_say():
     with pytest.raises(ValueError) as caught:
         f(y)
     assert str(caught.value) == (
-        f"jit of <lambda>: a of type f32[8,4] is on {y.sharding}, but in_shardings asks for "
-        f"{sharding('x')}. Use `device_put` to move it, or None in in_shardings to take it as it "
-        "is."
+        f"jit of <lambda>: a of type f32[8,4] is on {y.sharding}, but in_shardings requires "
+        f"{sharding('x')}. Use `device_put` to move it, or None in in_shardings to accept it "
+        "unchanged."
     )
     assert f(sw.device_put(y, sharding("x"))).sharding == sharding("x")
 

@@ -134,7 +134,7 @@ def test_an_array_that_is_donated_and_used_otherwise():
     with pytest.raises(ValueError) as caught:
         sw.jit(both, donate_argnums=1)(x, x)
     assert str(caught.value) == (
-        "both: a and b are the same array, but b is donated: its memory is to be reused. Pass a "
+        "both: a and b are the same array, but b is donated: its memory will be reused. Pass a "
         "copy as one of them, or do not donate it."
     )
     assert not x.is_deleted()

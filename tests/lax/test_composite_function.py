@@ -207,8 +207,8 @@ def test_over_devices_the_compiler_keeps_values_of_single_ones():
     assert 'custom_call_target="dce_sink", operand_layout_constraints={f32[2,2]{1,0}}' in text
     np.testing.assert_array_equal(mapped(x), x)
     assert refused(NotImplementedError, sw.jit(fun), x).endswith(
-        "dce_sink: XLA keeps a value of several devices (prevent_mlir_dce=True) in code of single "
-        "devices only. Call it in a function of `shardwise.shard_map`."
+        "dce_sink: XLA keeps a value of several devices (prevent_mlir_dce=True) in single-device "
+        "code only. Call it inside of `shardwise.shard_map`."
     )
     assert refused(TypeError, lax.dce_sink, "no array") == (
         "dce_sink: val is 'no array' of type str, which is not an array."

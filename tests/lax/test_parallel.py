@@ -453,6 +453,6 @@ def test_programs_without_their_map_do_not_run():
     with pytest.raises(NameError) as error:
         sw.jit(staged)(X)
     assert str(error.value) == (
-        "[psum] axis 'i' is not bound where the program runs. Call the function that has the "
+        "[psum] axis 'i' is not bound where the program runs. Call the function with the "
         "collective inside of `shardwise.vmap(f, axis_name=...)` or `shardwise.shard_map`."
     )

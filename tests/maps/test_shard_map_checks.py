@@ -268,7 +268,7 @@ def test_the_op_that_gave_a_nan_is_found(f, op, operands, results, wrap, checked
     assert ("{V:" in text) == checked
     start = f"invalid value (nan) encountered in {op}: operands {operands}, result {results}, at "
     assert names.startswith(start + __file__)
-    assert names.endswith("The flag debug_nans asks for this check.")
+    assert names.endswith("The flag debug_nans enables this check.")
 
 
 @pytest.mark.usefixtures("nans")

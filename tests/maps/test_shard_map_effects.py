@@ -277,8 +277,8 @@ def test_inspecting_is_refused():
 
     run = sw.jit(sw.shard_map(f, mesh=MESH, in_specs=PARTS, out_specs=PARTS))
     assert message(NotImplementedError, run, X) == (
-        "f: inspect_array_sharding cannot look into a loop, a branch, a shard_map or a function "
-        "with a derivative of its own. Return the value from it, and inspect that."
+        "f: inspect_array_sharding is not supported inside a loop, a branch, a shard_map or a "
+        "function with a custom derivative. Return the value from it, and inspect it outside."
     )
 
 

@@ -84,11 +84,10 @@ def test_a_mesh_is_no_list_of_devices():
     )
 
 
-MADE = "and values here are the parts that `shardwise.shard_map` has made along"
-PARTLY = f"{{}} names 'x', {MADE} 'x'. Only 'y' can divide them further."
+MADE = "but values here are already the shards of `shardwise.shard_map` over"
+PARTLY = f"{{}} names 'x', {MADE} 'x'. They can be sharded further over 'y' only."
 WHOLLY = (
-    f"{{}} names 'x', {MADE} 'x' and 'y'. There are no other axes, so that nothing is left to "
-    "divide here."
+    f"{{}} names 'x', {MADE} 'x' and 'y'. There are no other axes to shard them over."
 )
 WAYS = {
     "a constraint": (
@@ -121,9 +120,9 @@ def test_nor_over_another_mesh(way):
     of, who = WAYS[way]
     part = of(NamedSharding(LINE, P("z")))
     assert message(ValueError, each(part), X) == (
-        f"{who}P('z') is over Mesh('z': 8), but a map around runs this code on each device of "
-        "AbstractMesh('x': 4, 'y': 2, axis_types=(Manual, Manual)). Inside of it, only that mesh "
-        "can divide values."
+        f"{who}P('z') is over Mesh('z': 8), but an enclosing map runs this code on each device of "
+        "AbstractMesh('x': 4, 'y': 2, axis_types=(Manual, Manual)). Inside of it, values can be "
+        "sharded over that mesh only."
     )
 
 

@@ -108,17 +108,17 @@ def test_arguments_on_different_devices():
 def test_arguments_placed_otherwise_than_in_shardings_ask():
     x = sw.device_put(X, over("x"))
     fails(ValueError, "jit of identity: a of type f32[8,4] is on NamedSharding(mesh=Mesh('x': 4, "
-          "'y': 2), spec=P('x')), but in_shardings asks for NamedSharding(mesh=Mesh('x': 4, "
-          "'y': 2), spec=P('y')). Use `device_put` to move it, or None in in_shardings to take "
-          "it as it is.",
+          "'y': 2), spec=P('x')), but in_shardings requires NamedSharding(mesh=Mesh('x': 4, "
+          "'y': 2), spec=P('y')). Use `device_put` to move it, or None in in_shardings to "
+          "accept it unchanged.",
           sw.jit(identity, in_shardings=over("y")), x)
 
 
 def test_a_constraint_over_devices_that_the_program_does_not_have():
     target = NamedSharding(HALF, P("x"))
     fails(ValueError, "<lambda> runs on one set of devices: a of type f32[8,4] is on devices [0, "
-          "1, 2, 3, 4, 5, 6, 7], but a result or a value within is to be on devices [0, 1, 2, 3] "
-          f"({target}). Use `device_put` outside of it.",
+          "1, 2, 3, 4, 5, 6, 7], but a result or intermediate value must be on devices [0, 1, 2, "
+          f"3] ({target}). Use `device_put` outside of it.",
           sw.jit(lambda a: sw.with_sharding_constraint(a, target)), sw.device_put(X, over("x")))
 
 

@@ -148,8 +148,9 @@ def test_sums_that_are_not_taken_yet(given):
     np.testing.assert_array_equal(shardwise.sharding.reshard(x, P(None, None)), SQUARE)
     place = NamedSharding(MESH, P(unreduced={"x"}))
     assert message(ValueError, sw.device_put, SQUARE, place) == (
-        f"device_put: x: a value of type f32[8,8] cannot be put as addends, which {place} asks "
-        "for. Put it as a whole, and use `shardwise.sharding.reshard(x, P(unreduced={'x'}))`."
+        f"device_put: x: a value of type f32[8,8] cannot be put as unreduced, which {place} "
+        "requires. Put it without unreduced axes, and use `shardwise.sharding.reshard(x, "
+        "P(unreduced={'x'}))`."
     )
 
 

@@ -111,13 +111,13 @@ def test_without_a_concrete_mesh():
         with pytest.raises(ValueError) as caught:
             run(jnp.ones(8), wanted)
         assert str(caught.value) == (
-            "a sharding over AbstractMesh('x': 4) was asked for, but the program runs on no mesh. "
-            "Pass an argument that lives on a mesh of this shape, or enter one with `set_mesh`."
+            "a sharding over AbstractMesh('x': 4) is required, but the program runs on no mesh. "
+            "Pass an argument on a mesh of this shape, or enter one with `set_mesh`."
         )
     x = sw.device_put(jnp.ones(8), NamedSharding(mesh_of(sw.devices()[:2], 2), P("x")))
     with pytest.raises(ValueError) as caught:
         sw.with_sharding_constraint(x, wanted)
     assert str(caught.value) == (
-        "a sharding over AbstractMesh('x': 4) was asked for, but the program runs on Mesh('x': 2). "
-        "Pass an argument that lives on a mesh of this shape, or enter one with `set_mesh`."
+        "a sharding over AbstractMesh('x': 4) is required, but the program runs on Mesh('x': 2). "
+        "Pass an argument on a mesh of this shape, or enter one with `set_mesh`."
     )

@@ -363,16 +363,16 @@ def test_single_device_arrays_are_checked(wrong):
                      "`device_put`, or use make_array_from_callback."),
         "dtype": (TypeError, lambda: make((4,), place, [one, two.astype(np.int8)]),
                   "arrays[1] is i8[2], of dtype int8, but arrays[0] is float32. All parts of an "
-                  "array have one dtype: convert them with `astype`."),
+                  "array must have the same dtype: convert them with `astype`."),
         "asked dtype": (TypeError, lambda: make((4,), place, [one, two], dtype=np.int8),
-                        "arrays[0] is f32[2], of dtype float32, but dtype asks for int8. All parts "
-                        "of an array have one dtype: convert them with `astype`."),
+                        "arrays[0] is f32[2], of dtype float32, but dtype is int8. All parts "
+                        "of an array must have the same dtype: convert them with `astype`."),
         "number": (ValueError, lambda: make((4,), place, [one]),
                    f"got 1 array for an array of shape (4,), but {where} has 2 devices of this "
                    "process. Pass one array for each."),
         "spread": (ValueError, lambda: make((4,), place, [one, sw.device_put(values[:2], place)]),
-                   "arrays[1] of type f32[2] is on 2 devices; each part must be on one. Pass its "
-                   "`addressable_shards`' data."),
+                   "arrays[1] of type f32[2] is on 2 devices; each part must be on one. Pass the "
+                   "data of its `addressable_shards`."),
         "devices": (ValueError, lambda: make((4,), place, [one, sw.device_put(two, DEVICES[5])]),
                     f"the arrays are on devices [0, 5], but {where} has devices [0, 1] of this "
                     "process. Move them with `device_put`, one to each device."),

@@ -406,14 +406,14 @@ def test_a_program_has_one_set_of_devices():
     message = refused(ValueError, lambda: sw.jit(lambda a: sw.device_put(a, DEVICES[5]))(x))
     assert message == (
         "<lambda> runs on one set of devices: a of type f32[8] is on devices [0, 1, 2, 3, 4, 5, 6, "
-        "7], but a result or a value within is to be on device 5 "
+        "7], but a result or intermediate value must be on device 5 "
         f"({SingleDeviceSharding(DEVICES[5])}). Use `device_put` outside of it."
     )
     one = sw.device_put(numbers(8), DEVICES[3])
     assert refused(ValueError, lambda: sw.jit(lambda a: sw.device_put(a, DEVICES[5]))(one)) == (
-        "<lambda> runs on one set of devices: a of type f32[8] is on device 3, but a result or a "
-        f"value within is to be on device 5 ({SingleDeviceSharding(DEVICES[5])}). Use `device_put` "
-        "outside of it."
+        "<lambda> runs on one set of devices: a of type f32[8] is on device 3, but a result or "
+        f"intermediate value must be on device 5 ({SingleDeviceSharding(DEVICES[5])}). Use "
+        "`device_put` outside of it."
     )
     free = sw.jit(lambda a: sw.device_put(a, DEVICES[5]))(numbers(8))
     assert free.devices() == {DEVICES[5]}

@@ -433,10 +433,10 @@ def test_uneven_sums_are_taken(mesh: Mesh):
     with pytest.raises(ValueError) as error:
         jnp.dot(x, x.T, out_sharding=P("x", unreduced={"y"}))
     assert str(error.value) == (
-        "dot: a value of shape (3, 3) is to be left as addends under NamedSharding("
-        f"mesh={mesh.abstract_mesh}, spec=P('x', None, unreduced={{'y'}})), which splits a "
-        "dimension into a number of parts that does not divide it. XLA has no such sums: take the "
-        "sum (leave out `unreduced`), or leave that dimension whole."
+        "dot: a value of shape (3, 3) is to be left unreduced under NamedSharding("
+        f"mesh={mesh.abstract_mesh}, spec=P('x', None, unreduced={{'y'}})), which shards a "
+        "dimension unevenly. XLA does not support that: reduce the value (leave out `unreduced`), "
+        "or do not shard that dimension."
     )
     np.testing.assert_array_equal(jnp.dot(x, x.T, out_sharding=P("x")), np.full((3, 3), 8.0))
 

@@ -76,7 +76,7 @@ def test_mistakes():
         sw.jit(lambda x: with_layout_constraint(x, TURNED))(X[0])
     placed = sw.device_put(X, sw.NamedSharding(mesh_of(4), sw.P("x")))
     with pytest.raises(NotImplementedError, match=re.escape(
-        "control_dep: XLA orders instructions in code of single devices only. Call it in a "
-        "function of `shardwise.shard_map`."
+        "control_dep: XLA orders instructions in single-device code only. Call it inside "
+        "of `shardwise.shard_map`."
     )):
         sw.jit(lambda x: control_dep(x + 1, x + 2))(placed)

@@ -109,24 +109,25 @@ WRONG = {
     ),
     "bare": (
         lambda: sw.device_put(X, COLUMNS), TypeError,
-        "device_put takes no bare layout; got Layout(major_to_minor=(1, 0)). Wrap it with the "
-        "sharding: Format(Layout(major_to_minor=(1, 0)), sharding).",
+        "device_put does not accept a bare layout; got Layout(major_to_minor=(1, 0)). Combine it "
+        "with a sharding: Format(Layout(major_to_minor=(1, 0)), sharding).",
     ),
     "bare auto": (
         lambda: sw.jit(jnp.sin, out_shardings=Layout.AUTO)(X), TypeError,
-        "jit of sin: out_shardings takes no bare layout; got AUTO. Wrap it with the sharding: "
-        "Format(Layout.AUTO, sharding).",
+        "jit of sin: out_shardings does not accept a bare layout; got AUTO. Combine it with a "
+        "sharding: Format(Layout.AUTO, sharding).",
     ),
     "auto": (
         lambda: sw.device_put(X, Format(Layout.AUTO, ONE)), ValueError,
-        "device_put: Layout.AUTO is the compiler's choice for a program, and here there is none. "
-        "Compile a program with it, and use its input_formats.",
+        "device_put: Layout.AUTO lets the compiler choose the layout for a program, and there is "
+        "no program here. Compile a program with it, and use its input_formats.",
     ),
     "auto made": (
         lambda: sw.make_array_from_callback((8, 4), Format(Layout.AUTO, ONE), lambda i: X[i]),
         ValueError,
-        "make_array_from_callback: Layout.AUTO is the compiler's choice for a program, and here "
-        "there is none. Compile a program with it, and use its input_formats.",
+        "make_array_from_callback: Layout.AUTO lets the compiler choose the layout for a "
+        "program, and there is no program here. Compile a program with it, and use its "
+        "input_formats.",
     ),
     "result": (
         lambda: sw.jit(lambda a: a[0], out_shardings=Format(COLUMNS, ONE))(X), ValueError,
@@ -142,9 +143,9 @@ WRONG = {
     "argument": (
         lambda: sw.jit(lambda a: a, in_shardings=Format(COLUMNS, ONE))(sw.device_put(X, ONE)),
         ValueError,
-        "jit of <lambda>: a of type f32[8,4] is in the default layout, but in_shardings asks for "
+        "jit of <lambda>: a of type f32[8,4] is in the default layout, but in_shardings requires "
         "the layout Layout(major_to_minor=(1, 0)). Use `device_put` with a Format to change it, or "
-        "None in in_shardings to take it as it is.",
+        "None in in_shardings to accept it unchanged.",
     ),
 }
 
@@ -434,8 +435,8 @@ def test_in_shardings_in_host_memory_are_for_what_is_there():
     with pytest.raises(ValueError) as caught:
         sw.jit(lambda a: a * 2, in_shardings=HOST)(near)
     assert str(caught.value) == (
-        f"jit of <lambda>: a of type f32[8,4] is on {near.sharding}, but in_shardings asks for "
-        f"{HOST}. Use `device_put` to move it, or None in in_shardings to take it as it is."
+        f"jit of <lambda>: a of type f32[8,4] is on {near.sharding}, but in_shardings requires "
+        f"{HOST}. Use `device_put` to move it, or None in in_shardings to accept it unchanged."
     )
 
 

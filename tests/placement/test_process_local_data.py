@@ -78,8 +78,8 @@ def test_slices_that_are_apart_are_adjacent_in_the_local_data():
     (HALVES, (4, 2), (8, 3), "dimension 1 has size 2; expected 3, the global size, or 3, what the "
      "devices of this process hold under NamedSharding(mesh=Mesh('x': 4), spec=P('x'))."),
     (HALVES, (4, 3), (8,), "global_shape (8,) has 1 dimension, the data 2 dimensions."),
-    (HALVES, (3, 3), None, "the global size of dimension 0 does not follow from 3 elements on 2 of "
-     "4 shards: of 6, these would be 4. Pass global_shape."),
+    (HALVES, (3, 3), None, "the global size of dimension 0 cannot be inferred from 3 elements on "
+     "2 of 4 shards: for size 6, these shards would have 4. Pass global_shape."),
 ])
 def test_local_data_of_no_possible_size_is_refused(sharding, local, asked, message):
     assert refused(ValueError, lambda: inferred(sharding, local, asked)) == message

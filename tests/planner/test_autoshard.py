@@ -95,7 +95,7 @@ def test_explicit_axes_are_refused():
         explain.suggest(jnp.sin, (struct(8),), mesh)
     assert str(caught.value) == (
         f"suggest needs a mesh whose axes are all Auto; got {mesh}. "
-        "`mesh.update(axis_types=AxisType.Auto)` is one."
+        "`mesh.update(axis_types=AxisType.Auto)` makes one."
     )
 
 

@@ -134,7 +134,7 @@ def test_rules_of_users(capsys):
     prim.def_abstract_eval(lambda x, *, n: x)
     f = ours.roofline(lambda x: prim.bind(x, n=3), print_jaxpr=True)
     text = re.escape(
-        "roofline: own has no rule and counts as nothing. Give it one by "
+        "roofline: own has no rule and counts as zero. Register one with "
         "`shardwise.experimental.roofline.register_roofline`."
     )
     with pytest.warns(UserWarning, match=f"^{text}$"):
@@ -163,6 +163,6 @@ def test_results_are_added_and_multiplied():
         flops=2, ici_bytes={"x": 4}, peak_hbm_bytes=10, hbm_bytes=6
     )
     assert a + ours.RooflineResult.zeros() == a
-    with pytest.raises(TypeError, match=r"^RooflineShape.from_aval takes a type of arrays"):
+    with pytest.raises(TypeError, match=r"^RooflineShape.from_aval takes an array type"):
         ours.RooflineShape.from_aval(3)
     assert ours.RooflineShape.total_bytes([sw.typeof(of(3)), sw.typeof(of(2))]) == 20

@@ -92,7 +92,7 @@ def test_shards_that_are_copied():
     assert found.bytes_moved == found.bytes_sent == found.peak_bytes == 4 * MIB
     assert found.host_bytes == 4 * MIB
     (step,) = found.steps
-    assert step.text == "each of 1 shard is copied as it is"
+    assert step.text == "each of 1 shard is copied unchanged"
     machine = explain.machines["cpu"].near
     assert step.seconds == pytest.approx(4 * MIB / machine.bandwidth + machine.latency)
 
@@ -125,7 +125,7 @@ def test_nothing_to_do():
         assert found.bytes_moved == found.bytes_sent == found.host_bytes == 0
         assert found.seconds == 0 and found.steps == ()
         assert found.peak_bytes == 2 * 4 * 4
-        assert str(found).splitlines()[-1] == "nothing to do: it is there"
+        assert str(found).splitlines()[-1] == "nothing to do: already in place"
 
 
 def test_values_of_the_host():
@@ -160,7 +160,7 @@ def test_another_layout_is_a_program():
     x = sw.device_put(np.ones((64, 32), np.float32), ROWS)
     found = sw.plan(x, layout.Format(layout.Layout((1, 0)), ROWS))
     (step,) = found.steps
-    assert step.kind == "program" and "another order in memory" in step.text
+    assert step.kind == "program" and "another memory layout" in step.text
     assert (found.bytes_moved, found.peak_bytes) == (0, 2 * 16 * 32 * 4)
 
 
@@ -342,12 +342,12 @@ def test_what_a_device_cannot_hold_is_the_first_line():
 def test_as_text_and_as_data():
     found = sw.plan(shaped((1024, 1024), ROWS), COLUMNS)
     assert str(found) == (
-        "moved: 12.0 MiB that devices lack\n"
+        "moved: 12.0 MiB that devices do not hold yet\n"
         "sent: 0 B between devices, or from the host\n"
         "peak: 3.0 MiB on one device\n"
         "host: 4.0 MiB of this process's memory\n"
         "time: 839 µs on cpu\n"
-        "1. copies on the host: shards of f32[1024,1024] are put together in host memory, which "
+        "1. copies on the host: shards of f32[1024,1024] are assembled in host memory, which "
         "the devices share"
     )
     data = json.loads(json.dumps(found.to_dict()))
@@ -371,8 +371,8 @@ def test_mistakes():
         "the array has only 1 dimension. Remove entries from the end of the spec."
     )
     assert refused(shaped((4, 4)), ROWS, machine="abacus") == (
-        "ValueError: no machine 'abacus'; known are 'cpu', 'a100', 'h100', 'h200', 'tpu-v5e', "
-        "'tpu-v5p' and 'tpu-v6e'. To add one of your own: "
+        "ValueError: unknown machine 'abacus'; known machines are 'cpu', 'a100', 'h100', 'h200', "
+        "'tpu-v5e', 'tpu-v5p' and 'tpu-v6e'. To add one of your own: "
         "`shardwise.explain.machines['mine'] = dataclasses.replace("
         "shardwise.explain.machines['h200'], name='mine', "
         "node=4)`."
@@ -383,6 +383,6 @@ def test_mistakes():
     with pytest.raises(TypeError) as info:
         sw.jit(lambda x: sw.plan(x, ROWS))(np.ones(4, np.float32))
     assert str(info.value) == (
-        "plan: x of type f32[4] is traced, and has no place yet. Call plan outside of the "
-        "function, on arrays or on `ShapeDtypeStruct`s."
+        "plan: x of type f32[4] is a tracer, which is not on devices yet. Call plan "
+        "outside of the traced function, on arrays or on `ShapeDtypeStruct`s."
     )

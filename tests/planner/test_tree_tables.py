@@ -92,7 +92,7 @@ def test_every_kind_of_leaf():
         "key": ((), "key<fry>", "CPU 0", 8, 8),
         "shape": ((5,), "int8", "", 5, None),
         "ref": ((4, 4), "float32", "CPU 3", 64, 64),
-        "whole": ((4,), "float32", "whole on 8 devices", 16, 16),
+        "whole": ((4,), "float32", "replicated on 8 devices", 16, 16),
         "scalar": ((), "float32", "", 4, None),
         "tiles": ((4, 4), "float32", "4 × 1 tiles on 8 devices", 64, 16),
     }
@@ -133,7 +133,7 @@ def test_symbolic_shapes_are_not_in_the_sums():
     found = explain.tree({"a": shaped(n), "b": shaped((4,))})
     assert found.rows[0].bytes is None and found.bytes == 16
     assert "(n, 4)" in str(found)
-    assert str(found).splitlines()[-1] == "1 array of symbolic shapes, not in the sums"
+    assert str(found).splitlines()[-1] == "1 array of symbolic shapes, not in the totals"
     assert json.loads(json.dumps(found.to_dict()))["arrays"][0]["shape"] == ["n", 4]
 
 
@@ -142,7 +142,7 @@ def test_a_mesh_that_is_not_there():
     found = explain.tree({"w": shaped((8192, 8192), np.float32, place)})
     assert found.bytes_per_device == 16 * 512 * 4
     assert str(found).splitlines()[-1] == (
-        "over a mesh without devices, for 8192 devices (data: 512, model: 16)"
+        "over an abstract mesh of 8192 devices (data: 512, model: 16)"
     )
 
 

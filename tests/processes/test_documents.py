@@ -73,7 +73,7 @@ def unnamed(printed, count):
 
     if "estimated for machine" in printed:
         return sorted(line for line in printed.splitlines() if re.match("    [a-z'_]", line))
-    if "that devices lack" in printed:
+    if "that devices do not hold yet" in printed:
         return re.findall("^moved: .*", printed, re.MULTILINE)
     if "┌" not in printed:
         return printed

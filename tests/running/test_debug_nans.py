@@ -37,7 +37,7 @@ def line_of(text: str) -> int:
 def message(op: str, operands: str, result: str, mark: str, function: str, rest: str = "") -> str:
     return (
         f"invalid value (nan) encountered in {op}: operands {operands}, result {result}, at "
-        f"{__file__}:{line_of(mark)} ({function}).{rest} The flag debug_nans asks for this check."
+        f"{__file__}:{line_of(mark)} ({function}).{rest} The flag debug_nans enables this check."
     )
 
 
@@ -197,9 +197,9 @@ def test_of_programs_compiled_before() -> None:
     with sw.debug_nans(True):
         assert raised(run, x) == message("log", "f32[1]", "f32[1]", "compiled before", "f")
         assert raised(donating, sw.device_put(x)) == (
-            "invalid value (nan) encountered in a result of f. Which op gave it cannot be found, "
-            "as memory of arguments was donated: compile it while the flag debug_nans is on, which "
-            "asks for this check."
+            "invalid value (nan) encountered in a result of f. The op that produced it cannot be "
+            "found, because arguments were donated: compile it while the flag debug_nans is on, "
+            "which enables this check."
         )
 
 
@@ -208,7 +208,7 @@ def test_of_what_came_in(nans: None) -> None:
         return x + 1  # had one
 
     x = sw.device_put(np.array([np.nan, 0], np.float32))
-    text = message("add", "f32[2], f32[]", "f32[2]", "had one", "f", " Operand 0 has one already.")
+    text = message("add", "f32[2], f32[]", "f32[2]", "had one", "f", " Operand 0 already has one.")
     assert raised(sw.jit(f), x) == text
 
 
@@ -219,7 +219,7 @@ def test_infinities() -> None:
     with sw.debug_infs(True):
         text = raised(sw.jit(f), np.zeros(2, np.float32))
         expected = message("div", "f32[], f32[2]", "f32[2]", "infinite", "f")
-        expected = expected.replace("(nan)", "(inf)").replace("debug_nans asks", "debug_infs asks")
+        expected = expected.replace("(nan)", "(inf)").replace("flag debug_nans", "flag debug_infs")
         assert text == expected
         assert np.isnan(jnp.log(np.float32(-1)))
         text = raised(jnp.exp, np.array([20], np.float16))

@@ -130,8 +130,8 @@ def test_message():
     text = str(caught.value)
     assert text.count("test_key_reuse.py") == 2 and text.startswith("uniform: a key is used at ")
     assert text.endswith(
-        "(test_message). Make new keys with `shardwise.random.split` or `fold_in`; `clone` says "
-        "that a key is used again on purpose. The flag debug_key_reuse asks for this check."
+        "(test_message). Make new keys with `shardwise.random.split` or `fold_in`; `clone` "
+        "allows a key to be used again on purpose. The flag debug_key_reuse enables this check."
     )
     assert issubclass(KeyReuseError, TypeError)
 

@@ -27,7 +27,7 @@ def test_results_of_other_shapes_are_refused_before_they_run(monkeypatch):
     f = sw.jit(whole_and_part, out_shardings=(whole, whole))
     message = (
         "XLA compiled whole_and_part wrongly: on each device its result 0 of type i16[3] under "
-        f"{whole} is of shape (2,) instead of (3,). Nothing was run. It is an error of the "
+        f"{whole} is of shape (2,) instead of (3,). Nothing was run. This is a bug of the "
         f"partitioner of jaxlib {backend.JAXLIB_VERSION}: other shardings of the arguments and "
         "results may avoid it. `jit(f).lower(...).as_text()` shows the program."
     )

@@ -259,7 +259,7 @@ def test_nothing_is_traced_or_run_where_that_is_an_error():
             with pytest.raises(RuntimeError) as error:
                 run()
             assert str(error.value) == (
-                "halved is to be run, while the flag no_execution is on. `eval_shape`, "
+                "halved would run, but the flag no_execution is on. `eval_shape`, "
                 "`jit(f).trace` and `jit(f).lower` run nothing."
             )
         with pytest.raises(RuntimeError, match="the flag no_execution is on"):

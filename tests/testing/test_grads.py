@@ -54,8 +54,8 @@ def wrong():
 
 @pytest.mark.parametrize(
     ("mode", "message"),
-    [("fwd", "jvp of f, result 0: derivatives differ from finite differences.\n  came:     "),
-     ("rev", "vjp of f, inner product: derivatives differ from finite differences.\n  came:")],
+    [("fwd", "jvp of f, result 0: derivatives differ from finite differences.\n  got:      "),
+     ("rev", "vjp of f, inner product: derivatives differ from finite differences.\n  got:")],
 )
 def test_wrong_derivatives(wrong: Op, mode: str, message: str):
     with pytest.raises(AssertionError) as caught:
@@ -108,7 +108,7 @@ def test_a_wrong_tangent_or_value_is_named(factor: float, shift: float, what: st
 
     with pytest.raises(AssertionError) as error:
         check_jvp(sin, wrong, (X,), err_msg="of mine")
-    assert str(error.value).startswith(f"of mine\n{what}\n  came: ")
+    assert str(error.value).startswith(f"of mine\n{what}\n  got: ")
 
 
 def test_a_wrong_cotangent_is_named():

@@ -511,8 +511,8 @@ def test_fetching_starts_all_copies_before_it_waits(monkeypatch):
 
 def test_trivial_tangents_are_no_arrays():
     said = (
-        "a value of type float0[{}], as tangents of integers are, takes no memory, and cannot be "
-        "an array on a device. Leave it out."
+        "a value of type float0[{}], such as the tangent of an integer, has no data and cannot "
+        "be put on a device. Leave it out."
     )
     for shape, text in ((), ""), ((4,), "4"):
         zeros = np.zeros(shape, sw.float0)

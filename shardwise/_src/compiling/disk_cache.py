@@ -69,7 +69,7 @@ class DiskCache:
     def drop(self, key: str, why: str) -> None:
         """Deletes a useless file."""
         path = self.folder / (key + _PROGRAM)
-        _log.warning("%s %s; its program is compiled anew.", path, why)
+        _log.warning("%s %s; its program is compiled again.", path, why)
         with suppress(OSError):
             path.unlink()
 
@@ -91,7 +91,7 @@ class DiskCache:
             self._usable = False
             with suppress(OSError):
                 unfinished.unlink()
-            _log.log(self._level, "no compiled programs are kept in %s: %s", self.folder, error)
+            _log.log(self._level, "no compiled programs are stored in %s: %s", self.folder, error)
 
     def _make_room(self, size: int) -> None:
         """Deletes the least recently used files, until `size` more bytes are within the limit.

@@ -58,7 +58,7 @@ def assert_comm(
     for name, limit in limits.items():
         if name not in _KNOWN:
             raise TypeError(
-                f"assert_comm has no limit {name!r}; there are {join(_KNOWN)}."
+                f"assert_comm: unknown limit {name!r}; limits are {join(_KNOWN)}."
                 + did_you_mean(name, _KNOWN)
             )
         _read(name, limit)
@@ -68,10 +68,10 @@ def assert_comm(
         report = explained(*args, **kwargs)
         broken = [text for name, limit in limits.items() if (text := _broken(report, name, limit))]
         if broken:
-            found = "".join(["\n  " + _row(c) for c in report.communication]) or " nothing"
+            found = "".join(["\n  " + _row(c) for c in report.communication]) or " none"
             raise AssertionError(
-                f"{report.name} communicates otherwise than it should: {'; '.join(broken)}. It "
-                f"communicates{':' if report.communication else ''}{found}"
+                f"{report.name} does not communicate as expected: {'; '.join(broken)}. Its "
+                f"communication:{found}"
             )
         return report
 
@@ -86,13 +86,13 @@ def _read(name: str, limit: Limit) -> tuple[str, float]:
     unit = found is not None and found[3] and found[3].upper() in _UNITS
     if unit and not name.endswith("bytes"):
         raise ValueError(
-            f"assert_comm: {name}={limit!r} is a number of collectives, which has no unit; for "
-            f"bytes there is {'bytes' if name in _TOTALS else name + '_bytes'}."
+            f"assert_comm: {name}={limit!r} is a number of collectives, which takes no unit; "
+            f"to limit bytes, use {'bytes' if name in _TOTALS else name + '_bytes'}."
         )
     if found is None or found[3].upper() not in _UNITS:
         raise ValueError(
-            f"assert_comm: {name}={limit!r} is no limit; it is a number, or a text such as '<=3' "
-            "or '<4MiB'."
+            f"assert_comm: {name}={limit!r} is not a limit; pass an integer, or a string such as "
+            "'<=3' or '<4MiB'."
         )
     return found[1] or "==", float(found[2]) * _UNITS[found[3].upper()]
 
@@ -110,9 +110,9 @@ def _broken(report: Report, name: str, limit: Limit) -> str:
     meant = kind.replace("_", "-")
     known = all([c.known for c in report.communication if name in _TOTALS or c.kind == meant])
     if not known and compare in ("<", "<=", "=="):
-        return f"{name} is not known, as a loop's length is not; {limit!r} was asked for"
-    kept = _COMPARE[compare](found, wanted)
-    return "" if kept else f"{name} is {found}, and {limit!r} was asked for"
+        return f"{name} is unknown, because a loop's length is; expected {limit!r}"
+    holds = _COMPARE[compare](found, wanted)
+    return "" if holds else f"{name} is {found}; expected {limit!r}"
 
 
 def _row(c: Communication) -> str:

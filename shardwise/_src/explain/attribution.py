@@ -1,6 +1,7 @@
 """Explains why a program communicates, from the propagated shardings of an equation's operands.
 
-    cause(equation, flow, ("x",))   # "adds over dimension 1 of operand 0, which 'x' splits"
+    cause(equation, flow, ("x",))
+    # "sums over dimension 1 of operand 0, which is sharded over 'x'"
 
 Nothing is guessed: if neither the op nor its operands' shardings explain a collective, the stated
 cause is that the partitioner moves data.
@@ -30,7 +31,8 @@ _ASKED = {
     collective.reduce_scatter, collective.all_to_all, collective.ppermute, collective.pbroadcast,
 }
 _REDUCE = ("all-reduce", "reduce-scatter")
-_WORDS = {"add": "adds", "mul": "multiplies", "max": "takes the largest", "min": "takes the least",
+_WORDS = {"add": "sums", "mul": "multiplies",
+          "max": "takes the maximum", "min": "takes the minimum",
           "and": "combines all", "or": "combines all", "xor": "combines all"}  # fmt: skip
 
 
@@ -94,21 +96,22 @@ def cause(
     the equation's result is not returned, or if the partitioner chooses the sharding.
     """
     if eqn.op in _ASKED:
-        return f"{eqn.op.name} asks for it"
+        return f"requested by {eqn.op.name}"
     ins, outs = operand_specs(eqn, flow), result_specs(eqn, flow)
     rows = [*ins, *outs, *given, (axes or (),)]
     parts = Refined([a for row in rows for some in row or () for a in some])
     ins, outs, given = [[parts.dims(spec) for spec in specs] for specs in (ins, outs, given)]
     here = set(parts.axes(axes or ()))
     if eqn.op in (sharding_constraint, reshard, shard_map):
-        return f"{eqn.op.name} asks for another sharding"
+        return f"{eqn.op.name} changes the sharding"
     if not here or flow is None:
         return "the partitioner moves parts of it between devices"
     if eqn.op.programs:
         return (
             _along_steps(eqn, flow, parts, here)
             or _given(outs, given, here)
-            or f"the partitioner moves what {eqn.op.name} takes, holds or gives between devices"
+            or f"the partitioner moves inputs, outputs or inner values of {eqn.op.name} between "
+            "devices"
         )
     dims = _dims(eqn)
     combined = _combined(eqn, dims, ins, here)
@@ -146,7 +149,8 @@ def _combined(
             names = {factor} if isinstance(factor, str) else set(factor or ())
             if names & gone and here & set(split):
                 verb = _WORDS.get(dims.combine or "add", "combines")
-                return f"{verb} over dimension {d} of operand {i}, which {_splits(split, here)}"
+                axes = _names(split, here)
+                return f"{verb} over dimension {d} of operand {i}, which is sharded over {axes}"
     return ""
 
 
@@ -171,8 +175,8 @@ def _disagreement(
             for other, factors, _ in known:
                 if other != who and factor in factors and places[other][1] != factor:
                     where = places[other][0]
-                    instead = "not" if where is None else f"along its dimension {where}"
-                    return f"{axis!r} splits dimension {d} of {who}, but {other} {instead}"
+                    instead = "not" if where is None else f"dimension {where} of"
+                    return f"{axis!r} shards dimension {d} of {who}, but {instead} {other}"
     return ""
 
 
@@ -192,9 +196,12 @@ def _worked(
     shared = set() if dims is None else _shared(dims)
     rows = (("operand", ins, dims and dims.inputs), ("result", outs, dims and dims.outputs))
     for who, specs, factors in rows:
-        for i, d, split in _along(specs, here):
+        for i, d, axes in _along(specs, here):
             if factors is None or factors[i][d] not in shared:
-                return f"{eqn.op.name} works along dimension {d} of {who} {i}, which {split}"
+                return (
+                    f"{eqn.op.name} works along dimension {d} of {who} {i}, which is sharded over "
+                    f"{axes}"
+                )
     return ""
 
 
@@ -208,26 +215,30 @@ def _along_steps(eqn: Equation, flow: Flow, parts: Refined, here: set[Any]) -> s
         split = [spec[0] for spec in alike if spec and here & set(spec[0])]
         if split and len(split) == len(alike):
             text = _type_text(x.aval, alike[0])
-            return f"scan goes along dimension 0 of {text}, which {_splits(split[0], here)}"
+            axes = _names(split[0], here)
+            return f"scan iterates over dimension 0 of {text}, which is sharded over {axes}"
     return ""
 
 
 def _moved(ins: Sequence[Spec | None], outs: Sequence[Spec | None], here: set[Any]) -> str:
     """The fallback: only names the sharded dimension."""
     for who, specs in (("operand", ins), ("result", outs)):
-        for i, d, split in _along(specs, here):
-            return f"the partitioner moves parts of it: {split} dimension {d} of {who} {i}"
+        for i, d, axes in _along(specs, here):
+            return (
+                f"the partitioner moves parts of it: dimension {d} of {who} {i} is sharded over "
+                f"{axes}"
+            )
     return ""
 
 
 def _along(
     specs: Sequence[Spec | None], here: set[Any]
 ) -> Iterator[tuple[int, int, str]]:
-    """Dimensions sharded by these axes: the index of the value, the dimension, and "'x' splits"."""
+    """Dimensions sharded by these axes: the index of the value, the dimension, and the axes."""
     for i, spec in enumerate(specs):
         for d, split in enumerate(spec or ()):
             if here & set(split):
-                yield i, d, _splits(split, here)
+                yield i, d, _names(split, here)
 
 
 def _shared(dims: Dims) -> set[Any]:
@@ -244,15 +255,14 @@ def _given(outs: Sequence[Spec | None], given: Sequence[Spec | None], here: set[
         for d, (before, after) in enumerate(zip(made, wanted, strict=False)):
             for axis in sorted(here, key=str):
                 if (axis in before) != (axis in after):
-                    made_so, given_so = ("splits", "not") if axis in before else (
-                        "does not split", "does")  # fmt: skip
+                    made_so, given_so = ("shards", "not") if axis in before else (
+                        "does not shard", "does")  # fmt: skip
                     return (
-                        f"{axis!r} {made_so} dimension {d} of the result, but {given_so} as the "
-                        "program returns it"
+                        f"{axis!r} {made_so} dimension {d} of the result, but {given_so} in the "
+                        "program's output"
                     )
     return ""
 
 
-def _splits(split: Axes, here: set[Any]) -> str:
-    names = [a for a in split if a in here]
-    return f"{join(names)} {'splits' if len(names) == 1 else 'split'}"
+def _names(split: Axes, here: set[Any]) -> str:
+    return join([a for a in split if a in here])

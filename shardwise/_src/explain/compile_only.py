@@ -33,9 +33,9 @@ def inspected_elsewhere(
     """
     if QUESTIONS in text:
         raise NotImplementedError(
-            "the program asks functions of yours how it is divided (`custom_partitioning`), which "
-            "are in this process only: it cannot be compiled for devices that are not there. Give "
-            "it shardings over devices that are."
+            "the program is partitioned by Python functions (`custom_partitioning`), which exist "
+            "in this process only, so it cannot be compiled for devices that are not attached. Use "
+            "shardings over attached devices."
         )
     with tempfile.TemporaryDirectory(prefix="shardwise-explain-") as name:
         folder = Path(name)
@@ -54,12 +54,12 @@ def inspected_elsewhere(
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             raise TimeoutError(
-                f"compiling a program for {count} described devices took more than {timeout:g} s."
+                f"compiling a program for {count} abstract devices took more than {timeout:g} s."
             ) from None
         if done.returncode:
             last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
             raise RuntimeError(
-                f"the program could not be compiled for {count} described devices: {last}"
+                f"the program could not be compiled for {count} abstract devices: {last}"
             )
         return Inspection(
             folder.joinpath("text").read_text(),

@@ -86,7 +86,7 @@ class Difference:
             f"{_sizes(*c.bytes)}, {c.count[0]} → {c.count[1]} x, {c.op} at {c.line or '?'}"
             for c in self.communication
         ]
-        return "\n".join([*head, *(rows or ["  they communicate the same"])])
+        return "\n".join([*head, *(rows or ["  the same communication"])])
 
 
 def diff(a: Report, b: Report) -> Difference:
@@ -101,7 +101,7 @@ def diff(a: Report, b: Report) -> Difference:
     for report in (a, b):
         if not isinstance(report, Report):
             raise TypeError(
-                f"diff takes two reports, as `explain(f)(*args)` gives them; got "
+                f"diff takes two reports, as returned by `explain(f)(*args)`; got "
                 f"{type(report).__name__}."
             )
     rows: dict[tuple[Any, ...], list[list[Communication]]] = defaultdict(lambda: [[], []])

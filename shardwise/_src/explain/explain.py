@@ -80,8 +80,8 @@ def explain(
 
     if not callable(f) or (hasattr(f, "as_text") and not isinstance(f, Wrapped)):
         raise TypeError(
-            f"explain takes a function; got {type(f).__name__}. It compiles a function for the "
-            "arguments that it is then given: `explain(f)(*args)`."
+            f"explain takes a function; got {type(f).__name__}. Pass the function's arguments "
+            "in a second call: `explain(f)(*args)`."
         )
     if machine is not None:
         machine = named_machine(machine)

@@ -139,7 +139,7 @@ def read(text: Any, who: str = "collectives") -> Module:
     if "stablehlo." in text:
         raise ValueError(
             f"{who} takes optimised HLO, got the StableHLO of a function that is only lowered."
-            " Collectives are there once a function is compiled: "
+            " Collectives appear only in a compiled function: "
             f"{who}(f.lower(...).compile())."
         )
     computations: dict[str, list[Instruction]] = {}

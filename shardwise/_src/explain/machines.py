@@ -131,8 +131,8 @@ def named_machine(asked: str | Machine) -> Machine:
     meant = f" Did you mean {join(some, 'or')}?" if some else (
         did_you_mean(asked, machines, likeness=0.8))  # fmt: skip
     raise ValueError(
-        f"no machine {asked!r}; known are {join(machines)}.{meant} To add one of your own: "
-        "`shardwise.explain.machines['mine'] = dataclasses.replace("
+        f"unknown machine {asked!r}; known machines are {join(machines)}.{meant} To add one of "
+        "your own: `shardwise.explain.machines['mine'] = dataclasses.replace("
         "shardwise.explain.machines['h200'], name='mine', node=4)`."
     )
 
@@ -144,7 +144,7 @@ def _add(*rows: Machine) -> None:
 _add(
     Machine(
         "cpu", {"f64": 8e9, "f32": 16e9}, 5 * GB, 2 << 30,
-        Link(1.0 * GB, 30e-6), Link(1.0 * GB, 150e-6), source="measured on a host of two cores",
+        Link(1.0 * GB, 30e-6), Link(1.0 * GB, 150e-6), source="measured on a two-core host",
     ),
     Machine(
         "a100", {"f64": 19.5 * TB, "f32": 156 * TB, "bf16": 312 * TB, "f16": 312 * TB,

@@ -187,7 +187,7 @@ class Report:
         wanted = None if kind is None else kind.replace("_", "-")
         if wanted not in (None, *KINDS):
             raise ValueError(
-                f"no collective is a {kind!r}; there are {join(KINDS)}."
+                f"unknown collective {kind!r}; known collectives are {join(KINDS)}."
                 f"{did_you_mean(str(wanted), KINDS)}"
             )
         one = isinstance(axes, str | int | SubAxis)

@@ -150,8 +150,9 @@ def _eager(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
 
 def _batch(op: Op, *rest: Any, exported: Exported, **params: Any) -> NoReturn:
     raise NotImplementedError(
-        f"vmap of the exported {exported.fun_name}: its module is for the shapes that it was "
-        f"exported for. Export the function that is mapped: {WHERE}.export(jit(vmap(f)))."
+        f"vmap of the exported {exported.fun_name} is not supported: its module is fixed to the "
+        "shapes that it was exported for. Export the mapped function: "
+        f"{WHERE}.export(jit(vmap(f)))."
     )
 
 
@@ -162,9 +163,9 @@ def _lower(
     several = exported.nr_devices > 1
     if several and exported.nr_devices != e.devices:
         raise ValueError(
-            f"{exported.fun_name} was exported for {exported.nr_devices} devices, and is called on "
+            f"{exported.fun_name} was exported for {exported.nr_devices} devices, but is called on "
             f"{e.devices}. Place its arguments on a mesh of {exported.nr_devices} devices: "
-            "`in_shardings_jax(mesh)` gives their shardings."
+            "`in_shardings_jax(mesh)` returns their shardings."
         )
     number = _platform(exported, e.platform)
     text = exported.mlir_module()
@@ -214,7 +215,7 @@ def _platform(exported: Exported, here: str) -> int:
     if DisabledSafetyCheck.platform() in exported.disabled_safety_checks:
         return 0
     raise ValueError(
-        f"{exported.fun_name} was exported for {join(exported.platforms)}, and is called on "
+        f"{exported.fun_name} was exported for {join(exported.platforms)}, but is called on "
         f"{names[0]!r}. Export it with platforms={(*exported.platforms, names[0])}."
     )
 
@@ -264,8 +265,8 @@ def _mesh_symbol(e: Any, exported: Exported, part: Part) -> str:
     ids = _IDS.search(inner)
     if e.meshes is None or exported.nr_devices == 1:
         raise NotImplementedError(
-            f"{exported.fun_name} was exported for one device, with a mesh of it in its module, "
-            "which cannot be called yet. Export it without shardings."
+            f"{exported.fun_name} was exported for one device with a mesh in its module; calling "
+            "it is not supported yet. Export it without shardings."
         )
     order = tuple(map(int, ids[1].split(","))) if ids else tuple(range(exported.nr_devices))
     if not axes:
@@ -324,7 +325,7 @@ def _newly_refined(
     except Unreadable as error:
         raise ValueError(
             f"call of the exported {exported.fun_name} with arguments of types "
-            f"{', '.join(t.str_short(True) for t in ins)}: its module does not allow it: {error}"
+            f"{', '.join(t.str_short(True) for t in ins)}: its module rejects them: {error}"
         ) from None
 
 

@@ -126,8 +126,8 @@ def _type(t: ArrayType) -> dict[str, Any]:
         found = [i for i, name in enumerate(NAMES) if name == t.dtype.name]
     if not found:
         raise ValueError(
-            f"{WHERE}: files have no arrays of dtype {t.dtype}; it is that of an argument or "
-            f"result of type {t.str_short(True)}."
+            f"{WHERE}: arrays of dtype {t.dtype} cannot be serialized; an argument or result "
+            f"has type {t.str_short(True)}."
         )
     shape = [str(n) for n in t.shape]
     return {"kind": 0, "shape": shape, "dtype": found[0], "memory": _DEVICE_MEMORY}

@@ -94,7 +94,7 @@ class Exported:
         """
         if self._get_vjp is None:
             raise ValueError(
-                f"{self.fun_name} was exported without its vjp of this order. Pass a larger "
+                f"{self.fun_name} was exported without a vjp of this order. Pass a larger "
                 "`vjp_order` to `serialize` where it is exported."
             )
         if "vjp" not in self._made:

@@ -70,11 +70,13 @@ def export(
         program needs concrete numbers, or over several devices.
     """
     if not isinstance(fun_jit, Jitted):
-        raise ValueError(f"{WHERE}.export takes what `shardwise.jit` gives; got {fun_jit!r}.")
+        raise ValueError(
+            f"{WHERE}.export takes a function returned by `shardwise.jit`; got {fun_jit!r}."
+        )
     if _override_lowering_rules is not None:
         raise NotImplementedError(
             f"{WHERE}.export: _override_lowering_rules must be None; got "
-            f"{_override_lowering_rules!r}. Give a primitive of your own its lowering by "
+            f"{_override_lowering_rules!r}. Register a lowering for your own primitive with "
             "`shardwise.interpreters.mlir.register_lowering`."
         )
     chosen = _checked(platforms)
@@ -96,7 +98,8 @@ def _checked(platforms: Sequence[str] | None) -> tuple[str, ...]:
     unknown = [p for p in given if p not in _KNOWN]
     if unknown or not given or len({*given}) < len(given):
         raise ValueError(
-            f"{WHERE}.export: platforms must be some of {join(_KNOWN)}, each once; got {given}."
+            f"{WHERE}.export: platforms must be among {join(_KNOWN)}, without duplicates; got "
+            f"{given}."
         )
     return given
 
@@ -113,11 +116,11 @@ def _of_traced(
     bare_ins, bare_outs = list(map(bare, ins)), list(map(bare, outs))
     held = hoisted_constants(program)
     places = places_for(program, sigs, traced.names, bare_ins, bare_outs, held)
-    said = [s if w is not None or sig.committed else None
-            for s, w, sig in zip(places.arguments, bare_ins, sigs, strict=True)]
+    stated = [s if w is not None or sig.committed else None
+              for s, w, sig in zip(places.arguments, bare_ins, sigs, strict=True)]
     several = len(places.devices) > 1
     in_shardings = tuple([_abstract(s, f"the sharding of {name}", several)
-                          for s, name in zip(said, traced.names, strict=True)])
+                          for s, name in zip(stated, traced.names, strict=True)])
     count = range(len(program.outputs))
     out_shardings = tuple([
         _abstract(s, f"the sharding of {path_in('the result', traced.out_tree, i)}", several)
@@ -209,7 +212,7 @@ def _abstract(sharding: Any, what: str, several: bool) -> NamedSharding | None:
         return None
     if not isinstance(sharding, NamedSharding):
         raise ValueError(
-            f"{WHERE}.export: {what} is {sharding}, which has no names of mesh axes. Place it with "
+            f"{WHERE}.export: {what} is {sharding}, which has no mesh axis names. Place it with "
             "a NamedSharding."
         )
     mesh = sharding.mesh.abstract_mesh
@@ -223,8 +226,8 @@ def _check_even(
         if s is not None and not s.is_even(t.shape):
             raise ValueError(
                 f"{WHERE}.export: {what} {i} of {program.name}, of type {t.str_short(True)}, is "
-                f"split unevenly by {s}: exported programs have shards of equal size only. Choose "
-                "mesh axes that divide it, or leave it whole."
+                f"sharded unevenly by {s}: exported programs support shards of equal size only. "
+                "Choose mesh axes whose sizes divide it, or replicate it."
             )
 
 

@@ -73,8 +73,8 @@ def deserialize(blob: bytes | bytearray | memoryview) -> Exported:
     except (Damaged, Unreadable) as error:
         raise ValueError(
             f"{WHERE}.deserialize: these {len(data)} bytes are not an exported function: {error}. "
-            "Pass the bytes that the `serialize()` of an exported function gave; these were cut or "
-            "altered, or are of something else."
+            "Pass the bytes that the `serialize()` of an exported function returned; these were "
+            "truncated or altered, or are something else."
         ) from None
 
 
@@ -84,10 +84,10 @@ def _checked(data: bytes) -> tuple[bytes, bool]:
         mark, version, digest = END.unpack(data[-END.size :])
         if mark == MARK:
             if hashlib.sha256(data[: -len(digest)]).digest() != digest:
-                raise Damaged("their digest is another")
+                raise Damaged("their digest does not match")
             if version > VERSION:
                 raise Damaged(
-                    f"they are of version {version}, and this release reads {VERSION} at most"
+                    f"their version is {version}, and this release reads versions up to {VERSION}"
                 )
             return data[: -END.size], True
     if read_table(Table("file", writer=EXPORTED.fields["writer"]), data)["writer"] == WRITER:
@@ -108,7 +108,7 @@ def _exported(fields: dict[str, Any], whole: bool) -> Exported:
     low = minimum_supported_calling_convention_version
     high = maximum_supported_calling_convention_version
     if not low <= convention <= high:
-        raise Damaged(f"its calling convention is of version {convention}; {low} to {high} are")
+        raise Damaged(f"its calling convention version {convention} is not in {low} to {high}")
     if sorted({*kept}) != kept or (kept and kept[-1] >= len(in_types)):
         raise Damaged(f"its module takes the arguments {kept} of {len(in_types)}")
     platforms = tuple(fields["platforms"] or ())
@@ -118,9 +118,9 @@ def _exported(fields: dict[str, Any], whole: bool) -> Exported:
     text = reading(fields["module"])
     found = Exported(
         fun_name=fields["name"],
-        in_tree=tree_records.read(fields["in_tree"], len(in_types), "tree of arguments"),
+        in_tree=tree_records.read(fields["in_tree"], len(in_types), "pytree of arguments"),
         in_avals=in_types,
-        out_tree=tree_records.read(fields["out_tree"], len(out_types), "tree of results"),
+        out_tree=tree_records.read(fields["out_tree"], len(out_types), "pytree of results"),
         out_avals=out_types, _in_named_shardings=ins, _out_named_shardings=outs,
         nr_devices=fields["devices"] or fields["devices_short"] or 1, platforms=platforms,
         disabled_safety_checks=tuple([_read_check(c) for c in fields["checks"] or ()]),
@@ -165,7 +165,7 @@ def _types(fields: dict[str, Any], side: str, scope: SymbolicScope) -> tuple[Arr
     if numbers:
         unique = fields["types"] or []
         if max(numbers) >= len(unique):
-            raise Damaged(f"it has {len(unique)} types; type {max(numbers)} is asked for")
+            raise Damaged(f"it has {len(unique)} types, but refers to type {max(numbers)}")
         rows = [unique[i] for i in numbers]
     return tuple([_read_type(row, scope) for row in rows])
 
@@ -197,10 +197,10 @@ def _shardings(fields: dict[str, Any], side: str) -> Shardings:
     if numbers:
         unique = [None, *(fields["shardings"] or [])]
         if max(numbers) >= len(unique):
-            raise Damaged(f"it has {len(unique)} shardings; number {max(numbers)} is asked for")
+            raise Damaged(f"it has {len(unique)} shardings, but refers to number {max(numbers)}")
         return tuple([_read_sharding(unique[i], fields["meshes"]) for i in numbers])
     if any(row["hlo"] for row in rows):
-        raise Damaged("its shardings are in a form that JAX wrote before 2026")
+        raise Damaged("its shardings are in a format that JAX wrote before 2026")
     return tuple([_read_sharding(row["sharding"], fields["meshes"]) for row in rows])
 
 
@@ -222,7 +222,7 @@ def _read_sharding(row: dict[str, Any] | None, meshes: Any) -> NamedSharding | N
         kind = None if row["memory_kind"] == "device" else row["memory_kind"]
         return NamedSharding(over, wanted, kind) if over.size > 1 else None
     except (ValueError, TypeError, IndexError) as error:
-        raise Damaged(f"it has a sharding that cannot be: {error}") from None
+        raise Damaged(f"it has an invalid sharding: {error}") from None
 
 
 def _read_check(row: dict[str, Any]) -> DisabledSafetyCheck:

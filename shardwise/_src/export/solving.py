@@ -39,9 +39,9 @@ def solved(
         missing = m.variables() - {*sizes}
         if missing:
             raise ValueError(
-                f"{what}: the symbolic dimension {m} of {names()[i]} does not say what "
-                f"{' and '.join(sorted(missing))} is, nor does another. Export the function with "
-                "an argument that has it as a dimension by itself."
+                f"{what}: the symbolic dimension {m} of {names()[i]} does not determine "
+                f"{' and '.join(sorted(missing))}, and no other dimension does. Export the "
+                "function with an argument that has it alone as a dimension."
             )
         found = m.at(sizes)
         if found != n:

@@ -113,9 +113,9 @@ class Dim(Symbolic):
     # Not an integer, and must not be used as one.
     def __index__(self) -> int:
         raise _NoNumber(
-            f"a whole number is needed, and the symbolic dimension {self} is none before an "
-            "exported function is called. Inside of a function that is exported it can be a size "
-            "of arrays, and a value in arithmetic with them."
+            f"an integer is required, but the symbolic dimension {self} has no value "
+            "before an exported function is called. Inside an exported function, use it as the "
+            "size of a dimension, or in arithmetic with arrays."
         )
 
     __int__ = __float__ = __index__  # type: ignore[assignment]
@@ -125,8 +125,8 @@ class Dim(Symbolic):
         if low > 0 or high < 0:
             return True
         raise InconclusiveDimensionOperation(
-            f"whether {self} is 0 depends on the sizes of symbolic dimensions. Say what they are "
-            f"with constraints: '{self} >= 1', or '{self} == 0'."
+            f"whether {self} is 0 depends on the sizes of symbolic dimensions. Add a "
+            f"constraint: '{self} >= 1', or '{self} == 0'."
         )
 
     # -- in programs --
@@ -139,7 +139,7 @@ class Dim(Symbolic):
         if is_integer(dtype) and dtype.itemsize < 4 and bounds(self)[1] > max_value(dtype):
             raise InconclusiveDimensionOperation(
                 f"the value of the symbolic dimension {self} may not fit into {dtype}. Use int32, "
-                "or say what it is at most with a constraint."
+                "or bound it with a constraint."
             )
         return convert_element_type(dim_value(dim=self), dtype=dtype, weak=False)
 
@@ -170,7 +170,7 @@ class Dim(Symbolic):
         if isinstance(other, Dim):
             if other.scope is not self.scope:
                 raise ValueError(
-                    f"the symbolic dimensions {self} and {other} are of different scopes: make "
+                    f"the symbolic dimensions {self} and {other} have different scopes: create "
                     "them with one call of `shardwise.export.symbolic_shape`, or pass `scope`."
                 )
             return other
@@ -267,8 +267,8 @@ class Dim(Symbolic):
         if high < least:
             return False
         raise InconclusiveDimensionOperation(
-            f"whether {self} {sign} {other} depends on the sizes of symbolic dimensions. Say what "
-            f"they are with constraints, as in symbolic_shape(..., constraints=['{self} {sign} "
+            f"whether {self} {sign} {other} depends on the sizes of symbolic dimensions. Add a "
+            f"constraint, as in symbolic_shape(..., constraints=['{self} {sign} "
             f"{other}'])."
         )
 

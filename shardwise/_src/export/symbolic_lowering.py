@@ -58,8 +58,8 @@ class SymbolicEmitter(Emitter):
         left = set().union(*[n.variables() for n, *_ in rows]) - {*self.sizes}
         if left:
             raise ValueError(
-                f"{WHERE}.export: {what}: no argument has a dimension that says what "
-                f"{' and '.join(sorted(left))} is: such as {min(left)}, or 2*{min(left)} + 1."
+                f"{WHERE}.export: {what}: no argument has a dimension that determines "
+                f"{' and '.join(sorted(left))}, such as {min(left)} or 2*{min(left)} + 1."
             )
         for n, i, d in rows:
             found = self._size_of(types[i], names[i], d)
@@ -81,12 +81,12 @@ class SymbolicEmitter(Emitter):
             left = n.variables() - {*self.sizes}
             terms = dict(n.terms)
             name = min(left, default="")
-            slope = terms.pop(((name, 1),), 0)
+            coefficient = terms.pop(((name, 1),), 0)
             rest = Dim(terms, n.scope) if any(terms) else terms.get((), 0)
-            if len(left) != 1 or slope < 1 or name in getattr(rest, "variables", set)():
+            if len(left) != 1 or coefficient < 1 or name in getattr(rest, "variables", set)():
                 continue
             value = self._of_two("subtract", self._size_of(types[i], names[i], d), self.size(rest))
-            self.sizes[name] = self._of_two("divide", value, self.scalar(slope, SIZE.dtype))
+            self.sizes[name] = self._of_two("divide", value, self.scalar(coefficient, SIZE.dtype))
             return True
         return False
 
@@ -365,8 +365,8 @@ class SymbolicEmitter(Emitter):
 def _reject(eqn: Any) -> NoReturn:
     types = ", ".join(v.aval.str_short(True) for v in (*eqn.inputs, *eqn.outputs))
     raise NotImplementedError(
-        f"{WHERE}.export: {eqn.op.name} of types {types} needs its sizes as numbers where it is "
-        "compiled, so that it cannot be exported with symbolic dimensions there. Export it for "
-        "known sizes."
+        f"{WHERE}.export: {eqn.op.name} of types {types} requires concrete sizes when it is "
+        "compiled, so it cannot be exported with symbolic dimensions there. Export it for concrete "
+        "sizes."
     ) from None
 

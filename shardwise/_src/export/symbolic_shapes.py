@@ -36,8 +36,8 @@ class SymbolicScope:
                 break
         else:
             raise ValueError(
-                f"constraints: {text!r} is no constraint: it must be two dimensions with '>=', "
-                "'<=' or '==' between them."
+                f"constraints: {text!r} is not a constraint: it must be two dimensions with "
+                "'>=', '<=' or '==' between them."
             )
         one, two = (_parsed(side, self, f"the constraint {text!r}") for side in (left, right))
         if sign == "==":
@@ -45,7 +45,7 @@ class SymbolicScope:
             if alone is None:
                 raise ValueError(
                     f"constraints: the left side of {text!r} must be a variable, or one "
-                    "floordiv, mod, max or min, for which the right side is taken."
+                    "floordiv, mod, max or min, which the right side replaces."
                 )
             self.equal[alone] = two
             return
@@ -64,8 +64,8 @@ def _parsed(text: str, scope: SymbolicScope, what: str) -> Any:
         if isinstance(error, InconclusiveDimensionOperation):
             raise
         raise ValueError(
-            f"{what}: {text.strip()!r} is no dimension: it may have names of variables, whole "
-            "numbers, +, -, *, ^, and floordiv, mod, max and min of two dimensions."
+            f"{what}: {text.strip()!r} is not a dimension: it may contain variable names, "
+            "integers, +, -, *, ^, and floordiv, mod, max and min of two dimensions."
         ) from None
 
 
@@ -137,8 +137,8 @@ def symbolic_shape(
     if "..." in entries:
         if sizes is None or entries.count("...") > 1 or entries[-1] != "...":
             raise ValueError(
-                f"symbolic_shape: '...' in {shape_spec!r} must come last, once, and stands for "
-                "sizes of `like`."
+                f"symbolic_shape: '...' in {shape_spec!r} must come last, once; it stands for "
+                "the remaining sizes of `like`."
             )
         entries = [*entries[:-1], *["_"] * (len(sizes) - len(entries) + 1)]
     found = []

@@ -119,7 +119,7 @@ class _Reader:
     def number(self, code: str, at: int) -> Any:
         end = at + struct.calcsize("<" + code)
         if at < 0 or end > len(self._data):
-            raise Damaged(f"they refer to byte {end}, which is behind their end")
+            raise Damaged(f"they refer to byte {end}, which is past their end")
         return struct.unpack_from("<" + code, self._data, at)[0]
 
     def referred(self, cell: int) -> int:
@@ -128,7 +128,7 @@ class _Reader:
     def table(self, table: Table, at: int, depth: int) -> dict[str, Any]:
         self._left -= 1
         if self._left < 0 or depth > DEPTH:
-            raise Damaged(f"its {table.name} holds more than the bytes do")
+            raise Damaged(f"its {table.name} is longer than the bytes")
         fields = at - self.number("i", at)
         count = (self.number("H", fields) - 4) // 2
         found: dict[str, Any] = {}
@@ -168,4 +168,4 @@ class _Reader:
         try:
             return found.decode()
         except UnicodeDecodeError:
-            raise Damaged(f"{what} is no text") from None
+            raise Damaged(f"{what} is not valid UTF-8") from None

@@ -53,7 +53,7 @@ def register_pytree_node_serialization(
     """
     if nodetype in _by_class:
         raise ValueError(
-            f"{WHERE}: {nodetype!r} is registered already, as {_by_class[nodetype].name!r}."
+            f"{WHERE}: {nodetype!r} is already registered, as {_by_class[nodetype].name!r}."
         )
     if serialized_name in _by_name:
         raise ValueError(
@@ -73,7 +73,7 @@ def register_namedtuple_serialization(nodetype: Kind, *, serialized_name: str) -
     """
     names = getattr(nodetype, "_fields", None)
     if not issubclass(nodetype, tuple) or names is None:
-        raise ValueError(f"{WHERE}: {nodetype!r} is no class of named tuples.")
+        raise ValueError(f"{WHERE}: {nodetype!r} is not a namedtuple class.")
 
     def to_bytes(static: Any) -> bytes:
         return json.dumps(names).encode()
@@ -106,14 +106,15 @@ def written(tree: Any) -> dict[str, Any]:
     row = _by_class.get(kind)
     if row is None:
         raise ValueError(
-            f"{WHERE}: a tree with a {kind.__qualname__} cannot be written: files do not know it. "
-            "Register it with `shardwise.export.register_pytree_node_serialization` or "
+            f"{WHERE}: a pytree with a {kind.__qualname__} cannot be serialized: its type is not "
+            "registered for serialization. Register it with "
+            "`shardwise.export.register_pytree_node_serialization` or "
             "`register_namedtuple_serialization`."
         )
     aux = row.to_bytes(static)
     if not isinstance(aux, bytes | bytearray):
         raise ValueError(
-            f"{WHERE}: serialize_auxdata of {kind.__qualname__} must give bytes; got {aux!r}."
+            f"{WHERE}: serialize_auxdata of {kind.__qualname__} must return bytes; got {aux!r}."
         )
     return {**found, "kind": CUSTOM, "custom_name": row.name, "custom_auxdata": bytes(aux)}
 
@@ -121,8 +122,8 @@ def written(tree: Any) -> dict[str, Any]:
 def _key(key: Any) -> str:
     if not isinstance(key, str):
         raise TypeError(
-            f"{WHERE}: a dict with the key {key!r} cannot be written: files have keys that are "
-            "strings only."
+            f"{WHERE}: a dict with the key {key!r} cannot be serialized: only string keys are "
+            "supported."
         )
     return key
 
@@ -142,7 +143,7 @@ def read(fields: dict[str, Any] | None, leaves: int, what: str) -> Any:
         raise Damaged(f"it has no {what}")
     found = _node(fields, what)
     if found.num_leaves != leaves:
-        raise Damaged(f"its {what} has {found.num_leaves} leaves where there are {leaves} types")
+        raise Damaged(f"its {what} has {found.num_leaves} leaves for {leaves} types")
     return found
 
 

@@ -36,8 +36,8 @@ class BufferFunction:
             found = own.fun(ctx, own.out_tree.unflatten(buffers[count:]), *args, **kwargs)
         if found is not None:
             raise ValueError(
-                f"{self.title}: the function returned {found!r}; it is to write its results into "
-                "the buffers that it gets, and to return None."
+                f"{self.title}: the function returned {found!r}; it must write its results into "
+                "the buffers that it gets, and return None."
             )
         return ()
 
@@ -56,7 +56,7 @@ def _lower(
     kinds = {"cpu": "cpu", "gpu": "gpu", "cuda": "gpu", "rocm": "gpu"}
     if e.platform not in kinds:
         raise NotImplementedError(
-            f"{callback.title}: buffers are there on CPU and GPU only, not on {e.platform}."
+            f"{callback.title}: buffers are supported on CPU and GPU only, not on {e.platform}."
         )
     kind = kinds[e.platform]
     after = "_cmd_buffer" if command_buffer and kind == "gpu" else ""
@@ -69,8 +69,8 @@ def _lower(
 
 def _reject_jvp(op: Op, primals: Any, tangents: Any, *, callback: Callback, **p: Any) -> NoReturn:
     raise ValueError(
-        f"{callback.title}: it has no derivative, as the function is "
-        "opaque. Define one: wrap the call in a function with `shardwise.custom_vjp` or "
+        f"{callback.title}: it has no derivative, because the function is opaque. "
+        "Define one: wrap the call in a function with `shardwise.custom_vjp` or "
         "`shardwise.custom_jvp`. Or use `shardwise.lax.stop_gradient` on its arguments."
     )
 

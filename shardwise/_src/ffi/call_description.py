@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from shardwise._src.lowering.text import attribute_text, quoted
+from shardwise._src.messages.formatting import pluralize
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.layout import Layout
 
@@ -81,8 +82,8 @@ class ForeignCall:
         if self.api_version >= 4:
             if isinstance(config, str):
                 raise ValueError(
-                    f"{where}: backend_config is a dictionary where api_version is 4 or more; got "
-                    f"{config!r}."
+                    f"{where}: backend_config must be a dictionary with api_version 4 or higher; "
+                    f"got {config!r}."
                 )
             return config_text(where, attributes_of(where, {**(config or {}), **params}))
         if params:
@@ -91,7 +92,7 @@ class ForeignCall:
                 f"{', '.join(params)}."
             )
         if config is not None and not isinstance(config, str):
-            raise ValueError(f"{where}: backend_config is a text before api_version 4.")
+            raise ValueError(f"{where}: backend_config must be a string with api_version below 4.")
         return quoted(config or "")
 
 
@@ -132,15 +133,15 @@ def build_ffi_lowering_function(
     """
     if skip_ffi_layout_processing and (operand_layouts or result_layouts):
         raise NotImplementedError(
-            f"ffi_lowering of {call_target_name!r}: skip_ffi_layout_processing is for layouts in "
-            "MLIR's own form, which are not taken. Pass sequences of dimensions, or `Layout`s."
+            f"ffi_lowering of {call_target_name!r}: skip_ffi_layout_processing is for layouts as "
+            "MLIR attributes, which are not supported. Pass sequences of dimensions, or `Layout`s."
         )
     known = ("has_side_effect", "operand_output_aliases", "api_version", "extra_attributes")
     for name in lowering_args:
         if name not in known:
             raise TypeError(
-                f"ffi_lowering of {call_target_name!r}: {name!r} is no argument; beside layouts "
-                f"and backend_config there are {', '.join(known)}."
+                f"ffi_lowering of {call_target_name!r}: unknown argument {name!r}; in addition to "
+                f"layouts and backend_config it accepts {', '.join(known)}."
             )
     return ForeignCall(
         call_target_name, operand_layouts, result_layouts, backend_config, **lowering_args
@@ -191,7 +192,7 @@ def order_of(where: str, t: ArrayType, dims: Any) -> Order:
     """The validated dimensions, from slowest to fastest varying; None if they are in order."""
     if isinstance(dims, Layout):
         if dims.tiling is not None:
-            raise ValueError(f"{where}: a layout of foreign functions has no tiling; got {dims}.")
+            raise ValueError(f"{where}: the layout of an FFI call has no tiling; got {dims}.")
         dims = dims.major_to_minor
     found = [*range(t.ndim)] if dims is None else [int(d) for d in dims]
     if sorted(found) != [*range(t.ndim)]:
@@ -209,6 +210,9 @@ def _orders(
     if layouts is None:
         return [None] * len(types)
     if len(layouts) != len(types):
-        raise ValueError(f"{where}: there are {len(layouts)} layouts for {len(types)} values.")
+        raise ValueError(
+            f"{where}: got {pluralize(len(layouts), 'layout')} for "
+            f"{pluralize(len(types), 'value')}."
+        )
     slowest_first = [x if x is None or isinstance(x, Layout) else [*x][::-1] for x in layouts]
     return [order_of(where, t, x) for t, x in zip(types, slowest_first, strict=True)]

@@ -91,7 +91,7 @@ def _read(source: str | os.PathLike[str]) -> tuple[str, str]:
     if not path.is_file():
         raise FileNotFoundError(
             f"build_and_load: there is no file {os.fspath(source)!r}. Pass the path of a C++ file, "
-            "or its text, of more than one line."
+            "or C++ source of more than one line."
         )
     return f'#line 1 "{path.resolve()}"\n' + path.read_text(), str(path.resolve().parent)
 
@@ -102,8 +102,8 @@ def _compiler(asked: str | None) -> list[str]:
     if not command or shutil.which(command[0]) is None:
         tried = repr(command[0]) if command else f"{', '.join(COMPILERS)} in the PATH"
         raise FileNotFoundError(
-            f"build_and_load: no C++ compiler is there (looked for {tried}). Install one, such as "
-            "g++, or name it by compiler= or the environment variable CXX."
+            f"build_and_load: no C++ compiler was found (looked for {tried}). Install one, such as "
+            "g++, or name one by compiler= or the environment variable CXX."
         )
     return command
 
@@ -189,6 +189,7 @@ def _function(library: ctypes.CDLL, symbol: str) -> Any:
         return pycapsule(getattr(library, symbol))
     except AttributeError:
         raise AttributeError(
-            f"build_and_load: the library has no symbol {symbol!r}. Define it by "
-            f"XLA_FFI_DEFINE_HANDLER_SYMBOL({symbol}, function, binding), outside of namespaces."
+            f"build_and_load: the library has no symbol {symbol!r}. Define it "
+            f"with XLA_FFI_DEFINE_HANDLER_SYMBOL({symbol}, function, binding), outside of any "
+            "namespace."
         ) from None

@@ -65,8 +65,8 @@ def _reject_jvp(
     op: Op, primals: Any, tangents: Any, *, target_name: str, **p: Any
 ) -> NoReturn:
     raise ValueError(
-        f"{_title(target_name)}: it has no derivative, as the function is "
-        "opaque. Define one: wrap the call in a function with `shardwise.custom_vjp` or "
+        f"{_title(target_name)}: it has no derivative, because the function is opaque. "
+        "Define one: wrap the call in a function with `shardwise.custom_vjp` or "
         "`shardwise.custom_jvp`. Or use `shardwise.lax.stop_gradient` on its arguments."
     )
 
@@ -163,7 +163,7 @@ def unbatched(title: str, name: str) -> str:
     return (
         f"{title}: it cannot be used under vmap, as vmap_method is None. Pass one of "
         f"{', '.join(map(repr, METHODS))} to `{name}`: 'sequential' calls the function for each "
-        "element; with the others it gets whole batches."
+        "element; with the others it gets full batches."
     )
 
 
@@ -234,7 +234,7 @@ def ffi_call(
     if custom_call_api_version >= 4 and legacy_backend_config is not None:
         raise ValueError(
             f"{title}: legacy_backend_config is for custom_call_api_version below 4; got "
-            f"{custom_call_api_version}. Pass attributes as keywords of the call."
+            f"{custom_call_api_version}. Pass attributes as keyword arguments of the call."
         )
     results, tree = result_types(title, result_shape_dtypes)
     single = tree == flatten(0)[1]
@@ -245,14 +245,14 @@ def ffi_call(
     def call(*args: Any, **attributes: Any) -> Any:
         leaves = flatten(args)[0]
         if len(leaves) != len(args) or any([a is not b for a, b in zip(leaves, args, strict=True)]):
-            raise TypeError(f"{title}: operands are arrays, one by one; got a tree of them.")
+            raise TypeError(f"{title}: each operand must be an array; got a pytree.")
         values, _ = operands(title, args, {})
         types = [type_of(x) for x in values]
         if attributes and custom_call_api_version < 4:
             raise ValueError(
                 f"{title}: attributes need custom_call_api_version=4; got "
-                f"{custom_call_api_version} with {', '.join(attributes)}. Pass a text by "
-                "legacy_backend_config."
+                f"{custom_call_api_version} with {', '.join(attributes)}. Pass a string "
+                "as legacy_backend_config."
             )
         _check_batch(title, num_batch_dims, (*types, *results))
         ins = _orders(title, "operand", types, input_layouts)
@@ -273,7 +273,7 @@ def _orders(title: str, what: str, types: Sequence[ArrayType], layouts: Any) -> 
         return (None,) * len(types)
     if len(layouts) != len(types):
         raise ValueError(
-            f"{title}: there are {pluralize(len(layouts), 'layout')} for "
+            f"{title}: got {pluralize(len(layouts), 'layout')} for "
             f"{pluralize(len(types), what)}."
         )
     rows = zip(types, layouts, strict=True)
@@ -284,7 +284,7 @@ def _check_batch(title: str, count: int, types: Sequence[ArrayType]) -> None:
     leading = {t.shape[:count] for t in types}
     if len(leading) > 1 or any([len(sizes) < count for sizes in leading]):
         raise ValueError(
-            f"{title}: num_batch_dims={count} leading dimensions are to be the same for all "
+            f"{title}: num_batch_dims={count} leading dimensions must be the same for all "
             f"operands and results; got {', '.join([t.str_short(True) for t in types])}."
         )
 
@@ -299,13 +299,15 @@ def aliases_of(
         where = f"{title}: input_output_aliases has {x}: {out}"
         for number, types, what in ((x, ins, "operand"), (out, outs, "result")):
             if not 0 <= number < len(types):
-                raise ValueError(f"{where}, but there are {pluralize(len(types), what)}.")
+                raise ValueError(f"{where}, but the call has {pluralize(len(types), what)}.")
         a, b = ins[x], outs[out]
         if a.shape != b.shape or a.dtype != b.dtype:
             raise ValueError(
                 f"{where}: the operand is {a.str_short(True)}, the result {b.str_short(True)}; "
-                "only equal ones share memory."
+                "only equal types can share memory."
             )
         if in_orders[x] != out_orders[out]:
-            raise ValueError(f"{where}, but their layouts differ; only equal ones share memory.")
+            raise ValueError(
+                f"{where}, but their layouts differ; only equal layouts can share memory."
+            )
     return tuple(found)

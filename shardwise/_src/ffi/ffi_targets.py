@@ -36,8 +36,8 @@ def register_ffi_target(
     stages = fn.values() if isinstance(fn, dict) else (fn,)
     if not stages or any(type(x).__name__ != "PyCapsule" for x in stages):
         raise TypeError(
-            f"{where}: fn is a capsule, or a dictionary of capsules by stage; got {fn!r}. Make one "
-            "of a function of ctypes with `shardwise.ffi.pycapsule`."
+            f"{where}: fn must be a capsule, or a dictionary of capsules by stage; got {fn!r}. "
+            "Make one from a ctypes function with `shardwise.ffi.pycapsule`."
         )
     try:
         ffi.register_target(name, fn, platform, api_version, kwargs)
@@ -64,8 +64,9 @@ def register_ffi_type(
 def register_ffi_type_id(name: str, obj: Any, platform: str = "cpu") -> NoReturn:
     """Not supported, from older releases of jaxlib: register the complete type instead."""
     raise ValueError(
-        f"register_ffi_type_id of {name!r}: jaxlib has types with their `TypeInfo` only, since "
-        "0.8.1. Use `shardwise.ffi.register_ffi_type(name, {'type_id': …, 'type_info': …})`."
+        f"register_ffi_type_id of {name!r}: since 0.8.1, jaxlib registers a type only together "
+        "with its `TypeInfo`. Use `shardwise.ffi.register_ffi_type(name, "
+        "{'type_id': …, 'type_info': …})`."
     )
 
 

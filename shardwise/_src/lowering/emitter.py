@@ -403,7 +403,7 @@ class Emitter(Manual, Instructions, Kernels):
             return
         if self.devices > 1:
             raise NotImplementedError(
-                f"{target}: XLA {what} in code of single devices only. Call it in a function of "
+                f"{target}: XLA {what} in single-device code only. Call it inside of "
                 "`shardwise.shard_map`."
             )
         self.custom_call(target, xs, ts, [], effect=True)
@@ -433,8 +433,8 @@ class Emitter(Manual, Instructions, Kernels):
         """Values that the partitioner shards the same way."""
         if self.devices > 1 and self.manual is not None:
             raise NotImplementedError(
-                "shard_alike: in a function of `shardwise.shard_map` that leaves some axes of the "
-                "mesh to the partitioner, XLA fails. Make all axes manual, or call it outside."
+                "shard_alike: XLA fails inside of a `shardwise.shard_map` that leaves some mesh "
+                "axes to the partitioner. Make all axes manual, or call it outside."
             )
         if self.devices > 1:
             group = next(self.meshes.groups)
@@ -459,9 +459,9 @@ class Emitter(Manual, Instructions, Kernels):
         """A value constrained to this sharding."""
         if sharding.partial_axes[0] and not sharding.is_even(t.shape):
             raise ValueError(
-                f"a value of shape {t.shape} is to be left as addends under {sharding}, which "
-                "splits a dimension into a number of parts that does not divide it. XLA has no "
-                "such sums: take the sum (leave out `unreduced`), or leave that dimension whole."
+                f"a value of shape {t.shape} is to be left unreduced under {sharding}, which "
+                "shards a dimension unevenly. XLA does not support that: reduce the value "
+                "(leave out `unreduced`), or do not shard that dimension."
             )
         return self.constraint(name, self.sharding(sharding, t.ndim), t)
 

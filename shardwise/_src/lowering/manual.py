@@ -104,11 +104,12 @@ class Manual:
         tracked: whether types in it record along which of them values vary.
         """
         outer = self.manual
-        bound, told = (frozenset(), frozenset()) if outer is None else (outer.manual, outer.tracked)
+        bound = frozenset() if outer is None else outer.manual
+        varying = frozenset() if outer is None else outer.tracked
         order = (0,) if self.meshes is None else self.meshes.order(mesh)
         grid = np.asarray(order).reshape(mesh.axis_sizes)
-        told = told.union(axes if tracked else ())
-        own = ManualAxes(mesh, grid, bound.union(axes), told)
+        varying = varying.union(axes if tracked else ())
+        own = ManualAxes(mesh, grid, bound.union(axes), varying)
         if self.devices == 1:
             self.manual = own
             results = self.inline(program, *xs)
@@ -329,13 +330,13 @@ class Manual:
         if missing := [name for name in names if name not in bound]:
             raise NameError(
                 f"[{op}] axis {' and '.join(map(repr, missing))} is not bound where the program "
-                "runs. Call the function that has the collective inside of "
+                "runs. Call the function with the collective inside of "
                 "`shardwise.vmap(f, axis_name=...)` or `shardwise.shard_map`."
             )
 
     def _axes(self) -> ManualAxes:
         if self.manual is None:
-            raise RuntimeError("an instruction between devices is outside of every shard_map")
+            raise RuntimeError("a cross-device instruction is outside of every shard_map")
         return self.manual
 
     def _numbers(self, names: Sequence[Any], parts: Groups) -> np.ndarray:

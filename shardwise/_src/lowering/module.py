@@ -98,7 +98,7 @@ class Meshes:
             theirs = [d.id for d in mesh.flat_devices]
             raise ValueError(
                 f"{mesh!r} is over devices {theirs}, but the program runs on devices "
-                f"{[d.id for d in self._devices]}. Use `device_put` to bring its arguments there."
+                f"{[d.id for d in self._devices]}. Use `device_put` to move its arguments there."
             )
         return order
 

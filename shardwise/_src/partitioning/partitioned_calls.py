@@ -39,16 +39,16 @@ def partitioned_call(
         return e.inline(program, *xs)
     if e.manual is not None:
         raise NotImplementedError(
-            f"custom_partitioning function {rule.name} is called in a function of "
-            "`shardwise.shard_map` that leaves some axes of the mesh to the partitioner, which "
-            "asks no functions there. Make all axes manual, or call it outside."
+            f"custom_partitioning function {rule.name} is called inside of a "
+            "`shardwise.shard_map` that leaves some mesh axes to the partitioner, which calls "
+            "no functions there. Make all axes manual, or call it outside."
         )
     mesh = e.meshes.mesh
     if mesh is None:
         raise NotImplementedError(
-            f"custom_partitioning function {rule.name} is divided by functions of this process "
-            "when a program is compiled, so that a program of several devices with it cannot "
-            "be exported. Export it for one device."
+            f"custom_partitioning function {rule.name} is partitioned by Python functions of "
+            "this process when a program is compiled, so a program of several devices with it "
+            "cannot be exported. Export it for one device."
         )
     name = _callback_name(e, rule, mesh, ins, outs)
     factors = rule.factors(mesh, ins, outs)
@@ -137,8 +137,8 @@ def _module_text(
     if host_functions(found.program):
         raise NotImplementedError(
             f"custom_partitioning function {asked.rule.name}: lower_fn calls host functions "
-            "(a callback, or `shardwise.debug.print`), which the partitioner cannot hand on. Call "
-            "them outside of the function."
+            "(a callback, or `shardwise.debug.print`), which the partitioner does not support. "
+            "Call them outside of the function."
         )
     mesh, number = found.mesh, {d: i for i, d in enumerate(asked.mesh.flat_devices)}
     grid = np.array([number[d] for d in mesh.flat_devices]).reshape(mesh.axis_sizes)

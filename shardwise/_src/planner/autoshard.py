@@ -51,7 +51,7 @@ class Group:
 
     def __str__(self) -> str:
         first, *others = self.paths
-        more = f" and {len(others)} alike" if others else ""
+        more = f" and {len(others)} similar" if others else ""
         return f"{first}{more}: {self.type}"
 
 
@@ -124,7 +124,7 @@ def suggest(
     if not mesh.are_all_axes_auto:
         raise ValueError(
             f"suggest needs a mesh whose axes are all Auto; got {mesh}. `mesh.update("
-            "axis_types=AxisType.Auto)` is one."
+            "axis_types=AxisType.Auto)` makes one."
         )
     search = _Search(f, (tuple(args), dict(kwargs or {})), mesh, machine, budget)
     return search.best(keep)

@@ -77,7 +77,7 @@ class RooflineShape:
         """From an array type; a TypeError for other types."""
         if not isinstance(aval, ArrayType):
             raise TypeError(
-                f"RooflineShape.from_aval takes a type of arrays, such as `shardwise.typeof(x)`; "
+                f"RooflineShape.from_aval takes an array type, such as `shardwise.typeof(x)`; "
                 f"got {aval!r}."
             )
         return cls(shape=aval.shape, dtype=aval.dtype)
@@ -295,7 +295,7 @@ def _by_facts(op: Op) -> Rule:
     """The default rule of an operation without a registered rule."""
     if op.foreign is not None:
         warn(
-            f"roofline: {op.name} has no rule and counts as nothing. Give it one by "
+            f"roofline: {op.name} has no rule and counts as zero. Register one with "
             "`shardwise.experimental.roofline.register_roofline`."
         )
     if op.host is not None:

@@ -169,7 +169,7 @@ class Accounts:
             took = self.machine.collective_seconds(one.kind, one.bytes, one.group_size, link)
             seconds += one.runs * took
         if facts is NOTHING_KNOWN:
-            words = "which collectives is known there"
+            words = "its collectives are known there only"
         else:
             words = _in_words(facts.collectives) or "no communication"
         text = f"{what} on {pluralize(n, 'device')}: {words}"
@@ -284,12 +284,12 @@ def _relayout(a: Accounts, sig: Signature, layout: Any) -> Moved:
     if sig.layout is wanted:
         return sig, Counter(), True
     there = signature(sig.type, sig.sharding, sig.committed, wanted)
-    return a.run(sig, there, _resharding, "one program, into another order in memory,")
+    return a.run(sig, there, _resharding, "one program, into another memory layout,")
 
 
 def _by_op(a: Accounts, sig: Signature, target: Any) -> Moved:
     there = signature(sig.type, target, True)
-    return a.run(sig, there, _adding_up, "one program, of addends,")
+    return a.run(sig, there, _adding_up, "one program, reducing partial sums,")
 
 
 def _converted(a: Accounts, sig: Signature, dtype: Any) -> Moved:
@@ -309,7 +309,7 @@ def _copied(a: Accounts, sig: Signature, target: Any) -> Moved:
     size = tile_bytes(sig)
     pairs = zip(sig.devices, there.devices, strict=True)
     sent = {to: size for start, to in pairs if start != to}
-    text = f"each of {pluralize(len(sig.devices), 'shard')} is copied as it is"
+    text = f"each of {pluralize(len(sig.devices), 'shard')} is copied unchanged"
     kind = stated_kind(target)
     if kind is not None:
         text += f", to {kind} memory"
@@ -342,13 +342,13 @@ def _joined(a: Accounts, sig: Signature, target: Any) -> Moved:
     a.meanwhile(new, _at(pieces))
     a.take(new)
     count = len({c for cuts in plan for c in cuts})
-    text = f"{pluralize(count, 'piece')} are cut from shards of at most {full:,} bytes"
+    text = f"{pluralize(count, 'piece')} are sliced from shards of at most {full:,} bytes"
     a.copied("slices on devices", text, {}, None)
     a.copied(
-        "copies between devices", "the pieces go where they are wanted, in one batch", sent,
+        "copies between devices", "the pieces go to their devices, in one batch", sent,
         a.link(sig.devices, there.devices),
     )
-    a.copied("slices on devices", "each device puts its shard together", {}, None)
+    a.copied("slices on devices", "each device assembles its shard", {}, None)
     return there, new, False
 
 
@@ -365,7 +365,7 @@ def _by_host(a: Accounts, sig: Signature, target: Any) -> Moved:
     from_devices = {HOST: n} if not on_cpu(sig.sharding) and not a.read else {}
     if from_devices:
         a.copied("copies on the host", f"{n:,} bytes are read", from_devices, a.machine.far)
-    return _put(a, there, staged, f"shards of {t.str_short(True)} are put together")
+    return _put(a, there, staged, f"shards of {t.str_short(True)} are assembled")
 
 
 def put(a: Accounts, t: ArrayType, sharding: Any, dtype: Any = None) -> Moved:
@@ -378,7 +378,7 @@ def put(a: Accounts, t: ArrayType, sharding: Any, dtype: Any = None) -> Moved:
     a.pending = False
     other = dtype is not None and np.dtype(dtype) != there.stored.dtype
     direct = is_large(there) and len(there.devices) > 1
-    return _put(a, there, n if other and not direct else 0, "a value of the host is cut up")
+    return _put(a, there, n if other and not direct else 0, "a host value is split")
 
 
 def _put(a: Accounts, there: Signature, staged: int, what: str) -> Moved:
@@ -395,7 +395,7 @@ def _put(a: Accounts, there: Signature, staged: int, what: str) -> Moved:
         text = f"{what} in host memory, which the devices share"
         a.steps.append(Step("copies on the host", text, 0, bytes_ / rate))
     else:
-        text = f"{what}, and each device gets its own"
+        text = f"{what}, and each device gets its shard"
         a.copied("copies to devices", text, sent, a.machine.far)
     return there, new, False
 

@@ -148,7 +148,7 @@ class Plan:
         note = "" if self.complete else f" ({_UNKNOWN})"
         return [
             *self._excess(),
-            ("moved", f"{in_bytes(self.bytes_moved)} that devices lack"),
+            ("moved", f"{in_bytes(self.bytes_moved)} that devices do not hold yet"),
             ("sent", f"{in_bytes(self.bytes_sent)} between devices, or from the host"),
             ("peak", f"{least}{in_bytes(self.peak_bytes)} on one device{note}"),
             ("host", f"{in_bytes(self.host_bytes)} of this process's memory"),
@@ -182,7 +182,7 @@ class Plan:
 
 
 _STYLE = "margin:.5em 0;font:13px/1.5 system-ui,sans-serif;color:inherit;max-width:100%"
-_UNKNOWN = "temporaries of programs are not known without their devices"
+_UNKNOWN = "temporaries of programs are unknown if their devices are not attached"
 _HEAD = ("array", "type", "moved", "time", "steps")
 
 
@@ -238,7 +238,7 @@ def _html_table(rows: Sequence[Sequence[str]]) -> str:
 
 def _numbered(steps: Sequence[Step]) -> list[str]:
     if not steps:
-        return ["nothing to do: it is there"]
+        return ["nothing to do: already in place"]
     lines = [f"{i}. {_step_text(step)}" for i, step in enumerate(steps[:SHOWN], 1)]
     return lines + ([_more(len(steps))] if len(steps) > SHOWN else [])
 
@@ -309,8 +309,9 @@ def plan(x: Any, sharding: Any, *, machine: str | Machine | None = None) -> Plan
 def _typed(leaf: Any, path: str) -> ArrayType:
     if isinstance(leaf, Tracer):
         raise TypeError(
-            f"plan: {path} of type {leaf.aval.str_short(True)} is traced, and has no place yet. "
-            "Call plan outside of the function, on arrays or on `ShapeDtypeStruct`s."
+            f"plan: {path} of type {leaf.aval.str_short(True)} is a tracer, which is not on "
+            "devices yet. Call plan outside of the traced function, on arrays or on "
+            "`ShapeDtypeStruct`s."
         )
     try:
         t = leaf.aval if isinstance(leaf, ShapeDtypeStruct) else type_of(leaf)
@@ -426,12 +427,12 @@ def _undecided(a: Accounts, t: ArrayType, here: Any, there: Any) -> None:
     count = _moved(here, there, t)
     if here is None:
         positions: Sequence[Any] = range(there.num_devices)
-        kind, text = "copies to devices", "each device gets its own of a value of the host"
+        kind, text = "copies to devices", "each device gets its shard of a host value"
     else:
         old, positions = places(here, there)
-        kind, text = "program", "one program over all devices; which collectives, a compiler says"
+        kind, text = "program", "one program over all devices; the compiler chooses its collectives"
         if len(old) != len(positions):
-            kind, text = "copies between devices", "each device gets what it lacks from the others"
+            kind, text = "copies between devices", "each device gets its missing parts from others"
     a.take({FIRST: new})
     most = count / max(len(positions), 1)
     link = a.machine.link((), len(positions))

@@ -170,7 +170,7 @@ class TreeTable:
             yield f"over {mesh}"
         unknown = sum([row.shape is not None and row.bytes is None for row in self.rows])
         if unknown:
-            yield f"{pluralize(unknown, 'array')} of symbolic shapes, not in the sums"
+            yield f"{pluralize(unknown, 'array')} of symbolic shapes, not in the totals"
 
 
 # --------------------------------------------------------------------------------- making tables
@@ -250,13 +250,13 @@ def _place_text(sharding: Any, ndim: int) -> str:
         device = sharding.devices[0]
         return f"{device.platform.upper()} {device.id}{kind}"
     tiles = " × ".join(map(str, sharding.tiling(ndim).dims)) or "1"
-    cut = "whole" if sharding.is_fully_replicated else f"{tiles} tiles"
+    cut = "replicated" if sharding.is_fully_replicated else f"{tiles} tiles"
     return f"{cut} on {pluralize(sharding.num_devices, 'device')}{kind}"
 
 
 def _mesh_text(mesh: Any) -> str:
     sizes = ", ".join([f"{name}: {n}" for name, n in mesh.shape.items()])
-    kind = "a mesh without devices, for" if isinstance(mesh, AbstractMesh) else "a mesh of"
+    kind = "an abstract mesh of" if isinstance(mesh, AbstractMesh) else "a mesh of"
     return f"{kind} {pluralize(mesh.size, 'device')} ({sizes})"
 
 

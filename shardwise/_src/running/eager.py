@@ -216,7 +216,7 @@ class Eager(Interpreter, Indexing):
         if isinstance(x, HOST):
             return scalar(x[()] if isinstance(x, np.ndarray) else x)
         if isinstance(x, Value):
-            raise TypeError(f"{type(x).__name__} is no array that can run eagerly")
+            raise TypeError(f"{type(x).__name__} is not an array that eager ops accept")
         converted = as_arraylike(x)
         if converted is not x:
             return self.array(converted)

@@ -100,7 +100,7 @@ class Executable(NamedTuple):
         """Raises if the flag `no_execution` is on, which is part of all cache keys."""
         if no_execution.value:
             raise RuntimeError(
-                f"{self.program.name} is to be run, while the flag no_execution is on. "
+                f"{self.program.name} would run, but the flag no_execution is on. "
                 "`eval_shape`, `jit(f).trace` and `jit(f).lower` run nothing."
             )
 
@@ -247,11 +247,11 @@ class Executable(NamedTuple):
             if other == i or not {i, other} & set(self.donated):
                 continue
             is_one = inputs[i + extra] is inputs[other + extra]
-            same = "the same array" if is_one else "on one memory"
+            same = "the same array" if is_one else "in the same memory"
             donated = self.name_of(i if i in self.donated else other)
             raise ValueError(
                 f"{self.program.name}: {self.name_of(other)} and {self.name_of(i)} are {same}, but "
-                f"{donated} is donated: its memory is to be reused. Pass a copy as one of them, or "
+                f"{donated} is donated: its memory will be reused. Pass a copy as one of them, or "
                 "do not donate it."
             )
 
@@ -284,7 +284,7 @@ class Executable(NamedTuple):
             raise program_exhausted(
                 self.program, sigs, self.names, devices, error, "run"
             ) from None
-        told = explained(error)
-        if told is error:
+        clearer = explained(error)
+        if clearer is error:
             raise error
-        raise told from None
+        raise clearer from None

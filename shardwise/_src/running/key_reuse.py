@@ -50,9 +50,9 @@ def _number(site: Site | None) -> int:
 
 def _error(here: int, before: int) -> KeyReuseError:
     return KeyReuseError(
-        f"a key is used at {_PLACES[here]} that was used before, at {_PLACES[before]}. Make new "
-        "keys with `shardwise.random.split` or `fold_in`; `clone` says that a key is used again on "
-        "purpose. The flag debug_key_reuse asks for this check."
+        f"a key is used at {_PLACES[here]} that was already used at {_PLACES[before]}. Make new "
+        "keys with `shardwise.random.split` or `fold_in`; `clone` allows a key to be used again on "
+        "purpose. The flag debug_key_reuse enables this check."
     )
 
 

@@ -50,9 +50,9 @@ def watched(
         if what:
             if any(a.__class__ is Array and a.is_deleted() for a in args):
                 raise FloatingPointError(
-                    f"invalid value ({what}) encountered in a result of {program.name}. Which op "
-                    "gave it cannot be found, as memory of arguments was donated: compile it while "
-                    f"the flag debug_{what}s is on, which asks for this check."
+                    f"invalid value ({what}) encountered in a result of {program.name}. The op "
+                    "that produced it cannot be found, because arguments were donated: compile it "
+                    f"while the flag debug_{what}s is on, which enables this check."
                 )
             with _unwatched():
                 _Search(program, what, user_site() if eager else None).run(args)
@@ -108,8 +108,8 @@ class _Search:
         self.through(self.program, arrays)
         raise FloatingPointError(
             f"invalid value ({self.what}) encountered in a result of {self.program.name}, which no "
-            "single op of it gives: they are compiled together otherwise. Use disable_jit to run "
-            "it op by op."
+            "single op of it produces when run alone: compiled together, ops can round "
+            "differently. Use disable_jit to run it op by op."
         )
 
     def is_bad(self, values: Iterable[Any]) -> bool:
@@ -133,7 +133,7 @@ class _Search:
     def found(self, eqn: Equation, values: Sequence[Any], outs: Sequence[Any]) -> Exception:
         arrays = ground().arrays(values)
         bad = [i for i, a in enumerate(arrays) if self.is_bad([a])]
-        had = f" Operand {bad[0]} has one already." if bad else ""
+        had = f" Operand {bad[0]} already has one." if bad else ""
         return self.error(eqn, arrays, outs, had)
 
     def within(self, eqn: Equation) -> Exception:
@@ -146,5 +146,5 @@ class _Search:
         where = describe(self.site or eqn.site)
         return FloatingPointError(
             f"invalid value ({self.what}) encountered in {eqn.op.name}: operands {types}, result "
-            f"{results}, at {where}.{had} The flag debug_{self.what}s asks for this check."
+            f"{results}, at {where}.{had} The flag debug_{self.what}s enables this check."
         )

@@ -176,7 +176,7 @@ class ModulePlan(NamedTuple):
                 raise backend.RuntimeFailure(
                     f"XLA compiled {self.program.name} wrongly: on each device its result {i} of "
                     f"type {t.str_short(True)} under {s} is of shape {module.result_shapes[i]} "
-                    f"instead of {wanted}. Nothing was run. It is an error of the partitioner of "
+                    f"instead of {wanted}. Nothing was run. This is a bug of the partitioner of "
                     f"jaxlib {backend.JAXLIB_VERSION}: other shardings of the arguments and "
                     "results may avoid it. `jit(f).lower(...).as_text()` shows the program."
                 )

@@ -111,9 +111,9 @@ def check_committed(
             name = names[i] if i < len(names) else f"argument {i}"
             raise ValueError(
                 f"jit of {program.name}: {name} of type {sig.type.str_short(True)} is in the "
-                f"{_layout_text(sig.layout)}, but in_shardings asks for the {_layout_text(order)}. "
-                f"Use `device_put` with a Format to change it, or None in in_shardings to take it "
-                "as it is."
+                f"{_layout_text(sig.layout)}, but in_shardings requires the {_layout_text(order)}. "
+                f"Use `device_put` with a Format to change it, or None in in_shardings to accept "
+                "it unchanged."
             )
         if want is None or want is sig.sharding:
             continue
@@ -121,8 +121,8 @@ def check_committed(
             name = names[i] if i < len(names) else f"argument {i}"
             raise ValueError(
                 f"jit of {program.name}: {name} of type {sig.type.str_short(True)} is on "
-                f"{sig.sharding}, but in_shardings asks for {want}. Use `device_put` to move it, "
-                "or None in in_shardings to take it as it is."
+                f"{sig.sharding}, but in_shardings requires {want}. Use `device_put` to move it, "
+                "or None in in_shardings to accept it unchanged."
             )
 
 
@@ -160,8 +160,8 @@ def _concrete_mesh(abstract: AbstractMesh, meshes: Sequence[Any]) -> Mesh:
         met = [str(m) for m in meshes if m is not None]
         shown = " and ".join(met) or "no mesh"
         raise ValueError(
-            f"a sharding over {abstract} was asked for, but the program runs on {shown}. Pass an "
-            "argument that lives on a mesh of this shape, or enter one with `set_mesh`."
+            f"a sharding over {abstract} is required, but the program runs on {shown}. Pass an "
+            "argument on a mesh of this shape, or enter one with `set_mesh`."
         )
     exact = [m for m in alike if m.abstract_mesh is abstract]
     return exact[0] if exact else alike[0].update(axis_types=abstract.axis_types)
@@ -222,7 +222,7 @@ def _choose_devices(
         if is_abstract(sharding):
             continue
         if found is None:
-            found, by = sharding.devices, f"a value within ({sharding})"
+            found, by = sharding.devices, f"an intermediate value ({sharding})"
         elif set(sharding.devices) != set(found):
             raise ValueError(_elsewhere(program, by, found, sharding))
     scope = current().mesh
@@ -253,7 +253,7 @@ def _mismatch(program: Program, one: str, ones: tuple, other: str, others: tuple
 def _elsewhere(program: Program, by: str, devices: tuple, sharding: Any) -> str:
     return (
         f"{program.name} runs on one set of devices: {by} is on {_shown(devices)}, but a result or "
-        f"a value within is to be on {_shown(sharding.devices)} ({sharding}). Use `device_put` "
+        f"intermediate value must be on {_shown(sharding.devices)} ({sharding}). Use `device_put` "
         "outside of it."
     )
 
@@ -261,7 +261,7 @@ def _elsewhere(program: Program, by: str, devices: tuple, sharding: Any) -> str:
 def _shown(devices: tuple) -> str:
     ids = [d.id for d in devices]
     if is_described(devices):
-        return f"{len(ids)} devices that are not there"
+        return f"{len(ids)} devices that are not attached"
     if len(ids) == 1:
         return f"device {ids[0]}"
     return f"devices {ids}" if len(ids) <= 16 else f"{len(ids)} devices from {ids[0]} to {ids[-1]}"

@@ -24,9 +24,9 @@ def report_shardings(program: Program, compiled: Callable[[Program], Any]) -> No
     rest = [e for e in flat.equations if INSPECT not in e.op.effects]
     if any(INSPECT in e.effects for e in rest):
         raise NotImplementedError(
-            f"{program.name}: inspect_array_sharding cannot look into a loop, a branch, a "
-            "shard_map or a function with a derivative of its own. Return the value from it, and "
-            "inspect that."
+            f"{program.name}: inspect_array_sharding is not supported inside a loop, a "
+            "branch, a shard_map or a function with a custom derivative. Return the value from it, "
+            "and inspect it outside."
         )
     results = (*flat.outputs, *[e.inputs[0] for e in seen])
     found = compiled(flat.replace(outputs=results, equations=rest)).out_sigs[len(flat.outputs) :]

@@ -65,7 +65,7 @@ def check_batch(op: Op, sample: Sample, report: Report) -> None:
     expected: dict[str, list[np.ndarray]] = {}
     ranks = [v.ndim for v in singles]
     for places in _few_placements(ranks) if sample.heavy else _placements(ranks):
-        name = f"batch with hidden dimensions {places}"
+        name = f"batch dimensions {places}"
         bundle.add(name, functools.partial(_batched, loop.function, places))
         chosen = tuple(p is not None for p in places)
         expected[name] = loop.along(SIZE, lambda k, c=chosen: tuple(k * b for b in c))

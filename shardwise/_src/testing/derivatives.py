@@ -226,7 +226,9 @@ def _direct_transpose(
             raise point.op.missing("transpose", "reverse-mode differentiation")
         found = rule(point.op, ct, *values, **point.params)
         if len(found) != len(values):
-            raise ValueError(f"the rule gives {len(found)} cotangents for {len(values)} operands")
+            raise ValueError(
+                f"the rule returned {len(found)} cotangents for {len(values)} operands"
+            )
         types = [values[i].aval for i in subset]
         return filled([found[i] for i in subset], types, "cotangent")
 

@@ -192,7 +192,7 @@ class _Checker:
             whats = "derivatives differ" if other == "finite differences" else "it differs"
             raise AssertionError(
                 f"{self.head}{what}: {whats} from {other}.\n"
-                f"  came:     {came}\n  expected: {expected}"
+                f"  got:      {came}\n  expected: {expected}"
             )
 
 

@@ -84,7 +84,7 @@ def check_placements(op: Op, sample: Sample, report: Report) -> None:
             _check_explicit(op, sample, types, split, report)
         elif dims.combine is None:
             report.add(f"dims: contracted factor '{factor}'", "combine=None",
-                       "how partial results over it go together")
+                       "how partial results over it are combined")
     run = _Placed(op, sample, types, report)
     if run.expected is None:
         return
@@ -285,7 +285,7 @@ class _Placed:
             exe, _ = self.placed([split])
             if exe.module.has_collectives:
                 self.report.add(f"placement: {split.label} needs communication",
-                                _collectives(exe), "none: `dims` says results are split alike")
+                                _collectives(exe), "none: `dims` says results are sharded alike")
 
     def _check_outputs(self, split: _Split, arrays: list[Any]) -> None:
         for i, (a, dims) in enumerate(zip(arrays, split.outs, strict=True)):
@@ -335,7 +335,7 @@ class _Placed:
             if not exe.module.has_collectives:
                 self.report.add(
                     f"missing rule: {split.label}", "None in `dims`",
-                    "a factor: XLA splits it without communication, with results "
+                    "a factor: XLA shards it without communication, with results "
                     + ", ".join(str(getattr(a.sharding, "spec", a.sharding)) for a in arrays),
                 )
 

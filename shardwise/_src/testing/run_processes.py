@@ -96,14 +96,14 @@ def run_processes(
         for rank, process in enumerate(running):
             out, err = [Path(folder, f"{rank}.{n}").read_text(errors="replace") for n in FILES]
             results.append(Result(rank, process.returncode, out, err, ends.get(rank, timeout)))
-    told = "\n".join(
+    outcomes = "\n".join(
         f"--- process {r.rank}: status {r.status} after {r.seconds:.1f} s\n{r.out}{r.err}"
         for r in results
     )
     if len(ends) < count:
-        raise TimeoutError(f"not all processes ended within {timeout} s\n{told}")
+        raise TimeoutError(f"not all processes ended within {timeout} s\n{outcomes}")
     if expect is not None and any(r.status != expect for r in results):
-        raise AssertionError(f"a process did not end with status {expect}\n{told}")
+        raise AssertionError(f"a process did not end with status {expect}\n{outcomes}")
     return [r._replace(out=without_transport(r.out)) for r in results]
 
 

@@ -65,7 +65,7 @@ class Sample:
     def __post_init__(self) -> None:
         reduced = self.order < 2 or not self.batched or self.unnamed or self.communicates
         if reduced and not self.why:
-            raise ValueError(f"{self.describe()} leaves checks out; say so in `why`.")
+            raise ValueError(f"{self.describe()} skips checks; give the reason in `why`.")
 
     def describe(self) -> str:
         """`(f32[3], i32[]) axes=(0,)`."""
@@ -127,7 +127,7 @@ class Failure:
 
     def __str__(self) -> str:
         rows = [f"{self.check}: {self.sample}"]
-        rows += [f"    came:     {_indented(self.came)}"]
+        rows += [f"    got:      {_indented(self.came)}"]
         rows += [f"    expected: {_indented(self.expected)}"]
         return "\n".join(rows)
 

@@ -56,7 +56,7 @@ def _from_host(x: Any, target: Any, copy: bool | None) -> Array:
         _check_copy(copy, f"on the host, not on {there}")
         return put_host(view, there, committed)
     if dtype != view.dtype:
-        _check_copy(copy, f"of dtype {view.dtype}, and 64-bit types are off")
+        _check_copy(copy, f"of dtype {view.dtype}, and 64-bit types are disabled")
         view = view.astype(dtype)
     sig = signature(array_type(view.shape, dtype), there, committed)
     if not view.size:
@@ -85,12 +85,12 @@ def _fits(view: np.ndarray) -> bool:
 
 def _misfit(view: np.ndarray) -> str:
     if not view.flags.c_contiguous:
-        return f"with strides {view.strides}, not laid out row by row"
-    return f"at an address that is no multiple of {host.ALIGNMENT} bytes"
+        return f"with strides {view.strides}, not in row-major order"
+    return f"at an address that is not a multiple of {host.ALIGNMENT} bytes"
 
 
 def _check_copy(copy: bool | None, why: str) -> None:
     if copy is False:
         raise BufferError(
-            f"from_dlpack: the data is {why}; it has to be copied, which copy=False forbids."
+            f"from_dlpack: the data is {why}; it must be copied, which copy=False forbids."
         )

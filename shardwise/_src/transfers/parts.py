@@ -229,16 +229,17 @@ def _extents(sharding: Any, shape: Shape) -> list[tuple[Any, Shape]]:
 def _common_dtype(arrays: Sequence[Array], dtype: Any, shape: Shape, what: str) -> Any:
     if not arrays and dtype is None:
         raise ValueError(
-            f"{what}: this process has no parts of an array of shape {shape}, so that the dtype is "
-            "not known. Pass `dtype`."
+            f"{what}: this process has no parts of an array of shape {shape}, so the dtype is "
+            "unknown. Pass `dtype`."
         )
     first = dtype if dtype is not None else arrays[0].dtype
     for i, x in enumerate(arrays):
         if x.dtype != first:
-            whose = "dtype asks for" if dtype is not None else "arrays[0] is"
+            whose = "dtype is" if dtype is not None else "arrays[0] is"
             raise TypeError(
                 f"{what}: arrays[{i}] is {x.aval.str_short(True)}, of dtype {x.dtype}, but {whose} "
-                f"{first}. All parts of an array have one dtype: convert them with `astype`."
+                f"{first}. All parts of an array must have the same dtype: convert them with "
+                "`astype`."
             )
     return first
 
@@ -252,8 +253,8 @@ def _by_device(
         x = arrays[spread[0]]
         raise ValueError(
             f"{what}: arrays[{spread[0]}] of type {x.aval.str_short(True)} is on "
-            f"{len(x._sig.devices)} devices; each part must be on one. Pass its "
-            "`addressable_shards`' data."
+            f"{len(x._sig.devices)} devices; each part must be on one. Pass the "
+            "data of its `addressable_shards`."
         )
     if len(arrays) != len(wanted):
         raise ValueError(
@@ -315,9 +316,9 @@ def global_shape(sharding: Any, local: Shape, given: Sequence[int | None] | None
     for dim, n in enumerate(asked):
         if n is None and sizes[dim] != local[dim]:
             raise ValueError(
-                f"the global size of dimension {dim} does not follow from {local[dim]} elements on "
-                f"{mine[dim]} of {tiles[dim]} shards: of {shape[dim]}, these would be "
-                f"{sizes[dim]}. Pass global_shape."
+                f"the global size of dimension {dim} cannot be inferred from {local[dim]} elements "
+                f"on {mine[dim]} of {tiles[dim]} shards: for size {shape[dim]}, these shards would "
+                f"have {sizes[dim]}. Pass global_shape."
             )
     return shape
 

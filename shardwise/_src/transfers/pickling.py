@@ -28,9 +28,9 @@ def _reduced(x: Array) -> tuple[Any, ...]:
     if not (x.sharding.has_addressable_devices and x.sharding.is_held_here(x.shape)):
         raise TypeError(
             f"cannot pickle an array of type {x.aval.str_short(True)} that spans devices of other "
-            "processes: a pickle holds a value, and this process has a part. Pickle the data of "
-            "its `addressable_shards` in each process, or collect it first with `shardwise."
-            "experimental.multihost_utils.process_allgather(x, tiled=True)`."
+            "processes: a pickle contains the full value, and this process has only a part. Pickle "
+            "the data of its `addressable_shards` in each process, or collect it first with "
+            "`shardwise.experimental.multihost_utils.process_allgather(x, tiled=True)`."
         )
     return reduced("array", x._value(), x.dtype, x.shape, x.aval.weak_type)
 

@@ -52,7 +52,7 @@ def as_format(x: Any, what: str) -> Any:
         return x
     if isinstance(x, Layout | AutoLayout):
         raise TypeError(
-            f"{what} takes no bare layout; got {x}. Wrap it with the sharding: "
+            f"{what} does not accept a bare layout; got {x}. Combine it with a sharding: "
             f"Format({'Layout.' if x is AUTO else ''}{x}, sharding)."
         )
     return as_sharding(x, what)
@@ -64,9 +64,9 @@ def as_boundary(x: Any, what: str) -> Any:
     sharding = bare(found)
     if isinstance(sharding, NamedSharding) and UNCONSTRAINED in sharding.spec:
         raise ValueError(
-            f"{what}: {sharding.spec} leaves a dimension open, which is for "
-            "with_sharding_constraint. Name its axes or None here, or give no sharding and "
-            "constrain the value inside of the function."
+            f"{what}: {sharding.spec} leaves a dimension unconstrained, "
+            "which is supported by with_sharding_constraint only. Name its axes or None here, "
+            "or pass no sharding and constrain the value inside of the function."
         )
     return found
 
@@ -81,8 +81,8 @@ def as_placement(x: Any, what: str) -> Any:
         return found
     if found.layout is AUTO:
         raise ValueError(
-            f"{what}: Layout.AUTO is the compiler's choice for a program, and here there is none. "
-            "Compile a program with it, and use its input_formats."
+            f"{what}: Layout.AUTO lets the compiler choose the layout for a program, and there is "
+            "no program here. Compile a program with it, and use its input_formats."
         )
     return None
 
@@ -118,7 +118,7 @@ def check_global(
                 raise ValueError(
                     f"{what}: {name} is a host value of shape {shape}: dimension {dim} has "
                     f"{pluralize(size, 'element')} for {tiles} shards of {asked}, so it seems to "
-                    "be the part of this process. Inputs are global: pass the whole value, or make "
+                    "be this process's part only. Inputs are global: pass the full value, or make "
                     "a global array of the parts with `shardwise.experimental.multihost_utils."
                     "host_local_array_to_global_array(x, mesh, spec)`."
                 )
@@ -134,18 +134,18 @@ def check_manual(sharding: Any) -> None:
         return
     if sharding.mesh.shape_tuple != mesh.shape_tuple:
         raise ValueError(
-            f"{sharding.spec} is over {sharding.mesh}, but a map around runs this code on each "
-            f"device of {mesh}. Inside of it, only that mesh can divide values."
+            f"{sharding.spec} is over {sharding.mesh}, but an enclosing map runs this code on "
+            f"each device of {mesh}. Inside of it, values can be sharded over that mesh only."
         )
     if named := [a for a in manual if a in sharding.spec.axes]:
         left = [a for a in mesh.axis_names if a not in manual]
         advice = (
-            f"Only {join(left)} can divide them further." if left else
-            "There are no other axes, so that nothing is left to divide here."
+            f"They can be sharded further over {join(left)} only." if left else
+            "There are no other axes to shard them over."
         )
         raise ValueError(
-            f"{sharding.spec} names {join(named)}, and values here are the parts that "
-            f"`shardwise.shard_map` has made along {join(manual)}. {advice}"
+            f"{sharding.spec} names {join(named)}, but values here are already the shards of "
+            f"`shardwise.shard_map` over {join(manual)}. {advice}"
         )
 
 

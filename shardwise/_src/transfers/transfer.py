@@ -137,13 +137,14 @@ def _plan_of(t: ArrayType, sharding: Any, committed: bool) -> tuple[Signature, A
     """
     if t.dtype == float0:
         raise TypeError(
-            f"a value of type {t.str_short(True)}, as tangents of integers are, takes no memory, "
-            "and cannot be an array on a device. Leave it out."
+            f"a value of type {t.str_short(True)}, such as the tangent of an integer, has no "
+            "data and cannot be put on a device. Leave it out."
         )
     if sharding.partial_axes[0]:
         raise ValueError(
-            f"a value of type {t.str_short(True)} cannot be put as addends, which {sharding} asks "
-            f"for. Put it as a whole, and use `shardwise.sharding.reshard(x, {sharding.spec})`."
+            f"a value of type {t.str_short(True)} cannot be put as unreduced, which {sharding} "
+            "requires. Put it without unreduced axes, and use "
+            f"`shardwise.sharding.reshard(x, {sharding.spec})`."
         )
     sig = signature(t, sharding, committed)
     if len(sig.devices) == 1 and sharding.addressable_positions:
@@ -249,8 +250,8 @@ def relayout(x: Array, layout: Any) -> Array:
     wanted = order_of(Format(layout, x.sharding), x.aval)
     if isinstance(wanted, AutoLayout):
         raise ValueError(
-            "Layout.AUTO is the compiler's choice for a program, and here there is none. Give a "
-            "Layout, or leave it out for the default one."
+            "Layout.AUTO lets the compiler choose the layout for a program, and there is no "
+            "program here. Pass a Layout, or leave it out for the default one."
         )
     if x._sig.layout is wanted:
         return x._itself()
@@ -365,9 +366,9 @@ def _between(x: Array, target: Any) -> Array:
         (owner,) = theirs
         raise RuntimeError(
             f"array of type {x.aval.str_short(True)} is on devices of process {owner} alone, which "
-            f"takes it for a value that each of the processes {sorted(ours)} has. This process "
-            "has none: use `broadcast_one_to_all` there and here, or put it on devices of all of "
-            "them when it is made."
+            f"treats it as a value that each of the processes {sorted(ours)} has. This process "
+            "has none: use `broadcast_one_to_all` there and here, or create it on devices of all "
+            "of them."
         )
     return between_processes(x, target, move)
 

@@ -194,8 +194,8 @@ def host_local_inputs():
     f = sw.jit(lambda v: v * 2, in_shardings=ROWS)
     if COUNT > 1:
         with raises(ValueError, "jit of <lambda>: v is a host value of shape (3, 4): dimension 0 "
-                    f"has 3 elements for 4 shards of {ROWS}, so it seems to be the part of this "
-                    "process. Inputs are global: pass the whole value, or make a global array of "
+                    f"has 3 elements for 4 shards of {ROWS}, so it seems to be this process's "
+                    "part only. Inputs are global: pass the full value, or make a global array of "
                     "the parts with `shardwise.experimental.multihost_utils."
                     "host_local_array_to_global_array(x, mesh, spec)`."):
             f(np.ones((3, 4), np.float32))

@@ -73,8 +73,8 @@ def asked_for():
     for value in (X, jnp.asarray(X), sw.device_put(X, Format(COLUMNS, rows))):
         same(g(value), X * 2)
     with raises(ValueError, "jit of <lambda>: a of type f32[8,4] is in the default layout, but "
-                "in_shardings asks for the layout Layout(major_to_minor=(1, 0)). Use `device_put` "
-                "with a Format to change it, or None in in_shardings to take it as it is."):
+                "in_shardings requires the layout Layout(major_to_minor=(1, 0)). Use `device_put` "
+                "with a Format to change it, or None in in_shardings to accept it unchanged."):
         g(sw.device_put(X, rows))
     gone = sw.device_put(X, Format(COLUMNS, rows))
     h = sw.jit(lambda a: a + 1, donate_argnums=0, out_shardings=Format(COLUMNS, rows))

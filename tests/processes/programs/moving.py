@@ -142,10 +142,10 @@ def mistakes():
     if HERE == 0:
         same(sw.device_put(x, on([0, 3], "x")), numbers(4))
         return
-    with raises(RuntimeError, "array of type f32[4] is on devices of process 0 alone, which takes "
-                f"it for a value that each of the processes [0, {COUNT - 1}] has. This process has "
-                "none: use `broadcast_one_to_all` there and here, or put it on devices of all of "
-                "them when it is made."):
+    with raises(RuntimeError, "array of type f32[4] is on devices of process 0 alone, which treats "
+                f"it as a value that each of the processes [0, {COUNT - 1}] has. This process has "
+                "none: use `broadcast_one_to_all` there and here, or create it on devices of all "
+                "of them."):
         sw.device_put(x, on([0, 3], "x"))
 
 

@@ -150,8 +150,9 @@ def refused():
         with raises(RuntimeError, text.replace("f32[8,4]", "f32[1]")):
             bool(one)
     with raises(TypeError, "cannot pickle an array of type f32[8,4] that spans devices of other "
-                "processes: a pickle holds a value, and this process has a part. Pickle the data "
-                "of its `addressable_shards` in each process, or collect it first with `shardwise."
+                "processes: a pickle contains the full value, and this process has only a part. "
+                "Pickle the data of its `addressable_shards` in each process, or collect it first "
+                "with `shardwise."
                 "experimental.multihost_utils.process_allgather(x, tiled=True)`."):
         pickle.dumps({"x": x})
     for change in (copy.copy, copy.deepcopy):

@@ -37,7 +37,7 @@ def figure(report: Report) -> str:
         _title(words.communication_head(report)), _communication(report.communication, report),
         _title(words.memory_head(report)), bars(memory_bars(report)),
         _buffers(words.buffer_rows(report)),
-        _title("computation of a device"), _table((), words.computation_rows(report), "lr"),
+        _title("computation per device"), _table((), words.computation_rows(report), "lr"),
         *map(_note, words.computation_notes(report)),
     ]  # fmt: skip
     return f'<figure style="{STYLE};overflow-x:auto">{"".join(parts)}</figure>'

@@ -67,7 +67,7 @@ def save(report: Report, path: Any) -> Path:
     path = Path(path)
     if path.is_dir():
         raise IsADirectoryError(
-            f"save: {path} is a folder; a report is one file: give it a name, such as "
+            f"save: {path} is a folder; pass the name of a file, such as "
             f"{path / f'{report.name}.html'}."
         )
     content = page(report).encode()
@@ -119,7 +119,7 @@ def _header(report: Report) -> str:
 
 
 def _time(report: Report) -> str:
-    note = "A device computes while it moves its memory, and communicates before or after."
+    note = "Computation overlaps with memory access; communication overlaps with neither."
     return _section(words.time_head(report), _bars(time_bars(report), report.seconds.dominant),
                     _note(note))  # fmt: skip
 
@@ -188,22 +188,22 @@ def _buffers(report: Report, marks: _Marks) -> str:
         body.append(f"<tr data-rest=1>{_number(size, 0)}{_cell(name)}<td></td><td></td></tr>")
     heads = (("bytes", "n"), ("kind", ""), ("", ""), ("line and value", "all"))
     table = _table("sorted fold buffers", heads, body, "")
-    return _section("largest buffers of a device", table)
+    return _section("largest buffers per device", table)
 
 
 def _computation(report: Report) -> str:
     rows = [f"<tr>{_cell(name)}{_number(n, 0)}</tr>" for name, n in words.computation_rows(report)]
     table = f'<table style="width:auto"><tbody>{"".join(rows)}</tbody></table>'
     notes = map(_note, words.computation_notes(report))
-    return _section("computation of a device", table, *notes)
+    return _section("computation per device", table, *notes)
 
 
 def _hlo(text: str) -> str:
     if not text:
         return ""
-    name = f"The compiled program of a device, in HLO: {len(text):,} letters"
+    name = f"The compiled program of each device, in HLO: {len(text):,} characters"
     if len(text) > HLO:
-        name += f", of which these are the first {HLO:,}"
+        name += f", the first {HLO:,} of which follow"
     content = escape(text[:HLO].expandtabs())
     return f"<details><summary>{name}</summary><pre>{content}</pre></details>"
 
@@ -216,12 +216,12 @@ def _panes(report: Report, steps: Sequence[_Step], marks: _Marks) -> str:
     source = "".join(_files(named, report.lines, marks))
     program = "".join(_program(steps, marks))
     return _section(
-        "your lines, and the program that is made of them",
-        '<div class="panes"><div class="pane" tabindex="0"><header>lines that are named</header>'
+        "your source lines, and the traced program",
+        '<div class="panes"><div class="pane" tabindex="0"><header>source lines</header>'
         f'{source}</div><div class="pane" tabindex="0"><header>the program</header>'
         f"<ol>{program}</ol></div></div>",
-        _note("A row, a line or an equation that is pointed at shows what belongs to it; a click "
-              "keeps it."),
+        _note("Point at a row, a line or an equation to highlight what belongs to it; click to "
+              "pin it."),
     )  # fmt: skip
 
 
@@ -259,7 +259,7 @@ def _files(named: Iterable[str], known: Mapping[str, str], marks: _Marks) -> Ite
         held = {n: known[f"{file}:{n}"] for n in numbers if f"{file}:{n}" in known}
         if any([lines.get(n, "").strip() != text for n, text in held.items()]):
             lines = {n: text for n, text in held.items() if text}
-            note = _note("the file has changed: these are the lines that the report holds")
+            note = _note("the file has changed: these are the lines recorded in the report")
         name = words.where(f"{file}:0")[:-2]
         body = "".join(_lines(file, lines, sorted(numbers), marks))
         yield f'<h3 class="code">{escape(name)}</h3>{note}<ol>{body}</ol>'

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _UNITS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 JOINED = "* runs as part of a collective that another row counts"
-AT_LEAST = "+ at least: in a loop whose length is known only when it runs"
+AT_LEAST = "+ at least: in a loop whose length is unknown until it runs"
 
 
 class BufferRow(NamedTuple):
@@ -158,14 +158,14 @@ def memory_rows(report: Report) -> list[tuple[str, int]]:
 
 
 def memory_head(report: Report) -> str:
-    """`memory of a device: 40.8 KiB at its peak, under 0.1 % of 2.0 GiB`"""
+    """`memory per device: 40.8 KiB at its peak, under 0.1 % of 2.0 GiB`"""
     peak, whole = report.memory.peak, report.machine.memory_bytes
     share = f"{share_text(peak, whole)} of {in_bytes(whole)}"
-    excess = ": MORE THAN IT HAS" if peak > whole else ""
-    return f"memory of a device: {in_bytes(peak)} at its peak, {share}{excess}"
+    excess = ": EXCEEDS DEVICE MEMORY" if peak > whole else ""
+    return f"memory per device: {in_bytes(peak)} at its peak, {share}{excess}"
 
 
-DONATED = "donated: arguments that results take over; they count once"
+DONATED = "donated: arguments whose memory results reuse; counted once"
 
 
 def buffer_rows(report: Report) -> list[BufferRow]:
@@ -189,17 +189,17 @@ def computation_rows(report: Report) -> list[tuple[str, str]]:
 def computation_notes(report: Report) -> list[str]:
     c, notes = report.computation, []
     if not c.known:
-        notes.append("at least: a loop whose length is known only when it runs counts once")
+        notes.append("at least: a loop of unknown length counts as one iteration")
     if c.uncounted:
-        notes.append(f"not counted: the foreign functions {join(sorted(c.uncounted))}")
+        notes.append(f"not counted: the FFI calls {join(sorted(c.uncounted))}")
     return notes
 
 
 def time_head(report: Report) -> str:
-    """`estimated time: 2.0 ms at least, mostly communication`"""
+    """`estimated time: at least 2.0 ms, mostly communication`"""
     s = report.seconds
     mostly = f", mostly {s.dominant}" if s.total else ""
-    return f"estimated time: {seconds_text(s.total)} at least{mostly}"
+    return f"estimated time: at least {seconds_text(s.total)}{mostly}"
 
 
 def time_parts(report: Report) -> list[Part]:

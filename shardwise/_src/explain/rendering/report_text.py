@@ -3,7 +3,7 @@
     collective     over  count     bytes    time  line         source
     all-reduce f32 x         5  20.0 KiB  630 µs  train.py:10  z = jnp.tanh(h @ w)
       dot_general(f32[16@x,32], f32[16@x,64@y]) → f32[32,64@y]
-      adds over dimension 0 of operand 0, which 'x' splits
+      sums over dimension 0 of operand 0, which is sharded over 'x'
 
 Lines are laid out once, for a given width; each part of a line has a style, for rich consoles.
 """
@@ -155,7 +155,7 @@ def _buffers(report: Report, width: int) -> Iterator[_Line]:
     rows = words.buffer_rows(report)
     if not rows:
         return
-    yield _Line((("largest buffers of a device", "bold"),))
+    yield _Line((("largest buffers per device", "bold"),))
     shown, others = rows[:BUFFERS], rows[BUFFERS:]
     cells = [
         (in_bytes(r.bytes), r.kind + (f" ×{r.times}" if r.times > 1 else ""),
@@ -169,7 +169,7 @@ def _buffers(report: Report, width: int) -> Iterator[_Line]:
 
 
 def _computation(report: Report, width: int) -> Iterator[_Line]:
-    yield _Line((("computation of a device", "bold"),))
+    yield _Line((("computation per device", "bold"),))
     yield from _grid(words.computation_rows(report), "<>", width)
     for note in words.computation_notes(report):
         yield from _folded(note, width, GAP, "dim")
