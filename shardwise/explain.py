@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from shardwise._src.explain.diff import Change as Change
     from shardwise._src.explain.diff import Difference as Difference
     from shardwise._src.explain.diff import diff as diff
-    from shardwise._src.explain.explain import explain as explain
     from shardwise._src.explain.machines import Link as Link
     from shardwise._src.explain.machines import Machine as Machine
     from shardwise._src.explain.machines import machines as machines
+    from shardwise._src.explain.program_report import explain as explain
     from shardwise._src.explain.report import Buffer as Buffer
     from shardwise._src.explain.report import Communication as Communication
     from shardwise._src.explain.report import Computation as Computation

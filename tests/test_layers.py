@@ -11,6 +11,7 @@ they may close a cycle, as they never run.
 import ast
 import gc
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
@@ -43,6 +44,7 @@ ON_FIRST_USE = {
 }
 
 SEAM = "shardwise._src.runtime"
+MAX_FILES, MAX_LINES = 25, 5000  # of a package: a folder without its subfolders
 # The source of result types for functions in all packages; only type checkers follow it.
 ANNOTATIONS = ("shardwise._src.types.annotations", "shardwise._src.arrays.array.Array")
 
@@ -216,12 +218,32 @@ def _module_of(name: str, modules: set[str]) -> str:
     return name
 
 
+def oversized(root: Path) -> dict[str, tuple[int, int]]:
+    """Packages (folders without their subfolders) over the bounds: {folder: (files, lines)}."""
+    found = {}
+    for folder in [p for p in sorted(root.rglob("*")) if p.is_dir()]:
+        files = sorted(folder.glob("*.py"))
+        lines = sum(len(p.read_text().splitlines()) for p in files)
+        if len(files) > MAX_FILES or lines > MAX_LINES:
+            found[folder.relative_to(root).as_posix()] = (len(files), lines)
+    return found
+
+
 # -------------------------------------------------------------------------------------- tests
 
 
 def test_the_library_keeps_to_its_layers():
     complaints = check(read_tree(PACKAGE))
     assert not complaints, "\n" + "\n".join(complaints)
+
+
+def test_packages_are_small():
+    assert oversized(PACKAGE / "_src") == {}
+
+
+def test_file_names_are_unique():
+    names = Counter(p.name for p in (PACKAGE / "_src").rglob("*.py"))
+    assert [n for n, count in names.items() if count > 1 and n != "__init__.py"] == []
 
 
 def complain(**sources: str) -> list[str]:

@@ -22,11 +22,12 @@ MAPPINGS = (dict, list, set, Interned, weakref.WeakValueDictionary, weakref.Weak
             weakref.WeakSet)
 # By dtypes, packages, platforms and degrees, which are few.
 FINITE = {f"_src.{name}" for name in (
-    "ops.uniform.coefficients",
+    "ops.special.uniform_asymptotics.coefficients",
     "types.dtypes._info", "types.dtypes._limits", "types.dtypes.has_infinity", "base.lazy._table",
-    "runtime.cuda._plugin_path", "runtime.backend._default_client", "runtime.shardy._context",
-    "runtime.fingerprint._machine", "runtime.fingerprint._environment",
-    "saving.files._threads", "saving.files._checksum",
+    "runtime.cuda._plugin_path", "runtime.backend._default_client",
+    "runtime.compiler.shardy._context", "runtime.compiler.fingerprint._machine",
+    "runtime.compiler.fingerprint._environment",
+    "saving.chunk_files._threads", "saving.chunk_files._checksum",
 )}
 
 

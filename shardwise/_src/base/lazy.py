@@ -3,7 +3,7 @@
 A package declares its names once, as explicit re-exports for readers and type checkers:
 
     if TYPE_CHECKING:
-        from shardwise._src.numpy.binary import add as add
+        from shardwise._src.numpy.unary import exp as exp
 
     lazy_names(__name__)
 

@@ -13,8 +13,8 @@ import numpy as np
 from shardwise._src.base.errors import did_you_mean
 from shardwise._src.explain.communication import KINDS
 from shardwise._src.explain.device_axes import SubAxis
-from shardwise._src.explain.explain import TIMEOUT, explain
 from shardwise._src.explain.machines import Machine
+from shardwise._src.explain.program_report import TIMEOUT, explain
 from shardwise._src.explain.rendering.report_phrases import over
 from shardwise._src.explain.report import Communication, Report
 from shardwise._src.messages.formatting import join

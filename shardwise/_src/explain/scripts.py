@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from shardwise._src.explain.explain import report_of
+from shardwise._src.explain.program_report import report_of
 from shardwise._src.explain.rendering import report_phrases as words
 from shardwise._src.explain.report import Report
 from shardwise._src.jit.compilations import compilations

@@ -21,8 +21,8 @@ from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
 from shardwise._src.base.lazy import public
 from shardwise._src.core.infer import type_of
 from shardwise._src.explain.abstract_devices import described_mesh
-from shardwise._src.explain.explain import TIMEOUT, estimate_of, report_of
 from shardwise._src.explain.machines import Machine, machine_of
+from shardwise._src.explain.program_report import TIMEOUT, estimate_of, report_of
 from shardwise._src.explain.report import Report
 from shardwise._src.jit.jit import jit
 from shardwise._src.jit.stages import Lowered, Wrapped

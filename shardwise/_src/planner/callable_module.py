@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 from shardwise._src.debug import visualize_sharding as terminal
 from shardwise._src.explain import assertions, communication, device_axes, report
 from shardwise._src.explain import diff as diff_module
-from shardwise._src.explain import explain as explain_module
 from shardwise._src.explain import machines as of_machines
+from shardwise._src.explain import program_report as explain_module
 from shardwise._src.planner import autoshard, tree_tables
 from shardwise._src.visualize import html
 

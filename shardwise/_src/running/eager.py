@@ -43,7 +43,7 @@ from shardwise._src.transforms.stage import stage_fused
 from shardwise._src.transforms.tracer import Tracer, escaped
 from shardwise._src.types.array_type import array_type
 from shardwise._src.types.mesh import AbstractMesh
-from shardwise._src.values import functions
+from shardwise._src.values import numpy_modules
 from shardwise._src.values.value import Value
 
 CACHE_SIZE = 8192
@@ -339,4 +339,4 @@ closed_by_fork(
 )
 EAGER = Eager()
 update_root(interpreter=EAGER)
-functions.modules.package = numpy_functions
+numpy_modules.modules.package = numpy_functions

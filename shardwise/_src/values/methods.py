@@ -26,7 +26,7 @@ from shardwise._src.types.annotations import (
 )
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.values import binary
-from shardwise._src.values.functions import modules
+from shardwise._src.values.numpy_modules import modules
 
 API_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")  # of the array API standard
 

@@ -16,8 +16,8 @@ from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.values import binary, indexing
 from shardwise._src.values.at import At
 from shardwise._src.values.elsewhere import Elsewhere
-from shardwise._src.values.functions import modules
 from shardwise._src.values.methods import Methods
+from shardwise._src.values.numpy_modules import modules
 
 
 def _other_way(fun: Any, x: Any, y: Any, error: Exception) -> Any:

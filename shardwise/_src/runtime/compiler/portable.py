@@ -70,7 +70,7 @@ def artifact_text(artifact: bytes) -> str:
 
 def foreign_text(artifact: bytes) -> str:
     """`artifact_text` for untrusted bytes: a separate process reads them."""
-    code = "from shardwise._src.runtime import portable; portable.read_for_parent()"
+    code = f"from {__name__} import read_for_parent; read_for_parent()"
     paths = os.pathsep.join(p for p in sys.path if p)
     try:
         done = subprocess.run(
