@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from shardwise._src.explain.machines import Machine as Machine
     from shardwise._src.explain.machines import machines as machines
     from shardwise._src.explain.program_report import explain as explain
-    from shardwise._src.explain.report import Buffer as Buffer
-    from shardwise._src.explain.report import Communication as Communication
-    from shardwise._src.explain.report import Computation as Computation
-    from shardwise._src.explain.report import Memory as Memory
     from shardwise._src.explain.report import Report as Report
-    from shardwise._src.explain.report import Seconds as Seconds
+    from shardwise._src.explain.report_data import Buffer as Buffer
+    from shardwise._src.explain.report_data import Communication as Communication
+    from shardwise._src.explain.report_data import Computation as Computation
+    from shardwise._src.explain.report_data import Memory as Memory
+    from shardwise._src.explain.report_data import Seconds as Seconds
     from shardwise._src.planner.autoshard import Group as Group
     from shardwise._src.planner.autoshard import Suggestion as Suggestion
     from shardwise._src.planner.autoshard import Suggestions as Suggestions

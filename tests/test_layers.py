@@ -1,8 +1,7 @@
 """Imports only go down the list of layers, and the modules of a package have no import cycles.
 
 Everything is read from the source by AST; nothing is imported. Imports for the type checker
-(`if TYPE_CHECKING:`) must go down too: a name in an annotation is a dependency. Inside one package
-they may close a cycle, as they never run.
+(`if TYPE_CHECKING:`) must go down too and close no cycle: a name in an annotation is a dependency.
 
     read_imports(source, module)  ->  the imports of one file
     check(sources)                ->  the violations in a full source tree, as lines of text
@@ -201,8 +200,8 @@ def _cycle(imports: list[Import], modules: set[str]) -> list[str]:
     graph: dict[str, set[str]] = {}
     for found in imports:
         target = _module_of(found.name, modules)
-        runs = not found.for_types
-        if runs and target in modules and target != found.module:
+        declared = (found.module, found.name) == ANNOTATIONS
+        if not declared and target in modules and target != found.module:
             graph.setdefault(found.module, set()).add(target)
     try:
         TopologicalSorter(graph).prepare()
@@ -376,11 +375,14 @@ def test_modules_that_import_in_a_circle_are_named():
     }
 
 
-def test_annotations_may_close_a_circle_inside_a_package():
+def test_annotations_close_no_circle():
     guard = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    "
     needs_b, needs_a = "import shardwise._src.core.b", "import shardwise._src.core.a"
-    assert not complain(core__a=needs_b, core__b=guard + needs_a)
-    assert complain(core__a=needs_b, core__b=f"{guard}pass\nelse:\n    {needs_a}")
+    assert not complain(core__a="", core__b=guard + needs_a)
+    assert complain(core__a=needs_b, core__b=guard + needs_a) == [
+        "modules import each other: shardwise._src.core.a <- shardwise._src.core.b <- "
+        "shardwise._src.core.a"
+    ]
 
 
 def test_a_package_file_and_its_module_may_not_need_each_other():

@@ -9,8 +9,7 @@ import pytest
 
 from shardwise._src.core.checker import ProgramError, check_program
 from shardwise._src.core.op import OPS, Op
-from shardwise._src.core.printer import _names
-from shardwise._src.core.program import Equation, Literal, Program, Var
+from shardwise._src.core.program import Equation, Literal, Program, Var, _names
 from shardwise._src.core.program_tools import equation_count, without_dead_code
 from shardwise._src.ops.basis import reduce_sum, reshape
 from shardwise._src.ops.cast import convert_element_type

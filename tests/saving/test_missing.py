@@ -124,8 +124,8 @@ if alone:
 """
     first, second = run_processes(source, 2, devices=1, args=[str(tmp_path)])
     assert (first.out, second.out) == (
-        "checkpoint save 0/same: this process has left the others (`distributed.shutdown`), and no "
-        "longer waits for them.\n", ""
+        "checkpoint save 0/same: this process has left the others "
+        "(`shardwise.distributed.shutdown`), and no longer waits for them.\n", ""
     )
 
 

@@ -18,11 +18,10 @@ from shardwise._src.core.explicit_sharding import with_specs
 from shardwise._src.core.op import INFERENCE_CACHE_SIZE, Elements, Op
 from shardwise._src.messages.called import public_call
 from shardwise._src.types.annotations import Array
-from shardwise._src.types.array_type import NO_NAMES, ArrayType, array_type
+from shardwise._src.types.array_type import NO_NAMES, ArrayType, array_type, inside_of_maps
 from shardwise._src.types.dtypes import canonicalize
 from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.promotion import dtype_and_weak
-from shardwise._src.types.pvary import inside_of_maps
 
 
 def type_of(x: Any) -> ArrayType:

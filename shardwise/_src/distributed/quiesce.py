@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
 from shardwise._src.runtime.in_flight import CPU_WINDOW
-
-if TYPE_CHECKING:
-    from shardwise._src.distributed.watch import Watch
 
 PAUSE = 0.01  # seconds between looks
 
 
-def quiesce(watch: Watch, sets: dict[str, int]) -> None:
+class Launches(Protocol):
+    """What `Watch` knows of the launches and waits of this process."""
+
+    def launched(self) -> Mapping[str, int]: ...
+    def waiting(self) -> Iterable[tuple[float, str, Any]]: ...
+    def goes_on(self) -> bool: ...
+    def settled(self, number: int) -> None: ...
+
+
+def quiesce(watch: Launches, sets: dict[str, int]) -> None:
     """Waits until this process has launched the programs that others have, and has the results.
 
     sets: the number of launches of other processes, by set of processes.
@@ -34,6 +41,6 @@ def quiesce(watch: Watch, sets: dict[str, int]) -> None:
         time.sleep(PAUSE)
 
 
-def answer(watch: Watch, message: dict[str, Any]) -> None:
+def answer(watch: Launches, message: dict[str, Any]) -> None:
     quiesce(watch, message["sets"])
     watch.settled(message["number"])

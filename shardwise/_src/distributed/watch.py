@@ -179,8 +179,8 @@ class Watch:
         """Raises in a wait that cannot end, as this process has left, or its program continued."""
         if self._ended:
             raise RuntimeError(
-                f"{doing}: this process has left the others (`shardwise.distributed.shutdown`), and no "
-                "longer waits for them."
+                f"{doing}: this process has left the others "
+                "(`shardwise.distributed.shutdown`), and no longer waits for them."
             )
         if self._era != era:
             raise ProcessFailureError(self._past[-1].text, self._past[-1].ranks)

@@ -16,7 +16,8 @@ from shardwise._src.explain.device_axes import SubAxis
 from shardwise._src.explain.machines import Machine
 from shardwise._src.explain.program_report import TIMEOUT, explain
 from shardwise._src.explain.rendering.report_phrases import over
-from shardwise._src.explain.report import Communication, Report
+from shardwise._src.explain.report import Report
+from shardwise._src.explain.report_data import Communication
 from shardwise._src.messages.formatting import join
 
 Limit = int | str

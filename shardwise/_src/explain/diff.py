@@ -8,7 +8,8 @@ from typing import Any
 
 from shardwise._src.base.lazy import public
 from shardwise._src.explain.device_axes import Axis, over_text
-from shardwise._src.explain.report import Communication, Report
+from shardwise._src.explain.report import Report
+from shardwise._src.explain.report_data import Communication
 from shardwise._src.messages.formatting import in_bytes
 
 

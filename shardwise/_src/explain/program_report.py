@@ -24,12 +24,12 @@ from shardwise._src.explain.hlo import ArrayShape, Instruction, Module, read
 from shardwise._src.explain.machines import Machine, machine_of, named_machine
 from shardwise._src.explain.memory_usage import Place, places
 from shardwise._src.explain.program_meshes import Frame, Frames
-from shardwise._src.explain.report import (
+from shardwise._src.explain.report import Report
+from shardwise._src.explain.report_data import (
     Buffer,
     Communication,
     Computation,
     Memory,
-    Report,
     Seconds,
     merged,
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from shardwise._src.arrays.signature import stored_type
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.custom.custom_vjp import custom_vjp
+from shardwise._src.export.exported_data import ExportedData
 from shardwise._src.export.solving import solved
 from shardwise._src.export.symbolic_dims import Dim
 from shardwise._src.export.versions import WHERE, DisabledSafetyCheck
@@ -34,13 +35,10 @@ from shardwise._src.types.dtypes import float0, is_inexact
 from shardwise._src.types.partition_spec import PartitionSpec as P
 from shardwise._src.types.sharding import NamedSharding
 
-if TYPE_CHECKING:
-    from shardwise._src.export.exported import Exported
-
 BOOL = np.dtype(bool)
 
 
-def called(exported: Exported, args: tuple, kwargs: dict[str, Any]) -> Any:
+def called(exported: ExportedData, args: tuple, kwargs: dict[str, Any]) -> Any:
     """`Exported.call`."""
     leaves, tree = flatten((args, kwargs))
     if tree != exported.in_tree:
@@ -53,14 +51,14 @@ def called(exported: Exported, args: tuple, kwargs: dict[str, Any]) -> Any:
     return exported.out_tree.unflatten(_flat(exported)(*leaves))
 
 
-def _flat(exported: Exported) -> Any:
+def _flat(exported: ExportedData) -> Any:
     """The exported function of flat leaves, with its vjp."""
     if "flat" not in exported._made:
         exported._made["flat"] = _newly_flat(exported)
     return exported._made["flat"]
 
 
-def _newly_flat(exported: Exported) -> Any:
+def _newly_flat(exported: ExportedData) -> Any:
 
     def run(*leaves: Any) -> tuple[Any, ...]:
         return tuple(bound(exported, leaves))
@@ -80,7 +78,7 @@ def _newly_flat(exported: Exported) -> Any:
     return call
 
 
-def bound(exported: Exported, leaves: Sequence[Any]) -> list[Any]:
+def bound(exported: ExportedData, leaves: Sequence[Any]) -> list[Any]:
     """The results for checked arguments, flat. None for a result of dtype float0."""
     wanted = exported.in_avals
     trivial = [t.dtype == float0 for t in wanted]
@@ -98,7 +96,7 @@ def bound(exported: Exported, leaves: Sequence[Any]) -> list[Any]:
     return [None if t.dtype == float0 else next(found) for t in outs]
 
 
-def _beside(exported: Exported, leaves: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
+def _beside(exported: ExportedData, leaves: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
     """Cotangents; those not on the devices of the arguments are resharded to them."""
     count = exported.nr_devices
     meshes = [
@@ -117,7 +115,7 @@ def _beside(exported: Exported, leaves: Sequence[Any], cts: Sequence[Any]) -> li
     return found
 
 
-def argument_names(exported: Exported) -> list[str]:
+def argument_names(exported: ExportedData) -> list[str]:
     """A name for each flat argument, such as `args[0]['w']`."""
     rows = zip(("args", "kwargs"), exported.in_tree.children(), strict=True)
     return [name for root, tree in rows for name in paths_in(root, tree)]
@@ -148,7 +146,7 @@ def _eager(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
     return made[key](*args)
 
 
-def _batch(op: Op, *rest: Any, exported: Exported, **params: Any) -> NoReturn:
+def _batch(op: Op, *rest: Any, exported: ExportedData, **params: Any) -> NoReturn:
     raise NotImplementedError(
         f"vmap of the exported {exported.fun_name} is not supported: its module is fixed to the "
         "shapes that it was exported for. Export the mapped function: "
@@ -158,7 +156,7 @@ def _batch(op: Op, *rest: Any, exported: Exported, **params: Any) -> NoReturn:
 
 def _lower(
     op: Op, e: Any, ins: Sequence[ArrayType], outs: Sequence[ArrayType], *xs: str,
-    exported: Exported, **params: Any,
+    exported: ExportedData, **params: Any,
 ) -> list[str]:
     several = exported.nr_devices > 1
     if several and exported.nr_devices != e.devices:
@@ -206,7 +204,7 @@ def _placed(e: Any, names: Sequence[str], types: Sequence[Any], where: Sequence[
     return [n if s is None else e.constrained(n, t, s) for n, t, s in rows]
 
 
-def _platform(exported: Exported, here: str) -> int:
+def _platform(exported: ExportedData, here: str) -> int:
     """The index of the platform among the platforms of the export."""
     names = {"gpu": ("cuda", "rocm")}.get(here, (here,))
     for i, platform in enumerate(exported.platforms):
@@ -236,7 +234,7 @@ def _renamed(text: str, names: dict[str, str]) -> str:
     return _TOKEN.sub(new, text)
 
 
-def _embedded(e: Any, exported: Exported, text: str) -> str:
+def _embedded(e: Any, exported: ExportedData, text: str) -> str:
     """Writes the functions of a module; returns the symbol of its `main`."""
     parts = _parts(exported, text)
     names = {
@@ -258,7 +256,7 @@ _AXIS = re.compile(r'"((?:[^"\\]|\\.)*)"=(\d+)')
 _IDS = re.compile(r"device_ids=\[([\d, ]*)\]")
 
 
-def _mesh_symbol(e: Any, exported: Exported, part: Part) -> str:
+def _mesh_symbol(e: Any, exported: ExportedData, part: Part) -> str:
     """The surrounding module's symbol for a mesh equal to the one in `part`."""
     inner = part.text[part.text.index("<") : part.text.index(">")]
     axes = tuple([(name, int(size)) for name, size in _AXIS.findall(inner)])
@@ -274,7 +272,7 @@ def _mesh_symbol(e: Any, exported: Exported, part: Part) -> str:
     return e.meshes.mesh_of(axes, order)
 
 
-def _parts(exported: Exported, text: str) -> list[Part]:
+def _parts(exported: ExportedData, text: str) -> list[Part]:
     made = exported._made
     if (parts_of, text) not in made:
         made[parts_of, text] = parts_of(text)
@@ -282,7 +280,7 @@ def _parts(exported: Exported, text: str) -> list[Part]:
 
 
 def _refined(
-    exported: Exported, number: int, ins: Sequence[ArrayType], outs: Sequence[ArrayType]
+    exported: ExportedData, number: int, ins: Sequence[ArrayType], outs: Sequence[ArrayType]
 ) -> str:
     """The module refined for a platform and for these static types."""
     key = number, *map(tensor_text, ins)
@@ -293,7 +291,7 @@ def _refined(
 
 
 def _newly_refined(
-    exported: Exported, number: int, ins: Sequence[ArrayType], outs: Sequence[ArrayType]
+    exported: ExportedData, number: int, ins: Sequence[ArrayType], outs: Sequence[ArrayType]
 ) -> str:
     parts = _parts(exported, exported.mlir_module())
     main = next(p for p in parts if p.symbol == "main")

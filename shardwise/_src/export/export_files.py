@@ -10,9 +10,10 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from shardwise._src.export import tree_records
+from shardwise._src.export.exported_data import ExportedData
 from shardwise._src.export.tables import (
     BOOL,
     BYTES,
@@ -32,9 +33,6 @@ from shardwise._src.types.dtypes import float0
 from shardwise._src.types.mesh import AbstractMesh
 from shardwise._src.types.mesh_axes import AxisType
 from shardwise._src.types.sharding import NamedSharding
-
-if TYPE_CHECKING:
-    from shardwise._src.export.exported import Exported
 
 MARK, VERSION = b"shardwise.export", 1
 END = struct.Struct("<16sI32s")  # magic number, version, SHA-256 of all preceding bytes
@@ -78,14 +76,14 @@ FLOAT0, FIRST_KEY, _DEVICE_MEMORY = 22, 27, 1
 AXIS_TYPES = (None, AxisType.Auto, AxisType.Explicit, AxisType.Manual)
 
 
-def serialized(exported: Exported, vjp_order: int) -> bytes:
+def serialized(exported: ExportedData, vjp_order: int) -> bytes:
     """`Exported.serialize`."""
     body = write(EXPORTED, _fields(exported, vjp_order))
     head = body + struct.pack("<16sI", MARK, VERSION)
     return head + hashlib.sha256(head).digest()
 
 
-def _fields(exported: Exported, vjp_order: int) -> dict[str, Any]:
+def _fields(exported: ExportedData, vjp_order: int) -> dict[str, Any]:
     ins, outs = exported._in_named_shardings, exported._out_named_shardings
     shardings = [*dict.fromkeys(s for s in (*ins, *outs) if s is not None)]
     meshes = [*dict.fromkeys(s.mesh.abstract_mesh for s in shardings)]

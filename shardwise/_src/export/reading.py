@@ -25,7 +25,8 @@ from shardwise._src.export.export_files import (
     VERSION,
     WRITER,
 )
-from shardwise._src.export.exported import Exported, Shardings
+from shardwise._src.export.exported import Exported
+from shardwise._src.export.exported_data import Shardings
 from shardwise._src.export.symbolic_dims import Dim
 from shardwise._src.export.symbolic_shapes import SymbolicScope, symbolic_shape
 from shardwise._src.export.tables import Damaged, Table

@@ -31,9 +31,8 @@ from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.stage import program_of, stage
 from shardwise._src.types.annotations import P, T
 from shardwise._src.types.array_type import ArrayType
-from shardwise._src.types.mesh import AbstractMesh, Mesh
+from shardwise._src.types.mesh import AbstractMesh, Mesh, within
 from shardwise._src.types.partition_spec import AxisName, PartitionSpec
-from shardwise._src.types.pvary import within
 from shardwise._src.types.sharding import NamedSharding
 
 

@@ -31,10 +31,9 @@ from shardwise._src.ops.sharded.sharding_ops import reshard as reshard_op
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import Array, ArrayLike, OutSharding, T
 from shardwise._src.types.array_type import explicit_spec
-from shardwise._src.types.mesh import AbstractMesh, Mesh
+from shardwise._src.types.mesh import AbstractMesh, Mesh, entered_as
 from shardwise._src.types.mesh_axes import AxisType
 from shardwise._src.types.partition_spec import NO_AXES, PartitionSpec
-from shardwise._src.types.pvary import entered_as
 from shardwise._src.types.sharding import NamedSharding
 from shardwise._src.values.value import Value
 

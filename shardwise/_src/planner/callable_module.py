@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from shardwise._src.debug import visualize_sharding as terminal
-from shardwise._src.explain import assertions, communication, device_axes, report
+from shardwise._src.explain import assertions, communication, device_axes, report, report_data
 from shardwise._src.explain import diff as diff_module
 from shardwise._src.explain import machines as of_machines
 from shardwise._src.explain import program_report as explain_module
@@ -42,17 +42,17 @@ class explain:
     mesh_html = staticmethod(html.mesh_html)
     sharding_html = staticmethod(html.sharding_html)
     machines = of_machines.machines
-    Buffer: TypeAlias = report.Buffer
+    Buffer: TypeAlias = report_data.Buffer
     Change: TypeAlias = diff_module.Change
-    Communication: TypeAlias = report.Communication
-    Computation: TypeAlias = report.Computation
+    Communication: TypeAlias = report_data.Communication
+    Computation: TypeAlias = report_data.Computation
     Difference: TypeAlias = diff_module.Difference
     Group: TypeAlias = autoshard.Group
     Link: TypeAlias = of_machines.Link
     Machine: TypeAlias = of_machines.Machine
-    Memory: TypeAlias = report.Memory
+    Memory: TypeAlias = report_data.Memory
     Report: TypeAlias = report.Report
-    Seconds: TypeAlias = report.Seconds
+    Seconds: TypeAlias = report_data.Seconds
     SubAxis: TypeAlias = device_axes.SubAxis
     Suggestion: TypeAlias = autoshard.Suggestion
     Suggestions: TypeAlias = autoshard.Suggestions

@@ -1,7 +1,7 @@
 """Type annotations of the public functions: argument types, and `Array`, the result type.
 
 A traced value is an instance of `Array` as well, so this one name covers both. The class is
-defined in a higher layer; only type checkers import it here, and at run time the name is `Any`.
+defined in a higher layer, and only type checkers import it here; at run time the name is its base.
 These types do no checking: functions check their arguments themselves.
 """
 
@@ -33,7 +33,7 @@ from shardwise._src.types.sharding_base import Sharding
 if TYPE_CHECKING:
     from shardwise._src.arrays.array import Array as Array
 else:
-    Array = Any
+    from shardwise._src.types.array_base import ArrayBase as Array
 
 
 # For functions that take functions, or return their argument unchanged.

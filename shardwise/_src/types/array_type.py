@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from shardwise._src.base.caches import Interned
+from shardwise._src.base.context import current
 from shardwise._src.base.pickles import read_by, reduced
 from shardwise._src.messages.formatting import joined
 from shardwise._src.types.abstract import ManualAxisType
@@ -216,6 +217,19 @@ def check_countable(t: ArrayType) -> None:
             f"A value of type {str_short(t)} is too large: an array has at most 2**63 - 1 bytes, "
             "on all of its devices together. Check its shape."
         )
+
+
+def inside_of_maps(t: ArrayType) -> ArrayType:
+    """The type here of an outside value: it is replicated along manual axes."""
+    scope = current().mesh
+    mesh = None if scope is None else scope.abstract_mesh
+    if mesh is None or t.mesh is None or t.spec is None or t.mesh is mesh:
+        return t
+    manual = {*mesh.manual_axes}
+    if mesh.shape_tuple != t.mesh.shape_tuple or not manual > {*t.mesh.manual_axes}:
+        return t
+    rows = [tuple([a for a in names if a not in manual]) for names in t.spec.dims(t.ndim)]
+    return t.update(mesh=mesh, spec=t.spec.update(partitions=rows))
 
 
 def in_row(types: Iterable[ArrayType]) -> str:

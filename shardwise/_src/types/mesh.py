@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar, Token
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, cast, final
+from typing import Any, ParamSpec, TypeAlias, TypeVar, cast, final
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -34,11 +34,6 @@ from shardwise._src.types.devices import Device, is_addressable, process_of, pro
 from shardwise._src.types.frozen import Frozen
 from shardwise._src.types.html_repr import HTML
 from shardwise._src.types.mesh_axes import AxisName, AxisType, axis_names_of, split_pairs, types_of
-from shardwise._src.types.pvary import entered_as
-
-if TYPE_CHECKING:
-    from shardwise._src.types.partition_spec import PartitionSpec
-    from shardwise._src.types.sharding import NamedSharding
 
 Args = ParamSpec("Args")
 Result = TypeVar("Result")
@@ -53,7 +48,7 @@ class BaseMesh(Frozen):
     axis_types: tuple[AxisType, ...]
     shape_tuple: tuple[tuple[AxisName, int], ...]
     size: int
-    named_shardings: dict[tuple[PartitionSpec, str | None], NamedSharding]
+    named_shardings: dict[tuple[Any, str | None], Any]  # by spec and memory kind
     _sizes: dict[AxisName, int]
 
     def _set_axes(
@@ -436,6 +431,39 @@ def _read_abstract(
     sizes: Any, names: Any, types: list[str], device: Any = None
 ) -> AbstractMesh:
     return AbstractMesh(sizes, names, [AxisType[t] for t in types], abstract_device=device)
+
+
+def entered_as(mesh: Mesh, here: Context) -> Mesh | AbstractMesh:
+    """Returns the mesh as seen in a context; in `shard_map`, some of its axes are manual.
+
+    Raises:
+      ValueError: if it would shadow a named axis, or differs from the mesh of an enclosing map.
+    """
+    outer = here.mesh
+    names = () if outer is None else outer.axis_names
+    for name, size, *_ in here.axes:
+        if name in mesh.axis_names and name not in names:
+            raise ValueError(
+                f"entering {mesh} would shadow the axis {name!r} of size {size}, which something "
+                "other than a mesh (a map or a serial loop) has put in scope. Rename one of them."
+            )
+    return mesh if outer is None else within(mesh, outer, f"entering {mesh}")
+
+
+def within(mesh: Mesh | AbstractMesh, outer: Mesh | AbstractMesh, what: str) -> Mesh | AbstractMesh:
+    """`mesh` if `outer` is in scope; or `outer`, if it is the same mesh with some manual axes.
+
+    what: the caller, for the error message.
+    """
+    if not outer.abstract_mesh.manual_axes:
+        return mesh
+    if outer.shape_tuple != mesh.shape_tuple:
+        raise ValueError(
+            f"{what}: an enclosing map runs this code on each device of {outer}, and {mesh} is "
+            "another mesh. Inside a map no other mesh can be used: use axes of that one which are "
+            "not manual yet, or `shardwise.vmap`."
+        )
+    return outer
 
 
 read_by("Mesh", _read_mesh)

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NoReturn
 from shardwise._src.core.infer import as_arraylike, is_operand
 from shardwise._src.messages.tracebacks import pass_on
 from shardwise._src.types.annotations import Array, ArrayLike
+from shardwise._src.types.array_base import ArrayBase
 from shardwise._src.values import binary, indexing
 from shardwise._src.values.at import At
 from shardwise._src.values.elsewhere import Elsewhere
@@ -79,7 +80,7 @@ def _matmul(x: Any, y: Any) -> Any:
 _Method = Callable[[Any, ArrayLike], Array]
 
 
-class Value(Methods, Elsewhere):
+class Value(Methods, Elsewhere, ArrayBase):
     """Base class of `Array` and of all tracers. A subclass must provide `aval`."""
 
     __slots__ = ()

@@ -7,16 +7,13 @@ scripts, style sheets or ids. `report_page` makes pages with the full report.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from shardwise._src.explain.rendering import report_phrases as words
 from shardwise._src.explain.rendering.report_phrases import BufferRow, seconds_text, where
+from shardwise._src.explain.report_data import Communication, ReportData
 from shardwise._src.messages.formatting import in_bytes
 from shardwise._src.visualize.html import CODE, STYLE
 from shardwise._src.visualize.svg import escape
-
-if TYPE_CHECKING:
-    from shardwise._src.explain.report import Communication, Report
 
 ROWS, BUFFERS, LETTERS = 20, 10, 300
 COLORS = {
@@ -29,7 +26,7 @@ _CELL = "padding:2px 14px 2px 0;vertical-align:top;text-align:{};border-top:1px 
 _HEAD = "padding:2px 14px 2px 0;text-align:{};font-weight:600;opacity:.7"
 
 
-def figure(report: Report) -> str:
+def figure(report: ReportData) -> str:
     """The notebook representation of a report."""
     parts = [
         f'<figcaption style="margin:.2em 0 .5em"><b>{_text(words.head(report))}</b></figcaption>',
@@ -48,13 +45,13 @@ def figure(report: Report) -> str:
 Bar = tuple[str, str, float, float]  # name, value text, start and length as fractions
 
 
-def time_bars(report: Report) -> list[Bar]:
+def time_bars(report: ReportData) -> list[Bar]:
     whole = report.seconds.total or 1.0
     return [(p.name, seconds_text(p.seconds), p.start / whole, p.seconds / whole)
             for p in words.time_parts(report)]  # fmt: skip
 
 
-def memory_bars(report: Report) -> list[Bar]:
+def memory_bars(report: ReportData) -> list[Bar]:
     whole = report.memory.peak or 1
     return [(n, in_bytes(b), 0.0, b / whole) for n, b in words.memory_rows(report)]
 
@@ -83,7 +80,7 @@ def bar(name: str, start: float, length: float) -> str:
 # ---- tables --------------------------------------------------------------------------------------
 
 
-def _communication(rows: Sequence[Communication], report: Report) -> str:
+def _communication(rows: Sequence[Communication], report: ReportData) -> str:
     if not rows:
         return ""
     cells = [[*_cells(row), _cause(row, report.lines.get(row.line, ""))] for row in rows[:ROWS]]

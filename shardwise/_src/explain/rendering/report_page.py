@@ -16,18 +16,16 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from shardwise._src.explain.rendering import report_phrases as words
 from shardwise._src.explain.rendering.report_html import COLORS, Bar, memory_bars, time_bars
 from shardwise._src.explain.rendering.report_phrases import seconds_text, where
 from shardwise._src.explain.rendering.report_style import SCRIPT, STYLE
+from shardwise._src.explain.report_data import ReportData
 from shardwise._src.messages.formatting import in_bytes, pluralize
 from shardwise._src.visualize.svg import escape
 from shardwise._version import __version__
-
-if TYPE_CHECKING:
-    from shardwise._src.explain.report import Report
 
 ROWS, LINES, CONTEXT, LETTERS = 500, 10_000, 4, 2_000
 HLO = 1_000_000  # characters
@@ -58,7 +56,7 @@ class _Marks(dict[str, int]):
         return f' data-at="{self[line]}"' + (f' data-op="{escape(op)}"' if op else "")
 
 
-def save(report: Report, path: Any) -> Path:
+def save(report: ReportData, path: Any) -> Path:
     """Writes a page atomically.
 
     Raises:
@@ -86,7 +84,7 @@ def save(report: Report, path: Any) -> Path:
     return path
 
 
-def page(report: Report) -> str:
+def page(report: ReportData) -> str:
     """The page as a string."""
     marks = _Marks()
     steps = list(_steps(report.program))
@@ -108,7 +106,7 @@ def page(report: Report) -> str:
 # ---- sections ------------------------------------------------------------------------------------
 
 
-def _header(report: Report) -> str:
+def _header(report: ReportData) -> str:
     source = f", {report.machine.source}" if report.machine.source else ""
     facts = words.head(report).removeprefix(f"{report.name}: ")
     return (
@@ -118,13 +116,13 @@ def _header(report: Report) -> str:
     )
 
 
-def _time(report: Report) -> str:
+def _time(report: ReportData) -> str:
     note = "Computation overlaps with memory access; communication overlaps with neither."
     return _section(words.time_head(report), _bars(time_bars(report), report.seconds.dominant),
                     _note(note))  # fmt: skip
 
 
-def _communication(report: Report, marks: _Marks) -> str:
+def _communication(report: ReportData, marks: _Marks) -> str:
     rows = report.communication
     if not rows:
         return _section(words.communication_head(report))
@@ -164,12 +162,12 @@ def _place(line: str, marks: _Marks) -> str:
     return f'<a href="#line-{marks[line]}">{_text(where(line))}</a>' if line else ""
 
 
-def _memory(report: Report) -> str:
+def _memory(report: ReportData) -> str:
     notes = [_note(words.DONATED)] if report.memory.donated else []
     return _section(words.memory_head(report), _bars(memory_bars(report), ""), *notes)
 
 
-def _buffers(report: Report, marks: _Marks) -> str:
+def _buffers(report: ReportData, marks: _Marks) -> str:
     rows = words.buffer_rows(report)
     if not rows:
         return ""
@@ -191,7 +189,7 @@ def _buffers(report: Report, marks: _Marks) -> str:
     return _section("largest buffers per device", table)
 
 
-def _computation(report: Report) -> str:
+def _computation(report: ReportData) -> str:
     rows = [f"<tr>{_cell(name)}{_number(n, 0)}</tr>" for name, n in words.computation_rows(report)]
     table = f'<table style="width:auto"><tbody>{"".join(rows)}</tbody></table>'
     notes = map(_note, words.computation_notes(report))
@@ -211,7 +209,7 @@ def _hlo(text: str) -> str:
 # ---- source next to the program ------------------------------------------------------------------
 
 
-def _panes(report: Report, steps: Sequence[_Step], marks: _Marks) -> str:
+def _panes(report: ReportData, steps: Sequence[_Step], marks: _Marks) -> str:
     named = dict.fromkeys([*report.lines, *[s.line for s in steps[:LINES] if s.line]])
     source = "".join(_files(named, report.lines, marks))
     program = "".join(_program(steps, marks))

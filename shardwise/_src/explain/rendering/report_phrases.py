@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from shardwise._src.explain.device_axes import SubAxis, over_text
+from shardwise._src.explain.report_data import Communication, ReportData
 from shardwise._src.messages.formatting import in_bytes, join, joined, pluralize
-
-if TYPE_CHECKING:
-    from shardwise._src.explain.report import Communication, Report
 
 _UNITS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 JOINED = "* runs as part of a collective that another row counts"
@@ -100,7 +98,7 @@ def tail(path: str, most: int) -> str:
 # ---- parts of a report ---------------------------------------------------------------------------
 
 
-def head(report: Report) -> str:
+def head(report: ReportData) -> str:
     """`step: 8 devices, mesh (data=4, model=2), estimated for machine 'cpu'`"""
     meshes = [
         f"({', '.join([f'{name}={size}' for name, size in mesh.items()])})"
@@ -141,7 +139,7 @@ def footnotes(rows: Iterable[Communication]) -> list[str]:
     return notes + ([] if all([row.known for row in rows]) else [AT_LEAST])
 
 
-def communication_head(report: Report) -> str:
+def communication_head(report: ReportData) -> str:
     """`communication: 20 collectives, 45.0 KiB per device`"""
     rows = report.communication
     if not rows:
@@ -151,13 +149,13 @@ def communication_head(report: Report) -> str:
     return f"communication: {sums.runs} {noun}, {in_bytes(sums.bytes)} per device"
 
 
-def memory_rows(report: Report) -> list[tuple[str, int]]:
+def memory_rows(report: ReportData) -> list[tuple[str, int]]:
     m = report.memory
     rows = [("arguments", m.arguments), ("results", m.results), ("temporaries", m.temporaries)]
     return rows if not m.donated else [*rows, ("donated", m.donated)]
 
 
-def memory_head(report: Report) -> str:
+def memory_head(report: ReportData) -> str:
     """`memory per device: 40.8 KiB at its peak, under 0.1 % of 2.0 GiB`"""
     peak, whole = report.memory.peak, report.machine.memory_bytes
     share = f"{share_text(peak, whole)} of {in_bytes(whole)}"
@@ -168,7 +166,7 @@ def memory_head(report: Report) -> str:
 DONATED = "donated: arguments whose memory results reuse; counted once"
 
 
-def buffer_rows(report: Report) -> list[BufferRow]:
+def buffer_rows(report: ReportData) -> list[BufferRow]:
     """The largest buffers first; similar ones are merged into one row."""
     alike: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     for b in report.buffers:
@@ -177,7 +175,7 @@ def buffer_rows(report: Report) -> list[BufferRow]:
     return sorted(rows, key=lambda row: -row.bytes)
 
 
-def computation_rows(report: Report) -> list[tuple[str, str]]:
+def computation_rows(report: ReportData) -> list[tuple[str, str]]:
     """The counted quantities, and their amounts."""
     c = report.computation
     flops = sorted(c.flops.items(), key=lambda item: -item[1])
@@ -186,7 +184,7 @@ def computation_rows(report: Report) -> list[tuple[str, str]]:
     return [*rows, ("memory read and written", in_bytes(c.bytes))]
 
 
-def computation_notes(report: Report) -> list[str]:
+def computation_notes(report: ReportData) -> list[str]:
     c, notes = report.computation, []
     if not c.known:
         notes.append("at least: a loop of unknown length counts as one iteration")
@@ -195,14 +193,14 @@ def computation_notes(report: Report) -> list[str]:
     return notes
 
 
-def time_head(report: Report) -> str:
+def time_head(report: ReportData) -> str:
     """`estimated time: at least 2.0 ms, mostly communication`"""
     s = report.seconds
     mostly = f", mostly {s.dominant}" if s.total else ""
     return f"estimated time: at least {seconds_text(s.total)}{mostly}"
 
 
-def time_parts(report: Report) -> list[Part]:
+def time_parts(report: ReportData) -> list[Part]:
     """Computation overlaps with memory access; communication follows."""
     s = report.seconds
     return [Part("compute", 0, s.compute), Part("memory", 0, s.memory),

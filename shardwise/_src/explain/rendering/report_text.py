@@ -13,14 +13,12 @@ from __future__ import annotations
 import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from shardwise._src.explain.rendering import report_phrases as words
 from shardwise._src.explain.rendering.report_phrases import seconds_text, where
+from shardwise._src.explain.report_data import Communication, ReportData
 from shardwise._src.messages.formatting import in_bytes
-
-if TYPE_CHECKING:
-    from shardwise._src.explain.report import Communication, Report
 
 WIDTH, NARROWEST = 100, 40  # columns
 ROWS, BUFFERS = 12, 8
@@ -39,12 +37,12 @@ class _Line(NamedTuple):
         return "".join([text for text, _ in self.parts]).rstrip()
 
 
-def text_of(report: Report, width: int | None = None) -> str:
+def text_of(report: ReportData, width: int | None = None) -> str:
     """A report as lines of at most `width` columns, by default the terminal's, at most 100."""
     return "\n".join([line.text for line in _lines(report, width or _width())])
 
 
-def styled(report: Report, width: int) -> Iterator[Any]:
+def styled(report: ReportData, width: int) -> Iterator[Any]:
     """The lines for a rich console."""
     from rich.text import Text
 
@@ -56,7 +54,7 @@ def _width() -> int:
     return min(WIDTH, max(NARROWEST, shutil.get_terminal_size((WIDTH, 24)).columns))
 
 
-def _lines(report: Report, width: int) -> Iterator[_Line]:
+def _lines(report: ReportData, width: int) -> Iterator[_Line]:
     sections = (_time, _communication, _memory, _buffers, _computation)
     yield from _folded(words.head(report), width, style="bold")
     for section in sections:
@@ -69,7 +67,7 @@ def _lines(report: Report, width: int) -> Iterator[_Line]:
 # ---- sections ------------------------------------------------------------------------------------
 
 
-def _time(report: Report, width: int) -> Iterator[_Line]:
+def _time(report: ReportData, width: int) -> Iterator[_Line]:
     yield from _folded(words.time_head(report), width, style="bold")
     whole = report.seconds.total
     rows = [
@@ -79,7 +77,7 @@ def _time(report: Report, width: int) -> Iterator[_Line]:
     yield from _grid(rows, "<><", width, styles=("", "", "cyan"))
 
 
-def _communication(report: Report, width: int) -> Iterator[_Line]:
+def _communication(report: ReportData, width: int) -> Iterator[_Line]:
     rows = report.communication
     yield from _folded(words.communication_head(report), width, style="bold")
     if not rows:
@@ -142,7 +140,7 @@ def _explained(
     yield from _folded(row.why, width, indent, "yellow")
 
 
-def _memory(report: Report, width: int) -> Iterator[_Line]:
+def _memory(report: ReportData, width: int) -> Iterator[_Line]:
     yield from _folded(words.memory_head(report), width, style="bold")
     peak = report.memory.peak
     rows = [(n, in_bytes(b), _bar(0, b, peak, width)) for n, b in words.memory_rows(report)]
@@ -151,7 +149,7 @@ def _memory(report: Report, width: int) -> Iterator[_Line]:
         yield from _folded(words.DONATED, width, GAP, "dim")
 
 
-def _buffers(report: Report, width: int) -> Iterator[_Line]:
+def _buffers(report: ReportData, width: int) -> Iterator[_Line]:
     rows = words.buffer_rows(report)
     if not rows:
         return
@@ -168,7 +166,7 @@ def _buffers(report: Report, width: int) -> Iterator[_Line]:
     yield from _grid(cells, "><<<", width, styles=("bold", "", "cyan", ""))
 
 
-def _computation(report: Report, width: int) -> Iterator[_Line]:
+def _computation(report: ReportData, width: int) -> Iterator[_Line]:
     yield _Line((("computation per device", "bold"),))
     yield from _grid(words.computation_rows(report), "<>", width)
     for note in words.computation_notes(report):
