@@ -6,6 +6,7 @@ from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from shardwise._src.debug.breakpoints import breakpoint as breakpoint
+    from shardwise._src.debug.clear_caches import caches as caches
     from shardwise._src.debug.host_callbacks import debug_function as callback
     from shardwise._src.debug.host_callbacks import debug_log as log
     from shardwise._src.debug.host_callbacks import debug_print as print
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from shardwise._src.effects.callback import OrderedDebugEffect as OrderedDebugEffect
 
 __all__ = [
-    "DebugEffect", "OrderedDebugEffect", "breakpoint", "callback", "inspect_array_sharding", "log", "print",
+    "DebugEffect", "OrderedDebugEffect", "breakpoint", "caches", "callback", "inspect_array_sharding", "log", "print",
     "visualize_array_sharding", "visualize_sharding",
 ]
 lazy_names(__name__)

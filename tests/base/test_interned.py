@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from shardwise._src.base.caches import Interned, release_recent
+from shardwise._src.base.caches import Interned, clear_registered
 
 
 class Thing:
@@ -22,7 +22,7 @@ def thing(table, key):
 
 
 def test_equal_keys_give_the_same_object():
-    table = Interned(4)
+    table = Interned("test", "objects", 4)
     first = thing(table, "a")
     assert thing(table, "a") is first is table.find("a")
     assert table.keep("a", Thing("a")) is first  # it is there already
@@ -30,7 +30,7 @@ def test_equal_keys_give_the_same_object():
 
 
 def test_what_is_held_is_found_though_it_is_not_recent():
-    table = Interned(4)
+    table = Interned("test", "objects", 4)
     held = {k: thing(table, k) for k in range(50)}
     assert len(table.recent) <= 4 and len(table) == 50
     assert all(thing(table, k) is x for k, x in held.items())
@@ -39,33 +39,33 @@ def test_what_is_held_is_found_though_it_is_not_recent():
 
 
 def test_what_nothing_holds_goes():
-    table = Interned(4)
+    table = Interned("test", "objects", 4)
     seen = [weakref.ref(thing(table, k)) for k in range(50)]
     gc.collect()
     assert len(table) <= 4 and sum(s() is not None for s in seen) <= 4
-    release_recent()
+    clear_registered()
     gc.collect()
     assert len(table) == 0 and not any(s() for s in seen)
 
 
 def test_two_keys_may_lead_to_one_object():
-    table = Interned(4)
+    table = Interned("test", "objects", 4)
     one = thing(table, ("x", None))
     assert table.keep(("x",), one) is one is thing(table, ("x",))
     del one
-    release_recent()
+    clear_registered()
     gc.collect()
     assert len(table) == 0
 
 
 def test_a_key_that_cannot_be_hashed():
     with pytest.raises(TypeError):
-        Interned(4).find(["x"])
+        Interned("test", "objects", 4).find(["x"])
 
 
 def test_threads_agree_while_objects_come_and_go():
     """A referenced object remains the only one, while other threads release theirs all the time."""
-    table, threads, keys = Interned(2), 8, 6
+    table, threads, keys = Interned("test", "objects", 2), 8, 6
     gate, before = threading.Barrier(threads), sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
 

@@ -10,7 +10,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise._src.arrays.signature import signature
-from shardwise._src.base.caches import Interned
+from shardwise._src.base.caches import Interned, Table
 from shardwise._src.core.op import OPS
 from shardwise._src.running.eager import EAGER
 from shardwise._src.runtime.compiler import modules
@@ -18,8 +18,8 @@ from shardwise.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 
 N = 1000
-MAPPINGS = (dict, list, set, Interned, weakref.WeakValueDictionary, weakref.WeakKeyDictionary,
-            weakref.WeakSet)
+MAPPINGS = (dict, list, set, Interned, Table, weakref.WeakValueDictionary,
+            weakref.WeakKeyDictionary, weakref.WeakSet)
 # By dtypes, packages, platforms and degrees, which are few.
 FINITE = {f"_src.{name}" for name in (
     "ops.special.uniform_asymptotics.coefficients",
@@ -27,7 +27,8 @@ FINITE = {f"_src.{name}" for name in (
     "runtime.cuda._plugin_path", "runtime.backend._default_client",
     "runtime.compiler.shardy._context", "runtime.compiler.fingerprint._machine",
     "runtime.compiler.fingerprint._environment",
-    "saving.chunk_files._threads", "saving.chunk_files._checksum",
+    "saving.chunk_files._threads", "saving.chunk_files.checksum",
+    "runtime.compiler.lapack.register",
 )}
 
 
@@ -66,8 +67,9 @@ def small_tables(monkeypatch):
         for v in list(space.values()):
             if isinstance(v, Interned):
                 monkeypatch.setattr(v, "_size", min(v._size, N // 10))
+            elif isinstance(v, Table):
+                monkeypatch.setattr(v, "limit", min(v.limit, N // 10))
     monkeypatch.setattr("shardwise._src.core.infer.INFERENCE_CACHE_SIZE", N // 10)
-    monkeypatch.setattr("shardwise._src.core.infer.SCALAR_TYPES", N // 10)
     monkeypatch.setattr("shardwise._src.types.promotion.CONTEXTS_REMEMBERED", N // 10)
     monkeypatch.setattr("shardwise._src.transforms.stage.LITERAL_CACHE_SIZE", N // 10)
     monkeypatch.setattr("shardwise._src.transforms.templates.SIZE", N // 10)

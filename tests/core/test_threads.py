@@ -15,7 +15,7 @@ import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax
 from shardwise._src.arrays.signature import signature
-from shardwise._src.base.caches import make_room, release_recent, snapshot
+from shardwise._src.base.caches import clear_registered, make_room, snapshot
 from shardwise._src.base.context import TraceKey, current
 from shardwise._src.control import bodies
 from shardwise._src.core.interpreter import Interpreter
@@ -157,7 +157,7 @@ def test_threads_make_equal_types_specs_and_meshes_the_same_object():
             for other in [h for h in held if h is not None and h[0] == k]:
                 assert other[1:] == held[i][1:]
             if step % 10 == i:
-                release_recent()
+                clear_registered()
                 gc.collect(0)
         return True
 

@@ -7,7 +7,6 @@ Arrow uses host values.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 from shardwise._src.arrays import arrow
 from shardwise._src.arrays.conversions import Concrete
 from shardwise._src.arrays.signature import Signature
+from shardwise._src.base.caches import cached
 from shardwise._src.runtime import buffers, host
 from shardwise._src.types.annotations import DTypeLike
 from shardwise._src.types.dtypes import canonicalize_dtype
@@ -208,6 +208,6 @@ def is_subbyte(x: Interchange) -> bool:
     return _is_narrow(x._sig.physical.dtype)
 
 
-@functools.lru_cache(64)  # NumPy takes 2 µs to name a dtype
+@cached(64)  # NumPy takes 2 µs to name a dtype
 def _is_narrow(dtype: np.dtype[Any]) -> bool:
     return dtype.name in SUBBYTE

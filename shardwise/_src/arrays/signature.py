@@ -66,9 +66,9 @@ class Scalars(dict):
     __slots__ = ("__weakref__",)
 
 
-_table: Interned[Signature] = Interned(SIGNATURES_REMEMBERED)
+_table: Interned[Signature] = Interned(__name__, "signatures", SIGNATURES_REMEMBERED)
 _recent = _table.recent
-_ints: Interned[Scalars] = Interned(PLACES_REMEMBERED)
+_ints: Interned[Scalars] = Interned(__name__, "integers as arrays", PLACES_REMEMBERED)
 
 
 def cached_near() -> list[Scalars]:

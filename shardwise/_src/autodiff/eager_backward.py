@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shardwise._src.base.caches import make_room
+from shardwise._src.base.caches import Table
 from shardwise._src.base.context import current
 from shardwise._src.core.program import Program
 from shardwise._src.core.structure import structure_of
@@ -20,7 +20,7 @@ from shardwise._src.transforms.transpose import transpose, transpose_program
 
 SHORT = 32  # equations
 KEPT = 1024
-_transposed: dict[tuple[Any, ...], tuple[Program, tuple[bool, ...]]] = {}
+_transposed: Table[tuple[Program, tuple[bool, ...]]] = Table(__name__, "transposes", KEPT)
 
 
 def backward(linear: LinearFunction, cotangents: Sequence[Any]) -> list[Any]:
@@ -35,21 +35,15 @@ def backward(linear: LinearFunction, cotangents: Sequence[Any]) -> list[Any]:
             structure = structure_of(program)
         if structure is None:
             return transpose(program, linear.captured, cotangents)
-        found = _transposed.get((*own, structure))
+        found = _transposed.find((*own, structure))
         if found is None:
-            make_room(_transposed, KEPT)
             found = transpose_program(program, len(linear.captured), nonzero)
-            _transposed[(*own, structure)] = found
+            _transposed.put((*own, structure), found)
         program.derived[own] = found
     back, marks = found
     given = [ct for ct in cotangents if ct is not None]
     results = iter(EAGER.run(back, [*linear.captured, *given]) if any(marks) else ())
     return [next(results) if mark else None for mark in marks]
-
-
-def forget() -> None:
-    """Clears all transposed programs."""
-    _transposed.clear()
 
 
 def _is_short(program: Program) -> bool:

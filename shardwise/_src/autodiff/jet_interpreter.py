@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shardwise._src.base.caches import make_room
+from shardwise._src.base.caches import Table
 from shardwise._src.base.context import CURRENT, current
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.interpreter import Interpreter
@@ -314,7 +314,7 @@ def total(terms: Sequence[Any]) -> Any:
     return out
 
 
-_programs: dict[tuple[Any, ...], tuple[Program, Pattern, bool]] = {}
+_programs: Table[tuple[Program, Pattern, bool]] = Table(__name__, "derivatives", CACHE_SIZE)
 
 
 def tangent_program(
@@ -326,15 +326,14 @@ def tangent_program(
     them, so that the op is linear in these.
     """
     key = (op, types, active, current().trace_key, *params.items())
-    found = _programs.get(key)
+    found = _programs.find(key)
     if found is None:
         both, marks = jvp_program(single(op, types, params), active)
         program = pruned(both, both.outputs[len(marks) :])
         used = {a for eqn in program.equations for a in eqn.inputs} | {*program.outputs}
         primals = program.arguments[: len(active)]
         linear = not any(v in used for v, moves in zip(primals, active, strict=True) if moves)
-        make_room(_programs, CACHE_SIZE)
-        found = _programs[key] = program, marks, linear
+        found = _programs.put(key, (program, marks, linear))
     return found
 
 

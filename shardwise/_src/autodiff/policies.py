@@ -10,11 +10,11 @@ so that programs compiled for them are reused.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from shardwise._src.autodiff.recompute import Offloadable, named
+from shardwise._src.base.caches import cached
 from shardwise._src.core.op import Op
 
 Policy = Callable[..., Any]
@@ -46,7 +46,7 @@ checkpoint_dots = dots_saveable
 checkpoint_dots_with_no_batch_dims = dots_with_no_batch_dims_saveable
 
 
-@functools.lru_cache
+@cached(128)
 def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> Policy:
     """Saves products without batch dimensions in another memory kind, such as 'pinned_host'."""
 
@@ -57,7 +57,7 @@ def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> Policy
     return offload_dots
 
 
-@functools.lru_cache
+@cached(128)
 def save_anything_except_these_names(*names_not_to_save: str) -> Policy:
     """Saves everything except values that `checkpoint_name` gave one of these names."""
 
@@ -67,7 +67,7 @@ def save_anything_except_these_names(*names_not_to_save: str) -> Policy:
     return save_except
 
 
-@functools.lru_cache
+@cached(128)
 def save_any_names_but_these(*names_not_to_save: str) -> Policy:
     """Saves values with a name, unless it is one of these."""
 
@@ -77,7 +77,7 @@ def save_any_names_but_these(*names_not_to_save: str) -> Policy:
     return save_other_names
 
 
-@functools.lru_cache
+@cached(128)
 def save_only_these_names(*names_which_can_be_saved: str) -> Policy:
     """Saves values with one of these names."""
 
@@ -87,7 +87,7 @@ def save_only_these_names(*names_which_can_be_saved: str) -> Policy:
     return save_names
 
 
-@functools.lru_cache
+@cached(128)
 def save_from_both_policies(policy_1: Policy, policy_2: Policy) -> Policy:
     """Saves the values that either of two policies saves."""
 
@@ -115,7 +115,7 @@ def save_and_offload_only_these_names(
     return _save_and_offload(saved, offloaded, Offloadable(offload_src, offload_dst))
 
 
-@functools.lru_cache
+@cached(128)
 def _save_and_offload(
     saved: tuple[str, ...], offloaded: tuple[str, ...], where: Offloadable
 ) -> Policy:

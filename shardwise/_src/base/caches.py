@@ -1,16 +1,23 @@
-"""Thread-safe caches: operations that need more than one step of the interpreter.
+"""Caches, which register themselves: `registered_caches` lists, `clear_registered` clears them.
 
-Every table of the library that lives for the whole process is bounded (`make_room`,
-`functools.lru_cache`), weak (`Interned`, the tables of `weakref`), or inherently finite, as noted
-in a comment.
+    @cached(256)                                   # a function that caches its last 256 results
+    def plan(shape): ...
+
+    _programs = Table(__name__, "programs", 1024)  # a bounded dict
+    _specs = Interned(__name__, "specs", 512)      # unique objects, so that equality is identity
+    register(__name__, "traces", len, clear)       # caches that belong to other objects
+
+Every cache that lives for the entire process is one of these. `functools.cache` is for facts that
+are finite (by dtype, by platform), and for what is computed once; these are not cleared.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
-from collections.abc import Hashable, Iterable
-from typing import Any, Generic, TypeVar
-from weakref import WeakSet, WeakValueDictionary
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, Generic, NamedTuple, TypeVar
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -37,6 +44,100 @@ def exact(value: Any) -> Any:
 
 _COMPLEX: Any = (complex, np.complexfloating)
 _NUMBERS: Any = (float, complex, np.generic)
+
+
+class CacheInfo(NamedTuple):
+    """The state of a cache. limit: of entries; None if it depends on other objects.
+
+    hits, misses: look-ups since the last clearing; None if they are not counted.
+    """
+
+    name: str
+    entries: int
+    limit: int | None = None
+    hits: int | None = None
+    misses: int | None = None
+
+
+_registered: list[tuple[Callable[[], CacheInfo], Callable[[], None]]] = []
+
+
+def register(
+    module: str, name: str, entries: Callable[[], int], clear: Callable[[], None],
+    limit: int | None = None,
+) -> None:
+    """Registers a cache. module, name: where it is, and what it contains."""
+    full = _full_name(module, name)
+    _registered.append((lambda: CacheInfo(full, entries(), limit), clear))
+
+
+def registered_caches() -> list[CacheInfo]:
+    """The state of all caches of this process, by name."""
+    return sorted([info() for info, _ in snapshot(_registered)])
+
+
+def clear_registered() -> None:
+    """Clears all registered caches."""
+    for _, clear in snapshot(_registered):
+        clear()
+
+
+def _full_name(module: str, name: str) -> str:
+    return f"{module.removeprefix('shardwise._src.')}: {name}"
+
+
+def cached(
+    limit: int, typed: bool = False
+) -> Callable[[Callable[..., T]], functools._lru_cache_wrapper[T]]:  # pyright: ignore[reportPrivateUsage]
+    """`functools.lru_cache`, registered."""
+
+    def decorate(fun: Callable[..., T]) -> Any:
+        found = functools.lru_cache(limit, typed)(fun)
+        name = _full_name(fun.__module__, fun.__qualname__)
+
+        def info() -> CacheInfo:
+            hits, misses, _, entries = found.cache_info()
+            return CacheInfo(name, entries, limit, hits, misses)
+
+        _registered.append((info, found.cache_clear))
+        return found
+
+    return decorate
+
+
+class Table(Generic[T]):
+    """A dict of at most `limit` entries; the oldest are evicted. Fast paths read `entries`."""
+
+    __slots__ = ("entries", "limit", "hits", "misses")
+
+    def __init__(self, module: str, name: str, limit: int):
+        self.entries: dict[Any, T] = {}
+        self.limit, self.hits, self.misses = limit, 0, 0
+        full = _full_name(module, name)
+
+        def info() -> CacheInfo:
+            return CacheInfo(full, len(self.entries), limit, self.hits or None, self.misses)
+
+        _registered.append((info, self.clear))
+
+    def find(self, key: Hashable) -> T | None:
+        """The value for a key; None if absent. Counts hits, which look-ups in `entries` do not."""
+        found = self.entries.get(key)
+        self.hits += found is not None
+        return found
+
+    def put(self, key: Hashable, value: T) -> T:
+        make_room(self.entries, self.limit)
+        self.misses += 1
+        self.entries[key] = value
+        return value
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def clear(self) -> None:
+        self.entries.clear()
+        self.hits = self.misses = 0
 
 
 def make_room(cache: dict[Any, Any], size: int) -> None:
@@ -71,11 +172,11 @@ class Interned(Generic[T]):
 
     __slots__ = ("recent", "_size", "_held", "__weakref__")
 
-    def __init__(self, size: int):
+    def __init__(self, module: str, name: str, size: int):
         self.recent: dict[Any, T] = {}
         self._size = size
         self._held: WeakValueDictionary[Any, T] = WeakValueDictionary()
-        _tables.add(self)
+        register(module, name, self.__len__, self.recent.clear, size)
 
     def find(self, key: Hashable) -> T | None:
         """The object for a key; None if absent."""
@@ -107,10 +208,3 @@ class Interned(Generic[T]):
 
 # One lock for all tables, which depend on each other; reentrant, as a finalizer may use a table.
 _LOCK = threading.RLock()
-_tables: WeakSet[Interned[Any]] = WeakSet()
-
-
-def release_recent() -> None:
-    """Releases all interned objects that nothing else references."""
-    for table in snapshot(_tables):
-        table.recent.clear()

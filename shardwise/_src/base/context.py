@@ -33,7 +33,7 @@ class TraceKey:
 
     __slots__ = ("parts", "__weakref__")
     parts: tuple[Any, ...]
-    _table: ClassVar[Interned[TraceKey]] = Interned(CONTEXTS_REMEMBERED)
+    _table: ClassVar[Interned[TraceKey]] = Interned(__name__, "trace keys", CONTEXTS_REMEMBERED)
 
     def __new__(cls, parts: tuple[Any, ...]) -> TraceKey:
         found = cls._table.recent.get(parts) or cls._table.find(parts)

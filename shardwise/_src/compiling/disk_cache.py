@@ -10,7 +10,6 @@ The key determines when a file is valid: see `runtime.compiler.fingerprint`.
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import time
@@ -19,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from shardwise._src.base import config
+from shardwise._src.base.caches import cached
 
 FORMAT = b"shardwise program 1\n"
 STALE = 3600  # seconds after which an unfinished file is abandoned
@@ -143,7 +143,7 @@ def disk_cache() -> DiskCache | None:
     return _opened(asked, config.compilation_cache_max_size.value)
 
 
-@functools.lru_cache(8)
+@cached(8)
 def _opened(asked: str | None, limit: int) -> DiskCache | None:
     if asked is not None:
         return DiskCache(Path(asked).expanduser().absolute(), limit)

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from shardwise._src.base import config, monitoring
-from shardwise._src.base.caches import make_room
+from shardwise._src.base.caches import make_room, register
 from shardwise._src.base.progress import progress
 from shardwise._src.compiling.disk_cache import DiskCache, disk_cache, key_of
 from shardwise._src.runtime import backend
@@ -33,6 +33,7 @@ CACHE_SIZE = 2048
 _PATIENT = ("xla_cpu_collective_call_terminate_timeout_seconds", PATIENCE)
 
 _modules: OrderedDict[tuple, LoadedModule] = OrderedDict()
+register(__name__, "loaded modules", lambda: len(_modules), _modules.clear, CACHE_SIZE)
 _log = logging.getLogger("shardwise.jit")
 
 
@@ -94,11 +95,6 @@ def _identified(module: LoadedModule, text: str, overrides: tuple) -> LoadedModu
         module.name, module.text = _name_in(text), text
         module.digest = key_of([text.encode(), repr(overrides).encode(), repr(ids).encode()])
     return module
-
-
-def forget() -> None:
-    """Clears all loaded modules from memory."""
-    _modules.clear()
 
 
 def _compile(

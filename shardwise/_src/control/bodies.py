@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from shardwise._src.base.caches import make_room
+from shardwise._src.base.caches import Table, make_room, register
 from shardwise._src.control.programs import Extension, fit
 from shardwise._src.core.eval_context import ground
 from shardwise._src.core.fingerprints import fingerprint_of, note
@@ -62,7 +62,8 @@ class BodyCache:
 
 
 body_caches: weakref.WeakKeyDictionary[Any, BodyCache] = weakref.WeakKeyDictionary()
-_by_fingerprint: dict[Any, BodyCache] = {}
+_by_fingerprint: Table[BodyCache] = Table(__name__, "bodies by fingerprint", FINGERPRINTS)
+register(__name__, "functions of loops", lambda: len(body_caches), body_caches.clear)
 
 
 def body_cache_of(funs: Sequence[Callable], key: tuple) -> tuple[BodyCache, tuple]:
@@ -104,20 +105,12 @@ def body_cache_by_fingerprint(fun: Callable) -> BodyCache:
     return _body_cache_by(fingerprint_of(fun, mutable=False))
 
 
-def forget() -> None:
-    """Clears all caches."""
-    body_caches.clear()
-    _by_fingerprint.clear()
-
-
 def _body_cache_by(fingerprint: Any) -> BodyCache:
     if fingerprint is None:
         return BodyCache()
-    found = _by_fingerprint.get(fingerprint)
-    if found is None:
-        make_room(_by_fingerprint, FINGERPRINTS)
-        found = _by_fingerprint[fingerprint] = BodyCache(fingerprint)
-    return found
+    return _by_fingerprint.find(fingerprint) or _by_fingerprint.put(
+        fingerprint, BodyCache(fingerprint)
+    )
 
 
 # -- staging --

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.base.caches import make_room
+from shardwise._src.base.caches import Table, register
 from shardwise._src.base.lazy import home_of
 from shardwise._src.core.op import Op
 from shardwise._src.runtime.backend import Device
@@ -89,11 +89,6 @@ def note(fun: Any, fingerprint: Any) -> None:
         fingerprint = _MIXED if fingerprint is None else fingerprint
         if _notes.setdefault(fun, fingerprint) != fingerprint:
             _notes[fun] = _MIXED
-
-
-def forget() -> None:
-    _notes.clear()
-    _facts.clear()
 
 
 def is_plain(value: Any) -> bool:
@@ -338,14 +333,14 @@ class _Facts:
         self.cells = tuple([chains.get((True, name), ()) for name in code.co_freevars])
 
 
-_facts: dict[int, _Facts] = {}
+_facts: Table[_Facts] = Table(__name__, "code objects", CODES)
+register(__name__, "fingerprints", lambda: len(_notes), lambda: _notes.clear())
 
 
 def _facts_of(code: CodeType) -> _Facts:
-    found = _facts.get(id(code))
+    found = _facts.entries.get(id(code))
     if found is None or found.code is not code:
-        make_room(_facts, CODES)
-        found = _facts[id(code)] = _Facts(code)
+        found = _facts.put(id(code), _Facts(code))
     return found
 
 

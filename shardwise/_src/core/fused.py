@@ -22,7 +22,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 import numpy as np
 
-from shardwise._src.base.caches import exact
+from shardwise._src.base.caches import cached, exact
 from shardwise._src.base.context import current
 from shardwise._src.messages.tracebacks import pass_on
 
@@ -137,7 +137,7 @@ class StaticKey:
         self.signed = signed
 
 
-@functools.lru_cache(FORMS, typed=True)
+@cached(FORMS, typed=True)
 def equal_form(fused: Any, *static: Any, **named: Any) -> StaticKey:
     """The same object for equal static arguments of equal types: 1, 1.0 and True are equal."""
     return StaticKey(any(v.__class__ is float and not v for v in (*static, *named.values())))

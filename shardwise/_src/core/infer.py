@@ -11,8 +11,8 @@ from typing import Any, TypeGuard, cast
 
 import numpy as np
 
-from shardwise._src.base.caches import make_room
-from shardwise._src.base.context import TraceKey, current
+from shardwise._src.base.caches import Table
+from shardwise._src.base.context import current
 from shardwise._src.core.eval_context import ground
 from shardwise._src.core.explicit_sharding import with_specs
 from shardwise._src.core.op import INFERENCE_CACHE_SIZE, Elements, Op
@@ -30,7 +30,7 @@ def type_of(x: Any) -> ArrayType:
     if found is not None and found.__class__ is ArrayType:  # jax's arrays have avals too
         return found if found.mesh is None else inside_of_maps(found)
     key = (x.__class__, current().key)
-    found = _scalar_types.get(key)
+    found = _scalar_types.entries.get(key)
     if found is not None:
         return found
     if isinstance(x, np.ndarray):
@@ -47,14 +47,14 @@ def type_of(x: Any) -> ArrayType:
         raise
     found = array_type((), dtype, weak)
     if isinstance(x, _SCALARS) and not isinstance(x, np.void):  # its class is not sufficient
-        make_room(_scalar_types, SCALAR_TYPES)
-        _scalar_types[key] = found
+        _scalar_types.put(key, found)
     return found
 
 
 SCALAR_TYPES = 1024
 _SCALARS = (bool, int, float, complex, np.generic)
-_scalar_types: dict[tuple[Any, TraceKey], ArrayType] = {}  # by class, and flags
+# By class, and flags.
+_scalar_types: Table[ArrayType] = Table(__name__, "types of scalars", SCALAR_TYPES)
 
 
 typeof = type_of  # its public name

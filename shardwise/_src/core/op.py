@@ -61,6 +61,7 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar
 
+from shardwise._src.base.caches import register
 from shardwise._src.base.context import CURRENT, current
 from shardwise._src.base.interrupts import import_module
 from shardwise._src.base.pickles import read_by, reduced
@@ -290,6 +291,18 @@ def every_op() -> dict[str, Op]:
 
 
 read_by("op", _named)
+
+
+def _clear_inferred() -> None:
+    for op in list(OPS.values()):
+        if op.inferred is not None:
+            op.inferred.clear()
+
+
+register(
+    __name__, "inferred types",
+    lambda: sum([len(op.inferred) for op in list(OPS.values()) if op.inferred]), _clear_inferred,
+)  # fmt: skip
 
 
 class Linear:

@@ -1,25 +1,10 @@
-"""`clear_caches`: clears everything that was traced or compiled."""
+"""The caches of this process: `caches` lists them, `clear_caches` clears them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
-from shardwise._src.autodiff import eager_backward
-from shardwise._src.base.caches import release_recent
-from shardwise._src.compiling import module_cache
-from shardwise._src.control import bodies
-from shardwise._src.core import fingerprints, fused, infer
-from shardwise._src.core.op import OPS
-from shardwise._src.jit import trace_cache
-from shardwise._src.lowering import emitter
-from shardwise._src.ops import families
-from shardwise._src.running.eager import EAGER
-from shardwise._src.runtime.compiler import modules
-from shardwise._src.transfers import transfer
-from shardwise._src.transforms import batch, stage, tape, templates
-from shardwise._src.types import promotion
-
-also_cleared: list[Callable[[], None]] = []  # caches of extensions
+from shardwise._src.base.caches import CacheInfo, clear_registered, registered_caches
 
 
 def clear_caches() -> None:
@@ -29,25 +14,39 @@ def clear_caches() -> None:
     stay valid. Programs on disk remain, see `compilation_cache_dir`. Cached types, meshes and
     shardings are cleared, too, unless something else references them.
     """
-    trace_cache.forget()
-    fingerprints.forget()
-    bodies.forget()
-    EAGER.cache.clear()
-    tape.forget()
-    eager_backward.forget()
-    module_cache.forget()
-    for op in list(OPS.values()):
-        if op.inferred is not None:
-            op.inferred.clear()
-    for table in (
-        infer._scalar_types, promotion._joins_by_key, stage._literals, templates.templates,
-    ):
-        table.clear()
-    for function in (
-        fused.equal_form, emitter.tensor_text, families._literal, transfer._plan,
-        transfer._default_plan, batch.without_dim, modules.result_handler,
-    ):
-        function.cache_clear()
-    for clear in also_cleared:
-        clear()
-    release_recent()
+    clear_registered()
+
+
+class Caches(tuple[CacheInfo, ...]):
+    """Rows of `CacheInfo`, printed as a table."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        rows = [("cache", "entries", "limit", "hits", "misses"), *map(_cells, self)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join([_line(row, widths) for row in rows])
+
+    __repr__ = __str__
+
+
+def caches() -> Caches:
+    """The caches of this process that are not empty, largest first.
+
+    Returns:
+      A tuple of rows (name, entries, limit, hits, misses), which prints as a table. limit is None
+      for caches that belong to other objects, such as jitted functions; hits and misses are None
+      where look-ups are not counted.
+    """
+    rows = [row for row in registered_caches() if row.entries]
+    return Caches(sorted(rows, key=lambda row: (-row.entries, row.name)))
+
+
+def _cells(row: CacheInfo) -> tuple[str, ...]:
+    return row.name, *["-" if n is None else str(n) for n in row[1:]]
+
+
+def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+    name, *numbers = [f"{cell:<{n}}" if i == 0 else f"{cell:>{n}}"
+                      for i, (cell, n) in enumerate(zip(row, widths, strict=True))]
+    return "  ".join([name, *numbers])

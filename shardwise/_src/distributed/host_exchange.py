@@ -10,7 +10,6 @@ zero its sign.
 from __future__ import annotations
 
 import base64
-import functools
 import hashlib
 import json
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shardwise._src.arrays.array import Array
+from shardwise._src.base.caches import cached
 from shardwise._src.base.errors import UnexpectedTracerError
 from shardwise._src.core.eval_context import eval_context
 from shardwise._src.distributed import start
@@ -159,7 +159,7 @@ def as_bytes(text: str) -> bytes:
 # ------------------------------------------------------------------------------- over devices
 
 
-@functools.lru_cache(16)
+@cached(16)
 def _processes(devices: tuple[Any, ...]) -> Mesh:
     """The first device of each process."""
     first: dict[int, Any] = {}
@@ -207,7 +207,7 @@ def from_one(own: np.ndarray | None, size: int) -> np.ndarray:
     return np.asarray(out).view(np.uint8)[:size]
 
 
-@functools.lru_cache(16)
+@cached(16)
 def _adder(everywhere: Any) -> Any:
     def added_up(rows: Any) -> Any:
         return rows.sum(0, dtype=rows.dtype)

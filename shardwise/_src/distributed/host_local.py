@@ -12,7 +12,6 @@ only cast the types of its values: if a shape would change, the op cannot be com
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ import numpy as np
 from shardwise._src.arguments.prefixes import broadcast_prefix
 from shardwise._src.arrays.array import Array, wrap
 from shardwise._src.arrays.signature import signature
+from shardwise._src.base.caches import cached
 from shardwise._src.core.eval_context import eval_context
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
@@ -38,7 +38,7 @@ from shardwise._src.types.sharding import NamedSharding
 Shape = tuple[int, ...]
 
 
-@functools.lru_cache(256)
+@cached(256)
 def _of_process(sharding: NamedSharding) -> NamedSharding:
     """The same spec over this process's part of the mesh."""
     mesh: Any = sharding.mesh

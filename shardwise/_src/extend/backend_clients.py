@@ -7,7 +7,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from shardwise._src.debug.clear_caches import also_cleared, clear_caches
+from shardwise._src.base.caches import register
+from shardwise._src.debug.clear_caches import clear_caches
 from shardwise._src.runtime import backend
 from shardwise._src.runtime.compiler import modules
 from shardwise._src.transfers.transfer import default_place
@@ -53,7 +54,7 @@ def register_backend_cache(cache: Any, for_what: str) -> None:
             f"register_backend_cache takes a cache with a method cache_clear; got {cache!r} of "
             f"type {type(cache).__name__}, for {for_what}."
         )
-    also_cleared.append(cache.cache_clear)
+    register(type(cache).__module__, for_what, lambda: 0, cache.cache_clear)
 
 
 def get_compile_options(

@@ -20,7 +20,7 @@ from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
 from shardwise._src.arguments.signatures import called
 from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature, signature
-from shardwise._src.base.caches import exact, make_room
+from shardwise._src.base.caches import cached, exact, make_room
 from shardwise._src.base.config import log_compiles, no_tracing
 from shardwise._src.base.context import CURRENT
 from shardwise._src.base.errors import UnexpectedTracerError
@@ -387,7 +387,7 @@ def _are_plain(static: Any) -> bool:
     return static is None or all(is_plain(v) for _, _, v in (*static[0], *static[1]))
 
 
-@functools.lru_cache(TREES)
+@cached(TREES)
 def _has_plain_nodes(tree: Any) -> bool:
     """Whether a pytree consists of Python's own containers only, with plain keys."""
     data = tree.node_data()

@@ -20,7 +20,7 @@ from types import FunctionType, MethodType, ModuleType
 from typing import Any
 from weakref import WeakSet
 
-from shardwise._src.base.caches import make_room, snapshot
+from shardwise._src.base.caches import make_room, register, snapshot
 from shardwise._src.core.fingerprints import is_library
 from shardwise._src.core.program import Program
 
@@ -250,8 +250,14 @@ def forget_what_is_made_of(fun: Any) -> None:
             entry.known.forget()
 
 
-def forget() -> None:
+def _clear() -> None:
     """Clears the caches of all functions."""
     _cache_groups.clear()
     for known in snapshot(_alive):
         known.forget()
+
+
+register(
+    __name__, "staged programs",
+    lambda: sum([len(known.traces) for known in snapshot(_alive)]), _clear,
+)  # fmt: skip

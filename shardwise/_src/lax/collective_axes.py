@@ -120,4 +120,4 @@ class CollectiveAxes(NamedAxes):
             ) from None
 
 
-_known: Interned[CollectiveAxes] = Interned(SCOPES_REMEMBERED)
+_known: Interned[CollectiveAxes] = Interned(__name__, "axes of collectives", SCOPES_REMEMBERED)

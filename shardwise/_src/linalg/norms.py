@@ -5,7 +5,6 @@ Matrix decompositions are in `decompositions.py`, and linear solvers in `systems
 
 from __future__ import annotations
 
-import functools
 import itertools
 import operator
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.caches import cached
 from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.linalg.decompositions import singular_values
@@ -199,7 +199,7 @@ def matrix_power(a: ArrayLike, n: int) -> Array:
     return _matrix_power(a, operator.index(n))
 
 
-@functools.lru_cache(256)
+@cached(256)
 def _best_order(sizes: tuple[int, ...]) -> dict[tuple[int, int], int]:
     """Where to split each chain of sizes[i] × sizes[i+1] matrices for the fewest products."""
     n = len(sizes) - 1

@@ -5,13 +5,13 @@ Matrices that only depend on a size are made on the host, by SciPy.
 
 from __future__ import annotations
 
-import functools
 import math
 import operator
 from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.caches import cached
 from shardwise._src.base.interrupts import uninterrupted
 from shardwise._src.control.cond_api import cond
 from shardwise._src.control.scan_api import scan
@@ -55,7 +55,7 @@ def _made(name: str, n: int, *args: Any, **options: Any) -> np.ndarray:
     return getattr(scipy.linalg, name)(n, *args, **options)
 
 
-_kept = functools.lru_cache(KEPT)(_made)
+_kept = cached(KEPT)(_made)
 
 
 def _on_host(name: str, n: Any, *args: Any, dtype: Any = None, **options: Any) -> Array:

@@ -8,7 +8,6 @@ A rule gets SSA names (`%3`) and types, and adds lines:
 
 from __future__ import annotations
 
-import functools
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.arrays.signature import stored_type
-from shardwise._src.base.caches import exact
+from shardwise._src.base.caches import cached, exact
 from shardwise._src.base.config import enable_x64
 from shardwise._src.base.context import TraceKey, current
 from shardwise._src.core.infer import type_of
@@ -487,7 +486,7 @@ def any_constants(program: Program) -> bool:
     return any(p.constants for p in programs_in(program))
 
 
-@functools.lru_cache(4096)
+@cached(4096)
 def _staged(
     fun: Callable, context: TraceKey, types: tuple[ArrayType, ...], marks: tuple,
     *params: tuple[str, Any],

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from shardwise._src.base.caches import exact
+from shardwise._src.base.caches import cached, exact
 from shardwise._src.runtime.backend import JAXLIB
 from shardwise._src.types.array_type import ArrayType, check_countable
 from shardwise._src.types.extended import ExtendedDType
@@ -36,7 +35,7 @@ def element_text(dtype: Any) -> str:
         raise TypeError(f"dtype {dtype} has no representation on devices") from None
 
 
-@functools.lru_cache(8192)
+@cached(8192)
 def tensor_text(aval: ArrayType) -> str:
     """`tensor<8x4xf32>`."""
     check_countable(aval)
@@ -54,7 +53,7 @@ def literal_text(value: Any, dtype: Any) -> str:
     return _literal_text(value, dtype, exact(value))
 
 
-@functools.lru_cache(4096)
+@cached(4096)
 def _literal_text(value: Any, dtype: Any, mark: Any) -> str:
     scalar = np.asarray(value).astype(dtype)[()]
     if dtype.kind == "b":
@@ -72,7 +71,7 @@ def _literal_text(value: Any, dtype: Any, mark: Any) -> str:
     return f"0x{bits:0{dtype.itemsize * 2}X}"
 
 
-@functools.lru_cache(4096)
+@cached(4096)
 def constant_text(value: Any, t: ArrayType, mark: Any) -> str:
     return f"stablehlo.constant dense<{literal_text(value, t.dtype)}> : {tensor_text(t)}"
 

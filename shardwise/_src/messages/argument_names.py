@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from types import CodeType, FunctionType
 from typing import Any
 
-from shardwise._src.base.caches import make_room
+from shardwise._src.base.caches import Table
 from shardwise._src.messages.tree_paths import leaf_paths, path_text
 from shardwise._src.runtime.pytree import (
     cycle,
@@ -34,14 +34,14 @@ def name_of(fun: Callable[..., Any]) -> str:
     return getattr(fun, "__name__", type(fun).__name__)
 
 
-_by_code: dict[int, tuple[CodeType, dict[str, Any]]] = {}
+_by_code: Table[tuple[CodeType, dict[str, Any]]] = Table(__name__, "parameters", CODES)
 
 
 def parameters_of(fun: Callable[..., Any]) -> dict[str, Any] | None:
     """The parameters of a function and their kinds, by name; None if it has no signature."""
     plain = fun.__class__ is FunctionType and not fun.__dict__  # its code determines them
     code = getattr(fun, "__code__", None) if plain else None
-    found = _by_code.get(id(code))
+    found = _by_code.entries.get(id(code))
     if found is not None and found[0] is code:
         return found[1]
     try:
@@ -49,8 +49,7 @@ def parameters_of(fun: Callable[..., Any]) -> dict[str, Any] | None:
     except (TypeError, ValueError):
         return None
     if code is not None:
-        make_room(_by_code, CODES)
-        _by_code[id(code)] = code, kinds
+        _by_code.put(id(code), (code, kinds))
     return kinds
 
 

@@ -11,12 +11,12 @@ for callers that have a precision: it canonicalizes the precision and reads the 
 from __future__ import annotations
 
 import enum
-import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from shardwise._src.base.caches import cached
 from shardwise._src.base.config import default_matmul_precision
 from shardwise._src.base.lazy import public
 from shardwise._src.core.infer import type_of
@@ -151,7 +151,7 @@ def canonical_precision(precision: Any) -> Any:
     return _canonical_precision(tuple(precision) if isinstance(precision, list) else precision)
 
 
-@functools.lru_cache(256)
+@cached(256)
 def _canonical_precision(precision: Any) -> Any:
     if isinstance(precision, DotAlgorithm):
         return precision
@@ -178,7 +178,7 @@ def _precision_text(precision: Any, ins: Any) -> str:
     return _pair_text(precision or (Precision.DEFAULT, Precision.DEFAULT))
 
 
-@functools.lru_cache(256)
+@cached(256)
 def _pair_text(pair: Any) -> str:
     return f"precision = [{', '.join(_canonical_precision(p)[0].name for p in pair)}]"
 

@@ -9,13 +9,12 @@ Elementwise ops take operands of one shape, or scalars. They share all dimension
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from shardwise._src.base.caches import exact
+from shardwise._src.base.caches import cached, exact
 from shardwise._src.core.infer import opaque_message, type_of
 from shardwise._src.core.op import Elements, Op, is_linear
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, reduce_sum
@@ -156,7 +155,7 @@ def _check_fit(value: int, dtype: Any) -> None:
         raise too_large(value, default)
 
 
-@functools.lru_cache(4096)
+@cached(4096)
 def _literal(value: Any, dtype: Any, mark: Any) -> Any:
     return np.asarray(value).astype(dtype)[()]
 

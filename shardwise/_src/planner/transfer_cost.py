@@ -13,7 +13,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ import numpy as np
 from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
 from shardwise._src.arrays.array import SMALL
 from shardwise._src.arrays.signature import Signature, signature
+from shardwise._src.base.caches import cached
 from shardwise._src.explain.communication import Collective, collectives
 from shardwise._src.explain.machines import Link, Machine
 from shardwise._src.jit.jit import jit
@@ -235,13 +235,13 @@ def _in_words(found: Sequence[Collective]) -> str:
 # ------------------------------------------------------------------------------------- programs
 
 
-@lru_cache(1024)
+@cached(1024)
 def _resharding(sig: Signature, target: Signature) -> ProgramFacts:
     module = resharder(sig, target)
     return _facts(module.memory().temp_size_in_bytes, module.hlo_text())
 
 
-@lru_cache(1024)
+@cached(1024)
 def _adding_up(sig: Signature, target: Signature) -> ProgramFacts:
     place = target.sharding
     t = ShapeDtypeStruct(sig.type.shape, sig.type.dtype, sharding=sig.sharding)

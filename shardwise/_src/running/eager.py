@@ -10,7 +10,7 @@ import numpy as np
 from shardwise._src import numpy as numpy_functions
 from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import Signature, signature
-from shardwise._src.base.caches import exact, make_room
+from shardwise._src.base.caches import exact, make_room, register
 from shardwise._src.base.context import current, update_root
 from shardwise._src.core.fused import Fused, equal_form, form_of, is_plain
 from shardwise._src.core.infer import HOST, as_arraylike, type_of
@@ -338,5 +338,6 @@ closed_by_fork(
     "place",
 )
 EAGER = Eager()
+register(__name__, "programs", lambda: len(EAGER.cache), EAGER.cache.clear, CACHE_SIZE)
 update_root(interpreter=EAGER)
 numpy_modules.modules.package = numpy_functions

@@ -10,7 +10,6 @@ are cached per signature (`Signature.ints`). The most common indices take a fast
 
 from __future__ import annotations
 
-import functools
 from abc import abstractmethod
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 
 from shardwise._src.arrays.array import Array, row_of
 from shardwise._src.arrays.signature import Signature
+from shardwise._src.base.caches import cached
 from shardwise._src.core.eval_context import EvalTrace
 from shardwise._src.core.fused import Fused, fused, record_of
 from shardwise._src.core.infer import type_of
@@ -141,7 +141,7 @@ def _rows(x: Any, i: Any) -> Any:
 _ROW, _ROWS = record_of(_row), record_of(_rows)
 
 
-@functools.lru_cache(1024)
+@cached(1024)
 def _window(size: int) -> Fused:
     """The first `size` rows from `start` on, as a separate fused function."""
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from shardwise._src.arrays.array import Array, Gone, new_array, wrap
 from shardwise._src.arrays.out_of_memory import is_exhausted
 from shardwise._src.arrays.signature import Signature
+from shardwise._src.base.caches import cached
 from shardwise._src.base.config import debug_key_reuse, no_execution
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
@@ -25,7 +25,7 @@ from shardwise._src.transfers.transfer_guards import disallowed, is_disallowed
 _SCALARS = frozenset((bool, int, float, complex))
 
 
-@functools.lru_cache(256)
+@cached(256)
 def _donated(name: str) -> Gone:
     """The state of arguments donated to a program of this name."""
     return Gone(

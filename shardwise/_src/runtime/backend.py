@@ -14,6 +14,7 @@ from jaxlib import _jax
 from jaxlib import version as _version
 from jaxlib import xla_client as xc
 
+from shardwise._src.base.caches import cached
 from shardwise._src.base.config import default_device, num_cpu_devices, platforms
 from shardwise._src.base.interrupts import uninterrupted
 from shardwise._src.base.pickles import read_by, reduced
@@ -160,7 +161,7 @@ def _device(platform: str, number: int) -> Any:
     return known[number]
 
 
-@functools.lru_cache(4)
+@cached(4)
 def _numbered(client: Any) -> dict[int, Any]:
     return {device.id: device for device in client.devices()}
 

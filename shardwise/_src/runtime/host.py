@@ -14,7 +14,6 @@ before 0.12 supports only unversioned capsules, which cannot be marked read-only
 from __future__ import annotations
 
 import ctypes
-import functools
 from typing import Any, cast
 
 import ml_dtypes
@@ -23,6 +22,7 @@ from jaxlib import _jax
 from jaxlib import xla_client as xc
 from numpy.typing import NDArray
 
+from shardwise._src.base.caches import cached
 from shardwise._src.runtime import processes
 
 _ALIAS = _jax.HostBufferSemantics.ZERO_COPY
@@ -61,7 +61,7 @@ def from_view(aval: Any, placement: Any, view: NDArray[Any], device: Any) -> Any
     )
 
 
-@functools.lru_cache(4096)
+@cached(4096)
 def _rotated(devices: tuple[Any, ...], position: int, memory_kind: str | None) -> Any:
     order = _jax.DeviceList(devices[position:] + devices[:position])
     return _jax.GSPMDSharding(order, xc.HloSharding.replicate(), memory_kind=memory_kind)

@@ -7,7 +7,6 @@ no overhead.
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import subprocess
@@ -21,6 +20,7 @@ from typing import Any, Protocol
 
 from jaxlib import _jax
 
+from shardwise._src.base.caches import cached
 from shardwise._src.runtime import preemption, transports
 
 RuntimeFailure = _jax.JaxRuntimeError
@@ -183,7 +183,7 @@ def note(devices: tuple[Any, ...], value: Any) -> None:
         _State.gate.note(span, value)
 
 
-@functools.lru_cache(256)
+@cached(256)
 def _span_of(devices: tuple[Any, ...]) -> tuple[int, ...] | None:
     return span_of(devices)
 

@@ -43,7 +43,7 @@ def _threads() -> ThreadPoolExecutor:
 forgotten_by_fork(_threads.cache_clear)
 
 
-@functools.lru_cache(1)
+@functools.cache
 def checksum() -> Callable[[Any], int]:
     """The function that computes CRC-32C.
 

@@ -8,13 +8,13 @@ Segments of `nperseg` elements start every `nperseg - noverlap`; each is multipl
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.caches import cached
 from shardwise._src.base.interrupts import uninterrupted
 from shardwise._src.base.warn import warn
 from shardwise._src.core.fused import body_of, fused
@@ -71,7 +71,7 @@ def _window(name: str, window: Any, nperseg: Any, length: int | None) -> tuple[A
     return window, size
 
 
-@functools.lru_cache(256)
+@cached(256)
 def _hann(size: int) -> Any:
     return np.sin(np.arange(size) * (np.pi / size)) ** 2 if size > 1 else np.ones(size)
 

@@ -7,11 +7,11 @@ all of fixed length (NIST Handbook of Mathematical Functions, chapters 6, 8 and 
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.caches import cached
 from shardwise._src.core.fused import fused
 from shardwise._src.numpy.ordering.searching import where
 from shardwise._src.ops import elementwise as ew
@@ -124,7 +124,7 @@ def exp1(x: ArrayLike) -> Array:
 _HIGH, _LOW = 6103 / 16384, 9.8521876166344664e-06
 
 
-@lru_cache
+@cached(128)
 def _near_zero(count: int = 24) -> list[float]:
     zero, slopes = _HIGH + _LOW, [0.0]
     for k in range(count):

@@ -14,11 +14,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.caches import cached
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.custom.custom_calls import SymbolicZero
 from shardwise._src.custom.custom_jvp import custom_jvp
@@ -163,7 +163,7 @@ def exp_of_square(x: Any, factor: float) -> Any:
     return power + where(rest == 0.0, 0.0, power * ew.expm1(rest * factor))
 
 
-@lru_cache(maxsize=64)
+@cached(64)
 def bernoulli_numbers(count: int) -> tuple[float, ...]:
     """B₂, B₄, … B_2count, from tangent numbers (Brent and Harvey 2011, Algorithm 2).
 

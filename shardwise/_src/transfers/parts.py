@@ -6,7 +6,6 @@ if the part is smaller (uneven shards).
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 from shardwise._src.arrays.array import Array, wrap
 from shardwise._src.arrays.out_of_memory import naming
 from shardwise._src.arrays.signature import Signature, padding_value, signature
+from shardwise._src.base.caches import cached
 from shardwise._src.core.eval_context import eval_context
 from shardwise._src.core.infer import type_of
 from shardwise._src.messages.formatting import pluralize
@@ -42,7 +42,7 @@ class Part:
     devices: tuple[Any, ...]
 
 
-@functools.lru_cache(1024)
+@cached(1024)
 def distinct_parts(sharding: Any, shape: Shape) -> tuple[Part, ...]:
     """The parts of an array that this process holds, each distinct index once."""
     found: dict[tuple[tuple[Any, Any], ...], tuple[Index, list[Any]]] = {}
@@ -128,7 +128,7 @@ def _from_array(part: Array, sig: Signature) -> Array:
     return _padded(transfer.relayout(transfer.move(part, sig.sharding), None), sig)
 
 
-@functools.lru_cache(4096)
+@cached(4096)
 def _shard_signature(shape: Shape, dtype: Any, sharding: Any, device: Any) -> Signature:
     there = SingleDeviceSharding(device, sharding.memory_kind)
     return signature(array_type(sharding.shard_shape(shape), dtype), there, True)
@@ -219,7 +219,7 @@ def assemble(
     return _in_order(raws, shape, dtype, sharding)
 
 
-@functools.lru_cache(1024)
+@cached(1024)
 def _extents(sharding: Any, shape: Shape) -> list[tuple[Any, Shape]]:
     """The devices of this process, in order, with the shapes of their parts."""
     local = sharding.addressable_devices_indices_map(shape)
@@ -278,7 +278,7 @@ def _by_device(
 Held = list[tuple[int, int]]  # a process's parts of a dimension: start and stop
 
 
-@functools.lru_cache(1024)
+@cached(1024)
 def _held(sharding: Any, shape: Shape) -> list[Held]:
     """For each dimension, the ranges that the devices of this process hold, in order."""
     local = sharding.addressable_devices_indices_map(shape).values()

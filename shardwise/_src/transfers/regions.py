@@ -11,13 +11,13 @@ Resharding on the host and on devices, and estimates of their cost, are based on
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shardwise._src.base.caches import cached
 from shardwise._src.types.mesh import AbstractMesh
 from shardwise._src.types.tiling import Index, tile_size
 
@@ -83,7 +83,7 @@ def _along(bound: tuple[int, int], size: int, tiles: int) -> list[tuple[int, sli
     return out
 
 
-@functools.lru_cache(256)
+@cached(256)
 def regions(source: Any, target: Any, shape: Shape) -> tuple[tuple[Region, ...], tuple[int, ...]]:
     """The regions that the devices of this process get under `target`, from tiles of `source`.
 
@@ -97,7 +97,7 @@ def regions(source: Any, target: Any, shape: Shape) -> tuple[tuple[Region, ...],
     return found, tuple([distinct[bounds] for bounds in wanted])
 
 
-@functools.lru_cache(512)
+@cached(512)
 def holders(sharding: Any, ndim: int) -> tuple[tuple[int, ...], ...]:
     """For each tile in row-major order, the positions in `sharding.devices` that hold it."""
     tiling = sharding.tiling(ndim)
@@ -105,7 +105,7 @@ def holders(sharding: Any, ndim: int) -> tuple[tuple[int, ...], ...]:
     return tuple([tuple(row) for row in grid.tolist()])
 
 
-@functools.lru_cache(512)
+@cached(512)
 def within_processes(source: Any, target: Any, shape: Shape) -> bool:
     """Whether each process holds everything its devices get. The same in all processes."""
     if source.is_fully_addressable and target.is_fully_addressable:
@@ -121,7 +121,7 @@ def within_processes(source: Any, target: Any, shape: Shape) -> bool:
     return True
 
 
-@functools.lru_cache(1024)  # slow for thousands of devices
+@cached(1024)  # slow for thousands of devices
 def moved(source: Any, target: Any, shape: Shape) -> int:
     """The number of elements that devices get and lack so far, over all devices of `target`.
 

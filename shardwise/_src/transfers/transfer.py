@@ -6,7 +6,6 @@ Host values are split into shards and put in one call. For arrays there are seve
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +15,7 @@ from shardwise._src.arrays.array import Array, Gone, wrap
 from shardwise._src.arrays.interchange import is_subbyte
 from shardwise._src.arrays.out_of_memory import is_exhausted, of_array
 from shardwise._src.arrays.signature import Signature, cached_near, signature
-from shardwise._src.base.caches import exact, make_room
+from shardwise._src.base.caches import Table, cached, exact
 from shardwise._src.base.config import default_device
 from shardwise._src.base.context import current
 from shardwise._src.compiling.module_cache import loaded_for
@@ -48,7 +47,7 @@ from shardwise._src.types.sharding import GSPMDSharding, NamedSharding, SingleDe
 
 _SCALAR_CACHE_SIZE = 4096
 scalars: dict[tuple, Array] = {}  # with the default sharding; for others: `Signature.ints`
-_moved_scalars: dict[tuple, Array] = {}
+_moved_scalars: Table[Array] = Table(__name__, "scalars", _SCALAR_CACHE_SIZE)
 
 
 def default_single() -> Any:
@@ -119,12 +118,12 @@ def put_by_default(value: np.ndarray, key: Any) -> Array:
     return wrap(buffers.put(sig.physical, sig.placement, (host,), sig.devices), sig)
 
 
-@functools.lru_cache(4096)
+@cached(4096)
 def _default_plan(shape: tuple, dtype: Any, key: Any) -> tuple:
     return _plan_of(array_type(shape, canonicalize(dtype)), default_place(), False)
 
 
-@functools.lru_cache(4096)
+@cached(4096)
 def _plan(shape: tuple, dtype: Any, sharding: Any, committed: bool, key: Any) -> tuple:
     """`_plan_of` for the type of a NumPy array, which depends on flags in the context's key."""
     return _plan_of(array_type(shape, canonicalize(dtype)), sharding, committed)
@@ -181,17 +180,14 @@ def scalar(value: Any, near: Signature | None = None) -> Array:
 def moved_scalar(value: Any, target: Any) -> Array:
     """A Python scalar, as `move` returns it; cached, so it must not be exposed to users."""
     key = (value, exact(value), target, current().key)
-    found = _moved_scalars.get(key)
-    if found is None:
-        make_room(_moved_scalars, _SCALAR_CACHE_SIZE)
-        found = _moved_scalars[key] = move(value, target)
-    return found
+    found = _moved_scalars.entries.get(key)
+    return _moved_scalars.put(key, move(value, target)) if found is None else found
 
 
 def cached_scalars() -> list[Array]:
     """The arrays that are cached for use as operands."""
     near = [v for held in cached_near() for v in held.values()]
-    return [*scalars.values(), *_moved_scalars.values(), *near]
+    return [*scalars.values(), *_moved_scalars.entries.values(), *near]
 
 
 def whole_beside(sig: Signature) -> Any:
@@ -276,7 +272,7 @@ def _relabelled(x: Array, target: Any) -> Array:
     return wrap(buffers.rewrap(raw, sig.physical, sig.placement), sig)
 
 
-@functools.lru_cache(1024)
+@cached(1024)
 def resharder(sig: Signature, target: Signature) -> LoadedModule:
     """A compiled identity between two shardings over the same devices, in the same order."""
     var = Var(sig.type)

@@ -7,12 +7,12 @@ like any op. An op with a nested program that uses the name is batched even if n
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
+from shardwise._src.base.caches import cached
 from shardwise._src.base.context import CURRENT, Context, NamedAxis, current
 from shardwise._src.base.errors import ShardingTypeError
 from shardwise._src.core.infer import type_of
@@ -34,7 +34,7 @@ from shardwise._src.types.sharding import NamedSharding
 TYPES_REMEMBERED = 1024
 
 
-@functools.lru_cache(TYPES_REMEMBERED)
+@cached(TYPES_REMEMBERED)
 def without_dim(aval: ArrayType, dim: int) -> ArrayType:
     """The type without one dimension, whatever its sharding."""
     shape, spec = aval.shape, aval.spec

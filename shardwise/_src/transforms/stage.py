@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.base.caches import exact
+from shardwise._src.base.caches import exact, register
 from shardwise._src.base.config import enable_checks
 from shardwise._src.base.context import current
 from shardwise._src.core.checker import check_program
@@ -28,6 +28,7 @@ from shardwise._src.values.value import Value
 
 LITERAL_CACHE_SIZE = 4096
 _literals: dict[tuple, Literal] = {}
+register(__name__, "literals", lambda: len(_literals), _literals.clear, LITERAL_CACHE_SIZE)
 _SCALARS = (bool, int, float, complex, np.generic)
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from shardwise._src.base.caches import make_room
+from shardwise._src.base.caches import Table
 from shardwise._src.base.context import current
 from shardwise._src.core.eval_context import ground
 from shardwise._src.core.fused import Fused, form_of
@@ -126,12 +126,12 @@ class Tape(JVP):
         try:
             form = form_of(fused, rest, static) if rest or static else fused
             key = (form, current().key, *types, *marks)
-            found = _locals.get(key)
+            found = _locals.entries.get(key)
         except TypeError:
             return None
         if found is None:
             program, tree = stage_fused(fused, types, rest, static, self.parent.parent)
-            found = _kept(key, Local(program, tuple(marks), tree))
+            found = _locals.put(key, Local(program, tuple(marks), tree))
         return found
 
     def _record(
@@ -228,19 +228,18 @@ class Steps:
         types = [v.aval for v in linearize.inputs]
         ends = [self.number[t.variable] for t in outputs]
         key = (current().key, linearize.function, *types, *self.key, *ends)
-        found = _programs.get(key)
+        found = _programs.find(key)
         if found is None:
             self.write(linearize)
             program, captured = Stage.finish(linearize, outputs)
-            make_room(_programs, KEPT)
-            found = _programs[key] = program, [self.places[id(x)] for x in captured]
+            found = _programs.put(key, (program, [self.places[id(x)] for x in captured]))
         program, kept = found
         return program, [self.values[i] for i in kept]
 
 
 KEPT = 1024
-_programs: dict[tuple[Any, ...], tuple[Program, list[int]]] = {}
-_locals: dict[tuple[Any, ...], Local] = {}
+_programs: Table[tuple[Program, list[int]]] = Table(__name__, "eager gradients", KEPT)
+_locals: Table[Local] = Table(__name__, "linear parts of ops", CACHE_SIZE)
 
 
 def _local_op(op: Op, taken: tuple[list[Any], ...], params: dict[str, Any]) -> Local | None:
@@ -249,22 +248,12 @@ def _local_op(op: Op, taken: tuple[list[Any], ...], params: dict[str, Any]) -> L
         return None
     key = (op, current().key, *types, *marks, *params, *params.values())
     try:
-        found = _locals.get(key)
+        found = _locals.entries.get(key)
     except TypeError:
         return None
     if found is None:
         program = single(op, tuple(types), params)
-        found = _kept(key, Local(program, tuple(marks), None))
+        found = _locals.put(key, Local(program, tuple(marks), None))
     return found
 
 
-def forget() -> None:
-    """Clears the cached data of all ops, and the programs built from it."""
-    _locals.clear()
-    _programs.clear()
-
-
-def _kept(key: tuple[Any, ...], local: Local) -> Local:
-    make_room(_locals, CACHE_SIZE)
-    _locals[key] = local
-    return local

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from shardwise._src.base.caches import exact, make_room
+from shardwise._src.base.caches import exact, make_room, register
 from shardwise._src.base.config import numpy_rank_promotion
 from shardwise._src.base.context import current
 from shardwise._src.core.fused import Fused
@@ -22,6 +22,7 @@ _NUMBERS = (bool, int, float)
 _STATIC = (bool, int, str, type(None))
 
 templates: dict[tuple, Template | None] = {}
+register(__name__, "fused functions", lambda: len(templates), templates.clear, SIZE)
 
 
 class Step(NamedTuple):

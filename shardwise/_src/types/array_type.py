@@ -134,7 +134,8 @@ class ArrayType:
 
 
 _FIELDS = ("shape", "dtype", "weak_type", "spec", "mesh", "varying")
-_table: Interned[ArrayType] = Interned(TYPES_REMEMBERED)  # by fields, also before normalisation
+# By fields, also before normalisation.
+_table: Interned[ArrayType] = Interned(__name__, "array types", TYPES_REMEMBERED)
 _recent = _table.recent
 
 

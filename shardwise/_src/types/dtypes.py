@@ -14,12 +14,13 @@ library dtypes are compared by identity.
 
 from __future__ import annotations
 
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
+from shardwise._src.base.caches import cached
 from shardwise._src.base.config import enable_x64
 from shardwise._src.base.errors import did_you_mean
 from shardwise._src.base.warn import warn
@@ -299,7 +300,7 @@ def issubdtype(arg1: Any, arg2: Any) -> bool:
     return _is_subdtype.__wrapped__(arg1, arg2)
 
 
-@lru_cache(maxsize=4096)
+@cached(4096)
 def _is_subdtype(a: Any, b: Any) -> bool:
     if isinstance(b, ExtendedDType):
         return a is b or (isinstance(a, ExtendedDType) and a == b)
@@ -358,7 +359,7 @@ def complex_dtype(dtype: Any) -> np.dtype[Any]:
 # ------------------------------------------------------------------------------------- facts
 
 
-@lru_cache(maxsize=4096)
+@cached(4096)
 def short_name(dtype: Any) -> str:
     """The short name for printing: f32, bf16, i32, u8, bool, c64, f8_e4m3fn, float0, key<fry>."""
     if isinstance(dtype, ExtendedDType):

@@ -97,7 +97,7 @@ class Layout(Frozen):
         return f"{{{order}{':T' + tiles if tiles else ''}}}"
 
 
-_table: Interned[Layout] = Interned(64)
+_table: Interned[Layout] = Interned(__name__, "layouts", 64)
 
 
 def layout_from_text(text: str) -> Layout:

@@ -413,7 +413,7 @@ class AbstractMesh(BaseMesh):
         return reduced("AbstractMesh", *fields[: 3 if self.abstract_device is None else 4])
 
 
-_abstract_meshes: Interned[AbstractMesh] = Interned(MESHES_REMEMBERED)
+_abstract_meshes: Interned[AbstractMesh] = Interned(__name__, "abstract meshes", MESHES_REMEMBERED)
 
 
 # ------------------------------------------------------------------------------ arguments

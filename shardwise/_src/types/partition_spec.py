@@ -158,7 +158,7 @@ class PartitionSpec(Frozen):
 P = PartitionSpec
 
 # By normalised entries, and by the entries before normalisation.
-_table: Interned[PartitionSpec] = Interned(SPECS_REMEMBERED)
+_table: Interned[PartitionSpec] = Interned(__name__, "partition specs", SPECS_REMEMBERED)
 
 
 def _interned(

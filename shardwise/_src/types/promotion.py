@@ -13,14 +13,13 @@ Source: the JAX documentation, "Type promotion semantics". Dtypes themselves are
 
 from __future__ import annotations
 
-from functools import lru_cache
 from itertools import pairwise
 from typing import Any, Literal, overload
 
 import numpy as np
 
 from shardwise._src.base import context
-from shardwise._src.base.caches import make_room
+from shardwise._src.base.caches import cached, make_room, register
 from shardwise._src.base.config import enable_x64, numpy_dtype_promotion
 from shardwise._src.base.errors import TypePromotionError
 from shardwise._src.base.warn import warn
@@ -106,7 +105,7 @@ _LATTICES: dict[tuple[str, bool], Lattice] = {
 }
 
 
-@lru_cache(maxsize=4096)
+@cached(4096)
 def _least_upper_bound(mode: tuple[str, bool], nodes: frozenset[str]) -> str | None:
     lattice = _LATTICES[mode]
     if not nodes <= lattice.keys():
@@ -123,6 +122,10 @@ _joins: dict[tuple[str, bool], dict[tuple[Pair, ...], Pair]] = {mode: {} for mod
 # The table for the current flags. A trace key represents all flags and is the faster lookup.
 _joins_by_key: dict[context.TraceKey, dict[tuple[Pair, ...], Pair]] = {}
 CONTEXTS_REMEMBERED = 256
+register(
+    __name__, "promotions by context", lambda: len(_joins_by_key), _joins_by_key.clear,
+    CONTEXTS_REMEMBERED,
+)  # fmt: skip
 JOINS_REMEMBERED = 4096
 
 

@@ -17,12 +17,12 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shardwise._src.base.caches import cached
 from shardwise._src.base.pickles import read_by, reduced
 
 Index = tuple[slice, ...]
@@ -80,7 +80,7 @@ class Tiling:
 read_by("Tiling", Tiling)
 
 
-@lru_cache(maxsize=256)
+@cached(256)
 def replicated_tiling(ndim: int, num_devices: int) -> Tiling:
     """The tiling in which every device holds the full array."""
     return Tiling((1,) * ndim, (num_devices,), (0,), num_devices > 1)

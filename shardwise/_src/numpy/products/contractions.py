@@ -6,13 +6,13 @@ batch dimension that only one operand has becomes a free dimension: nothing is b
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.caches import cached
 from shardwise._src.base.errors import ShapeError
 from shardwise._src.core.fused import body_of, eager_jit, fused
 from shardwise._src.core.infer import type_of
@@ -76,7 +76,7 @@ def _check_summed(name: str, a: Shape, i: int, b: Shape, j: int) -> None:
 Plan = tuple[Shape | None, Shape | None, DimensionNumbers, tuple[int, ...] | None]
 
 
-@functools.lru_cache(4096)
+@cached(4096)
 def _matmul_plan(a: Shape, b: Shape) -> Plan:
     """`(…, n, k) @ (…, k, m)`; a vector lacks n or m."""
     if not a or not b:
@@ -289,7 +289,7 @@ def vecmat(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 # -- tensordot --
 
 
-@functools.lru_cache(4096)
+@cached(4096)
 def _tensordot_numbers(a: Shape, b: Shape, axes: Any) -> DimensionNumbers:
     if not isinstance(axes, tuple):
         n = operator.index(axes)

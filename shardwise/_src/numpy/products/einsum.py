@@ -10,13 +10,13 @@ operands, opt_einsum chooses the order. Under a trace, a repeated call costs a l
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.caches import cached
 from shardwise._src.core.fused import body_of, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.messages.formatting import pluralize
@@ -159,7 +159,7 @@ class Step:
     perm: tuple[int, ...] | None
 
 
-@functools.lru_cache(4096)
+@cached(4096)
 def plan(subscripts: Any, shapes: tuple[Shape, ...], optimize: Any) -> tuple[Step, ...]:
     """The steps of an einsum over operands with these shapes."""
     ranks = tuple([len(s) for s in shapes])

@@ -8,10 +8,10 @@ along every named axis. Terms without names are as in `numpy.einsum`.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from shardwise._src.base.caches import cached
 from shardwise._src.core.infer import type_of
 from shardwise._src.messages.formatting import join, pluralize
 from shardwise._src.numpy.statistics.named_reductions import NamedAxes, across, asked, named_axes
@@ -43,7 +43,7 @@ def _error(text: str, what: str, kind: type[Exception] = ValueError) -> Exceptio
 # -- subscripts to terms --
 
 
-@functools.lru_cache(1024)
+@cached(1024)
 def terms_of(text: str) -> tuple[tuple[Term, ...], Term]:
     """The terms of the operands, and the term of the result."""
     left, arrow, right = text.partition("->")

@@ -15,11 +15,11 @@ Unlike the first derivative, this uses differentiable ops, so that higher deriva
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.caches import cached
 from shardwise._src.core.infer import type_of
 from shardwise._src.ops.basis import broadcast_in_dim, reduce_sum
 from shardwise._src.ops.cast import convert_element_type
@@ -92,7 +92,7 @@ def _integral(a: Any, x: Any, rest: Any, trigamma: Any) -> Any:
     return neg(mul(width, reduce_sum(values, axes=(len(shape),))))
 
 
-@functools.lru_cache(8)  # dtypes
+@cached(8)  # dtypes
 def _rule(dtype: Any) -> tuple[np.ndarray, np.ndarray]:
     """Nodes |z| / s and their weights."""
     t, step = np.linspace(*RANGE, POINTS[dtype.itemsize], retstep=True)

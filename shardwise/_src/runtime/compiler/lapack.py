@@ -11,7 +11,7 @@ from jaxlib import xla_client as xc
 from shardwise._src.base.interrupts import uninterrupted
 
 
-@functools.lru_cache(1)
+@functools.cache
 def register() -> None:
     """Registers the kernels, which call SciPy's LAPACK."""
     with uninterrupted():

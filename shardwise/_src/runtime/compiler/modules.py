@@ -6,7 +6,6 @@ checked types and placements; dispatch does so by using them as the key of the p
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -15,6 +14,7 @@ import numpy as np
 from jaxlib import _jax
 from jaxlib import xla_client as xc
 
+from shardwise._src.base.caches import cached
 from shardwise._src.base.errors import did_you_mean
 from shardwise._src.base.interrupts import uninterrupted
 from shardwise._src.runtime import processes, shutdown
@@ -272,7 +272,7 @@ def load(
     return LoadedModule(raw, devices, collectives)
 
 
-@functools.lru_cache(4096)
+@cached(4096)
 def result_handler(aval: Any, placement: Any) -> Any:
     """A handler that converts a launch result to a raw buffer of this type and placement."""
     return _jax.array_result_handler(aval, placement, committed=True, **_SKIP_CHECKS)
