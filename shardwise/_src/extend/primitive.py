@@ -54,7 +54,7 @@ class Primitive:
                 self.name, type_rule=_types, lower=_lower, jvp=_jvp, transpose=_transpose,
                 batch=_batch, expand=_expand, prune=_prune, eager=_eager,
                 multiple=self.multiple_results, user_code=True, elements=Elements.KNOWN,
-                is_expensive=True,
+                is_expensive=True, needs_fusion=True,
                 foreign=self,
             )  # fmt: skip
         return self._op
@@ -233,7 +233,7 @@ def _compiled_op(primitive: Any) -> Op:
         twin = _twins[op] = Op(
             op.name, type_rule=_types, lower=_lower, jvp=_jvp, transpose=_transpose, batch=_batch,
             expand=_expand, multiple=op.multiple, user_code=True, elements=Elements.KNOWN,
-            is_expensive=True, foreign=primitive,
+            is_expensive=True, needs_fusion=True, foreign=primitive,
         )  # fmt: skip
     return twin
 

@@ -310,9 +310,9 @@ def scattered(t: Any, x: Any, *, largest: bool, window: Window) -> Any:
     return total
 
 
-def _paired(name: str, lower: Callable) -> Op:
+def _paired(name: str, lower: Callable, needs_fusion: bool = False) -> Op:
     return Op(
-        name, is_expensive=True, dims=_pair_dims, lower=lower, jvp=_pair_jvp,
+        name, is_expensive=True, needs_fusion=needs_fusion, dims=_pair_dims, lower=lower, jvp=_pair_jvp,
         transpose=_pair_transpose,
         batch=_pair_batch,
         type_rule=lambda op, t, x, *, largest, window: _pair_type(op, t, x, largest, window),
@@ -320,4 +320,4 @@ def _paired(name: str, lower: Callable) -> Op:
 
 
 select_and_gather_add = _paired("select_and_gather_add", _gather_lower)
-select_and_scatter_add = _paired("select_and_scatter_add", _scatter_lower)
+select_and_scatter_add = _paired("select_and_scatter_add", _scatter_lower, needs_fusion=True)

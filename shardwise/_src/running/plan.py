@@ -135,9 +135,9 @@ class ModulePlan(NamedTuple):
         """The compiled module, with XLA's options."""
         program, places = self.program, self.places
         free = tuple(s is None for s in places.results)
-        quick = quick or _is_single(program)
-        if 'scatter"(' in self.text:  # needs the fusion pass
-            quick = False
+        quick = (quick or _is_single(program)) and not any(
+            eqn.op.needs_fusion for eqn in walk(program)
+        )
         small = quick and _is_small(program)
         called = tuple(host_functions(program))
         rest = called, ORDERED in program.effects, self._check, _asks(program)

@@ -318,6 +318,7 @@ def _scatter_op(
         name,
         windows=scatter_windows,
         is_expensive=True,
+        needs_fusion=True,
         type_rule=scatter_type,
         dims=scatter_dims,
         lower=scatter_lower(body),

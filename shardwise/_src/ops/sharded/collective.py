@@ -330,7 +330,7 @@ def _scatter_transpose(op: Op, ct: Any, x: Any, **p: Any) -> list[Any]:
 reduce_scatter = collective(
     "reduce_scatter", type_rule=_scatter_type, dims=_axis_dims, alone=_scatter_alone,
     positions=("axis",), transpose=_scatter_transpose, elements=Elements.COMPUTED,
-    lower=exchange.reduce_scatter,
+    lower=exchange.reduce_scatter, needs_fusion=True,
 )
 
 # -- all_to_all: part k along `split` goes to index k; received parts are along `concat` --
