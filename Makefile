@@ -59,11 +59,12 @@ browser:           ## Chromium, in which tests look at pictures (on Debian, as r
 clusters:          ## Slurm, Open MPI and MPICH, which tests start programs by (Debian, as root)
 	@sh tools/clusters.sh
 
-lint: dev          ## ruff, pyright, the list of words; pyright and mypy on programs of users
+lint: dev          ## ruff, pyright, word list, size bounds; pyright and mypy on user programs
 	$(BIN)/ruff check .
 	$(BIN)/pyright
 	$(BIN)/python tools/check_types.py
 	$(BIN)/python tools/check_words.py
+	$(BIN)/python tools/size.py --check
 
 bench: dev         ## benchmarks, as ratios
 	$(BIN)/python -m benchmarks $(ARGS)

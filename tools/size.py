@@ -1,6 +1,7 @@
 """Counts lines per package: code, prose (docstrings and comments), blank, total.
 
-    python tools/size.py
+    python tools/size.py            # the table
+    python tools/size.py --check    # fails if a part is over its bound in size_bounds.toml
 
 A line with code and a comment is code. The library's total is the number by which changes are
 judged; tests, benchmarks, docs and examples are listed below it.
@@ -10,7 +11,9 @@ from __future__ import annotations
 
 import ast
 import io
+import sys
 import tokenize
+import tomllib
 from collections import Counter
 from pathlib import Path
 
@@ -51,7 +54,27 @@ def count_folder(folder: Path, pattern: str = "**/*.py") -> Counter[str]:
     return sum((count(path.read_text()) for path in files), Counter[str]())
 
 
+def over_bounds(bounds: dict[str, int], sizes: dict[str, int]) -> list[str]:
+    """A line for each part with more lines of code than its bound."""
+    return [
+        f"{name} has {sizes[name]:,} lines of code; the bound in tools/size_bounds.toml is "
+        f"{bound:,}. Remove code, or raise the bound with the reason beside it."
+        for name, bound in bounds.items() if sizes[name] > bound
+    ]
+
+
+def check() -> None:
+    """Exits with 1 if a part is over its bound."""
+    bounds = tomllib.loads(Path(__file__).with_name("size_bounds.toml").read_text())
+    folders = {name: ROOT / name.replace("library", "shardwise") for name in bounds}
+    found = over_bounds(bounds, {name: count_folder(f)["code"] for name, f in folders.items()})
+    print("\n".join(found) or "sizes: all parts are within their bounds")
+    sys.exit(bool(found))
+
+
 def main() -> None:
+    if "--check" in sys.argv[1:]:
+        check()
     print(f"{'':24}" + "".join(f"{name:>9}" for name in COLUMNS))
     library = ROOT / "shardwise"
     machine = library / "_src"

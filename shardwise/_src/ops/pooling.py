@@ -312,7 +312,8 @@ def scattered(t: Any, x: Any, *, largest: bool, window: Window) -> Any:
 
 def _paired(name: str, lower: Callable, needs_fusion: bool = False) -> Op:
     return Op(
-        name, is_expensive=True, needs_fusion=needs_fusion, dims=_pair_dims, lower=lower, jvp=_pair_jvp,
+        name, is_expensive=True, needs_fusion=needs_fusion, dims=_pair_dims, lower=lower,
+        jvp=_pair_jvp,
         transpose=_pair_transpose,
         batch=_pair_batch,
         type_rule=lambda op, t, x, *, largest, window: _pair_type(op, t, x, largest, window),
