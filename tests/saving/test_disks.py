@@ -30,7 +30,7 @@ LIMIT = (
     f"{STAYS} Raise the file size limit (`ulimit -f`), or name a folder on a file "
     "system that allows larger ones."
 )
-ALLOWED = f"{STAYS} Name a folder that this program may write to."
+ALLOWED = f"{STAYS} Choose a folder that this program may write to."
 
 
 @pytest.fixture(scope="module")

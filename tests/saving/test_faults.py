@@ -189,8 +189,8 @@ def test_two_writers(tmp_path, monkeypatch):
             assert str(error.value).endswith(f". If that writer is dead, remove the files at {at}.")
         else:
             assert str(error.value) == (
-                f"save: another writer is writing to {at}. Wait until it is done, or name another "
-                "folder."
+                f"save: another writer is writing to {at}. Wait until it is done, or choose "
+                "another folder."
             )
         go.set()
         saving.wait()

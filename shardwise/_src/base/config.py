@@ -409,8 +409,8 @@ def _find(name: str) -> Flag[Any]:
     if flag is not None:
         return flag
     hint = did_you_mean(name.removeprefix("jax_"), [*FLAGS, *HISTORIC])
-    hint = hint or f" Known names: {', '.join(sorted(FLAGS))}."
-    raise AttributeError(f"unknown configuration name {name!r}.{hint}")
+    hint = hint or f" Known options: {', '.join(sorted(FLAGS))}."
+    raise AttributeError(f"unknown configuration option {name!r}.{hint}")
 
 
 config = Config()

@@ -195,8 +195,8 @@ def _predicate(pred: Any) -> Any:
     t = type_of(pred)
     if t.shape:
         raise TypeError(
-            f"cond: pred must be a boolean scalar; got {t.str_short(True)}. To choose element by "
-            "element use `shardwise.lax.select` or `shardwise.numpy.where`."
+            f"cond: pred must be a boolean scalar; got {t.str_short(True)}. To select elementwise, "
+            "use `shardwise.lax.select` or `shardwise.numpy.where`."
         )
     if is_bool(t.dtype):
         return pred

@@ -231,7 +231,7 @@ class _Call:
     def in_python(self) -> tuple[Any, Any]:
         """The loop in Python, for debugging under `disable_jit`."""
         if not self.length:
-            raise ValueError("scan: a scan of length 0 does not run under disable_jit.")
+            raise ValueError("scan: a scan of length 0 cannot run under disable_jit.")
         carry, rows, tree = [_array(x) for x in self.init], [], None
         steps = range(self.length)
         for i in reversed(steps) if self.reverse else steps:

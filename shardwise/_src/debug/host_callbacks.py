@@ -289,7 +289,7 @@ def operands(title: str, args: tuple, kwargs: dict) -> tuple[list[Any], Any]:
     for x in leaves:
         if not can_be_operand(x):
             raise TypeError(
-                f"{title}: arguments are arrays and scalars, in pytrees; got {x!r} of type "
+                f"{title}: arguments must be pytrees of arrays and scalars; got {x!r} of type "
                 f"{type(x).__name__}. Bind others with functools.partial."
             )
     return [_plain(x) for x in leaves], tree

@@ -236,7 +236,7 @@ def warn_of_strangers(who: str, host: str, port: int) -> None:
             f"{who} listens at {at(host, port)}, reachable from other machines, without TLS: "
             "anyone who can reach the port can join or disrupt the program. Restrict the port to a "
             "trusted network, or pass mtls_cert_file, mtls_key_file and mtls_ca_file (jaxlib 0.11 "
-            "and later). SECURITY.md says more."
+            "and later). See SECURITY.md."
         )
 
 

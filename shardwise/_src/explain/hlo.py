@@ -138,8 +138,8 @@ def read(text: Any, who: str = "collectives") -> Module:
         text = text.as_text()
     if "stablehlo." in text:
         raise ValueError(
-            f"{who} takes optimised HLO, got the StableHLO of a function that is only lowered."
-            " Collectives appear only in a compiled function: "
+            f"{who} takes optimized HLO; got the StableHLO of a function that is lowered but not "
+            "compiled. Collectives appear only in a compiled function: "
             f"{who}(f.lower(...).compile())."
         )
     computations: dict[str, list[Instruction]] = {}

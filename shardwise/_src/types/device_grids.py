@@ -61,7 +61,7 @@ def make_mesh(
             f"but {pluralize(len(names), 'axis name')}, {names!r}."
         )
     if any(size < 1 for size in shape):
-        raise ValueError(f"the axes of a mesh have at least one device each; got shape {shape}.")
+        raise ValueError(f"each axis of a mesh must have at least one device; got shape {shape}.")
     needed = math.prod(shape)
     if needed > len(devices):
         raise ValueError(

@@ -206,7 +206,7 @@ def _check_name(name: Any, where: str) -> None:
     if isinstance(name, PartitionSpec) or not isinstance(name, Hashable):
         raise TypeError(
             f"{where} got {name!r} of type {type(cast('Any', name)).__name__}; "
-            "each entry is an axis name, a tuple of axis names, None or P.UNCONSTRAINED."
+            "each entry must be an axis name, a tuple of axis names, None or P.UNCONSTRAINED."
         )
 
 
