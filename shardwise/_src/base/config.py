@@ -216,7 +216,7 @@ random_seed_offset = Flag(
 
 
 def _fixed(name: str, value: bool, doc: str) -> Flag[bool]:
-    """A JAX flag for behaviour that is fixed here: it accepts only that value."""
+    """A JAX flag for behavior that is fixed here: it accepts only that value."""
     flag = Flag(name, value, doc, parse=parse_bool)
 
     def reject(wanted: bool) -> None:

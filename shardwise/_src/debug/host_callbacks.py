@@ -49,9 +49,9 @@ def pure_callback(
     callback: Callable[..., Any], result_shape_dtypes: Any, *args: Any,
     sharding: Sharding | None = None, vmap_method: str | None = None, **kwargs: Any,
 ) -> Any:
-    """Calls a host function that has no side effects, also in a compiled program.
+    """Calls a host function without side effects, including in a compiled program.
 
-    How often it is called, and whether at all, is up to the compiler.
+    The compiler decides how often it is called, and whether it is called at all.
 
     Args:
       callback: takes `*args, **kwargs` with arrays for their leaves, on the CPU; returns NumPy

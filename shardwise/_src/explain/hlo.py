@@ -1,4 +1,4 @@
-"""Parses optimised HLO as printed by XLA: instructions by computation, and how often each runs.
+"""Parses optimized HLO as printed by XLA: instructions by computation, and how often each runs.
 
     module = read(compiled.as_text())
     for name, instructions in module.computations.items(): ...
@@ -132,7 +132,7 @@ def read(text: Any, who: str = "collectives") -> Module:
     """Parses a module from text, or from an object with `as_text`.
 
     Raises:
-      ValueError: the text is not optimised HLO, for instance the text of a lowered function.
+      ValueError: the text is not optimized HLO, for instance the text of a lowered function.
     """
     if not isinstance(text, str):
         text = text.as_text()

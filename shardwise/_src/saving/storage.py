@@ -30,11 +30,11 @@ MANIFEST = "checkpoint.json"
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _ELSEWHERE = "Choose a folder that this program may write to."
 _ADVICE = {
-    errno.ENOSPC: "Free space on that disk, or name a folder on another one.",
-    errno.EDQUOT: "Free space within the quota, or name a folder on another disk.",
-    errno.EFBIG: "Raise the file size limit (`ulimit -f`), or name a folder on a file "
+    errno.ENOSPC: "Free space on that disk, or choose a folder on another one.",
+    errno.EDQUOT: "Free space within the quota, or choose a folder on another disk.",
+    errno.EFBIG: "Raise the file size limit (`ulimit -f`), or choose a folder on a file "
     "system that allows larger ones.",
-    errno.EIO: "Look at the system log, or name a folder on another disk.",
+    errno.EIO: "Look at the system log, or choose a folder on another disk.",
 }
 _GCS_URL = "TENSORSTORE_GCS_HTTP_URL"  # the variable that points TensorStore to another store
 _SLOWEST = 1 << 20  # assumed minimum bandwidth of a store, in bytes per second

@@ -134,7 +134,7 @@ class ArrayType:
 
 
 _FIELDS = ("shape", "dtype", "weak_type", "spec", "mesh", "varying")
-_table: Interned[ArrayType] = Interned(TYPES_REMEMBERED)  # by fields, also before normalisation
+_table: Interned[ArrayType] = Interned(TYPES_REMEMBERED)  # by fields, also before normalization
 _recent = _table.recent
 
 
@@ -174,7 +174,7 @@ def array_type(
 
 
 def explicit_spec(mesh: BaseMesh, spec: PartitionSpec, ndim: int) -> PartitionSpec | None:
-    """Normalises a spec for a type: one entry per dimension, with Explicit axes only.
+    """Normalizes a spec for a type: one entry per dimension, with Explicit axes only.
 
     None if the mesh has no Explicit axes; the spec is then not part of types.
     """
