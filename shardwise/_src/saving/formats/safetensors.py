@@ -266,7 +266,7 @@ def _file(what: str, path: Any) -> Path:
         raise ValueError(f"{what}: {place.folder} is a device or socket. Choose a file.")
     if place.folder.is_dir():
         reads = what != "save_safetensors" and (place.folder / MANIFEST).exists()
-        way = "read the checkpoint in it with `restore`" if reads else "name a file"
+        way = "read the checkpoint in it with `restore`" if reads else "choose a file"
         raise IsADirectoryError(f"{what}: {place.folder} is a folder; {way}.")
     return place.folder
 
