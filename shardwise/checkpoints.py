@@ -4,7 +4,8 @@
     state = checkpoints.restore("/ckpt/step_10", shardings)
 
 Arrays are written in Zarr version 3, which other tools read. Needs the packages tensorstore
-and crc32c (`pip install 'shardwise[tensorstore]'`); without them this import fails. `shardwise.checkpoint` is another thing: recomputation.
+and crc32c (`pip install 'shardwise[tensorstore]'`); without them this import fails.
+`shardwise.checkpoint` is unrelated: it recomputes values.
 """
 
 from typing import TYPE_CHECKING

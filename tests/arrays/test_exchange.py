@@ -140,7 +140,7 @@ def test_what_dlpack_has_no_form_for():
         sw.random.key(0).__dlpack__()
     assert str(caught.value) == (
         "DLPack does not support keys; got an array of type key<fry>[]. Use "
-        "shardwise.random.key_data(x) for the integers behind them."
+        "shardwise.random.key_data(x) for the underlying integers."
     )
 
 

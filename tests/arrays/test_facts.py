@@ -132,7 +132,7 @@ def test_typed_keys_are_placed_like_numbers(place, count):
             use(x)
         assert str(caught.value) == (
             f"an array of keys, {x.aval.str_short(True)}, cannot become {what}: keys are not "
-            "numbers. Use shardwise.random.key_data(x) for the integers behind them."
+            "numbers. Use shardwise.random.key_data(x) for the underlying integers."
         )
 
 

@@ -150,7 +150,7 @@ def test_only_integers_without_dimensions_are_indices():
             with pytest.raises(TypeError) as caught:
                 use(x)
             assert str(caught.value) == (
-                "only an integer array without dimensions can be used as an index; got " + shown
+                "only a 0-d integer array can be used as an index; got " + shown
                 + "."
             )
 

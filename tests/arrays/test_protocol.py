@@ -310,7 +310,7 @@ def test_strangers_are_refused():
     with pytest.raises(TypeError) as caught:
         snp.asarray(Stranger())
     assert str(caught.value) == (
-        "asarray: an array holds numbers and booleans; got Stranger() of type Stranger."
+        "asarray: array elements must be numbers or booleans; got Stranger() of type Stranger."
     )
     with pytest.raises(TypeError) as caught:
         sw.device_put(Stranger())

@@ -250,8 +250,8 @@ def test_what_cannot_be_transposed():
     )
     assert message(NotImplementedError, sw.linear_transpose(jnp.sin, V), V) == (
         "[sin] cannot be used under reverse-mode differentiation: its record has no `transpose` "
-        "rule. Only linear functions have transposes: that of `linear_transpose`, and rules of "
-        "custom derivatives by their tangents."
+        "rule. Only linear functions can be transposed: that of `linear_transpose`, and custom "
+        "derivative rules, which must be linear in the tangents."
     )
     back = sw.linear_transpose(lambda x: (x, x), V)
     assert message(TypeError, back, V) == (

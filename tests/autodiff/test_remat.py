@@ -460,5 +460,5 @@ def test_messages():
         offload_src="device", offload_dst="pinned_host",
     ) == (
         "save_and_offload_only_these_names: a value is saved or offloaded, not both; both lists "
-        "have 'a'."
+        "contain 'a'."
     )

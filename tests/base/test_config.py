@@ -230,12 +230,12 @@ def test_unknown_names():
     with pytest.raises(AttributeError) as caught:
         config.update("jax_enable_x46", True)
     assert caught.value.args == (
-        "unknown configuration name 'jax_enable_x46'. Did you mean 'enable_x64'?",
+        "unknown configuration option 'jax_enable_x46'. Did you mean 'enable_x64'?",
     )
     with pytest.raises(AttributeError) as error:
         config.zzz
     assert str(error.value) == (
-        f"unknown configuration name 'zzz'. Known names: {', '.join(sorted(FLAGS))}."
+        f"unknown configuration option 'zzz'. Known options: {', '.join(sorted(FLAGS))}."
     )
 
 

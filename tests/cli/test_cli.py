@@ -111,7 +111,7 @@ def test_missing_examples_are_an_error_that_names_both_places(monkeypatch, tmp_p
         demo.examples()
     assert str(end.value) == (
         f"the examples are missing: there is no gpt.py in {tmp_path / 'shardwise' / 'examples'} "
-        f"(a wheel has it there) or {tmp_path / 'examples'} (a checkout). Reinstall shardwise."
+        f"(in a wheel) or {tmp_path / 'examples'} (in a checkout). Reinstall shardwise."
     )
 
 
@@ -202,8 +202,8 @@ def test_missing_pages_are_an_error_that_names_both_places(monkeypatch, tmp_path
     assert main(["explain-error"]) == 1
     inner, outer = tmp_path / "shardwise" / "docs" / "errors", tmp_path / "docs" / "errors"
     assert capsys.readouterr().err == (
-        f"the pages are missing: there is no README.md in {inner} (a wheel has it there) or "
-        f"{outer} (a checkout). Reinstall shardwise.\n"
+        f"the pages are missing: there is no README.md in {inner} (in a wheel) or "
+        f"{outer} (in a checkout). Reinstall shardwise.\n"
     )
 
 

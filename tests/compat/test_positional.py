@@ -124,7 +124,7 @@ def test_arrays_take_part_in_everything():
         (lambda s: PositionalSharding([]),
          "PositionalSharding needs at least one device, got none."),
         (lambda s: PositionalSharding([DEVICES[0]] * 2),
-         f"PositionalSharding got the device {DEVICES[0]} twice; each may occur once."),
+         f"PositionalSharding got the device {DEVICES[0]} twice; each device may occur only once."),
         (lambda s: s.reshape(3, 2),
          "cannot reshape PositionalSharding(shape=(8,), 8 devices) to (3, 2): "
          "it has 8 device sets."),

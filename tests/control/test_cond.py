@@ -388,7 +388,7 @@ def test_ordered_effects_are_refused_where_every_branch_runs():
 def test_messages_about_the_choice():
     f = lambda x: x  # noqa: E731
     assert message(TypeError, lax.cond, swnp.asarray([True]), f, f, X) == (
-        "cond: pred must be a boolean scalar; got bool[1]. To choose element by element use "
+        "cond: pred must be a boolean scalar; got bool[1]. To select elementwise, use "
         "`shardwise.lax.select` or `shardwise.numpy.where`."
     )
     assert message(TypeError, lax.cond, "yes", f, f, X) == (

@@ -506,7 +506,7 @@ def test_messages_about_the_body():
     )
     with disable_jit(True):
         assert message(ValueError, scan, step, array(C), array(np.zeros((0, 3)))) == (
-            "scan: a scan of length 0 does not run under disable_jit."
+            "scan: a scan of length 0 cannot run under disable_jit."
         )
 
 

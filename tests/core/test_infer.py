@@ -163,7 +163,7 @@ def test_one_axis_cannot_split_two_dimensions_of_the_result():
 
 def test_splitting_a_dimension_that_the_op_works_along():
     assert error_of(cumsum, over((4, 2), None, "y"), axis=1) == (
-        "[cumsum] cannot work along dimension 1 of f32[4,2@y], which is sharded "
+        "[cumsum] cannot operate along dimension 1 of f32[4,2@y], which is sharded "
         "over ('y',). Use `shardwise.sharding.reshard(x, P())`."
     )
 

@@ -352,8 +352,9 @@ def test_missing_transpose():
                 gradient(lambda a: reduce_sum(op(a), axes=(0,)))(x)
             assert str(caught.value) == (
                 "[bare] cannot be used under reverse-mode differentiation: its record has no "
-                "`transpose` rule. Only linear functions have transposes: that of "
-                "`linear_transpose`, and rules of custom derivatives by their tangents."
+                "`transpose` rule. Only linear functions can be transposed: that "
+                "of `linear_transpose`, and custom derivative rules, which must be linear in the "
+                "tangents."
             )
             return [x]
 

@@ -167,7 +167,7 @@ def test_forward_mode_of_custom_vjp_is_refused():
     text = (
         "forward-mode differentiation (jvp, jacfwd, linearize) reached f, a custom_vjp function, "
         "whose rule is for reverse mode (grad, vjp, jacrev) only. Give it a rule with custom_jvp "
-        "instead, which serves both."
+        "instead, which supports both."
     )
     for run in (
         lambda: jvp(F["vjp"], *args),

@@ -22,8 +22,8 @@ HOLDS = "Arrays hold booleans, integers, floating-point or complex numbers."
 DATES = "it holds dates. " + HOLDS + " Convert them to integers with x.astype('int64')."
 MISSING = "cannot be an element of an array. Use nan for a missing number."
 TEXT = (
-    "asarray: an array holds numbers and booleans; got 'x' of type str. Encode strings as integers "
-    "first."
+    "asarray: array elements must be numbers or booleans; got 'x' of type str. Encode strings as "
+    "integers first."
 )
 
 
@@ -172,14 +172,14 @@ def test_arrays_that_are_no_columns():
         )
         fails(
             TypeError,
-            "an array without dimensions cannot become an Arrow array. Use x.item() for its "
+            "a 0-d array cannot become an Arrow array. Use x.item() for its "
             "element, or x.reshape(1).",
             lambda make=make: make(jnp.ones(())),
         )
         fails(
             TypeError,
             "an array of keys, key<fry>[3], cannot become an Arrow array: keys are not numbers. "
-            "Use shardwise.random.key_data(x) for the integers behind them.",
+            "Use shardwise.random.key_data(x) for the underlying integers.",
             lambda make=make: make(key),
         )
     assert pl.select(pl.lit(jnp.ones(3)[0])).item() == 1  # as a number

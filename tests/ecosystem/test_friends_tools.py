@@ -86,7 +86,7 @@ def test_matplotlib_takes_narrow_dtypes_and_refuses_keys(axes):
     fails(
         TypeError,
         "an array of keys, key<fry>[3], cannot become a NumPy array: keys are not numbers. Use "
-        "shardwise.random.key_data(x) for the integers behind them.",
+        "shardwise.random.key_data(x) for the underlying integers.",
         lambda: axes.plot(sw.random.split(sw.random.key(0), 3)),
     )
 

@@ -185,8 +185,8 @@ def test_arguments_are_checked() -> None:
     refused(TypeError, "debug.callback takes a function as its first argument; got 3 of type "
             "int.", 3,
             call=sw.debug.callback)
-    refused(TypeError, "pure_callback of scale: arguments are arrays and scalars, in pytrees; got "
-            "'text' of type str. Bind others with functools.partial.", scale, SCALAR, "text")
+    refused(TypeError, "pure_callback of scale: arguments must be pytrees of arrays and scalars; "
+            "got 'text' of type str. Bind others with functools.partial.", scale, SCALAR, "text")
     refused(TypeError, "pure_callback of scale: result_shape_dtypes must be a pytree of objects "
             "with a shape and a dtype; got 1.0 of type float. Use "
             "`ShapeDtypeStruct`.", scale, 1.0, 1.0)

@@ -162,8 +162,9 @@ def test_what_takes_the_text_takes_the_function():
     with pytest.raises(ValueError) as caught:
         collectives(lowered.as_text())
     assert str(caught.value) == (
-        "collectives takes optimised HLO, got the StableHLO of a function that is only lowered. "
-        "Collectives appear only in a compiled function: collectives(f.lower(...).compile())."
+        "collectives takes optimized HLO; got the StableHLO of a function that is lowered but not "
+        "compiled. Collectives appear only in a compiled function: "
+        "collectives(f.lower(...).compile())."
     )
 
 

@@ -88,7 +88,7 @@ def test_groups_of_no_axes_have_no_name(groups):
 def test_words():
     near, far = SubAxis("x", 2, 4, 8), SubAxis("x", 1, 4, 8)
     assert (str(near), repr(near), near.apart, far.apart) == ("x:(2)4", "'x:(2)4'", 1, 2)
-    assert near.words == "groups of 4 of the 8 devices along x, neighbours"
+    assert near.words == "groups of 4 of the 8 devices along x, neighbors"
     assert far.words == "groups of 4 of the 8 devices along x, 2 apart"
 
 
@@ -167,7 +167,7 @@ def test_assertions_say_which_groups():
     assert str(caught.value) == (
         "<lambda> does not communicate as expected: all_reduce is 1; expected 0. Its "
         f"communication:\n  {line}: all-reduce over x:(2)4 (groups of 4 of the 8 devices along x, "
-        "neighbours), 1 x, 32 B: psum(f32[1,8]) → f32[1,8]: requested by psum"
+        "neighbors), 1 x, 32 B: psum(f32[1,8]) → f32[1,8]: requested by psum"
     )
     f, x = sums(LINE, GROUPS["groups of 2 devices"])
     with pytest.raises(AssertionError, match="all-reduce over groups of 2 devices, 1 x, 32 B: "):

@@ -221,7 +221,7 @@ def test_what_is_no_machine_is_refused_at_once():
     with pytest.raises(TypeError) as caught:
         explain(jnp.sin, machine=200)  # type: ignore[arg-type]
     assert str(caught.value) == (
-        "`machine` is the name of one of `shardwise.explain.machines`, or a "
+        "`machine` must be the name of one of `shardwise.explain.machines`, or a "
         "`shardwise.explain.Machine`; got int."
     )
 

@@ -54,7 +54,7 @@ def test_explicit_axes_of_whole_dimensions():
     )
     fails(
         ShardingTypeError,
-        "[custom_partitioning] cannot work along dimension 1 of f32[8,4@x], "
+        "[custom_partitioning] cannot operate along dimension 1 of f32[8,4@x], "
         "which is sharded over ('x',). Use `shardwise.sharding.reshard(x, P())`.",
         f, put(normal(8, 4), None, "x", mesh=EXPLICIT),
     )

@@ -160,7 +160,7 @@ def bare(name="bare"):
          "bare: this primitive has no batching rule. Define it with "
          "`shardwise.interpreters.batching.primitive_batchers[bare] = rule`."),
         (ad.get_primitive_transpose,
-         "bare: this primitive has no transpose. Define it with "
+         "bare: this primitive has no transpose rule. Define it with "
          "`shardwise.interpreters.ad.primitive_transposes[bare] = rule`."),
         (lambda p: sw.make_jaxpr(Primitive("bare").bind)(X),
          "bare: this primitive has no abstract evaluation rule. Define it with "

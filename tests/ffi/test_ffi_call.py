@@ -390,7 +390,7 @@ def test_results_and_operands_that_are_none():
         "ffi_call of 'rms': each operand must be an array; got a pytree."
     )
     assert message(TypeError, ffi_call("rms", f32(2)), "x") == (
-        "ffi_call of 'rms': arguments are arrays and scalars, in pytrees; got 'x' of type str. "
+        "ffi_call of 'rms': arguments must be pytrees of arrays and scalars; got 'x' of type str. "
         "Bind others with functools.partial."
     )
 

@@ -158,7 +158,7 @@ def test_no_compiler(monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler -x")
     assert message(FileNotFoundError, build_and_load, "int x;\n", {}) == (
         "build_and_load: no C++ compiler was found (looked for 'no-such-compiler'). Install one, "
-        "such as g++, or name one by compiler= or the environment variable CXX."
+        "such as g++, or specify one with compiler= or the environment variable CXX."
     )
     monkeypatch.delenv("CXX")
     monkeypatch.setenv("PATH", "")

@@ -71,7 +71,7 @@ MESSAGES = [
     (lambda: image.resize(IMAGE, (3, 3), "linear"), "resize: shape must have a size for each of "
      "the image's dimensions; got (3, 3) for f32[7,5,3]."),
     (lambda: image.resize(IMAGE[:0], (3, 5, 3), "linear"),
-     "resize: the image must have elements; got f32[0,5,3]."),
+     "resize: the image must not be empty; got f32[0,5,3]."),
     (lambda: image.resize(IMAGE, (3, 5, 3), "sharp"), "ResizeMethod: unknown method 'sharp'; the "
      "methods are nearest, linear, bilinear, trilinear, triangle, lanczos3, lanczos5, cubic, "
      "bicubic, tricubic, cubic-pytorch, bicubic-pytorch, area."),

@@ -228,8 +228,8 @@ X, K = np.zeros((2, 4, 5), np.float32), np.zeros((4, 2, 3), np.float32)
 
 @pytest.mark.parametrize(("args", "options", "text"), [
     ((X, K[0], (1,), "SAME"), {},
-     "conv_dimension_numbers: lhs and rhs must have equal numbers of dimensions; got (2, 4, 5) and "
-     "(2, 3)."),
+     "conv_dimension_numbers: lhs and rhs must have the same number of dimensions; got (2, 4, 5) "
+     "and (2, 3)."),
     ((X, K, (1,), "SAME"), {"dimension_numbers": ("NCH", "OIH")},
      "conv_dimension_numbers: dimension_numbers must be None, ConvDimensionNumbers, or three "
      "strings with a letter for each of 3 dimensions, such as ('NCHW', 'OIHW', 'NCHW'); got "

@@ -199,7 +199,7 @@ def test_refs_are_not_pinned():
     for make in (lambda: sw.new_ref(1.0, pin=True),
                  lambda: sw.empty_ref(sw.ShapeDtypeStruct((), F32), pin=True)):
         assert message(NotImplementedError, make).endswith(
-            "pin is for refs of kernels; got True. Leave it out: `shardwise.memory.Space` "
+            "pin applies only to refs in kernels; got True. Leave it out: `shardwise.memory.Space` "
             "determines where an array is, and its ref stays there."
         )
     assert sw.new_ref(1.0, pin=False)[...] == 1

@@ -258,11 +258,11 @@ MISTAKES = {
     "floats": ({"send_sizes": np.zeros((4, 4), np.float32)}, TypeError,
                "send_sizes must be integers, one for each slice; got f32[4]."),
     "rank": ({"output_offsets": np.zeros((4, 4, 1), np.int32)}, ValueError,
-             "output_offsets must be a vector with equally many entries for each of the 4 indices "
-             "of axis 'i'; got i32[4,1]."),
+             "output_offsets must be a vector with the same number of entries for each of the 4 "
+             "indices of axis 'i'; got i32[4,1]."),
     "count": ({"recv_sizes": np.zeros((4, 6), np.int32)}, ValueError,
-              "recv_sizes must be a vector with equally many entries for each of the 4 indices of "
-              "axis 'i'; got i32[6]."),
+              "recv_sizes must be a vector with the same number of entries for each of the 4 "
+              "indices of axis 'i'; got i32[6]."),
     "lengths": ({"input_offsets": np.zeros((4, 8), np.int32)}, ValueError,
                 "offsets and sizes must have the same length; input_offsets is i32[8], send_sizes "
                 "is i32[4], output_offsets is i32[4], recv_sizes is i32[4]."),

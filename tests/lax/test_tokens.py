@@ -26,7 +26,7 @@ def test_tokens_are_empty_values_that_programs_pass_on():
     np.testing.assert_array_equal(y, 2)
     assert "optimization_barrier" in sw.jit(f).lower(np.ones(3, np.float32)).as_text()
     with pytest.raises(TypeError, match=re.escape(
-        "after_all takes tokens of `create_token`; got 3 of type int."
+        "after_all takes tokens from `create_token`; got 3 of type int."
     )):
         lax.after_all(3)
 

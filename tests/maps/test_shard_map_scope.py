@@ -19,7 +19,7 @@ X = np.random.default_rng(0).standard_normal((64, 8)).astype(np.float32)
 OTHER = (
     "an enclosing map runs this code on each device of AbstractMesh('x': 4, 'y': 2, "
     "axis_types=({})), and Mesh('z': 8) is another mesh. Inside a map no other mesh can be used: "
-    "use axes of that one which are not manual yet, or `shardwise.vmap`."
+    "use axes of that mesh that are not yet manual, or `shardwise.vmap`."
 )
 
 
@@ -60,7 +60,7 @@ def test_the_mesh_of_a_pmap_is_the_one():
     assert message(ValueError, sw.pmap(OVER_LINE), X.reshape(8, 64)) == (
         "shard_map of f: an enclosing map runs this code on each device of AbstractMesh("
         "'<axis of pmap>': 8, axis_types=(Manual,)), and Mesh('z': 8) is another mesh. Inside a "
-        "map no other mesh can be used: use axes of that one which are not manual yet, or "
+        "map no other mesh can be used: use axes of that mesh that are not yet manual, or "
         "`shardwise.vmap`."
     )
 

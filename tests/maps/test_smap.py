@@ -211,7 +211,7 @@ def test_the_older_form():
 
 def test_messages_of_the_older_form():
     fails(TypeError, "shard_map got both check_rep and check_vma, which mean the same; pass only "
-          "check_vma alone.", older, two, GRID, P(), P(), True, check_vma=True)
+          "check_vma.", older, two, GRID, P(), P(), True, check_vma=True)
     for auto, shown in ((("z",), "'z'"), (("x", "y"), "'x' and 'y'")):
         fails(ValueError, "shard_map: auto must contain some, but not all, of the "
               f"axes of Mesh('x': 4, 'y': 2); got {shown}.", older, two, GRID, P(), P(), auto=auto)

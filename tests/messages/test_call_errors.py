@@ -52,17 +52,17 @@ def test_bodies_say_what_they_are_called_with():
         return carry
 
     start = "test_bodies_say_what_they_are_called_with.<locals>.step()"
-    fails(TypeError, f"scan: {start} takes 1 positional argument but 2 were given. It is called "
+    fails(TypeError, f"scan: {start} takes 1 positional argument but 2 were given. It was called "
           "with carry and x.", lax.scan, step, {"a": 0.0, "b": 1.0}, V)
-    fails(TypeError, f"fori_loop: {start} takes 1 positional argument but 2 were given. It is "
+    fails(TypeError, f"fori_loop: {start} takes 1 positional argument but 2 were given. It was "
           "called with i and carry.", lax.fori_loop, 0, 3, step, 0.0)
-    fails(TypeError, f"cond: {start} missing 1 required positional argument: 'carry'. It is called "
-          "with nothing.", lax.cond, True, step, step)
+    fails(TypeError, f"cond: {start} missing 1 required positional argument: 'carry'. It was "
+          "called with nothing.", lax.cond, True, step, step)
 
     f = sw.custom_vjp(lambda x: x)
     f.defvjp(lambda x: (x, None), step)
     fails(TypeError, f"the bwd rule of custom_vjp function <lambda>: {start} takes 1 positional "
-          "argument but 2 were given. It is called with residuals and ct.", sw.grad(f), 1.0)
+          "argument but 2 were given. It was called with residuals and ct.", sw.grad(f), 1.0)
 
 
 def test_names_that_are_nearly_right():

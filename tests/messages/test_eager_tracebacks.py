@@ -137,7 +137,7 @@ def test_the_name_comes_once():
     with sw.set_mesh(sw.make_mesh((2,), ("x",))):
         x = jnp.zeros((4, 2), out_sharding=P("x"))
         assert str(raised(lambda: x.at[np.array([1, 2])].get())) == (
-            ".at[...].get: cannot work along dimension 0 of f32[4@x,2], "
+            ".at[...].get: cannot operate along dimension 0 of f32[4@x,2], "
             "which is sharded over ('x',). Use `shardwise.sharding.reshard(x, P())`, or specify "
             "how the result is sharded: `x.at[idx].get(out_sharding=P(...))`."
         )

@@ -126,7 +126,7 @@ def test_a_constraint_over_devices_that_the_program_does_not_have():
 
 
 def test_arguments_that_are_no_arrays():
-    advice = ("Arguments are arrays and scalars, in pytrees; mark others static with "
+    advice = ("Arguments must be pytrees of arrays and scalars; mark others static with "
               "static_argnums or static_argnames.")
     fails(TypeError, f"jit of identity: a: expected an array or a scalar, got 'text' of type str. "
           f"{advice}", sw.jit(identity), "text")
@@ -146,7 +146,7 @@ def test_arguments_that_are_no_arrays():
 
 def test_results_that_are_no_arrays():
     fails(TypeError, "jit of label: the result at ['r'][1]: expected an array or a scalar, got "
-          "'text' of type str. A jitted function returns arrays and scalars, in pytrees.",
+          "'text' of type str. A jitted function must return a pytree of arrays and scalars.",
           sw.jit(_label()), V)
 
 

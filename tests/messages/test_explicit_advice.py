@@ -69,13 +69,13 @@ MESSAGES = {
     ),
     "x[idx]": (
         lambda m: m["A"][np.array([0, 1])],
-        "[gather] cannot work along dimension 0 of f32[8@x,8], which is sharded "
+        "[gather] cannot operate along dimension 0 of f32[8@x,8], which is sharded "
         "over ('x',). Use `shardwise.sharding.reshard(x, P())`" + AND +
         "`x.at[idx].get(out_sharding=P(...))`.",
     ),
     "x.at[idx].set": (
         lambda m: m["v"].at[m["i"]].set(m["w"]),
-        ".at[...].set: cannot work along dimension 0 of i32[8@x,1], "
+        ".at[...].set: cannot operate along dimension 0 of i32[8@x,1], "
         "which is sharded over ('x',). Use `shardwise.sharding.reshard(x, P())` on all arguments" +
         AND + "`x.at[idx].set(values, out_sharding=P(...))`.",
     ),
@@ -87,22 +87,22 @@ MESSAGES = {
     ),
     "sort": (
         lambda m: jnp.sort(m["D"]),
-        "sort: cannot work along dimension 1 of f32[8@x,8@y], which is sharded "
+        "sort: cannot operate along dimension 1 of f32[8@x,8@y], which is sharded "
         "over ('y',). Use `shardwise.sharding.reshard(a, P('x'))`.",
     ),
     "lax.cumsum": (
         lambda m: lax.cumsum(m["D"]),
-        "cumsum: cannot work along dimension 0 of f32[8@x,8@y], which is sharded "
+        "cumsum: cannot operate along dimension 0 of f32[8@x,8@y], which is sharded "
         "over ('x',). Use `shardwise.sharding.reshard(operand, P(None, 'y'))`.",
     ),
     "median": (
         lambda m: jnp.median(m["A"], axis=0),
-        "median: cannot work along dimension 1 of f32[8,8@x], which is "
+        "median: cannot operate along dimension 1 of f32[8,8@x], which is "
         "sharded over ('x',). Use `shardwise.sharding.reshard(a, P())`.",
     ),
     "setdiff1d": (
         lambda m: jnp.setdiff1d(m["v"], m["w"]),
-        "setdiff1d: cannot work along dimension 0 of f32[8@x], which is "
+        "setdiff1d: cannot operate along dimension 0 of f32[8@x], which is "
         "sharded over ('x',). Use `shardwise.sharding.reshard(x, P())` on all arguments.",
     ),
     "where": (
@@ -148,9 +148,9 @@ def test_sums_that_are_not_taken_yet(given):
     np.testing.assert_array_equal(shardwise.sharding.reshard(x, P(None, None)), SQUARE)
     place = NamedSharding(MESH, P(unreduced={"x"}))
     assert message(ValueError, sw.device_put, SQUARE, place) == (
-        f"device_put: x: a value of type f32[8,8] cannot be put as unreduced, which {place} "
-        "requires. Put it without unreduced axes, and use `shardwise.sharding.reshard(x, "
-        "P(unreduced={'x'}))`."
+        "device_put: x: a value of type f32[8,8] cannot be placed with unreduced axes, which "
+        f"{place} requires. Place it without unreduced axes, and use "
+        "`shardwise.sharding.reshard(x, P(unreduced={'x'}))`."
     )
 
 

@@ -150,7 +150,7 @@ def test_what_arrays_have_and_traced_values_do_not():
 def test_keys_of_dicts_and_loops_over_scalars():
     with pytest.raises(TypeError, match=r"a traced value of type f32\[3\] cannot be hashed \(jit"):
         sw.jit(lambda a: {a: 1})(V)
-    with pytest.raises(TypeError, match=r"without dimensions, of type f32\[\] \(grad of <lambda>"):
+    with pytest.raises(TypeError, match=r"0-d array, of type f32\[\] \(grad of <lambda>"):
         sw.grad(lambda a: sum(a))(np.float32(1))
 
 
@@ -278,7 +278,7 @@ def test_truth_and_scalars_of_arrays_with_elements():
     at = f"FILE:{line('# the line of ' + 'size')} (size)"
     for transform, shown in (("jit", "bool[3], with 3"), ("vmap", "bool[4], with 4")):
         fails(ValueError, f"the truth value at {at} of a traced array of type {shown} elements, is "
-              f"ambiguous ({transform} of size, called HERE). Choose element by element with "
+              f"ambiguous ({transform} of size, called HERE). Select elementwise with "
               "`shardwise.numpy.where`, or by one value with `shardwise.lax.cond(x.any(), ...)` "
               "or `x.all()`.",
               getattr(sw, transform)(size), V if transform == "jit" else X)
@@ -287,14 +287,14 @@ def test_truth_and_scalars_of_arrays_with_elements():
             return name(a)  # the line of scalar
 
         at = f"FILE:{line('# the line of ' + 'scalar')} (scalar)"
-        fails(TypeError, f"{name.__name__}() at {at} takes an array without dimensions; got a "
+        fails(TypeError, f"{name.__name__}() at {at} takes a 0-d array; got a "
               "traced f32[3] (jit of scalar, called HERE).", sw.jit(scalar), V)
 
     def index(a):
         return [0] * a  # the line of index
 
     fails(TypeError, f"use as a Python integer at FILE:{line('# the line of ' + 'index')} (index) "
-          "takes an integer without dimensions; got a traced ~f32[] (jit of index, called HERE).",
+          "takes a 0-d integer array; got a traced ~f32[] (jit of index, called HERE).",
           sw.jit(index), 2.0)
 
 

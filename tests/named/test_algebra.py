@@ -146,7 +146,7 @@ def test_rename_sends_an_axis_elsewhere():
         (lambda: einsum("a _ c -> a", A),
          "einsum: `_` in 'a _ c': in a pattern, each axis needs a name."),
         (lambda: einsum("a b -> a", A),
-         "einsum: operand 0 is 'a b', which is 2 axes; got f32[4,6,8], which has 3."),
+         "einsum: operand 0 is 'a b', which names 2 axes; got f32[4,6,8], which has 3."),
         (lambda: rearrange("a b c -> a b", A),
          "rearrange: 'c' of 'a b c -> a b' is on one side only. Both sides of the arrow must have "
          "the same axes."),

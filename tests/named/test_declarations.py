@@ -109,9 +109,9 @@ def test_trees_may_leave_values_unspoken():
 
 
 def test_another_number_of_dimensions():
-    message = "mlp: x is 'batch embed', which is 2 axes; got f32[8,4,1], which has 3."
+    message = "mlp: x is 'batch embed', which names 2 axes; got f32[8,4,1], which has 3."
     fails(ValueError, message, mlp, X[..., None], UP, DOWN)
-    message = "of_tree: weights['w'] is 'embed mlp', which is 2 axes; got f32[4], which has 1."
+    message = "of_tree: weights['w'] is 'embed mlp', which names 2 axes; got f32[4], which has 1."
     fails(ValueError, message, of_tree, X, {"w": UP[:, 0]})
 
 

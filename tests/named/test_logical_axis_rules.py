@@ -116,8 +116,9 @@ def test_two_words_over_one_mesh_axis():
          "rules: 'a' must be sharded over a mesh axis, a tuple of them, None or `stored(...)`; got "
          "3 of type int."),
         (TypeError, [("a", "x")], MESH,
-         "rules: the table is a dict such as {'batch': 'data'}; got [('a', 'x')] of type list."),
-        (TypeError, {"a": "x"}, "x", "rules: mesh is a Mesh; got 'x' of type str."),
+         "rules: the table must be a dict such as {'batch': 'data'}; got [('a', 'x')] of type "
+         "list."),
+        (TypeError, {"a": "x"}, "x", "rules: mesh must be a Mesh; got 'x' of type str."),
     ],
 )  # fmt: skip
 def test_tables_that_are_refused(kind, table, mesh, message):

@@ -121,7 +121,7 @@ def test_messages():
         ((one[0], one, one, one), "must have three dimensions"),
         ((one, one[..., :4], one, one), "must have equal batch and last dimensions"),
         ((one, one, one[:, :1], one),
-         "must have scales for each row, equally many for both operands"),
+         "must have scales for each row, the same number for both operands"),
         ((one, one, one[..., :3], one[..., :3]),
          "must have a last dimension that is a multiple of that of the scales"),
     ]:

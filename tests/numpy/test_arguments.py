@@ -243,7 +243,7 @@ def test_values_that_are_read(tmp_path):
 def test_pickles_are_not_written(tmp_path):
     snp.savez(tmp_path / "x.npz", snp.ones(2), allow_pickle=False)
     fails(
-        ValueError, "savez: an array of objects cannot be saved with allow_pickle=False.",
+        ValueError, "savez: an object array cannot be saved with allow_pickle=False.",
         snp.savez, tmp_path / "y.npz", np.array([{}], object), allow_pickle=False,
     )
 

@@ -162,12 +162,12 @@ ERRORS = [
     (lambda: snp.array([None]), ValueError,
      "None cannot be an element of an array. Use nan for a missing number."),
     (lambda: snp.array("a"), TypeError,
-     "array: an array holds numbers and booleans; got 'a' of type str. Encode strings as integers "
-     "first."),
+     "array: array elements must be numbers or booleans; got 'a' of type str. Encode strings as "
+     "integers first."),
     (lambda: snp.array(Column()), ValueError,
      "<NA> cannot be an element of an array. Use nan for a missing number."),
     (lambda: snp.array({1}), TypeError,
-     "array: an array holds numbers and booleans; got {1} of type set."),
+     "array: array elements must be numbers or booleans; got {1} of type set."),
     (lambda: snp.array([snp.ones(2), snp.ones(3)]), ValueError,
      "array: the arrays in a sequence must have the same shape; got (2,) and (3,)."),
     (lambda: snp.array([1], order="X"), ValueError,

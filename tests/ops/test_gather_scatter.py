@@ -175,6 +175,6 @@ def test_modes():
     with pytest.raises(ValueError) as caught:
         mode.from_any("wrap")
     assert str(caught.value) == (
-        "unknown mode 'wrap' for indices out of bounds; expected 'fill' (or 'drop'), 'clip' or "
+        "unknown mode 'wrap' for out-of-bounds indices; expected 'fill' (or 'drop'), 'clip' or "
         "'promise_in_bounds'."
     )

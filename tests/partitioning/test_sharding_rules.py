@@ -145,7 +145,7 @@ def test_wrong_rules(text, kwargs, expected):
      "a single factor on its own."),
     (lambda: CompoundFactor("i", BATCHING), "CompoundFactor: '…' is not a factor name: a letter "
      "followed by letters, digits and underscores."),
-    (lambda: ArrayMapping(3), "ArrayMapping: a factor is a string; got 3 of type int."),
+    (lambda: ArrayMapping(3), "ArrayMapping: a factor must be a string; got 3 of type int."),
     (lambda: ArrayMapping("i", BATCHING),
      "ArrayMapping('i', '…'): an ellipsis may only be the first entry."),
 ])
@@ -163,7 +163,7 @@ def test_wrong_objects(make, expected):
     ("... i, ... i -> i", [(3, 2), (4, 2)], [(2,)], "sharding_rule '... i, ... i -> i': operand 1 "
      "of type f32[4,2] has 4 elements along dimension 0, of the ellipsis, which has 3 elsewhere."),
     ("(i j) -> i j", [(7,)], [(2, 3)], "sharding_rule '(i j) -> i j': a dimension of 7 elements of "
-     "f32[7] is to be (i j), but i=2 × j=3 is 6."),
+     "f32[7] is factored as (i j), but i=2 × j=3 is 6."),
 ])
 def test_rules_that_do_not_fit(text, ins, outs, expected):
     fails(

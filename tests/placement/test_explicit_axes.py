@@ -206,7 +206,7 @@ def test_the_choices_are_named(mesh: Mesh):
         "`x.ravel(out_sharding=P(...))`."
     )
     assert error_of(ShardingTypeError, lambda: put(A, "x")[np.array([1, 0])]) == (
-        "[gather] cannot work along dimension 0 of f32[8@x,4], which is sharded "
+        "[gather] cannot operate along dimension 0 of f32[8@x,4], which is sharded "
         "over ('x',). Use `shardwise.sharding.reshard(x, P())`, or specify how the result is "
         "sharded: `x.at[idx].get(out_sharding=P(...))`."
     )

@@ -105,5 +105,5 @@ def test_pjit_takes_the_older_names():
         pjit(lambda a: a, in_shardings=rows, in_axis_resources=rows)
     assert str(error.value) == (
         "pjit got both in_shardings and in_axis_resources, which mean the same; pass only "
-        "in_shardings alone."
+        "in_shardings."
     )

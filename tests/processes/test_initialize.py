@@ -237,5 +237,5 @@ def test_a_coordinator_beyond_loopback_without_tls_warns_once():
         f"UserWarning: the coordinator listens at 0.0.0.0:{port}, reachable from other machines, "
         "without TLS: anyone who can reach the port can join or disrupt the program. Restrict the "
         "port to a trusted network, or pass mtls_cert_file, mtls_key_file and mtls_ca_file (jaxlib "
-        "0.11 and later). SECURITY.md says more." in err
+        "0.11 and later). See SECURITY.md." in err
     )

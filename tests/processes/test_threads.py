@@ -33,7 +33,7 @@ def test_thread_guard_refuses_launches_of_other_threads():
         "_lambda_: a program over several processes is launched by thread 'loader', while "
         "`thread_guard` is set by another one. All processes must launch the same programs in the "
         "same order, which threads do not guarantee. Launch it from the thread that set the guard, "
-        "or after the guard.\n28.0\n"
+        "or after the guard ends.\n28.0\n"
     ] * 2
 
 

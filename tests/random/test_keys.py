@@ -214,7 +214,7 @@ def test_no_elementwise_op_takes_keys():
 def test_keys_do_not_become_host_values():
     cannot = (
         "an array of keys, key<fry>[], cannot become {}: keys are not numbers. Use "
-        "shardwise.random.key_data(x) for the integers behind them."
+        "shardwise.random.key_data(x) for the underlying integers."
     )
     key = random.key(0)
     assert message(TypeError, lambda: np.asarray(key)) == cannot.format("a NumPy array")
@@ -223,7 +223,7 @@ def test_keys_do_not_become_host_values():
     assert message(TypeError, key.tolist) == cannot.format("a list")
     for kind in (int, float, bool):
         assert message(TypeError, lambda kind=kind: kind(key)) == (
-            f"only an array of numbers without dimensions can be converted to {kind.__name__}; "
+            f"only a 0-d array of numbers can be converted to {kind.__name__}; "
             "got key<fry>[]."
         )
 

@@ -70,7 +70,7 @@ def test_start_and_stop(tmp_path: Path):
     with pytest.raises(RuntimeError) as error:
         profiler.start_trace(tmp_path / "b")
     assert str(error.value) == (
-        "a profile is already being collected, and only one can be: call "
+        "a profile is already being collected, and only one at a time is possible: call "
         "shardwise.profiler.stop_trace() first."
     )
     work()
@@ -145,7 +145,7 @@ def test_a_server(tmp_path: Path):
         with pytest.raises(ValueError) as error:
             profiler.start_server(port)
         assert str(error.value) == (
-            "a profiler server is already running, and only one can be: call "
+            "a profiler server is already running, and only one at a time is possible: call "
             "shardwise.profiler.stop_server() first."
         )
     finally:

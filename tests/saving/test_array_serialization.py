@@ -202,10 +202,10 @@ def test_mistakes(tmp_path):
     folder.mkdir()
     (folder / "thesis.tex").touch()
     says(RuntimeError, f"save: {folder} has thesis.tex, which is not part of a checkpoint, so it "
-         "is not overwritten. Remove it, or name another folder.",
+         "is not overwritten. Remove it, or choose another folder.",
          trees.save, np.ones(2), folder)  # fmt: skip
     says(ValueError, f"save: {folder} has files, and overwrite is False. Pass "
-         "overwrite=True, or name another folder.",
+         "overwrite=True, or choose another folder.",
          trees.save, np.ones(2), folder, overwrite=False)  # fmt: skip
     assert (folder / "thesis.tex").exists()
     says(TypeError, "async_deserialize: in_type must be a sharding, a Format or a ShapeDtypeStruct "
@@ -304,7 +304,7 @@ def test_all_processes_write_into_one_folder(tmp_path):
     )
     why = (
         "save: FOLDER has all, tree, which is not part of a checkpoint, so it is not overwritten. "
-        "Remove it, or name another folder."
+        "Remove it, or choose another folder."
     )
     assert outs[0][4] == why
     assert outs[1][4] == f"Process 0 could not write its part of a checkpoint: RuntimeError: {why}"

@@ -280,17 +280,17 @@ def test_what_cannot_be_saved(tmp_path):
          'Parsing spec from url: "nowhere://a/": unsupported URL scheme "nowhere" in '
          '"nowhere://a/"',
          checkpoints.save, "nowhere://a", 1)  # fmt: skip
-    says(ValueError, "save: path is '/', which is the root folder. Name another folder.",
+    says(ValueError, "save: path is '/', which is the root folder. Choose another folder.",
          checkpoints.save, "/", 1)  # fmt: skip
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for how in ({}, {"overwrite": True}):
-        says(CheckpointError, f"save: {pipe} is a device or socket. Name a folder for the "
+        says(CheckpointError, f"save: {pipe} is a device or socket. Choose a folder for the "
              "checkpoint.", checkpoints.save, pipe, 1, **how)  # fmt: skip
-    says(ValueError, f"save_safetensors: {pipe} is a device or socket. Name a file.",
+    says(ValueError, f"save_safetensors: {pipe} is a device or socket. Choose a file.",
          checkpoints.save_safetensors, pipe, {"x": np.ones(1)})  # fmt: skip
     pipe.unlink()
-    says(ValueError, "save: path is 'a\\x00b', which contains a null character. Name another "
+    says(ValueError, "save: path is 'a\\x00b', which contains a null character. Choose another "
          "folder.", checkpoints.save, "a\0b", 1)  # fmt: skip
     with pytest.raises(sw.errors.UnexpectedTracerError, match=r"^save: tree\[0\] is a "):
         sw.jit(lambda x: checkpoints.save(at, [x]))(1.0)
@@ -367,13 +367,13 @@ def test_a_checkpoint_is_replaced_and_others_files_are_not(tmp_path):
     checkpoints.save(f"file://{at}", {"y": np.zeros(2)}, overwrite=True)
     assert list(checkpoints.restore(at)) == ["y"] and [p.name for p in at.parent.iterdir()] == ["b"]
     says(CheckpointError, f"save: {at} already contains a checkpoint, and overwrite is False. Pass "
-         "overwrite=True to replace it, or name another folder.",
+         "overwrite=True to replace it, or choose another folder.",
          checkpoints.save, at, 1)  # fmt: skip
     says(CheckpointError, f"save: {at.parent} has b, but no checkpoint.json: it is not a "
-         "checkpoint, so it is not overwritten. Remove it, or name another folder.",
+         "checkpoint, so it is not overwritten. Remove it, or choose another folder.",
          checkpoints.save, at.parent, 1)  # fmt: skip
     (tmp_path / "file").touch()
-    says(CheckpointError, f"save: {tmp_path}/file is a file. Name a folder for the checkpoint.",
+    says(CheckpointError, f"save: {tmp_path}/file is a file. Choose a folder for the checkpoint.",
          checkpoints.save, tmp_path / "file", 1)  # fmt: skip
     says(CheckpointError, f"describe: {tmp_path}/file is a file, but a checkpoint is a folder. To "
          "read a safetensors file, use load_safetensors.",

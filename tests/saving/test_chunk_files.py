@@ -214,7 +214,7 @@ def test_a_failed_part_leaves_nothing_running(tmp_path, monkeypatch):
     tree = {f"a{i}": np.arange(1000) for i in range(40)}
     at = tmp_path / "t"
     fails(OSError, "save: tree['a7'] could not be written: [Errno 28] No space left on device. "
-          "The previous contents are unchanged. Free space on that disk, or name a folder on "
+          "The previous contents are unchanged. Free space on that disk, or choose a folder on "
           "another one.", checkpoints.save, at, tree)  # fmt: skip
     assert os.listdir(tmp_path) == []
 

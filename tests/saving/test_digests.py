@@ -180,6 +180,6 @@ def test_digests_of_a_process_that_process_0_does_not_see(tmp_path, monkeypatch)
     assert digests.collect(place, 2) == {"w/c/1": "01234567"} and place.files() == []
     monkeypatch.setattr(writing, "collect", lambda where, _: digests.collect(where, 2))
     fails(CheckpointError, "save: process 0 does not see the files that process 1 wrote to "
-          f"{place.text}: all processes write one checkpoint. Name a folder on storage shared by "
+          f"{place.text}: all processes write one checkpoint. Choose a folder on storage shared by "
           "all.", checkpoints.save, place.text, values(1))  # fmt: skip
     assert os.listdir(tmp_path) == ["t"] and place.files() == []

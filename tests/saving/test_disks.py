@@ -25,12 +25,12 @@ from tests.helpers.errors import fails
 
 pytest.importorskip("tensorstore")
 STAYS = "The previous contents are unchanged."
-ANOTHER = f"{STAYS} Free space on that disk, or name a folder on another one."
+ANOTHER = f"{STAYS} Free space on that disk, or choose a folder on another one."
 LIMIT = (
-    f"{STAYS} Raise the file size limit (`ulimit -f`), or name a folder on a file "
+    f"{STAYS} Raise the file size limit (`ulimit -f`), or choose a folder on a file "
     "system that allows larger ones."
 )
-ALLOWED = f"{STAYS} Name a folder that this program may write to."
+ALLOWED = f"{STAYS} Choose a folder that this program may write to."
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +187,7 @@ def test_the_one_before_comes_back_where_the_new_one_cannot_take_its_place(tmp_p
 
     monkeypatch.setattr(os, "rename", fail)
     fails(OSError, f"save: {at} could not be written: it could not be moved to its final location: "
-          f"[Errno 5] Input/output error. {STAYS} Look at the system log, or name a folder on "
+          f"[Errno 5] Input/output error. {STAYS} Look at the system log, or choose a folder on "
           "another disk.", checkpoints.save, at, {"n": 2}, overwrite=True)  # fmt: skip
     monkeypatch.undo()
     assert os.listdir(tmp_path) == ["t"] and checkpoints.restore(at) == {"n": 1}
@@ -207,7 +207,7 @@ while done < 4 or not os.path.exists(at + ".end"):
         checkpoints.save(at, {"by": name, "w": np.full(1000, done), "n": done}, overwrite=True)
         done += 1
     except CheckpointError as error:
-        text = f"save: another writer is writing to {at}. Wait until it is done, or name another "
+        text = f"save: another writer is writing to {at}. Wait until it is done, or choose another "
         assert str(error) == text + "folder.", error
         refused += 1
     if done >= 4:

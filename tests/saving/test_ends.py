@@ -159,7 +159,7 @@ def test_a_writer_whose_claim_was_removed_changes_nothing(tmp_path, commits):
             first.commit(b"of the first")
         assert str(raised.value).splitlines()[0] == (
             f"save: the claim of this writer at {at} was removed while it wrote, and another "
-            "writer may be writing there. Nothing was saved. Save again, or name another folder."
+            "writer may be writing there. Nothing was saved. Save again, or choose another folder."
         )
     first.abandon()
     second.commit(b"the manifest")

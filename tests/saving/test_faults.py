@@ -151,8 +151,8 @@ def test_a_full_disk(tmp_path):
     with full_disk(), pytest.raises(OSError, match=failed) as error:
         checkpoints.save(at, {"w": np.ones((100, 100)), "n": 4}, overwrite=True)
     assert str(error.value).endswith(
-        ". The previous contents are unchanged. Raise the file size limit (`ulimit -f`), or name a "
-        "folder on a file system that allows larger ones."
+        ". The previous contents are unchanged. Raise the file size limit (`ulimit -f`), or choose "
+        "a folder on a file system that allows larger ones."
     )
     assert "File too large" in str(error.value)
     assert checkpoints.restore(at)["n"] == 3 and os.listdir(tmp_path) == ["t"]
@@ -189,8 +189,8 @@ def test_two_writers(tmp_path, monkeypatch):
             assert str(error.value).endswith(f". If that writer is dead, remove the files at {at}.")
         else:
             assert str(error.value) == (
-                f"save: another writer is writing to {at}. Wait until it is done, or name another "
-                "folder."
+                f"save: another writer is writing to {at}. Wait until it is done, or choose "
+                "another folder."
             )
         go.set()
         saving.wait()

@@ -184,8 +184,8 @@ def test_mistakes(tmp_path):
     says(ValueError, f"{what}.best: metric is required, because the manager has no keep_best.",
          manager().best)  # fmt: skip
     (tmp_path / "file").touch()
-    says(NotADirectoryError, f"{what}: {tmp_path}/file is not a folder. Name one for the "
-         "checkpoints.", CheckpointManager, tmp_path / "file")  # fmt: skip
+    says(NotADirectoryError, f"{what}: {tmp_path}/file is not a folder. Choose a folder for "
+         "the checkpoints.", CheckpointManager, tmp_path / "file")  # fmt: skip
     says(FileNotFoundError, f"{what}.restore: {tmp_path} has no checkpoint.",
          manager().restore)  # fmt: skip
 

@@ -91,7 +91,7 @@ def test_checkpoints_in_buckets(kind):
     }[kind]  # fmt: skip
     assert [line.rstrip() for line in lines] == [
         f"CheckpointError: save: {at} already contains a checkpoint, and overwrite is False. Pass "
-        "overwrite=True to replace it, or name another folder.",
+        "overwrite=True to replace it, or choose another folder.",
         "[1, 3, 4] 4 1 {'loss': 1.0}",
         f"FileNotFoundError: restore: there is no checkpoint at {at}/none.",
         *missing,

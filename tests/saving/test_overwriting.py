@@ -26,7 +26,7 @@ def place_of(tmp_path, where, name="t"):
 def is_there(at):
     return (
         f"save: {at} already contains a checkpoint, and overwrite is False. Pass overwrite=True to "
-        "replace it, or name another folder."
+        "replace it, or choose another folder."
     )
 
 
@@ -86,7 +86,7 @@ def test_of_two_writers_the_second_one_does_not_replace_the_first(tmp_path, monk
 @WHERE
 def test_what_is_no_checkpoint_is_never_deleted(tmp_path, where):
     place = place_of(tmp_path, where)
-    none = "it is not a checkpoint, so it is not overwritten. Remove it, or name another folder."
+    none = "it is not a checkpoint, so it is not overwritten. Remove it, or choose another folder."
 
     def refused(text):
         before = snapshot(place)
@@ -113,7 +113,7 @@ def test_what_is_no_checkpoint_is_never_deleted(tmp_path, where):
             checkpoints.save(place.text, 1, overwrite=True)
         assert str(error.value) == (
             f"save: {place.text} has {name} in addition to the checkpoint, which would be deleted "
-            "with it. Move those files elsewhere, or name another folder."
+            "with it. Move those files elsewhere, or choose another folder."
         )
         assert checkpoints.restore(place.text)["s"] == 1 and place.get(name) == b"x"
         place.drop(name)

@@ -273,5 +273,5 @@ def test_processes_save_together(tmp_path):
         assert out[4].startswith(before if rank else "")
         assert out[4].removeprefix(before) == (
             "save: FOLDER has b, run, but no checkpoint.json: it is not a checkpoint, so it is not "
-            "overwritten. Remove it, or name another folder."
+            "overwritten. Remove it, or choose another folder."
         )

@@ -244,10 +244,10 @@ def test_paths(tmp_path):
     says(ValueError, "load_safetensors: path is 's3://bucket/m.safetensors', but safetensors files "
          "are read and written on file systems only. Copy the file to one, or use `save` and "
          "`restore` for object stores.", load, "s3://bucket/m.safetensors")  # fmt: skip
-    says(IsADirectoryError, f"save_safetensors: {tmp_path} is a folder; name a file.",
+    says(IsADirectoryError, f"save_safetensors: {tmp_path} is a folder; choose a file.",
          save, tmp_path, {"a": np.ones(2)})  # fmt: skip
     checkpoints.save(tmp_path / "c", 1)
-    says(IsADirectoryError, f"save_safetensors: {tmp_path}/c is a folder; name a file.",
+    says(IsADirectoryError, f"save_safetensors: {tmp_path}/c is a folder; choose a file.",
          save, tmp_path / "c", {"a": np.ones(2)})  # fmt: skip
     says(IsADirectoryError, f"load_safetensors: {tmp_path}/c is a folder; read the checkpoint in "
          "it with `restore`.", load, tmp_path / "c")  # fmt: skip

@@ -126,7 +126,7 @@ MESSAGES = [
      TypeError,
      "forward-mode differentiation (jvp, jacfwd, linearize) reached odeint, a custom_vjp "
      "function, whose rule is for reverse mode (grad, vjp, jacrev) only. Give it a rule with "
-     "custom_jvp instead, which serves both."),
+     "custom_jvp instead, which supports both."),
 ]
 
 

@@ -109,7 +109,7 @@ def test_power_of_complex_values_and_along_other_axes():
     with pytest.warns(UserWarning) as caught:
         signal.welch(z, nperseg=20)
     assert str(caught[0].message) == (
-        "welch: spectra of complex signals have two sides; return_onesided is ignored.")
+        "welch: spectra of complex signals are two-sided; return_onesided is ignored.")
     assert [x.shape for x in signal.welch(np.ones((2, 0), np.float32))] == [(2, 0)] * 2
 
 

@@ -31,7 +31,7 @@ def test_values(x, kind, lengths):
     ((Z, "irfft", (6,)),
      "fft: IRFFT of lengths (6,) takes last dimensions (4,); got c64[2,4,6]."),
     ((Z[None], "fft", (1, 2, 4, 6)),
-     "fft: lengths must be one to three, and no more than the dimensions of c64[1,2,4,6]; got "
+     "fft: there must be one to three lengths, no more than the dimensions of c64[1,2,4,6]; got "
      "(1, 2, 4, 6)."),
     ((Z, "rftt", (6,)),
      "lax.fft: fft_type must be one of FFT, IFFT, RFFT, IRFFT, as a name or an FftType; got "

@@ -85,7 +85,7 @@ def test_what_has_no_buffer():
     rows = [
         (sw.random.key(0), BufferError,
          "the buffer protocol does not support keys; got an array of type key<fry>[]. Use "
-         "shardwise.random.key_data(x) for the integers behind them."),
+         "shardwise.random.key_data(x) for the underlying integers."),
         (gone, RuntimeError,
          "array of type f32[3] has been deleted: `delete()` was called on it. To use it longer, "
          "make a copy beforehand: `x.copy()`."),

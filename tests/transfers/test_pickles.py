@@ -219,7 +219,7 @@ def test_another_process_reads_them():
 @pytest.mark.parametrize("version", [0, 2])
 def test_another_form_is_refused(version):
     assert message(pickle.UnpicklingError, restored, version, "array", np.arange(3)) == (
-        f"the pickle of a shardwise array has format {version}, of another version of shardwise; "
+        f"the pickle of a shardwise array has format {version}, from another version of shardwise; "
         "this version reads format 1. Read it with the version that wrote it, and save the values "
         "with shardwise.numpy.save, whose files all versions can read."
     )

@@ -382,7 +382,7 @@ ERRORS = [
     ),
     (
         lambda t, u: u.register_dataclass(Fields, meta_fields=["y"]),
-        DATACLASS + "got meta_fields without data_fields; name all fields in the two, or leave "
+        DATACLASS + "got meta_fields without data_fields; list all fields in the two, or leave "
         "both out for a dataclass.",
     ),
     (

@@ -230,7 +230,7 @@ def test_leaving_out_of_order():
             outer.__exit__(None, None, None)
         assert str(error.value) == (
             "cannot leave Mesh('x': 4): Mesh('y': 2) is the innermost one entered here. "
-            "Leave meshes in the opposite order to that of entering, in the same thread."
+            "Exit meshes in the reverse order of entering them, in the same thread."
         )
     with pytest.raises(RuntimeError, match="no mesh is entered here"):
         outer.__exit__(None, None, None)
@@ -312,10 +312,10 @@ def test_make_mesh_takes_the_first_devices_in_order():
         (lambda: Mesh(grid(2), 1), TypeError,
          "axis_names must be a name or a sequence of names, got 1."),
         (lambda: Mesh([fake(0), fake(0)], "x"), ValueError,
-         "Mesh got the device Fake(0) twice; each may occur once."),
+         "Mesh got the device Fake(0) twice; each device may occur only once."),
         (lambda: Mesh([[fake(0), fake(1)], [fake(2)]], ("x", "y")), ValueError,
-         "Mesh got nested lists of devices of the lengths [2, 1]; those at one level must be "
-         "equally long."),
+         "Mesh got nested lists of devices with the lengths [2, 1]; lists at the same level must "
+         "have the same length."),
         (lambda: Mesh(grid(2, 2), (["x"], "y")), TypeError,
          "the names of mesh axes must be hashable, got axis_names=(['x'], 'y')."),
         (lambda: AbstractMesh(4, "x"), TypeError,
@@ -323,7 +323,7 @@ def test_make_mesh_takes_the_first_devices_in_order():
         (lambda: Mesh(grid(2, 2), ("x", "y"), (AUTO,)), ValueError,
          "a mesh got 1 axis type, (Auto,), but 2 axis names, ('x', 'y')."),
         (lambda: Mesh(grid(2), "x", ("auto",)), TypeError,
-         "axis_types must be of the enum AxisType, got 'auto'."),
+         "axis_types must be AxisType members, got 'auto'."),
         (lambda: AbstractMesh((4, 2), ("x",)), ValueError,
          "AbstractMesh got 2 axis sizes, (4, 2), but 1 axis name, ('x',)."),
         (lambda: AbstractMesh((4, 2)), TypeError,
@@ -338,7 +338,7 @@ def test_make_mesh_takes_the_first_devices_in_order():
         (lambda: make_mesh((4,), ("x", "y"), devices=fakes(8)), ValueError,
          "make_mesh got 1 axis size, (4,), but 2 axis names, ('x', 'y')."),
         (lambda: make_mesh((0,), ("x",), devices=fakes(8)), ValueError,
-         "the axes of a mesh have at least one device each; got shape (0,)."),
+         "each axis of a mesh must have at least one device; got shape (0,)."),
         (lambda: create_device_mesh((3,), fakes(4)), ValueError,
          "a mesh of shape (3,) takes 3 devices, but 4 devices were given."),
         (lambda: setattr(Mesh(grid(2), "x"), "devices", None), AttributeError,
@@ -378,7 +378,7 @@ def test_meshes_that_must_not_be_entered():
     with disallow_mesh_context_manager(True), pytest.raises(RuntimeError) as error, mesh:
         pass
     assert str(error.value) == (
-        "Mesh('x': 1) cannot be entered by `with mesh:`, as the flag "
+        "Mesh('x': 1) cannot be entered with `with mesh:`, as the flag "
         "disallow_mesh_context_manager is on. Write `with shardwise.set_mesh(mesh):`."
     )
     with mesh:

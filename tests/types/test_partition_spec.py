@@ -106,11 +106,11 @@ def test_immutable():
     ("make", "kind", "message"),
     [
         (lambda: P({}), TypeError,
-         "a PartitionSpec got {} of type dict; each entry is an axis name, a tuple of axis names, "
-         "None or P.UNCONSTRAINED."),
+         "a PartitionSpec got {} of type dict; each entry must be an axis name, a tuple of axis "
+         "names, None or P.UNCONSTRAINED."),
         (lambda: P(P("x")), TypeError,
-         "a PartitionSpec got P('x') of type PartitionSpec; each entry is an axis name, a tuple of "
-         "axis names, None or P.UNCONSTRAINED."),
+         "a PartitionSpec got P('x') of type PartitionSpec; each entry must be an axis name, a "
+         "tuple of axis names, None or P.UNCONSTRAINED."),
         (lambda: P(("x", None)), ValueError,
          "the tuple ('x', None) of a PartitionSpec may contain only axis names, got None."),
         (lambda: P("x", unreduced="y"), TypeError,

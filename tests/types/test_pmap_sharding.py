@@ -87,7 +87,7 @@ def test_identity_and_repr():
          "PmapSharding.default: dimension 0 of (2,) needs 2 devices, but there are 8."),
         (lambda: PmapSharding(sw.devices(), 0), TypeError,
          "the second argument of PmapSharding must be a ShardingSpec, got int. "
-         "PmapSharding.default(shape, sharded_dim) makes the usual one."),
+         "PmapSharding.default(shape, sharded_dim) creates the default one."),
         (lambda: PmapSharding(sw.devices(), ShardingSpec([Chunked([8])], [ShardedAxis(1)])),
          ValueError,
          "ShardingSpec(sharding=(Chunked(chunks=(8,)),), mesh_mapping=(ShardedAxis(axis=1),)) "

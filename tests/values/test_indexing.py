@@ -399,7 +399,7 @@ ERRORS = [
      "too many indices: the array is 3-dimensional, but 4 were given."),
     ((..., ...), IndexError, "an index can only have a single ellipsis ('...')"),
     (object, IndexError,
-     "an index consists of integers, slices, ..., None and arrays of integers or booleans; got "
+     "an index must consist of integers, slices, ..., None and arrays of integers or booleans; got "
      "<class 'object'>."),
     (np.array([True, False]), IndexError,
      "a boolean index must have the shape of what it indexes; got bool[2] at position 0 for "

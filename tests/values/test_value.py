@@ -226,11 +226,11 @@ ERRORS = [
      "the truth value of an array of type f32[0], with 0 elements, is ambiguous. Use x.any() or "
      "x.all(), or x.size > 0."),
     (lambda: int(snp.ones(1)), TypeError,
-     "only an array of numbers without dimensions can be converted to int; got f32[1]."),
+     "only a 0-d array of numbers can be converted to int; got f32[1]."),
     (lambda: float(snp.asarray(1j)), TypeError,
      "a complex array cannot be converted to float; use x.real."),
     (lambda: [1][snp.asarray(0.0)], TypeError,
-     "only an integer array without dimensions can be used as an index; got ~f32[]."),
+     "only a 0-d integer array can be used as an index; got ~f32[]."),
     (lambda: hash(snp.ones(1)), TypeError, "unhashable type: 'Array'"),
     (lambda: len(snp.asarray(1)), TypeError,
      "len() of a 0-d array; its size is 1."),

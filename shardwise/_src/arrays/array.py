@@ -177,8 +177,8 @@ class Array(Interchange, metaclass=_ArrayMeta):
         spec = getattr(self._sig.sharding, "spec", None)
         if spec is None:
             raise AttributeError(
-                f"array of type {self.aval.str_short(True)} has no mesh_axes: it is not over a "
-                f"mesh, but under {self._sig.sharding}."
+                f"array of type {self.aval.str_short(True)} has no mesh_axes: its sharding, "
+                f"{self._sig.sharding}, has no mesh."
             )
         return spec
 

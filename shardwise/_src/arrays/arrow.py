@@ -54,7 +54,7 @@ def _checked(value: np.ndarray) -> np.ndarray:
         )
     if not value.ndim:
         raise TypeError(
-            "an array without dimensions cannot become an Arrow array. Use x.item() for its "
+            "a 0-d array cannot become an Arrow array. Use x.item() for its "
             "element, or x.reshape(1)."
         )
     return np.ascontiguousarray(value)

@@ -31,7 +31,7 @@ class Concrete(Value):
         if isinstance(self.dtype, ExtendedDType):
             raise TypeError(
                 f"an array of keys, {self.aval.str_short(True)}, cannot become {what}: keys are "
-                "not numbers. Use shardwise.random.key_data(x) for the integers behind them."
+                "not numbers. Use shardwise.random.key_data(x) for the underlying integers."
             )
         return self._value()
 
@@ -57,7 +57,7 @@ class Concrete(Value):
     def __index__(self) -> int:
         if self.shape or not is_integer(self.dtype):
             raise TypeError(
-                "only an integer array without dimensions can be used as an index; got "
+                "only a 0-d integer array can be used as an index; got "
                 f"{self.aval.str_short(True)}."
             )
         return int(self._value())
@@ -71,7 +71,7 @@ class Concrete(Value):
     def _scalar(self, kind: str) -> Any:
         if isinstance(self.dtype, ExtendedDType) or (self.shape and kind != "bool"):
             raise TypeError(
-                "only an array of numbers without dimensions can be converted to "
+                "only a 0-d array of numbers can be converted to "
                 f"{kind}; got {self.aval.str_short(True)}."
             )
         value = self._value().reshape(())[()]

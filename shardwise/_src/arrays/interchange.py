@@ -179,8 +179,8 @@ class Interchange(Concrete):
         if isinstance(self.dtype, ExtendedDType):
             raise BufferError(
                 f"{protocol} does not support keys; got an array of type "
-                f"{self.aval.str_short(True)}. Use shardwise.random.key_data(x) for the integers "
-                "behind them."
+                f"{self.aval.str_short(True)}. Use shardwise.random.key_data(x) for the underlying "
+                "integers."
             )
         if is_subbyte(self):
             raise BufferError(

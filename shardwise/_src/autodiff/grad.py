@@ -105,8 +105,8 @@ def value_and_grad(
     """A function that returns the value of `fun` and its gradient.
 
     Args:
-      fun: returns a real scalar (complex with `holomorphic`), or with `has_aux` a pair of it and
-        anything else.
+      fun: returns a real scalar (complex with `holomorphic`), or with `has_aux` a pair (scalar,
+        aux), where aux can be anything.
       argnums: which positional arguments to differentiate with respect to.
       holomorphic: whether `fun` is a holomorphic function of complex arguments.
       allow_int: integer arguments are allowed; their gradients are zeros of dtype `float0`.
@@ -167,7 +167,7 @@ def grad(
     holomorphic: bool = False, allow_int: bool = False, reduce_axes: Sequence[Any] = (),
     axis_name: Any = None,
 ) -> Callable[P, Any]:
-    """The gradient of a scalar function; with `has_aux`, the pair (gradient, aux).
+    """A function that returns the gradient of a scalar function; with `has_aux`, (gradient, aux).
 
     See `value_and_grad` for the arguments and errors.
     """
@@ -336,7 +336,7 @@ def vjp(
     fun: Callable[..., Any], *primals: Any, has_aux: bool = False, reduce_axes: Sequence[Any] = (),
     axis_name: Any = None,
 ) -> tuple[Any, ...]:
-    """`fun(*primals)` and the function that pulls cotangents back.
+    """`fun(*primals)` and its vjp function, which pulls cotangents back.
 
     Args:
       axis_name, reduce_axes: named axes over which cotangents are summed for primals that all

@@ -32,7 +32,7 @@ def jacfwd(
     """The Jacobian of `fun`, column by column: for functions with few inputs.
 
     Args:
-      fun: returns a pytree of arrays; with `has_aux` a pair of it and anything else.
+      fun: returns a pytree of arrays; with `has_aux` a pair (result, aux).
       argnums: which positional arguments to differentiate with respect to.
       holomorphic: whether `fun` is a holomorphic function of complex arguments.
 

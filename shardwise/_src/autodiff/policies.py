@@ -110,7 +110,7 @@ def save_and_offload_only_these_names(
     if both:
         raise ValueError(
             "save_and_offload_only_these_names: a value is saved or offloaded, not both; both "
-            f"lists have {', '.join(map(repr, both))}."
+            f"lists contain {', '.join(map(repr, both))}."
         )
     return _save_and_offload(saved, offloaded, Offloadable(offload_src, offload_dst))
 

@@ -216,7 +216,7 @@ random_seed_offset = Flag(
 
 
 def _fixed(name: str, value: bool, doc: str) -> Flag[bool]:
-    """A JAX flag for behaviour that is fixed here: it accepts only that value."""
+    """A JAX flag for behavior that is fixed here: it accepts only that value."""
     flag = Flag(name, value, doc, parse=parse_bool)
 
     def reject(wanted: bool) -> None:
@@ -409,8 +409,8 @@ def _find(name: str) -> Flag[Any]:
     if flag is not None:
         return flag
     hint = did_you_mean(name.removeprefix("jax_"), [*FLAGS, *HISTORIC])
-    hint = hint or f" Known names: {', '.join(sorted(FLAGS))}."
-    raise AttributeError(f"unknown configuration name {name!r}.{hint}")
+    hint = hint or f" Known options: {', '.join(sorted(FLAGS))}."
+    raise AttributeError(f"unknown configuration option {name!r}.{hint}")
 
 
 config = Config()

@@ -46,8 +46,8 @@ def restored(form: int, kind: str, *fields: Any) -> Any:
     """
     if form != FORM:
         raise UnpicklingError(
-            f"the pickle of a shardwise {kind} has format {form}, of another version of shardwise; "
-            f"this version reads format {FORM}. {_ADVICE}"
+            f"the pickle of a shardwise {kind} has format {form}, from another version of "
+            f"shardwise; this version reads format {FORM}. {_ADVICE}"
         )
     if kind not in _readers and kind in _LATER:
         getattr(import_module(_LATER[kind]), kind)

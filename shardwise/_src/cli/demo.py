@@ -24,8 +24,8 @@ def examples() -> Path:
         if (folder / "gpt.py").is_file():
             return folder
     raise SystemExit(
-        f"the examples are missing: there is no gpt.py in {PACKAGE / 'examples'} (a wheel has it "
-        f"there) or {PACKAGE.parent / 'examples'} (a checkout). Reinstall shardwise."
+        f"the examples are missing: there is no gpt.py in {PACKAGE / 'examples'} (in a wheel) "
+        f"or {PACKAGE.parent / 'examples'} (in a checkout). Reinstall shardwise."
     )
 
 

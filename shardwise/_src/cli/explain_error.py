@@ -24,8 +24,8 @@ def pages() -> Path:
         if (folder / "README.md").is_file():
             return folder
     raise SystemExit(
-        f"the pages are missing: there is no README.md in {PACKAGE / 'docs' / 'errors'} (a wheel "
-        f"has it there) or {PACKAGE.parent / 'docs' / 'errors'} (a checkout). Reinstall shardwise."
+        f"the pages are missing: there is no README.md in {PACKAGE / 'docs' / 'errors'} (in a "
+        f"wheel) or {PACKAGE.parent / 'docs' / 'errors'} (in a checkout). Reinstall shardwise."
     )
 
 

@@ -27,8 +27,8 @@ def shard_map(
     """
     if check_rep is not None and check_vma is not None:
         raise TypeError(
-            "shard_map got both check_rep and check_vma, which mean the same; pass only check_vma "
-            "alone."
+            "shard_map got both check_rep and check_vma, which mean the same; pass only "
+            "check_vma."
         )
     checked = True if check_rep is check_vma is None else bool(check_rep or check_vma)
     unknown = [a for a in auto if a not in mesh.axis_names]

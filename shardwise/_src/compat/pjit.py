@@ -39,6 +39,6 @@ def _one(which: str, sharding: Any, resources: Any) -> Any:
     if sharding is not None and resources is not None:
         raise ValueError(
             f"pjit got both {which}_shardings and {which}_axis_resources, which mean the same; "
-            f"pass only {which}_shardings alone."
+            f"pass only {which}_shardings."
         )
     return resources if sharding is None else sharding

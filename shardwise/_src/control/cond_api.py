@@ -77,21 +77,21 @@ def cond(
     pred: ArrayLike, true_fun: Callable[..., T], false_fun: Callable[..., T], *operands: Any,
     operand: Any = _NONE,
 ) -> T:
-    """Applies one of two functions.
+    """Conditionally applies one of two functions.
 
         true_fun(*operands) if pred else false_fun(*operands)
 
-    Only that one runs, except under `vmap` with a `pred` that differs from row to row: then both
-    run, and the result is selected. Both functions are staged, whatever `pred` is.
+    Only that one runs, except under `vmap` with a batched `pred`: then both run, and
+    the result is selected. Both functions are staged, whatever `pred` is.
 
     Args:
       pred: a boolean scalar; a number is compared with zero.
       true_fun, false_fun: functions of the operands, with results of the same structure and types.
       operands: pytrees of arrays. Values that the functions capture need not be among them.
-      operand: a single operand, by name.
+      operand: a single operand, as a keyword.
 
     Returns:
-      The result of the function that was chosen.
+      The result of the selected function.
 
     Raises:
       TypeError: if `pred` is not a scalar, or the results differ in structure or types.
@@ -133,16 +133,16 @@ def switch(
 ) -> T:
     """Applies the function with a given number, `branches[index](*operands)`.
 
-    Only that one runs, except under `vmap` with an `index` that differs from row to row.
+    Only that one runs, except under `vmap` with a batched `index`.
 
     Args:
       index: an integer scalar; clamped to the range of the branches.
       branches: functions of the operands, with results of the same structure and types.
       operands: pytrees of arrays. Values that the functions capture need not be among them.
-      operand: a single operand, by name.
+      operand: a single operand, as a keyword.
 
     Returns:
-      The result of the function that was chosen.
+      The result of the selected function.
 
     Raises:
       TypeError: if `index` is not an integer scalar, or the results differ in structure or types.
@@ -195,8 +195,8 @@ def _predicate(pred: Any) -> Any:
     t = type_of(pred)
     if t.shape:
         raise TypeError(
-            f"cond: pred must be a boolean scalar; got {t.str_short(True)}. To choose element by "
-            "element use `shardwise.lax.select` or `shardwise.numpy.where`."
+            f"cond: pred must be a boolean scalar; got {t.str_short(True)}. To select elementwise, "
+            "use `shardwise.lax.select` or `shardwise.numpy.where`."
         )
     if is_bool(t.dtype):
         return pred

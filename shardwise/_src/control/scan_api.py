@@ -56,7 +56,7 @@ def scan(
     length: int | None = None, reverse: bool = False, unroll: int | bool = 1,
     _split_transpose: bool = False,
 ) -> tuple[Carry, Y]:
-    """Applies a function along the leading dimension of arrays, carrying a state from step to step.
+    """Scans a function over the leading dimension of arrays, carrying state from step to step.
 
         carry, ys = init, []
         for x in xs:
@@ -72,8 +72,8 @@ def scan(
       xs: a pytree of arrays with equal sizes along dimension 0, or None.
       length: the number of steps; required if `xs` has no arrays.
       reverse: whether to go from the last slice to the first; ys keep their positions.
-      unroll: how many steps one iteration of the compiled loop does; True for all of them, False
-        or 0 for one.
+      unroll: how many steps one iteration of the compiled loop performs; True for all of them,
+        False or 0 for one.
       _split_transpose: has no effect; derivatives hoist loop-invariant computation in any case.
 
     Returns:
@@ -231,7 +231,7 @@ class _Call:
     def in_python(self) -> tuple[Any, Any]:
         """The loop in Python, for debugging under `disable_jit`."""
         if not self.length:
-            raise ValueError("scan: a scan of length 0 does not run under disable_jit.")
+            raise ValueError("scan: a scan of length 0 cannot run under disable_jit.")
         carry, rows, tree = [_array(x) for x in self.init], [], None
         steps = range(self.length)
         for i in reversed(steps) if self.reverse else steps:

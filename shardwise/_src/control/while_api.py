@@ -255,7 +255,7 @@ def fori_loop(
       lower, upper: integer scalars of one dtype.
       body_fun: takes the number and the state, returns the next state.
       init_val: the initial state, a pytree. Its types apply to every state: they may not change.
-      unroll: how many steps one iteration of the compiled loop does; True for all of them. For
+      unroll: how many steps one iteration of the compiled loop performs; True for all of them. For
         known bounds only.
 
     Returns:

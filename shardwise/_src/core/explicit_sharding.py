@@ -130,7 +130,7 @@ def _factor_axes(
                 continue
             if key is None:
                 raise ShardingTypeError(
-                    f"[{op.name}] cannot work along dimension {d} of "
+                    f"[{op.name}] cannot operate along dimension {d} of "
                     f"{t.str_short(True)}, which is sharded over {axes}."
                 )
             held = axes_of.setdefault(key, axes)

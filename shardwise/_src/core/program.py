@@ -254,7 +254,7 @@ class Program:
           print_effects: whether programs show their side effects.
           custom_pp_eqn_rules: has no effect, as all operations are printed alike.
           width: in characters, above which the parameters of an equation get separate lines.
-          use_color: whether the string has colours, for terminals; None means False.
+          use_color: whether the string has colors, for terminals; None means False.
         """
         style = Style(
             print_shapes, source_info, name_stack, print_effects, width, bool(use_color)

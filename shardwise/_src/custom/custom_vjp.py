@@ -247,7 +247,7 @@ def _reject(backward: Backward) -> NoReturn:
     raise TypeError(
         f"forward-mode differentiation (jvp, jacfwd, linearize) reached {backward.name}, a "
         "custom_vjp function, whose rule is for reverse mode (grad, vjp, jacrev) only. Give it a "
-        "rule with custom_jvp instead, which serves both."
+        "rule with custom_jvp instead, which supports both."
     )
 
 

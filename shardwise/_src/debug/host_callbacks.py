@@ -49,9 +49,9 @@ def pure_callback(
     callback: Callable[..., Any], result_shape_dtypes: Any, *args: Any,
     sharding: Sharding | None = None, vmap_method: str | None = None, **kwargs: Any,
 ) -> Any:
-    """Calls a host function that has no side effects, also in a compiled program.
+    """Calls a host function without side effects, including in a compiled program.
 
-    How often it is called, and whether at all, is up to the compiler.
+    The compiler decides how often it is called, and whether it is called at all.
 
     Args:
       callback: takes `*args, **kwargs` with arrays for their leaves, on the CPU; returns NumPy
@@ -289,7 +289,7 @@ def operands(title: str, args: tuple, kwargs: dict) -> tuple[list[Any], Any]:
     for x in leaves:
         if not can_be_operand(x):
             raise TypeError(
-                f"{title}: arguments are arrays and scalars, in pytrees; got {x!r} of type "
+                f"{title}: arguments must be pytrees of arrays and scalars; got {x!r} of type "
                 f"{type(x).__name__}. Bind others with functools.partial."
             )
     return [_plain(x) for x in leaves], tree

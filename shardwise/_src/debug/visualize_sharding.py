@@ -13,7 +13,7 @@ An 8 x 16 array over `P("data", None)` of a 4 x 2 mesh begins:
 
 Rows and columns of boxes are the blocks of the array; the labels are index ranges. Blocks of
 different sizes are drawn to scale if there is room. An array that does not fit is shown as a table
-of blocks or, if there are many blocks, as a drawing without the middle. A box has the colour of its
+of blocks or, if there are many blocks, as a drawing without the middle. A box has the color of its
 first device.
 
 `visualize.panels` decides what to draw; this module draws it.
@@ -69,7 +69,7 @@ class Grid:
 
     least: the minimum inner width of a box; most: the columns of the terminal;
     scale: factor by which boxes are wider and higher than necessary.
-    colors: by a box's set of devices, instead of the colour of its first device.
+    colors: by a box's set of devices, instead of the color of its first device.
     """
 
     panel: Panel
@@ -166,7 +166,7 @@ def _style(devices: Sequence[Any], colors: Mapping[Any, str] | None = None) -> s
 
 
 def _styles(cut: Blocks, color_map: ColorMap) -> dict[Any, str]:
-    """The style of each set of devices: colours of the map, with distinct ones for neighbours."""
+    """The style of each set of devices: colors of the map, with distinct ones for neighbors."""
     groups = list(dict.fromkeys(cut.holders[place] for place in sorted(cut.holders)))
     count, styles = len(groups), {}
     step = next(s for s in range(count // 2 + 1, count + 2) if math.gcd(s, count) == 1)
@@ -223,11 +223,11 @@ class ShardingPicture:
     Args:
         shape: the shape of the full array.
         sharding: anything with `devices_indices_map(shape)`.
-        use_color: whether to fill each block with the colour of its first device.
+        use_color: whether to fill each block with the color of its first device.
         scale: factor by which boxes are wider and higher than necessary.
         min_width: the minimum width of a box.
         max_width: the maximum number of columns; the console's width if None.
-        color_map: the colours, see `visualize_sharding`.
+        color_map: the colors, see `visualize_sharding`.
     """
 
     shape: tuple[int, ...]
@@ -302,7 +302,7 @@ def visualize_sharding(
     Args:
         shape: the shape of the full array; any rank.
         sharding: anything with `devices_indices_map(shape)`.
-        use_color: whether to fill each block with the colour of its first device.
+        use_color: whether to fill each block with the color of its first device.
         scale: factor by which boxes are wider and higher than necessary.
         min_width: the minimum width of a box.
         max_width: the maximum number of columns; the terminal's width if None.

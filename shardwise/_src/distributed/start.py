@@ -117,8 +117,8 @@ def initialize(
       cluster_detection_method: the only cluster to detect: shardwise, slurm, ompi, pmi, k8s,
         torchrun or mpi4py; "deactivate" for none.
       initialization_timeout: seconds to wait for the coordinator and for all processes.
-      heartbeat_timeout_seconds: a process that sends no heartbeat for so long counts as lost. Only
-        the value with which process 0 or `shardwise launch` started the coordinator has an effect.
+      heartbeat_timeout_seconds: a process that sends no heartbeat for this long counts as lost.
+        Only the value with which process 0 or `shardwise launch` started the coordinator matters.
       shutdown_timeout_seconds: how long to wait for programs in flight at the end.
       coordinator_bind_address: host:port where the coordinator listens; by default on loopback if
         coordinator_address is a loopback address, else on that port of all addresses. Also
@@ -133,7 +133,7 @@ def initialize(
         distributed_verify_secure_credentials.
 
     Raises:
-      RuntimeError: called twice, or after devices were started; or other processes do not join.
+      RuntimeError: it was called twice, or after devices were started; or others do not join.
       ValueError: a required value is missing, or values are inconsistent.
       TimeoutError: the coordinator or some process is not available in time.
       ProcessFailureError: some process ended before it joined.
@@ -236,7 +236,7 @@ def warn_of_strangers(who: str, host: str, port: int) -> None:
             f"{who} listens at {at(host, port)}, reachable from other machines, without TLS: "
             "anyone who can reach the port can join or disrupt the program. Restrict the port to a "
             "trusted network, or pass mtls_cert_file, mtls_key_file and mtls_ca_file (jaxlib 0.11 "
-            "and later). SECURITY.md says more."
+            "and later). See SECURITY.md."
         )
 
 

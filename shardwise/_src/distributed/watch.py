@@ -152,7 +152,7 @@ class Watch:
             f"{name}: a program over several processes is launched by thread "
             f"{threading.current_thread().name!r}, while `thread_guard` is set by another one. All "
             "processes must launch the same programs in the same order, which threads do not "
-            "guarantee. Launch it from the thread that set the guard, or after the guard."
+            "guarantee. Launch it from the thread that set the guard, or after the guard ends."
         )
 
     def _set(self, span: tuple[int, ...]) -> Launches:

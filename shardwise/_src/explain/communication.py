@@ -1,4 +1,4 @@
-"""The collectives that a compiled program runs, read from its optimised HLO text.
+"""The collectives that a compiled program runs, read from its optimized HLO text.
 
     found = collectives(jit(step).lower(state, batch).compile().as_text())
     console.print(table(summarize(found, mesh)))
@@ -93,13 +93,13 @@ class Summary:
 # ---- reading the text ----------------------------------------------------------------------------
 
 def collectives(hlo_text: Any) -> list[Collective]:
-    """Every collective instruction of an optimised HLO module, in the order of the text.
+    """Every collective instruction of an optimized HLO module, in the order of the text.
 
     Args:
         hlo_text: the result of `compiled.as_text()`; or the compiled function, or a `hlo.Module`.
 
     Raises:
-        ValueError: the text is not optimised HLO, for instance the text of a lowered function.
+        ValueError: the text is not optimized HLO, for instance the text of a lowered function.
     """
     module = hlo_text if isinstance(hlo_text, Module) else read(hlo_text)
     found = [(name, _collective(i, module)) for name, i in module if _kind(i) in KINDS]

@@ -27,7 +27,7 @@ class SubAxis:
     """A sub-axis: of an axis of `whole` = before · size · after devices, its groups have devices
     that differ only in the middle index.
 
-    It is written as in Shardy, `x:(2)4`: for an axis of size 8, two groups of four neighbours; with
+    It is written as in Shardy, `x:(2)4`: for an axis of size 8, two groups of four neighbors; with
     `x:(1)4`, the four devices of a group are two apart.
     """
 
@@ -38,7 +38,7 @@ class SubAxis:
 
     @property
     def apart(self) -> int:
-        """Distance between neighbouring devices of a group, along the axis."""
+        """Distance between neighboring devices of a group, along the axis."""
         return self.whole // (self.before * self.size)
 
     def __str__(self) -> str:
@@ -49,8 +49,8 @@ class SubAxis:
 
     @property
     def words(self) -> str:
-        """`groups of 4 of the 8 devices along x, neighbours`"""
-        where = "neighbours" if self.apart == 1 else f"{self.apart} apart"
+        """`groups of 4 of the 8 devices along x, neighbors`"""
+        where = "neighbors" if self.apart == 1 else f"{self.apart} apart"
         return f"groups of {self.size} of the {self.whole} devices along {self.name}, {where}"
 
 

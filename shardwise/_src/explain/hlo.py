@@ -1,4 +1,4 @@
-"""Parses optimised HLO as printed by XLA: instructions by computation, and how often each runs.
+"""Parses optimized HLO as printed by XLA: instructions by computation, and how often each runs.
 
     module = read(compiled.as_text())
     for name, instructions in module.computations.items(): ...
@@ -132,14 +132,14 @@ def read(text: Any, who: str = "collectives") -> Module:
     """Parses a module from text, or from an object with `as_text`.
 
     Raises:
-      ValueError: the text is not optimised HLO, for instance the text of a lowered function.
+      ValueError: the text is not optimized HLO, for instance the text of a lowered function.
     """
     if not isinstance(text, str):
         text = text.as_text()
     if "stablehlo." in text:
         raise ValueError(
-            f"{who} takes optimised HLO, got the StableHLO of a function that is only lowered."
-            " Collectives appear only in a compiled function: "
+            f"{who} takes optimized HLO; got the StableHLO of a function that is lowered but not "
+            "compiled. Collectives appear only in a compiled function: "
             f"{who}(f.lower(...).compile())."
         )
     computations: dict[str, list[Instruction]] = {}

@@ -122,7 +122,7 @@ def named_machine(asked: str | Machine) -> Machine:
         return asked
     if not isinstance(asked, str):
         raise TypeError(
-            "`machine` is the name of one of `shardwise.explain.machines`, or a "
+            "`machine` must be the name of one of `shardwise.explain.machines`, or a "
             f"`shardwise.explain.Machine`; got {type(asked).__name__}."
         )
     if asked in machines:

@@ -152,7 +152,7 @@ def _alone(op_name: str) -> list[str]:
 
 
 class _Compiled:
-    """An optimised program, with the source equations of its instructions."""
+    """An optimized program, with the source equations of its instructions."""
 
     def __init__(self, hlo: Module, equations: Sequence[Equation], machine: Machine):
         self.hlo, self.equations, self.machine = hlo, equations, machine

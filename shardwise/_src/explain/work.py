@@ -1,4 +1,4 @@
-"""Counts the computation and memory traffic of one device, in optimised HLO.
+"""Counts the computation and memory traffic of one device, in optimized HLO.
 
 Matrix products and convolutions are counted by their shapes, with two operations per multiply-add;
 other arithmetic counts as one operation per result element. Loops count once per iteration. Bytes

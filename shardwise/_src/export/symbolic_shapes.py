@@ -53,7 +53,7 @@ class SymbolicScope:
         if isinstance(difference, Dim):
             self.positive.append(difference)
         elif difference < 0:
-            raise ValueError(f"constraints: {text!r} holds for no sizes.")
+            raise ValueError(f"constraints: {text!r} cannot hold for any sizes.")
 
 
 def _parsed(text: str, scope: SymbolicScope, what: str) -> Any:
@@ -137,8 +137,8 @@ def symbolic_shape(
     if "..." in entries:
         if sizes is None or entries.count("...") > 1 or entries[-1] != "...":
             raise ValueError(
-                f"symbolic_shape: '...' in {shape_spec!r} must come last, once; it stands for "
-                "the remaining sizes of `like`."
+                f"symbolic_shape: '...' in {shape_spec!r} may occur only once, at the end; it "
+                "stands for the remaining sizes of `like`."
             )
         entries = [*entries[:-1], *["_"] * (len(sizes) - len(entries) + 1)]
     found = []

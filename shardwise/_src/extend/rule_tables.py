@@ -130,7 +130,7 @@ def get_primitive_transpose(p: Any) -> Rule:
         return primitive_transposes[p]
     except KeyError:
         raise NotImplementedError(
-            f"{p}: this primitive has no transpose. Define it with "
+            f"{p}: this primitive has no transpose rule. Define it with "
             f"`shardwise.interpreters.ad.primitive_transposes[{p}] = rule`."
         ) from None
 

@@ -103,7 +103,7 @@ def _compiler(asked: str | None) -> list[str]:
         tried = repr(command[0]) if command else f"{', '.join(COMPILERS)} in the PATH"
         raise FileNotFoundError(
             f"build_and_load: no C++ compiler was found (looked for {tried}). Install one, such as "
-            "g++, or name one by compiler= or the environment variable CXX."
+            "g++, or specify one with compiler= or the environment variable CXX."
         )
     return command
 

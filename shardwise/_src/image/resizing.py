@@ -164,7 +164,7 @@ def _checked(
             f"{t.str_short(True)}."
         )
     if 0 in t.shape and shape != t.shape:
-        raise ValueError(f"{name}: the image must have elements; got {t.str_short(True)}.")
+        raise ValueError(f"{name}: the image must not be empty; got {t.str_short(True)}.")
     return image, shape, ResizeMethod.from_string(method) if isinstance(method, str) else method
 
 

@@ -273,7 +273,7 @@ class Lowered(_OfTraced):
         return hlo_computation(text) if dialect == "hlo" else parsed(text)
 
     def cost_analysis(self) -> dict[str, float]:
-        """XLA's estimate for the entire program, before it is partitioned and optimised."""
+        """XLA's estimate for the entire program, before it is partitioned and optimized."""
         return estimated_cost(client(self.plan.places.devices[0].platform), self.plan.text)
 
     def compile(

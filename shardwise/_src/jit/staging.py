@@ -190,8 +190,8 @@ class Stageable:
                 raise
             except TypeError as error:
                 raise TypeError(
-                    f"{self.what}: {self.names(leaves, tree)[i]}: {error} Arguments are arrays and "
-                    "scalars, in pytrees; mark others static with static_argnums or "
+                    f"{self.what}: {self.names(leaves, tree)[i]}: {error} Arguments must be "
+                    "pytrees of arrays and scalars; mark others static with static_argnums or "
                     "static_argnames."
                 ) from None
         return found
@@ -298,8 +298,8 @@ class Stageable:
                 return EAGER.array(x)
         except TypeError as error:
             raise TypeError(
-                f"{self._result_name(tree, i)}: {error} A jitted function returns arrays and "
-                "scalars, in pytrees."
+                f"{self._result_name(tree, i)}: {error} A jitted function must return a "
+                "pytree of arrays and scalars."
             ) from None
         return no_value(type=with_sharding(x.aval, x.sharding), what=self._result_name(tree, i))
 

@@ -63,7 +63,7 @@ class Transport:
 
 
 def is_coloured(fd: int, env: Mapping[str, str]) -> bool:
-    """Whether a file descriptor is a terminal whose user wants colours."""
+    """Whether a file descriptor is a terminal whose user wants colors."""
     return os.isatty(fd) and not env.get("NO_COLOR") and env.get("TERM") != "dumb"
 
 

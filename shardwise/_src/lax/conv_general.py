@@ -52,7 +52,7 @@ def conv_dimension_numbers(
         return ConvDimensionNumbers(*map(sizes, dimension_numbers))
     if len(lhs_shape) != len(rhs_shape):
         raise TypeError(
-            "conv_dimension_numbers: lhs and rhs must have equal numbers of dimensions; got "
+            "conv_dimension_numbers: lhs and rhs must have the same number of dimensions; got "
             f"{tuple(lhs_shape)} and {tuple(rhs_shape)}."
         )
     if dimension_numbers is None:

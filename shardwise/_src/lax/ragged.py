@@ -163,9 +163,9 @@ def _check(axes: CollectiveAxes, operand: Any, output: Any, places: dict[str, An
             )
         if t.ndim != 1 or not t.shape[0] or t.shape[0] % axes.count:
             raise ValueError(
-                f"{axes.who}: {name} must be a vector with equally many entries for each of the "
-                f"{axes.count} indices of {'a group of ' if axes.groups else ''}{axes.shown}; got "
-                f"{t.str_short(True)}."
+                f"{axes.who}: {name} must be a vector with the same number of entries for each of "
+                f"the {axes.count} indices of {'a group of ' if axes.groups else ''}{axes.shown}; "
+                f"got {t.str_short(True)}."
             )
     if len({t.shape for t in types.values()}) > 1:
         shown = ", ".join(f"{name} is {t.str_short(True)}" for name, t in types.items())

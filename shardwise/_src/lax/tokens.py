@@ -35,7 +35,7 @@ def after_all(*operands: ArrayLike) -> Array:
     for x in operands:
         t = type_of(x)
         if (t.shape, t.dtype) != _TOKEN:
-            raise TypeError(f"after_all takes tokens of `create_token`; got {short_repr(x)}.")
+            raise TypeError(f"after_all takes tokens from `create_token`; got {short_repr(x)}.")
     return optimization_barrier(*operands)[0] if operands else create_token()
 
 

@@ -111,7 +111,7 @@ def _norm(x: Any, ord: Any, axis: Axis, keepdims: bool) -> Any:
     if len(axes) not in (1, 2):
         raise ValueError(
             f"norm takes one or two axes; got {len(axes)} for {t.str_short(True)}. With neither "
-            "ord nor axis, all elements are taken as one vector."
+            "ord nor axis, the array is flattened to a vector."
         )
     if len(axes) == 1:
         return _vector_norm(x, axes, 2 if ord is None else ord, keepdims)

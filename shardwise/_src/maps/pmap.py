@@ -63,7 +63,7 @@ def pmap(
     Args:
       axis_name: a name for the axis, for collectives.
       in_axes: which axis of each argument is mapped: an int, None (the same for all), or a prefix
-        of the pytree of positional arguments. Named arguments are mapped over axis 0.
+        of the pytree of positional arguments. Keyword arguments are mapped over axis 0.
       out_axes: where the mapped axis goes in the results: an int, None (the result of the first
         device, if all are the same), or a prefix of their pytree.
       static_broadcasted_argnums: arguments that are not arrays, but part of the program; hashable.
@@ -74,7 +74,7 @@ def pmap(
       backend: the platform whose devices are used.
       axis_size: the size of the axis, if no argument determines it.
       donate_argnums: arguments whose memory may be reused.
-      global_arg_shapes: not needed, as arrays know their shapes; checked if given: a shape without
+      global_arg_shapes: not needed, as arrays have shapes; checked if given: a shape without
         the mapped axis for each mapped array, None for others.
 
     Returns:

@@ -34,7 +34,7 @@ def vmap(
 
     Args:
       in_axes: which axis of each argument is mapped; an int, None (the same for all), or a prefix
-        of the pytree of positional arguments. Named arguments are mapped over axis 0. Arguments
+        of the pytree of positional arguments. Keyword arguments are mapped over axis 0. Arguments
         with None are passed unchanged, and need not be arrays: a number, a string, a function.
       out_axes: where the mapped axis goes in the results; None only for results that do not
         depend on mapped arguments.

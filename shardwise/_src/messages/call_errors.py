@@ -1,6 +1,6 @@
 """Calls of user functions with arguments that they do not accept.
 
-    scan: step() takes 1 positional argument but 2 were given. It is called with carry and x.
+    scan: step() takes 1 positional argument but 2 were given. It was called with carry and x.
 """
 
 from __future__ import annotations
@@ -27,4 +27,4 @@ def reject_call(error: TypeError, who: str, names: Sequence[str]) -> None:
     if _MISFIT.search(str(error)):
         roots = dict.fromkeys(re.split(r"\W", n, maxsplit=1)[0] for n in names)
         given = " and ".join(roots) or "nothing"
-        raise TypeError(f"{who}: {error}. It is called with {given}.") from None
+        raise TypeError(f"{who}: {error}. It was called with {given}.") from None

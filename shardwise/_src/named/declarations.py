@@ -158,7 +158,7 @@ def bound(x: Any, words: Sequence[str], who: str, what: str) -> None:
     text = " ".join(words)
     if t.ndim != len(words):
         raise ValueError(
-            f"{who}: {what} is {text!r}, which is {pluralize(len(words), 'axis', 'axes')}; got "
+            f"{who}: {what} is {text!r}, which names {pluralize(len(words), 'axis', 'axes')}; got "
             f"{t.str_short(True)}, which has {t.ndim}."
         )
     scope().bind(words, t.shape, who, f"{what}, {t.str_short(True)} as {text!r}")

@@ -37,7 +37,7 @@ def parse(text: Any, who: str, patterned: bool = False) -> tuple[Any, ...]:
     """
     if not isinstance(text, str):
         raise TypeError(
-            f"{who}: logical axes are a string such as 'batch embed'; got {text!r} of type "
+            f"{who}: logical axes must be a string such as 'batch embed'; got {text!r} of type "
             f"{type(text).__name__}."
         )
     parts: list[Part] = []
@@ -72,7 +72,7 @@ def sides(pattern: Any, who: str) -> tuple[str, str]:
     """The two sides of the arrow of a pattern."""
     if not isinstance(pattern, str) or pattern.count("->") != 1:
         raise ValueError(
-            f"{who}: a pattern has one arrow, as in 'batch embed -> batch'; got {pattern!r}."
+            f"{who}: a pattern must have one arrow, as in 'batch embed -> batch'; got {pattern!r}."
         )
     left, right = pattern.split("->")
     return left.strip(), right.strip()

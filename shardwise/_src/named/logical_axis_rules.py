@@ -117,10 +117,10 @@ def rules(table: Mapping[str, MeshAxes | Stored], mesh: Mesh) -> Generator[Rules
       ValueError: if the mesh does not have an axis. TypeError: for other entries.
     """
     if not isinstance(mesh, Mesh):
-        raise TypeError(f"rules: mesh is a Mesh; got {mesh!r} of type {type(mesh).__name__}.")
+        raise TypeError(f"rules: mesh must be a Mesh; got {mesh!r} of type {type(mesh).__name__}.")
     if not isinstance(table, Mapping):
         raise TypeError(
-            f"rules: the table is a dict such as {{'batch': 'data'}}; got {table!r} of type "
+            f"rules: the table must be a dict such as {{'batch': 'data'}}; got {table!r} of type "
             f"{type(table).__name__}."
         )
     used: list[tuple[str, Axes]] = []

@@ -121,7 +121,7 @@ def _scaled_matmul(lhs: Any, rhs: Any, lhs_scales: Any, rhs_scales: Any, dtype: 
     elif (a[0], a[2]) != (b[0], b[2]):
         problem = "must have equal batch and last dimensions"
     elif (s[:2], t[:2]) != (a[:2], b[:2]) or s[2] != t[2]:
-        problem = "must have scales for each row, equally many for both operands"
+        problem = "must have scales for each row, the same number for both operands"
     elif a[2] % max(s[2], 1) or (s[2] == 0 and a[2]):
         problem = "must have a last dimension that is a multiple of that of the scales"
     if problem:

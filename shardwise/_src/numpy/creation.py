@@ -322,7 +322,9 @@ def _from_foreign(x: Any, dtype: Any) -> Any:
     if isinstance(x, Sequence) and not isinstance(x, str | bytes):
         return _from_sequence(list(x), dtype)
     advice = " Encode strings as integers first." if isinstance(x, str) else ""
-    raise TypeError(by_name(f"an array holds numbers and booleans; got {short_repr(x)}.{advice}"))
+    raise TypeError(by_name(
+        f"array elements must be numbers or booleans; got {short_repr(x)}.{advice}"
+    ))
 
 
 def _from_numpy(x: np.ndarray, dtype: Any) -> Any:

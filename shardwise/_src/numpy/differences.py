@@ -107,7 +107,7 @@ def _slope(f: Any, h: Any, axis: int) -> Any:
 def unwrap(
     p: ArrayLike, discont: ArrayLike | None = None, axis: int = -1, period: ArrayLike = 2 * math.pi
 ) -> Array:
-    """`p` with multiples of the period added so that neighbours differ by at most half a period.
+    """`p` with multiples of the period added so that neighbors differ by at most half a period.
 
     discont: smaller differences stay unchanged; half a period by default.
     """

@@ -1,4 +1,4 @@
-"""The representation of floats: infinities and NaN, signs, mantissas and exponents, neighbours."""
+"""The representation of floats: infinities and NaN, signs, mantissas and exponents, neighbors."""
 
 from __future__ import annotations
 

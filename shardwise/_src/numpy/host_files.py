@@ -36,7 +36,7 @@ def savez(
     named: dict[str, Any] = {k: np.asarray(v) for k, v in kwds.items()}
     numbers = not any(x.dtype.hasobject for x in (*map(np.asarray, args), *named.values()))
     if not (allow_pickle or numbers):
-        raise ValueError("savez: an array of objects cannot be saved with allow_pickle=False.")
+        raise ValueError("savez: an object array cannot be saved with allow_pickle=False.")
     np.savez(file, *map(np.asarray, args), **named)
 
 

@@ -94,7 +94,7 @@ def _directive(text: str, how: list[int], name: str) -> list[int]:
         given = [operator.index(int(v)) for v in text.split(",")]
     except ValueError:
         raise ValueError(
-            f"{name}: a directive is up to three integers, as in '0,2,1'; got {text!r}."
+            f"{name}: a directive must be up to three integers, as in '0,2,1'; got {text!r}."
         ) from None
     return [*given, *how[len(given) :]][:3]
 

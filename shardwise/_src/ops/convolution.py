@@ -62,7 +62,7 @@ def _check(op: Op, lhs: ArrayType, rhs: ArrayType, p: dict[str, Any]) -> None:
         p["dimension_numbers"], p["feature_group_count"], p["batch_group_count"]
     )
     if lhs.ndim != rhs.ndim or lhs.ndim < 2:
-        fail("operands must have equal numbers of dimensions, at least 2")
+        fail("operands must have the same number of dimensions, at least 2")
     if any(sorted(spec) != list(range(lhs.ndim)) for spec in numbers):
         fail(f"dimension_numbers must be permutations of the {lhs.ndim} dimensions, not {numbers}")
     space = lhs.ndim - 2

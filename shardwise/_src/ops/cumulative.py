@@ -118,7 +118,7 @@ def _scanned(combine: Callable, pair: Pair, axis: int, reverse: bool) -> Pair:
 
 
 def _scan(combine: Callable, pair: Pair, axis: int) -> Pair:
-    """Combines neighbours, scans them recursively, then computes the elements in between."""
+    """Combines neighbors, scans them recursively, then computes the elements in between."""
     n = type_of(pair[0]).shape[axis]
     if n < 2:
         return pair

@@ -162,7 +162,7 @@ min = binary(
          lambda t, x, y, out: mul(t, _share(y, x, out))),
 )
 
-# -- sign, magnitude, neighbours --
+# -- sign, magnitude, neighbors --
 
 
 def _sign_lower(op: Op, e: Any, ins: Any, outs: Any, x: str) -> str:

@@ -59,7 +59,7 @@ def _type(op: Op, x: ArrayType, *, kind: FftType, lengths: Lengths) -> ArrayType
     count = len(lengths)
     if not 1 <= count <= 3 or x.ndim < count:
         raise ValueError(
-            "[fft] lengths must be one to three, and no more than the dimensions of "
+            "[fft] there must be one to three lengths, no more than the dimensions of "
             f"{x.str_short(True)}; got {lengths}."
         )
     before, after = [list(lengths), list(lengths)]

@@ -32,7 +32,7 @@ def _is_batching(factor: str) -> bool:
 def _check_factor(factor: Any, where: str) -> None:
     if not isinstance(factor, str):
         raise ValueError(
-            f"{where}: a factor is a string; got {factor!r} of type {type(factor).__name__}."
+            f"{where}: a factor must be a string; got {factor!r} of type {type(factor).__name__}."
         )
     if not factor[:1].isalpha() or not all(c.isalnum() or c == "_" for c in factor):
         raise ValueError(
@@ -368,7 +368,7 @@ def _check_compound(
             if len(factors) > 1 and product != n:
                 terms = " × ".join([f"{f}={sizes[f]}" for f in factors])
                 raise ValueError(
-                    f"{who}: a dimension of {n} elements of {t.str_short(True)} is to be "
+                    f"{who}: a dimension of {n} elements of {t.str_short(True)} is factored as "
                     f"({' '.join(factors)}), but {terms} is {product}."
                 )
 

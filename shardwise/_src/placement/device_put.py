@@ -132,7 +132,7 @@ def device_put(
 def device_put(
     x: Any, device: Any = None, *, src: Any = None, donate: Any = False, may_alias: Any = None
 ) -> Any:
-    """Puts a pytree of values on a device or under shardings.
+    """Transfers a pytree of values to a device or to shardings.
 
     Args:
       x: a pytree of arrays, NumPy arrays and scalars.
@@ -144,7 +144,7 @@ def device_put(
         there. If `x` is known, as under `grad` outside `jit`, it may be omitted.
       donate: whether arrays in `x` are donated, so that their memory is freed or reused.
       may_alias: whether the result may share memory with `x`. None: with arrays of `x` that are
-        already in place; True: also with NumPy arrays, which must not be modified any more, if they
+        already there; True: also with NumPy arrays, which must not be modified afterwards, if they
         are C-contiguous, aligned to 64 bytes and placed on a CPU device; False: with nothing.
 
     Returns:

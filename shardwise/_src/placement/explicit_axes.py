@@ -285,8 +285,8 @@ def _with_types(mesh: Any, axes: Any, axis_type: AxisType, name: str) -> Any:
         )
     manual = [a for a in chosen if a in mesh.manual_axes]
     if manual:
-        raise ValueError(f"{name}: {join(manual)} of {mesh} is Manual, which only ends with "
-                         "its `shard_map`.")
+        raise ValueError(f"{name}: {join(manual)} of {mesh} is Manual until its `shard_map` "
+                         "ends.")
     pairs = zip(mesh.axis_names, mesh.axis_types, strict=True)
     types = tuple(axis_type if a in chosen else own for a, own in pairs)
     return mesh if types == mesh.axis_types else mesh.update(axis_types=types)

@@ -109,7 +109,7 @@ def _seed(name: str, seed: Any) -> Any:
 
 
 def split(key: ArrayLike, num: Ints = 2) -> Array:
-    """New keys from one, independent of it and of each other.
+    """New keys from one key, independent of it and of each other.
 
     num: the number of keys, an integer or a shape.
     Returns an array of the given number or shape of keys, of the same kind as `key`.

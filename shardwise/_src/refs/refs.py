@@ -285,7 +285,7 @@ def check_plain(who: str, **options: Any) -> None:
     for name, value in options.items():
         if value is not None:
             raise NotImplementedError(
-                f"{who}: {name} is for refs of kernels; got {value!r}. Leave it out: "
+                f"{who}: {name} applies only to refs in kernels; got {value!r}. Leave it out: "
                 "`shardwise.memory.Space` determines where an array is, and its ref stays there."
             )
 

@@ -344,7 +344,7 @@ def _is_single(program: Program) -> bool:
     return len(equations) == 1 and not equations[0].op.programs
 
 
-SMALL = 2048  # elements; an unoptimised kernel costs at most a few ns for each
+SMALL = 2048  # elements; an unoptimized kernel costs at most a few ns for each
 
 
 def _is_small(program: Program) -> bool:

@@ -7,7 +7,7 @@ executables. One module for each concern:
     host         host values as buffers, and buffers as host values
     memory       memory of large arrays on CPU
     lapack       linear-algebra kernels on CPU
-    modules      compile, execute, statistics, serialisation
+    modules      compile, execute, statistics, serialization
     shardy       sharding propagation
     shardings    our tilings as jaxlib shardings
     callbacks    host functions called by devices

@@ -99,7 +99,7 @@ class _Block:
 
 
 def blocks(count: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> list[NDArray[Any]]:
-    """Uninitialised arrays in one allocation; without gaps if their size allows it. Large ones
+    """Uninitialized arrays in one allocation; without gaps if their size allows it. Large ones
     begin at a page boundary."""
     release()
     size = math.prod(shape) * dtype.itemsize

@@ -121,8 +121,8 @@ class ProfileSession:
         with _state.lock:
             if _state.session is not None:
                 raise RuntimeError(
-                    "a profile is already being collected, and only one can be: call "
-                    "shardwise.profiler.stop_trace() first."
+                    "a profile is already being collected, and only one at a time is possible: "
+                    "call shardwise.profiler.stop_trace() first."
                 )
             self._raw = _profiler.ProfilerSession(self._options or _default_options())
             self.collected = None
@@ -347,7 +347,7 @@ def start_server(port: int, requires_backend: bool = True) -> ProfilerServer:
     with _state.lock:
         if _state.server is not None:
             raise ValueError(
-                "a profiler server is already running, and only one can be: call "
+                "a profiler server is already running, and only one at a time is possible: call "
                 "shardwise.profiler.stop_server() first."
             )
         if requires_backend:

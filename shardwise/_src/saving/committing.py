@@ -18,6 +18,7 @@ import json
 import os
 import re
 import socket
+import stat
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -48,10 +49,11 @@ def begin(what: str, place: Place, overwrite: bool) -> Writing:
 
 
 def _check_free(what: str, place: Place, overwrite: bool) -> None:
-    if place.folder is not None and place.folder.exists() and not place.folder.is_dir():
-        kind = "file" if place.folder.is_file() else "device or socket"
+    mode = None if place.folder is None else _mode(place.folder)
+    if mode is not None and not stat.S_ISDIR(mode):
+        kind = "file" if stat.S_ISREG(mode) else "device or socket"
         raise CheckpointError(
-            f"{what}: {place.text} is a {kind}. Name a folder for the checkpoint."
+            f"{what}: {place.text} is a {kind}. Choose a folder for the checkpoint."
         )
     there, manifest, names = _contents(place)
     if manifest is None:
@@ -59,12 +61,12 @@ def _check_free(what: str, place: Place, overwrite: bool) -> None:
             return
         raise CheckpointError(
             f"{what}: {place.text} has {_some(names)}, but no {MANIFEST}: it is not a checkpoint, "
-            "so it is not overwritten. Remove it, or name another folder."
+            "so it is not overwritten. Remove it, or choose another folder."
         )
     if FORMAT.encode() not in manifest:
         raise CheckpointError(
             f"{what}: {place.text} has a {MANIFEST} that another program wrote: it is not a "
-            "checkpoint, so it is not overwritten. Remove it, or name another folder."
+            "checkpoint, so it is not overwritten. Remove it, or choose another folder."
         )
     if not overwrite:
         raise _is_there(what, place)
@@ -74,8 +76,16 @@ def _check_free(what: str, place: Place, overwrite: bool) -> None:
     if others:
         raise CheckpointError(
             f"{what}: {place.text} has {_some(others)} in addition to the checkpoint, which would "
-            "be deleted with it. Move those files elsewhere, or name another folder."
+            "be deleted with it. Move those files elsewhere, or choose another folder."
         )
+
+
+def _mode(path: Path) -> int | None:
+    """The kind and permissions of what is at a path, read once; None if absent."""
+    try:
+        return path.stat().st_mode
+    except FileNotFoundError:
+        return None
 
 
 def _contents(place: Place) -> tuple[Place, bytes | None, list[str]]:
@@ -96,7 +106,7 @@ def _contents(place: Place) -> tuple[Place, bytes | None, list[str]]:
 def _is_there(what: str, place: Place) -> CheckpointError:
     return CheckpointError(
         f"{what}: {place.text} already contains a checkpoint, and overwrite is False. Pass "
-        "overwrite=True to replace it, or name another folder."
+        "overwrite=True to replace it, or choose another folder."
     )
 
 
@@ -153,7 +163,7 @@ class Writing:
             raise CheckpointError(
                 f"{self._what}: the claim of this writer at {self._final.text} was removed while "
                 "it wrote, and another writer may be writing there. Nothing was saved. Save again, "
-                "or name another folder."
+                "or choose another folder."
             )
         self.place.put(MANIFEST, manifest)
         if self.place.folder is None or self._final.folder is None:
@@ -345,7 +355,7 @@ def _who(claim: bytes) -> str:
 def _second_writer(what: str, place: str, more: str) -> CheckpointError:
     end = (
         f" If that writer is dead, remove the files at {place}." if more else
-        " Wait until it is done, or name another folder."
+        " Wait until it is done, or choose another folder."
     )
     return CheckpointError(f"{what}: another writer is writing to {place}{more}.{end}")
 

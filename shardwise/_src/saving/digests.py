@@ -110,7 +110,7 @@ def collect(place: Place, count: int) -> dict[str, str]:
         if data is None:
             raise CheckpointError(
                 f"save: process 0 does not see the files that process {process} wrote to "
-                f"{place.text}: all processes write one checkpoint. Name a folder on storage "
+                f"{place.text}: all processes write one checkpoint. Choose a folder on storage "
                 "shared by all."
             )
         found |= json.loads(data)

@@ -253,7 +253,8 @@ class CheckpointManager:
         if folder is not None:
             if folder.exists() and not folder.is_dir():
                 raise NotADirectoryError(
-                    f"CheckpointManager: {folder} is not a folder. Name one for the checkpoints."
+                    f"CheckpointManager: {folder} is not a folder. Choose a folder for the "
+                    "checkpoints."
                 )
             with explained("CheckpointManager", self._place, "its folder could not be created"):
                 folder.mkdir(parents=True, exist_ok=True)

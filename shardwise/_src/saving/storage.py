@@ -28,13 +28,13 @@ from shardwise._src.saving.arrays import store_context, tensorstore
 
 MANIFEST = "checkpoint.json"
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
-_ELSEWHERE = "Name a folder that this program may write to."
+_ELSEWHERE = "Choose a folder that this program may write to."
 _ADVICE = {
-    errno.ENOSPC: "Free space on that disk, or name a folder on another one.",
-    errno.EDQUOT: "Free space within the quota, or name a folder on another disk.",
-    errno.EFBIG: "Raise the file size limit (`ulimit -f`), or name a folder on a file "
+    errno.ENOSPC: "Free space on that disk, or choose a folder on another one.",
+    errno.EDQUOT: "Free space within the quota, or choose a folder on another disk.",
+    errno.EFBIG: "Raise the file size limit (`ulimit -f`), or choose a folder on a file "
     "system that allows larger ones.",
-    errno.EIO: "Look at the system log, or name a folder on another disk.",
+    errno.EIO: "Look at the system log, or choose a folder on another disk.",
 }
 _GCS_URL = "TENSORSTORE_GCS_HTTP_URL"  # the variable that points TensorStore to another store
 _SLOWEST = 1 << 20  # assumed minimum bandwidth of a store, in bytes per second
@@ -73,7 +73,7 @@ class Place:
             if "\0" in text or not folder.name:
                 why = "contains a null character" if "\0" in text else "is the root folder"
                 raise ValueError(
-                    f"{what}: path is {text!r}, which {why}. Name another folder."
+                    f"{what}: path is {text!r}, which {why}. Choose another folder."
                 )
             text = str(folder)
             if folder.is_symlink():  # the link must still lead to its target

@@ -47,7 +47,7 @@ def _convolve(
     if mode == "valid":
         start, count = m - 1, n - m + 1
     elif mode == "same":
-        # NumPy centres a correlation with a longer second vector from the other end.
+        # NumPy centers a correlation with a longer second vector from the other end.
         start = (m - 1) // 2 if not (correlate and swapped) else m // 2
         count = n
     low = m - 1 - start

@@ -183,7 +183,7 @@ def _polydiv(u: Any, v: Any) -> tuple[Any, Any]:
     u, v = promote_inexact(_vector(u, "polydiv"), _vector(v, "polydiv"))
     m, n = type_of(u).shape[0], type_of(v).shape[0]
     if not n or not m:
-        raise ValueError("polydiv: a polynomial has at least one coefficient.")
+        raise ValueError("polydiv: a polynomial must have at least one coefficient.")
     found = [full(0, (1,), type_of(u).dtype)]
     for k in range(m - n + 1):
         part = divide(slice_in_dim(u, k, k + 1, 0), slice_in_dim(v, 0, 1, 0))

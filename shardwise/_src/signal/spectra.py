@@ -193,7 +193,7 @@ def _estimated(
     win, size = _window(name, window, nperseg, length)
     step, nfft = _sizes(name, size, noverlap, nfft)
     if return_onesided and any(is_complex(t.dtype) for t in types):
-        warn(f"{name}: spectra of complex signals have two sides; return_onesided is ignored.")
+        warn(f"{name}: spectra of complex signals are two-sided; return_onesided is ignored.")
         return_onesided = False
     run: Callable[..., Any] = _spectra
     if callable(detrend):

@@ -141,8 +141,8 @@ def _plan_of(t: ArrayType, sharding: Any, committed: bool) -> tuple[Signature, A
         )
     if sharding.partial_axes[0]:
         raise ValueError(
-            f"a value of type {t.str_short(True)} cannot be put as unreduced, which {sharding} "
-            "requires. Put it without unreduced axes, and use "
+            f"a value of type {t.str_short(True)} cannot be placed with unreduced axes, which "
+            f"{sharding} requires. Place it without unreduced axes, and use "
             f"`shardwise.sharding.reshard(x, {sharding.spec})`."
         )
     sig = signature(t, sharding, committed)

@@ -100,7 +100,7 @@ class Tracer(Value):
         """Raises if a scalar is needed and this is not one."""
         if self.shape and self.interpreter.alive:
             raise TypeError(
-                f"{what} at {describe(user_site(2))} takes an array without dimensions; got a "
+                f"{what} at {describe(user_site(2))} takes a 0-d array; got a "
                 f"traced {self.aval.str_short(True)} ({self.interpreter.describe()})."
             )
 
@@ -109,7 +109,7 @@ class Tracer(Value):
             raise ValueError(
                 f"the truth value at {describe(user_site())} of a traced array of type "
                 f"{self.aval.str_short(True)}, with {self.size} elements, is ambiguous "
-                f"({self.interpreter.describe()}). Choose element by element with "
+                f"({self.interpreter.describe()}). Select elementwise with "
                 "`shardwise.numpy.where`, or by one value with `shardwise.lax.cond(x.any(), ...)` "
                 "or `x.all()`."
             )
@@ -130,8 +130,8 @@ class Tracer(Value):
     def __index__(self) -> int:
         if self.interpreter.alive and (self.shape or not is_integer(self.aval.dtype)):
             raise TypeError(
-                f"use as a Python integer at {describe(user_site())} takes an integer without "
-                f"dimensions; got a traced {self.aval.str_short(True)} "
+                f"use as a Python integer at {describe(user_site())} takes a 0-d integer "
+                f"array; got a traced {self.aval.str_short(True)} "
                 f"({self.interpreter.describe()})."
             )
         value = self._concrete_or(TracerIntegerConversionError, "use as a Python integer", _INDEX)
@@ -174,7 +174,7 @@ class Tracer(Value):
         if self.shape:
             return super().__iter__()
         raise TypeError(
-            f"iteration at {describe(user_site())} over a traced array without dimensions, of type "
+            f"iteration at {describe(user_site())} over a traced 0-d array, of type "
             f"{self.aval.str_short(True)} ({self.interpreter.describe()}). To iterate over a range "
             "of traced length, use `shardwise.lax.fori_loop` or `shardwise.lax.while_loop`."
         )

@@ -90,9 +90,9 @@ def _transposed(eqn: Equation, cts: Sequence[Any], args: Sequence[Any]) -> Seque
     op = eqn.op
     if op.transpose is None:
         raise NotImplementedError(
-            f"{op.missing('transpose', 'reverse-mode differentiation')} Only linear functions have "
-            "transposes: that of `linear_transpose`, and rules of custom derivatives by their "
-            "tangents."
+            f"{op.missing('transpose', 'reverse-mode differentiation')} Only linear functions can "
+            "be transposed: that of `linear_transpose`, and custom derivative rules, which must be "
+            "linear in the tangents."
         )
     if op.dims is None:  # it contains programs, whose cotangents must have exact types
         cts = [_as_input(ct, v.aval) for ct, v in zip(cts, eqn.outputs, strict=True)]

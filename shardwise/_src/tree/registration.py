@@ -218,7 +218,7 @@ def register_dataclass(
     if (data_fields is None) != (meta_fields is None):
         given, missing = ("data_fields", "meta_fields")[:: 1 if meta_fields is None else -1]
         raise TypeError(
-            f"tree_util.register_dataclass: got {given} without {missing}; name all fields in "
+            f"tree_util.register_dataclass: got {given} without {missing}; list all fields in "
             "the two, or leave both out for a dataclass."
         )
     made: Any = nodetype

@@ -134,7 +134,7 @@ class ArrayType:
 
 
 _FIELDS = ("shape", "dtype", "weak_type", "spec", "mesh", "varying")
-# By fields, also before normalisation.
+# By fields, also before normalization.
 _table: Interned[ArrayType] = Interned(__name__, "array types", TYPES_REMEMBERED)
 _recent = _table.recent
 
@@ -175,7 +175,7 @@ def array_type(
 
 
 def explicit_spec(mesh: BaseMesh, spec: PartitionSpec, ndim: int) -> PartitionSpec | None:
-    """Normalises a spec for a type: one entry per dimension, with Explicit axes only.
+    """Normalizes a spec for a type: one entry per dimension, with Explicit axes only.
 
     None if the mesh has no Explicit axes; the spec is then not part of types.
     """

@@ -2,7 +2,7 @@
 
 Hybrid grids span two networks: a fast one inside granules, a slow one between them. A granule is
 the set of devices that the fast network connects: those of a slice, or of a process. Each axis of
-the grid has a factor in each network; neighbours along the fast factor are in the same granule:
+the grid has a factor in each network; neighbors along the fast factor are in the same granule:
 
     create_hybrid_device_mesh((2, 2), (2, 1), devices)   # shape (4, 2), over two granules of four
 """
@@ -25,7 +25,7 @@ from shardwise._src.types.mesh_axes import AxisName, AxisType, axis_names_of
 def create_device_mesh(mesh_shape: Sequence[int], devices: Sequence[Device]) -> NDArray[np.object_]:
     """The devices as an array of shape `mesh_shape`: GPUs by id, others in the given order.
 
-    Consecutive GPU ids are neighbours in the network; the order of a list of GPUs may differ.
+    Consecutive GPU ids are neighbors in the network; the order of a list of GPUs may differ.
     """
     shape = tuple(operator.index(size) for size in mesh_shape)
     if math.prod(shape) != len(devices):
@@ -61,7 +61,7 @@ def make_mesh(
             f"but {pluralize(len(names), 'axis name')}, {names!r}."
         )
     if any(size < 1 for size in shape):
-        raise ValueError(f"the axes of a mesh have at least one device each; got shape {shape}.")
+        raise ValueError(f"each axis of a mesh must have at least one device; got shape {shape}.")
     needed = math.prod(shape)
     if needed > len(devices):
         raise ValueError(

@@ -158,8 +158,8 @@ class Mesh(BaseMesh):
         if isinstance(first, list):
             lengths = [len(cast("Any", row)) for row in grid.flat]
             raise ValueError(
-                f"Mesh got nested lists of devices of the lengths {_some(lengths)}; those at one "
-                "level must be equally long."
+                f"Mesh got nested lists of devices with the lengths {_some(lengths)}; lists at the "
+                "same level must have the same length."
             )
         if grid.ndim != len(names):
             raise ValueError(
@@ -235,7 +235,7 @@ class Mesh(BaseMesh):
     def __enter__(self) -> Mesh:
         if disallow_mesh_context_manager.value:
             raise RuntimeError(
-                f"{self} cannot be entered by `with mesh:`, as the flag "
+                f"{self} cannot be entered with `with mesh:`, as the flag "
                 "disallow_mesh_context_manager is on. Write `with shardwise.set_mesh(mesh):`."
             )
         here = current()
@@ -250,7 +250,7 @@ class Mesh(BaseMesh):
             inside = "no mesh is" if innermost is None else f"{innermost[0]} is the innermost one"
             raise RuntimeError(
                 f"cannot leave {self}: {inside} entered here. "
-                "Leave meshes in the opposite order to that of entering, in the same thread."
+                "Exit meshes in the reverse order of entering them, in the same thread."
             )
         _, token, outer = innermost
         _entered.set(outer)
@@ -309,7 +309,9 @@ def _check_distinct_devices(flat: tuple[Device, ...]) -> None:
     seen: set[Device] = set()
     for device in flat:
         if device in seen:
-            raise ValueError(f"Mesh got the device {device} twice; each may occur once.")
+            raise ValueError(
+                f"Mesh got the device {device} twice; each device may occur only once."
+            )
         seen.add(device)
 
 
@@ -460,8 +462,8 @@ def within(mesh: Mesh | AbstractMesh, outer: Mesh | AbstractMesh, what: str) -> 
     if outer.shape_tuple != mesh.shape_tuple:
         raise ValueError(
             f"{what}: an enclosing map runs this code on each device of {outer}, and {mesh} is "
-            "another mesh. Inside a map no other mesh can be used: use axes of that one which are "
-            "not manual yet, or `shardwise.vmap`."
+            "another mesh. Inside a map no other mesh can be used: use axes of that mesh that are "
+            "not yet manual, or `shardwise.vmap`."
         )
     return outer
 

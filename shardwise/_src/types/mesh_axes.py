@@ -54,7 +54,7 @@ def types_of(
     types = tuple(cast("Iterable[Any]", axis_types))
     for given in types:
         if not isinstance(given, AxisType):
-            raise TypeError(f"axis_types must be of the enum AxisType, got {given!r}.")
+            raise TypeError(f"axis_types must be AxisType members, got {given!r}.")
     if len(types) != len(names):
         raise ValueError(
             f"a mesh got {pluralize(len(types), 'axis type')}, {types!r}, "

@@ -55,11 +55,11 @@ class UnreducedKind(enum.Enum):
 class PartitionSpec(Frozen):
     """A sequence with an entry per dimension: axis name, tuple of names, None or UNCONSTRAINED.
 
-    partitions: the entries, normalised: `("x",)` is stored as `"x"` and `()` as None.
+    partitions: the entries, normalized: `("x",)` is stored as `"x"` and `()` as None.
     unreduced:  axes along which the devices hold partial sums of the value.
     reduced:    axes along which the cotangent is unreduced.
-    unreduced_kind: `UnreducedKind.sum` if there are unreduced axes, else None. Values with a
-        pending maximum or minimum do not exist.
+    unreduced_kind: `UnreducedKind.sum` if there are unreduced axes, else None. There are no partial
+        maxima or minima.
     """
 
     UNCONSTRAINED: ClassVar[Unconstrained] = UNCONSTRAINED
@@ -83,7 +83,7 @@ class PartitionSpec(Frozen):
         try:
             key = (partitions, unreduced, reduced)
             found = _table.recent.get(key) or _table.find(key)
-        except TypeError:  # lists and sets are unhashable: normalised first
+        except TypeError:  # lists and sets are unhashable: normalized first
             return _interned(partitions, unreduced, reduced)
         if found is not None:
             return found
@@ -157,14 +157,14 @@ class PartitionSpec(Frozen):
 
 P = PartitionSpec
 
-# By normalised entries, and by the entries before normalisation.
+# By normalized entries, and by the entries before normalization.
 _table: Interned[PartitionSpec] = Interned(__name__, "partition specs", SPECS_REMEMBERED)
 
 
 def _interned(
     partitions: tuple[Any, ...], unreduced: Iterable[AxisName], reduced: Iterable[AxisName]
 ) -> PartitionSpec:
-    """Returns the unique spec with these entries, which need not be normalised."""
+    """Returns the unique spec with these entries, which need not be normalized."""
     entries = tuple(_normal(entry) for entry in partitions)
     key = (entries, _axis_set("unreduced", unreduced), _axis_set("reduced", reduced))
     found = _table.find(key)
@@ -206,7 +206,7 @@ def _check_name(name: Any, where: str) -> None:
     if isinstance(name, PartitionSpec) or not isinstance(name, Hashable):
         raise TypeError(
             f"{where} got {name!r} of type {type(cast('Any', name)).__name__}; "
-            "each entry is an axis name, a tuple of axis names, None or P.UNCONSTRAINED."
+            "each entry must be an axis name, a tuple of axis names, None or P.UNCONSTRAINED."
         )
 
 

@@ -141,7 +141,7 @@ class PmapSharding(TiledSharding):
             kind = type(given).__name__
             raise TypeError(
                 f"the second argument of PmapSharding must be a ShardingSpec, got {kind}. "
-                "PmapSharding.default(shape, sharded_dim) makes the usual one."
+                "PmapSharding.default(shape, sharded_dim) creates the default one."
             )
         return _pmap_sharding(tuple(np.array(devices, object).flat), sharding_spec, None)
 

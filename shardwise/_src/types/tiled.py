@@ -127,7 +127,7 @@ def _check_tiling(kind: str, devices: tuple[Device, ...], tiling: Tiling) -> Non
     total, copies = len(devices), 1 if not tiling.replicated else tiling.replicas
     if len(set(devices)) != total:
         twice = next(d for i, d in enumerate(devices) if d in devices[:i])
-        raise ValueError(f"{kind} got the device {twice} twice; each may occur once.")
+        raise ValueError(f"{kind} got the device {twice} twice; each device may occur only once.")
     if tiling.num_devices != total or tiling.num_tiles * copies != total:
         raise ValueError(
             f"{kind} got {pluralize(total, 'device')}, but a tiling of mesh sizes "

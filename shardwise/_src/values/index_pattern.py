@@ -170,8 +170,8 @@ def _plain(item: Any) -> Any:
     if isinstance(item, float | complex | str):
         raise TypeError(f"an index must be of integer or boolean type; got {item!r}.")
     raise IndexError(
-        "an index consists of integers, slices, ..., None and arrays of integers or booleans; got "
-        f"{item!r}."
+        "an index must consist of integers, slices, ..., None and arrays of integers or booleans; "
+        f"got {item!r}."
     )
 
 

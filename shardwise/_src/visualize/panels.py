@@ -19,8 +19,8 @@ from typing import Any
 
 from shardwise._src.types.devices import Device, is_addressable, process_of, process_of_client
 
-# A device has the same colour in all pictures: white text is readable on each, and each is one of
-# the 256 terminal colours. Labels distinguish more devices than twelve colours can.
+# A device has the same color in all pictures: white text is readable on each, and each is one of
+# the 256 terminal colors. Labels distinguish more devices than twelve colors can.
 COLORS = (
     "#005f87", "#af5f00", "#008700", "#870087", "#af0000", "#5f5f87",
     "#5f5f00", "#5f00d7", "#005f5f", "#875f00", "#af005f", "#005fd7",
@@ -31,7 +31,7 @@ Place = tuple[int, ...]
 
 
 def device_color(device: Device) -> str:
-    """The colour of a device in every picture."""
+    """The color of a device in every picture."""
     number: int = device.id
     return COLORS[number % len(COLORS)]
 

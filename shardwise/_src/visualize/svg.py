@@ -1,10 +1,10 @@
 """One panel of a picture as an SVG drawing.
 
 Lengths along a dimension are proportional to sizes. A block is an outlined box; each device that
-holds it is a chip inside, in the device's colour; blocks without elements are dashed and have a
+holds it is a chip inside, in the device's color; blocks without elements are dashed and have a
 fixed size. Hovering over a chip shows device, index, shape, replica and process.
 
-Lines and labels use the colour of the surrounding text, so that they suit light and dark pages.
+Lines and labels use the color of the surrounding text, so that they suit light and dark pages.
 There are no scripts, style sheets or ids. Text is measured as monospaced, with some margin: text
 that does not fit is shortened or left to the hover text.
 """

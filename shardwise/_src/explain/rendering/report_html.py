@@ -1,6 +1,6 @@
 """A report as HTML for notebooks: one self-contained `<figure>` of bounded size.
 
-Colours are inherited from the surrounding text, or work on both light and dark pages. There are no
+Colors are inherited from the surrounding text, or work on both light and dark pages. There are no
 scripts, style sheets or ids. `report_page` makes pages with the full report.
 """
 
@@ -68,7 +68,7 @@ def bars(rows: Sequence[Bar]) -> str:
 
 
 def bar(name: str, start: float, length: float) -> str:
-    """A bar whose colour depends on its name, scaled to the available width."""
+    """A bar whose color depends on its name, scaled to the available width."""
     width = f"max({100 * length:.2f}%,{'1px' if length else '0px'})"
     return (
         '<span style="display:block;height:9px;background:#8882">'

@@ -1,4 +1,4 @@
-"""A report as text for terminals: the output of `print(report)`, and coloured with rich.
+"""A report as text for terminals: the output of `print(report)`, and colored with rich.
 
     collective     over  count     bytes    time  line         source
     all-reduce f32 x         5  20.0 KiB  630 µs  train.py:10  z = jnp.tanh(h @ w)

@@ -51,7 +51,7 @@ class GatherScatterMode(enum.StrEnum):
         if mode in ("clip", "promise_in_bounds"):
             return GatherScatterMode(mode)
         raise ValueError(
-            f"unknown mode {mode!r} for indices out of bounds; expected 'fill' (or 'drop'), "
+            f"unknown mode {mode!r} for out-of-bounds indices; expected 'fill' (or 'drop'), "
             "'clip' or 'promise_in_bounds'."
         )
 

@@ -27,7 +27,7 @@ def fingerprint(devices: tuple[Any, ...], options: Any) -> Iterator[bytes]:
     yield _machine()
     yield _environment()
     overrides = options.env_option_overrides
-    options.env_option_overrides = []  # their serialised order varies
+    options.env_option_overrides = []  # their serialized order varies
     try:
         yield options.SerializeAsString()  # with the device assignment and XLA_FLAGS
     finally:

@@ -32,7 +32,7 @@ LARGE = 1 << 16  # bytes of a result from which it is not kept until its program
 _SKIP_CHECKS: dict[str, Any] = {}
 
 
-# XLA flags for kernels that are compiled fast and run unoptimised.
+# XLA flags for kernels that are compiled fast and run unoptimized.
 _UNOPTIMISED: dict[str, Any] = {
     "xla_backend_optimization_level": 0,
     "xla_llvm_disable_expensive_passes": True,
@@ -56,7 +56,7 @@ def compile_options(
 
     free_parameters, free_outputs: whether the partitioner may choose the sharding of each.
     quick: a program of one or two kernels, for which compile time outweighs run time.
-    small: a program on so few elements that optimising its kernels would not pay off.
+    small: a program on so few elements that optimizing its kernels would not pay off.
     overrides: XLA flags by name; an unknown name fails the compilation.
     """
     platform = devices[0].platform
@@ -224,7 +224,7 @@ def hlo_computation(text: str) -> Any:
 
 
 def estimated_cost(client: Any, text: str) -> dict[str, float]:
-    """XLA's estimate for a module that is neither partitioned nor optimised."""
+    """XLA's estimate for a module that is neither partitioned nor optimized."""
     return _jax.hlo_module_cost_analysis(client, hlo_computation(text).as_hlo_module())
 
 

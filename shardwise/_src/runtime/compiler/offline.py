@@ -27,7 +27,7 @@ SIZES = ("argument", "output", "alias", "temp", "generated_code")
 class Inspection(NamedTuple):
     """A compiled module.
 
-    text: of the optimised program, for one device; sizes: bytes on one device by kind (`SIZES`).
+    text: of the optimized program, for one device; sizes: bytes on one device by kind (`SIZES`).
     buffers: XLA's `BufferAssignmentProto`; module: its `HloModuleProto`.
     """
 

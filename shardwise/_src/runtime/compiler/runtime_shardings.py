@@ -71,17 +71,17 @@ _from_proto: Any = xc.HloSharding.from_proto
 
 
 def get_op_sharding_from_serialized_proto(sharding: bytes) -> OpSharding:
-    """XLA's `OpSharding` from its serialised form."""
+    """XLA's `OpSharding` from its serialized form."""
     found = _new_proto()
     found.ParseFromString(sharding)
     return found
 
 
 def get_hlo_sharding_from_serialized_proto(sharding: bytes) -> HloSharding:
-    """XLA's `HloSharding` from the serialised form of an `OpSharding`."""
+    """XLA's `HloSharding` from the serialized form of an `OpSharding`."""
     return _from_proto(get_op_sharding_from_serialized_proto(sharding))
 
 
 def get_serialized_proto_from_hlo_sharding(sharding: HloSharding) -> bytes:
-    """The serialised form of an `HloSharding`, as an `OpSharding`."""
+    """The serialized form of an `HloSharding`, as an `OpSharding`."""
     return sharding.to_proto().SerializeToString()

@@ -180,14 +180,14 @@ def _make_empty(root: Path, overwrite: bool) -> None:
     present = list(root.iterdir()) if root.exists() else []
     if present and not overwrite:
         raise ValueError(
-            f"save: {root} has files, and overwrite is False. Pass overwrite=True, or name another "
-            "folder."
+            f"save: {root} has files, and overwrite is False. Pass overwrite=True, or choose "
+            "another folder."
         )
     others = [path.name for path in present if path.name not in _OWN]
     if others:
         raise RuntimeError(
             f"save: {root} has {', '.join(sorted(others))}, which is not part of a checkpoint, so "
-            "it is not overwritten. Remove it, or name another folder."
+            "it is not overwritten. Remove it, or choose another folder."
         )
     if root.exists():
         shutil.rmtree(root)

@@ -263,10 +263,10 @@ def _file(what: str, path: Any) -> Path:
             "systems only. Copy the file to one, or use `save` and `restore` for object stores."
         )
     if place.folder.exists() and not (place.folder.is_file() or place.folder.is_dir()):
-        raise ValueError(f"{what}: {place.folder} is a device or socket. Name a file.")
+        raise ValueError(f"{what}: {place.folder} is a device or socket. Choose a file.")
     if place.folder.is_dir():
         reads = what != "save_safetensors" and (place.folder / MANIFEST).exists()
-        way = "read the checkpoint in it with `restore`" if reads else "name a file"
+        way = "read the checkpoint in it with `restore`" if reads else "choose a file"
         raise IsADirectoryError(f"{what}: {place.folder} is a folder; {way}.")
     return place.folder
 
