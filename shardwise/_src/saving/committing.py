@@ -81,10 +81,10 @@ def _check_free(what: str, place: Place, overwrite: bool) -> None:
 
 
 def _mode(path: Path) -> int | None:
-    """The kind and permissions of what is at a path, read once; None if absent."""
+    """The kind and permissions of what is at a path, read once; None if absent or unreadable."""
     try:
         return path.stat().st_mode
-    except FileNotFoundError:
+    except (OSError, ValueError):  # reported when the folder is created
         return None
 
 
