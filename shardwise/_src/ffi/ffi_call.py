@@ -86,7 +86,7 @@ def _lower(
     if e.devices > 1 and num_batch_dims and is_batch_partitionable(target_name):
         batch = num_batch_dims  # equal shards only: a function gets no padding
         kept = [[d for d, n in enumerate(t.shape) if d >= batch or not e.divides(n)] for t in ins]
-        xs = tuple([e.whole(*row) for row in zip(xs, ins, kept, strict=True)])
+        xs = tuple([e.replicate_dims(*row) for row in zip(xs, ins, kept, strict=True)])
     return e.custom_call(
         target_name, xs, ins, outs, config=config, version=custom_call_api_version,
         orders=(input_layouts, output_layouts), aliases=dict(input_output_aliases),

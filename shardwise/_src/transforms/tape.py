@@ -15,7 +15,7 @@ from typing import Any
 
 from shardwise._src.base.caches import make_room
 from shardwise._src.base.context import current
-from shardwise._src.core.eval_context import ground
+from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.fused import Fused, form_of
 from shardwise._src.core.infer import as_arraylike, type_of
 from shardwise._src.core.op import Op
@@ -144,7 +144,7 @@ class Tape(JVP):
             found = linearize.parent.process(op, values, params)
             found = [*found] if op.multiple else [found]
         else:
-            found = ground().run(local.known, values)
+            found = eval_trace().run(local.known, values)
         computed = iter(found[local.count :])
         residuals = [next(computed) if i is None else values[i] for i in local.forwarded]
         made = linearize.steps.add(local, residuals, tangents, site)
