@@ -88,8 +88,8 @@ def test_groups_of_no_axes_have_no_name(groups):
 def test_words():
     near, far = SubAxis("x", 2, 4, 8), SubAxis("x", 1, 4, 8)
     assert (str(near), repr(near), near.apart, far.apart) == ("x:(2)4", "'x:(2)4'", 1, 2)
-    assert near.words == "groups of 4 of the 8 devices along x, neighbours"
-    assert far.words == "groups of 4 of the 8 devices along x, 2 apart"
+    assert near.description == "groups of 4 of the 8 devices along x, neighbours"
+    assert far.description == "groups of 4 of the 8 devices along x, 2 apart"
 
 
 def test_parts_of_axes_that_are_written_as_one():

@@ -494,4 +494,4 @@ def map_flat(
     """`fun(*args) → list` over a mapped axis; each result has its batch dimension first."""
     outs, out_dims = run_batched(mapped.over_current(), fun, args, dims)
     rows = zip(outs, out_dims, strict=True)
-    return [to_dim(o, d, 0, mapped.size, mapped.hidden) for o, d in rows]
+    return [to_dim(o, d, 0, mapped.size, mapped.batch_sharding) for o, d in rows]

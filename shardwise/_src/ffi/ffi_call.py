@@ -104,7 +104,7 @@ def batched(op: Op, mapped: Any, args: Values, dims: Any, **p: Any) -> tuple[lis
     for i, (x, d) in enumerate(zip(args, dims, strict=True)):
         every = d is not None or method == "broadcast_all" or i in taken
         if every:
-            x = to_dim(x, d, 0, size, mapped.hidden)
+            x = to_dim(x, d, 0, size, mapped.batch_sharding)
         elif method == "expand_dims":
             x = to_dim(x, None, 0, 1)
         moved.append(x)
@@ -124,9 +124,9 @@ def batched(op: Op, mapped: Any, args: Values, dims: Any, **p: Any) -> tuple[lis
 
 def _as_mapped(outs: list[Any], mapped: Any) -> tuple[list[Any], list[int]]:
     """The results, sharded along their batch dimension like those of other ops."""
-    if mapped.hidden is not None:
+    if mapped.batch_sharding is not None:
         types = [without_dim(type_of(x), 0) for x in outs]
-        wanted = [with_dim(t, mapped.size, 0, mapped.hidden) for t in types]
+        wanted = [with_dim(t, mapped.size, 0, mapped.batch_sharding) for t in types]
         outs = [reshard_like(x, t) for x, t in zip(outs, wanted, strict=True)]
     return outs, [0] * len(outs)
 

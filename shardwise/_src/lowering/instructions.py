@@ -306,7 +306,7 @@ class Instructions:
             for v, t in zip(identities, ins, strict=True)
         ]
         counts = window.counts(ins[0].shape)
-        bounds, window = window.cut(ins[0].shape)
+        bounds, window = window.crop(ins[0].shape)
         if any(a >= b for a, b in bounds):
             outs = [(array_type((), t.dtype), array_type(counts, t.dtype)) for t in ins]
             return [

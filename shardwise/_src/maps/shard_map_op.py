@@ -452,13 +452,15 @@ def _batch(
     axis, over = mapped.of(args, dims), mapped.split_over
     names = _manual_names(over, p["axes"])
     parts = math.prod([p["place"].mesh.shape[a] for a in names])
-    inner = replace(axis, size=axis.size // parts, hidden=None if names else axis.hidden)
+    kept = None if names else axis.batch_sharding
+    inner = replace(axis, size=axis.size // parts, batch_sharding=kept)
     batched = tuple([d is not None for d in dims])
     with _inside(p):
         new, marks = batch_program(program, inner, batched)
-    hidden = names or None
-    ins = [_with_hidden(s, d is not None, hidden) for s, d in zip(in_specs, dims, strict=True)]
-    outs = [_with_hidden(s, m, hidden) for s, m in zip(out_specs, marks, strict=True)]
+    batch_axes = names or None
+    pairs = zip(in_specs, dims, strict=True)
+    ins = [_with_batch_dim(s, d is not None, batch_axes) for s, d in pairs]
+    outs = [_with_batch_dim(s, m, batch_axes) for s, m in zip(out_specs, marks, strict=True)]
     moved = [a if d is None else move_axis(a, d, 0) for a, d in zip(args, dims, strict=True)]
     found = _bind(new, moved, tuple(ins), tuple(outs), **p)
     return found, [0 if m else None for m in marks]
@@ -469,7 +471,7 @@ def _manual_names(over: Any, axes: Any) -> tuple[Any, ...]:
     return tuple([a for a in given if a in axes])
 
 
-def _with_hidden(spec: PartitionSpec, batched: bool, names: Any) -> PartitionSpec:
+def _with_batch_dim(spec: PartitionSpec, batched: bool, names: Any) -> PartitionSpec:
     return spec.update(partitions=[names, *spec]) if batched else spec
 
 

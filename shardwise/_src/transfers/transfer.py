@@ -238,7 +238,7 @@ def _by_op(x: Array, target: Any) -> Array:
 
 
 def strategy(x: Array, target: Any) -> str:
-    """The strategy to reshard an array, one of `PLANS`: see `reshard_strategy.strategy`."""
+    """The strategy to reshard an array, one of `STRATEGIES`: see `reshard_strategy.strategy`."""
     return reshard_strategy.strategy(x._sig, target, x._is_on_cpu(), x.is_ready)
 
 

@@ -78,7 +78,7 @@ class Tape(JVP):
 
     def process(self, op: Op, args: tuple, params: dict[str, Any]) -> Any:
         if op.eager is None and not op.programs and not op.effects and not op.user_code:
-            taken = self._taken(args)
+            taken = self._split_tangents(args)
             if taken is not None:
                 local = _local_op(op, taken, params)
                 if local is not None:
@@ -89,14 +89,14 @@ class Tape(JVP):
         n = fused.arrays
         if len(args) >= n or n > 1 << 20:
             given = [a if a.__class__ is JVPTracer else as_arraylike(a) for a in args[:n]]
-            taken = self._taken(given)
+            taken = self._split_tangents(given)
             if taken is not None:
                 local = self._local_call(fused, taken, args[n:], static)
                 if local is not None:
                     return self._record(local, taken, None, static)
         return JVP.call(self, fused, args, static)
 
-    def _taken(self, args: Sequence[Any]) -> tuple[list[Any], ...] | None:
+    def _split_tangents(self, args: Sequence[Any]) -> tuple[list[Any], ...] | None:
         """Values, types, marks of values with a tangent, and tangents; None for the slow path."""
         values, types, marks, tangents = [], [], [], []
         for a in args:
