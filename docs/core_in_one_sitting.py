@@ -142,7 +142,7 @@ except TypeError as error:
 # 3  Interpreters (core/interpreter.py, base/context.py)
 #
 # Calling an op asks the context who is the current interpreter, and hands over: that is all of
-# `Op.__call__`. The eager interpreter is the ground: it compiles the op and runs it. A transform is
+# `Op.__call__`. The eager interpreter evaluates: it compiles the op and runs it. A transform is
 # an interpreter on top. It keeps its parent, does its part, and lets the parent do the rest. So
 # transforms nest without levels: an op falls through the chain until someone is responsible.
 #

@@ -4,7 +4,7 @@
     python examples/gpt_named.py "fully sharded"    this strategy only
 
 No function here refers to a mesh or a spec. Each names its dimensions by logical axes; one line of
-`WAYS` maps these to mesh axes. The program takes a few steps with each strategy from the same
+`STRATEGIES` maps these to mesh axes. The program takes a few steps with each strategy from the same
 state: the losses are the same, the collectives depend on the strategy.
 """
 
@@ -45,7 +45,7 @@ Tokens = Annotated[Array, "batch seq"]
 Stream = Annotated[Array, "batch seq embed"]
 
 WHOLE = dict.fromkeys("batch seq key vocab embed heads head qkv mlp layers".split())
-WAYS = {
+STRATEGIES = {
     "one device": WHOLE,
     "data parallel": WHOLE | {"batch": "all"},
     "tensor parallel": WHOLE | {"heads": "all", "mlp": "all", "vocab": "all"},
@@ -155,7 +155,7 @@ def main(config: Config, ways: Iterable[str]) -> None:
     for way in ways:
         losses = []
         mesh = Mesh(devices[:1] if way == "one device" else devices, ("all",))
-        with named.rules(WAYS[way], mesh):
+        with named.rules(STRATEGIES[way], mesh):
             state, step = laid_out(config)
             for i in range(config.steps):
                 windows = training_windows(corpus, i, config.batch, config.context, config.seed)
@@ -168,4 +168,5 @@ def main(config: Config, ways: Iterable[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(Config(layers=2, width=64, heads=8, context=32, batch=8, steps=3), sys.argv[1:] or WAYS)
+    config = Config(layers=2, width=64, heads=8, context=32, batch=8, steps=3)
+    main(config, sys.argv[1:] or STRATEGIES)

@@ -10,14 +10,14 @@ import pytest
 
 import shardwise as sw
 from shardwise._src.base.context import current
-from shardwise._src.core.eval_context import EvalTrace, eval_context, ground
+from shardwise._src.core.eval_context import EvalTrace, eval_context, eval_trace
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.running.eager import EAGER
 from tests.test_layers import LAYERS, PACKAGE
 
 SOURCES = PACKAGE / "_src"
 BELOW = LAYERS[: LAYERS.index("running")]
-OF_GROUND = {name for name in vars(EvalTrace) if not name.startswith("_")}
+OF_EVAL_TRACE = {name for name in vars(EvalTrace) if not name.startswith("_")}
 OF_ALL = {name for name in vars(Interpreter) if not name.startswith("_")}
 INTERPRETERS = ("current().interpreter", "CURRENT.get().interpreter", "ROOT.interpreter")
 
@@ -29,13 +29,13 @@ def used(source: str) -> list[tuple[str, int, str]]:
     Names bound to the result of a call count too: `interpreter = current().interpreter`. A name
     annotated with the class of a transform, `stage: Stage = …`, has more attributes.
     """
-    if not any(text in source for text in ("ground()", *INTERPRETERS)):
+    if not any(text in source for text in ("eval_trace()", *INTERPRETERS)):
         return []
     found: list[tuple[str, int, str]] = []
     tree = ast.parse(source)
     functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]
     for scope in [tree, *functions]:
-        names = {"ground()": "ground", **dict.fromkeys(INTERPRETERS, "interpreter")}
+        names = {"eval_trace()": "eval_trace", **dict.fromkeys(INTERPRETERS, "interpreter")}
         for node in ast.walk(scope) if scope is not tree else ():
             if isinstance(node, ast.Assign):
                 names |= dict(_named(node.targets[0], node.value, names))
@@ -62,16 +62,16 @@ def test_what_is_used_of_an_interpreter_is_found():
 def f(x):
     here, n = current().interpreter, 3
     if here.eager:
-        return ground().place(x, n)
-    host = ground()
+        return eval_trace().place(x, n)
+    host = eval_trace()
     return host.hidden(x.interpreter.tag)
 """
     found = {(what, name) for what, _, name in used(source)}
-    assert found == {("interpreter", "eager"), ("ground", "place"), ("ground", "hidden")}
+    assert found == {("interpreter", "eager"), ("eval_trace", "place"), ("eval_trace", "hidden")}
 
 
 def test_lower_layers_use_what_is_declared():
-    allowed = {"ground": OF_GROUND, "interpreter": OF_GROUND | OF_ALL}
+    allowed = {"eval_trace": OF_EVAL_TRACE, "interpreter": OF_EVAL_TRACE | OF_ALL}
     undeclared = [
         f"{path.relative_to(SOURCES)}:{line} uses {name} of the {what}"
         for path in files(BELOW)
@@ -83,7 +83,7 @@ def test_lower_layers_use_what_is_declared():
 
 def test_what_is_declared_is_used_by_lower_layers():
     everything = {name for path in files(BELOW) for _, _, name in used(path.read_text())}
-    assert everything >= OF_GROUND
+    assert everything >= OF_EVAL_TRACE
 
 
 def test_only_one_file_asks_the_root_for_its_interpreter():
@@ -103,8 +103,8 @@ def test_what_lies_below_arrays_knows_nothing_of_their_insides(room):
     assert not inside
 
 
-def test_the_eager_interpreter_is_the_ground():
-    assert isinstance(EAGER, EvalTrace) and ground() is EAGER
+def test_the_eager_interpreter_is_the_eval_trace():
+    assert isinstance(EAGER, EvalTrace) and eval_trace() is EAGER
     with pytest.raises(TypeError, match="abstract"):
         EvalTrace()  # pyright: ignore[reportAbstractUsage]
 
@@ -115,7 +115,7 @@ def test_untraced_runs_at_once_inside_a_trace():
     def f(x):
         with eval_context():
             assert current().interpreter is EAGER
-            found.append(ground().new_array(np.ones(2, np.float32)) + 1)
+            found.append(eval_trace().new_array(np.ones(2, np.float32)) + 1)
         return x * found[0]
 
     assert sw.jit(f)(np.float32(3)).tolist() == [6.0, 6.0]

@@ -79,15 +79,15 @@ def run(ours, config, table, mesh):
     return losses, [(c.kind, c.bytes * c.runs) for c in collectives(step.as_text())], share
 
 
-WAYS = ["one device", "data parallel", "tensor parallel", "fully sharded"]
+STRATEGIES = ["one device", "data parallel", "tensor parallel", "fully sharded"]
 
 
 @pytest.mark.sweep
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", STRATEGIES)
 def test_each_way_has_the_losses_of_one_device_and_its_own_collectives(models, config, plain, way):
     ours = models[1]
     mesh = Mesh(DEVICES[: 1 if way == "one device" else 8], ("all",))
-    losses, sent, share = run(ours, config, ours.WAYS[way], mesh)
+    losses, sent, share = run(ours, config, ours.STRATEGIES[way], mesh)
     np.testing.assert_allclose(losses, plain, rtol=2e-5)
     kinds = {kind for kind, _ in sent}
     total = 4 * models[0].count_parameters(ours.init_parameters(config))  # bytes of parameters
@@ -130,7 +130,7 @@ def test_shardings_in_types(models, config, plain):
     """Over an Explicit axis only the communication in the program is done."""
     ours = models[1]
     mesh = Mesh(DEVICES, ("all",), axis_types=AxisType.Explicit)
-    losses, sent, share = run(ours, config, ours.WAYS["fully sharded"], mesh)
+    losses, sent, share = run(ours, config, ours.STRATEGIES["fully sharded"], mesh)
     np.testing.assert_allclose(losses, plain, rtol=2e-5)
     assert {kind for kind, _ in sent} >= set(KINDS)
     assert share == 1 / 8

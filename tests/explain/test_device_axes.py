@@ -42,7 +42,7 @@ FACTORS = {1: [], 2: [2], 3: [3], 4: [2, 2], 6: [2, 3], 8: [2, 2, 2], 12: [2, 3,
 
 @pytest.mark.parametrize("seed", range(40))
 def test_any_parts_of_any_axes(seed):
-    """Groups made of factors of axes, in any order, are named by these, with neighbours joined."""
+    """Groups made of factors of axes, in any order, are named by these, with neighbors joined."""
     rng = np.random.default_rng(seed)
     sizes = rng.choice(list(FACTORS), size=rng.integers(1, 4)).tolist()
     factors = [(axis, f) for axis, n in enumerate(sizes) for f in FACTORS[n]]
@@ -88,8 +88,8 @@ def test_groups_of_no_axes_have_no_name(groups):
 def test_words():
     near, far = SubAxis("x", 2, 4, 8), SubAxis("x", 1, 4, 8)
     assert (str(near), repr(near), near.apart, far.apart) == ("x:(2)4", "'x:(2)4'", 1, 2)
-    assert near.words == "groups of 4 of the 8 devices along x, neighbors"
-    assert far.words == "groups of 4 of the 8 devices along x, 2 apart"
+    assert near.description == "groups of 4 of the 8 devices along x, neighbors"
+    assert far.description == "groups of 4 of the 8 devices along x, 2 apart"
 
 
 def test_parts_of_axes_that_are_written_as_one():

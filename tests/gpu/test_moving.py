@@ -43,7 +43,7 @@ def test_between_gpus(gpus, shape, dtype):
 def test_pieces_give_what_the_choice_gives(gpus):
     values = np.arange(63, dtype=np.float32).reshape(9, 7)
     for source, target in itertools.product(places(gpus), repeat=2):
-        y = transfer.PLANS["pieces"](sw.device_put(values, source), target)
+        y = transfer.STRATEGIES["pieces"](sw.device_put(values, source), target)
         np.testing.assert_array_equal(np.asarray(y), values)
 
 

@@ -284,7 +284,7 @@ def provoke(name: str, devices: int = 2) -> Run:
     said = [_time_of_failure(records[r.rank], begin) for r in others if r.rank in records]
     raised = [float(r.out.split()[0]) for r in others if r.out.strip()]
     return Run(
-        [told(r.err) for r in others], [last_line(r.err) for r in others],
+        [reported(r.err) for r in others], [last_line(r.err) for r in others],
         [r.err for r in results], [r.status for r in results],
         [records.get(r.rank, "") for r in others],
         max(said, default=float("nan")) - begin, max(raised, default=float("nan")) - begin,
@@ -329,7 +329,7 @@ def plain(text: str) -> str:
     return re.sub(r"\b\d+ s\b", "N s", text)
 
 
-def told(errors: str) -> list[str]:
+def reported(errors: str) -> list[str]:
     """The failure reports of a process, one paragraph each."""
     parts = re.split(r"^(?=shardwise: |Traceback)", plain(errors), flags=re.MULTILINE)
     return [part.removeprefix("shardwise: ").strip() for part in parts if part.startswith("shard")]

@@ -12,7 +12,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import errors, lax
-from shardwise._src.messages.leaks import holder
+from shardwise._src.messages.leaks import referrer
 from tests.helpers.everyday import everyday
 
 V = np.ones(3, np.float32)
@@ -174,9 +174,9 @@ def test_the_flag():
 
 def test_holders_of_anything():
     thing = object()
-    assert holder(thing).startswith("as `thing` in ")
+    assert referrer(thing).startswith("as `thing` in ")
     boxes = {"a": ([object()],)}
-    assert holder(boxes["a"][0][0]).startswith("as `boxes['a'][0][0]` in ")
+    assert referrer(boxes["a"][0][0]).startswith("as `boxes['a'][0][0]` in ")
 
 
 def test_levels_and_traced_values_can_be_weakly_referenced():

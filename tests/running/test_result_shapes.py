@@ -18,7 +18,7 @@ MESH = Mesh(np.array(sw.devices()[:3]), ("x",))
 
 def test_results_of_other_shapes_are_refused_before_they_run(monkeypatch):
     whole = NamedSharding(MESH, P())
-    monkeypatch.setattr(WithWorkarounds, "apart", lambda self, x, t: x)  # without the workaround
+    monkeypatch.setattr(WithWorkarounds, "barrier", lambda self, x, t: x)  # without the workaround
 
     def whole_and_part(x):
         return x, lax.with_sharding_constraint(x[:2], whole)

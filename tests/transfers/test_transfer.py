@@ -85,7 +85,7 @@ def test_on_the_host_as_a_whole(source, shape):
 def everywhere_by_host(source, values):
     x = sw.device_put(values, PLACES[source])
     for target in PLACES.values():
-        y = transfer.PLANS["host"](x, target)
+        y = transfer.STRATEGIES["host"](x, target)
         assert y.sharding is target
         parts = y._host_parts(list(range(len(target.devices))))
         indices = target.indices(values.shape)
@@ -100,7 +100,7 @@ def test_in_memory_that_devices_take_over(source, shape, all_large):
     values = numbers(SHAPES[shape])
     x = sw.device_put(values, PLACES[source])
     for target in PLACES.values():
-        y = transfer.PLANS["host"](x, target)
+        y = transfer.STRATEGIES["host"](x, target)
         assert np.asarray(y).tobytes() == values.tobytes()
         parts = y._host_parts(list(range(len(target.devices))))
         for part, index in zip(parts, target.indices(values.shape), strict=True):
@@ -112,7 +112,7 @@ def test_device_to_device(source):
     values = numbers(SHAPES["uneven"])
     x = sw.device_put(values, PLACES[source])
     for target in PLACES.values():
-        y = transfer.PLANS["pieces"](x, target)
+        y = transfer.STRATEGIES["pieces"](x, target)
         assert y.sharding is target and np.asarray(y).tobytes() == values.tobytes()
     assert x._host is None
 
@@ -126,7 +126,7 @@ def test_every_way_gives_the_same(source, target):
         values = numbers(SHAPES[shape])
         x = sw.device_put(values, PLACES[source])
         for way in ways(x, PLACES[target]):
-            check(transfer.PLANS[way](x, PLACES[target]), PLACES[target], values)
+            check(transfer.STRATEGIES[way](x, PLACES[target]), PLACES[target], values)
 
 
 DTYPES = ["bfloat16", "int4", "bool", "float8_e4m3fn", "complex64", "uint16"]
@@ -138,7 +138,7 @@ def test_every_dtype(name, all_large):
     for source, target in [("both", "three"), ("three", "other"), ("one", "rows"), ("all", "one")]:
         x = sw.device_put(values, PLACES[source])
         for way in ways(x, PLACES[target]):
-            check(transfer.PLANS[way](x, PLACES[target]), PLACES[target], values)
+            check(transfer.STRATEGIES[way](x, PLACES[target]), PLACES[target], values)
 
 
 def test_scalars_go_anywhere(all_large):
@@ -147,7 +147,7 @@ def test_scalars_go_anywhere(all_large):
     for source, target in itertools.product(whole, whole):
         x = sw.device_put(value, PLACES[source])
         for way in ways(x, PLACES[target]):
-            check(transfer.PLANS[way](x, PLACES[target]), PLACES[target], np.asarray(value))
+            check(transfer.STRATEGIES[way](x, PLACES[target]), PLACES[target], np.asarray(value))
 
 
 def test_keys_go_anywhere(all_large):
@@ -156,7 +156,7 @@ def test_keys_go_anywhere(all_large):
     for source, target in itertools.product(["rows", "three", "one", "back"], repeat=2):
         x = sw.device_put(keys, PLACES[source])
         for way in ways(x, PLACES[target]):
-            y = transfer.PLANS[way](x, PLACES[target])
+            y = transfer.STRATEGIES[way](x, PLACES[target])
             assert y.dtype == keys.dtype and y.sharding is PLACES[target]
             np.testing.assert_array_equal(np.asarray(sw.random.key_data(y)), expected)
 
@@ -168,9 +168,9 @@ def test_kinds_of_memory(kind, all_large):
         there = PLACES[target].with_memory_kind(kind)
         x = sw.device_put(values, PLACES[source])
         for way in ("host", "pieces"):
-            y = transfer.PLANS[way](x, there)
+            y = transfer.STRATEGIES[way](x, there)
             check(y, there, values)
-            check(transfer.PLANS[way](y, PLACES[source]), PLACES[source], values)
+            check(transfer.STRATEGIES[way](y, PLACES[source]), PLACES[source], values)
 
 
 def test_addends_are_added_up_on_the_way():
@@ -249,7 +249,7 @@ def test_copies_between_devices_are_what_is_lacking(monkeypatch):
     for source, target in [("one", "rows"), ("both", "half"), ("three", "columns")]:
         sent.clear()
         x = sw.device_put(numbers((9, 7)), PLACES[source])
-        transfer.PLANS["pieces"](x, PLACES[target])
+        transfer.STRATEGIES["pieces"](x, PLACES[target])
         count = sum(int(np.prod(shape)) for shape in sent)
         assert count >= regions.moved(PLACES[source], PLACES[target], (9, 7))
         assert count <= 9 * 7 * len(PLACES[target].devices)

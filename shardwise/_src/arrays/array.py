@@ -11,7 +11,7 @@ import numpy as np
 from shardwise._src.arrays.interchange import SUBBYTE, Interchange, is_subbyte
 from shardwise._src.arrays.out_of_memory import is_exhausted, of_array
 from shardwise._src.arrays.signature import Signature, signature
-from shardwise._src.core.eval_context import eval_context, ground
+from shardwise._src.core.eval_context import eval_context, eval_trace
 from shardwise._src.messages.tracebacks import hide_frames
 from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.cast import convert_element_type
@@ -38,7 +38,7 @@ class _ArrayMeta(type):
         )
 
 
-class Gone:
+class DeletedBuffer:
     """Replaces the buffer of a deleted or donated array.
 
     why: what happened to the array. remedy: advice for users who still need it.
@@ -54,9 +54,11 @@ class Gone:
         return True
 
 
-_DELETED = Gone("has been deleted", "To use it longer, make a copy beforehand: `x.copy()`.")
-_DELETED_HERE = Gone(f"{_DELETED.why}: `delete()` was called on it", _DELETED.remedy)
-_UNKNOWN = Gone("has been deleted or donated", _DELETED.remedy)
+_DELETED = DeletedBuffer(
+    "has been deleted", "To use it longer, make a copy beforehand: `x.copy()`."
+)
+_DELETED_HERE = DeletedBuffer(f"{_DELETED.why}: `delete()` was called on it", _DELETED.remedy)
+_UNKNOWN = DeletedBuffer("has been deleted or donated", _DELETED.remedy)
 
 
 class Shard:
@@ -192,7 +194,7 @@ class Array(Interchange, metaclass=_ArrayMeta):
 
     def _gone(self) -> RuntimeError:
         """The error for using the deleted array."""
-        if self._impl.__class__ is Gone:
+        if self._impl.__class__ is DeletedBuffer:
             gone, way = self._impl, ""
         else:
             gone = buffers.why_gone(self._impl) or _UNKNOWN
@@ -220,10 +222,10 @@ class Array(Interchange, metaclass=_ArrayMeta):
         return buffers.is_gone(self._impl)
 
     def __copy__(self) -> Array:
-        return ground().copied(self)
+        return eval_trace().copied(self)
 
     def __deepcopy__(self, memo: dict) -> Array:
-        return ground().copied(self)
+        return eval_trace().copied(self)
 
     def block_until_ready(self) -> Array:
         raw = self._live()

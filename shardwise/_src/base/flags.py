@@ -171,11 +171,11 @@ class ThreadFlag(Flag[bool]):
             self.owner = before
 
 
-def _tell_nobody(name: str, value: str) -> None:
-    """The default of `GuardFlag.tell` until the runtime is imported."""
+def _set_global_nowhere(name: str, value: str) -> None:
+    """The default of `GuardFlag.set_global` until the runtime is imported."""
 
 
-def _told_nobody(name: str, value: str) -> AbstractContextManager[None]:
+def _scoped_nowhere(name: str, value: str) -> AbstractContextManager[None]:
     return nullcontext()
 
 
@@ -183,20 +183,20 @@ def _told_nobody(name: str, value: str) -> AbstractContextManager[None]:
 class GuardFlag(Flag[str]):
     """A flag that is forwarded to the runtime.
 
-    tell, told: forward a value for all threads, or for this thread inside a `with` block; set by
-      `runtime.guards`.
+    set_global, scoped: forward a value for all threads, or for this thread inside a `with` block;
+      set by `runtime.guards`.
     parts: the flags that it represents, and also sets.
     """
 
-    tell: Callable[[str, str], None] = staticmethod(_tell_nobody)
-    told: Callable[[str, str], AbstractContextManager[None]] = staticmethod(_told_nobody)
+    set_global: Callable[[str, str], None] = staticmethod(_set_global_nowhere)
+    scoped: Callable[[str, str], AbstractContextManager[None]] = staticmethod(_scoped_nowhere)
     parts: tuple[GuardFlag, ...] = ()
 
     def set(self, value: str) -> None:
         super().set(value)
         for part in self.parts:
             part.set(value)
-        GuardFlag.tell(self.name, value)
+        GuardFlag.set_global(self.name, value)
 
     @contextmanager
     def __call__(self, new_val: Any = True) -> Generator[None]:
@@ -205,7 +205,7 @@ class GuardFlag(Flag[str]):
             stack.enter_context(super().__call__(new_val))
             for part in self.parts:
                 stack.enter_context(part(new_val))
-            stack.enter_context(GuardFlag.told(self.name, new_val))
+            stack.enter_context(GuardFlag.scoped(self.name, new_val))
             yield
 
 

@@ -37,7 +37,7 @@ _homes: dict[Any, str] = {}
 _T = TypeVar("_T", bound=type)
 
 
-def home_of(x: Any) -> str:
+def defining_module(x: Any) -> str:
     """The module that defines a function or class, even if it has a public name."""
     return _homes.get(x, str(x.__module__))
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from shardwise._src.base.caches import Table, make_room, register
 from shardwise._src.control.programs import Extension, fit
-from shardwise._src.core.eval_context import ground
+from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.fingerprints import fingerprint_of, note
 from shardwise._src.core.infer import as_arraylike, is_operand, type_of
 from shardwise._src.core.op import BoundOp
@@ -399,7 +399,7 @@ def _beside_others(x: Any, t: ArrayType, others: Sequence[Any]) -> Any:
     for other in others:
         held = getattr(other, "sharding", None)
         if isinstance(held, NamedSharding) and held.mesh.abstract_mesh is t.mesh:
-            return ground().place(x, held.with_spec(t.spec or PartitionSpec()))
+            return eval_trace().place(x, held.with_spec(t.spec or PartitionSpec()))
     return x
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.control.programs import parts
-from shardwise._src.core.eval_context import ground
+from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import derived
@@ -107,7 +107,7 @@ def eval_scan(
 ) -> None:
     consts, carry, xs = parts(args, num_consts, num_carry)
     for i in reversed(range(length)) if reverse else range(length):
-        slices = [x[i] for x in ground().arrays(xs)]
+        slices = [x[i] for x in eval_trace().arrays(xs)]
         carry = run(body, [*consts, *carry, *slices])[:num_carry]
 
 

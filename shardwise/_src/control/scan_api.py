@@ -31,7 +31,7 @@ from shardwise._src.control.bodies import (
 )
 from shardwise._src.control.scan import scan as scan_op
 from shardwise._src.control.scan import sliced_type
-from shardwise._src.core.eval_context import ground
+from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.core.op import BoundOp
 from shardwise._src.core.program import Program
@@ -260,7 +260,7 @@ def _carrying(program: Program, at: int, out: int, body: Body) -> Program:
 
 
 def _array(x: Any) -> Any:
-    return x if is_array(x) else ground().new_array(x)
+    return x if is_array(x) else eval_trace().new_array(x)
 
 
 def _row(x: Any, i: int) -> Any:

@@ -309,7 +309,7 @@ class CoordinatorServer(Arrival):
         era = str(message["era"])
         peer.launched.clear()
         peer.order.clear()
-        peer.told = False
+        peer.notified = False
         for key in [k for k in self.meetings if not k[0].endswith(era)]:
             del self.meetings[key]
         for key in [k for k in self.launches if not k.endswith(era)]:
@@ -337,7 +337,7 @@ class CoordinatorServer(Arrival):
         ranks = ranks_of(key)
         if len(meeting.values) == len(ranks):
             del self.meetings[key, number]
-            self.told -= {mark for mark in self.told if mark[0] is meeting}
+            self.reported -= {mark for mark in self.reported if mark[0] is meeting}
             told = [meeting.payloads[r] for r in ranks]
             self._met(ranks, {"set": key, "k": number, "payloads": told if any(told) else []})
             return

@@ -54,7 +54,7 @@ class Peer:
         self.limit = 0.0  # seconds that it waits at its end until others have its results
         self.gone: str = ""  # how it left: "finished", "lost", "followed" (another's failure)
         self.answered = 0.0  # when it was last sent "heard"
-        self.told = False  # whether it was notified of a failure, which may end it too
+        self.notified = False  # whether it was told of a failure, which may end it too
 
     @property
     def name(self) -> str:
@@ -113,7 +113,7 @@ class FailureDetector:
         self.launches: dict[str, dict[int, tuple[str, int, str]]] = {}
         self.broken: list[tuple[Peer, str, float]] = []  # who lost connections, when
         self.stalls: dict[int, Stall] = {}
-        self.told: set[tuple[Any, ...]] = set()  # failures and waits that were reported
+        self.reported: set[tuple[Any, ...]] = set()  # failures and waits that were reported
         self.next_stall = 0
         self.differences: dict[str, Difference] = {}  # being queried from processes, by set
 
@@ -144,13 +144,13 @@ class FailureDetector:
             peer = self.peers.get(rank)
             leaves = peer is not None and peer.sock is not None and kind == "differ"
             if peer is not None and (leaves or not peer.gone):
-                peer.told = True
+                peer.notified = True
                 self.send(peer, {"op": "fail", "kind": kind, "ranks": culprits, "text": text})
 
     def _lost(self, peer: Peer, how: str) -> None:
         if peer.gone:
             return
-        kind = peer.gone = "followed" if peer.told else "lost"
+        kind = peer.gone = "followed" if peer.notified else "lost"
         others = [r for r in self.peers if r != peer.rank]
         said = how if how.endswith(".") else f"{how}."
         self._fail(others, kind, [peer.rank], f"{peer.name} is lost: {said}{peer.at()}")
@@ -172,9 +172,9 @@ class FailureDetector:
         self._differ(key, doing, "", why)
 
     def _differ(self, key: str, doing: dict[int, str], where: str, why: str = "") -> None:
-        if (key, "differ") in self.told:
+        if (key, "differ") in self.reported:
             return
-        self.told.add((key, "differ"))
+        self.reported.add((key, "differ"))
         (a, first), (b, second) = sorted(doing.items())
         at = f" ({where})" if where else ""
         text = (
@@ -188,9 +188,9 @@ class FailureDetector:
 
     def values_differ(self, key: str, a: int, b: int, name: str, number: int) -> None:
         """Queries two processes that put different host values before a launch for these values."""
-        if (key, "differ") in self.told:
+        if (key, "differ") in self.reported:
             return
-        self.told.add((key, "differ"))
+        self.reported.add((key, "differ"))
         names = {rank: self.peers[rank].name for rank in (a, b)}
         self.differences[key] = Difference(key, number, name, names)
         self._ask_values(self.differences[key])
@@ -249,10 +249,10 @@ class FailureDetector:
         gone = [
             r for r in ranks_of(key) if r not in meeting.values and self.peers[r].gone in ENDED
         ]
-        waiters = [r for r in meeting.values if (meeting, "absent", r) not in self.told]
+        waiters = [r for r in meeting.values if (meeting, "absent", r) not in self.reported]
         if not gone or not waiters:
             return
-        self.told.update([(meeting, "absent", r) for r in waiters])
+        self.reported.update([(meeting, "absent", r) for r in waiters])
         peer = self.peers[gone[0]]
         doing = next(iter(meeting.doing.values()))
         text = f"{peer.name} has ended, and never reached {doing}.{peer.at()}"
@@ -270,7 +270,7 @@ class FailureDetector:
                 if ended:
                     name = self.launches.get(key, {}).get(number, ("", 0, "?"))[2]
                     self._tell_ended(key, ended, f"program {name!r}")
-            if peer.gone or peer.told:
+            if peer.gone or peer.notified:
                 self.broken.remove(entry)
             elif now - since > GATHERING:
                 found = sorted({p.rank for p, _, _ in self.broken})
@@ -315,8 +315,8 @@ class FailureDetector:
         waiters = [p.rank for p in waiting]
         if missing:
             self._check_wait(waiters, missing, ahead.since, doing, (key, number))
-        elif ahead.since > self.asked["patience"] and (key, doing, "long") not in self.told:
-            self.told.add((key, doing, "long"))
+        elif ahead.since > self.asked["patience"] and (key, doing, "long") not in self.reported:
+            self.reported.add((key, doing, "long"))
             self._check_long(waiters, doing, ahead.since, [p.rank for p in here if
                                                           p.launched.get(key, 0) < number])
 
@@ -344,9 +344,9 @@ class FailureDetector:
                 why = f"{counted(behind)} will reach it after other programs"
             self._gather({*waiters}, waiters, f"{doing} has waited for {since:.0f} s; {why}.")
             return
-        if ("orders", *sorted(contradiction)) in self.told:
+        if ("orders", *sorted(contradiction)) in self.reported:
             return
-        self.told.add(("orders", *sorted(contradiction)))
+        self.reported.add(("orders", *sorted(contradiction)))
         said = "; ".join(
             f"{self.peers[rank].name} launches {first} before {second}"
             for rank, first, second in contradiction
@@ -364,8 +364,8 @@ class FailureDetector:
         peer = ended[0]
         number = peer.launched.get(key, 0)
         ahead = [r for r in ranks_of(key) if self.peers[r].launched.get(key, 0) > number]
-        ahead = [r for r in ahead if ((key, r), "ended") not in self.told]
-        self.told.update([((key, r), "ended") for r in ahead])
+        ahead = [r for r in ahead if ((key, r), "ended") not in self.reported]
+        self.reported.update([((key, r), "ended") for r in ahead])
         kind = "followed" if peer.gone == "followed" else "absent"
         text = f"{peer.name} has ended, and never launched {doing}.{peer.at()}"
         text += "" if kind == "followed" else MISSED
@@ -383,14 +383,14 @@ class FailureDetector:
         if not missing:
             return
         patience = self.asked["patience"] * (LONGER if patient else 1)
-        if waited > patience and (what, "slow") not in self.told:
-            self.told.add((what, "slow"))
+        if waited > patience and (what, "slow") not in self.reported:
+            self.reported.add((what, "slow"))
             where = self._places(missing)
             head = f"{doing} has waited for {waited:.0f} s; missing: {where}."
             self._gather({*waiters}, missing, head)
         late = waited > self.asked["deadline"] and not patient
-        if late and (what, "late") not in self.told:
-            self.told.add((what, "late"))
+        if late and (what, "late") not in self.reported:
+            self.reported.add((what, "late"))
             names = ", ".join(self.peers[r].name for r in missing[:16])
             at = self.peers[missing[0]].at() if len(missing) == 1 else ""
             text = (
@@ -398,7 +398,7 @@ class FailureDetector:
             )
             self._fail(waiters, "timeout", missing, text)
             for rank in missing:
-                self.peers[rank].told = True
+                self.peers[rank].notified = True
                 why = f"which did not reach {doing} within {waited:.0f} s"
                 self.send(self.peers[rank], {"op": "dropped", "why": why})
 

@@ -6,7 +6,7 @@ to place them, and to index them. `EvalTrace` declares these methods. The eager 
 (`running.eager`) implements them, and is installed in the root context at the first use of a public
 name.
 
-    ground().new_array(np.ones(3))      # a host value as an array, whatever is being traced
+    eval_trace().new_array(np.ones(3))      # a host value as an array, whatever is being traced
     with eval_context(): ...            # ops run immediately
 """
 
@@ -51,7 +51,7 @@ class EvalTrace(ABC):
         """Operands as arrays: scalars go to the device of the first array, others as in `array`."""
 
     @abstractmethod
-    def beside(self, value: Any, near: Any) -> Any:
+    def place_like(self, value: Any, near: Any) -> Any:
         """A NumPy array placed like the array `near`, with its dtype, weak type and commitment."""
 
     @abstractmethod
@@ -77,7 +77,7 @@ class EvalTrace(ABC):
         """
 
     @abstractmethod
-    def made(self, fused: Any, args: tuple[Any, ...], target: Any) -> Any:
+    def run_fused_on(self, fused: Any, args: tuple[Any, ...], target: Any) -> Any:
         """The result of a fused function, computed on the target devices and committed there.
 
         target: a device or sharding. Array arguments are transferred to its devices.
@@ -119,7 +119,7 @@ class EvalTrace(ABC):
         """The results of a `Program`, which is compiled once for each signature of arguments."""
 
 
-def ground() -> EvalTrace:
+def eval_trace() -> EvalTrace:
     """The eval context, whichever interpreter is current."""
     return ROOT.interpreter
 

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.caches import Table, register
-from shardwise._src.base.lazy import home_of
+from shardwise._src.base.lazy import defining_module
 from shardwise._src.core.op import Op
 from shardwise._src.runtime.backend import Device
 
@@ -282,7 +282,7 @@ def _is_fixed(module: str | None) -> bool:
 
 def _is_type_of_ours(kind: type) -> bool:
     """Whether this is a class of types, shardings or meshes, which are values."""
-    return _is_ours(kind) and home_of(kind).startswith("shardwise._src.types.")
+    return _is_ours(kind) and defining_module(kind).startswith("shardwise._src.types.")
 
 
 def _fingerprint_by(kind: type) -> Any:

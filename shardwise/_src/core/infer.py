@@ -13,7 +13,7 @@ import numpy as np
 
 from shardwise._src.base.caches import Table
 from shardwise._src.base.context import current
-from shardwise._src.core.eval_context import ground
+from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.explicit_sharding import with_specs
 from shardwise._src.core.op import INFERENCE_CACHE_SIZE, Elements, Op
 from shardwise._src.messages.called import public_call
@@ -78,7 +78,7 @@ def as_arraylike(x: Any) -> Any:
             if not exported:
                 raise
     if exported:  # copied: its owner may change it before an operand is read
-        return ground().from_dlpack(x, None, True)
+        return eval_trace().from_dlpack(x, None, True)
     return x
 
 

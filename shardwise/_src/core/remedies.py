@@ -19,7 +19,7 @@ from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.partition_spec import NO_AXES, PartitionSpec
 
 Types = tuple[ArrayType, ...]
-WHOLE = PartitionSpec()
+REPLICATED = PartitionSpec()
 
 
 def remedy(
@@ -67,7 +67,7 @@ def _others(types: Types, i: int, wanted: Sequence[Any]) -> Iterator[PartitionSp
     for d, axes in enumerate(own):
         if axes:
             yield t.spec.update(partitions=[*own[:d], (), *own[d + 1 :]])
-    yield WHOLE.update(partitions=[()] * t.ndim)
+    yield REPLICATED.update(partitions=[()] * t.ndim)
 
 
 def _reshard(
@@ -87,8 +87,8 @@ def _reshard(
 
 def _whole(split: dict[str, ArrayType], what: str) -> str:
     if len(split) == 1:
-        return _text(next(iter(split)), WHOLE)
-    return f"{_text('x', WHOLE)} on all {what}"
+        return _text(next(iter(split)), REPLICATED)
+    return f"{_text('x', REPLICATED)} on all {what}"
 
 
 def _split_arguments(call: Called | None) -> dict[str, ArrayType]:

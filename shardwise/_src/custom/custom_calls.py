@@ -20,7 +20,7 @@ from shardwise._src.base.errors import UnexpectedTracerError
 from shardwise._src.base.positions import join, split
 from shardwise._src.control.call import call
 from shardwise._src.control.checkify_rules import checkify_call, eval_call
-from shardwise._src.core.eval_context import ground
+from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.infer import HOST, is_array, is_operand, type_of
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
@@ -291,7 +291,7 @@ def as_array(x: Any) -> Any:
     if not isinstance(x, HOST) or getattr(x, "dtype", None) == float0:
         return x
     # An op, so that a number in a program being traced does not become an argument of it.
-    return copy(x) if np.ndim(x) == 0 else ground().new_array(x)
+    return copy(x) if np.ndim(x) == 0 else eval_trace().new_array(x)
 
 
 def as_arrays(tree: Any) -> Any:
@@ -494,4 +494,4 @@ def map_flat(
     """`fun(*args) → list` over a mapped axis; each result has its batch dimension first."""
     outs, out_dims = run_batched(mapped.over_current(), fun, args, dims)
     rows = zip(outs, out_dims, strict=True)
-    return [to_dim(o, d, 0, mapped.size, mapped.hidden) for o, d in rows]
+    return [to_dim(o, d, 0, mapped.size, mapped.batch_sharding) for o, d in rows]

@@ -170,7 +170,7 @@ class BatchedVjp(BatchedRule):
         values, found = run_batched(mapped.over_current(), flat, primals, self.dims)
         count, backward = inner
         outs = [
-            to_dim(o, d, 0, mapped.size, mapped.hidden)
+            to_dim(o, d, 0, mapped.size, mapped.batch_sharding)
             for o, d in zip(values[:count], found, strict=False)
         ]
         new = BatchedBackward(backward, mapped, tuple(found[count:]), self.dims)
@@ -289,7 +289,7 @@ def _linear_batch(
     wide = [to_dim(a, d, 0, mapped.size) for a, d in zip(args, dims, strict=True)][num_residuals:]
     in_dims = tuple([0 if m else None for m in moving])
     new = BatchedBackward(backward, mapped, tuple(dims[:num_residuals]), in_dims)
-    types = tuple([with_dim(t, mapped.size, 0, mapped.hidden) for t in out_types])
+    types = tuple([with_dim(t, mapped.size, 0, mapped.batch_sharding) for t in out_types])
     outs = custom_vjp_linear(
         *args[:num_residuals], *wide, backward=new, num_residuals=num_residuals, moving=moving,
         out_types=types, smooth=smooth,

@@ -189,7 +189,7 @@ def _batch(
     with explained(rule, num_consts):
         outs, found = rule.batched(mapped.size, marks[num_consts:], moved)
     pairs = zip(program.out_types, found, strict=True)
-    types = [with_dim(t, mapped.size, 0, mapped.hidden) if m else t for t, m in pairs]
+    types = [with_dim(t, mapped.size, 0, mapped.batch_sharding) if m else t for t, m in pairs]
     return as_function_gives(outs, types, rule), [0 if m else None for m in found]
 
 

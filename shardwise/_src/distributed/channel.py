@@ -72,7 +72,7 @@ class Channel:
         except (ssl.SSLWantReadError, BlockingIOError, TimeoutError):
             return []
         except OSError as error:
-            data, self.problem = b"", said(error)
+            data, self.problem = b"", describe_error(error)
         if not data:
             self.closed = True
             return None
@@ -136,9 +136,9 @@ def connect(
             secured = sock if tls is None else _secured(sock, tls, host, uri_prefix)
             return Channel(secured, longest)
         except ssl.SSLError as error:
-            raise Refused(said(error)) from error
+            raise Refused(describe_error(error)) from error
         except OSError as error:
-            problem = said(error)
+            problem = describe_error(error)
         now = time.monotonic()
         if now >= deadline:
             raise TimeoutError(problem)
@@ -156,7 +156,7 @@ def _secured(
     return secured
 
 
-def said(error: OSError) -> str:
+def describe_error(error: OSError) -> str:
     """A short description of a connection error."""
     if isinstance(error, ssl.SSLError):
         text = getattr(error, "verify_message", "") or error.reason or str(error)

@@ -102,7 +102,7 @@ def here() -> start.Here | None:
     return start.here()
 
 
-def told(
+def gather_notes(
     what: str, treedef: Any, types: Sequence[tuple[str, str]], note: Any = None
 ) -> list[Any]:
     """The notes of all processes, by rank, after checking that all have the same tree structure.

@@ -93,7 +93,7 @@ def _gathered(what: str, tree: Any, leaves: Sequence[Leaf]) -> list[np.ndarray]:
     little = _those_that_fit(leaves, host_exchange.LITTLE // count)
     sent = b"".join([leaves[i].value.tobytes() for i in little])
     types = [(x.name, x.type) for x in leaves]
-    said = host_exchange.told(what, tree, types, host_exchange.as_text(sent))
+    said = host_exchange.gather_notes(what, tree, types, host_exchange.as_text(sent))
     rows = {i: np.empty((count, leaves[i].value.nbytes), np.uint8) for i in little}
     for rank, text in enumerate(said):
         data, at = host_exchange.as_bytes(text), 0
@@ -160,7 +160,7 @@ def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
     little = _those_that_fit(leaves, host_exchange.LITTLE)
     sent = b"".join([leaves[i].value.tobytes() for i in little]) if mine else b""
     note = host_exchange.as_text(sent) if mine else None
-    said = host_exchange.told(what, tree, [(x.name, x.type) for x in leaves], note)
+    said = host_exchange.gather_notes(what, tree, [(x.name, x.type) for x in leaves], note)
     sources = [rank for rank, text in enumerate(said) if text is not None]
     _check_sources(what, sources)
     data, at = host_exchange.as_bytes(said[sources[0]]), 0

@@ -409,7 +409,7 @@ def _leave(state: Here, failed: bool, for_good: bool = False) -> ProcessFailureE
         patience = _State.patience if ended else 0.0
         _settle(state)
     state.watch.leave(failed, for_good and error is not None, patience)
-    processes.part()
+    processes.leave()
     if state.coordinator is not None:
         state.coordinator.release()
     if for_good and ended and error is None and not state.watch.failures:

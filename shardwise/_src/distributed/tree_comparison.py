@@ -62,7 +62,7 @@ def first_unequal(
     """
     low, high = 0, len(rows)
     step = max(1, -(-high // RANGES))
-    said = host_exchange.told(what, treedef, types, _summaries(rows, low, high, step))
+    said = host_exchange.gather_notes(what, treedef, types, _summaries(rows, low, high, step))
     while True:
         first = _first_range(said)
         if first is None:

@@ -23,7 +23,7 @@ import numpy as np
 
 from shardwise._src.base.context import Context, current
 from shardwise._src.base.lazy import public
-from shardwise._src.core.eval_context import ground
+from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.core.ordering import ORDERED, TOKEN
@@ -95,7 +95,7 @@ class Callback:
     def __call__(self, values: Values, results: Types) -> list[np.ndarray]:
         """Calls the function with arrays, on the host or not; returns host arrays."""
         with self.context.entered():
-            new_array = ground().new_array
+            new_array = eval_trace().new_array
             given = iter([new_array(v) if isinstance(v, np.ndarray) else v for v in values])
             count = self.in_tree.num_leaves
             leaves = [self.static[i] if i in self.static else next(given) for i in range(count)]
@@ -150,7 +150,7 @@ def host_context() -> Context:
     Its arrays are on the CPU, regardless of the device that waits for it.
     """
     flags = current().flags | {"default_device": "cpu"}
-    return Context(ground(), None, (), flags)
+    return Context(eval_trace(), None, (), flags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +244,7 @@ def _dims(op: Op, *types: ArrayType, callback: Any, results: Any, token: bool) -
 
 
 def _eager(op: Op, args: Values, params: dict[str, Any]) -> list[Any]:
-    callback, host = params["callback"], ground()
+    callback, host = params["callback"], eval_trace()
     arrays = host.arrays(args)
     if not all(a.sharding.is_fully_addressable for a in arrays):
         return _across_processes(op, arrays, params)
@@ -253,14 +253,14 @@ def _eager(op: Op, args: Values, params: dict[str, Any]) -> list[Any]:
     near = next((a for a in arrays if a.committed), None)
     if near is None:
         return [*token, *[host.new_array(x) for x in outs]]
-    return [*token, *[host.beside(x, near) for x in outs]]
+    return [*token, *[host.place_like(x, near) for x in outs]]
 
 
 def _across_processes(op: Op, args: Values, params: dict[str, Any]) -> list[Any]:
     """Calls through a program, as under `jit`: in one of the processes that hold the arguments."""
     ins, outs = [Var(type_of(a)) for a in args], [Var(t) for t in _type(op, **params)]
     called = Equation(op, ins, outs, params, user_site(3))
-    return ground().run(Program(ins, outs, [called], name=op.name), args)
+    return eval_trace().run(Program(ins, outs, [called], name=op.name), args)
 
 
 def _sequence(op: Op, params: dict[str, Any], with_token: Any) -> tuple[dict[str, Any], int, int]:

@@ -117,6 +117,6 @@ def _broken(report: Report, name: str, limit: Limit) -> str:
 
 
 def _row(c: Communication) -> str:
-    parts = "; ".join([a.words for a in c.axes or () if isinstance(a, SubAxis)])
+    parts = "; ".join([a.description for a in c.axes or () if isinstance(a, SubAxis)])
     where = f"{over(c)} ({parts})" if parts else over(c)
     return f"{c.line}: {c.kind} over {where}, {c.count} x, {c.bytes} B: {c.call}: {c.why}"

@@ -1,6 +1,6 @@
 """The mesh axes along which a collective communicates: full axes and sub-axes.
 
-    axes_of(groups, (), mesh)   # ("x",), ("x", "y"), (SubAxis("x", before=2, size=4, whole=8),)
+    axes_of(groups, (), mesh)   # ("x",), ("x", "y"), (SubAxis("x", before=2, size=4, total=8),)
 
 Positions are indices into `mesh.devices.flat`. Groups that are not along axes have no result: the
 groups are reconstructed from the axes found, and must match.
@@ -24,7 +24,7 @@ _TEXT = re.compile(r"(.+):\((\d+)\)(\d+)", re.DOTALL)
 @public("shardwise.explain")
 @dataclass(frozen=True, repr=False)
 class SubAxis:
-    """A sub-axis: of an axis of `whole` = before · size · after devices, its groups have devices
+    """A sub-axis: of an axis of `total` = before · size · after devices, its groups have devices
     that differ only in the middle index.
 
     It is written as in Shardy, `x:(2)4`: for an axis of size 8, two groups of four neighbors; with
@@ -34,12 +34,12 @@ class SubAxis:
     name: Any
     before: int
     size: int
-    whole: int
+    total: int
 
     @property
     def apart(self) -> int:
         """Distance between neighboring devices of a group, along the axis."""
-        return self.whole // (self.before * self.size)
+        return self.total // (self.before * self.size)
 
     def __str__(self) -> str:
         return f"{self.name}:({self.before}){self.size}"
@@ -48,10 +48,10 @@ class SubAxis:
         return repr(str(self))
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """`groups of 4 of the 8 devices along x, neighbors`"""
         where = "neighbors" if self.apart == 1 else f"{self.apart} apart"
-        return f"groups of {self.size} of the {self.whole} devices along {self.name}, {where}"
+        return f"groups of {self.size} of the {self.total} devices along {self.name}, {where}"
 
 
 Axis = Any  # the name of an axis, or a `SubAxis`
@@ -187,7 +187,7 @@ class Refined:
         self.cuts: dict[Any, tuple[int, list[int]]] = {}
         for part in met:
             if isinstance(part, SubAxis):
-                _, cuts = self.cuts.setdefault(part.name, (part.whole, [1, part.whole]))
+                _, cuts = self.cuts.setdefault(part.name, (part.total, [1, part.total]))
                 cuts += [part.before, part.before * part.size]
         for name, (whole, cuts) in list(self.cuts.items()):
             ordered = sorted(set(cuts))

@@ -106,7 +106,7 @@ def _cases(
     emitter: Emitter, program: Program, args: Sequence[str], platforms: Sequence[str]
 ) -> list[str]:
     """Writes the program once if it is the same on all platforms; else a branch for each."""
-    trials = [emitter.beside(_AS_DEVICES_SAY.get(p, p)) for p in platforms]
+    trials = [emitter.for_platform(_AS_DEVICES_SAY.get(p, p)) for p in platforms]
     texts = []
     for e in trials:
         e.functions, e.taken = [], {"main"}
@@ -117,7 +117,7 @@ def _cases(
     outs = ", ".join(map(tensor_text, types))
     regions = []
     for platform in platforms:
-        e = emitter.beside(_AS_DEVICES_SAY.get(platform, platform))
+        e = emitter.for_platform(_AS_DEVICES_SAY.get(platform, platform))
         results = _body(e, program, args)
         lines = "\n".join([*e.lines, return_text("stablehlo.return", results, types)])
         regions.append(f"{{\n{lines}\n}}")

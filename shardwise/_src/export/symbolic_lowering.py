@@ -41,8 +41,8 @@ class SymbolicEmitter(Emitter):
         super().__init__(*given)
         self.sizes: dict[str, str] = {}  # variable → its SSA value
 
-    def beside(self, platform: str) -> SymbolicEmitter:
-        new = super().beside(platform)
+    def for_platform(self, platform: str) -> SymbolicEmitter:
+        new = super().for_platform(platform)
         assert isinstance(new, SymbolicEmitter)
         new.sizes, new.count = self.sizes, self.count
         return new

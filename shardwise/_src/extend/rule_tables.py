@@ -56,7 +56,7 @@ class AxisData(NamedTuple):
 
     @staticmethod
     def of(mapped: MappedAxis) -> AxisData:
-        explicit = mapped.split_over if mapped.hidden is not None else None
+        explicit = mapped.split_over if mapped.batch_sharding is not None else None
         return AxisData(mapped.axis.name, mapped.size, mapped.axis.spmd, explicit)
 
 

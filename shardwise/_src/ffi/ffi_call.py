@@ -86,7 +86,7 @@ def _lower(
     if e.devices > 1 and num_batch_dims and is_batch_partitionable(target_name):
         batch = num_batch_dims  # equal shards only: a function gets no padding
         kept = [[d for d, n in enumerate(t.shape) if d >= batch or not e.divides(n)] for t in ins]
-        xs = tuple([e.whole(*row) for row in zip(xs, ins, kept, strict=True)])
+        xs = tuple([e.replicate_dims(*row) for row in zip(xs, ins, kept, strict=True)])
     return e.custom_call(
         target_name, xs, ins, outs, config=config, version=custom_call_api_version,
         orders=(input_layouts, output_layouts), aliases=dict(input_output_aliases),
@@ -104,7 +104,7 @@ def batched(op: Op, mapped: Any, args: Values, dims: Any, **p: Any) -> tuple[lis
     for i, (x, d) in enumerate(zip(args, dims, strict=True)):
         every = d is not None or method == "broadcast_all" or i in taken
         if every:
-            x = to_dim(x, d, 0, size, mapped.hidden)
+            x = to_dim(x, d, 0, size, mapped.batch_sharding)
         elif method == "expand_dims":
             x = to_dim(x, None, 0, 1)
         moved.append(x)
@@ -124,9 +124,9 @@ def batched(op: Op, mapped: Any, args: Values, dims: Any, **p: Any) -> tuple[lis
 
 def _as_mapped(outs: list[Any], mapped: Any) -> tuple[list[Any], list[int]]:
     """The results, sharded along their batch dimension like those of other ops."""
-    if mapped.hidden is not None:
+    if mapped.batch_sharding is not None:
         types = [without_dim(type_of(x), 0) for x in outs]
-        wanted = [with_dim(t, mapped.size, 0, mapped.hidden) for t in types]
+        wanted = [with_dim(t, mapped.size, 0, mapped.batch_sharding) for t in types]
         outs = [reshard_like(x, t) for x, t in zip(outs, wanted, strict=True)]
     return outs, [0] * len(outs)
 

@@ -27,7 +27,7 @@ from shardwise._src.types.annotations import (
     PrecisionLike,
 )
 from shardwise._src.types.dtypes import check_user_dtype
-from shardwise._src.values.convert import whole
+from shardwise._src.values.convert import as_integer
 
 ConvGeneralDilatedDimensionNumbers: TypeAlias = tuple[str, str, str] | ConvDimensionNumbers | None
 Padding: TypeAlias = str | Sequence[tuple[int, int]]
@@ -107,7 +107,7 @@ def padtype_to_pads(
         )
     found = []
     for n, window, stride in zip(in_shape, window_shape, window_strides, strict=True):
-        n, stride, window = [whole(v, "a size") for v in (n, stride, window)]
+        n, stride, window = [as_integer(v, "a size") for v in (n, stride, window)]
         total = (-(-n // stride) - 1) * stride + window - n
         total = total if total > 0 else 0
         small, large = total // 2, total - total // 2
@@ -231,8 +231,8 @@ def conv_general_dilated(
     how = {
         "dimension_numbers": numbers, "window_strides": strides, "padding": pads,
         "lhs_dilation": holes, "rhs_dilation": rhs_holes,
-        "feature_group_count": whole(feature_group_count, "feature_group_count"),
-        "batch_group_count": whole(batch_group_count, "batch_group_count"),
+        "feature_group_count": as_integer(feature_group_count, "feature_group_count"),
+        "batch_group_count": as_integer(batch_group_count, "batch_group_count"),
         "precision": precision, "preferred_element_type": preferred,
     }
     if out_sharding is not None:

@@ -8,7 +8,7 @@ from typing import Any
 from shardwise._src.messages.called import by_name, public_call
 from shardwise._src.messages.formatting import brief
 from shardwise._src.ops.shape import canonical_axis as axis_of
-from shardwise._src.types.symbolic import whole
+from shardwise._src.types.symbolic import as_integer
 from shardwise._src.values.convert import reject_traced
 
 __all__ = ["axis_of", "sizes"]
@@ -17,7 +17,7 @@ __all__ = ["axis_of", "sizes"]
 def sizes(values: Sequence[Any]) -> tuple[int, ...]:
     """Shapes, dimensions or permutations, given as integers of any type, as a tuple of ints."""
     try:
-        return tuple([whole(v) for v in values])
+        return tuple([as_integer(v) for v in values])
     except TypeError as error:
         for v in values if isinstance(values, tuple | list) else ():
             reject_traced(v, f"{public_call() or 'lax'}: a size", error)

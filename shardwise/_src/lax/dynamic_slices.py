@@ -28,7 +28,7 @@ from shardwise._src.ops.indexing.gather_rules import (
 from shardwise._src.ops.logical import lt, where
 from shardwise._src.ops.reduce import reduce_max
 from shardwise._src.types.annotations import Array, ArrayLike
-from shardwise._src.types.symbolic import whole
+from shardwise._src.types.symbolic import as_integer
 from shardwise._src.values.binary import remainder
 from shardwise._src.values.convert import cast, strip_weak_type
 
@@ -87,7 +87,7 @@ def dynamic_slice_in_dim(
     old = list(type_of(operand).shape)
     axis = axis_of(axis, len(old))
     starts: list[Any] = [0] * len(old)
-    starts[axis], old[axis] = start_index, whole(slice_size)
+    starts[axis], old[axis] = start_index, as_integer(slice_size)
     return dynamic_slice(operand, starts, old, allow_negative_indices=allow_negative_indices)
 
 

@@ -14,7 +14,7 @@ from shardwise._src.ops import sort as sorting
 from shardwise._src.ops.sharded.sharding_ops import placed
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding
 from shardwise._src.types.dtypes import check_user_dtype
-from shardwise._src.values.convert import strip_weak_type, whole
+from shardwise._src.values.convert import as_integer, strip_weak_type
 
 # -- reductions over `axes`, which are removed --
 
@@ -155,7 +155,7 @@ def sort(
         *operands,
         dimension=axis_of(dimension, type_of(operands[0]).ndim),
         is_stable=bool(is_stable),
-        num_keys=whole(num_keys, "sort: num_keys"),
+        num_keys=as_integer(num_keys, "sort: num_keys"),
     )
     return tuple(outs) if several else outs[0]
 
@@ -177,6 +177,6 @@ def top_k(
     """
     ndim = type_of(operand).ndim
     axis = axis_of(axis, ndim)
-    k = whole(k, "top_k: k")
+    k = as_integer(k, "top_k: k")
     values, places = sorting.top_k(basis.move_axis(operand, axis, ndim - 1), k=k)
     return basis.move_axis(values, ndim - 1, axis), basis.move_axis(places, ndim - 1, axis)

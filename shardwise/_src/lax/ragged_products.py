@@ -23,7 +23,7 @@ from shardwise._src.ops.families import lit
 from shardwise._src.ops.logical import select_n
 from shardwise._src.ops.sharded.sharding_ops import placed
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding, PrecisionLike
-from shardwise._src.types.array_type import in_words
+from shardwise._src.types.array_type import join_types
 from shardwise._src.types.dtypes import check_user_dtype, is_integer
 from shardwise._src.values.convert import cast
 
@@ -119,7 +119,7 @@ def _ragged(lhs: Any, rhs: Any, counts: Any, numbers: Any, precision: Any, prefe
         )
     if not is_integer(types[2].dtype) or not types[2].ndim:
         raise TypeError(
-            f"ragged_dot_general: group_sizes must be integers i[g]; got {in_words(types[2:])}."
+            f"ragged_dot_general: group_sizes must be integers i[g]; got {join_types(types[2:])}."
         )
     if at in lb:
         return dot(lhs, rhs, pairs, precision, preferred)
@@ -185,7 +185,7 @@ def scaled_dot(
         if n < 2:
             raise TypeError(
                 "scaled_dot: dimension_numbers must be given for operands with fewer than two "
-                f"dimensions; got {in_words((type_of(lhs), type_of(rhs)))}."
+                f"dimensions; got {join_types((type_of(lhs), type_of(rhs)))}."
             )
         batch = tuple(range(n - 2))
         dimension_numbers = ((n - 1,), (n - 2,)), (batch, batch)

@@ -173,7 +173,7 @@ def pad(
       padding_config: for each dimension how many to add before, after and between elements;
         negative numbers before and after crop.
     """
-    config = tuple([tuple(map(symbolic.whole, row)) for row in padding_config])
+    config = tuple([tuple(map(symbolic.as_integer, row)) for row in padding_config])
     return shape.pad(operand, padding_value, padding_config=config)
 
 

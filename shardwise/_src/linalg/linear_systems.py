@@ -29,7 +29,13 @@ from shardwise._src.ops.reduce import reduce_max, reduce_or
 from shardwise._src.ops.shape import slice_in_dim
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import canonicalize, finfo, real_dtype
-from shardwise._src.values.convert import broadcast_to, cast, common_shape, promote_inexact, whole
+from shardwise._src.values.convert import (
+    as_integer,
+    broadcast_to,
+    cast,
+    common_shape,
+    promote_inexact,
+)
 
 
 class SlogdetResult(NamedTuple):
@@ -352,4 +358,4 @@ def cond(x: ArrayLike, p: int | float | str | None = None) -> Array:
 @eager_jit
 def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Array:
     """The diagonals of the last two dimensions, or those `offset` positions to the right."""
-    return rearrange.diagonal(x, whole(offset, "diagonal: offset"), -2, -1)
+    return rearrange.diagonal(x, as_integer(offset, "diagonal: offset"), -2, -1)

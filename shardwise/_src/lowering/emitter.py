@@ -344,7 +344,7 @@ class Emitter(Manual, Instructions, Kernels):
         new.scope, new._around, new._number = self.scope, self._around, self._number
         return new
 
-    def beside(self, platform: str) -> Emitter:
+    def for_platform(self, platform: str) -> Emitter:
         """The emitter of another function of the module, for the given platform."""
         new = type(self)(self.meshes, self.devices, self._located)
         new.platform, new.functions, new.taken = platform, self.functions, self.taken
@@ -385,7 +385,7 @@ class Emitter(Manual, Instructions, Kernels):
             place = {"sdy.sharding": f"#sdy.sharding_per_value<[{every}]>"}
             as_bits = [t.update(dtype=bits_of(t.dtype)) for t in outs]
             gathered = [self._gathered(t, callback.local) for t in ins]
-            names = [self.whole(*row) for row in zip(names, ins, gathered, strict=True)]
+            names = [self.replicate_dims(*row) for row in zip(names, ins, gathered, strict=True)]
         results = self.custom_call(
             target, names, ins, as_bits, effect=not pure, extra=place,
             config=f"{{index = {self.host_numbers[function]} : ui64}}",
@@ -412,12 +412,12 @@ class Emitter(Manual, Instructions, Kernels):
         return [d for d, n in enumerate(t.shape) if not (local and self.divides(n))]
 
     def _from_bits(self, name: str, bits: ArrayType, t: ArrayType) -> str:
-        name = self.whole(name, bits, range(t.ndim))
+        name = self.replicate_dims(name, bits, range(t.ndim))
         return self.as_bits(name, bits, t)
 
     # -- shardings --
 
-    def whole(self, name: str, t: ArrayType, dims: Sequence[int]) -> str:
+    def replicate_dims(self, name: str, t: ArrayType, dims: Sequence[int]) -> str:
         """A value with some of its dimensions replicated, if there are several devices.
 
         For ops that XLA's partitioner cannot split along these dimensions.
@@ -428,7 +428,7 @@ class Emitter(Manual, Instructions, Kernels):
         place = f"<@{self.meshes.leading()}, [{parts}]>"
         return self.let(f"sdy.sharding_constraint {name} {place} : {tensor_text(t)}")
 
-    def alike(self, names: Sequence[str], types: Sequence[ArrayType]) -> list[str]:
+    def shard_alike(self, names: Sequence[str], types: Sequence[ArrayType]) -> list[str]:
         """Values that the partitioner shards the same way."""
         if self.devices > 1 and self.manual is not None:
             raise NotImplementedError(

@@ -96,7 +96,7 @@ class Instructions:
         names = []
         for x, t in zip(xs, ins, strict=True):
             if seen.get(x) == x:
-                seen[x] = self.apart(x, t)
+                seen[x] = self.barrier(x, t)
             names.append(seen.setdefault(x, x))
         if out.dtype.name in TWO_BITS:
             names = [self.cast(x, t, INT8) for x, t in zip(names, ins, strict=True)]
@@ -116,7 +116,7 @@ class Instructions:
         out = t.update(dtype=dtype)
         return self.let(f"stablehlo.convert {x} : ({self.ty(t)}) -> {self.ty(out)}")
 
-    def apart(self, x: str, t: ArrayType) -> str:
+    def barrier(self, x: str, t: ArrayType) -> str:
         """A barrier, which makes XLA treat the value as a different one. Unreduced values are
         returned unchanged, because XLA would sum them at the barrier."""
         if t.spec is not None and t.spec.unreduced:
@@ -152,7 +152,7 @@ class Instructions:
     def _product(self, x: str, t: ArrayType, sizes: Sequence[int]) -> str:
         """XLA error `lost-factor`: an element of a possible window times a number."""
         affected = t.ndim == 1 and sizes[0] == 1 and t.dtype.name in ("int32", "uint32")
-        return self.apart(x, t) if affected else x
+        return self.barrier(x, t) if affected else x
 
     def window(
         self, x: str, starts: Sequence[str], ins: Sequence[ArrayType], sizes: Sequence[int]
@@ -189,7 +189,7 @@ class Instructions:
 
     def _computed(self, update: str, t: ArrayType) -> str:
         """XLA error `update-in-place`: an update computed from the value that it overwrites."""
-        return self.apart(update, t) if JAXLIB >= (0, 11) and self.platform == "cpu" else update
+        return self.barrier(update, t) if JAXLIB >= (0, 11) and self.platform == "cpu" else update
 
     def gather(
         self, x: str, indices: str, ins: Sequence[ArrayType], out: ArrayType, dims: Any,
@@ -306,7 +306,7 @@ class Instructions:
             for v, t in zip(identities, ins, strict=True)
         ]
         counts = window.counts(ins[0].shape)
-        bounds, window = window.cut(ins[0].shape)
+        bounds, window = window.crop(ins[0].shape)
         if any(a >= b for a, b in bounds):
             outs = [(array_type((), t.dtype), array_type(counts, t.dtype)) for t in ins]
             return [

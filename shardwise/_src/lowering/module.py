@@ -338,7 +338,7 @@ def _left(emitter: Emitter, name: str, t: ArrayType, sharding: Any, slot: Slot) 
     """A result with its padding, in the requested memory kind."""
     if sharding is None and isinstance(t.dtype, ExtendedDType):  # keys are not split across devices
         stored = stored_type(t)
-        name = emitter.whole(name, stored, range(t.ndim, stored.ndim))
+        name = emitter.replicate_dims(name, stored, range(t.ndim, stored.ndim))
     name = pad(emitter, name, t, sharding)
     if slot.kind is None:
         return name

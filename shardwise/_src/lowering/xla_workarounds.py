@@ -139,7 +139,7 @@ class WithWorkarounds(Emitter):
         if few.shape == fewer.shape:
             return super().reshape(x, t, out)
         if few.shape != t.shape:
-            x = self.apart(super().reshape(x, t, few), few)
+            x = self.barrier(super().reshape(x, t, few), few)
         x = super().reshape(x, few, fewer)
         return x if fewer.shape == out.shape else super().reshape(x, fewer, out)
 
@@ -171,7 +171,7 @@ class WithWorkarounds(Emitter):
         """A value behind a barrier, one for each purpose in a block."""
         lines, copy = self._copies.get((x, purpose), ([], x))
         if lines is not self.lines:  # another block
-            copy = self.apart(x, t)
+            copy = self.barrier(x, t)
             self._copies[x, purpose] = self.lines, copy
         return copy
 
@@ -248,7 +248,7 @@ class WithWorkarounds(Emitter):
         few = t.ndim == 1 and t.shape[0] <= self.devices
         if not (few and t.dtype.name in ("int32", "uint32")):
             return super().constraint(name, place, t)
-        return self.apart(super().constraint(self.apart(name, t), place, t), t)
+        return self.barrier(super().constraint(self.barrier(name, t), place, t), t)
 
     def dynamic_slice(
         self, x: str, starts: Sequence[str], ins: Sequence[ArrayType], sizes: Sequence[int]
@@ -262,7 +262,7 @@ class WithWorkarounds(Emitter):
             kept = [t, *[ins[1 + d] for d in moving]]
             names = [starts[d] for d in moving]
             return self.via(_gathered, kept, x, *names, moving=moving, sizes=tuple(sizes))[0]
-        return super().dynamic_slice(self.apart(x, t), starts, ins, sizes)
+        return super().dynamic_slice(self.barrier(x, t), starts, ins, sizes)
 
     def dynamic_update_slice(
         self, x: str, update: str, starts: Sequence[str], ins: Sequence[ArrayType]
@@ -281,7 +281,7 @@ class WithWorkarounds(Emitter):
         """
         if sum(n > 1 for n in sizes) > 1:
             uneven = [d for d, n in enumerate(ins[1].shape[:-1]) if not self.divides(n)]
-            indices = self.whole(indices, ins[1], uneven)
+            indices = self.replicate_dims(indices, ins[1], uneven)
         if ins[1].dtype.itemsize < 4:
             wide = ins[1].update(dtype=np.dtype("int32"))
             types = f"({self.ty(ins[1])}) -> {self.ty(wide)}"
@@ -296,7 +296,7 @@ class WithWorkarounds(Emitter):
     def reduce(self, x: str, t: ArrayType, axes: Sequence[int], body: str, identity: Any) -> str:
         """XLA errors `extremes-without-nan` and `no-xor`: reductions over devices but for sums."""
         if body == "xor" or (body in ("and", "or") and t.dtype != BOOL):
-            x = self.whole(x, t, axes)
+            x = self.replicate_dims(x, t, axes)
         if body not in EXTREMES or not is_float(t.dtype) or not t.size:
             return super().reduce(x, t, axes, body, identity)
         x, keys = ordered(self, x, t, body)
@@ -335,13 +335,13 @@ class WithWorkarounds(Emitter):
         `split-windows`: with holes along split dimensions.
         """
         if JAXLIB < (0, 12):
-            xs = [self.apart(x, t) for x, t in zip(xs, ins, strict=True)]
+            xs = [self.barrier(x, t) for x, t in zip(xs, ins, strict=True)]
         dims = windowed(window) if window.is_holed() else []
-        xs = [self.whole(x, t, dims) for x, t in zip(xs, ins, strict=True)]
+        xs = [self.replicate_dims(x, t, dims) for x, t in zip(xs, ins, strict=True)]
         found = super().reduce_window(body, xs, ins, identities, window)
         counts = window.counts(ins[0].shape)
         outs = [array_type(counts, t.dtype) for t in ins]
-        return [self.whole(x, t, dims) for x, t in zip(found, outs, strict=True)]
+        return [self.replicate_dims(x, t, dims) for x, t in zip(found, outs, strict=True)]
 
     def select_and_scatter(
         self, t: str, x: str, ins: Sequence[ArrayType], out: ArrayType, largest: bool, window: Any
@@ -350,9 +350,9 @@ class WithWorkarounds(Emitter):
         if math.prod(window.sizes) <= MAX_PRODUCTS:
             return self.via(scattered, ins, t, x, largest=largest, window=window)[0]
         dims = windowed(window)
-        t, x = self.whole(t, ins[0], dims), self.whole(x, ins[1], dims)
+        t, x = self.replicate_dims(t, ins[0], dims), self.replicate_dims(x, ins[1], dims)
         found = super().select_and_scatter(t, x, ins, out, largest, window)
-        return self.whole(found, out, dims)
+        return self.replicate_dims(found, out, dims)
 
     def convolution(
         self, x: str, y: str, ins: Sequence[ArrayType], out: ArrayType, p: dict[str, Any]
@@ -366,8 +366,8 @@ class WithWorkarounds(Emitter):
             if products_of_groups(ins, out, p) <= MAX_PRODUCTS:
                 return self.via(sums_of_groups, ins, x, y, dtype=out.dtype, **p)[0]
             whole = [[*left], [*right], [*to]]
-        x, y = (self.whole(*side) for side in zip((x, y), ins, whole[:2], strict=True))
-        return self.whole(super().convolution(x, y, ins, out, p), out, whole[2])
+        x, y = (self.replicate_dims(*side) for side in zip((x, y), ins, whole[:2], strict=True))
+        return self.replicate_dims(super().convolution(x, y, ins, out, p), out, whole[2])
 
     def scatter(
         self, xs: Sequence[str], ins: Sequence[ArrayType], dims: Any, body: str, **flags: bool
@@ -379,12 +379,12 @@ class WithWorkarounds(Emitter):
         x, indices, updates = xs
         along = [d for d in range(ins[2].ndim) if d not in dims.update_window_dims]
         if JAXLIB < (0, 12) and all(ins[2].shape[d] == 1 for d in along):
-            x = self.apart(x, ins[0])
+            x = self.barrier(x, ins[0])
         uneven = [i for i, d in enumerate(along) if not self.divides(ins[2].shape[d])]
         if uneven or JAXLIB < (0, 12):
-            indices = self.whole(indices, ins[1], [*uneven, ins[1].ndim - 1])
+            indices = self.replicate_dims(indices, ins[1], [*uneven, ins[1].ndim - 1])
         if uneven:
-            updates = self.whole(updates, ins[2], [along[i] for i in uneven])
+            updates = self.replicate_dims(updates, ins[2], [along[i] for i in uneven])
         if body not in EXTREMES or not is_float(ins[0].dtype):
             return super().scatter([x, indices, updates], ins, dims, body, **flags)
         x, keys = ordered(self, x, ins[0], body)

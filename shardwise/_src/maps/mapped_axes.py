@@ -17,12 +17,12 @@ def axis_of(what: str, names: Callable[[], list[str]], i: int, x: Any, axis: Any
     if not -t.ndim <= axis < t.ndim:
         raise ValueError(
             f"{what}: {names()[i]} is of type {t.str_short(True)}, which has no axis {axis} to map "
-            f"over. {SHARED}"
+            f"over. {SHARED_ADVICE}"
         )
     return axis % t.ndim
 
 
-SHARED = "Pass arguments that all examples share by position, with None in in_axes."
+SHARED_ADVICE = "Pass arguments that all examples share by position, with None in in_axes."
 SHOWN = 5  # arguments of each size in a message
 
 
@@ -40,7 +40,9 @@ def size_of(
     if len(sizes) > 1:
         given = "" if axis_size is None else f"axis_size is {axis_size}, "
         rows = ", ".join(_sizes(names(), values, dims))
-        raise ValueError(f"{what}: mapped axes must have the same size; {given}{rows}. {SHARED}")
+        raise ValueError(
+            f"{what}: mapped axes must have the same size; {given}{rows}. {SHARED_ADVICE}"
+        )
     return sizes.pop()
 
 

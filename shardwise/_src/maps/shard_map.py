@@ -13,12 +13,12 @@ from shardwise._src.arguments.prefixes import broadcast_prefix, broadcast_to_arg
 from shardwise._src.arguments.signatures import called, check_function
 from shardwise._src.arguments.values import as_input, checked_results
 from shardwise._src.base.context import current
-from shardwise._src.core.eval_context import ground
+from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import consts_to_args
 from shardwise._src.core.structure import shared
-from shardwise._src.maps.shard_map_op import in_types, inside, part_type
+from shardwise._src.maps.shard_map_op import in_types, inside, shard_type
 from shardwise._src.maps.shard_map_op import shard_map as shard_map_op
 from shardwise._src.messages.argument_names import argument_names, name_of, names_of
 from shardwise._src.messages.formatting import join, pluralize, short_repr
@@ -93,7 +93,7 @@ def shard_map(
     @functools.wraps(f)
     @hides_frames
     def mapped(*args: Any, **kwargs: Any) -> Any:
-        by_position(what, kwargs, "in_specs has specs")
+        reject_keywords(what, kwargs, "in_specs has specs")
         own = mesh_of(what, mesh, "Pass `mesh=`, or enter one")
         axes = _axes(what, own, axis_names)
 
@@ -111,7 +111,7 @@ def shard_map(
     return mapped
 
 
-def by_position(what: str, kwargs: dict[str, Any], why: str) -> None:
+def reject_keywords(what: str, kwargs: dict[str, Any], why: str) -> None:
     if kwargs:
         raise TypeError(
             f"{what} takes arguments by position, for which {why}; got {join(list(kwargs))} by "
@@ -325,7 +325,7 @@ def _part(
                 "devices have shards of the same size: pad the dimension, or use `shardwise.jit`, "
                 "whose partitioner supports any size."
             )
-    return part_type(t, place, spec, axes, tracked)
+    return shard_type(t, place, spec, axes, tracked)
 
 
 def _check_spec(
@@ -410,7 +410,7 @@ def _placed(given: Sequence[Any], params: dict[str, Any]) -> list[Any]:
     place, interpreter = params["place"], current().interpreter
     if interpreter.eager and isinstance(place.mesh, Mesh):
         return [
-            ground().place(x, place.with_spec(spec))
+            eval_trace().place(x, place.with_spec(spec))
             for x, spec in zip(given, params["in_specs"], strict=True)
         ]
     types = in_types(params["program"], place, params["in_specs"], params["axes"])

@@ -58,7 +58,7 @@ def manual_mesh(mesh: Any, axes: Sequence[Any]) -> AbstractMesh:
     return mesh.abstract_mesh.update_axis_types({a: AxisType.Manual for a in axes})
 
 
-def part_type(
+def shard_type(
     t: ArrayType, place: NamedSharding, spec: PartitionSpec, axes: Any, tracked: bool
 ) -> ArrayType:
     """The type of a device's shard of a value of type `t`."""
@@ -80,7 +80,7 @@ def _rest(t: ArrayType, place: NamedSharding, axes: Any) -> dict[str, Any]:
     return {"mesh": mesh, "spec": t.spec.update(partitions=left)}
 
 
-def whole_type(t: ArrayType, place: NamedSharding, spec: PartitionSpec, axes: Any) -> ArrayType:
+def global_type(t: ArrayType, place: NamedSharding, spec: PartitionSpec, axes: Any) -> ArrayType:
     """The type of the value whose shards are of type `t`."""
     sizes = place.mesh.shape
     dims = spec.dims(t.ndim)
@@ -100,13 +100,13 @@ def _type(
     **p: Any,
 ) -> tuple[ArrayType, ...]:
     pairs = zip(program.out_types, out_specs, strict=True)
-    return tuple([whole_type(t, place, spec, axes) for t, spec in pairs])
+    return tuple([global_type(t, place, spec, axes) for t, spec in pairs])
 
 
 def in_types(program: Program, place: NamedSharding, in_specs: Specs, axes: Any) -> list[ArrayType]:
     """The types of the operands."""
     pairs = zip(program.in_types, in_specs, strict=True)
-    return [whole_type(t, place, spec, axes) for t, spec in pairs]
+    return [global_type(t, place, spec, axes) for t, spec in pairs]
 
 
 def result_specs(program: Program) -> list[tuple[Any, PartitionSpec] | None]:
@@ -342,7 +342,7 @@ def _divide(
         first, again = _stacked(first, count), _unstacked(again, marks)
         specs = tuple([_kept_spec(v.aval, **p) for v in parts.saved])
         types = first.out_types[count:]
-    wholes = [whole_type(t, p["place"], s, p["axes"]) for t, s in zip(types, specs, strict=True)]
+    wholes = [global_type(t, p["place"], s, p["axes"]) for t, s in zip(types, specs, strict=True)]
     held = [Var(t) for t in wholes]
     leaving = {**params, "program": first, "out_specs": (*params["out_specs"], *specs)}
     coming = {**params, "program": again, "in_specs": (*params["in_specs"], *specs)}
@@ -452,13 +452,15 @@ def _batch(
     axis, over = mapped.of(args, dims), mapped.split_over
     names = _manual_names(over, p["axes"])
     parts = math.prod([p["place"].mesh.shape[a] for a in names])
-    inner = replace(axis, size=axis.size // parts, hidden=None if names else axis.hidden)
+    kept = None if names else axis.batch_sharding
+    inner = replace(axis, size=axis.size // parts, batch_sharding=kept)
     batched = tuple([d is not None for d in dims])
     with _inside(p):
         new, marks = batch_program(program, inner, batched)
-    hidden = names or None
-    ins = [_with_hidden(s, d is not None, hidden) for s, d in zip(in_specs, dims, strict=True)]
-    outs = [_with_hidden(s, m, hidden) for s, m in zip(out_specs, marks, strict=True)]
+    batch_axes = names or None
+    pairs = zip(in_specs, dims, strict=True)
+    ins = [_with_batch_dim(s, d is not None, batch_axes) for s, d in pairs]
+    outs = [_with_batch_dim(s, m, batch_axes) for s, m in zip(out_specs, marks, strict=True)]
     moved = [a if d is None else move_axis(a, d, 0) for a, d in zip(args, dims, strict=True)]
     found = _bind(new, moved, tuple(ins), tuple(outs), **p)
     return found, [0 if m else None for m in marks]
@@ -469,7 +471,7 @@ def _manual_names(over: Any, axes: Any) -> tuple[Any, ...]:
     return tuple([a for a in given if a in axes])
 
 
-def _with_hidden(spec: PartitionSpec, batched: bool, names: Any) -> PartitionSpec:
+def _with_batch_dim(spec: PartitionSpec, batched: bool, names: Any) -> PartitionSpec:
     return spec.update(partitions=[names, *spec]) if batched else spec
 
 

@@ -10,7 +10,7 @@ from shardwise._src.arguments.prefixes import broadcast_prefix, broadcast_to_arg
 from shardwise._src.arguments.signatures import check_function
 from shardwise._src.core.program import Program
 from shardwise._src.maps.mapped_axes import axis_of
-from shardwise._src.maps.shard_map import by_position, inferred, mesh_of, on_parts
+from shardwise._src.maps.shard_map import inferred, mesh_of, on_parts, reject_keywords
 from shardwise._src.messages.argument_names import name_of, names_of
 from shardwise._src.messages.formatting import join, short_repr
 from shardwise._src.messages.tracebacks import hides_frames
@@ -75,7 +75,7 @@ def smap(
     @functools.wraps(f)
     @hides_frames
     def mapped(*args: Any, **kwargs: Any) -> Any:
-        by_position(what, kwargs, "in_axes has dimensions")
+        reject_keywords(what, kwargs, "in_axes has dimensions")
         mesh = mesh_of(what, None, "Enter one")
         _check_free(what, mesh, axis_name)
 

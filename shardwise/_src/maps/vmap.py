@@ -20,7 +20,7 @@ from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.tree_paths import path_in
 from shardwise._src.refs.refs import is_ref
 from shardwise._src.runtime.pytree import flatten
-from shardwise._src.transforms.batch import batch, hidden_sharding, to_dim
+from shardwise._src.transforms.batch import batch, batch_sharding_of, to_dim
 from shardwise._src.types.annotations import P, T
 from shardwise._src.types.sharding import NamedSharding
 from shardwise._src.values.value import Value
@@ -99,7 +99,7 @@ def vmap(
             outs = [0 if i in trivial else x for i, x in enumerate(outs)] if trivial else outs
             return checked_results(outs, out_tree, what)
 
-        hidden = hidden_sharding(values, dims)
+        batch_sharding = batch_sharding_of(values, dims)
         outs, out_dims = batch(
             flat, values, dims, size, axis_name, "vmap", name, spmd_axis_name=spmd_axis_name
         )
@@ -108,7 +108,7 @@ def vmap(
         outs = [trivial.get(i, x) for i, x in enumerate(outs)] if trivial else outs
         rows = enumerate(zip(outs, out_dims, wanted, strict=True))
         return out_tree.unflatten([
-            _placed(what, lambda i=i: path_in("result", out_tree, i), o, d, w, size, hidden)
+            _placed(what, lambda i=i: path_in("result", out_tree, i), o, d, w, size, batch_sharding)
             for i, (o, d, w) in rows
         ])
 
@@ -135,7 +135,7 @@ def _wanted(out_axes: Any, out_tree: Any, what: str) -> list[Any]:
 
 def _placed(
     what: str, path: Callable[[], str], x: Any, dim: int | None, wanted: Any, size: int,
-    hidden: NamedSharding | None,
+    batch_sharding: NamedSharding | None,
 ) -> Any:
     if wanted is None:
         if dim is not None:
@@ -153,4 +153,4 @@ def _placed(
         )
     if is_trivial(x):
         return along(x, wanted % ndim, size)
-    return to_dim(x, dim, wanted % ndim, size, hidden)
+    return to_dim(x, dim, wanted % ndim, size, batch_sharding)

@@ -25,7 +25,7 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.core.program_tools import walk
 from shardwise._src.jit.jit import jit
 from shardwise._src.maps.axis_strategies import Layout, Way, serially, ways_of
-from shardwise._src.maps.shard_map import by_position, over_parts
+from shardwise._src.maps.shard_map import over_parts, reject_keywords
 from shardwise._src.maps.xmap_axes import NamedDims, of_arguments, of_results, parsed_tree
 from shardwise._src.messages.argument_names import argument_names, name_of, names_of
 from shardwise._src.messages.formatting import join, short_repr
@@ -98,7 +98,7 @@ def xmap(
     @functools.wraps(fun)
     @hides_frames
     def mapped(*args: Any, **kwargs: Any) -> Any:
-        by_position(what, kwargs, "in_axes has names")
+        reject_keywords(what, kwargs, "in_axes has names")
         return run(*args)
 
     return mapped

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 from shardwise._src.base.interrupts import import_module
-from shardwise._src.base.lazy import home_of, public_name
+from shardwise._src.base.lazy import defining_module, public_name
 from shardwise._src.base.warn import PACKAGE
 from shardwise._src.messages.argument_names import argument_names, names_of
 from shardwise._src.runtime.pytree import flatten
@@ -120,14 +120,14 @@ def _of(frame: FrameType) -> Called:
     if module in _WRAPPERS and wrapped is not None:  # the function is fused, or hides frames
         args, kwargs = given.get("args", ()), given.get("static", given.get("kwargs", {}))
         leaves = _leaves(args, kwargs, names_of(wrapped))
-        return Called(home_of(wrapped), wrapped.__name__, None, leaves)
+        return Called(defining_module(wrapped), wrapped.__name__, None, leaves)
     if name in _UNARY:
         owner = given.get("self")
         return Called(*_UNARY[name], owner, {"x": owner})
     if name.startswith("__") and wrapped is not None:  # an operator
         owner, other = given.get("self"), given.get("other")
         return Called(
-            home_of(wrapped), wrapped.__name__.lstrip("_"), owner, {"x": owner, "y": other}
+            defining_module(wrapped), wrapped.__name__.lstrip("_"), owner, {"x": owner, "y": other}
         )
     count = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)
     owner = given.get("self")

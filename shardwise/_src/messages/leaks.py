@@ -55,10 +55,10 @@ def _values_of(interpreter: Any) -> list[Any]:
 def _row(x: Any, ignored: Any) -> str:
     made = x.made_at()
     where = f", made at {describe(made)}," if made is not None else ""
-    return f"a value of type {x.aval.str_short(True)}{where} is referenced {holder(x, ignored)}"
+    return f"a value of type {x.aval.str_short(True)}{where} is referenced {referrer(x, ignored)}"
 
 
-def holder(x: Any, ignored: Any = None) -> str:
+def referrer(x: Any, ignored: Any = None) -> str:
     """What references an object: ``as `kept[0]` in module main``. ignored: a container to skip."""
     variables = dict(_running_variables())
     queue, steps, seen = [x], [""], {id(x), id(ignored), *map(id, _running_frames())}

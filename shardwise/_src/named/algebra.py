@@ -20,13 +20,13 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.messages.formatting import join, pluralize, short_repr
 from shardwise._src.named.declarations import (
     bound,
+    declare_axes,
     explicit_part,
-    noted,
     placed,
-    said,
+    record_axes,
     scope,
     sharding_for,
-    with_words,
+    with_logical_axes,
 )
 from shardwise._src.named.logical_axes import ANY, Part, flat, parse, sides
 from shardwise._src.numpy.products.einsum import einsum as plain_einsum
@@ -34,7 +34,7 @@ from shardwise._src.numpy.shapes import reshape, transpose
 from shardwise._src.types.annotations import Array, ArrayLike, PrecisionLike
 
 
-@with_words
+@with_logical_axes
 def einsum(pattern: str, *operands: ArrayLike, precision: PrecisionLike = None) -> Array:
     """Sums of products over all logical axes that the result does not have.
 
@@ -57,7 +57,7 @@ def einsum(pattern: str, *operands: ArrayLike, precision: PrecisionLike = None) 
     if len(known) > len(string.ascii_letters):
         raise ValueError(f"einsum: a pattern has 52 axes at most; got {len(known)}.")
     values = [as_value(x) for x in operands]
-    values = [said(x, text, "einsum", f"operand {i}")
+    values = [declare_axes(x, text, "einsum", f"operand {i}")
               for i, (x, text) in enumerate(zip(values, left.split(","), strict=True))]
     letter = dict(zip(known, string.ascii_letters, strict=False))
     subscripts = ",".join("".join(letter[w] for w in row) for row in rows)
@@ -65,10 +65,10 @@ def einsum(pattern: str, *operands: ArrayLike, precision: PrecisionLike = None) 
     sharding = sharding_for(out, "einsum")
     explicit = None if sharding is None else explicit_part(sharding)
     found = plain_einsum(subscripts, *values, precision=precision, out_sharding=explicit)
-    return said(found, right, "einsum", "result")
+    return declare_axes(found, right, "einsum", "result")
 
 
-@with_words
+@with_logical_axes
 def rearrange(pattern: str, x: ArrayLike, **sizes: int) -> Array:
     """Reorders, merges and splits dimensions.
 
@@ -90,15 +90,15 @@ def rearrange(pattern: str, x: ArrayLike, **sizes: int) -> Array:
         raise ValueError(f"{who}: got a size for {join(other)}, which is not in {pattern!r}.")
     x = as_value(x)
     shape = _taken_apart(before, x, left, sizes)
-    x = noted(x, before, before, f"{who}: operand")
+    x = record_axes(x, before, before, f"{who}: operand")
     bound_to = dict(zip(words, shape, strict=True))
     scope().bind(words, shape, who, f"operand, {type_of(x).str_short(True)} as {left!r}")
     x = transpose(reshape(x, shape), [words.index(w) for w in wanted])
     x = reshape(x, tuple([math.prod([bound_to[w] for w in flat([p])]) for p in after]))
-    return placed(noted(x, after, after, f"{who}: result"), after, who)
+    return placed(record_axes(x, after, after, f"{who}: result"), after, who)
 
 
-@with_words
+@with_logical_axes
 def rename(pattern: str, x: ArrayLike) -> Array:
     """The same value with another name for an axis.
 
@@ -115,12 +115,12 @@ def rename(pattern: str, x: ArrayLike) -> Array:
     before, after = _plain(left, "rename"), _plain(right, "rename")
     if len(before) != len(after):
         raise ValueError(f"rename: the two sides of {pattern!r} must have the same number of axes.")
-    x = said(x, left, "rename", "operand")
+    x = declare_axes(x, left, "rename", "operand")
     bound(x, after, "rename", "result")
-    return placed(noted(x, before, after, "rename"), after, "rename")
+    return placed(record_axes(x, before, after, "rename"), after, "rename")
 
 
-@with_words
+@with_logical_axes
 def reduce(pattern: str, x: ArrayLike, by: Callable[..., Array]) -> Array:
     """Reduces over the logical axes that the result does not have.
 
@@ -142,7 +142,7 @@ def reduce(pattern: str, x: ArrayLike, by: Callable[..., Array]) -> Array:
     words, wanted = _plain(left, "reduce"), flat(parse(right, "reduce", patterned=True))
     _all_known(wanted, words, pattern, "reduce")
     x = as_value(x)
-    x = said(x, left, "reduce", "operand")
+    x = declare_axes(x, left, "reduce", "operand")
     gone = tuple([d for d, word in enumerate(words) if word not in wanted])
     rest = " ".join(word for word in words if word in wanted)
     return rearrange(f"{rest} -> {right}", by(x, axis=gone))

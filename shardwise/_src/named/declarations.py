@@ -88,7 +88,7 @@ def _function(*mapped: str) -> Generator[Scope]:
         _scope.reset(token)
 
 
-def with_words(fun: Callable[P, T]) -> Callable[P, T]:
+def with_logical_axes(fun: Callable[P, T]) -> Callable[P, T]:
     """A function of this package: it uses the enclosing function's axes, or else its own."""
 
     @functools.wraps(fun)
@@ -104,7 +104,7 @@ def with_words(fun: Callable[P, T]) -> Callable[P, T]:
 # ----------------------------------------------------------------------- a value's logical axes
 
 
-@with_words
+@with_logical_axes
 def axes(x: T, words: Any) -> T:
     """Checks the logical axes of values, and shards the values by the rules.
 
@@ -117,10 +117,10 @@ def axes(x: T, words: Any) -> T:
       ValueError: for another number of dimensions, a logical axis with two sizes or missing in the
         rules, or two logical axes on one mesh axis.
     """
-    return said(x, words, "axes", "x")
+    return declare_axes(x, words, "axes", "x")
 
 
-def said(x: Any, words: Any, who: str, what: str) -> Any:
+def declare_axes(x: Any, words: Any, who: str, what: str) -> Any:
     """`axes` for a pytree. what: its name in messages."""
     leaves, tree = flatten(x)
     texts = broadcast_prefix(words, x, f"{who}: the axes of {what}", root=what)
@@ -135,11 +135,11 @@ def _said(x: Any, text: Any, who: str, what: str) -> Any:
     words = parse(text, f"{who}: {what}")
     x = as_value(x)
     bound(x, words, who, what)
-    x = noted(x, words, words, f"{who}: {what}")
+    x = record_axes(x, words, words, f"{who}: {what}")
     return placed(x, words, who, isinstance(text, Parameter))
 
 
-def noted(x: Any, parts: Sequence[Part], to: Sequence[Part], who: str) -> Any:
+def record_axes(x: Any, parts: Sequence[Part], to: Sequence[Part], who: str) -> Any:
     """A value whose dimensions change to `to`; records this in a program that is being checked.
 
     An axis merged from several is none of them, and is not followed.
@@ -229,9 +229,11 @@ def checked(fun: Callable[P, T]) -> Callable[P, T]:
             for argument, text in words.items():
                 if argument in given.arguments:
                     x = given.arguments[argument]
-                    given.arguments[argument] = said(x, text, name, argument)
+                    given.arguments[argument] = declare_axes(x, text, name, argument)
             result = fun(*given.args, **given.kwargs)
-            return said(result, words["return"], name, "result") if "return" in words else result
+            if "return" not in words:
+                return result
+            return declare_axes(result, words["return"], name, "result")
 
     return wrapped
 
@@ -300,11 +302,11 @@ def vmap(
             )
         found = current_rules()
         split = dict(found.used).get(over) if found else None
-        values = tuple([said(x, w, who, f"args[{i}]")
+        values = tuple([declare_axes(x, w, who, f"args[{i}]")
                         for i, (x, w) in enumerate(zip(args, takes, strict=True))])
         dims = tuple([_places(w, over, who) for w in takes])
         mapped = plain_vmap(inner, dims, _places(gives, over, who), over, None, split or None)
-        return said(mapped(*values), gives, who, "result")
+        return declare_axes(mapped(*values), gives, who, "result")
 
     return wrapped
 

@@ -50,12 +50,12 @@ from shardwise._src.types.dtypes import canonicalize, check_user_dtype, is_compl
 from shardwise._src.types.partition_spec import AxisName
 from shardwise._src.types.symbolic import broadcast_shapes
 from shardwise._src.values.convert import (
+    as_integer,
     broadcast,
     broadcast_to,
     cast,
     promote,
     promote_inexact,
-    whole,
 )
 
 
@@ -342,7 +342,7 @@ def one_hot(
     x = asarray(x) if isinstance(x, list | tuple) else x
     chosen = canonicalize(float) if dtype is None else check_user_dtype(dtype, "one_hot")
     if not isinstance(num_classes, int | float):
-        num_classes = whole(num_classes, "one_hot: num_classes")
+        num_classes = as_integer(num_classes, "one_hot: num_classes")
     if is_name(axis):
         axes = named_axes("shardwise.nn.one_hot", (axis,))
         return _one_hot_along(x, int(num_classes), chosen, axes)

@@ -14,7 +14,7 @@ import numpy as np
 
 from shardwise._src.base.context import current
 from shardwise._src.base.errors import ShapeError
-from shardwise._src.core.eval_context import ground
+from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.fused import fused, record_of
 from shardwise._src.core.infer import HOST, as_arraylike, check_alive, is_array, type_of
 from shardwise._src.messages.called import by_name
@@ -144,8 +144,8 @@ def _made(make: Callable, device: Any, *args: Any) -> Any:
     if device is None:
         return make(*args)
     if current().interpreter.eager:
-        return ground().made(record_of(make), args, device)
-    return ground().place(make(*args), device)
+        return eval_trace().run_fused_on(record_of(make), args, device)
+    return eval_trace().place(make(*args), device)
 
 
 def full_at(value: Any, shape: tuple, dtype: Any, weak: bool, device: Any) -> Any:
@@ -245,7 +245,7 @@ def array(
         made = reshape(made, shape=(1,) * (ndmin - made.ndim) + made.shape)
     if goal is not None:
         return reshard(made, sharding=goal)
-    return made if device is None else ground().place(made, device)
+    return made if device is None else eval_trace().place(made, device)
 
 
 def asarray(
@@ -271,9 +271,9 @@ def _shared(x: Any, dtype: Any, device: Any, out_sharding: Any) -> Any:
     made = check_alive(x) if is_array(x) else None
     if made is None and hasattr(x, "__dlpack__"):
         with suppress(BufferError):
-            made = ground().from_dlpack(x, device, False)
+            made = eval_trace().from_dlpack(x, device, False)
     if made is not None and (dtype is None or _has_dtype(made, dtype)) and out_sharding is None:
-        placed = made if device is None else ground().place(made, device)
+        placed = made if device is None else eval_trace().place(made, device)
         if placed is made or placed.sharding == made.sharding:
             return placed
     raise ValueError(
@@ -291,9 +291,9 @@ def _array(x: Any, dtype: Any) -> Any:
     if is_array(x):
         return x if dtype is None else cast(x, dtype)
     if isinstance(x, np.ndarray | np.generic) and x.dtype != object:
-        return ground().new_array(_host(x, dtype or canonicalize(x.dtype)))
+        return eval_trace().new_array(_host(x, dtype or canonicalize(x.dtype)))
     if isinstance(x, bool | int | float | complex):
-        return ground().new_array(x) if dtype is None else ground().new_array(_host(x, dtype))
+        return eval_trace().new_array(x if dtype is None else _host(x, dtype))
     if isinstance(x, list | tuple | range):
         return _from_sequence(x, dtype)
     return _from_foreign(x, dtype)
@@ -330,7 +330,7 @@ def _from_foreign(x: Any, dtype: Any) -> Any:
 def _from_numpy(x: np.ndarray, dtype: Any) -> Any:
     if x.dtype == object:
         return _from_sequence(x.tolist(), dtype)
-    return ground().new_array(_host(x, dtype or canonicalize(x.dtype)))
+    return eval_trace().new_array(_host(x, dtype or canonicalize(x.dtype)))
 
 
 def _from_sequence(rows: Sequence[Any], dtype: Any) -> Any:
@@ -344,8 +344,8 @@ def _from_sequence(rows: Sequence[Any], dtype: Any) -> Any:
         if kinds:
             dtype = lattice_join(*[dtype_and_weak(k(0)) for k in kinds])[0]
     if float in kinds and not np.issubdtype(dtype, np.inexact):
-        return ground().new_array(_even(rows, None).astype(dtype))
-    return ground().new_array(_even(rows, dtype))
+        return eval_trace().new_array(_even(rows, None).astype(dtype))
+    return eval_trace().new_array(_even(rows, dtype))
 
 
 def _even(rows: Sequence[Any], dtype: Any) -> np.ndarray:
@@ -378,8 +378,8 @@ def _from_mixed(rows: Sequence[Any], leaves: Sequence[Any], dtype: Any) -> Any:
     if any(is_array(v) for v in values):
         return _stacked(rows, values, dtype)
     if all(np.ndim(v) == 0 for v in values):
-        return ground().new_array(np.asarray(rows).astype(dtype))
-    return ground().new_array(np.asarray(_nested(rows, lambda v: np.asarray(v)), dtype))
+        return eval_trace().new_array(np.asarray(rows).astype(dtype))
+    return eval_trace().new_array(np.asarray(_nested(rows, lambda v: np.asarray(v)), dtype))
 
 
 def _pair(x: Any) -> tuple[Any, bool]:
@@ -457,7 +457,7 @@ def astype(
         made = _copy(x) if copy else check_alive(x)
     else:
         made = where_it_was(x, _astype(as_operand(x), wanted))
-    return made if device is None else ground().place(made, device)
+    return made if device is None else eval_trace().place(made, device)
 
 
 @fused(arrays=1)

@@ -62,12 +62,12 @@ def gradient(
     if spacing:
         slopes = [_slope(f, h, d) for h, d in zip(spacing, axes, strict=True)]
     else:
-        slopes = [_unit_slope(f, d) for d in axes]
+        slopes = [_unit_derivative(f, d) for d in axes]
     return slopes[0] if len(axes) == 1 else slopes
 
 
 @fused(arrays=1)
-def _unit_slope(f: Any, axis: int) -> Any:
+def _unit_derivative(f: Any, axis: int) -> Any:
     (f,) = promote_inexact(f)
     return body_of(_slope)(f, constant(1, f), axis)
 

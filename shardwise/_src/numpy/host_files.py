@@ -8,12 +8,12 @@ from typing import IO, Any
 
 import numpy as np
 
-from shardwise._src.core.eval_context import ground
+from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.infer import is_array
 from shardwise._src.numpy.creation import asarray, ones
 from shardwise._src.numpy.ordering.searching import nonzero
 from shardwise._src.types.annotations import Array, ArrayLike, DeviceLike, SupportsDLPack
-from shardwise._src.values.convert import whole
+from shardwise._src.values.convert import as_integer
 
 set_printoptions, get_printoptions = np.set_printoptions, np.get_printoptions
 printoptions = np.printoptions
@@ -67,19 +67,19 @@ def from_dlpack(
     x = external_array
     if is_array(x):
         made = asarray(x, copy=bool(copy))
-        return made if device is None else ground().place(made, device)
+        return made if device is None else eval_trace().place(made, device)
     if not hasattr(x, "__dlpack__") or not hasattr(x, "__dlpack_device__"):
         raise TypeError(
             "from_dlpack takes an object with `__dlpack__` and `__dlpack_device__`; got one of "
             f"type {type(x).__name__}. Bare capsules, the older protocol, do not specify their "
             "device."
         )
-    return ground().from_dlpack(x, device, copy)
+    return eval_trace().from_dlpack(x, device, copy)
 
 
 def mask_indices(
     n: int, mask_func: Callable[..., Any], k: int = 0, *, size: int | None = None
 ) -> tuple[Array, ...]:
     """Indices of an n by n matrix where `mask_func(ones, k)` is nonzero, e.g. `triu`."""
-    side = whole(n, "mask_indices: n")
+    side = as_integer(n, "mask_indices: n")
     return nonzero(mask_func(ones((side, side)), k), size=size)

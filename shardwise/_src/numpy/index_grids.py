@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.lazy import public
-from shardwise._src.core.eval_context import ground
+from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.creation import asarray
 from shardwise._src.numpy.joining import concatenate
@@ -35,11 +35,11 @@ class Grid:
     def __getitem__(self, key: Any) -> Any:
         _reject_traced(key, "ogrid" if self.sparse else "mgrid")
         if not self.sparse:
-            return ground().new_array(np.mgrid[key])
+            return eval_trace().new_array(np.mgrid[key])
         made = np.ogrid[key]
         if isinstance(made, np.ndarray):
-            return ground().new_array(made)
-        return [ground().new_array(x) for x in made]
+            return eval_trace().new_array(made)
+        return [eval_trace().new_array(x) for x in made]
 
     def __repr__(self) -> str:
         return "ogrid" if self.sparse else "mgrid"
@@ -76,7 +76,7 @@ class Joined:
         return concatenate([self._part(p, ndmin, first) for p in parts], axis=axis)
 
     def _part(self, part: Any, ndmin: int, first: int) -> Any:
-        x = ground().new_array(np.r_[part]) if isinstance(part, slice) else asarray(part)
+        x = eval_trace().new_array(np.r_[part]) if isinstance(part, slice) else asarray(part)
         shape = type_of(x).shape
         extra = ndmin - len(shape)
         if extra <= 0:

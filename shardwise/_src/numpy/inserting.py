@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.eval_context import ground
+from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.numpy.rearrange import known, rest_of, take_runs, take_static
@@ -25,7 +25,7 @@ from shardwise._src.ops.sort import sort
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import is_bool, is_integer
 from shardwise._src.values.at import At
-from shardwise._src.values.convert import broadcast_to, cast, spread
+from shardwise._src.values.convert import broadcast_to, broadcast_values, cast
 from shardwise._src.values.index_pattern import HOST
 from shardwise._src.values.indexing import INT32, read, wrapped
 
@@ -158,7 +158,7 @@ def _insert_by(x: Any, values: Any, places: Any, axis: int) -> Any:
 
 @fused(arrays=1)
 def _filled(values: Any, shape: tuple) -> Any:
-    return spread(values, shape, "insert")
+    return broadcast_values(values, shape, "insert")
 
 
 def _of_rank(values: Any, ndim: int) -> Any:
@@ -174,7 +174,7 @@ def trim_zeros(
     axis: the dimensions to trim; by default all. Removes the outer slices that are entirely zero.
     """
     no_lists("trim_zeros", filt)
-    x = filt if is_array(filt) else ground().new_array(filt)
+    x = filt if is_array(filt) else eval_trace().new_array(filt)
     sides = trim.lower()
     if not sides or set(sides) - {"f", "b"}:
         raise ValueError(f"trim_zeros: trim must consist of 'f' and 'b'; got {trim!r}.")

@@ -17,7 +17,7 @@ from shardwise._src.ops import shape as ops
 from shardwise._src.ops.shape import canonical_axis, each_once
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, Ints
 from shardwise._src.types.dtypes import check_user_dtype
-from shardwise._src.values.convert import broadcast_to, cast, promote, whole
+from shardwise._src.values.convert import as_integer, broadcast_to, cast, promote
 
 
 def each_array(name: str, arrays: Any) -> list[Any]:
@@ -225,13 +225,13 @@ def _cut(name: str, ary: Any, sections: Any, axis: int, even: bool) -> list[Any]
     axis = canonical_axis(axis, t.ndim)
     n = t.shape[axis]
     if isinstance(sections, Sequence) or getattr(sections, "ndim", 0):
-        places = [whole(i, f"{name}: indices_or_sections") for i in sections]
+        places = [as_integer(i, f"{name}: indices_or_sections") for i in sections]
         cuts = [0, *[min(max(i + n if i < 0 else i, 0), n) for i in places], n]
         sizes = [b - a for a, b in pairwise(cuts)]
         if any(s < 0 for s in sizes):
             return [_part(ary, a, max(a, b), axis) for a, b in pairwise(cuts)]
     else:
-        count = whole(sections, f"{name}: indices_or_sections")
+        count = as_integer(sections, f"{name}: indices_or_sections")
         if count <= 0:
             raise ValueError(f"{name}: the number of sections must be positive; got {count}.")
         if even and n % count:

@@ -20,7 +20,7 @@ from shardwise._src.ops.shape import canonical_axis, pad, slice_in_dim
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import is_bool, is_integer
 from shardwise._src.values.binary import truth
-from shardwise._src.values.convert import cast, whole
+from shardwise._src.values.convert import as_integer, cast
 
 UINT8 = np.dtype(np.uint8)
 
@@ -99,7 +99,7 @@ def unpackbits(
     t = type_of(a)
     if t.dtype != UINT8:
         raise TypeError(f"unpackbits takes uint8; got {t.str_short(True)}.")
-    size = None if count is None else whole(count, "unpackbits: count")
+    size = None if count is None else as_integer(count, "unpackbits: count")
     if axis is None:
         return _unpack(ravel(a), 0, size, bitorder)
     return _unpack(a, canonical_axis(axis, t.ndim), size, bitorder)

@@ -24,7 +24,7 @@ from shardwise._src.ops.reduce import reduce_max, reduce_min
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import is_inexact, to_inexact
 from shardwise._src.types.symbolic import Symbolic
-from shardwise._src.types.symbolic import whole as index
+from shardwise._src.types.symbolic import as_integer as index
 from shardwise._src.values import binary
 from shardwise._src.values.convert import cast
 

@@ -28,7 +28,7 @@ from shardwise._src.types.dtypes import is_integer
 from shardwise._src.types.symbolic import broadcast_shapes
 from shardwise._src.values import binary
 from shardwise._src.values.at import update
-from shardwise._src.values.convert import cast, reject_out, spread, strip_weak_type
+from shardwise._src.values.convert import broadcast_values, cast, reject_out, strip_weak_type
 from shardwise._src.values.index_pattern import ALL, ARRAY, HOST, SCALAR
 from shardwise._src.values.indexing import around, index_dtype, narrowed, read, wrapped
 
@@ -200,7 +200,7 @@ def _put_along(x: Any, indices: Any, values: Any, axis: int, mode: str) -> Any:
     indices = _matched(wrapped(_wide(indices, x), t.shape[axis]), common)
     numbers, vectors = _paired(common, indices, axis)
     values = cast(values, t.dtype, t.weak_type)
-    values = spread(values, common, "put_along_axis")
+    values = broadcast_values(values, common, "put_along_axis")
     return scatter(x, vectors, values, dimension_numbers=as_scatter(numbers), mode=mode)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from shardwise._src.base.errors import TracerArrayConversionError
-from shardwise._src.core.eval_context import ground
+from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.fused import body_of, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.creation import INT, as_operand, dtype_of, shape_of
@@ -32,13 +32,13 @@ from shardwise._src.types.promotion import result_type
 from shardwise._src.types.symbolic import Symbolic
 from shardwise._src.values import binary
 from shardwise._src.values.convert import (
+    as_integer,
     broadcast,
     broadcast_to,
     cast,
     constant,
     promote_inexact,
     reject_traced,
-    whole,
 )
 
 # -- ranges --
@@ -77,7 +77,7 @@ def arange(
     if out_sharding is not None:
         return placed(_range, out_sharding, *bounds, wanted)
     made = _range(*bounds, wanted)
-    return made if device is None else ground().place(made, device)
+    return made if device is None else eval_trace().place(made, device)
 
 
 def _number(x: Any, argument: str) -> Any:
@@ -105,7 +105,7 @@ def _range(start: Any, stop: Any, step: Any, dtype: Any) -> Any:
         return _steps(first, each, size)
     narrow = is_float(dtype) and dtype.itemsize < 4
     kind: Any = np.dtype("float32") if narrow else dtype
-    return ground().new_array(np.arange(start, stop, step, dtype=kind).astype(dtype))
+    return eval_trace().new_array(np.arange(start, stop, step, dtype=kind).astype(dtype))
 
 
 @overload
@@ -140,12 +140,12 @@ def linspace(
     how = count, bool(endpoint), wanted, axis
     numbers = _linspace(as_operand(start), as_operand(stop), *how)
     if device is not None:
-        numbers = ground().place(numbers, device)
+        numbers = eval_trace().place(numbers, device)
     return (numbers, _distance(start, stop, *how)) if retstep else numbers
 
 
 def _size(num: Any, name: str) -> int:
-    count = num if num.__class__ is int else whole(num, f"{name}: num")
+    count = num if num.__class__ is int else as_integer(num, f"{name}: num")
     if count < 0:
         raise ValueError(f"{name}: num must not be negative; got {num}.")
     return count

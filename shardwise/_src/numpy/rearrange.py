@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.errors import ConcretizationTypeError, TracerArrayConversionError
-from shardwise._src.core.eval_context import ground
+from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.numpy.shapes import axes_of, no_lists, ravel, reshape
@@ -25,7 +25,7 @@ from shardwise._src.types.dtypes import is_integer
 from shardwise._src.types.symbolic import Symbolic
 from shardwise._src.values import binary
 from shardwise._src.values.at import At
-from shardwise._src.values.convert import broadcast_to, cast, whole
+from shardwise._src.values.convert import as_integer, broadcast_to, cast
 from shardwise._src.values.index_pattern import HOST
 from shardwise._src.values.indexing import INT32, read
 
@@ -36,11 +36,11 @@ MAX_RUNS = 16  # pieces that a static rearrangement is assembled from
 def known(x: Any, what: str) -> np.ndarray:
     """The concrete value of an argument that determines shapes."""
     try:
-        return np.asarray(ground().readable(x))
+        return np.asarray(eval_trace().readable(x))
     except TracerArrayConversionError as error:
         raise ConcretizationTypeError(
             f"{what} must be concrete, since the result's shape depends on it; got a traced "
-            f"{type_of(x).str_short(True)}, {x.not_known()}"
+            f"{type_of(x).str_short(True)}, {x.not_concrete()}"
         ) from error
 
 
@@ -160,7 +160,7 @@ def roll(a: ArrayLike, shift: ArrayLike | Sequence[int], axis: Ints | None = Non
         if len(axes) == 1 and type_of(shift).size > 1:
             axes = axes * type_of(shift).size
         return _roll_by(a, shift, axes)
-    shifts = [whole(s, "roll: a shift") for s in _several(shift)]
+    shifts = [as_integer(s, "roll: a shift") for s in _several(shift)]
     try:
         pairs = np.broadcast(shifts, axes)
     except ValueError:
@@ -231,16 +231,16 @@ def repeat(
     n = type_of(a).shape[axis]
     each: Any = repeats
     if total_repeat_length is None and not is_array(repeats) and np.ndim(each) == 0:
-        count = whole(each, "repeat: `repeats`")
+        count = as_integer(each, "repeat: `repeats`")
         if count < 0:
             raise ValueError(f"repeat: counts must not be negative; got {count}.")
         return _repeat(a, count, axis)
     if total_repeat_length is not None:
-        total = whole(total_repeat_length, "repeat: total_repeat_length")
+        total = as_integer(total_repeat_length, "repeat: total_repeat_length")
         counts = repeats if is_array(repeats) else np.asarray(repeats)
         _check_counts(type_of(counts).shape, n)
         if not n:
-            return ground().new_array(a) if not is_array(a) else a
+            return eval_trace().new_array(a) if not is_array(a) else a
         if type_of(counts).ndim == 0 or type_of(counts).shape == (1,):
             counts = reshape(counts, (1,))
         return _repeat_each(a, counts, axis, total)
@@ -271,7 +271,7 @@ def _tile(x: Any, reps: tuple) -> Any:
 def tile(A: ArrayLike, reps: Ints) -> Array:
     """The array repeated `reps` times along each dimension."""
     no_lists("tile", A)
-    counts = tuple([whole(r, "tile: reps") for r in _several(reps)])
+    counts = tuple([as_integer(r, "tile: reps") for r in _several(reps)])
     if any(r < 0 for r in counts):
         raise ValueError(f"tile: counts must not be negative; got {reps}.")
     return _tile(A, counts)
@@ -291,7 +291,7 @@ def _resize(x: Any, shape: tuple) -> Any:
 def resize(a: ArrayLike, new_shape: Ints) -> Array:
     """The elements in another shape of any size, repeated or truncated."""
     no_lists("resize", a)
-    shape = tuple([whole(n, "resize: a size") for n in _several(new_shape)])
+    shape = tuple([as_integer(n, "resize: a size") for n in _several(new_shape)])
     if any(n < 0 for n in shape):
         raise ValueError(f"resize: sizes must not be negative; got {shape}.")
     return _resize(a, shape)
@@ -317,7 +317,7 @@ def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> A
     """The elements at which the second of two indices is the first plus `offset`."""
     no_lists("diagonal", a)
     i, j = axes_of((axis1, axis2), type_of(a).ndim)
-    return _diagonal(a, whole(offset, "diagonal: offset"), i, j)
+    return _diagonal(a, as_integer(offset, "diagonal: offset"), i, j)
 
 
 @eager_jit(arrays=2)

@@ -33,8 +33,8 @@ from shardwise._src.types.annotations import (
     OutSharding,
     ShapeLike,
 )
+from shardwise._src.types.symbolic import as_integer
 from shardwise._src.types.symbolic import broadcast_shapes as common_shape
-from shardwise._src.types.symbolic import whole
 from shardwise._src.values.convert import broadcast_to as _broadcast
 from shardwise._src.values.convert import reject_traced
 
@@ -49,13 +49,13 @@ def shape_of(shape: Any) -> tuple[int, ...]:
         return tuple(map(operator.index, shape))
     except TypeError as error:
         with suppress(TypeError):
-            return tuple(map(whole, shape))
+            return tuple(map(as_integer, shape))
         sizes: Sequence[Any] = shape if isinstance(shape, tuple | list) else (shape,)
         if isinstance(error, TracerIntegerConversionError | UnexpectedTracerError):
             _reject_traced_sizes(sizes, error)
     try:
         size: Any = shape
-        return (whole(size),)
+        return (as_integer(size),)
     except TypeError as error:
         _reject_traced_sizes(sizes, error)
         message = f"a shape must consist of concrete integers; got {brief(shape)}."

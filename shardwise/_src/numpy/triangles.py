@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.eval_context import ground
+from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.creation import INT, as_operand, dtype_of, shape_of
@@ -46,7 +46,7 @@ def eye(
     """A matrix with ones on the k-th diagonal and zeros elsewhere."""
     (rows,), (columns,) = shape_of(N), shape_of(N if M is None else M)
     made = _eye(rows, columns, int(k), dtype_of(dtype, "eye"))
-    return made if device is None else ground().place(made, device)
+    return made if device is None else eval_trace().place(made, device)
 
 
 def identity(n: int, dtype: DTypeLike | None = None) -> Array:
@@ -90,7 +90,7 @@ def triu(m: ArrayLike, k: int = 0) -> Array:
 
 def _index_arrays(found: tuple[np.ndarray, ...]) -> tuple[Any, ...]:
     dtype: Any = canonicalize(INT)
-    return tuple(ground().new_array(i.astype(dtype)) for i in found)
+    return tuple(eval_trace().new_array(i.astype(dtype)) for i in found)
 
 
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:

@@ -25,7 +25,7 @@ from shardwise._src.messages.formatting import join
 from shardwise._src.ops.basis import ints, transpose
 from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.ops.families import add
-from shardwise._src.types.array_type import ArrayType, array_type, in_words
+from shardwise._src.types.array_type import ArrayType, array_type, join_types
 from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.dtypes import (
     bfloat16,
@@ -212,7 +212,7 @@ def _check_pairs(what: str, lhs: ArrayType, rhs: ArrayType, ls: tuple, rs: tuple
     if left != right:
         raise TypeError(
             f"[dot_general] {what} dimensions must have equal sizes; got {left} and {right} of "
-            f"{in_words((lhs, rhs))} at {tuple(ls)} and {tuple(rs)}."
+            f"{join_types((lhs, rhs))} at {tuple(ls)} and {tuple(rs)}."
         )
 
 
@@ -254,7 +254,7 @@ def result_dtype(name: str, lhs: ArrayType, rhs: ArrayType, preferred: Any) -> A
         return preferred
     raise TypeError(
         f"[{name}] preferred_element_type {short_name(preferred)} {problem} "
-        f"{in_words((lhs, rhs))}."
+        f"{join_types((lhs, rhs))}."
     )
 
 

@@ -32,7 +32,7 @@ from shardwise._src.ops.contract import (
 )
 from shardwise._src.ops.families import add, common_dtype, lit
 from shardwise._src.ops.shape import concatenate, dilated, pad, places, rev, slice_in_dim
-from shardwise._src.types.array_type import ArrayType, array_type, in_words
+from shardwise._src.types.array_type import ArrayType, array_type, join_types
 from shardwise._src.types.dims import Dims
 from shardwise._src.types.dtypes import is_complex, real_dtype
 
@@ -56,7 +56,7 @@ class ConvDimensionNumbers(NamedTuple):
 
 def _check(op: Op, lhs: ArrayType, rhs: ArrayType, p: dict[str, Any]) -> None:
     def fail(problem: str, kind: type[Exception] = TypeError) -> None:
-        raise kind(f"[{op.name}] {problem}; got {in_words((lhs, rhs))}.")
+        raise kind(f"[{op.name}] {problem}; got {join_types((lhs, rhs))}.")
 
     numbers, groups, parts = (
         p["dimension_numbers"], p["feature_group_count"], p["batch_group_count"]
@@ -101,7 +101,7 @@ def _type(op: Op, lhs: ArrayType, rhs: ArrayType, **p: Any) -> ArrayType:
         if n < 0:
             raise ValueError(
                 f"[{op.name}] padding {p['padding']} removes more elements than there are in "
-                f"{in_words((lhs, rhs))}."
+                f"{join_types((lhs, rhs))}."
             )
         shape[out] = places(n, dilated(rhs.shape[k], rhs_hole), stride)
     common_dtype(op.name, (lhs, rhs))

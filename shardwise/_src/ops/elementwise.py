@@ -49,7 +49,7 @@ from shardwise._src.ops.logical import shift_left as shift_left
 from shardwise._src.ops.logical import shift_right_arithmetic as shift_right_arithmetic
 from shardwise._src.ops.logical import shift_right_logical as shift_right_logical
 from shardwise._src.ops.logical import where as where
-from shardwise._src.types.array_type import ArrayType, array_type, in_words
+from shardwise._src.types.array_type import ArrayType, array_type, join_types
 from shardwise._src.types.dtypes import (
     complex_dtype,
     is_bool,
@@ -201,7 +201,7 @@ nextafter = binary(
 
 def _round_type(op: Op, x: ArrayType, *, rounding_method: int = 0) -> ArrayType:
     if not FLOATING[1](x.dtype):
-        raise TypeError(f"[round] takes floating operands; got {in_words((x,))}.")
+        raise TypeError(f"[round] takes floating operands; got {join_types((x,))}.")
     if rounding_method not in (0, 1):
         raise ValueError(
             "[round] rounding_method must be 0 (halves away from zero) or 1 (halves to even); got "
@@ -254,7 +254,7 @@ def _pow_type(op: Op, x: ArrayType, y: ArrayType) -> ArrayType:
     if not fits:
         raise TypeError(
             "[pow] takes a floating or complex base, and an exponent of its dtype or integer; "
-            f"got {in_words((x, y))}. For integer bases use integer_pow."
+            f"got {join_types((x, y))}. For integer bases use integer_pow."
         )
     return array_type(common_shape("pow", (x, y)), x.dtype, x.weak_type and y.weak_type)
 
@@ -291,7 +291,7 @@ def _integer_pow_type(op: Op, x: ArrayType, *, y: int) -> ArrayType:
     if is_bool(x.dtype) or (y < 0 and is_integer(x.dtype)):
         raise TypeError(
             f"[integer_pow] takes numbers, and integers to powers of at least 0; got "
-            f"{in_words((x,))} to the power {y}."
+            f"{join_types((x,))} to the power {y}."
         )
     return array_type(x.shape, x.dtype, x.weak_type)
 

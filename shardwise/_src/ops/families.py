@@ -18,7 +18,7 @@ from shardwise._src.base.caches import cached, exact
 from shardwise._src.core.infer import opaque_message, type_of
 from shardwise._src.core.op import Elements, Op, is_linear
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, reduce_sum
-from shardwise._src.types.array_type import ArrayType, array_type, in_words
+from shardwise._src.types.array_type import ArrayType, array_type, join_types
 from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.dtypes import (
     ExtendedDType,
@@ -53,7 +53,7 @@ def check_domain(name: str, domain: Domain, types: Any) -> None:
         if isinstance(t.dtype, ExtendedDType) and domain is not MOVABLE:
             raise TypeError(opaque_message(name, types))
         if not domain[1](t.dtype):
-            raise TypeError(f"[{name}] takes {domain[0]} operands; got {in_words(types)}.")
+            raise TypeError(f"[{name}] takes {domain[0]} operands; got {join_types(types)}.")
 
 
 def common_shape(name: str, types: Any) -> tuple[int, ...]:
@@ -64,7 +64,7 @@ def common_shape(name: str, types: Any) -> tuple[int, ...]:
             continue
         if shape:
             raise TypeError(
-                f"[{name}] operands must have equal shapes or be scalars; got {in_words(types)}. "
+                f"[{name}] operands must have equal shapes or be scalars; got {join_types(types)}. "
                 "The functions of shardwise.numpy broadcast."
             )
         shape = t.shape
@@ -75,7 +75,7 @@ def common_dtype(name: str, types: Any) -> Any:
     dtype = types[0].dtype
     if any(t.dtype != dtype for t in types):
         raise TypeError(
-            f"[{name}] operands must have equal dtypes; got {in_words(types)}. "
+            f"[{name}] operands must have equal dtypes; got {join_types(types)}. "
             "The functions of shardwise.numpy promote."
         )
     return dtype

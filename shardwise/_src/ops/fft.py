@@ -90,7 +90,7 @@ def _lower(
     if e.may_divide("fft", ins):
         config = {"kind": int(kind), "lengths": list(lengths)}
         return e.of_divided("fft", [x], ins, outs, config)[0]
-    x = e.whole(x, t, range(t.ndim - len(lengths), t.ndim))
+    x = e.replicate_dims(x, t, range(t.ndim - len(lengths), t.ndim))
     return e.let(f"stablehlo.fft {x}, type = {kind.name}, length = {ints(lengths)} : "
                  f"({e.ty(t)}) -> {e.ty(out)}")
 

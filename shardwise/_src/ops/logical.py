@@ -28,7 +28,7 @@ from shardwise._src.ops.families import (
     unbroadcast,
 )
 from shardwise._src.ops.sharded.sharding_ops import unreduced_like
-from shardwise._src.types.array_type import ArrayType, array_type, in_words
+from shardwise._src.types.array_type import ArrayType, array_type, join_types
 from shardwise._src.types.dims import Dims
 
 # -- comparison: NaN compares unequal to everything --
@@ -63,7 +63,7 @@ def _select_type(op: Op, which: ArrayType, *cases: ArrayType) -> ArrayType:
         raise TypeError("[select_n] takes at least one case; got none.")
     if which.dtype != BOOL and which.dtype != np.int32:
         raise TypeError(
-            f"[select_n] the selector must be boolean or int32; got {in_words((which,))}."
+            f"[select_n] the selector must be boolean or int32; got {join_types((which,))}."
         )
     if which.dtype == BOOL and len(cases) > 2:
         raise TypeError(f"[select_n] a boolean selector needs 2 cases; got {len(cases)}.")

@@ -6,7 +6,7 @@ import enum
 from typing import Any
 
 from shardwise._src.base.lazy import public
-from shardwise._src.core.eval_context import ground
+from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.devices import default_memory_kind, memory_kinds
@@ -86,7 +86,7 @@ def _batch(
 
 def _eager(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
     (x,), space = args, params["space"]
-    return ground().place(x, space.over(x.sharding))
+    return eval_trace().place(x, space.over(x.sharding))
 
 
 to_memory = Op(

@@ -32,7 +32,7 @@ from shardwise._src.ops.shape import (
     slice_,
     slice_in_dim,
 )
-from shardwise._src.types.array_type import ArrayType, array_type, in_words
+from shardwise._src.types.array_type import ArrayType, array_type, join_types
 from shardwise._src.types.dims import Dims
 from shardwise._src.types.dtypes import max_value, min_value
 
@@ -55,7 +55,7 @@ class Window(NamedTuple):
         """Whether there are holes."""
         return not {*self.base_dilation, *self.window_dilation} <= {1}
 
-    def cut(self, shape: tuple[int, ...]) -> tuple[list[tuple[int, int]], Window]:
+    def crop(self, shape: tuple[int, ...]) -> tuple[list[tuple[int, int]], Window]:
         """The elements that negative padding leaves, and the window with the padding for them."""
         bounds, padding = [], []
         for n, row, hole in zip(shape, self.padding, self.base_dilation, strict=True):
@@ -191,7 +191,7 @@ def _pair_type(op: Op, t: ArrayType, x: ArrayType, largest: bool, window: Window
     if t.dtype != x.dtype or t.shape != (x.shape if gathers else counts):
         raise TypeError(
             f"[{op.name}] operands must have the same dtype, and the first must have shape "
-            f"{x.shape if gathers else counts}; got {in_words((t, x))}."
+            f"{x.shape if gathers else counts}; got {join_types((t, x))}."
         )
     return array_type(counts if gathers else x.shape, t.dtype)
 
@@ -302,8 +302,8 @@ def scattered(t: Any, x: Any, *, largest: bool, window: Window) -> Any:
                       zip(starts, stops, wide, window.strides, strict=True)])
         share = pad(share, lit(0, share), padding_config=back)
         total = share if total is None else add(total, share)
-    cut = tuple([(-low, -high, 0) for low, high, _ in config])
-    total = pad(total, lit(0, total), padding_config=cut)
+    crop = tuple([(-low, -high, 0) for low, high, _ in config])
+    total = pad(total, lit(0, total), padding_config=crop)
     if any(hole > 1 for hole in window.base_dilation):
         total = slice_(total, start_indices=(0,) * len(shape), limit_indices=type_of(total).shape,
                        strides=window.base_dilation)

@@ -27,7 +27,7 @@ from shardwise._src.ops.basis import (
 from shardwise._src.ops.elementwise import neg
 from shardwise._src.ops.families import add, lit
 from shardwise._src.ops.logical import where
-from shardwise._src.types.array_type import ArrayType, array_type, in_words
+from shardwise._src.types.array_type import ArrayType, array_type, join_types
 from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.symbolic import Symbolic
 
@@ -50,12 +50,12 @@ def _concatenate_type(op: Op, *xs: ArrayType, dimension: int) -> ArrayType:
             f"{x.str_short(True)}; got {dimension}."
         )
     if any(t.dtype != x.dtype for t in xs):
-        raise TypeError(f"[concatenate] operands must have equal dtypes; got {in_words(xs)}.")
+        raise TypeError(f"[concatenate] operands must have equal dtypes; got {join_types(xs)}.")
     rest = {t.shape[:dimension] + (0,) + t.shape[dimension + 1 :] for t in xs}
     if len(rest) > 1 or any(t.ndim != x.ndim for t in xs):
         raise TypeError(
             f"[concatenate] operands must have equal sizes in all dimensions but {dimension}; got "
-            f"{in_words(xs)}."
+            f"{join_types(xs)}."
         )
     total = sum(t.shape[dimension] for t in xs)
     shape = x.shape[:dimension] + (total,) + x.shape[dimension + 1 :]
@@ -246,7 +246,7 @@ def places(n: int, window: int, stride: int) -> int:
 def _pad_type(op: Op, x: ArrayType, value: ArrayType, *, padding_config: tuple) -> ArrayType:
     if value.shape or value.dtype != x.dtype:
         raise TypeError(
-            f"[pad] takes an array and a scalar of its dtype; got {in_words((x, value))}."
+            f"[pad] takes an array and a scalar of its dtype; got {join_types((x, value))}."
         )
     if len(padding_config) != x.ndim or any(inner < 0 for _, _, inner in padding_config):
         raise ShapeError(

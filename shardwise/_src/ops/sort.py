@@ -20,7 +20,7 @@ from shardwise._src.ops.families import ANY, BOOL, ORDERED, check_domain
 from shardwise._src.ops.indexing.gather_rules import GatherDimensionNumbers, GatherScatterMode
 from shardwise._src.ops.indexing.gather_scatter import gather
 from shardwise._src.ops.shape import along
-from shardwise._src.types.array_type import ArrayType, array_type, in_words
+from shardwise._src.types.array_type import ArrayType, array_type, join_types
 from shardwise._src.types.dims import Dims
 from shardwise._src.types.dtypes import is_complex, is_float, real_dtype
 
@@ -52,7 +52,7 @@ def _sort_type(
         raise TypeError("[sort] takes at least one operand; got none.")
     x = xs[0]
     if any(t.shape != x.shape for t in xs):
-        raise TypeError(f"[sort] operands must have equal shapes; got {in_words(xs)}.")
+        raise TypeError(f"[sort] operands must have equal shapes; got {join_types(xs)}.")
     if not 0 <= dimension < x.ndim:
         raise ValueError(
             f"[sort] dimension must be one of the {x.ndim} dimensions of {x.str_short(True)}; "

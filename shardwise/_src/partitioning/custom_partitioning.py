@@ -29,7 +29,7 @@ from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.formatting import pluralize, short_repr, to_register
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.tree_paths import path_in
-from shardwise._src.partitioning.definition import WHO, CallRule, Told
+from shardwise._src.partitioning.definition import WHO, CallRule, PartitionDefinition
 from shardwise._src.partitioning.partitioning_op import custom_partitioning_call
 from shardwise._src.partitioning.sharding_rules import SdyShardingRule, rule_of
 from shardwise._src.runtime.pytree import flatten
@@ -85,7 +85,7 @@ class custom_partitioning:
         self.infer_sharding_from_operands: Callable[..., Any] | None = None
         self.propagate_user_sharding: Callable[..., Any] | None = None
         self.sharding_rule: Any = None
-        self._told: Told | None = None
+        self._definition: PartitionDefinition | None = None
         self._calls: dict[tuple[Any, ...], Any] = {}
 
     def def_partition(
@@ -162,7 +162,9 @@ class custom_partitioning:
             )
         self.partition, self.infer_sharding_from_operands = partition, infer
         self.propagate_user_sharding, self.sharding_rule = propagate_user_sharding, sharding_rule
-        self._told = Told(partition, infer, bool(decode_shardings), sharding_rule)
+        self._definition = PartitionDefinition(
+            partition, infer, bool(decode_shardings), sharding_rule
+        )
         self._calls.clear()
         return partition
 
@@ -173,7 +175,7 @@ class custom_partitioning:
     @hides_frames
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The function's result."""
-        if self._told is None:
+        if self._definition is None:
             raise AttributeError(
                 f"{WHO} {self.name} has no partition: define it with "
                 f"{self.name}.def_partition(partition, sharding_rule=...)."
@@ -222,11 +224,11 @@ class custom_partitioning:
         self, static: tuple[Any, ...], args: tuple[Any, ...], leaves: Sequence[Any], tree: Any
     ) -> tuple[CallRule, Program]:
         """Rule and program of a call; cached if static arguments can be distinguished."""
-        assert self._told is not None
-        told = self._told
-        tells = told.rule is not None or told.infer is not None
+        assert self._definition is not None
+        definition = self._definition
+        sets_result_shardings = definition.rule is not None or definition.infer is not None
         types = [type_of(x) for x in leaves]
-        if tells:
+        if sets_result_shardings:
             types = [t.update(spec=None, mesh=None) if t.mesh is not None else t for t in types]
         key = (static, exact(static), tree, *types, current().trace_key)
         try:
@@ -248,7 +250,7 @@ class custom_partitioning:
                 f"`partition` cannot see. Pass it to {self.name} as an argument."
             )
         program = body.program.replace(constants=body.outside)
-        rule = CallRule(self.name, (self, told, *key), told, static, tree, body.tree)
+        rule = CallRule(self.name, (self, definition, *key), definition, static, tree, body.tree)
         found = rule, shared(program)
         if keeps and not body.outside:
             make_room(self._calls, CALLS_REMEMBERED)

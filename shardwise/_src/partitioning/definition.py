@@ -51,7 +51,7 @@ class ValueType:
         return self.shape[dim]
 
 
-class Told(NamedTuple):
+class PartitionDefinition(NamedTuple):
     """The arguments of `def_partition`."""
 
     partition: Callable[..., Any]
@@ -63,29 +63,32 @@ class Told(NamedTuple):
 class CallRule(PartitioningRule):
     """The definitions for one call: the user's functions, with static arguments and pytrees."""
 
-    __slots__ = ("told", "static", "in_tree", "out_tree")
+    __slots__ = ("definition", "static", "in_tree", "out_tree")
 
     def __init__(
-        self, name: str, key: tuple[Any, ...], told: Told, static: tuple[Any, ...], in_tree: Any,
-        out_tree: Any,
+        self, name: str, key: tuple[Any, ...], definition: PartitionDefinition,
+        static: tuple[Any, ...], in_tree: Any, out_tree: Any,
     ):
-        tells = told.rule is not None or told.infer is not None
-        super().__init__(name, key, told.decode, tells)
-        self.told, self.static, self.in_tree, self.out_tree = told, static, in_tree, out_tree
+        sets_result_shardings = definition.rule is not None or definition.infer is not None
+        super().__init__(name, key, definition.decode, sets_result_shardings)
+        self.definition, self.static = definition, static
+        self.in_tree, self.out_tree = in_tree, out_tree
 
     # -- how dimensions correspond --
 
     def factors(
         self, mesh: Any, ins: Sequence[ArrayType], outs: Sequence[ArrayType]
     ) -> Factors | None:
-        if self.told.rule is not None:
+        if self.definition.rule is not None:
             return fitted(self._rule(mesh, ins, outs), ins, outs, self.name)
-        return None if self.told.infer is None else probed(self._kept(mesh, ins, outs), ins, outs)
+        if self.definition.infer is None:
+            return None
+        return probed(self._kept(mesh, ins, outs), ins, outs)
 
     def _rule(
         self, mesh: Any, ins: Sequence[ArrayType], outs: Sequence[ArrayType]
     ) -> SdyShardingRule:
-        found: Any = self.told.rule
+        found: Any = self.definition.rule
         if isinstance(found, SdyShardingRule):
             return found
         kinds = [[ValueType(t.shape, element_text(t.dtype)) for t in side] for side in (ins, outs)]
@@ -123,21 +126,21 @@ class CallRule(PartitioningRule):
     def _inferred(
         self, ins: Sequence[Placed], outs: Sequence[ArrayType], mesh: Any
     ) -> list[Any]:
-        assert self.told.infer is not None
+        assert self.definition.infer is not None
         shapes = self.out_tree.unflatten([ShapeDtypeStruct(t.shape, t.dtype) for t in outs])
-        result = self.told.infer(*self.static, mesh, self._shapes(self.in_tree, ins), shapes)
+        result = self.definition.infer(*self.static, mesh, self._shapes(self.in_tree, ins), shapes)
         what = "the result of infer_sharding_from_operands"
         return self._shardings(result, self.out_tree, outs, what)
 
     def dims(self, mesh: Any, ins: Sequence[ArrayType], outs: Sequence[ArrayType]) -> Dims:
-        if self.told.rule is not None:
+        if self.definition.rule is not None:
             return fitted(self._rule(mesh, ins, outs), ins, outs, self.name).dims()
         inputs = tuple([(None,) * t.ndim for t in ins])
         outputs = tuple([(None,) * t.ndim for t in outs])
         if mesh is None:
             return Dims(inputs, outputs)
         specs = [PartitionSpec() if t.spec is None else t.spec for t in outs]
-        if self.told.infer is not None:
+        if self.definition.infer is not None:
             own = [NamedSharding(mesh, t.spec or PartitionSpec()) for t in ins]
             found = self._inferred(list(zip(ins, own, strict=True)), outs, mesh)
             specs = [self._spec(s) for s in found]
@@ -156,7 +159,7 @@ class CallRule(PartitioningRule):
 
     def decide(self, mesh: Any, ins: Sequence[Placed], outs: Sequence[Placed]) -> Decision:
         shapes = self._shapes(self.in_tree, ins), self._shapes(self.out_tree, outs)
-        result = self.told.partition(*self.static, mesh, *shapes)
+        result = self.definition.partition(*self.static, mesh, *shapes)
         if not isinstance(result, tuple | list) or len(result) != 4 or not callable(result[1]):
             raise TypeError(
                 f"{WHO} {self.name}: partition must return (mesh, lower_fn, result_shardings, "

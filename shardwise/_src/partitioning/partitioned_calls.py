@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.context import Context, current
-from shardwise._src.core.eval_context import ground
+from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import programs_in
 from shardwise._src.effects.callback import host_functions
@@ -67,14 +67,14 @@ def _callback_name(
     """One name for equal questions, so that the module texts are equal too."""
     context = current()
     key = (mesh, e.platform, tuple(ins), tuple(outs), context.key)
-    held = rule.questions.get(key)
+    held = rule.callbacks.get(key)
     if held is None:
-        context = context.replace(interpreter=ground(), axes=())
+        context = context.replace(interpreter=eval_trace(), axes=())
         question = PartitionerCallback(
             rule, mesh, e.plain, e.platform, ins, outs, context
         )
         asked = partitioner_callbacks.ask(question, e.platform)
-        held = rule.questions[key] = asked, question
+        held = rule.callbacks[key] = asked, question
     return held[0]
 
 

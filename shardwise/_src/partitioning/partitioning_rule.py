@@ -42,15 +42,17 @@ class PartitioningRule:
     """The user's partitioning of a call. Equal for equal functions, trees and arguments.
 
     decode:    whether shardings are passed as specs over the mesh, if these exist.
-    tells:     whether it determines result shardings; otherwise the function's program does.
-    questions: the questions for the partitioner callback, by everything they depend on.
+    sets_result_shardings: whether it determines result shardings; otherwise the function's program
+      does.
+    callbacks: the questions for the partitioner callback, by everything they depend on.
     """
 
-    __slots__ = ("name", "key", "decode", "tells", "questions", "__weakref__")
+    __slots__ = ("name", "key", "decode", "sets_result_shardings", "callbacks", "__weakref__")
 
-    def __init__(self, name: str, key: tuple[Any, ...], decode: bool, tells: bool):
-        self.name, self.key, self.decode, self.tells = name, key, decode, tells
-        self.questions: dict[tuple[Any, ...], Any] = {}
+    def __init__(self, name: str, key: tuple[Any, ...], decode: bool, sets_result_shardings: bool):
+        self.name, self.key, self.decode = name, key, decode
+        self.sets_result_shardings = sets_result_shardings
+        self.callbacks: dict[tuple[Any, ...], Any] = {}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, PartitioningRule) and other.key == self.key
@@ -82,7 +84,8 @@ class MappedRule(PartitioningRule):
     __slots__ = ("inner", "size", "marks", "depth")
 
     def __init__(self, inner: PartitioningRule, size: int, marks: tuple[bool, ...]):
-        super().__init__(inner.name, (inner, size, marks), inner.decode, inner.tells)
+        key = inner, size, marks
+        super().__init__(inner.name, key, inner.decode, inner.sets_result_shardings)
         self.inner, self.size, self.marks = inner, size, marks
         self.depth: int = getattr(inner, "depth", 0) + 1
 

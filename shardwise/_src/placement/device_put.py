@@ -10,7 +10,7 @@ import numpy as np
 
 from shardwise._src.arguments.prefixes import broadcast_prefix
 from shardwise._src.arguments.values import as_value
-from shardwise._src.arrays.array import Array, Gone, wrap
+from shardwise._src.arrays.array import Array, DeletedBuffer, wrap
 from shardwise._src.base.errors import UnexpectedTracerError
 from shardwise._src.base.progress import progress
 from shardwise._src.core.infer import as_arraylike, type_of
@@ -287,7 +287,7 @@ def _placed(x: Any, plan: _Plan) -> Any:
     return _moved(cast(Array, x), plan)
 
 
-_DONATED = Gone(
+_DONATED = DeletedBuffer(
     "was donated to device_put",
     "Use what device_put returned; to keep the array as well, call it without `donate`.",
 )

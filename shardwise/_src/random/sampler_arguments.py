@@ -21,7 +21,7 @@ from shardwise._src.types.dtypes import (
     is_inexact,
     is_integer,
 )
-from shardwise._src.types.symbolic import broadcast_shapes, whole
+from shardwise._src.types.symbolic import as_integer, broadcast_shapes
 from shardwise._src.values.convert import broadcast_to, cast, reject_traced
 
 # -- keys --
@@ -104,7 +104,7 @@ def sizes(name: str, shape: Any) -> tuple[int, ...]:
         else:
             return shape
     try:
-        found = tuple(whole(n) for n in shape) if np.iterable(shape) else (whole(shape),)
+        found = tuple(as_integer(n) for n in shape) if np.iterable(shape) else (as_integer(shape),)
     except TypeError as error:
         for n in shape if isinstance(shape, tuple | list) else (shape,):
             reject_traced(n, f"{name}: shape", error)

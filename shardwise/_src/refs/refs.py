@@ -24,7 +24,7 @@ import numpy as np
 
 from shardwise._src.base.context import current
 from shardwise._src.base.pickles import read_by, reduced
-from shardwise._src.core.eval_context import ground
+from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.infer import as_arraylike, is_array, type_of
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.source import describe, user_site
@@ -239,7 +239,7 @@ def new_ref(
             "same value, pass `ref[...]`."
         )
     x = as_arraylike(init_val)
-    value = x._itself() if is_array(x) else ground().new_array(x)
+    value = x._itself() if is_array(x) else eval_trace().new_array(x)
     t = type_of(value)
     return Ref(everywhere(cast(value, t.dtype, False) if t.weak_type else value))
 
@@ -321,7 +321,7 @@ def put(ref: Ref, value: Any) -> None:
     t = ref.type
     value = cast(value, t.dtype, False)
     if current().interpreter.eager and not is_array(value):
-        value = ground().new_array(value)  # not a cached one: users can access it
+        value = eval_trace().new_array(value)  # not a cached one: users can access it
     value = _beside(value_of(ref), value)
     stage = _stage_of(ref)
     holder = ref._owner if stage is None else stage
@@ -337,10 +337,10 @@ def _beside(old: Any, value: Any) -> Any:
     """Moves a new value to the old one's sharding; if traced, to the sharding in its type."""
     if not current().interpreter.eager:
         return reshard_like(value, type_of(old))
-    value = ground().array(value)
+    value = eval_trace().array(value)
     if not old.committed or (value.committed and value.sharding == old.sharding):
         return value
-    return ground().place(value, old.sharding)
+    return eval_trace().place(value, old.sharding)
 
 
 def _stage_of(ref: Ref) -> Stage | None:

@@ -33,10 +33,10 @@ from shardwise._src.transfers.transfer import (
     move,
     put_by_default,
     put_host,
+    replicated_like,
+    replicated_on,
     scalar,
     scalars,
-    whole_beside,
-    whole_on,
 )
 from shardwise._src.transfers.transfer_guards import host_operand
 from shardwise._src.transforms.stage import stage_fused
@@ -230,9 +230,9 @@ class Eager(Interpreter, Indexing):
             return sharding_constraint(x, sharding=sharding)  # in a trace, which has no devices
         return move(self.array(x), sharding)
 
-    def made(self, fused: Fused, args: tuple[Any, ...], target: Any) -> Any:
+    def run_fused_on(self, fused: Fused, args: tuple[Any, ...], target: Any) -> Any:
         sharding = as_sharding(target, "device")
-        near = signature(array_type((), np.dtype(bool)), whole_on(sharding), False)
+        near = signature(array_type((), np.dtype(bool)), replicated_on(sharding), False)
         arrays = [
             move(a, near.sharding) if a.__class__ is Array and a._sig.committed else a
             for a in self.arrays(args[: fused.arrays], near)
@@ -256,15 +256,15 @@ class Eager(Interpreter, Indexing):
     def readable(self, x: Any) -> Any:
         if x.__class__ is not Array or x.is_fully_addressable or x.is_fully_replicated:
             return x
-        return move(x, whole_on(x.sharding))
+        return move(x, replicated_on(x.sharding))
 
     def from_dlpack(self, x: Any, target: Any, copy: bool | None) -> Array:
         return from_dlpack(x, as_sharding(target, "device"), copy)
 
-    def beside(self, value: np.ndarray, near: Array) -> Array:
+    def place_like(self, value: np.ndarray, near: Array) -> Array:
         sig = near._sig
         t = array_type(value.shape, sig.type.dtype, sig.type.weak_type)
-        return put_host(value, whole_beside(sig), sig.committed, t)
+        return put_host(value, replicated_like(sig), sig.committed, t)
 
     # -- cache misses --
 
@@ -334,8 +334,8 @@ def _hashable(x: Any) -> Any:
 
 
 closed_by_fork(
-    Eager, "process", "process_ready", "call", "call_as_one", "run", "getitem", "new_array", "made",
-    "place",
+    Eager, "process", "process_ready", "call", "call_as_one", "run", "getitem", "new_array",
+    "run_fused_on", "place",
 )
 EAGER = Eager()
 register(__name__, "programs", lambda: len(EAGER.cache), EAGER.cache.clear, CACHE_SIZE)

@@ -21,7 +21,7 @@ from shardwise._src.base.caches import cached
 from shardwise._src.core.eval_context import EvalTrace
 from shardwise._src.core.fused import Fused, fused, record_of
 from shardwise._src.core.infer import type_of
-from shardwise._src.transfers.transfer import put_host, whole_beside
+from shardwise._src.transfers.transfer import put_host, replicated_like
 from shardwise._src.types.array_type import array_type
 from shardwise._src.values.index_pattern import ALL, ARRAY, AT, SCALAR, parse
 from shardwise._src.values.indexing import READ, read
@@ -84,7 +84,7 @@ class Indexing(EvalTrace):
             if row is not None:
                 return row_of(array, row)
         if getattr(idx, "dtype", None) == BOOL and _is_on_host(sig, idx):
-            return self.beside(np.asarray(x)[np.asarray(idx)], array)
+            return self.place_like(np.asarray(x)[np.asarray(idx)], array)
         index = parse(idx, sig.type.shape, moving=True, windows=len(sig.devices) == 1)
         if index.pattern == (ALL,) * len(sig.type.shape):
             return array._itself()
@@ -117,7 +117,7 @@ def _kept(i: int, sig: Signature) -> Array:
     if len(sig.ints) >= KEPT_INTEGERS:
         sig.ints.clear()
     dtype = INT32 if -(2**31) <= i < 2**31 else INT64
-    placed = put_host(np.asarray(i, dtype), whole_beside(sig), False, array_type((), dtype))
+    placed = put_host(np.asarray(i, dtype), replicated_like(sig), False, array_type((), dtype))
     sig.ints[i] = placed
     return placed
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from shardwise._src.arrays.array import Array, Gone, new_array, wrap
+from shardwise._src.arrays.array import Array, DeletedBuffer, new_array, wrap
 from shardwise._src.arrays.out_of_memory import is_exhausted
 from shardwise._src.arrays.signature import Signature
 from shardwise._src.base.caches import cached
@@ -26,9 +26,9 @@ _SCALARS = frozenset((bool, int, float, complex))
 
 
 @cached(256)
-def _donated(name: str) -> Gone:
+def _donated(name: str) -> DeletedBuffer:
     """The state of arguments donated to a program of this name."""
-    return Gone(
+    return DeletedBuffer(
         f"was donated to {name}",
         f"Use what {name} returned; to keep the array as well, pass a copy of it, `x.copy()`, or "
         "leave it out of `donate_argnums` and `donate_argnames`.",
@@ -219,7 +219,7 @@ class Executable(NamedTuple):
         """Marks the donated arrays as gone, both the originals and their transferred copies."""
         gone = _donated(self.program.name)
         for array in (args[position] for args in calls for position in self.donated):
-            if array.__class__ is Array and array._impl.__class__ is not Gone:
+            if array.__class__ is Array and array._impl.__class__ is not DeletedBuffer:
                 raw, array._impl, array._host = array._impl, gone, None
                 buffers.delete(raw, gone)
 
@@ -237,7 +237,7 @@ class Executable(NamedTuple):
         """Raises if donated memory is passed twice: XLA's own checks may crash."""
         if buffers.are_apart(inputs, shared):
             return
-        if any(b.__class__ is Gone for b in inputs):
+        if any(b.__class__ is DeletedBuffer for b in inputs):
             return  # the launch will fail with the reason
         first: dict[int, int] = {}
         extra = len(self.hidden)

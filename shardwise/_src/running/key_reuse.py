@@ -26,7 +26,7 @@ from shardwise._src.arrays.array import Array
 from shardwise._src.base.config import debug_key_reuse
 from shardwise._src.base.context import Context, current
 from shardwise._src.base.errors import KeyReuseError
-from shardwise._src.core.eval_context import ground
+from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.core.program import Equation, Program, eval_program, held_in
 from shardwise._src.core.program_tools import consts_to_args, derived
@@ -227,7 +227,7 @@ def _plainly() -> Any:
     """The context while numbers are moved: the current flags but this one, and no transforms."""
     here = current()
     flags = {k: v for k, v in here.flags.items() if k != debug_key_reuse.name}
-    return Context(ground(), here.mesh, here.axes, flags).entered()
+    return Context(eval_trace(), here.mesh, here.axes, flags).entered()
 
 
 class _Walked(NamedTuple):

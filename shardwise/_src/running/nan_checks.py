@@ -16,7 +16,7 @@ import numpy as np
 from shardwise._src.arrays.array import Array
 from shardwise._src.base.config import debug_infs, debug_nans
 from shardwise._src.base.context import Context, current
-from shardwise._src.core.eval_context import ground
+from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.fused import fused
 from shardwise._src.core.program import Equation, Program, eval_program
 from shardwise._src.messages.source import Site, describe, user_site
@@ -65,7 +65,7 @@ def _unwatched() -> Any:
     """The context while values are checked: the current flags but these, and no transforms."""
     here = current()
     kept = {k: v for k, v in here.flags.items() if k not in (debug_nans.name, debug_infs.name)}
-    return Context(ground(), here.mesh, here.axes, kept).entered()
+    return Context(eval_trace(), here.mesh, here.axes, kept).entered()
 
 
 def _bad_among(values: Iterable[Any]) -> str:
@@ -104,7 +104,7 @@ class _Search:
         self.program, self.what, self.site = program, what, site
 
     def run(self, args: Sequence[Any]) -> NoReturn:
-        arrays = ground().arrays(args)
+        arrays = eval_trace().arrays(args)
         self.through(self.program, arrays)
         raise FloatingPointError(
             f"invalid value ({self.what}) encountered in a result of {self.program.name}, which no "
@@ -131,7 +131,7 @@ class _Search:
         return outs
 
     def found(self, eqn: Equation, values: Sequence[Any], outs: Sequence[Any]) -> Exception:
-        arrays = ground().arrays(values)
+        arrays = eval_trace().arrays(values)
         bad = [i for i, a in enumerate(arrays) if self.is_bad([a])]
         had = f" Operand {bad[0]} already has one." if bad else ""
         return self.error(eqn, arrays, outs, had)

@@ -43,7 +43,7 @@ def _level(name: str, value: str) -> tuple[str, Any]:
     return name.removeprefix("transfer_guard_"), level
 
 
-def _tell(name: str, value: str) -> None:
+def _set_global(name: str, value: str) -> None:
     global used
     if name == "transfer_guard":  # its parts are forwarded
         return
@@ -56,7 +56,7 @@ def _tell(name: str, value: str) -> None:
 
 
 @contextmanager
-def _told(name: str, value: str) -> Generator[None]:
+def _scoped(name: str, value: str) -> Generator[None]:
     global used
     if name == "transfer_guard":
         yield
@@ -103,14 +103,14 @@ def is_explicit(what: str) -> bool:
     return getattr(_guards.thread_local_state(), f"explicit_device_{what}")
 
 
-GuardFlag.tell, GuardFlag.told = staticmethod(_tell), staticmethod(_told)
+GuardFlag.set_global, GuardFlag.scoped = staticmethod(_set_global), staticmethod(_scoped)
 
 
 def follow() -> None:
     """Forwards flags that were set before this module was imported, as by the environment."""
     found = [f for f in FLAGS.values() if isinstance(f, GuardFlag) and f.value != f.default]
     for flag in found:
-        _tell(flag.name, flag.value)
+        _set_global(flag.name, flag.value)
         for part in flag.parts:
             if part.value == part.default:
                 part.set(flag.value)

@@ -131,7 +131,7 @@ def join(link: Link, gate: Gate) -> None:
     _State.link, _State.gate = link, gate
 
 
-def part() -> None:
+def leave() -> None:
     """Ends the connection to XLA's service."""
     _State.gate = None
     if _State.link is not None:

@@ -319,11 +319,11 @@ def to_json(node: Node) -> dict[str, Any]:
     """A tree as JSON-serializable data."""
     out: dict[str, Any] = {"kind": node.kind}
     if node.kind in _BY_NAME:
-        out["names"] = [_said(n) if type(n) is float else n for n in node.names]
+        out["names"] = [_encode(n) if type(n) is float else n for n in node.names]
     if node.kind in _BY_NAME or node.kind in ("list", "tuple", "sequence"):
         out["items"] = [to_json(item) for item in node.items]
     elif node.kind != "none":
-        out["value"] = _said(node.value)
+        out["value"] = _encode(node.value)
     if node.type:
         out["type"] = node.type
     if node.static:
@@ -355,7 +355,7 @@ def from_json(data: Any, count: int, depth: int = 0) -> Node:
         return Node(kind, value=data["value"])
     if kind not in [p.__name__ for p in PLAIN]:
         raise ValueError(f"there is no kind {brief(kind)}")
-    return Node(kind, value=_heard(kind, data["value"]))
+    return Node(kind, value=_decode(kind, data["value"]))
 
 
 def _of_type(kind: type, x: Any) -> Any:
@@ -367,7 +367,7 @@ def _of_type(kind: type, x: Any) -> Any:
 def _names_heard(data: dict[str, Any], count: int) -> tuple[Any, ...]:
     """The names of the entries; count: how many."""
     rows = _of_type(list, data["names"])
-    names = tuple([_heard("float", n) if isinstance(n, dict) else n for n in rows])
+    names = tuple([_decode("float", n) if isinstance(n, dict) else n for n in rows])
     if len(names) != count:
         raise ValueError(
             f"{pluralize(len(names), 'name')} for {pluralize(count, 'entry', 'entries')}"
@@ -377,7 +377,7 @@ def _names_heard(data: dict[str, Any], count: int) -> tuple[Any, ...]:
     return names
 
 
-def _said(x: Any) -> Any:
+def _encode(x: Any) -> Any:
     """A plain value as JSON: floats as strings, which represent all values exactly."""
     if type(x) is float:
         return {"float": repr(x)}
@@ -386,7 +386,7 @@ def _said(x: Any) -> Any:
     return base64.b64encode(x).decode() if type(x) is bytes else x
 
 
-def _heard(kind: str, x: Any) -> Any:
+def _decode(kind: str, x: Any) -> Any:
     if kind == "float":
         return float(_of_type(str, x["float"]))
     if kind == "complex":

@@ -145,7 +145,7 @@ class Saving:
         )
         return f"Saving({self._path!r}, {state})"
 
-    def tell(self) -> None:
+    def warn_if_unseen(self) -> None:
         """Warns of an error that was never raised."""
         error, self._error = getattr(self, "_error", None), None
         if error is not None:
@@ -157,7 +157,7 @@ class Saving:
             )
 
     def __del__(self) -> None:
-        self.tell()
+        self.warn_if_unseen()
 
 
 class _Current:
@@ -167,11 +167,11 @@ class _Current:
 
 
 @atexit.register
-def _tell_of_the_last() -> None:
+def _warn_of_the_last() -> None:
     """At exit: the program may not have waited for its last checkpoint."""
     if _Current.saving is not None:
         _Current.saving._thread.join()  # Python does not wait for threads started by exit handlers
-        _Current.saving.tell()
+        _Current.saving.warn_if_unseen()
 
 
 def start(job: Job) -> Saving:
@@ -210,12 +210,12 @@ def prepared(
 # ------------------------------------------------------------------------------------- writing
 
 
-def write(job: Job, told: Callable[[int], None]) -> None:
-    """Writes a checkpoint. told: called with the number of bytes this process has written."""
+def write(job: Job, on_written: Callable[[int], None]) -> None:
+    """Writes a checkpoint. on_written: called with the number of bytes this process has written."""
     with progress(f"saving {job.place.text}", job.nbytes) as bar:
 
         def written(size: int) -> None:
-            told(size)
+            on_written(size)
             bar.add(size)
 
         _write(job, written)

@@ -31,7 +31,7 @@ from shardwise._src.numpy.ordering.searching import where
 from shardwise._src.numpy.unary import absolute, sqrt
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.types.annotations import Array, ArrayLike
-from shardwise._src.types.array_type import in_words
+from shardwise._src.types.array_type import join_types
 from shardwise._src.types.dtypes import is_complex, is_float, is_inexact
 from shardwise._src.values.binary import maximum, minimum
 from shardwise._src.values.convert import promote_inexact
@@ -302,7 +302,7 @@ _solved.defvjp(_solved_fwd, _solved_bwd)
 _solved.name = "odeint"
 
 
-def _slope_like(slope: Any, y: Any) -> Any:
+def _derivative_like(slope: Any, y: Any) -> Any:
     """The derivative as a pytree like y: per leaf, or from as many elements in the same order."""
     (leaves, tree), found = flatten(y), [asarray(as_operand(x)) for x in flatten(slope)[0]]
     wanted, given = [v.shape for v in leaves], [x.shape for x in found]
@@ -311,7 +311,7 @@ def _slope_like(slope: Any, y: Any) -> Any:
     if sum(x.size for x in found) != sum(v.size for v in leaves):
         raise TypeError(
             "odeint: func must return an array or pytree of arrays like y0, "
-            f"{in_words(map(type_of, leaves))}; it returned {in_words(map(type_of, found))}."
+            f"{join_types(map(type_of, leaves))}; it returned {join_types(map(type_of, found))}."
         )
     flat = concatenate([x.reshape(-1) for x in found])
     ends = np.cumsum([v.size for v in leaves])
@@ -357,7 +357,7 @@ def odeint(
     args = shape.unflatten([as_operand(x) for x in given])
 
     def slope(y: Any, t: Any, *args: Any) -> Any:
-        return _slope_like(func(y, t, *args), y)
+        return _derivative_like(func(y, t, *args), y)
 
     converted, values = closure_convert(slope, y0, ts[0], *args)
     options = float(rtol), float(atol), float(mxstep), float(hmax)

@@ -31,7 +31,7 @@ from shardwise._src.signal.correlate import convolve
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import complex_dtype, finfo, real_dtype
 from shardwise._src.values.binary import add, divide, equal, less, multiply, subtract
-from shardwise._src.values.convert import cast, promote, promote_inexact, whole
+from shardwise._src.values.convert import as_integer, cast, promote, promote_inexact
 
 
 def _vector(x: Any, name: str) -> Any:
@@ -118,7 +118,7 @@ def _polyder(p: Any, m: int) -> Any:
 @eager_jit
 def polyder(p: ArrayLike, m: int = 1) -> Array:
     """The m-th derivative of a polynomial."""
-    times = whole(m, "polyder: m")
+    times = as_integer(m, "polyder: m")
     if times < 0:
         raise ValueError(f"polyder: m must be at least 0; got {times}.")
     return _polyder(as_operand(p), times)
@@ -140,7 +140,7 @@ def _polyint(p: Any, k: Any, m: int) -> Any:
 @eager_jit
 def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | Sequence[ArrayLike] | None = None) -> Array:
     """The m-th antiderivative of a polynomial. k: constants of integration, zero by default."""
-    times = whole(m, "polyint: m")
+    times = as_integer(m, "polyint: m")
     if times < 0:
         raise ValueError(f"polyint: m must be at least 0; got {times}.")
     return _polyint(as_operand(p), 0 if k is None else as_operand(k), times)
@@ -296,7 +296,7 @@ def polyfit(
       singular values and rcond; else with `cov` the covariances of the coefficients, scaled by the
       mean squared residual unless `cov` is "unscaled".
     """
-    degree = whole(deg, "polyfit: deg")
+    degree = as_integer(deg, "polyfit: deg")
     if degree < 0:
         raise ValueError(f"polyfit: deg must be at least 0; got {degree}.")
     t, s = type_of(as_operand(x)), type_of(as_operand(y))

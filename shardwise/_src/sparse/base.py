@@ -82,13 +82,13 @@ class JAXSparse:
     def __len__(self) -> int:
         return self.shape[0]
 
-    def _words(self) -> str:
+    def _summary(self) -> str:
         return f"{self.dtype}{list(self.shape)}, nse={self.nse}"
 
     def __repr__(self) -> str:
         name = type(self).__name__
         try:
-            text = f"{name}({self._words()})"
+            text = f"{name}({self._summary()})"
         except Exception:  # its leaves are not arrays
             return f"{name}(<invalid>)"
         return f"{type(self.data).__name__}[{text}]" if isinstance(self.data, Tracer) else text
@@ -192,9 +192,9 @@ class Stored(JAXSparse):
     def n_dense(self) -> int:
         return self.data.ndim - 1 - self.n_batch
 
-    def _words(self) -> str:
+    def _summary(self) -> str:
         counts = [("n_batch", self.n_batch), ("n_dense", self.n_dense)]
-        return super()._words() + "".join([f", {name}={n}" for name, n in counts if n])
+        return super()._summary() + "".join([f", {name}={n}" for name, n in counts if n])
 
     def _static(self) -> Any:
         return self.tail, self.indices_sorted, self.unique_indices
@@ -231,7 +231,7 @@ class Stored(JAXSparse):
             indices = broadcast_to(indices, batch + indices.shape[n:])
         return data, indices
 
-    def made_whole(self) -> Any:
+    def without_padding(self) -> Any:
         """The same array, with fully broadcast data and indices."""
         return type(self).tree_unflatten(self._static(), self.whole())
 

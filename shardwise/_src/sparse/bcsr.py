@@ -90,9 +90,9 @@ class BCSR(JAXSparse):
     def n_dense(self) -> int:
         return self.data.ndim - 1 - self.n_batch
 
-    def _words(self) -> str:
+    def _summary(self) -> str:
         counts = [("n_batch", self.n_batch), ("n_dense", self.n_dense)]
-        return super()._words() + "".join([f", {name}={n}" for name, n in counts if n])
+        return super()._summary() + "".join([f", {name}={n}" for name, n in counts if n])
 
     def _static(self) -> Any:
         return self._rest

@@ -83,7 +83,7 @@ def _settled(who: str, turn: Callable, init: Sequence[Any], *more: Any) -> list[
 
     more: operands of an iteration in addition to the carry.
     """
-    carry = [x.made_whole() if isinstance(x, Stored) else x for x in init]
+    carry = [x.without_padding() if isinstance(x, Stored) else x for x in init]
     while True:
         outs = eval_shape(turn, carry, *more)
         kept = [
@@ -126,7 +126,7 @@ def _promised(x: Any, y: Any) -> Any:
 
 def _shown(x: Any) -> str:
     if isinstance(x, JAXSparse):
-        return f"{type(x).__name__}({x._words()})"
+        return f"{type(x).__name__}({x._summary()})"
     return f"a dense array {type_of(x).str_short(True)}"
 
 
@@ -148,7 +148,7 @@ def _in_layout(wanted: Any, x: Any) -> Any:
 def _rows(x: Any) -> Any:
     """A sparse array whose slices along its first dimension are those of its leaves."""
     if isinstance(x, Stored) and x.n_batch:
-        return x.made_whole()
+        return x.without_padding()
     raise NotImplementedError(
         f"sparsify: a scan iterates over the first dimension of {_shown(x)}, which is not a batch "
         "dimension. Make it one with `bcoo_update_layout(n_batch=1)`."

@@ -80,7 +80,7 @@ def _any_beta(a: Any, b: Any) -> tuple[Any, Any, Any]:
     return log, where(pole, math.inf, factor), where(inverse & ~pole, n, 1.0)
 
 
-def _beta_slopes(scaled: bool) -> tuple[Any, Any]:
+def _beta_derivatives(scaled: bool) -> tuple[Any, Any]:
     def slope(out: Any, x: Any, other: Any) -> Any:
         change = special.digamma(x) - special.digamma(x + other)
         return out * change if scaled else change
@@ -93,14 +93,14 @@ def _finite_parts(a: Any, b: Any) -> tuple[Any, Any, Any]:
     return _any_beta(where(usual, a, 1.0), where(usual, b, 1.0))
 
 
-@with_derivatives(*_beta_slopes(True))
+@with_derivatives(*_beta_derivatives(True))
 def _beta(a: Any, b: Any) -> Any:
     log, factor, n = _finite_parts(a, b)
     root = ew.exp(log * 0.5)  # its square may overflow where B does not
     return _at_infinity(a, b, (root * (root / n)) * factor, False)
 
 
-@with_derivatives(*_beta_slopes(False))
+@with_derivatives(*_beta_derivatives(False))
 def betaln_of(a: Any, b: Any) -> Any:
     log, factor, n = _finite_parts(a, b)
     return _at_infinity(a, b, log + (ew.log(ew.abs(factor)) - ew.log(n)), True)

@@ -92,7 +92,7 @@ def wofz(z: ArrayLike) -> Array:
 # -- real functions --
 
 
-def _erfcx_slope(out: Any, x: Any) -> Any:
+def _erfcx_derivative(out: Any, x: Any) -> Any:
     """2 x w - 2 / √π, and the derivative of the sum for large x."""
     h, halves, _ = _rule(x)
     y = where(x > 7.0, x, 7.0)
@@ -101,7 +101,7 @@ def _erfcx_slope(out: Any, x: Any) -> Any:
     return where(x > 7.0, far, 2.0 * x * out - 2 / _ROOT_PI)
 
 
-@with_derivatives(_erfcx_slope)
+@with_derivatives(_erfcx_derivative)
 def _erfcx(x: Any) -> Any:
     h, halves, _ = _rule(x)
     y = ew.abs(x)
@@ -124,7 +124,7 @@ def erfcx(x: ArrayLike) -> Array:
     return wide(scaled, x, allow_complex=True)
 
 
-def _dawsn_slope(out: Any, x: Any) -> Any:
+def _dawsn_derivative(out: Any, x: Any) -> Any:
     h, halves, _ = _rule(x)
     y = where(ew.abs(x) > 7.0, x, 7.0)
     far = over_nodes(halves, lambda t, y: ((t / y) ** 2 + 1.0) / (y - t * t / y) ** 2, y)
@@ -132,7 +132,7 @@ def _dawsn_slope(out: Any, x: Any) -> Any:
     return where(ew.abs(x) > 7.0, far, 1.0 - 2.0 * x * out)
 
 
-@with_derivatives(_dawsn_slope)
+@with_derivatives(_dawsn_derivative)
 def _dawsn(x: Any) -> Any:
     """The power series of exp(-x²) ∫ exp(t²) (DLMF 7.6.1) for small x, otherwise √π/2 Im w(x)."""
     y = ew.abs(x)
@@ -304,12 +304,12 @@ def erfcinv(y: ArrayLike) -> Array:
 # -- Owen's T --
 
 
-def _owens_slopes(out: Any, h: Any, a: Any) -> Any:
+def _owens_derivatives(out: Any, h: Any, a: Any) -> Any:
     return normal_density(h) * special_functions.erf(a * h * (1 / _ROOT_2)) * -0.5
 
 
 @with_derivatives(
-    _owens_slopes,
+    _owens_derivatives,
     lambda out, h, a: ew.exp(-0.5 * h * h * (1.0 + a * a)) / (1.0 + a * a) * (0.5 / math.pi),
 )
 def _owens_t(h: Any, a: Any) -> Any:

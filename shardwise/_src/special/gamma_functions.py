@@ -26,7 +26,7 @@ from shardwise._src.special.pointwise import (
 )
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import canonicalize, is_complex, is_integer
-from shardwise._src.values.convert import whole
+from shardwise._src.values.convert import as_integer
 
 HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 _STIRLING = [b / (2 * k * (2 * k - 1)) for k, b in enumerate(bernoulli_numbers(9), 1)]
@@ -231,7 +231,7 @@ def multigammaln(a: ArrayLike, d: ArrayLike) -> Array:
 
     The sum of log Γ(a - i / 2) over i < d, plus d (d - 1) / 4 · log π.
     """
-    return _multigammaln(a, whole(d, "multigammaln: d"))
+    return _multigammaln(a, as_integer(d, "multigammaln: d"))
 
 
 @fused(arrays=1)
@@ -245,7 +245,7 @@ def _multigammaln(a: Any, d: int) -> Any:
 
 def bernoulli(n: int) -> Array:
     """The Bernoulli numbers B₀, … B_n; those that overflow are infinite."""
-    n = whole(n, "bernoulli: n")
+    n = as_integer(n, "bernoulli: n")
     if n < 0:
         raise ValueError(f"bernoulli: n must be at least 0; got {n}.")
     numbers = np.zeros(n + 1)
@@ -274,12 +274,13 @@ def _euler_maclaurin(x: Any, q: Any) -> Any:
     return head + where(power == 0.0, 0.0, rest)
 
 
-def _zeta_slope(out: Any, x: Any, q: Any) -> Any:
+def _zeta_derivative(out: Any, x: Any, q: Any) -> Any:
     return -x * _zeta(x + 1.0, q)
 
 
 @with_derivatives(
-    lambda out, x, q: jvp(lambda x: _euler_maclaurin(x, q), (x,), (x * 0 + 1.0,))[1], _zeta_slope
+    lambda out, x, q: jvp(lambda x: _euler_maclaurin(x, q), (x,), (x * 0 + 1.0,))[1],
+    _zeta_derivative,
 )
 def _zeta(x: Any, q: Any) -> Any:
     """For q < 0 and integers x: the terms on both sides of zero are those of the fractions f and

@@ -70,14 +70,14 @@ def _positive_expn(n: Any, x: Any) -> Any:
     return where(small, series, ew.exp(-z) * _fraction(n, z, by_dtype(x, 22, 64)))
 
 
-def _expn_slope(out: Any, n: Any, x: Any) -> Any:
+def _expn_derivative(out: Any, n: Any, x: Any) -> Any:
     """-E_(n-1); orders 0 and -1 are elementary."""
     order = ew.floor(n)
     flat = where(order == 1.0, ew.exp(-x) / x, ew.exp(-x) * (1.0 + x) / (x * x))
     return -where(order > 1.0, _expn(where(order > 1.0, order - 1.0, 1.0), x), flat)
 
 
-@with_derivatives("n", _expn_slope)
+@with_derivatives("n", _expn_derivative)
 def _expn(n: Any, x: Any) -> Any:
     n = ew.floor(n)
     inside = (n > 0.0) & (n < math.inf) & (x > 0.0) & (x < math.inf)
@@ -181,11 +181,11 @@ def sici(x: ArrayLike) -> tuple[Array, Array]:
     return wide(_sici, x)
 
 
-def _spence_slope(out: Any, x: Any) -> Any:
+def _spence_derivative(out: Any, x: Any) -> Any:
     return where(x == 1.0, -1.0, ew.log(x) / (1.0 - where(x == 1.0, 0.0, x)))
 
 
-@with_derivatives(_spence_slope)
+@with_derivatives(_spence_derivative)
 def _spence(x: Any) -> Any:
     """The sum of B_k u^(k+1) / (k+1)!, u = -log x, for ½ ≤ x ≤ 1; otherwise DLMF 25.12.4, .6."""
     large = x > 1.0

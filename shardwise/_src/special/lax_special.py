@@ -18,7 +18,7 @@ from shardwise._src.types.array_type import in_row
 from shardwise._src.types.dtypes import canonicalize
 from shardwise._src.types.symbolic import broadcast_shapes
 from shardwise._src.values.binary import add, multiply
-from shardwise._src.values.convert import broadcast_to, cast, constant, whole
+from shardwise._src.values.convert import as_integer, broadcast_to, cast, constant
 
 
 def erf(x: ArrayLike) -> Array:
@@ -130,7 +130,7 @@ def polynomial(
             f"dimensions; got {in_row((t, *rest))}. Reshape them, or use "
             "`shardwise.numpy.polyval`, which broadcasts."
         )
-    limit = 8 if unroll is None else whole(unroll, "polynomial: unroll")
+    limit = 8 if unroll is None else as_integer(unroll, "polynomial: unroll")
     return _polynomial(x, *coeffs, limit=limit)
 
 

@@ -24,7 +24,7 @@ from shardwise._src.numpy.shapes import swapaxes
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.create import full
 from shardwise._src.types.annotations import Array, ArrayLike
-from shardwise._src.values.convert import whole
+from shardwise._src.values.convert import as_integer
 
 
 def lpmn_values(m: int, n: int, z: ArrayLike, is_normalized: bool) -> Array:
@@ -51,7 +51,7 @@ def lpmn(m: int, n: int, z: ArrayLike) -> tuple[Array, Array]:
 
 
 def _degree(name: str, m: Any, n: Any, z: Any) -> int:
-    order, degree, t = whole(m, f"{name}: m"), whole(n, f"{name}: n"), type_of(z)
+    order, degree, t = as_integer(m, f"{name}: m"), as_integer(n, f"{name}: n"), type_of(z)
     if order != degree:
         raise NotImplementedError(
             f"{name}: m and n must be equal; got {order} and {degree}. Pass the larger for both, "

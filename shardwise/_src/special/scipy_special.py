@@ -21,7 +21,7 @@ from shardwise._src.ops.special import special_functions
 from shardwise._src.special.pointwise import complex_of, horner, wide, with_derivatives
 from shardwise._src.types.annotations import AnyAxis, Array, ArrayLike
 from shardwise._src.types.dtypes import is_integer
-from shardwise._src.values.convert import whole
+from shardwise._src.values.convert import as_integer
 
 # -- logistic --
 
@@ -218,7 +218,7 @@ def bessel_jn(z: ArrayLike, *, v: int, n_iter: int = 50) -> Array:
     |z| ≥ 21 and orders up to |z|, by upward recurrence from the asymptotic series of J₀ and J₁
     (DLMF 10.17.3).
     """
-    v, n_iter = whole(v, "bessel_jn: v"), whole(n_iter, "bessel_jn: n_iter")
+    v, n_iter = as_integer(v, "bessel_jn: v"), as_integer(n_iter, "bessel_jn: n_iter")
     if not 0 <= v < n_iter:
         raise ValueError(f"bessel_jn: v must be at least 0 and below n_iter; got v={v}, "
                          f"n_iter={n_iter}.")
@@ -320,7 +320,7 @@ def sph_harm_y(
                             f"{type_of(x).str_short(True)}.")
     if n_max is None:
         n_max = max_of(n)  # pyright: ignore[reportAssignmentType] (an array, which `whole` reads)
-    return _sph_harm_y(n, m, theta, phi, max(whole(n_max, "sph_harm_y: n_max"), 0))
+    return _sph_harm_y(n, m, theta, phi, max(as_integer(n_max, "sph_harm_y: n_max"), 0))
 
 
 @fused(arrays=4)

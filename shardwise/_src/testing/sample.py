@@ -122,12 +122,12 @@ class Failure:
 
     check: str
     sample: str
-    came: str
+    got: str
     expected: str
 
     def __str__(self) -> str:
         rows = [f"{self.check}: {self.sample}"]
-        rows += [f"    got:      {_indented(self.came)}"]
+        rows += [f"    got:      {_indented(self.got)}"]
         rows += [f"    expected: {_indented(self.expected)}"]
         return "\n".join(rows)
 

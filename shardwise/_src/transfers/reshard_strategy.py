@@ -24,9 +24,9 @@ from shardwise._src.types.tiling import Tiling
 class ReshardStep:
     """One step of resharding an array.
 
-    act: a strategy of `transfer.PLANS`, or a step of `transfer.move` before or after it: "layout"
-        (`to` is a layout), "op" (a sharding), "convert" (a dtype), "move" (a sharding; the strategy
-        is chosen then); inside of strategies "reshard" and "relabel" (shardings).
+    act: a strategy of `transfer.STRATEGIES`, or a step of `transfer.move` before or after it:
+        "layout" (`to` is a layout), "op" (a sharding), "convert" (a dtype), "move" (a sharding; the
+        strategy is chosen then); inside of strategies "reshard" and "relabel" (shardings).
     """
 
     act: str
@@ -57,7 +57,7 @@ def reshard_steps(
 
 
 def strategy(sig: Signature, target: Any, on_cpu: bool, ready: Callable[[], bool]) -> str:
-    """The strategy to reshard an array, one of `transfer.PLANS`.
+    """The strategy to reshard an array, one of `transfer.STRATEGIES`.
 
     Over the same devices, a program moves the data between them ("program"). On CPU, where all
     devices share the host's memory, assembling shards there is faster and needs no compilation

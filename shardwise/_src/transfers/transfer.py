@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.arrays.array import Array, Gone, wrap
+from shardwise._src.arrays.array import Array, DeletedBuffer, wrap
 from shardwise._src.arrays.interchange import is_subbyte
 from shardwise._src.arrays.out_of_memory import is_exhausted, of_array
 from shardwise._src.arrays.signature import Signature, cached_near, signature
@@ -165,12 +165,12 @@ def scalar(value: Any, near: Signature | None = None) -> Array:
         found = held.get(key)
     except TypeError:  # float0 is unhashable
         return put_host(value, default_place(), False)
-    if found is not None and found._impl.__class__ is not Gone:
+    if found is not None and found._impl.__class__ is not DeletedBuffer:
         return found
     if near is None:
         sharding = default_place()
     else:
-        sharding = whole_beside(near)
+        sharding = replicated_like(near)
     if len(held) >= _SCALAR_CACHE_SIZE:
         held.clear()
     held[key] = new = put_host(value, sharding, False)
@@ -190,12 +190,12 @@ def cached_scalars() -> list[Array]:
     return [*scalars.values(), *_moved_scalars.entries.values(), *near]
 
 
-def whole_beside(sig: Signature) -> Any:
+def replicated_like(sig: Signature) -> Any:
     """The sharding that replicates a value over the devices of a signature."""
-    return whole_on(sig.sharding)
+    return replicated_on(sig.sharding)
 
 
-def whole_on(sharding: Any) -> Any:
+def replicated_on(sharding: Any) -> Any:
     """The sharding that replicates a value over the devices of another one."""
     if isinstance(sharding, NamedSharding):
         return sharding.with_spec(PartitionSpec())
@@ -234,7 +234,7 @@ def _by_op(x: Array, target: Any) -> Array:
 
 
 def strategy(x: Array, target: Any) -> str:
-    """The strategy to reshard an array, one of `PLANS`: see `reshard_strategy.strategy`."""
+    """The strategy to reshard an array, one of `STRATEGIES`: see `reshard_strategy.strategy`."""
     return reshard_strategy.strategy(x._sig, target, x._is_on_cpu(), x.is_ready)
 
 
@@ -380,7 +380,7 @@ def _processes(sharding: Any) -> set[int]:
     return {d.process_index for d in sharding.devices}
 
 
-PLANS: dict[str, Callable[[Array, Any], Array]] = {
+STRATEGIES: dict[str, Callable[[Array, Any], Array]] = {
     "program": _on_same_devices,
     "copy": _copy,
     "host": by_host,
@@ -390,7 +390,7 @@ PLANS: dict[str, Callable[[Array, Any], Array]] = {
 
 # The implementations of the steps of `reshard_steps`.
 EXECUTORS: dict[str, Callable[[Array, Any], Array]] = {
-    **{name: _or_handle(PLANS[name]) for name in ("program", "copy", "pieces")},
+    **{name: _or_handle(STRATEGIES[name]) for name in ("program", "copy", "pieces")},
     "host": _or_handle(_by_host),
     "between": _between,
     "move": move,

@@ -43,19 +43,21 @@ def without_dim(aval: ArrayType, dim: int) -> ArrayType:
     return aval.update(shape=shape[:dim] + shape[dim + 1 :], spec=spec)
 
 
-def with_dim(aval: ArrayType, size: int, dim: int, hidden: NamedSharding | None) -> ArrayType:
-    """The type with an added dimension. hidden: its sharding, if the type has a mesh."""
+def with_dim(
+    aval: ArrayType, size: int, dim: int, batch_sharding: NamedSharding | None
+) -> ArrayType:
+    """The type with an added dimension. batch_sharding: its sharding, if the type has a mesh."""
     shape, spec = aval.shape, aval.spec
     if spec is not None:
-        spec = spec.update(partitions=[*spec[:dim], axes_of(hidden), *spec[dim:]])
+        spec = spec.update(partitions=[*spec[:dim], axes_of(batch_sharding), *spec[dim:]])
     return aval.update(shape=(*shape[:dim], size, *shape[dim:]), spec=spec)
 
 
-def axes_of(hidden: NamedSharding | None) -> tuple[Any, ...]:
-    return () if hidden is None else hidden.spec.dims(1)[0]
+def axes_of(batch_sharding: NamedSharding | None) -> tuple[Any, ...]:
+    return () if batch_sharding is None else batch_sharding.spec.dims(1)[0]
 
 
-def hidden_sharding(args: Sequence[Any], dims: Sequence[int | None]) -> NamedSharding | None:
+def batch_sharding_of(args: Sequence[Any], dims: Sequence[int | None]) -> NamedSharding | None:
     """How the batch dimension of arguments is sharded over explicit mesh axes."""
     found: NamedSharding | None = None
     for x, d in zip(args, dims, strict=True):
@@ -82,14 +84,14 @@ class Axis:
 
     name:   for collectives; None for an unnamed axis.
     spmd:   mesh axes that shard the batch dimension in sharding constraints.
-    hidden: how the batch dimension of arguments is sharded over explicit mesh axes.
+    batch_sharding: how the batch dimension of arguments is sharded over explicit mesh axes.
     whole:  the axis of which this one is a part, and which is also in scope; or None.
     """
 
     size: int
     name: Any = None
     spmd: Any = None
-    hidden: NamedSharding | None = None
+    batch_sharding: NamedSharding | None = None
     whole: NamedAxis | None = None
 
 
@@ -210,19 +212,19 @@ class MappedAxis:
         self._names = interpreter.transform, interpreter.function
 
     @property
-    def hidden(self) -> NamedSharding | None:
-        return self.axis.hidden
+    def batch_sharding(self) -> NamedSharding | None:
+        return self.axis.batch_sharding
 
     @property
     def split_over(self) -> Any:
         """The mesh axes that shard the batch dimension; None if unspecified."""
-        if self.axis.spmd is None and self.axis.hidden is None:
+        if self.axis.spmd is None and self.axis.batch_sharding is None:
             return None
-        return self.axis.spmd or axes_of(self.axis.hidden)
+        return self.axis.spmd or axes_of(self.axis.batch_sharding)
 
     def of(self, args: Sequence[Any], dims: Sequence[int | None]) -> Axis:
         """The axis, sharded like the batch dimension of these arguments."""
-        return replace(self.axis, hidden=hidden_sharding(args, dims))
+        return replace(self.axis, batch_sharding=batch_sharding_of(args, dims))
 
     def over_current(self) -> Batch:
         """An interpreter that represents the original one, over the current interpreter."""
@@ -237,7 +239,7 @@ def batch(
     parent: Interpreter | None = None, spmd_axis_name: Any = None,
 ) -> tuple[list[Any], list[int | None]]:
     """Runs `fun(*args) -> list` over the batch dimensions; dims of None are unbatched."""
-    axis = Axis(size, axis_name, spmd_axis_name, hidden_sharding(args, dims))
+    axis = Axis(size, axis_name, spmd_axis_name, batch_sharding_of(args, dims))
     interpreter = Batch(parent or current().interpreter, axis, transform, name)
     return run_batched(interpreter, fun, args, dims)
 
@@ -266,11 +268,11 @@ def _run(
 
 def to_dim(
     value: Any, dim: int | None, wanted: int | None, size: int,
-    hidden: NamedSharding | None = None,
+    batch_sharding: NamedSharding | None = None,
 ) -> Any:
     """Moves the batch dimension to `wanted`; if it is missing, broadcasts the value.
 
-    hidden: the sharding of the new dimension.
+    batch_sharding: the sharding of the new dimension.
     """
     if wanted is None or dim == wanted:
         return value
@@ -279,11 +281,12 @@ def to_dim(
         kept = tuple(i for i in range(len(shape) + 1) if i != wanted)
         new = shape[:wanted] + (size,) + shape[wanted:]
         repeated = broadcast_in_dim(value, shape=new, dims=kept)
-        if hidden is None:
+        if batch_sharding is None:
             return repeated
         t = type_of(value)
-        whole = t if t.mesh is not None else t.update(spec=PartitionSpec(), mesh=hidden.mesh)
-        return reshard_like(repeated, with_dim(whole, size, wanted, hidden))
+        if t.mesh is None:
+            t = t.update(spec=PartitionSpec(), mesh=batch_sharding.mesh)
+        return reshard_like(repeated, with_dim(t, size, wanted, batch_sharding))
     return move_axis(value, dim, wanted)
 
 
@@ -297,10 +300,10 @@ def batch_program(
     Returns the program and which results are batched (at dimension 0).
     """
     stager = Stage(DETACHED, "vmap", program.name)
-    size, hidden = axis.size, axis.hidden
+    size, batch_sharding = axis.size, axis.batch_sharding
     with stager.entered():
         args = [
-            stager.new_input(with_dim(v.aval, size, 0, hidden) if b else v.aval)
+            stager.new_input(with_dim(v.aval, size, 0, batch_sharding) if b else v.aval)
             for v, b in zip(program.arguments, batched, strict=True)
         ]
         dims = [0 if b else None for b in batched]
@@ -310,7 +313,8 @@ def batch_program(
         if force is not None:
             marks = [m or f for m, f in zip(marks, force, strict=True)]
         moved = [
-            reshard_like(to_dim(o, d, 0, size), with_dim(v.aval, size, 0, hidden)) if m else o
+            reshard_like(to_dim(o, d, 0, size), with_dim(v.aval, size, 0, batch_sharding))
+            if m else o
             for o, d, m, v in zip(outs, out_dims, marks, program.outputs, strict=True)
         ]
         new, captured = stager.finish(moved)

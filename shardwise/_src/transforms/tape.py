@@ -15,7 +15,7 @@ from typing import Any
 
 from shardwise._src.base.caches import Table
 from shardwise._src.base.context import current
-from shardwise._src.core.eval_context import ground
+from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.fused import Fused, form_of
 from shardwise._src.core.infer import as_arraylike, type_of
 from shardwise._src.core.op import Op
@@ -78,7 +78,7 @@ class Tape(JVP):
 
     def process(self, op: Op, args: tuple, params: dict[str, Any]) -> Any:
         if op.eager is None and not op.programs and not op.effects and not op.user_code:
-            taken = self._taken(args)
+            taken = self._split_tangents(args)
             if taken is not None:
                 local = _local_op(op, taken, params)
                 if local is not None:
@@ -89,14 +89,14 @@ class Tape(JVP):
         n = fused.arrays
         if len(args) >= n or n > 1 << 20:
             given = [a if a.__class__ is JVPTracer else as_arraylike(a) for a in args[:n]]
-            taken = self._taken(given)
+            taken = self._split_tangents(given)
             if taken is not None:
                 local = self._local_call(fused, taken, args[n:], static)
                 if local is not None:
                     return self._record(local, taken, None, static)
         return JVP.call(self, fused, args, static)
 
-    def _taken(self, args: Sequence[Any]) -> tuple[list[Any], ...] | None:
+    def _split_tangents(self, args: Sequence[Any]) -> tuple[list[Any], ...] | None:
         """Values, types, marks of values with a tangent, and tangents; None for the slow path."""
         values, types, marks, tangents = [], [], [], []
         for a in args:
@@ -144,7 +144,7 @@ class Tape(JVP):
             found = linearize.parent.process(op, values, params)
             found = [*found] if op.multiple else [found]
         else:
-            found = ground().run(local.known, values)
+            found = eval_trace().run(local.known, values)
         computed = iter(found[local.count :])
         residuals = [next(computed) if i is None else values[i] for i in local.forwarded]
         made = linearize.steps.add(local, residuals, tangents, site)

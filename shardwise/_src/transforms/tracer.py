@@ -48,7 +48,7 @@ class Tracer(Value):
         """The tracer that makes the value unknown: this one, or one that it wraps."""
         return self
 
-    def not_known(self) -> str:
+    def not_concrete(self) -> str:
         """Why the value is not known, for messages: the end of a sentence, and one more."""
         hider = self.hider()
         origin, made = hider.origin(), hider.made_at()
@@ -68,7 +68,7 @@ class Tracer(Value):
             return escaped(self)
         return kind(
             f"{what} must be concrete, since the size of the result depends on it; got a traced "
-            f"{self.aval.str_short(True)}, {self.not_known()} Pass a Python number"
+            f"{self.aval.str_short(True)}, {self.not_concrete()} Pass a Python number"
             f"{self.known_argument()}"
         )
 
@@ -79,7 +79,7 @@ class Tracer(Value):
         if value is None:
             raise kind(
                 f"{what} at {describe(user_site(2))} needs the value of a traced array of type "
-                f"{self.aval.str_short(True)}, {self.not_known()} {instead}"
+                f"{self.aval.str_short(True)}, {self.not_concrete()} {instead}"
                 f"{self.known_argument()}"
             )
         return value

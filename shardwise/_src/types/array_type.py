@@ -243,7 +243,7 @@ def in_parens(types: Iterable[ArrayType]) -> str:
     return f"({in_row(types)})"
 
 
-def in_words(types: Iterable[ArrayType]) -> str:
+def join_types(types: Iterable[ArrayType]) -> str:
     """`f32[3] and i32[]`: types, for messages."""
     return joined([str_short(t) for t in types])
 

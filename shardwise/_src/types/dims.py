@@ -23,7 +23,8 @@ class Dims:
     combine: how partial results over a contracted factor are combined.
     linear:  groups of operands in which the op is jointly linear: sums over their shards can be
              deferred until after the op.
-    worked:  what happens to split dimensions without a factor: they must be unsharded ("whole");
+    worked:  what happens to split dimensions without a factor: they must not be split
+             ("unsharded");
              results are split in the same dimension, at the cost of communication ("kept"); or
              results lack them ("dropped").
     specs:   the mesh axes of each dimension of each result, if factors cannot express them.
@@ -33,7 +34,7 @@ class Dims:
     outputs: tuple[tuple[Factor, ...], ...]
     combine: Combine | None = None
     linear: tuple[tuple[int, ...], ...] = ()
-    worked: Literal["whole", "kept", "dropped"] = "whole"
+    worked: Literal["unsharded", "kept", "dropped"] = "unsharded"
     specs: tuple[tuple[tuple[Any, ...], ...], ...] | None = None
 
     def contracted(self) -> set[str]:

@@ -128,7 +128,7 @@ class NamedSharding(Frozen, Sharding):
     def partial_axes(self) -> tuple[frozenset[AxisName], frozenset[AxisName]]:
         return self.spec.unreduced, self.spec.reduced
 
-    def _split_in_words(self, dim: int, ndim: int) -> tuple[str, str, str]:
+    def _layout_for_messages(self, dim: int, ndim: int) -> tuple[str, str, str]:
         axes = self.spec.dims(ndim)[dim]
         sizes = [f"{name!r} (size {self.mesh.axis_size(name)})" for name in axes]
         noun = "axis" if len(axes) == 1 else "axes"

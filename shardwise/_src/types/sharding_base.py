@@ -275,14 +275,14 @@ class Sharding:
         tiles = self.tiling(len(global_shape)).dims
         for dim, (size, count) in enumerate(zip(global_shape, tiles, strict=True)):
             if size % count:
-                whole, tiles_are, advice = self._split_in_words(dim, len(global_shape))
+                whole, tiles_are, advice = self._layout_for_messages(dim, len(global_shape))
                 raise ValueError(
                     f"cannot shard an array of shape {global_shape} by {whole}: dimension {dim} "
                     f"of size {size} is not divisible by {count}, {tiles_are}. "
                     f"Pad the dimension to {tile_size(size, count) * count}, {advice}."
                 )
 
-    def _split_in_words(self, dim: int, ndim: int) -> tuple[str, str, str]:
+    def _layout_for_messages(self, dim: int, ndim: int) -> tuple[str, str, str]:
         """For messages: the full layout, what splits dimension `dim`, and what to do instead."""
         del dim, ndim
         return repr(self), "the number of tiles along it", "or shard it another way"

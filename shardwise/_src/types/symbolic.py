@@ -30,7 +30,7 @@ class Symbolic:
         raise NotImplementedError
 
 
-def whole(n: Any) -> Any:
+def as_integer(n: Any) -> Any:
     """A user-supplied size unchanged, if it is an integer or symbolic; else TypeError."""
     return n if isinstance(n, Symbolic) else operator.index(n)
 

@@ -142,7 +142,7 @@ def broadcast_to(x: Any, shape: tuple) -> Any:
     return broadcast_in_dim(x, shape=shape, dims=tuple(range(len(shape) - t.ndim, len(shape))))
 
 
-def spread(values: Any, shape: tuple, what: str) -> Any:
+def broadcast_values(values: Any, shape: tuple, what: str) -> Any:
     """Values broadcast to the shape of the target elements. what: for the error."""
     given = type_of(values).shape
     pairs = zip(reversed(given), reversed(shape), strict=False)
@@ -154,10 +154,10 @@ def spread(values: Any, shape: tuple, what: str) -> Any:
     return broadcast_to(values, shape)
 
 
-def whole(x: Any, what: str) -> int:
+def as_integer(x: Any, what: str) -> int:
     """Validates a size or count. what: the function and its argument, for the error."""
     try:
-        return symbolic.whole(x)
+        return symbolic.as_integer(x)
     except TypeError as error:
         reject_traced(x, what, error)
         raise TypeError(f"{what} must be an integer; got {x!r}.") from None
@@ -166,7 +166,7 @@ def whole(x: Any, what: str) -> int:
 def count_of(size: Any) -> int:
     """The argument `size` of functions whose result size depends on the data."""
     who = public_call()
-    count = whole(size, f"{who}: size")
+    count = as_integer(size, f"{who}: size")
     if count < 0:
         raise ValueError(f"{who}: size must be at least 0; got {count}.")
     return count
@@ -195,7 +195,7 @@ def reject_traced(x: Any, what: str, error: Exception) -> None:
 
 def unknown_count(about: str, x: Any, argument: str) -> ConcretizationTypeError:
     """The error for a size that depends on the values of a traced array and is not specified."""
-    why = f", {x.not_known()}" if hasattr(x, "not_known") else "."
+    why = f", {x.not_concrete()}" if hasattr(x, "not_concrete") else "."
     return ConcretizationTypeError(
         f"{about} depends on the values of a traced {type_of(x).str_short(True)}{why} Pass "
         f"`{argument}=`."

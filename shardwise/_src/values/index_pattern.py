@@ -32,7 +32,7 @@ from shardwise._src.base.errors import (
     TracerArrayConversionError,
     UnexpectedTracerError,
 )
-from shardwise._src.core.eval_context import ground
+from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.infer import as_arraylike, is_array, type_of
 from shardwise._src.types.dtypes import is_bool, is_integer
 from shardwise._src.types.symbolic import Symbolic
@@ -231,7 +231,7 @@ def _static_slice(s: slice, position: int) -> slice:
                 f"the parts of a slice must be integers or None; got {s} at position {position}."
             ) from None
         traced: Any = next(p for p in (s.start, s.stop, s.step) if is_array(p))
-        why = f", {traced.not_known()}" if hasattr(traced, "not_known") else "."
+        why = f", {traced.not_concrete()}" if hasattr(traced, "not_concrete") else "."
         raise IndexError(
             f"the parts of a slice must be concrete integers; got {s} at position {position}{why} "
             "Use `shardwise.lax.dynamic_slice(x, starts, sizes)` for a window of static size at a "
@@ -273,11 +273,11 @@ def _array_entry(
 
 def _known_mask(mask: Any) -> np.ndarray:
     try:
-        return _host(ground().readable(mask))
+        return _host(eval_trace().readable(mask))
     except TracerArrayConversionError as error:
         raise NonConcreteBooleanIndexError(
             "a boolean index must be concrete, since the result's shape depends on it; got a "
-            f"traced {_shown(mask)}, {mask.not_known()} Use `shardwise.numpy.where(mask, x, "
+            f"traced {_shown(mask)}, {mask.not_concrete()} Use `shardwise.numpy.where(mask, x, "
             "other)` to keep the shape, or `shardwise.numpy.nonzero(mask, size=n)` for a fixed "
             "number of indices."
         ) from error

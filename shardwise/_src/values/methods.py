@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from shardwise._src.core.eval_context import ground
+from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.types.annotations import (
     AnyAxis,
     Array,
@@ -144,7 +144,7 @@ class Methods:
             raise NotImplementedError(
                 f"to_device does not support stream; got {stream!r}. Leave it out."
             )
-        return ground().place(self, device)
+        return eval_trace().place(self, device)
 
     # -- shape --
 

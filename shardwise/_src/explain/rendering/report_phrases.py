@@ -118,7 +118,7 @@ def over(row: Communication) -> str:
 def parts(rows: Iterable[Communication]) -> list[str]:
     """Explanations of the sub-axes in rows."""
     met = dict.fromkeys([a for r in rows for a in r.axes or () if isinstance(a, SubAxis)])
-    return [f"{part}: {part.words}" for part in met]
+    return [f"{part}: {part.description}" for part in met]
 
 
 def count_text(row: Communication) -> str:

@@ -9,7 +9,7 @@ from typing import Any, overload
 import numpy as np
 
 from shardwise._src.base.errors import ConcretizationTypeError, TracerArrayConversionError
-from shardwise._src.core.eval_context import ground
+from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.fused import body_of, eager_jit, fused
 from shardwise._src.core.infer import as_arraylike, is_array, type_of
 from shardwise._src.messages.called import public_call
@@ -29,13 +29,13 @@ from shardwise._src.types.dtypes import canonicalize, check_user_dtype, is_bool,
 from shardwise._src.types.symbolic import broadcast_shapes
 from shardwise._src.values import binary
 from shardwise._src.values.convert import (
+    as_integer,
     broadcast,
     cast,
     count_of,
     promote,
     strip_weak_type,
     unknown_count,
-    whole,
 )
 from shardwise._src.values.indexing import INT32, around, narrowed
 
@@ -99,17 +99,17 @@ def nonzero(
     if size is None:
         found = np.nonzero(_value(a, "nonzero"))
         dtype: Any = canonicalize(int)
-        return tuple(ground().new_array(i.astype(dtype)) for i in found)
+        return tuple(eval_trace().new_array(i.astype(dtype)) for i in found)
     fill: Any = fill_value if isinstance(fill_value, tuple | list) else (fill_value,) * t.ndim
     if len(fill) != t.ndim:
         raise ValueError(f"nonzero: fill_value must have {t.ndim} entries; got {fill_value}.")
-    values = tuple(0 if v is None else whole(v, "nonzero: fill_value") for v in fill)
+    values = tuple(0 if v is None else as_integer(v, "nonzero: fill_value") for v in fill)
     return tuple(_places(a, count_of(size), values))
 
 
 def _value(a: Any, name: str) -> np.ndarray:
     try:
-        return np.asarray(ground().readable(as_arraylike(a)))
+        return np.asarray(eval_trace().readable(as_arraylike(a)))
     except TracerArrayConversionError as error:
         about = f"{public_call() or name}: the number of elements"
         raise unknown_count(about, a, "size") from error
@@ -131,7 +131,7 @@ def argwhere(
     if not t.ndim:
         count = count_of(size) if size is not None else int(bool(_value(a, "argwhere")))
         dtype: Any = canonicalize(int)
-        return ground().new_array(np.zeros((count, 0), dtype))
+        return eval_trace().new_array(np.zeros((count, 0), dtype))
     columns = nonzero(a, size=size, fill_value=fill_value)
     return _columns(*columns)
 

@@ -27,7 +27,7 @@ from shardwise._src.ops.sort import sort as sort_op
 from shardwise._src.ops.sort import top_k as top_k_op
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike
 from shardwise._src.types.dtypes import canonicalize, complex_dtype, is_complex, is_inexact
-from shardwise._src.values.convert import cast, promote, whole
+from shardwise._src.values.convert import as_integer, cast, promote
 
 INT32 = np.dtype(np.int32)
 
@@ -119,7 +119,7 @@ def lexsort(
 
     batch_size: has no effect but must be positive: one sort compares all keys.
     """
-    if whole(batch_size, "lexsort: batch_size") < 1:
+    if as_integer(batch_size, "lexsort: batch_size") < 1:
         raise ValueError(f"lexsort: batch_size must be positive; got {batch_size}.")
     rows: Any = keys
     if hasattr(keys, "shape"):
@@ -164,7 +164,7 @@ def top_k(
     if mode not in ("largest", "smallest"):
         raise ValueError(f"top_k: mode must be 'largest' or 'smallest'; got {mode!r}.")
     along = canonical_axis(axis, t.ndim)
-    count = whole(k, "top_k: k")
+    count = as_integer(k, "top_k: k")
     if not 0 <= count <= t.shape[along] or is_complex(t.dtype):
         raise ValueError(
             f"top_k takes real numbers, and k from 0 to the size of axis {along}; got "

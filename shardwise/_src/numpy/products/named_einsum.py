@@ -14,7 +14,12 @@ from typing import Any, NamedTuple
 from shardwise._src.base.caches import cached
 from shardwise._src.core.infer import type_of
 from shardwise._src.messages.formatting import join, pluralize
-from shardwise._src.numpy.statistics.named_reductions import NamedAxes, across, asked, named_axes
+from shardwise._src.numpy.statistics.named_reductions import (
+    NamedAxes,
+    across,
+    called_name,
+    named_axes,
+)
 from shardwise._src.ops.basis import reduce_sum
 from shardwise._src.ops.contract import canonical_precision
 from shardwise._src.ops.reduce import reduce_or
@@ -37,7 +42,7 @@ def has_names(subscripts: Any) -> bool:
 
 
 def _error(text: str, what: str, kind: type[Exception] = ValueError) -> Exception:
-    return kind(f"{asked() or 'einsum'}: {what}, in {text!r}.")
+    return kind(f"{called_name() or 'einsum'}: {what}, in {text!r}.")
 
 
 # -- subscripts to terms --

@@ -38,7 +38,7 @@ class NamedAxes:
 
     def __init__(self, who: str | None, found: Sequence[NamedAxis]):
         in_loop = any([axis.serial is not None for axis in found])
-        self.who = who or (asked() if in_loop else None)  # reads the current stack
+        self.who = who or (called_name() if in_loop else None)  # reads the current stack
         self.found = found
         self.names = tuple([axis.name for axis in found])
         self.sizes = tuple([axis.size for axis in found])
@@ -84,11 +84,11 @@ def in_scope(who: str | None, names: Sequence[Any]) -> list[NamedAxis]:
     scope = current()
     found = [scope.bound(name) for name in names]
     if None in found:
-        scope.axis(names[found.index(None)], f"{who or asked()}: ")  # raises
+        scope.axis(names[found.index(None)], f"{who or called_name()}: ")  # raises
     twice = len(names) > 1 and [a for i, a in enumerate(names) if a in names[:i]]
     if twice:
         raise ValueError(
-            f"{who or asked()}: axis {twice[0]!r} is given twice, in {names}. Name each once."
+            f"{who or called_name()}: axis {twice[0]!r} is given twice, in {names}. Name each once."
         )
     return [axis for axis in found if axis is not None]
 
@@ -130,7 +130,7 @@ def _named(axes: Axes) -> NamedAxes:
     return named_axes(None, tuple([a for a in axes if a.__class__ is not int]))
 
 
-def asked() -> str:
+def called_name() -> str:
     """The full name of the function that the user's code called."""
     found = called()
     return "" if found is None else public_name(found.module, found.name) or found.name

@@ -21,7 +21,7 @@ from shardwise._src.ops.basis import broadcast_in_dim, ints, zeros
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.logical import clamp
 from shardwise._src.ops.shape import along, concatenate
-from shardwise._src.types.array_type import ArrayType, array_type, in_words
+from shardwise._src.types.array_type import ArrayType, array_type, join_types
 from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.dtypes import (
     is_bool,
@@ -129,7 +129,7 @@ def check_starts(name: str, x: ArrayType, starts: tuple) -> None:
     if not fits:
         raise ShapeError(
             f"[{name}] takes an integer scalar for each dimension of {x.str_short(True)}, all of "
-            f"the same dtype; got {in_words(starts) if starts else 'none'}."
+            f"the same dtype; got {join_types(starts) if starts else 'none'}."
         )
 
 
@@ -159,7 +159,7 @@ def update_type(op: Op, x: ArrayType, update: ArrayType, *starts: ArrayType) -> 
     if not fits or update.dtype != x.dtype:
         raise TypeError(
             "[dynamic_update_slice] the update must have the operand's dtype and rank and fit "
-            f"inside; got {in_words((x, update))}."
+            f"inside; got {join_types((x, update))}."
         )
     return x.update(weak_type=x.weak_type and update.weak_type, spec=None, mesh=None)
 
@@ -199,7 +199,7 @@ def _check_gather(x: ArrayType, indices: ArrayType, dims: Any, slice_sizes: tupl
     def require(holds: bool, what: str) -> None:
         if not holds:
             raise TypeError(
-                f"[gather] {what}; got operands {in_words((x, indices))}, {dims} and slice_sizes "
+                f"[gather] {what}; got operands {join_types((x, indices))}, {dims} and slice_sizes "
                 f"{slice_sizes}."
             )
 
@@ -298,7 +298,7 @@ def scatter_type(
     dims = dimension_numbers
     what = _misfit(x, indices, updates, dims)
     if what:
-        raise TypeError(f"[{op.name}] {what}; got {in_words((x, indices, updates))} and {dims}.")
+        raise TypeError(f"[{op.name}] {what}; got {join_types((x, indices, updates))} and {dims}.")
     return x.update(weak_type=x.weak_type and updates.weak_type, spec=None, mesh=None)
 
 

@@ -23,7 +23,7 @@ from shardwise._src.ops.families import lit
 from shardwise._src.ops.linalg.triangular import INT32, adjoint, check_matrices, left_to_partitioner
 from shardwise._src.ops.logical import select_n
 from shardwise._src.ops.reduce import reduce_or
-from shardwise._src.types.array_type import ArrayType, array_type, in_words
+from shardwise._src.types.array_type import ArrayType, array_type, join_types
 from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.dtypes import is_complex, is_inexact
 
@@ -53,7 +53,7 @@ def matrix_op(
         if any(n != count or t.shape[:n] != leading for n, t in zip(own, types, strict=True)):
             raise ValueError(
                 f"[{name}] operands must have the same batch dimensions, followed by "
-                f"{', '.join(map(str, ranks))} core dimensions; got {in_words(types)}."
+                f"{', '.join(map(str, ranks))} core dimensions; got {join_types(types)}."
             )
         found = results(*[array_type(t.shape[count:], t.dtype) for t in types], **p)
         made = tuple([array_type((*leading, *shape), dtype) for shape, dtype in found])

@@ -39,7 +39,7 @@ from shardwise._src.ops.loops import repeat
 from shardwise._src.ops.shape import pad, slice_in_dim
 from shardwise._src.ops.sharded.sharding_ops import reshard_like
 from shardwise._src.ops.sort import sort
-from shardwise._src.types.array_type import ArrayType, array_type, in_words
+from shardwise._src.types.array_type import ArrayType, array_type, join_types
 from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.dtypes import is_integer
 
@@ -197,7 +197,7 @@ def _solve_results(
     if factors != a or order.shape != a.shape[:1] or b.shape[0] != a.shape[0]:
         raise ValueError(
             "[lu_solve] takes a square matrix, its factors and their permutation, and a matrix "
-            f"with as many rows; got {in_words((a, factors, order, b))}."
+            f"with as many rows; got {join_types((a, factors, order, b))}."
         )
     return [(b.shape, b.dtype)]
 

@@ -29,7 +29,7 @@ from shardwise._src.ops.linalg.triangular import (
     turned,
 )
 from shardwise._src.ops.shape import concatenate, pad, slice_in_dim
-from shardwise._src.types.array_type import ArrayType, in_words
+from shardwise._src.types.array_type import ArrayType, join_types
 
 # -- geqrf, geqp3 --
 
@@ -79,7 +79,7 @@ def _fit(name: str, a: ArrayType, taus: ArrayType) -> None:
     if n > m or k > n or taus.dtype != a.dtype:
         raise ValueError(
             f"[{name}] takes reflectors in the columns of a matrix with at least as many rows as "
-            f"columns, and at most one scale for each; got {in_words((a, taus))}."
+            f"columns, and at most one scale for each; got {join_types((a, taus))}."
         )
 
 
@@ -114,7 +114,7 @@ def _ormqr_results(
     if c.shape[0 if left else 1] != a.shape[0] or c.dtype != a.dtype:
         raise ValueError(
             f"[ormqr] c must have as many {'rows' if left else 'columns'} as a has rows; got "
-            f"{in_words((a, c))}."
+            f"{join_types((a, c))}."
         )
     return [(c.shape, c.dtype)]
 

@@ -23,7 +23,7 @@ from shardwise._src.ops.create import iota
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.logical import select_n
 from shardwise._src.ops.sharded.sharding_ops import drop_sharding, reshard_like
-from shardwise._src.types.array_type import ArrayType, array_type, in_words
+from shardwise._src.types.array_type import ArrayType, array_type, join_types
 from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.dtypes import is_complex
 
@@ -39,7 +39,7 @@ def check_matrices(name: str, *types: ArrayType, square: bool = True) -> None:
     if any(t.dtype.name not in KERNEL_DTYPES for t in types) or len({t.dtype for t in types}) > 1:
         raise TypeError(
             f"[{name}] takes operands of the same dtype, float32, float64, complex64 or "
-            f"complex128; got {in_words(types)}. Convert the others with `astype`."
+            f"complex128; got {join_types(types)}. Convert the others with `astype`."
         )
     if x.ndim < 2 or (square and x.shape[-1] != x.shape[-2]):
         kind = "a square matrix" if square else "a matrix"
@@ -124,7 +124,7 @@ def _type(op: Op, a: ArrayType, b: ArrayType, *, left_side: bool, **_: Any) -> A
         wanted = "rows" if left_side else "columns"
         raise ValueError(
             f"[triangular_solve] b must have a's batch dimensions, and as many {wanted} as a; got "
-            f"{in_words((a, b))}."
+            f"{join_types((a, b))}."
         )
     return array_type(b.shape, b.dtype, a.weak_type and b.weak_type)
 

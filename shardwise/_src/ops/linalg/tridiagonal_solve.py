@@ -18,7 +18,7 @@ from shardwise._src.ops.families import lit
 from shardwise._src.ops.linalg.lapack_kernels import checked, columns_of, on_cpu
 from shardwise._src.ops.linalg.triangular import KERNEL_DTYPES, for_one_matrix
 from shardwise._src.ops.shape import pad
-from shardwise._src.types.array_type import ArrayType, array_type, in_words
+from shardwise._src.types.array_type import ArrayType, array_type, join_types
 from shardwise._src.types.dims import Dims, letters
 
 
@@ -27,12 +27,12 @@ def _type(op: Op, *types: ArrayType, perturbed: bool) -> ArrayType:
     if b.dtype.name not in KERNEL_DTYPES or {t.dtype for t in lines} != {b.dtype}:
         raise TypeError(
             f"[{op.name}] takes operands of the same dtype, float32, float64, complex64 or "
-            f"complex128; got {in_words(types)}."
+            f"complex128; got {join_types(types)}."
         )
     if b.ndim < 2 or any(t.shape != b.shape[:-1] for t in lines):
         raise ValueError(
             f"[{op.name}] takes three diagonals of the same shape, and a matrix with as many rows; "
-            f"got {in_words(types)}."
+            f"got {join_types(types)}."
         )
     return array_type(b.shape, b.dtype)
 

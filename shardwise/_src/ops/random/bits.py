@@ -33,7 +33,7 @@ from shardwise._src.ops.families import elementwise_dims
 from shardwise._src.ops.logical import bitwise_or, shift_right_logical
 from shardwise._src.ops.random import rng, threefry
 from shardwise._src.ops.random.counters import PHILOX2, PHILOX4, THREEFRY4, Counters
-from shardwise._src.types.array_type import ArrayType, array_type, in_words
+from shardwise._src.types.array_type import ArrayType, array_type, join_types
 from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.dtypes import KeyDType, finfo, is_integer
 from shardwise._src.types.symbolic import broadcast_shapes
@@ -201,7 +201,7 @@ def _fold_type(op: Op, keys: ArrayType, data: ArrayType) -> ArrayType:
     if not fits:
         raise TypeError(
             f"[random_fold_in] keys and data must have equal shapes, up to sizes of 1; got "
-            f"{in_words((keys, data))}."
+            f"{join_types((keys, data))}."
         )
     return array_type(broadcast_shapes(keys.shape, data.shape), keys.dtype)
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from shardwise._src.core.op import Op
 from shardwise._src.ops.families import common_shape, elementwise_batch, elementwise_dims, operand
-from shardwise._src.types.array_type import ArrayType, array_type, in_words
+from shardwise._src.types.array_type import ArrayType, array_type, join_types
 from shardwise._src.types.dims import Dims
 
 U32 = np.dtype(np.uint32)
@@ -78,7 +78,7 @@ def _counter_hash(name: str, keys: int, words: int, rounds: Callable) -> Op:
     def type_rule(op: Op, *xs: ArrayType) -> tuple[ArrayType, ...]:
         if len(xs) != keys + words or any(t.dtype != U32 for t in xs):
             raise TypeError(
-                f"[{name}] takes {COUNTS[keys + words]} uint32 operands; got {in_words(xs)}."
+                f"[{name}] takes {COUNTS[keys + words]} uint32 operands; got {join_types(xs)}."
             )
         return (array_type(common_shape(name, xs), U32),) * words
 

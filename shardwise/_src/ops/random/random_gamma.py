@@ -39,7 +39,7 @@ from shardwise._src.ops.loops import iterate, repeat
 from shardwise._src.ops.random.bits import is_key, random_wrap
 from shardwise._src.ops.random.rejection import Source, keys_type
 from shardwise._src.ops.special.incomplete import random_gamma_grad
-from shardwise._src.types.array_type import ArrayType, array_type, in_words
+from shardwise._src.types.array_type import ArrayType, array_type, join_types
 from shardwise._src.types.dtypes import KeyDType, finfo
 
 # -- random_gamma: a number for each key and shape parameter `a`; its logarithm in log_space --
@@ -54,7 +54,7 @@ def _gamma_type(
     check_domain("random_gamma", FLOATING, (a,))
     if not is_key(keys) or keys.shape != a.shape:
         raise TypeError(
-            f"[random_gamma] takes a key for each parameter; got {in_words((keys, a))}."
+            f"[random_gamma] takes a key for each parameter; got {join_types((keys, a))}."
         )
     return array_type(a.shape, a.dtype)
 

@@ -50,7 +50,7 @@ from shardwise._src.ops.random.bits import Generator, generator, is_key, unit_bi
 from shardwise._src.ops.reduce import reduce_or
 from shardwise._src.ops.shape import slice_in_dim
 from shardwise._src.ops.special.special_functions import erf_inv, lgamma
-from shardwise._src.types.array_type import ArrayType, array_type, in_words
+from shardwise._src.types.array_type import ArrayType, array_type, join_types
 from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.dtypes import KeyDType, is_integer
 
@@ -113,7 +113,7 @@ def _check_rates(name: str, keys: ArrayType, *rates: ArrayType) -> None:
     if not fits:
         raise TypeError(
             f"[{name}] takes keys, and parameters whose first dimensions are those of the keys; "
-            f"got {in_words((keys, *rates))}."
+            f"got {join_types((keys, *rates))}."
         )
 
 

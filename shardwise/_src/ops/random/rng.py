@@ -23,7 +23,7 @@ from shardwise._src.ops.basis import broadcast_in_dim, move_axis, reshape
 from shardwise._src.ops.logical import bitwise_xor
 from shardwise._src.ops.random import threefry
 from shardwise._src.ops.shape import concatenate, slice_in_dim
-from shardwise._src.types.array_type import ArrayType, array_type, in_words
+from shardwise._src.types.array_type import ArrayType, array_type, join_types
 from shardwise._src.types.dims import Dims
 
 U32 = np.dtype(np.uint32)
@@ -52,7 +52,7 @@ def _type(
 ) -> tuple[ArrayType, ArrayType]:
     if (key.shape, key.dtype) not in KEYS:
         raise TypeError(
-            f"[rng_bit_generator] takes a key u32[4] or u64[2]; got {in_words((key,))}."
+            f"[rng_bit_generator] takes a key u32[4] or u64[2]; got {join_types((key,))}."
         )
     if dtype not in threefry.UNSIGNED.values():
         raise TypeError(

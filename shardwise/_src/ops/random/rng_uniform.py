@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shardwise._src.core.op import Op
-from shardwise._src.types.array_type import ArrayType, array_type, in_words
+from shardwise._src.types.array_type import ArrayType, array_type, join_types
 from shardwise._src.types.dims import Dims, letters
 
 # Others end the process: XLA does not check them.
@@ -16,7 +16,7 @@ def _type(op: Op, a: ArrayType, b: ArrayType, *, shape: tuple[int, ...]) -> Arra
     if a.shape or b.shape or a.dtype != b.dtype or str(a.dtype) not in TAKES:
         raise TypeError(
             "[rng_uniform] takes two scalars of the same dtype, floating-point or a 32-bit or "
-            f"64-bit integer type; got {in_words((a, b))}."
+            f"64-bit integer type; got {join_types((a, b))}."
         )
     return array_type(shape, a.dtype, a.weak_type and b.weak_type)
 

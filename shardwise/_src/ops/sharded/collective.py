@@ -482,7 +482,7 @@ def _index_type(op: Op, *, names: tuple, sizes: tuple, varies: bool) -> ArrayTyp
 
 def _index_batch(op: Op, mapped: Any, args: Any, ds: Any, **p: Any) -> tuple[Any, int]:
     found = iota(dtype=INT32, shape=(mapped.size,), dimension=0)
-    return reshard_like(found, with_sharding(type_of(found), mapped.hidden)), 0
+    return reshard_like(found, with_sharding(type_of(found), mapped.batch_sharding)), 0
 
 
 axis_index = Op(

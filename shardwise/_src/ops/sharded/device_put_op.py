@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from shardwise._src.base.context import current
-from shardwise._src.core.eval_context import ground
+from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.ops.sharded.sharding_ops import with_dim
@@ -60,7 +60,7 @@ def _batch(
 
 def _eager(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Any:
     (x,), target = args, params["sharding"]
-    return ground().place(x, placed_over(target, getattr(x, "sharding", None)))
+    return eval_trace().place(x, placed_over(target, getattr(x, "sharding", None)))
 
 
 def placed_over(target: Any, own: Any) -> Any:

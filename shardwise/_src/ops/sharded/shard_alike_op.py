@@ -23,7 +23,7 @@ def _dims(op: Op, x: ArrayType, y: ArrayType) -> Dims:
 
 
 def _lower(op: Op, e: Any, ins: Any, outs: Any, x: str, y: str) -> list[str]:
-    return e.alike((x, y), ins)
+    return e.shard_alike((x, y), ins)
 
 
 def _jvp(op: Op, primals: Any, tangents: Any) -> tuple[list[Any], list[Any]]:

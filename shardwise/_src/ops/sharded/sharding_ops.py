@@ -14,7 +14,7 @@ import numpy as np
 
 from shardwise._src.base.context import current
 from shardwise._src.base.errors import ShardingTypeError
-from shardwise._src.core.eval_context import ground
+from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.fused import VARIADIC, fused
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.core.op import Elements, Op
@@ -150,7 +150,7 @@ def _reshard_batch(
 def _reshard_eager(op: Op, args: tuple, params: dict) -> Any:
     """A transfer: the type of an array reflects its sharding."""
     (x,), target = args, params["sharding"]
-    place, t = ground().place, type_of(x)
+    place, t = eval_trace().place, type_of(x)
     if _sums_of(t) or (target is not None and target.spec.unreduced):
         return _compiled_reshard(x, sharding=target)
     own = getattr(x, "sharding", None)
@@ -353,4 +353,4 @@ def own_place(x: Any, shape: tuple[int, ...]) -> Any:
 def where_it_was(x: Any, made: Any) -> Any:
     """`made` where `x` is committed: programs place results in default memory."""
     place = own_place(x, made.shape)
-    return made if place is None else ground().place(made, place)
+    return made if place is None else eval_trace().place(made, place)

@@ -235,18 +235,18 @@ def _upper_end(a: Any, x: Any, series: Any, fraction: Any) -> Any:
     return _edges(a, x, where(uniform.is_near(a, x), near, summed), 1, 0)
 
 
-def _slope_end(a: Any, x: Any, *ends: Any) -> Any:
-    return _edges(a, x, mul(exp(_log_power(a, x)), _slope_over_power(a, x, *ends)), 0, 0)
+def _derivative_end(a: Any, x: Any, *ends: Any) -> Any:
+    return _edges(a, x, mul(exp(_log_power(a, x)), _derivative_over_power(a, x, *ends)), 0, 0)
 
 
 def _sample_end(a: Any, x: Any, *ends: Any) -> Any:
     """-(∂P/∂a) / (∂P/∂x), with the common power factor cancelled."""
-    inside = neg(mul(x, _slope_over_power(a, x, *ends)))
+    inside = neg(mul(x, _derivative_over_power(a, x, *ends)))
     zero = both(eq(x, lit(0, x)), gt(a, lit(0, a)), lt(a, lit(np.inf, a)))
     return where(zero, lit(0, x), where(_in_domain(a, x), inside, lit(np.nan, x)))
 
 
-def _slope_over_power(
+def _derivative_over_power(
     a: Any, x: Any, series: Any, dseries: Any, fraction: Any, dfraction: Any
 ) -> Any:
     large, inverse = uniform.is_large(a), div(lit(1, a), a)
@@ -255,7 +255,7 @@ def _slope_over_power(
     lower = mul(add(mul(series, dover), dseries), inverse)
     upper = neg(add(mul(fraction, dpower), dfraction))
     summed = where(_uses_series(a, x), lower, upper)
-    return where(uniform.is_near(a, x), uniform.slope_over_power(a, x), summed)
+    return where(uniform.is_near(a, x), uniform.derivative_over_power(a, x), summed)
 
 
 def _density(a: Any, x: Any) -> Any:
@@ -306,7 +306,7 @@ igammac = binary(
          lambda t, a, x, out: neg(mul(t, _density(a, x)))),
 )
 igamma_grad_a = binary(
-    "igamma_grad_a", FLOATING, lower=_gamma_lower(_slope_end, True),
+    "igamma_grad_a", FLOATING, lower=_gamma_lower(_derivative_end, True),
     jvp=(lambda t, a, x, out: mul(t, _inside(_second, a, x)),
          lambda t, a, x, out: mul(t, _inside(_mixed, a, x))),
 )

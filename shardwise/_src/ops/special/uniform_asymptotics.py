@@ -81,7 +81,7 @@ def lower_and_upper(a: Any, x: Any) -> tuple[Any, Any]:
     return sub(mul(half, erfc(neg(z))), rest), add(mul(half, erfc(z)), rest)
 
 
-def slope_over_power(a: Any, x: Any) -> Any:
+def derivative_over_power(a: Any, x: Any) -> Any:
     """∂P/∂a over x^a exp(-x) / Γ(a), which is √(a/2π) exp(-a η²/2) / Γ*(a).
 
     By ∂η/∂a = -μ / (aη) it is Γ*(a) / a times η/2 - μ/η + (1/2a + η²/2 - μ) Σₖ cₖ a⁻ᵏ +
