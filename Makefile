@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help install dev demo test test-loaded sweep sweep-changed sweep-report mutations test-matrix \
-        ecosystem docs browser clusters lint bench size clean
+        ecosystem docs browser clusters lint bench bench-drift release-check size clean
 
 help:         ## this list
 	@awk -F ':.*## *' '/^[a-z-]+:.*## /{printf "%-14s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,12 @@ lint: dev          ## ruff, pyright, word list, size bounds; pyright and mypy on
 
 bench: dev         ## benchmarks, as ratios
 	$(BIN)/python -m benchmarks $(ARGS)
+
+bench-drift: dev   ## rows whose ratio moved since the earlier runs of benchmarks; ARGS=--by=0.2
+	$(BIN)/python -m benchmarks drift $(ARGS)
+
+release-check: dev ## builds wheel and source archive, uses both; ARGS=--draft before a release
+	$(BIN)/python tools/release_check.py $(ARGS)
 
 size:              ## lines per package
 	@$(PYTHON) tools/size.py

@@ -1,4 +1,7 @@
-"""Command line: `python -m benchmarks [--rows PATTERN] [--quick] [--compare OLD.json]`."""
+"""Command line: `python -m benchmarks [--rows PATTERN] [--quick] [--compare OLD.json]`.
+
+`python -m benchmarks drift [--by FRACTION]` compares the newest run with the earlier ones.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +14,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import report
+from benchmarks import report, series
 from benchmarks.libs import Lib, compile_sources, prepare_environment
 from benchmarks.rows import ROWS
 from benchmarks.runner import QUICK, Effort, Row, run_row
 
 FIRST_FRESH_SIZE = 1000
 WIDTH_OF_FILES = 140  # columns, if there is no terminal
+PAIR = ("jax", "shardwise")
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -32,7 +36,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds")
     parser.add_argument("--compare", type=Path, metavar="OLD.json", help="show its ratios too")
     parser.add_argument(
-        "--pair", default="jax,shardwise", metavar="A,B", help="divide B's values by A's"
+        "--pair", default=",".join(PAIR), metavar="A,B", help="divide B's values by A's"
     )
     parser.add_argument("--list", action="store_true", help="print the rows and their goals")
     options = parser.parse_args(arguments)
@@ -53,7 +57,10 @@ def select(patterns: str, rows: Sequence[Row]) -> list[Row]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    options = parse(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    if words[:1] == ["drift"]:
+        return series.drift(words[1:])
+    options = parse(words)
     console = Console() if sys.stdout.isatty() else Console(width=WIDTH_OF_FILES)
     if options.list:
         for row in options.rows:
@@ -74,7 +81,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     partial = options.quick or len(options.rows) < len(ROWS)
     path = options.json or (None if partial else report.default_path(facts))
     if path:
-        report.write_json(path, report.to_json(results, options.pair, facts))
+        stored = report.to_json(results, options.pair, facts)
+        report.write_json(path, stored)
+        if not partial and options.pair == PAIR:
+            series.append(stored)
         console.print(f"written: {path}", highlight=False)
 
 

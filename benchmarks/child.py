@@ -10,6 +10,7 @@ import functools
 import gc
 import itertools
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -239,6 +240,16 @@ def peak_of_plan(lib: Lib, measured: bool) -> float:
     return peak_resident() - before
 
 
+def peak_of_report(lib: Lib) -> float:
+    """Bytes of the largest process of a report for thousands of devices: this one, or one that it
+    starts. The process is a new one, so nothing else counts."""
+    from benchmarks.rows import reports
+
+    reports.report_for_many(lib)()
+    whose = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
+    return max(resource.getrusage(who).ru_maxrss for who in whose) * 1024.0
+
+
 def peak_resident() -> int:
     """The process's peak resident memory, in bytes."""
     lines = Path("/proc/self/status").read_text().splitlines()
@@ -266,6 +277,7 @@ MEASUREMENTS: dict[str, Callable[[Lib], float]] = {
     "drop_peak": functools.partial(drop, peak=True),
     "peak_planned": lambda lib: peak_of_plan(lib, measured=False),
     "peak_as_planned": lambda lib: peak_of_plan(lib, measured=True),
+    "peak_report": peak_of_report,
     "resident_8": lambda lib: resident_bytes(lib, DEVICES),
     **{
         f"{kind}_{mib}": functools.partial(saved.rate, kind=kind, size=mib << 20)

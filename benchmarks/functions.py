@@ -30,7 +30,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks import report
+from benchmarks import report, series
 from benchmarks.arguments import LEFT_OUT, ROWS, Call, Operands, bound, calls, find, shared
 from benchmarks.libs import Lib, compile_sources, prepare_environment
 from benchmarks.runner import CLOCKS, Contestant, Effort, Row, limited, take_turns
@@ -281,6 +281,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             write(path, found, facts)
         if sys.stderr.isatty():
             print(f"\r{len(found)} of {len(names)} {one['name']:<40}", end="", file=sys.stderr)
+    if path and path != options.json:
+        series.append(json.loads(path.read_text()))
     show(console, found, options)
     console.print(f"{len(found)} functions in {time.time() - begin:.0f} s")
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from gpt_model import Config
 
-from shardwise import checkpoints
+import shardwise as sw
 from shardwise.errors import CheckpointError
 
 
@@ -51,7 +51,7 @@ def save(path: Path, saved: Saved) -> None:
         "finished": saved.finished,
     }
     if is_checkpoint(path):
-        checkpoints.save(path, saved.state, overwrite=True, metadata=facts)
+        sw.checkpoints.save(path, saved.state, overwrite=True, metadata=facts)
         return
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
     try:
@@ -83,7 +83,7 @@ def load(path: Path) -> Saved | None:
 def _read(path: Path) -> tuple[Any, Any]:
     """The facts, and the state as NumPy arrays."""
     if is_checkpoint(path):
-        return checkpoints.describe(path).metadata, checkpoints.restore(path)
+        return sw.checkpoints.describe(path).metadata, sw.checkpoints.restore(path)
     with np.load(path) as file:
         leaves = {name: file[name] for name in file.files if name != "facts"}
         return json.loads(str(file["facts"])), unflatten(leaves)

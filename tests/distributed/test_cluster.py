@@ -413,8 +413,8 @@ def test_the_index_of_a_partition():
         assert initialize_arguments.partition(None, 2, {}) == 2
         assert initialize_arguments.partition(None, None, {"JAX_SLICE_INDEX": "4"}) == 4
     assert [str(w.message) for w in noted] == [
-        "initialize: slice_index is an old name of partition_index.",
-        "initialize: JAX_SLICE_INDEX is an old name of JAX_PARTITION_INDEX.",
+        "initialize: slice_index is an old name of partition_index, removed in 0.4.0.",
+        "initialize: JAX_SLICE_INDEX is an old name of JAX_PARTITION_INDEX, removed in 0.4.0.",
     ]
 
 

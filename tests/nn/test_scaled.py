@@ -150,7 +150,7 @@ def test_messages():
         "scaled_dot_general: mxfp8 has blocks of 32 elements, and the 40 contracted elements are "
         "not a multiple of that."
     )
-    with pytest.warns(DeprecationWarning, match="the compiler chooses"):
+    with pytest.warns(DeprecationWarning, match=r"the compiler chooses\. It is removed in 0\.4\.0"):
         dot(LHS, RHS, NUMBERS, implementation="cudnn")
 
 

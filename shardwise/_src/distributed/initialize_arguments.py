@@ -204,5 +204,7 @@ def partition(index: int | None, slice_index: int | None, env: Env) -> int | Non
         value, slice_index, old = number(env, source), 0, source
     if index is None and slice_index is not None:
         new = "partition_index" if old == "slice_index" else old.replace("SLICE", "PARTITION")
-        warn(f"initialize: {old} is an old name of {new}.", DeprecationWarning)
+        warn(
+            f"initialize: {old} is an old name of {new}, removed in 0.4.0.", DeprecationWarning
+        )
     return value

@@ -155,7 +155,8 @@ def scaled_dot_general(
     """
     if implementation is not None:
         warn(
-            "scaled_dot_general: `implementation` is not used: the compiler chooses.",
+            "scaled_dot_general: `implementation` is not used: the compiler chooses. It is removed "
+            "in 0.4.0.",
             DeprecationWarning,
         )
     (left, right), (left_batch, right_batch) = dimension_numbers
