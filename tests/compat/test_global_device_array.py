@@ -66,7 +66,7 @@ def test_what_shards_are():
     assert repr(x) == repr(sw.numpy.array(VALUES))
     with pytest.raises(AttributeError) as caught:
         _ = sw.numpy.ones(3).mesh_axes
-    assert str(caught.value).startswith("array of type f32[3] has no mesh_axes: it is not over a")
+    assert str(caught.value).startswith("array of type f32[3] has no mesh_axes: its sharding, ")
 
 
 def test_axes_are_a_sequence():

@@ -103,8 +103,8 @@ class Op:
     consumes_key: whether it consumes keys, which must not be used again.
     is_expensive: whether its work per element grows with their number, or it has loops, or waits
                  for something: then optimization pays off for small arrays, too.
-    needs_fusion: whether XLA must run its fusion passes even for a small program, since a kernel of
-                 its instruction alone is slow (scatters).
+    needs_fusion: whether its module needs XLA's fusion passes, also in a small program: XLA cannot
+                 compile scatters on CPU without them.
     divisor:     the number of the operand by which it divides; or None.
     has_partitioner_callback: whether the compiler calls user functions for it: its executable is
                  valid in this process only, and for its devices.

@@ -330,4 +330,5 @@ def _newly_refined(
 CALL_EXPORTED = Op(
     "call_exported", type_rule=_types, eager=_eager, batch=_batch, lower=_lower, multiple=True,
     user_code=True, elements=Elements.KNOWN, is_expensive=True,
+    needs_fusion=True,  # its module may have any instruction
 )
