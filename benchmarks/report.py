@@ -11,6 +11,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ def machine_facts() -> dict[str, Any]:
     """The facts needed to assess the numbers; nothing that identifies the machine."""
     return {
         "date": datetime.datetime.now().isoformat(timespec="seconds"),
+        "commit": _commit(),
         "python": platform.python_version(),
         "jax": _version("jax"),
         "jaxlib": _version("jaxlib"),
@@ -34,6 +36,13 @@ def machine_facts() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "system": f"{platform.system()} {platform.machine()}",
     }
+
+
+def _commit() -> str | None:
+    """The commit of this checkout, with a + if it has changes; None outside of a checkout."""
+    line = ["git", "describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+"]
+    done = subprocess.run(line, cwd=RESULTS.parent, capture_output=True, text=True)
+    return done.stdout.strip() or None
 
 
 def _version(package: str) -> str | None:

@@ -4,11 +4,10 @@
     python -m benchmarks drift --by 0.3    # by over 30%
     python -m benchmarks.series FILE...    # appends stored runs
 
-A line has the date, the versions and the number of cores, and the ratio of each row. Of a run of
-`benchmarks.functions`, a row is the median ratio of all functions in one cell. The newest run is
-compared with the median of the earlier runs of the same benchmark on as many cores. Ratios depend
-on the machine less than times do, but not on nothing: the reasons for a move are in the files of
-samples next to the series.
+A line has the date, the commit (of runs since 2026-11-24), the versions, the number of cores, and
+the ratio of each row. Of a run of `benchmarks.functions`, a row is the median ratio of all
+functions in one cell. The newest run is compared with the median of the earlier runs of the same
+benchmark on as many cores. The samples of each run are in the files next to the series.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 SERIES = Path(__file__).parent / "results" / "series.jsonl"
-FACTS = ("date", "python", "jax", "jaxlib", "cores")
+FACTS = ("date", "commit", "python", "jax", "jaxlib", "cores")
 BY = 0.15  # a smaller move is noise, between two runs on a quiet machine
 
 

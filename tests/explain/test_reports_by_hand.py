@@ -21,7 +21,7 @@ def struct(shape, *spec, mesh=MESH, dtype=np.float32):
     return sw.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, P(*spec)))
 
 
-def told(report):
+def rows_of(report):
     return [(c.kind, c.axes, c.count, c.bytes, c.call, c.why) for c in report.communication]
 
 
@@ -79,7 +79,7 @@ CAUSES = {
 @pytest.mark.parametrize("name", CAUSES)
 def test_causes(name):
     f, args, wanted = CAUSES[name]
-    assert told(explain(f)(*args)) == wanted
+    assert rows_of(explain(f)(*args)) == wanted
 
 
 def test_callbacks_do_not_add():
@@ -96,16 +96,17 @@ def test_products_of_elements_do_not_work_along_dimensions():
 
     f = sw.grad(lambda *v: attention(*v).sum(), (0, 1, 2))
     report = explain(f)(*[struct((2, 16, 16), None, "x", "y")] * 3)
-    told = {c.op: c.why for c in report.communication}
-    assert told["div"] == (
+    reasons = {c.op: c.why for c in report.communication}
+    assert reasons["div"] == (
         "the partitioner moves parts of it: dimension 1 of operand 0 is sharded over 'x'"
     )
-    assert not any("works along" in why for op, why in told.items() if op in ("div", "mul", "add"))
+    others = [why for op, why in reasons.items() if op in ("div", "mul", "add")]
+    assert not any("works along" in why for why in others)
 
 
 def test_an_operand_that_is_taken_twice():
     report = explain(lambda a: a @ a)(struct((16, 16), "x"))
-    assert told(report) == [
+    assert rows_of(report) == [
         ("all-gather", ("x",), 1, 1024, "dot_general(f32[16@x,16], f32[16@x,16]) → f32[16@x,16]",
          "'x' shards dimension 0 of operand 1, but dimension 0 of operand 0")
     ]  # fmt: skip
@@ -155,7 +156,7 @@ def test_meshes_of_other_names_sizes_and_orders_of_devices():
 def test_axes_that_are_numbers():
     mesh = Mesh(MESH.devices, (0, 1))
     report = explain(lambda a: jnp.sin(a).sum(0))(struct((8, 8), 0, 1, mesh=mesh))
-    assert told(report) == [
+    assert rows_of(report) == [
         ("all-reduce", (0,), 1, 16, "reduce_sum(f32[8@0,8@1]) → f32[8@1]",
          "sums over dimension 0 of operand 0, which is sharded over 0")
     ]  # fmt: skip
@@ -323,7 +324,7 @@ def test_a_pipeline_counts_each_turn():
         return lax.scan(step, v, None, length=6)[0]
 
     report = explain(mapped(each, P("x"), P("x")))(struct((8, 8), "x"))
-    assert told(report) == [
+    assert rows_of(report) == [
         ("collective-permute", ("x",), 6, 6 * 2 * 8 * 4, "ppermute(f32[2,8]) → f32[2,8]",
          "requested by ppermute")
     ]  # fmt: skip

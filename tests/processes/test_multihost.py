@@ -253,8 +253,8 @@ LOST = """
 def test_survivors_agree_on_live_devices():
     results = run_processes(LOST, 3, expect=None)
     assert [r.status for r in results] == [0, -signal.SIGKILL, 0]
-    told = "[1] live_devices: process 1 failed, and with it devices [2048].\n[0, 2]\n(1,)\n"
-    assert [results[0].out, results[2].out] == [told, told]
+    printed = "[1] live_devices: process 1 failed, and with it devices [2048].\n[0, 2]\n(1,)\n"
+    assert [results[0].out, results[2].out] == [printed, printed]
 
 
 PREEMPTED = """

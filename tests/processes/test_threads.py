@@ -99,13 +99,13 @@ def test_threads_that_launch_in_different_orders_are_told_so(kind):
     results = run_processes(
         TWO, 2, devices=2, args=[kind], timeout=60, patience=2, deadline=10, expect=None
     )
-    told = "\n".join(r.err for r in results)
+    logged = "\n".join(r.err for r in results)
     if kind == "in flight":  # found at the end, by a process that waits for the other
-        assert 75 in [r.status for r in results], told
-        assert "exits with status 75: its last results may be wrong." in told
+        assert 75 in [r.status for r in results], logged
+        assert "exits with status 75: its last results may be wrong." in logged
     else:
         # 75: no code saw the failure of one thread's launch, as the other thread raised first.
-        assert {r.status for r in results} <= {1, 75}, told
+        assert {r.status for r in results} <= {1, 75}, logged
     said = [plain(text) for r in results for text in (r.out, r.err)]
     pattern = (
         r"the processes do not run the same program( \(launch \d+\))?: process 0 reaches program "
@@ -114,4 +114,4 @@ def test_threads_that_launch_in_different_orders_are_told_so(kind):
         r"data or flags\."
     )
     found = [match for text in said for match in re.finditer(pattern, normal(text))]
-    assert found and all(match[2] != match[3] for match in found), told
+    assert found and all(match[2] != match[3] for match in found), logged

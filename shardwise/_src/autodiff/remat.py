@@ -1,4 +1,4 @@
-"""`checkpoint` and related functions: the public functions around the ops of `remat/`."""
+"""`checkpoint` and related functions: the public functions around `recompute`."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Peer:
         self.limit = 0.0  # seconds that it waits at its end until others have its results
         self.gone: str = ""  # how it left: "finished", "lost", "followed" (another's failure)
         self.answered = 0.0  # when it was last sent "heard"
-        self.notified = False  # whether it was told of a failure, which may end it too
+        self.notified = False  # whether a failure was reported to it, which may end it too
 
     @property
     def name(self) -> str:

@@ -138,7 +138,7 @@ def symbolic_shape(
         if sizes is None or entries.count("...") > 1 or entries[-1] != "...":
             raise ValueError(
                 f"symbolic_shape: '...' in {shape_spec!r} may occur only once, at the end; it "
-                "stands for the remaining sizes of `like`."
+                "represents the remaining sizes of `like`."
             )
         entries = [*entries[:-1], *["_"] * (len(sizes) - len(entries) + 1)]
     found = []

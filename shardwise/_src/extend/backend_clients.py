@@ -54,7 +54,12 @@ def register_backend_cache(cache: Any, for_what: str) -> None:
             f"register_backend_cache takes a cache with a method cache_clear; got {cache!r} of "
             f"type {type(cache).__name__}, for {for_what}."
         )
-    register(type(cache).__module__, for_what, lambda: 0, cache.cache_clear)
+    info: Any = getattr(cache, "cache_info", None)
+
+    def entries() -> int:
+        return 0 if info is None else info().currsize
+
+    register(type(cache).__module__, for_what, entries, cache.cache_clear)
 
 
 def get_compile_options(

@@ -15,7 +15,7 @@ class Modules:
     package: ModuleType
 
     def __getattr__(self, name: str) -> Any:
-        module = getattr(self.package, name)
+        module = getattr(self.__dict__["package"], name)
         self.__dict__[name] = module
         return module
 
