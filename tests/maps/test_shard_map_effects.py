@@ -107,6 +107,24 @@ def test_a_ref_from_outside_is_the_same_on_all_devices(over):
         close(r[...], 1 + turn * X.reshape(4, 2, 2).sum((0, 2))[:, None], 1e-6)
 
 
+def test_a_function_with_refs_is_traced_once():
+    traces, r, other = [], sw.new_ref(jnp.ones((2, 1))), sw.new_ref(np.float32(3))
+
+    def f(own, x):
+        traces.append(1)
+        r[...] += lax.psum(x, ("x", "y"))
+        own[...] = x * other[...]
+        return x
+
+    passed = sw.new_ref(jnp.zeros_like(X))
+    f_of_shards = sw.shard_map(f, mesh=MESH, in_specs=PARTS, out_specs=PARTS)
+    close(f_of_shards(passed, X), X, 0)
+    close(passed[...], 3 * X, 0)
+    assert traces == [1]
+    sw.jit(f_of_shards)(passed, X)
+    assert traces == [1, 1]
+
+
 def written(r):
     return lambda x: (r.set(x), x)[1]
 

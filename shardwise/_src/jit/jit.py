@@ -270,7 +270,7 @@ class Jitted(Generic[P, R]):
         inputs = self._inputs(call)
         staged = function.staged(call, inputs.types, refs=True, names=inputs.names)
         if staged.refs:
-            run = closing_over_refs(Jitted, function, call, staged.refs)
+            run = closing_over_refs(Jitted, function, call, staged)
         else:
             compiled = self._traced(call, inputs, staged).lower().compile()
             run = compiled.runner()

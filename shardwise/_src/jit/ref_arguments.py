@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from shardwise._src.arguments.float0_partition import apart
 from shardwise._src.base.caches import make_room
+from shardwise._src.core.program import eval_program
 from shardwise._src.jit.options import FromProgram, Options
-from shardwise._src.jit.staging import Call, Stageable
+from shardwise._src.jit.staging import Call, Stageable, Staged
+from shardwise._src.jit.static_arguments import split_static
 from shardwise._src.messages.argument_names import argument_names, names_of
 from shardwise._src.refs.passing import functional, lent
 from shardwise._src.refs.refs import Ref, is_ref, reject_returned, values_of, write_back
@@ -17,10 +21,9 @@ FUNCTIONS = 256  # cached per jitted function, by positions of refs
 
 
 def through_refs(
-    jit: Callable[[Callable, Options], Callable], function: Stageable, call: Call,
-    closed: tuple[Ref, ...] = (),
+    jit: Callable[[Callable, Options], Callable], function: Stageable, call: Call
 ) -> Any:
-    """A call of a jitted function with refs among its arguments, or captured (`closed`).
+    """A call of a jitted function with refs among its arguments.
 
     jit: creates the jitted function of values that replaces it.
     """
@@ -28,45 +31,65 @@ def through_refs(
     leaves, tree = flatten((args, kwargs))
     at = tuple([i for i, x in enumerate(leaves) if is_ref(x)])
     passed, who = [leaves[i] for i in at], function.what
-    key = (tree, at, closed)
-    inner = function.with_values.get(key)
+    inner = function.with_values.get((tree, at))
     if inner is None:
         make_room(function.with_values, FUNCTIONS)
-        pure = functional(function.fun, who, at, closed)
-        inner = jit(pure, _for_values(function.options, len(args)))
-        function.with_values[key] = inner
+        pure = functional(function.fun, who, at)
+        inner = jit(pure, _with_last_values(function.options))
+        function.with_values[tree, at] = inner
     names = _names(function.fun, args, kwargs)
     with lent(passed, who, lambda: [names()[i] for i in at]) as values:
         for i, value in zip(at, values, strict=True):
             leaves[i] = value
         full, named = tree.unflatten(leaves)
-        result, last = inner(*full, values_of(closed), **named)
-    write_back([*passed, *closed], last)
+        result, last = inner(*full, **named)
+    write_back(passed, last)
     return result
 
 
 def closing_over_refs(
-    jit: Callable[[Callable, Options], Callable], function: Stageable, call: Call,
-    closed: tuple[Ref, ...],
+    jit: Callable[[Callable, Options], Callable], function: Stageable, call: Call, staged: Staged
 ) -> Callable[[Sequence[Any]], Any]:
-    """The function that runs calls like this one of a jitted function that captures these refs."""
+    """The function that runs calls like this one, whose program accesses captured refs."""
     tree, static = call.tree, call.static  # not the call, which contains arrays
+    refs, options = staged.refs, function.options
+
+    @functools.wraps(function.fun)
+    def pure(*args: Any, **kwargs: Any) -> tuple[Any, list[Any]]:
+        _, moving, named = split_static(options, args[:-1], kwargs)
+        leaves = apart(*flatten((moving, named)))[0]
+        outs = eval_program(staged.program, [*leaves, *args[-1]])
+        count = len(outs) - len(refs)
+        return staged.out_tree.unflatten(outs[:count]), outs[count:]
+
+    count = len(call.arguments()[0])
+    inner = jit(pure, _with_first_values(_with_last_values(options), count))
 
     def run(leaves: Sequence[Any]) -> Any:
-        return through_refs(jit, function, Call(leaves, tree, static), closed)
+        args, kwargs = Call(leaves, tree, static).arguments()
+        result, last = inner(*args, values_of(refs), **kwargs)
+        write_back(refs, last)
+        return result
 
     return run
 
 
-def _for_values(options: Options, count: int) -> Options:
-    """Converts options for `count` positional arguments to options of the function of values."""
-    ins, outs = options.in_shardings, options.out_shardings
-    if ins is not None:
-        moving = count - sum(i < count for i in options.static_argnums)
-        ins = (*(ins if isinstance(ins, tuple | list) else (ins,) * moving), None)
-    if outs is not None and not isinstance(outs, FromProgram):
-        outs = (outs, None)
-    return options._replace(in_shardings=ins, out_shardings=outs)
+def _with_last_values(options: Options) -> Options:
+    """The options of a function that also returns values of refs, which keep their shardings."""
+    outs = options.out_shardings
+    if outs is None or isinstance(outs, FromProgram):
+        return options
+    return options._replace(out_shardings=(outs, None))
+
+
+def _with_first_values(options: Options, count: int) -> Options:
+    """The options of a function that takes values of refs after `count` positional arguments."""
+    ins = options.in_shardings
+    if ins is None:
+        return options
+    moving = count - sum(i < count for i in options.static_argnums)
+    each = ins if isinstance(ins, tuple | list) else (ins,) * moving
+    return options._replace(in_shardings=(*each, None))
 
 
 def _names(fun: Callable, args: tuple, kwargs: dict) -> Callable[[], list[str]]:

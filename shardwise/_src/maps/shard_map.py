@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Collection, Sequence
+from contextlib import nullcontext
 from typing import Any, overload
 
 import numpy as np
@@ -25,8 +26,8 @@ from shardwise._src.messages.formatting import join, pluralize, short_repr
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.tree_paths import paths_in
 from shardwise._src.ops.sharded.sharding_ops import reshard_like
-from shardwise._src.refs.refs import NotThreaded, is_ref
-from shardwise._src.refs.sharded_refs import with_refs
+from shardwise._src.refs.passing import functional, lent
+from shardwise._src.refs.refs import Ref, is_ref, values_of, write_back
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.stage import program_of, stage
 from shardwise._src.types.annotations import P, T
@@ -163,68 +164,80 @@ def over_parts(
 ) -> list[Any]:
     """The results of `flat`, a function of shards, on each device.
 
-    values:       refs may be among them; `flat` receives refs of shards.
+    values:       refs may be among them; `flat` receives refs of shards. Refs that it captures are
+                  replicated, and must be the same on all devices at the end.
     names:        of the values, for messages; specs: their shardings.
     put_together: returns the specs of the results, called once the program is known.
     """
-    def run(flat: Any, values: Any, names: Any, specs: Any, put_together: Any) -> list[Any]:
-        return _over_parts(
-            what, name, flat, values, names, specs, put_together, place, axes, tracked
+    at = [i for i, x in enumerate(values) if is_ref(x)]
+    passed, closed, counts = [values[i] for i in at], [], []
+    lending = lent(passed, what, lambda: [names[i] for i in at]) if at else nullcontext([])
+    with lending as held:
+        given = list(values)
+        for i, value in zip(at, held, strict=True):
+            given[i] = value
+        types = [
+            _part(what, names[i], type_of(x), place, spec, axes, tracked)
+            for i, (x, spec) in enumerate(zip(given, specs, strict=True))
+        ]
+
+        pure = functional(flat, what, at)
+
+        def with_refs(*parts: Any) -> list[Any]:
+            outs, last = pure(*parts)
+            counts.append(len(outs))
+            return [*outs, *last]
+
+        def inner_type(ref: Ref) -> ArrayType:
+            return _part(what, _outside(ref), ref.type, place, PartitionSpec(), axes, tracked)
+
+        with inside(place, axes, tracked):
+            program, captured = stage(
+                with_refs, types, transform="shard_map", name=name, names=names, refs=closed,
+                ref_type=inner_type,
+            )
+            program, constants = consts_to_args(program)
+            count, outputs = counts[0], program.outputs
+            out_specs = [*put_together(program.replace(outputs=outputs[:count]))]
+            written = [(names[i], specs[i]) for i in at]
+            written += [(_outside(ref), PartitionSpec()) for ref in closed]
+            for (where, spec), t in zip(written, program.out_types[count:], strict=True):
+                if tracked:
+                    _check_written(what, where, t, spec, axes)
+                out_specs.append(spec)
+            program = shared(program)
+            if not outputs:
+                if not program.effects:
+                    return []
+                program, out_specs = _with_result(program), [PartitionSpec()]
+        given = [*constants, *captured, *given, *values_of(closed)]
+        whole = [PartitionSpec()] * (len(constants) + len(captured))
+        params: dict[str, Any] = {
+            "program": program, "place": place,
+            "in_specs": (*whole, *specs, *[PartitionSpec()] * len(closed)),
+            "out_specs": tuple(out_specs), "axes": axes, "tracked": tracked,
+        }
+        outs = shard_map_op(*_placed(given, params), **params)[: len(outputs)]
+    write_back([*passed, *closed], outs[count:])
+    return outs[:count]
+
+
+def _outside(ref: Ref) -> str:
+    return f"{ref.short} from outside"
+
+
+def _check_written(
+    what: str, name: str, t: ArrayType, spec: PartitionSpec, axes: tuple[Any, ...]
+) -> None:
+    """Raises if the values that the devices wrote to a ref may differ where they must not."""
+    left = sorted(t.varying.intersection(axes) - {*spec.axes}, key=str)
+    if left:
+        raise ValueError(
+            f"{what}: the value written to {name}, of type {t.str_short(True)}, may vary along "
+            f"{', '.join(map(repr, left))}, but the ref has one value along these axes. Pass "
+            "the ref as an argument with a spec that names them, or write a value that is the "
+            f"same on all devices, such as `shardwise.lax.psum(x, {left[0]!r})`."
         )
-
-    def check(of: str, t: ArrayType, spec: PartitionSpec) -> None:
-        left = sorted(t.varying.intersection(axes) - {*spec.axes}, key=str)
-        if tracked and left:
-            raise ValueError(
-                f"{what}: the value written to {of}, of type {t.str_short(True)}, may vary along "
-                f"{', '.join(map(repr, left))}, but the ref has one value along these axes. Pass "
-                "the ref as an argument with a spec that names them, or write a value that is the "
-                f"same on all devices, such as `shardwise.lax.psum(x, {left[0]!r})`."
-            )
-
-    closed: list[Any] = []  # refs from outside: discovered when they are used
-    while True:
-        if not closed and not any(map(is_ref, values)):
-            task = functools.partial(run, flat, values, names, specs, put_together)
-        else:
-            task = functools.partial(
-                with_refs, run, what, flat, values, names, specs, put_together, closed, check
-            )
-        try:
-            return task()
-        except NotThreaded as error:
-            if any(ref is error.ref for ref in closed):
-                raise
-            closed.append(error.ref)
-
-
-def _over_parts(
-    what: str, name: str, flat: Callable[..., list[Any]], values: Sequence[Any],
-    names: Sequence[str], specs: Sequence[PartitionSpec],
-    put_together: Callable[[Program], Sequence[PartitionSpec]], place: NamedSharding,
-    axes: tuple[Any, ...], tracked: bool,
-) -> list[Any]:
-    types = [
-        _part(what, names[i], type_of(x), place, spec, axes, tracked)
-        for i, (x, spec) in enumerate(zip(values, specs, strict=True))
-    ]
-    with inside(place, axes, tracked):
-        program, captured = stage(flat, types, transform="shard_map", name=name, names=names)
-        program, constants = consts_to_args(program)
-        program, count = shared(program), len(program.outputs)
-        out_specs = tuple(put_together(program))
-        if not program.outputs:
-            if not program.effects:
-                return []
-            program, out_specs = _with_result(program), (PartitionSpec(),)
-    given = [*constants, *captured, *values]
-    whole = [PartitionSpec()] * (len(given) - len(values))
-    params: dict[str, Any] = {
-        "program": program, "place": place, "in_specs": (*whole, *specs),
-        "out_specs": out_specs, "axes": axes, "tracked": tracked,
-    }
-    results = shard_map_op(*_placed(given, params), **params)
-    return results[:count]
 
 
 def inferred(

@@ -1,7 +1,7 @@
 """Refs as arguments: converts functions of refs to functions of their values.
 
     with lent(refs, "jit of f", names) as values:      # no other code may use the refs in here
-        result, last = functional(f, "jit of f", at, ())(*values, [])
+        result, last = functional(f, "jit of f", at)(*values)
 """
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from shardwise._src.base.context import current
 from shardwise._src.refs.refs import Ref, reject_returned, values_of
 from shardwise._src.runtime.pytree import flatten
-from shardwise._src.transforms.stage import Stage
 
 
 @contextmanager
@@ -38,43 +36,24 @@ def lent(refs: Sequence[Ref], who: str, names: Callable[[], Sequence[str]]) -> G
             r._lent_to = b
 
 
-def functional(fun: Callable, who: str, at: Sequence[int], closed: Sequence[Ref]) -> Callable:
+def functional(fun: Callable, who: str, at: Sequence[int]) -> Callable:
     """`fun` with values in place of refs: returns the result and the final values.
 
-    at:     the leaves of the arguments that are values of refs.
-    closed: refs that `fun` captures; their values are one additional positional argument, a list,
-            after all others.
+    at: the leaves of the arguments that are values of refs.
     """
 
     @functools.wraps(fun)
     def pure(*args: Any, **kwargs: Any) -> tuple[Any, list[Any]]:
-        outside = args[-1]
-        leaves, tree = flatten((args[:-1], kwargs))
+        leaves, tree = flatten((args, kwargs))
         inner = [Ref(leaves[i]) for i in at]
         for i, r in zip(at, inner, strict=True):
             leaves[i] = r
         full, named = tree.unflatten(leaves)
-        with known_inside(closed, outside):
-            result = fun(*full, **named)
-            reject_returned(who, flatten(result)[0])
-            last = [*values_of(inner), *values_of(closed)]
-        return result, last
+        result = fun(*full, **named)
+        reject_returned(who, flatten(result)[0])
+        return result, values_of(inner)
 
     return pure
-
-
-@contextmanager
-def known_inside(refs: Sequence[Ref], values: Sequence[Any]) -> Generator[None]:
-    """In the current stage, outer refs have these values; their outer values do not change."""
-    if not refs:
-        yield
-        return
-    stage: Stage = current().interpreter
-    for ref, value in zip(refs, values, strict=True):
-        stage.refs[ref] = [value, value]
-    yield
-    for ref in refs:
-        del stage.refs[ref]
 
 
 def with_refs_outside(fun: Callable, leaves: Sequence[Any]) -> Callable:

@@ -44,19 +44,6 @@ from shardwise._src.values.index_pattern import parse
 from shardwise._src.values.indexing import getitem
 
 
-class NotThreaded(NotImplementedError):
-    """A ref was used in a stage that does not pass refs through. ref: the ref."""
-
-    def __init__(self, ref: Ref, stage: Stage):
-        self.ref = ref
-        super().__init__(
-            f"{ref.short} from outside is used in a function that is staged by "
-            f"{stage.describe()}, which does not support refs. Read the ref beforehand and pass "
-            "the value; `jit`, `checkpoint`, `checkify`, `scan`, `map`, `associative_scan`, "
-            "`cond`, `switch`, `while_loop`, `fori_loop`, `shard_map` and `pmap` support refs."
-        )
-
-
 class Ref:
     """A mutable array. Made by `new_ref`.
 
@@ -372,11 +359,20 @@ def _entry(ref: Ref, stage: Stage) -> list[Any]:
     """A stage's record of an outer ref: its initial value and its current value."""
     found = stage.refs.get(ref)
     if found is None:
-        if not stage.takes_refs:
-            raise NotThreaded(ref, stage)
-        start = stage.new_input(ref.type)
+        if stage.ref_type is None:
+            raise _not_threaded(ref, stage)
+        start = stage.new_input(stage.ref_type(ref))
         found = stage.refs[ref] = [start, start]
     return found
+
+
+def _not_threaded(ref: Ref, stage: Stage) -> NotImplementedError:
+    return NotImplementedError(
+        f"{ref.short} from outside is used in a function that is staged by "
+        f"{stage.describe()}, which does not support refs. Read the ref beforehand and pass "
+        "the value; `jit`, `checkpoint`, `checkify`, `scan`, `map`, `associative_scan`, "
+        "`cond`, `switch`, `while_loop`, `fori_loop`, `shard_map` and `pmap` support refs."
+    )
 
 
 def keepable(refs: Sequence[Ref]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -61,11 +62,11 @@ class Stage(Interpreter):
 
     refs: maps each outer ref that was touched (refs/refs.py) to its value at the start, which is
       an input, and its current value.
-    takes_refs: whether the caller passes refs through.
+    ref_type: returns the type of an outer ref's value in here; None if the caller passes no refs.
     """
 
     is_apart = True
-    __slots__ = ("equations", "captures", "inputs", "names", "refs", "takes_refs")
+    __slots__ = ("equations", "captures", "inputs", "names", "refs", "ref_type")
 
     def __init__(self, parent: Interpreter, transform: str, function: str):
         super().__init__(parent, transform, function)
@@ -74,7 +75,7 @@ class Stage(Interpreter):
         self.inputs: list[Var] = []
         self.names: list[str] = []
         self.refs: dict[Any, list[Any]] = {}
-        self.takes_refs = False
+        self.ref_type: Callable[[Any], ArrayType] | None = None
 
     def new_input(self, aval: ArrayType, name: str = "") -> StageTracer:
         var = Var(aval)
@@ -220,18 +221,19 @@ def stage(
     names: Sequence[str] = (),
     parent: Interpreter | None = None,
     refs: list[Any] | None = None,
+    ref_type: Callable[[Any], ArrayType] = attrgetter("type"),
 ) -> tuple[Program, list[Any]]:
     """Stages `fun(*tracers) -> list of values`.
 
     refs: receives the outer refs that were touched; their values are the last arguments and
-      results. None: touching one is an error.
+      results. None: touching one is an error. ref_type: returns the type of such a value in here.
 
     Returns the program and the values of outer tracers that it captured, which are its first
     arguments; concrete values that it captured are its constants.
     """
     interpreter = Stage(parent or current().interpreter, transform, name)
     with interpreter.entered():
-        interpreter.takes_refs = refs is not None
+        interpreter.ref_type = None if refs is None else ref_type
         program, captured = _run(interpreter, fun, types, names)
         if refs is not None:
             refs.extend(interpreter.refs)
