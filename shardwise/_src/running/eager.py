@@ -21,7 +21,6 @@ from shardwise._src.core.program_tools import single
 from shardwise._src.messages.formatting import short_repr, to_register
 from shardwise._src.ops.sharded.sharding_ops import sharding_constraint
 from shardwise._src.running.eager_indexing import Indexing
-from shardwise._src.running.executable import Executable
 from shardwise._src.running.plan import build
 from shardwise._src.runtime.forks import closed_by_fork
 from shardwise._src.runtime.pytree import flatten
@@ -81,12 +80,12 @@ class Eager(Interpreter, Indexing):
         except AttributeError:  # a host value
             run = None
         if run is None:
-            arrays = args = self._operands(ready.op, args)
-            key = (current().key, *[a._sig for a in arrays])
+            args = self._operands(ready.op, args)
+            key = (current().key, *[a._sig for a in args])
             run = ready.runs.get(key)
             if run is None:
                 make_room(ready.runs, CACHE_SIZE)
-                run = ready.runs[key] = self._op_program(ready.op, arrays, ready.params)
+                run = ready.runs[key] = self._op_program(ready.op, args, ready.params)
         return run(args)
 
     def call(self, fused: Fused, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
@@ -143,11 +142,10 @@ class Eager(Interpreter, Indexing):
         if not all(map(is_plain, (*rest, *static.values()))):
             return None
         try:
-            program, tree = stage_fused(fused, [a.aval for a in arrays], rest, static, self)
+            made = stage_fused(fused, [a.aval for a in arrays], rest, static, self)
         except Exception:  # the function itself will raise it again
             return None
-        exe = build(program, [a._sig for a in arrays], out_tree=tree, quick=True)
-        return _keep(self.cache, key, exe)
+        return _program(self.cache, key, arrays, lambda: made)
 
     def _with_scalars(
         self, form: Any, here: Any, args: Sequence[Any]
@@ -175,12 +173,10 @@ class Eager(Interpreter, Indexing):
         except AttributeError:
             args = self.arrays(args)
             key = (self, current().key, *[a._sig for a in args])
-        found = program.derived.get(key)
-        if found is None:
-            tree = flatten([0] * len(program.outputs))[1]
-            exe = build(program, [a._sig for a in args], out_tree=tree, quick=True)
-            found = _keep(program.derived, key, exe)
-        return found(args)
+        run = program.derived.get(key)
+        if run is None:
+            run = _program(program.derived, key, args, lambda: (program, _list_of(program)))
+        return run(args)
 
     # -- values --
 
@@ -237,18 +233,13 @@ class Eager(Interpreter, Indexing):
             move(a, near.sharding) if a.__class__ is Array and a._sig.committed else a
             for a in self.arrays(args[: fused.arrays], near)
         ]
-        form = form_of(fused, args[fused.arrays :], {})
-        key = (form, sharding, current().key, *[a._sig for a in arrays])
-        run = self.cache.get(key)
-        if run is None:
-            types = [a.aval for a in arrays]
-            program, out_tree = stage_fused(fused, types, args[fused.arrays :], {}, self)
-            exe = build(
-                program, [a._sig for a in arrays], out_tree=out_tree, quick=True,
-                out_shardings=[sharding],
-            )
-            run = _keep(self.cache, key, exe)
-        return run(arrays)
+        rest = args[fused.arrays :]
+        key = (form_of(fused, rest, {}), sharding, current().key, *[a._sig for a in arrays])
+
+        def made() -> tuple[Program, Any]:
+            return stage_fused(fused, [a.aval for a in arrays], rest, {}, self)
+
+        return _program(self.cache, key, arrays, made, out_shardings=[sharding])(arrays)
 
     def copied(self, x: Array) -> Array:
         return copied(x)
@@ -277,10 +268,10 @@ class Eager(Interpreter, Indexing):
         signs = [exact(v) for v in params.values() if v.__class__ is float]
         key = (op, current().key, *[a._sig for a in args], *params, *params.values(), *signs)
         try:
-            found = kept.get(key)
+            hash(key)
         except TypeError:
             raise TypeError(f"[{op.name}] parameters must be hashable; got {params}.") from None
-        return _keep(kept, key, _executable(op, args, params)) if found is None else found
+        return _program(kept, key, args, lambda: _single(op, args, params), quick=not op.programs)
 
     def _new_call(self, fused: Fused, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         args, static = fused.positional(args, static)
@@ -296,14 +287,12 @@ class Eager(Interpreter, Indexing):
             raise TypeError(
                 f"{fused.name}: static arguments must be hashable; got {(*rest, *static.items())}."
             ) from None
-        sigs = [a._sig for a in arrays]
-        key = (form, current().key, *sigs)
-        run = self.cache.get(key)
-        if run is None:
-            types = [a.aval for a in arrays]
-            program, out_tree = stage_fused(fused, types, rest, static, self)
-            run = _keep(self.cache, key, build(program, sigs, out_tree=out_tree, quick=True))
-        return run(arrays)
+        key = (form, current().key, *[a._sig for a in arrays])
+
+        def made() -> tuple[Program, Any]:
+            return stage_fused(fused, [a.aval for a in arrays], rest, static, self)
+
+        return _program(self.cache, key, arrays, made)(arrays)
 
 
 def _table_of(op: Op, params: dict[str, Any]) -> dict[Any, Any]:
@@ -311,17 +300,32 @@ def _table_of(op: Op, params: dict[str, Any]) -> dict[Any, Any]:
     return next(held_in(op, params)).derived
 
 
-def _executable(op: Op, args: list[Array], params: dict[str, Any]) -> Executable:
-    """The executable of a program with a single equation."""
+def _single(op: Op, args: Sequence[Array], params: dict[str, Any]) -> tuple[Program, Any]:
+    """A program with a single equation, and the pytree of its results."""
     program = single(op, tuple([a.aval for a in args]), params)
-    sigs = [a._sig for a in args]
-    out_tree = flatten([0] * len(program.outputs))[1] if op.multiple else None
-    return build(program, sigs, out_tree=out_tree, quick=not op.programs)
+    return program, _list_of(program) if op.multiple else None
 
 
-def _keep(kept: dict[Any, Any], key: tuple, exe: Executable) -> Callable:
-    make_room(kept, CACHE_SIZE)
-    run = kept[key] = exe.runner()
+def _list_of(program: Program) -> Any:
+    """The pytree of a program's results as a list."""
+    return flatten([0] * len(program.outputs))[1]
+
+
+def _program(
+    kept: dict[Any, Any], key: tuple, arrays: Sequence[Array],
+    made: Callable[[], tuple[Program, Any]], *, quick: bool = True, **options: Any,
+) -> Callable[[Sequence[Any]], Any]:
+    """The function that runs a program on arrays like these: from a cache, else compiled.
+
+    made: returns the program and the pytree of its results (None for an array).
+    """
+    run = kept.get(key)
+    if run is None:
+        program, out_tree = made()
+        sigs = [a._sig for a in arrays]
+        exe = build(program, sigs, out_tree=out_tree, quick=quick, **options)
+        make_room(kept, CACHE_SIZE)
+        run = kept[key] = exe.runner()
     return run
 
 
