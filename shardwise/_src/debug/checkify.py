@@ -152,7 +152,7 @@ def checkify(
             return checkify(with_refs_outside(flat, leaves), errors)(*free)
         leaves = function.checked(leaves, tree, staged=True)
         types = tuple([type_of(x) for x in leaves])
-        staged = function.staged(Call(leaves, tree, None), types, refs=True)
+        staged = function.staged(Call(leaves, tree, None, types=types), refs=True)
         new, places = checked_program(staged.program, frozenset(errors))
         outs = call(*staged.inputs(leaves), program=new)
         end = len(staged.program.outputs)

@@ -10,13 +10,13 @@ from contextlib import AbstractContextManager
 from functools import WRAPPER_ASSIGNMENTS
 from operator import attrgetter
 from types import FunctionType
-from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar, Unpack, overload
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack, overload
 
 from shardwise._src.arguments.float0_partition import apart, places
 from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct, shapes_of
 from shardwise._src.arguments.signatures import check_function
 from shardwise._src.arrays.array import Array
-from shardwise._src.arrays.signature import Signature, signature
+from shardwise._src.arrays.signature import signature
 from shardwise._src.base.caches import exact
 from shardwise._src.base.config import disable_jit as _disabled
 from shardwise._src.base.config import explain_cache_misses
@@ -30,7 +30,7 @@ from shardwise._src.jit.donations import report
 from shardwise._src.jit.options import NO_OPTIONS, JitOptions, Options, options_for
 from shardwise._src.jit.ref_arguments import closing_over_refs, through_refs
 from shardwise._src.jit.stages import Lowered, Traced, used_arguments
-from shardwise._src.jit.staging import Call, Stageable, Staged, signatures_of, trace_key
+from shardwise._src.jit.staging import Call, Stageable, Staged, signatures_of
 from shardwise._src.jit.trace_cache import (
     CacheGroup,
     TraceCache,
@@ -62,19 +62,6 @@ def disable_jit(disable: bool = True) -> AbstractContextManager[None]:
     disable: False enables compilation again inside such a block.
     """
     return _disabled(disable)
-
-
-class _Inputs(NamedTuple):
-    """The arguments of a call as they are passed to a program, for each leaf.
-
-    types:     with the specs of `in_shardings`, over Explicit axes.
-    shardings: the requested ones; None where not given.
-    """
-
-    sigs: list[Signature]
-    types: tuple[ArrayType, ...]
-    names: list[str]
-    shardings: list[Any] | None
 
 
 class Jitted(Generic[P, R]):
@@ -227,15 +214,15 @@ class Jitted(Generic[P, R]):
             return through_refs(Jitted, function, call)
         leaves, tree = apart(call.leaves, call.tree)
         leaves = function.checked(leaves, tree, staged=True)
-        call = call._replace(leaves=leaves, tree=tree)
         ins = options.shardings_in(function.what, tree, function.parameters)
         if ins is not None:
             names = function.names(leaves, tree)
             leaves = _constrained(leaves, ins, names, f"{function.what}: in_shardings")
         types = tuple([type_of(a) for a in leaves])
+        call = call._replace(leaves=leaves, tree=tree, types=types)
         if explain_cache_misses.value:
-            function.explain_trace(trace_key(call, types), call)
-        staged = function.staged(call, types, refs=True)
+            function.explain_trace(call)
+        staged = function.staged(call, refs=True)
         inputs, program = staged.inputs(leaves), staged.program
         inline = options.inline
         outs = eval_program(program, inputs) if inline else bind_call(*inputs, program=program)
@@ -267,21 +254,22 @@ class Jitted(Generic[P, R]):
         function = self._function
         if explain_cache_misses.value:
             function.explain(key, self._cache, call)
-        inputs = self._inputs(call)
-        staged = function.staged(call, inputs.types, refs=True, names=inputs.names)
+        call = self._typed(call)
+        staged = function.staged(call, refs=True)
         if staged.refs:
             run = closing_over_refs(Jitted, function, call, staged)
         else:
-            compiled = self._traced(call, inputs, staged).lower().compile()
+            compiled = self._traced(call, staged).lower().compile()
             run = compiled.runner()
             if message := report(function.what, compiled.executable):
                 warn(message)
             if group is not None:
-                group.keep_call(key, run, trace_key(call, inputs.types))
+                group.keep_call(key, run, call.trace_key)
         function.keep_call(key, run, call)
         return run
 
-    def _inputs(self, call: Call) -> _Inputs:
+    def _typed(self, call: Call) -> Call:
+        """The call with the types, names, signatures and requested shardings of its leaves."""
         function, options, tree = self._function, self._options, call.tree
         sigs = signatures_of(call.leaves)
         if options.device is not None:
@@ -295,9 +283,9 @@ class Jitted(Generic[P, R]):
             check_global(sigs, ins, names, function.what)
             pairs = zip(types, map(bare, ins), strict=True)
             types = [t if s is None else with_sharding(t, s) for t, s in pairs]
-        return _Inputs(sigs, tuple(types), names, ins)
+        return call._replace(types=tuple(types), names=names, sigs=sigs, shardings=ins)
 
-    def _traced(self, call: Call, inputs: _Inputs, staged: Staged) -> Traced:
+    def _traced(self, call: Call, staged: Staged) -> Traced:
         if staged.captured:
             raise escaped(staged.captured[0])
         options, what = self._options, self._function.what
@@ -305,14 +293,14 @@ class Jitted(Generic[P, R]):
         outs = options.shardings_out(what, out_tree, program)
         if outs is not None:
             check_fit(outs, program.out_types, _result_names(out_tree), f"{what}: out_shardings")
-        everything = tuple(range(len(inputs.sigs)))
+        everything = tuple(range(len(call.sigs)))
         return Traced(
             program,
-            inputs.sigs,
-            inputs.names,
+            call.sigs,
+            call.names or (),
             in_tree=call.tree,
             out_tree=out_tree,
-            in_shardings=inputs.shardings,
+            in_shardings=call.shardings,
             out_shardings=outs,
             donated=options.donated(call.tree),
             overrides=options.compiler_options,
@@ -324,24 +312,21 @@ class Jitted(Generic[P, R]):
     @hides_frames
     def trace(self, *args: P.args, **kwargs: P.kwargs) -> Traced:
         """The staged program for these arguments (arrays or `ShapeDtypeStruct`s)."""
-        call = self._function.call(args, kwargs)
-        inputs = self._inputs(call)
-        staged = self._function.staged(call, inputs.types, names=inputs.names)
-        return self._traced(call, inputs, staged)
+        call = self._typed(self._function.call(args, kwargs))
+        return self._traced(call, self._function.staged(call))
 
     def staged_program(self, *args: P.args, **kwargs: P.kwargs) -> tuple[Program, Any]:
         """The staged program, and the types of its results in their pytree.
 
         Tracers of outer transforms that the function uses are constants of the program.
         """
-        call = self._function.call(args, kwargs)
-        inputs = self._inputs(call)
-        staged = self._function.staged(call, inputs.types, names=inputs.names)
+        call = self._typed(self._function.call(args, kwargs))
+        staged = self._function.staged(call)
         program, outer = staged.program, staged.captured
         if outer:
             program = program.replace(constants=(*program.constants, *outer))
             return program, shapes_of(program, staged.out_tree)
-        traced = self._traced(call, inputs, staged)
+        traced = self._traced(call, staged)
         return traced.program, traced.out_info
 
     @hides_frames
@@ -352,7 +337,8 @@ class Jitted(Generic[P, R]):
     def eval_shape(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """The types of the results, without compiling; they include explicit shardings."""
         call = self._function.call(args, kwargs)
-        staged = self._function.staged(call, tuple([_explicit_type(x) for x in call.leaves]))
+        types = tuple([_explicit_type(x) for x in call.leaves])
+        staged = self._function.staged(call._replace(types=types))
         return shapes_of(staged.program, staged.out_tree)
 
     def clear_cache(self) -> None:

@@ -2,7 +2,7 @@
 
     function = Stageable(fun, options)
     call = function.call(args, kwargs)          # leaves, their pytree, and the static arguments
-    staged = function.staged(call, types)       # a program, cached for calls like this one
+    staged = function.staged(call)              # a program, cached for calls like this one
 """
 
 from __future__ import annotations
@@ -56,12 +56,26 @@ class Call(NamedTuple):
     static: the other arguments, as a part of keys (see `statics`); None if there are none.
     named:  the names of arguments, including static ones, in the order of the call; leaves
             are in another order.
+
+    Known once it is staged, for each leaf:
+    types:  with the specs of `in_shardings`, over Explicit axes.
+    names:  for messages; sigs: signatures.
+    shardings: the requested ones; None where not given.
     """
 
     leaves: Sequence[Any]
     tree: Any
     static: Any
     named: tuple[str, ...] = ()
+    types: tuple[ArrayType, ...] = ()
+    names: Sequence[str] | None = None
+    sigs: Sequence[Signature] = ()
+    shardings: Sequence[Any] | None = None
+
+    @property
+    def trace_key(self) -> tuple:
+        """The key of its staged program."""
+        return CURRENT.get().trace_key, self.tree, self.static, *self.types
 
     def has_arrays_only(self) -> bool:
         """Whether all non-static arguments are arrays."""
@@ -207,16 +221,12 @@ class Stageable:
 
     # -- staging --
 
-    def staged(
-        self, call: Call, types: tuple[ArrayType, ...], *, refs: bool = False,
-        names: Sequence[str] | None = None,
-    ) -> Staged:
-        """The function staged for arguments of these types; cached if it captured nothing.
+    def staged(self, call: Call, *, refs: bool = False) -> Staged:
+        """The function staged for arguments of a call's types; cached if it captured nothing.
 
         refs:  whether it may access captured refs, which the caller must then handle.
-        names: of the leaves, if known.
         """
-        key = trace_key(call, types)
+        key = call.trace_key
         try:
             found = self.known.traces.get(key)
         except Exception as error:
@@ -226,7 +236,7 @@ class Stageable:
         group = self.group(call)
         found = None if group is None else group.traces.get(key)
         if found is None:
-            found = self._new(call, types, [] if refs else None, names)
+            found = self._new(call, [] if refs else None)
             if found.captured or not keepable(found.refs):
                 return found
             fingerprint = fingerprint_of(self.fun)
@@ -240,19 +250,14 @@ class Stageable:
         self.keep(self.known.traces, key, found)
         return found
 
-    def _new(
-        self, call: Call, types: tuple[ArrayType, ...], refs: list[Ref] | None,
-        names: Sequence[str] | None,
-    ) -> Staged:
+    def _new(self, call: Call, refs: list[Ref] | None) -> Staged:
         if no_tracing.value:
             raise RuntimeError(
                 f"{self.what}: this call requires tracing, but the flag no_tracing is on. "
                 "Call it once beforehand, with arguments of the same types."
             )
         begin = time.perf_counter()
-        if names is None:
-            names = self.names(call.leaves, call.tree)
-        new = self._staged(call, types, refs, names)
+        new = self._staged(call, refs)
         seconds = time.perf_counter() - begin
         took(TRACE, seconds, self.name)
         if log_compiles.value:
@@ -273,11 +278,9 @@ class Stageable:
         if new.refs or (held and leads_to(self.fun, held)):
             self.known = TraceCache()
 
-    def _staged(
-        self, call: Call, types: tuple[ArrayType, ...], refs: list[Ref] | None,
-        names: Sequence[str],
-    ) -> Staged:
+    def _staged(self, call: Call, refs: list[Ref] | None) -> Staged:
         tree, static = call.tree, call.static
+        names = self.names(call.leaves, tree) if call.names is None else call.names
         out_tree: list[Any] = []
 
         def flat(*leaves: Any) -> list[Any]:
@@ -287,7 +290,7 @@ class Stageable:
             out_tree.append(treedef)
             return [self._result(x, treedef, i) for i, x in enumerate(outs)]
 
-        program, captured = stage(flat, types, name=self.name, names=names, refs=refs)
+        program, captured = stage(flat, call.types, name=self.name, names=names, refs=refs)
         return Staged(program, out_tree[0], tuple(captured), tuple(refs or ()))
 
     def _result(self, x: Any, tree: Any, i: int) -> Any:
@@ -363,9 +366,9 @@ class Stageable:
             names = self.names(call.leaves, call.tree)
             log_miss(self.fun, key, list(table), names, self._before())
 
-    def explain_trace(self, key: tuple, call: Call) -> None:
+    def explain_trace(self, call: Call) -> None:
         """The same for the staged program of a call."""
-        group = self.group(call)
+        group, key = self.group(call), call.trace_key
         if group is None or key not in group.traces:
             self.explain(key, self.known.traces, call)
 
@@ -376,11 +379,6 @@ class Stageable:
         if self.known.was_staged:
             return "it has been called before, but its cached programs have been cleared."
         return ""
-
-
-def trace_key(call: Call, types: tuple[ArrayType, ...]) -> tuple:
-    """The key of the staged program of a call."""
-    return CURRENT.get().trace_key, call.tree, call.static, *types
 
 
 def _are_plain(static: Any) -> bool:
