@@ -114,9 +114,9 @@ def _of_traced(
     for platform in platforms:
         _check_exportable(expanded(program, platform))
     check_committed(program, sigs, traced.names, ins)
-    bare_ins, bare_outs = list(map(bare, ins)), list(map(bare, outs))
+    bare_ins = list(map(bare, ins))
     held = hoisted_constants(program)
-    places = places_for(program, sigs, traced.names, bare_ins, bare_outs, held)
+    places = places_for(program, sigs, traced.names, ins, outs, held)
     stated = [s if w is not None or sig.committed else None
               for s, w, sig in zip(places.arguments, bare_ins, sigs, strict=True)]
     several = len(places.devices) > 1

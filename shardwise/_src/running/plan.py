@@ -21,13 +21,8 @@ from shardwise._src.core.program_tools import derived, walk
 from shardwise._src.effects.callback import host_functions
 from shardwise._src.lowering.layouts_and_memory import (
     Storage,
-    bare,
     chosen_layouts,
-    order_in,
-    order_of,
     place_in,
-    result_kinds,
-    stated_kind,
     storage_of,
 )
 from shardwise._src.lowering.module import hoisted_constants, module_and_results
@@ -53,27 +48,6 @@ from shardwise._src.transfers.transfer import move
 from shardwise._src.types.sharding import NamedSharding
 
 
-class Orders(NamedTuple):
-    """The layout (see `storage.Order`) of each argument and result; kinds: memory kinds."""
-
-    arguments: list[Any]
-    results: list[Any]
-    kinds: list[str | None]
-
-
-class Asked(NamedTuple):
-    """The requests in a module's text for constants and arguments, and for results.
-
-    ins, outs: shardings, all None on a single device; None for a result: the partitioner chooses.
-    donated:   for each argument, whether its memory may be reused.
-    """
-
-    ins: Sequence[Any]
-    outs: Sequence[Any]
-    donated: tuple[bool, ...]
-    storage: Storage
-
-
 class ModulePlan(NamedTuple):
     """A program with all decisions made before compilation, and its module's text.
 
@@ -92,8 +66,6 @@ class ModulePlan(NamedTuple):
     donated: tuple[int, ...]
     unfit: tuple[int, ...]
     places: Places
-    orders: Orders
-    asked: Asked
     text: str
 
     def load(
@@ -104,7 +76,7 @@ class ModulePlan(NamedTuple):
         quick: for eager ops and fused functions, which are small and many.
         """
         places, module = self.places, self.compiled(overrides, quick)
-        layouts = self.orders.arguments
+        layouts = places.in_layouts
         if any(layouts):
             layouts = chosen_layouts(layouts, module.parameter_layouts()[len(self.constants) :])
         rows = zip(layouts, self.sigs, places.arguments, strict=True)
@@ -153,9 +125,9 @@ class ModulePlan(NamedTuple):
     def _result_signatures(self, module: LoadedModule) -> list[Signature]:
         """The signatures of the results, from the compiler's report."""
         types, places = self.program.out_types, self.places
-        layouts = self.orders.results
+        layouts = places.out_layouts
         shardings = result_shardings(module, types, places)
-        pairs = zip(shardings, self.orders.kinds, strict=True)
+        pairs = zip(shardings, places.out_kinds, strict=True)
         shardings = [s if kind is None else s.with_memory_kind(kind) for s, kind in pairs]
         if any(layouts):
             layouts = chosen_layouts(layouts, module.output_layouts())
@@ -192,10 +164,16 @@ class ModulePlan(NamedTuple):
         return self._written(equations), equations
 
     def _written(self, located: bool | list[Any]) -> str:
-        here, mesh = self.places.devices, self.places.meshes[0]
+        places, constants = self.places, self.constants
+        requests = _requests(places, constants, self._reuses())
         return module_and_results(
-            self.program, here, self.constants, *self.asked, located=located, mesh=mesh
+            self.program, places.devices, constants, *requests, located=located,
+            mesh=places.meshes[0],
         )[0]
+
+    def _reuses(self) -> list[bool]:
+        """For each argument, whether the program reuses its memory."""
+        return [i in self.donated for i in range(len(self.sigs))]
 
     def _executable_of(self, wider: Program) -> Executable:
         """A program with more results, compiled with the same shardings."""
@@ -235,7 +213,7 @@ def plan_module(
     ins = list(in_shardings) if in_shardings is not None else [None] * len(sigs)
     outs = list(out_shardings) if out_shardings is not None else [None] * len(program.outputs)
     check_committed(program, sigs, names, ins)
-    where = sigs, names, [*map(bare, ins)], [*map(bare, outs)]
+    where = sigs, names, ins, outs
     if is_expandable(program):
         devices = places_for(program, *where, hoisted_constants(program)).devices
         program = expanded(program, devices[0].platform)
@@ -243,14 +221,11 @@ def plan_module(
         program = sequenced(program)
     constants = hoisted_constants(program)
     places = places_for(program, *where, constants)
-    orders = _orders(program, sigs, places, ins, outs)
-    asked = _asked(places, orders, constants, [i in donated for i in range(len(sigs))])
-    text, chosen = _text_for(program, constants, places, asked)
+    plan = ModulePlan(program, sigs, names, constants, donated, unfit, places, "")
+    text, chosen = _text_for(plan)
     if len(places.devices) > 1:
         places = places._replace(results=chosen)
-    return ModulePlan(
-        program, sigs, names, constants, donated, unfit, places, orders, asked, text
-    )
+    return plan._replace(places=places, text=text)
 
 
 def _unfit(program: Program, donated: Sequence[int]) -> tuple[int, ...]:
@@ -267,50 +242,39 @@ def _unfit(program: Program, donated: Sequence[int]) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _orders(
-    program: Program, sigs: Sequence[Signature], places: Places, ins: Sequence[Any],
-    outs: Sequence[Any],
-) -> Orders:
-    """The memory layouts and memory kinds, from the requested formats `ins` and `outs`."""
-    rows = zip(ins, sigs, places.arguments, strict=True)
-    arguments = [order_in(*row) for row in rows]
-    results = [order_of(f, t) for f, t in zip(outs, program.out_types, strict=True)]
-    rows = zip(outs, places.results, result_kinds(program), strict=True)
-    kinds = [kind if bare(f) is None else stated_kind(s) for f, s, kind in rows]
-    return Orders(arguments, results, kinds)
-
-
-def _asked(
-    places: Places, orders: Orders, constants: Sequence[Any], donated: Sequence[bool]
-) -> Asked:
+def _requests(
+    places: Places, constants: Sequence[Any], donated: Sequence[bool]
+) -> tuple[Sequence[Any], Sequence[Any], tuple[bool, ...], Storage]:
+    """The requests in a module's text: see `lowering.module.module_and_results`."""
     ins, outs = places.constants + places.arguments, places.results
     held = [order_of_held(c, s) for c, s in zip(constants, places.constants, strict=True)]
-    storage = storage_of(ins, held + orders.arguments, orders.kinds, orders.results)
+    storage = storage_of(ins, held + places.in_layouts, places.out_kinds, places.out_layouts)
     if len(places.devices) == 1:
         ins, outs = [None] * len(ins), [None] * len(outs)
-    return Asked(ins, outs, tuple(donated), storage)
+    return ins, outs, tuple(donated), storage
 
 
-def _text_for(
-    program: Program, constants: Sequence[Any], places: Places, asked: Asked
-) -> tuple[str, list[Any]]:
+def _text_for(plan: ModulePlan) -> tuple[str, list[Any]]:
     """The module's text and the result shardings; shared by all meshes of equal shape."""
+    program, constants, places = plan.program, plan.constants, plan.places
     devices = places.devices
+    ins, outs, *rest = requests = _requests(places, constants, plan._reuses())
 
     def make() -> tuple[str, list[Any]]:
-        return module_and_results(program, devices, constants, *asked, mesh=places.meshes[0])
+        return module_and_results(
+            program, devices, constants, *requests, mesh=places.meshes[0]
+        )
 
     def over(chosen: Sequence[Any]) -> list[Any]:
         pairs = zip(chosen, program.out_types, strict=True)
         return [over_devices(s, t, devices, places.meshes) for s, t in pairs]
 
-    forms = [_form(s, devices) for s in (*asked.ins, *asked.outs)]
+    forms = [_form(s, devices) for s in (*ins, *outs)]
     tied = _asks(program) or not all(map(is_abstract, constraint_shardings(program)))
     if tied or False in forms:
         text, chosen = make()
         return text, over(chosen)
     platform, count = devices[0].platform, len(devices)
-    rest = asked.donated, asked.storage
     key = (module_and_results, current().trace_key, platform, count, *forms, *rest)
     kept = program.derived
     if key not in kept:

@@ -16,7 +16,13 @@ from shardwise._src.arrays.signature import Signature
 from shardwise._src.base.context import current
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import derived, walk
-from shardwise._src.lowering.layouts_and_memory import bare, order_in
+from shardwise._src.lowering.layouts_and_memory import (
+    bare,
+    order_in,
+    order_of,
+    result_kinds,
+    stated_kind,
+)
 from shardwise._src.runtime import processes
 from shardwise._src.runtime.compiler import runtime_shardings as shardings
 from shardwise._src.runtime.compiler.modules import LoadedModule
@@ -48,6 +54,8 @@ class Places(NamedTuple):
     meshes:    the meshes it uses, the leading one first; contains None if none is needed.
     constants, arguments: the sharding of each, as the program takes it.
     results:   the sharding of each; None to let the partitioner choose.
+    in_layouts, out_layouts: the layout (see `lowering.layouts_and_memory.Order`) of each argument
+               and result; out_kinds: the memory kinds of the results.
     """
 
     devices: tuple
@@ -56,6 +64,9 @@ class Places(NamedTuple):
     constants: list[Any]
     arguments: list[Any]
     results: list[Any]
+    in_layouts: list[Any]
+    out_layouts: list[Any]
+    out_kinds: list[str | None]
 
 
 def places_for(
@@ -64,10 +75,12 @@ def places_for(
 ) -> Places:
     """The placement for arguments of these signatures.
 
-    names: names of the arguments, for messages; ins, outs: the requested shardings, or None.
+    names: names of the arguments, for messages; ins, outs: the requested shardings or formats, or
+           None.
     constants: hidden arguments of the program.
     """
-    wanted, outs = list(ins), list(outs)
+    formats_in, formats_out = list(ins), list(outs)
+    wanted, outs = [*map(bare, formats_in)], [*map(bare, formats_out)]
     held = [c._sig for c in constants if c.__class__ is Array]
     devices, committed = _choose_devices(program, sigs, names, wanted, outs, held)
     _check_here(program, devices)
@@ -81,7 +94,15 @@ def places_for(
     results = [over_devices(_wanted_by_type(s, t), t, devices, meshes) for s, t in pairs]
     arguments = [_target_of(s, w, devices, mesh) for s, w in zip(sigs, wanted, strict=True)]
     hidden = [_place_of(c, devices, mesh) for c in constants]
-    return Places(devices, committed, meshes, hidden, arguments, results)
+    rows = zip(formats_in, sigs, arguments, strict=True)
+    in_layouts = [order_in(*row) for row in rows]
+    pairs = zip(formats_out, program.out_types, strict=True)
+    out_layouts = [order_of(f, t) for f, t in pairs]
+    rows = zip(outs, results, result_kinds(program), strict=True)
+    out_kinds = [kind if asked is None else stated_kind(s) for asked, s, kind in rows]
+    return Places(
+        devices, committed, meshes, hidden, arguments, results, in_layouts, out_layouts, out_kinds
+    )
 
 
 def _check_here(program: Program, devices: tuple) -> None:
