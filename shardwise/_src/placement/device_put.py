@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any, cast, overload
+from collections.abc import Sequence
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 
@@ -160,58 +159,40 @@ def device_put(
             return device_put(x, device, src=src, donate=donate, may_alias=may_alias)
     try:
         leaves, tree = flatten(x)
-        single = device is None or is_sharding_leaf(device)
-        if single and src is None and donate is False and may_alias is None:
-            target = as_placement(device, "device_put")
-            plain = not isinstance(target, Format | Space)
-            if plain and all([v.__class__ is np.ndarray for v in leaves]):
-                try:
-                    committed = target is not None
-                    there = placed_over(target, None) if committed else _default()
-                    what = "device_put"
-                    if len(leaves) < MANY:
-                        placed = [transfer.put_host(v, there, committed, what=what) for v in leaves]
-                    else:
-                        placed = _put_many(leaves, there, committed, what)
-                    return placed[0] if leaves and leaves[0] is x else tree.unflatten(placed)
-                except (ValueError, TypeError):
-                    pass  # raised again below, with the name of the leaf
-                except runtime.RuntimeFailure as error:
-                    if not is_disallowed(error):  # likewise
-                        raise
-            plans = [_Plan(target)] * len(leaves)
+        if src is may_alias is None and donate is False and (
+            device is None or is_sharding_leaf(device)
+        ):
+            requests = [_Request(as_placement(device, "device_put"))] * len(leaves)
         else:
-            plans = _plans(x, len(leaves), device, src, donate, may_alias)
-        if len(leaves) == 1 and leaves[0] is x:
-            return _put(x, plans[0], lambda: "x")
-        # An array that occurs twice is donated once.
-        last = {id(v): i for i, v in enumerate(leaves)}
-        out = []
-        with progress("device_put", len(leaves), "arrays") as bar:
-            for i, (v, plan) in enumerate(zip(leaves, plans, strict=True)):
-                if plan.donate and last[id(v)] != i:
-                    plan = dataclasses.replace(plan, donate=False)
-                out.append(_put(v, plan, lambda i=i: f"x{leaf_paths(x)[i]}"))
-                bar.add(1)
-        return tree.unflatten(out)
+            requests = _requests(x, len(leaves), device, src, donate, may_alias)
+        if len(leaves) < MANY:
+            out = _put(x, leaves, requests)
+        else:  # these may total many gigabytes
+            with progress("device_put", len(leaves), "arrays") as bar:
+                out = _put(x, leaves, requests, bar)
+        return out[0] if len(leaves) == 1 and leaves[0] is x else tree.unflatten(out)
     except Exception as error:
         pass_on(error)
         raise
 
 
-def _put_many(leaves: Sequence[Any], there: Any, committed: bool, what: str) -> list[Array]:
-    """Transfers NumPy arrays, which may total many gigabytes."""
+def _put(
+    x: Any, leaves: Sequence[Any], requests: Sequence[_Request], bar: progress | None = None
+) -> list[Any]:
+    """The leaves of `x`, each at its target."""
     out = []
-    with progress("device_put", len(leaves), "arrays") as bar:
-        for v in leaves:
-            out.append(transfer.put_host(v, there, committed, what=what))
+    for v, request in zip(leaves, requests, strict=True):
+        try:
+            out.append(_placed(v, request))
+        except (ValueError, TypeError, runtime.RuntimeFailure) as error:
+            raise _named(error, f"x{leaf_paths(x)[len(out)]}", v, request) from None
+        if bar is not None:
             bar.add(1)
     return out
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Plan:
-    """How `device_put` treats a leaf; see its docstring."""
+class _Request(NamedTuple):
+    """What `device_put` is to do with a leaf; see its docstring."""
 
     target: Any
     src: Any = None
@@ -219,8 +200,8 @@ class _Plan:
     may_alias: bool | None = None
 
 
-def _plans(x: Any, n: int, device: Any, src: Any, donate: Any, may_alias: Any) -> list[_Plan]:
-    """One plan for each of the `n` leaves of `x`."""
+def _requests(x: Any, n: int, device: Any, src: Any, donate: Any, may_alias: Any) -> list[_Request]:
+    """One request for each of the `n` leaves of `x`."""
     what = "device_put"
     columns = {
         "device": (device, is_sharding_leaf), "src": (src, is_sharding_leaf),
@@ -237,13 +218,18 @@ def _plans(x: Any, n: int, device: Any, src: Any, donate: Any, may_alias: Any) -
         wrong = [v for v in found[name] if not (v is None or _is_switch(v))]
         if wrong:
             raise TypeError(f"{what}: {name} must be True or False; got {wrong[0]!r}.")
-    plans = list(map(_Plan, *found.values()))
-    if any(plan.donate and plan.may_alias for plan in plans):
+    requests = list(map(_Request, *found.values()))
+    if any(r.donate and r.may_alias for r in requests):
         raise ValueError(
             f"{what}: donate and may_alias are both True. Donated memory belongs to the result "
             "alone: leave out may_alias."
         )
-    return plans
+    if any(r.donate for r in requests):  # an array that occurs twice is donated the last time
+        leaves = flatten(x)[0]
+        last = {id(v): i for i, v in enumerate(leaves)}
+        for i, (v, r) in enumerate(zip(leaves, requests, strict=True)):
+            requests[i] = r._replace(donate=r.donate and last[id(v)] == i)
+    return requests
 
 
 def _is_switch(x: Any) -> bool:
@@ -254,58 +240,68 @@ def _default() -> SingleDeviceSharding:
     return transfer.default_place()
 
 
-def _put(x: Any, plan: _Plan, name: Callable[[], str]) -> Any:
-    try:
-        return _placed(x, plan)
-    except UnexpectedTracerError:
-        raise
-    except runtime.RuntimeFailure as error:
-        if not is_disallowed(error):
-            raise
-        there = plan.target if plan.target is not None else _default()
-        here = x.sharding if x.__class__ is Array else None
-        raise disallowed(error, type_of(x), here, there, f"{name()} of device_put") from None
-    except (ValueError, TypeError) as error:
-        raise type(error)(f"device_put: {name()}: {error}") from None
+def _named(error: Exception, name: str, x: Any, request: _Request) -> Exception:
+    """The error for a leaf, with its name."""
+    if isinstance(error, UnexpectedTracerError):
+        return error
+    if isinstance(error, ValueError | TypeError):
+        return type(error)(f"device_put: {name}: {error}")
+    if not is_disallowed(error):
+        return error
+    there = _default() if request.target is None else request.target
+    here = x.sharding if x.__class__ is Array else None
+    return disallowed(error, type_of(x), here, there, f"{name} of device_put")
 
 
-def _placed(x: Any, plan: _Plan) -> Any:
-    if plan.target.__class__ is Format:
-        near = _placed(x, dataclasses.replace(plan, target=plan.target.sharding))
-        return near if isinstance(near, Tracer) else transfer.relayout(near, plan.target.layout)
-    if isinstance(plan.target, Space):
+def _placed(x: Any, request: _Request) -> Any:
+    """A leaf at its target: in the requested memory, then moved, then in the requested layout."""
+    target, layout, given = request.target, _ANY, x
+    if target.__class__ is Format:
+        target, layout = target.sharding, target.layout
+    if x.__class__ is not np.ndarray:
+        x = x if isinstance(x, Value) else as_arraylike(x)
         if isinstance(x, Tracer):
-            return to_memory(x, space=plan.target)
-        here = x.sharding if isinstance(x, Array) else _default()
-        return _placed(x, dataclasses.replace(plan, target=plan.target.over(here)))
-    if not isinstance(x, Value):
-        return _from_host(x, plan)
-    if isinstance(x, Tracer):
-        to = plan.target
-        check_manual(to)
-        return as_value(x) if to is None else put_op(x, sharding=to, src=plan.src)
-    return _moved(cast(Array, x), plan)
+            return _traced(x, target, request.src)
+    if target.__class__ is Space:
+        target = target.over(x.sharding if x.__class__ is Array else _default())
+    if x.__class__ is Array:
+        result = _moved(x, target, request if x is given else request._replace(donate=False))
+    else:
+        committed = target is not None
+        there = placed_over(target, None) if committed else _default()
+        if request.may_alias or x.__class__ is not np.ndarray:
+            result = _from_host(x, there, committed, request.may_alias)
+        else:
+            result = transfer.put_host(x, there, committed, what="device_put")
+    return result if layout is _ANY else transfer.relayout(result, layout)
 
 
+def _traced(x: Tracer, target: Any, src: Any) -> Any:
+    if isinstance(target, Space):
+        return to_memory(x, space=target)
+    check_manual(target)
+    return as_value(x) if target is None else put_op(x, sharding=target, src=src)
+
+
+_ANY: Any = object()
 _DONATED = DeletedBuffer(
     "was donated to device_put",
     "Use what device_put returned; to keep the array as well, call it without `donate`.",
 )
 
 
-def _moved(x: Array, plan: _Plan) -> Array:
-    target = plan.target
+def _moved(x: Array, target: Any, request: _Request) -> Array:
     if target is None:
         result = x._itself()
     else:
         target = placed_over(target, x.sharding)
         result = transfer.move(x, target)
-    if plan.donate:
+    if request.donate:
         if result is x:
             result = wrap(x._live(), x._sig)
         x._impl = _DONATED  # memory that the result does not share is freed
         x._host = None
-    elif plan.may_alias is False and (target is None or _in_place(x, target)):
+    elif request.may_alias is False and (target is None or _in_place(x, target)):
         result = wrap(transfer.copy(result)._impl, result._sig)
     return result
 
@@ -319,19 +315,14 @@ def _in_place(x: Array, target: Any) -> bool:
     return same and here.is_equivalent_to(transfer.aligned(target, here.devices, ndim), ndim)
 
 
-def _from_host(x: Any, plan: _Plan) -> Any:
-    """Transfers a value that is not an array of this library to its devices."""
-    x = as_arraylike(x)
-    if isinstance(x, Value):
-        return _placed(x, dataclasses.replace(plan, donate=False))
+def _from_host(x: Any, there: Any, committed: bool, may_alias: bool | None) -> Array:
+    """Transfers another host value: it may share its memory, or is no plain NumPy array."""
     if isinstance(x, np.ma.MaskedArray):
         raise ValueError(
             "masked arrays cannot be put on a device, where the mask would be lost. Use "
             "x.filled(value)."
         )
-    committed = plan.target is not None
-    there = placed_over(plan.target, None) if committed else _default()
-    if plan.may_alias and isinstance(x, np.ndarray):
+    if may_alias and isinstance(x, np.ndarray):
         return parts.aliased(x, there, committed)
     if isinstance(x, np.ndarray | np.generic | int | float | complex):
         return transfer.put_host(x, there, committed, what="device_put")
