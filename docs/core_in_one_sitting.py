@@ -17,18 +17,22 @@ from __future__ import annotations
 import numpy as np
 
 import shardwise as sw
+from shardwise import lax
 from shardwise._src.arrays.signature import signature
 from shardwise._src.base.context import current
 from shardwise._src.core.checker import check_program
 from shardwise._src.core.infer import infer, type_of
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op, is_linear
-from shardwise._src.core.program import Program, Var
+from shardwise._src.core.program import Program, Var, eval_program
+from shardwise._src.ops import elementwise
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, reduce_sum
 from shardwise._src.ops.elementwise import add, cos, mul, sin
+from shardwise._src.ops.reduce import reduce_max
 from shardwise._src.running.eager import EAGER
 from shardwise._src.running.plan import build
 from shardwise._src.transforms.batch import batch
+from shardwise._src.transforms.entering import Inside
 from shardwise._src.transforms.jvp import push_forward
 from shardwise._src.transforms.linearize import linearize
 from shardwise._src.transforms.stage import stage
@@ -245,6 +249,56 @@ lean = without_repeats(wasteful)
 check_program(lean)
 assert (len(wasteful.equations), len(lean.equations)) == (7, 4)
 assert np.array_equal(np.asarray(lean(x)[0]), np.asarray(wasteful(x)[0]))
+
+# Ops such as `scan` contain programs. A transform enters them by one rule of these ops, `enter`:
+# they pass a state of the transform through. So a transform that knows nothing about loops and
+# branches works in them. This one records the largest magnitude of all intermediate values.
+
+
+class Largest(Inside):
+    key = ()
+    types = (array_type((), np.dtype(np.float32)),)
+
+    def has(self, program):
+        return True
+
+    def run(self, program, args, state):
+        (most,) = state
+
+        def evaluate(eqn, values):
+            nonlocal most
+            if eqn.op.programs:
+                outs, (most,) = self.enter(eqn, values, [most])
+                return outs
+            out = eqn.op(*values, **eqn.params)
+            outs = out if eqn.op.multiple else [out]
+            for value in outs:
+                if type_of(value).dtype == np.float32:
+                    axes = tuple(range(type_of(value).ndim))
+                    most = elementwise.max(most, reduce_max(elementwise.abs(value), axes=axes))
+            return outs
+
+        return eval_program(program, args, evaluate), [most]
+
+    def join(self, state, states):
+        return [elementwise.max(state[0], reduce_max(states[0], axes=(0,)))]
+
+
+def largest(fun, *args):
+    program, _ = stage(fun, [type_of(a) for a in args])
+    _, (most,) = Largest().run(program, args, [np.float32(0)])
+    return float(most)
+
+
+def repeated(v):
+    turn = lambda c, _: (lax.cond(c[0] > 5, lambda c: c, lambda c: 3 * c, c), None)  # noqa: E731
+    return [reduce_sum(lax.scan(turn, v, None, length=4)[0], axes=(0,)) / 100]
+
+
+assert largest(repeated, sw.numpy.ones(2)) == 18  # the carry is 1, 3, 9, 9, and their sum 18
+mesh = sw.make_mesh((1,), ("i",))
+parts = sw.shard_map(lambda v: 3 * v, mesh=mesh, in_specs=sw.P("i"), out_specs=sw.P("i"))
+assert largest(lambda v: [parts(v) / 4], sw.numpy.ones(2)) == 3
 
 # ==================================================================================================
 # 5  Forward mode (transforms/jvp.py)

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from shardwise._src.control.checkify_rules import checkify_call, eval_call
+from shardwise._src.control.entering_rules import enter_call, eval_call
 from shardwise._src.core.op import Op, is_linear
-from shardwise._src.core.ordering import through_program
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import derived
 from shardwise._src.messages.source import marked
@@ -100,8 +99,7 @@ def calling(
         transpose=_transpose,
         batch=_batch,
         partial_eval=split,
-        sequence=through_program,
-        checkify=checkify_call,
+        enter=enter_call,
         eval=eval_call,
         multiple=True,
         programs=("program",),
@@ -117,6 +115,15 @@ def _lower_marked(
 
 
 call = calling("jit", _lower, partial_eval_call, is_call=True)
+
+
+def enter_as_call(
+    op: Op, inside: Any, state: list[Any], args: list[Any], *, program: Program, **p: Any
+) -> tuple[list[Any], list[Any]]:
+    """For ops whose other parameters only apply to the original program."""
+    return enter_call(call, inside, state, args, program=program)
+
+
 # Calls by an instruction with attributes, pairs of strings.
 xla_metadata_call = calling("xla_metadata_call", _lower_marked, partial_eval_call)
 compute_on_op = calling("compute_on", _lower_marked, partial_eval_call)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from shardwise._src.control.call import call
-from shardwise._src.control.checkify_rules import checkify_call, eval_call
+from shardwise._src.control.call import call, enter_as_call
+from shardwise._src.control.entering_rules import eval_call
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program
 from shardwise._src.transforms.batch import MappedAxis
@@ -45,7 +45,7 @@ composite_op = Op(
     jvp=_no_derivative,
     transpose=_no_derivative,
     batch=_batch,
-    checkify=checkify_call,
+    enter=enter_as_call,
     eval=eval_call,
     multiple=True,
     programs=("program",),

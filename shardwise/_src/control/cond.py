@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.control.call import known_first
-from shardwise._src.control.checkify_rules import checkify_cond, eval_cond
+from shardwise._src.control.entering_rules import enter_cond, eval_cond
 from shardwise._src.control.programs import Extension, any_of, fit, with_results
 from shardwise._src.control.scan import picked
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, is_linear
-from shardwise._src.core.ordering import ORDERED
 from shardwise._src.core.program import Equation, Program, Var
 from shardwise._src.core.program_tools import derived, pruned
+from shardwise._src.effects.ordering import ORDERED
 from shardwise._src.ops.basis import broadcast_in_dim, zeros
 from shardwise._src.ops.families import add, lit
 from shardwise._src.ops.logical import select_n
@@ -399,11 +399,6 @@ def reject_ordered(programs: Sequence[Program], name: str, why: str) -> None:
         )
 
 
-def _sequence(op: Op, params: dict, with_token: Any) -> tuple[dict, int, int]:
-    """The token is the first operand that branches take."""
-    return {"branches": tuple([with_token(b, 0, 0) for b in params["branches"]])}, 1, 0
-
-
 def _divide(
     op: Op, inside: Callable[..., Any], eqn: Equation
 ) -> tuple[Equation, list[Var], Equation]:
@@ -437,8 +432,7 @@ cond = Op(
     transpose=_transpose,
     batch=_batch,
     partial_eval=_split,
-    sequence=_sequence,
-    checkify=checkify_cond,
+    enter=enter_cond,
     eval=eval_cond,
     remat=_divide,
     multiple=True,

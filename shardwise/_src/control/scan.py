@@ -15,7 +15,7 @@ from typing import Any
 
 from shardwise._src.base.errors import ShardingTypeError
 from shardwise._src.control.call import known_first
-from shardwise._src.control.checkify_rules import checkify_scan, eval_scan
+from shardwise._src.control.entering_rules import enter_scan, eval_scan
 from shardwise._src.control.programs import Extension, fit, parts
 from shardwise._src.control.scan_lowering import lower_scan
 from shardwise._src.control.scan_split import split_plan, unknown_carries
@@ -312,12 +312,6 @@ def _batch(
     return outs, [0 if m else None for m in carry_marks] + [1 if m else None for m in y_marks]
 
 
-def _sequence(op: Op, params: dict, with_token: Any) -> tuple[dict, int, int]:
-    """The token is the first carry."""
-    at, body = params["num_consts"], with_token(params["body"], params["num_consts"], 0)
-    return params | {"body": body, "num_carry": params["num_carry"] + 1}, at, 0
-
-
 def _divide(
     op: Op, inside: Callable[..., Any], eqn: Equation
 ) -> tuple[Equation, list[Var], Equation]:
@@ -359,8 +353,7 @@ scan = Op(
     transpose=_transpose,
     batch=_batch,
     partial_eval=_split,
-    sequence=_sequence,
-    checkify=checkify_scan,
+    enter=enter_scan,
     eval=eval_scan,
     remat=_divide,
     multiple=True,

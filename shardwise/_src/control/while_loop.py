@@ -17,13 +17,12 @@ from typing import Any, NoReturn
 import numpy as np
 
 from shardwise._src.control.call import call
-from shardwise._src.control.checkify_rules import checkify_while, eval_while
 from shardwise._src.control.cond import chosen, reject_ordered
+from shardwise._src.control.entering_rules import enter_while, eval_while
 from shardwise._src.control.programs import fit, parts
 from shardwise._src.control.scan import batched_body, given, jvp_body
 from shardwise._src.control.scan_split import unknown_carries
 from shardwise._src.core.op import Op
-from shardwise._src.core.ordering import ignoring_token
 from shardwise._src.core.program import Equation, Program, Var
 from shardwise._src.core.program_tools import derived, sites_in, without_sites
 from shardwise._src.ops.basis import zeros
@@ -337,14 +336,6 @@ def _testing(body: Program, test: Program, num_test: int, num_body: int, by_row:
     return program_of(turn, [*consts, flag, *carry], body.name)
 
 
-def _sequence(op: Op, params: dict, with_token: Any) -> tuple[dict, int, int]:
-    """The token is the first carry."""
-    num_test, num_body = params["num_test"], params["num_body"]
-    body, test = with_token(params["body"], num_body, 0), params["test"]
-    new = params | {"test": ignoring_token(test, num_test), "body": body}
-    return new, num_test + num_body, 0
-
-
 def _keys(
     op: Op, flow: Any, args: Any, *, test: Program, body: Program, num_test: int, num_body: int
 ) -> list[Any]:
@@ -365,8 +356,7 @@ while_loop = Op(
     transpose=_transpose,
     batch=_batch,
     partial_eval=_split,
-    sequence=_sequence,
-    checkify=checkify_while,
+    enter=enter_while,
     eval=eval_while,
     multiple=True,
     programs=("test", "body"),

@@ -22,11 +22,11 @@ their rules. They are called as follows (`**p` are the op's parameters):
     stage(op, interpreter, args, p)       → (args, p), with the functions that the op contains
                                             staged to programs.
     eager(op, args, p)                    → results; for ops that run user functions when eager.
-    sequence(op, p, with_token)           → (params, at, out): the op with a token of ordered
-                                            effects (core/ordering.py) as operand `at` and result
-                                            `out`.
-    checkify(op, checks, args, **p)       → results; for ops that contain programs: the op with
-                                            the checks inside them, which are added to `checks`.
+    enter(op, inside, state, args, **p)   → (results, state); for ops that contain programs: the op
+                                            with a state passed through them, by which a transform
+                                            enters them: `inside` (transforms/entering.py) is what
+                                            it does there. Ops with ordered effects take the token
+                                            (effects/ordering.py) themselves.
     eval(op, run, args, **p)              runs the programs it contains as the op does, with
                                             `run(program, args) → results`; for `debug_nans`. It may
                                             return an equation that `run` cannot run by itself.
@@ -127,8 +127,7 @@ class Op:
     partial_eval: Rule | None = None
     stage: Rule | None = None
     eager: Rule | None = None
-    sequence: Rule | None = None
-    checkify: Rule | None = None
+    enter: Rule | None = None
     eval: Rule | None = None
     key_reuse: Rule | None = None
     windows: Rule | None = None

@@ -18,13 +18,12 @@ import numpy as np
 from shardwise._src.base.context import CURRENT
 from shardwise._src.base.errors import UnexpectedTracerError
 from shardwise._src.base.positions import join, split
-from shardwise._src.control.call import call
-from shardwise._src.control.checkify_rules import checkify_call, eval_call
+from shardwise._src.control.call import call, enter_as_call
+from shardwise._src.control.entering_rules import eval_call
 from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.infer import HOST, is_array, is_operand, type_of
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
-from shardwise._src.core.ordering import through_program
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import consts_to_args
 from shardwise._src.core.structure import shared
@@ -446,7 +445,7 @@ def op_of_calls(name: str, jvp: Callable, batched: type[BatchedRule]) -> Op:
     return Op(
         name,
         user_code=True,
-        checkify=checkify_call,
+        enter=enter_as_call,
         eval=eval_call,
         type_rule=type_rule,
         lower=lower_program,
@@ -455,7 +454,6 @@ def op_of_calls(name: str, jvp: Callable, batched: type[BatchedRule]) -> Op:
         batch=functools.partial(batch_rule, batched),
         stage=stage_rule,
         eager=run_eagerly,
-        sequence=through_program,
         multiple=True,
         programs=("program",),
         aliases={"call_jaxpr": "program", "fun_jaxpr": "program"},

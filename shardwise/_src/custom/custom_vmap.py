@@ -20,13 +20,12 @@ from typing import Any
 
 from shardwise._src.base.context import current
 from shardwise._src.control.bodies import staged
-from shardwise._src.control.call import call
-from shardwise._src.control.checkify_rules import checkify_call, eval_call
+from shardwise._src.control.call import call, enter_as_call
+from shardwise._src.control.entering_rules import eval_call
 from shardwise._src.control.programs import with_results
 from shardwise._src.control.scan_api import scan
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
-from shardwise._src.core.ordering import through_program
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import derived, pruned
 from shardwise._src.core.structure import shared
@@ -271,7 +270,7 @@ def _transpose(op: Op, cts: Any, *args: Any, program: Program, **p: Any) -> list
 custom_vmap_call = Op(
     "custom_vmap_call",
     user_code=True,
-    checkify=checkify_call,
+    enter=enter_as_call,
     eval=eval_call,
     type_rule=_type,
     lower=_lower,
@@ -279,7 +278,6 @@ custom_vmap_call = Op(
     transpose=_transpose,
     batch=_batch,
     partial_eval=_split,
-    sequence=through_program,
     multiple=True,
     programs=("program",),
     aliases={"call": "program"},

@@ -22,6 +22,7 @@ from shardwise._src.core.program_tools import consts_to_args, derived
 from shardwise._src.core.structure import shared
 from shardwise._src.custom.custom_calls import Rule, as_array, as_arrays
 from shardwise._src.custom.custom_jvp import custom_jvp_call
+from shardwise._src.effects.ordering import ORDERED
 from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.messages.tree_paths import path_in, paths_in, tree_difference
@@ -32,6 +33,7 @@ from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transforms.batch import Axis, MappedAxis, batch_program, to_dim
 from shardwise._src.transforms.jvp import jvp_program
 from shardwise._src.transforms.linearize import linearize
+from shardwise._src.transforms.stage import program_of
 from shardwise._src.transforms.transpose import transpose_program
 from shardwise._src.types.annotations import Aux, T
 from shardwise._src.types.array_type import ArrayType
@@ -157,11 +159,17 @@ def _batch(
     return outs, [0 if m else None for m in found[1][1]]
 
 
-def _sequence(op: Op, params: dict, with_token: Any) -> tuple[dict, int, int]:
-    """The token becomes the first constant of the solver, the program that is executed."""
-    (matvec, solve, *back), (first, count, *rest) = params["programs"], params["counts"]
-    programs = (matvec, with_token(solve, 0, 0), *back)
-    return {"programs": programs, "counts": (first, count + 1, *rest)}, first, 0
+def _expand(op: Op, types: Sequence[ArrayType], p: dict[str, Any], platform: str) -> Program | None:
+    """If the solver has ordered effects, the call of it, which passes their token through."""
+    solver, counts = p["programs"][1], p["counts"]
+    if ORDERED not in solver.effects:
+        return None
+
+    def run(*args: Any) -> list[Any]:
+        groups = _groups(args, counts)
+        return solver(*groups[1], *groups[-1])
+
+    return program_of(run, types, op.name)
 
 
 linear_solve = Op(
@@ -171,7 +179,7 @@ linear_solve = Op(
     jvp=_jvp,
     transpose=_transpose,
     batch=_batch,
-    sequence=_sequence,
+    expand=_expand,
     multiple=True,
     programs=("programs",),
 )

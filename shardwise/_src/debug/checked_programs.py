@@ -16,21 +16,21 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.errors import Documented
-from shardwise._src.control.call import call
-from shardwise._src.control.checkify_rules import CODE, shifted
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.core.program import Equation, Program, eval_program
 from shardwise._src.core.program_tools import derived
 from shardwise._src.messages.source import Site, describe
 from shardwise._src.numpy.statistics.reductions import argmax
-from shardwise._src.ops.basis import batch_first, broadcast_in_dim, reshape
+from shardwise._src.ops.basis import batch_first, broadcast_in_dim, reshape, zeros
 from shardwise._src.ops.cast import convert_element_type
+from shardwise._src.ops.families import add
 from shardwise._src.ops.logical import bitwise_or, eq, gt, lt, ne, select_n
 from shardwise._src.ops.reduce import reduce_or
 from shardwise._src.ops.sharded.varying import everywhere
+from shardwise._src.transforms.entering import Inside
 from shardwise._src.transforms.stage import program_of
-from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.array_type import ArrayType, array_type
 from shardwise._src.types.dims import Dims, letters
 from shardwise._src.types.dtypes import is_inexact
 
@@ -147,6 +147,10 @@ check_op = Op(
 # -- making programs report failures --
 
 
+CODE = array_type((), np.dtype("int32"))
+NONE = np.int32(0)
+
+
 class Checked:
     """The checks of a program that is run equation by equation.
 
@@ -157,7 +161,7 @@ class Checked:
         self.enabled = enabled
         self.places: list[Place] = []
         self.slots: list[Any] = []
-        self.code: Any = convert_element_type(np.int32(0), dtype=CODE.dtype, weak=False)
+        self.code: Any = convert_element_type(NONE, dtype=CODE.dtype, weak=False)
 
     def run(self, program: Program, args: Sequence[Any]) -> list[Any]:
         """The results of a program, whose checks are added to this object's."""
@@ -168,11 +172,10 @@ class Checked:
             self._user_check(eqn, values)
             return []
         op = eqn.op
-        if op.binds is not None and op.checkify is not None:  # its axes are not in scope here
-            return op.checkify(op, self, values, **eqn.params)
-        if op.programs and any(_places(p, self.enabled) for p in eqn.programs()):
-            if eqn.op.checkify is not None:
-                return eqn.op.checkify(eqn.op, self, values, **eqn.params)
+        # The axes of an op that binds some are not in scope here, where its places are unknown.
+        if op.programs and (op.binds or any(_places(p, self.enabled) for p in eqn.programs())):
+            if op.enter is not None:
+                return self._enter(eqn, values)
             if any(_places(p, self.enabled & {USER}) for p in eqn.programs()):
                 raise NotImplementedError(
                     "checkify does not support checks in the functions "
@@ -186,11 +189,17 @@ class Checked:
                 test(self, eqn, values, outs)
         return outs
 
-    call = call
-
-    def program(self, program: Program) -> tuple[Program, tuple[Place, ...]]:
-        """A program that an op contains, with the checks of this one in it, and their places."""
-        return checked_program(program, self.enabled)
+    def _enter(self, eqn: Equation, values: list[Any]) -> list[Any]:
+        """The results of an op whose programs have checks; adds their findings."""
+        programs = () if eqn.op.binds else tuple(dict.fromkeys(eqn.programs()))
+        inside = _Checking(self.enabled, programs)
+        state = [*map(zeros, inside.types)]
+        outs, (code, *slots) = inside.enter(eqn, values, state)
+        code = select_n(eq(code, NONE), add(code, np.int32(len(self.places))), code)
+        self._set(code)
+        self.places += inside.places
+        self.slots += slots
+        return outs
 
     def fail(self, failed: Any, message: Message, values: Sequence[Any], site: Any) -> None:
         """Adds a place that failed where `failed` (bool[]) is true."""
@@ -198,15 +207,12 @@ class Checked:
         types = tuple([type_of(v) for v in values])
         self.places.append(Place(message, types, site))
         self.slots += values
-        code = select_n(failed, np.int32(0), np.int32(len(self.places)))
-        self.code = select_n(eq(self.code, np.int32(0)), self.code, code)
+        code = select_n(failed, NONE, np.int32(len(self.places)))
+        self._set(code)
 
-    def merge(self, places: Sequence[Place], code: Any, slots: Sequence[Any]) -> None:
-        """Adds the places of a program that ran, by its code."""
-        code = shifted(code, len(self.places))
-        self.code = select_n(eq(self.code, np.int32(0)), self.code, code)
-        self.places += places
-        self.slots += slots
+    def _set(self, code: Any) -> None:
+        """Sets the code, unless there is one."""
+        self.code = select_n(eq(self.code, NONE), self.code, code)
 
     def state(self) -> list[Any]:
         """The code and the values of all places; places record the types of these."""
@@ -244,7 +250,7 @@ def _row(x: Any, levels: int, which: Any) -> Any:
 
 def _test_nan(checks: Checked, eqn: Equation, values: list[Any], outs: list[Any]) -> None:
     op = eqn.op
-    if not (op.elements is Elements.COMPUTED or (op.programs and op.checkify is None)):
+    if not (op.elements is Elements.COMPUTED or (op.programs and op.enter is None)):
         return
     for x in outs:
         t = type_of(x)
@@ -319,3 +325,52 @@ def checked_program(
 
 def _places(program: Program, enabled: frozenset[str]) -> tuple[Place, ...]:
     return checked_program(program, enabled)[1]
+
+
+class _Checking(Inside):
+    """The checks in the programs of an op. The state: a code, and the values of all places."""
+
+    def __init__(self, enabled: frozenset[str], programs: tuple[Program, ...]):
+        self.enabled = enabled
+        self.key = enabled, programs
+        self.places: list[Place] = []
+        self._start: dict[Program, int] = {}  # the number of places before those of a program
+        for program in programs:
+            self._start[program] = len(self.places)
+            self.places += _places(program, enabled)
+        values = [t for place in self.places for t in place.types]
+        self.types = [CODE, *values]
+
+    def has(self, program: Program) -> bool:
+        return bool(_places(program, self.enabled))
+
+    def run(
+        self, program: Program, args: Sequence[Any], state: Sequence[Any]
+    ) -> tuple[Sequence[Any], Sequence[Any]]:
+        """The code and values of the first failure."""
+        new, places = checked_program(program, self.enabled)
+        outs, count = new(*args), len(program.outputs)
+        before = self._start[program]
+        code = select_n(eq(outs[count], NONE), add(outs[count], np.int32(before)), outs[count])
+        first = 1 + sum(len(place.types) for place in self.places[:before])
+        last = first + sum(len(place.types) for place in places)
+        after = [code, *state[1:first], *outs[count + 1 :], *state[last:]]
+        failed = ne(state[0], NONE)
+        rows = zip(state, after, strict=True)
+        return outs[:count], [select_n(failed, now, then) for then, now in rows]
+
+    def fresh(self, op: Op, program: Program) -> Program:
+        new, places = checked_program(program, self.enabled)
+        self.places = list(places)
+        return new
+
+    def join(self, state: Sequence[Any], states: Sequence[Any]) -> list[Any]:
+        """The failure of the first device that has one."""
+        codes, *slots = states
+        first = argmax(ne(codes, NONE))
+        found = [x[first] for x in slots]
+        types = map(type_of, found)
+        self.places = [
+            replace(place, types=tuple([next(types) for _ in place.types])) for place in self.places
+        ]
+        return [codes[first], *found]

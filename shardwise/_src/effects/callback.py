@@ -10,7 +10,7 @@ The kinds differ in what transforms and passes may do with them:
     io_callback      never removed. Batched by a loop on the host.
     debug_callback   the same, and without results: derivatives ignore it.
 
-The ordered ones also have the effect `ORDERED`: see `core.ordering`.
+The ordered ones also have the effect `ORDERED`: see `effects.ordering`.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from shardwise._src.base.lazy import public
 from shardwise._src.core.eval_context import eval_trace
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
-from shardwise._src.core.ordering import ORDERED, TOKEN
 from shardwise._src.core.program import Equation, Program, Var
 from shardwise._src.core.program_tools import walk
+from shardwise._src.effects.ordering import ORDERED, TOKEN
 from shardwise._src.messages.argument_names import name_of
 from shardwise._src.messages.source import describe, user_site
 from shardwise._src.ops.basis import move_axis
@@ -263,8 +263,12 @@ def _across_processes(op: Op, args: Values, params: dict[str, Any]) -> list[Any]
     return eval_trace().run(Program(ins, outs, [called], name=op.name), args)
 
 
-def _sequence(op: Op, params: dict[str, Any], with_token: Any) -> tuple[dict[str, Any], int, int]:
-    return params | {"token": True}, 0, 0
+def _enter(
+    op: Op, inside: Any, state: Values, args: Values, **p: Any
+) -> tuple[Values, Values]:
+    """The token orders the call: it is the first operand and result."""
+    outs = op(*state, *args, **p | {"token": True})
+    return outs[1:], outs[:1]
 
 
 def _lower(
@@ -377,7 +381,7 @@ def _record(name: str, effects: tuple[Any, ...], jvp: Callable, batch: Callable)
         jvp=jvp,
         batch=batch,
         eager=_eager,
-        sequence=_sequence,
+        enter=_enter,
         multiple=True,
         effects=frozenset(effects),
     )

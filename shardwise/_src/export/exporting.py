@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from shardwise._src.autodiff.grad import vjp
 from shardwise._src.base.positions import put
 from shardwise._src.control.expand import expanded
-from shardwise._src.core.ordering import ORDERED
 from shardwise._src.core.program import Program
 from shardwise._src.effects.callback import host_functions
+from shardwise._src.effects.ordering import ORDERED
 from shardwise._src.export.export_module import exported_text
 from shardwise._src.export.exported import Exported
 from shardwise._src.export.exported_data import Shardings

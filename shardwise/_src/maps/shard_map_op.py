@@ -18,7 +18,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -28,15 +28,14 @@ from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op, is_linear
 from shardwise._src.core.program import Equation, Program, Var
 from shardwise._src.core.program_tools import consts_to_args, derived, inlined
-from shardwise._src.numpy.statistics.reductions import argmax
 from shardwise._src.ops.basis import move_axis, reshape
 from shardwise._src.ops.elementwise import div
 from shardwise._src.ops.families import lit
-from shardwise._src.ops.logical import ne
 from shardwise._src.ops.sharded.collective import psum
 from shardwise._src.ops.sharded.sharding_ops import drop_sharding, reshard_like
 from shardwise._src.ops.sharded.varying import pvary
 from shardwise._src.transforms.batch import MappedAxis, axes_in, batch_program
+from shardwise._src.transforms.entering import Inside
 from shardwise._src.transforms.jvp import jvp_program
 from shardwise._src.transforms.linearize import split_program
 from shardwise._src.transforms.stage import program_of
@@ -353,26 +352,19 @@ def _divide(
     )
 
 
-def _checked(
-    op: Op, checks: Any, args: list[Any], *, program: Program, in_specs: Specs, out_specs: Specs,
-    **p: Any,
-) -> list[Any]:
-    """Reports the failure of the first device that has one."""
+def _enter(
+    op: Op, inside_of: Inside, state: list[Any], args: list[Any], *, program: Program,
+    in_specs: Specs, out_specs: Specs, **p: Any,
+) -> tuple[list[Any], list[Any]]:
+    """Each device starts with a state of its own."""
     count = len(out_specs)
     with _inside(p):
-        new, places = checks.program(program)
-        if not places:
-            return op(*args, program=program, in_specs=in_specs, out_specs=out_specs, **p)
+        new = inside_of.fresh(op, program)
         stacks = tuple([_kept_spec(t, **p) for t in new.out_types[count:]])
         new = _stacked(new, count)
     outs = _bind(new, args, in_specs, (*out_specs, *stacks), **p)
-    codes, *slots = [drop_sharding(x) for x in outs[count:]]
-    first = argmax(ne(codes, np.int32(0)))
-    found = [x[first] for x in slots]
-    types = map(type_of, found)
-    outside = [replace(q, types=tuple([next(types) for _ in q.types])) for q in places]
-    checks.merge(outside, codes[first], found)
-    return outs[:count]
+    states = [drop_sharding(x) for x in outs[count:]]
+    return outs[:count], list(inside_of.join(state, states))
 
 
 # -- op by op, for `debug_nans` --
@@ -477,16 +469,9 @@ def _with_batch_dim(spec: PartitionSpec, batched: bool, names: Any) -> Partition
 
 
 
-def _sequence(op: Op, p: Any, with_token: Any) -> NoReturn:
-    raise NotImplementedError(
-        "[shard_map] does not support ordered effects: there is no order in which devices could "
-        "call the host. Pass ordered=False, or call the host outside of it, with the results."
-    )
-
-
 shard_map = Op(
     "shard_map", type_rule=_type, lower=_lower, jvp=_jvp, transpose=_transpose, batch=_batch,
-    partial_eval=_split, sequence=_sequence, checkify=_checked, remat=_divide, eval=_replay,
+    partial_eval=_split, enter=_enter, remat=_divide, eval=_replay,
     multiple=True, programs=("program",), shardings=("place",), binds="axes", is_expensive=True,
     aliases={"jaxpr": "program"},
 )

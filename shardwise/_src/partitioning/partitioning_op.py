@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from shardwise._src.control.checkify_rules import checkify_call, eval_call
+from shardwise._src.control.call import enter_as_call
+from shardwise._src.control.entering_rules import eval_call
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Program
 from shardwise._src.core.structure import shared
@@ -78,7 +79,7 @@ custom_partitioning_call = Op(
     jvp=_no_derivative,
     transpose=_no_derivative,
     batch=_batch,
-    checkify=checkify_call,
+    enter=enter_as_call,
     eval=eval_call,
     multiple=True,
     programs=("program",),

@@ -15,10 +15,10 @@ from shardwise._src.arrays.signature import Signature, padded_type, signature
 from shardwise._src.base.context import current
 from shardwise._src.compiling.module_cache import loaded_for
 from shardwise._src.control.expand import expanded, is_expandable
-from shardwise._src.core.ordering import ORDERED, sequenced
 from shardwise._src.core.program import Program
 from shardwise._src.core.program_tools import derived, walk
 from shardwise._src.effects.callback import host_functions
+from shardwise._src.effects.ordering import ORDERED, sequenced
 from shardwise._src.lowering.layouts_and_memory import (
     Storage,
     chosen_layouts,
