@@ -90,13 +90,14 @@ def fused_optional(fun: Callable[P, T]) -> Callable[P, T]:
             arrays.insert(i, None)
         return fun(*arrays, **static)  # pyright: ignore[reportCallIssue] (arguments of `call`)
 
-    run = fused(named(program, fun.__name__))
+    first, some = Fused(fun, 1), fused(named(program, fun.__name__))
 
     @functools.wraps(fun)
     def call(*arrays: P.args, **static: P.kwargs) -> T:
         absent = tuple([i for i, x in enumerate(arrays) if x is None])
-        given = [x for x in arrays if x is not None] if absent else arrays
-        return run(*given, absent=absent, **static)
+        if len(absent) == len(arrays) - 1:
+            return current().interpreter.call(first, arrays[:1], static)
+        return some(*[x for x in arrays if x is not None], absent=absent, **static)
 
     return call
 

@@ -154,6 +154,7 @@ def spread_of(
     )
 
 
+@eager_jit
 def var(
     a: ArrayLike, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None,
     ddof: float = 0, keepdims: bool = False, *, where: ArrayLike | None = None,
@@ -170,6 +171,7 @@ def var(
     return spread_of("var", a, axis, dtype, out, ddof, keepdims, where, mean, correction)
 
 
+@eager_jit
 def std(
     a: ArrayLike, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None,
     ddof: float = 0, keepdims: bool = False, *, where: ArrayLike | None = None,

@@ -185,10 +185,11 @@ def _reduce(
     where: Any, promote_integers: bool = True,
 ) -> Any:
     """A reduction; without `initial` and `where`, it is one kernel with static arguments."""
-    dtype = checked_dtype(dtype, name)
+    if dtype is not None:
+        dtype = check_user_dtype(dtype, name)
     if initial is None and where is None and out is None:
-        if axis is None and dtype is None and not keepdims and promote_integers:
-            return _KERNELS[name](a)
+        if dtype is None and not keepdims and promote_integers:
+            return _KERNELS[name](a) if axis is None else _KERNELS[name](a, axis)
         return _KERNELS[name](a, axis, dtype, keepdims, promote_integers)
     reject_out(name, out)
     return _masked(
