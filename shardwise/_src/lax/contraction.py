@@ -46,10 +46,7 @@ def dot_general(
     preferred = preferred_element_type
     if preferred is not None:
         preferred = check_user_dtype(preferred, "dot_general")
-    args = lhs, rhs, numbers, precision, preferred
-    if out_sharding is not None:
-        return placed(contract.dot, out_sharding, *args)
-    return contract.dot(*args)
+    return placed(contract.dot, out_sharding, lhs, rhs, numbers, precision, preferred)
 
 
 def dot(

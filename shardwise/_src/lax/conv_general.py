@@ -228,16 +228,14 @@ def conv_general_dilated(
     preferred = preferred_element_type
     if preferred is not None:
         preferred = check_user_dtype(preferred, "conv_general_dilated")
-    how = {
-        "dimension_numbers": numbers, "window_strides": strides, "padding": pads,
-        "lhs_dilation": holes, "rhs_dilation": rhs_holes,
-        "feature_group_count": as_integer(feature_group_count, "feature_group_count"),
-        "batch_group_count": as_integer(batch_group_count, "batch_group_count"),
-        "precision": precision, "preferred_element_type": preferred,
-    }
-    if out_sharding is not None:
-        return placed(ops.conv_general_dilated, out_sharding, lhs, rhs, **how)
-    return ops.conv_general_dilated(lhs, rhs, **how)
+    return placed(
+        ops.conv_general_dilated, out_sharding, lhs, rhs,
+        dimension_numbers=numbers, window_strides=strides, padding=pads,
+        lhs_dilation=holes, rhs_dilation=rhs_holes,
+        feature_group_count=as_integer(feature_group_count, "feature_group_count"),
+        batch_group_count=as_integer(batch_group_count, "batch_group_count"),
+        precision=precision, preferred_element_type=preferred,
+    )
 
 
 def pairs(padding: Any, name: str) -> Pairs:

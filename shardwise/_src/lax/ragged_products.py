@@ -94,9 +94,7 @@ def ragged_dot_general(
     if preferred is not None:
         preferred = check_user_dtype(preferred, "ragged_dot_general")
     args = lhs, rhs, group_sizes, ragged_dot_dimension_numbers, precision, preferred
-    if out_sharding is not None:
-        return placed(_ragged, out_sharding, *args)
-    return _ragged(*args)
+    return placed(_ragged, out_sharding, *args)
 
 
 @fused(arrays=3)

@@ -345,9 +345,7 @@ def broadcast_to(array: ArrayLike, shape: ShapeLike, *, out_sharding: OutShardin
     pairs = zip(reversed(old), reversed(new), strict=False)
     if len(old) > len(new) or any(n not in (1, m) for n, m in pairs):
         raise ValueError(f"broadcast_to: shape {old} does not broadcast to {new}.")
-    if out_sharding is not None:
-        return placed(_broadcast_to, out_sharding, array, new)
-    return _broadcast_to(array, new)
+    return placed(_broadcast_to, out_sharding, array, new)
 
 
 def broadcast_shapes(*shapes: ShapeLike) -> tuple[int, ...]:

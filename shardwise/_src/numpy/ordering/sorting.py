@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import eager_jit, fused
+from shardwise._src.core.fused import eager_jit, fused, fused_optional
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.statistics.reductions import add_up, checked_dtype
 from shardwise._src.ops import elementwise as ew
@@ -258,14 +258,13 @@ def _count_before(a: Any, v: Any, side: str) -> Any:
 _METHODS = ("default", "scan", "scan_unrolled", "sort", "compare_all")
 
 
-@fused
-def _searchsorted(*arrays: Any, side: str, method: str) -> Any:
-    a, v, *sorter = arrays
+@fused_optional
+def _searchsorted(a: Any, v: Any, sorter: Any = None, *, side: str, method: str) -> Any:
     if type_of(a).ndim != 1:
         raise ValueError(f"searchsorted: a must be a vector; got {type_of(a).str_short(True)}.")
     a, v = promote(a, v)
-    if sorter:
-        a = take_from(a, sorter[0])
+    if sorter is not None:
+        a = take_from(a, sorter)
     found = (_count_before if method == "compare_all" else place_in_order)(a, v, side)
     return cast(found, canonicalize(int))
 
@@ -287,8 +286,7 @@ def searchsorted(
         raise ValueError(f"searchsorted: side must be 'left' or 'right'; got {side!r}.")
     if method not in _METHODS:
         raise ValueError(f"searchsorted: method must be one of {_METHODS}; got {method!r}.")
-    given = () if sorter is None else (sorter,)
-    return _searchsorted(a, v, *given, side=side, method=method)
+    return _searchsorted(a, v, sorter, side=side, method=method)
 
 
 @fused(arrays=2)
