@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from shardwise._src.base.named import named
 from shardwise._src.control.while_api import fori_loop
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import is_array, type_of
@@ -177,18 +178,30 @@ def _hashable(numbers: Any) -> Any:
     return type(numbers)(*map(tuple, numbers))
 
 
-def _scattered(op: Op, operand: Any, indices: Any, updates: Any, numbers: Any, **p: Any) -> Any:
-    mode = GatherScatterMode.from_any(p.pop("mode"))
-    numbers = _hashable(numbers)
-    return op(operand, indices, updates, dimension_numbers=numbers, mode=mode, **p)
+class Scatter(Protocol):
+    def __call__(
+        self, operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
+        dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
+        unique_indices: bool = False, mode: str | GatherScatterMode | None = None,
+    ) -> Array: ...
 
 
-def scatter(
-    operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
-    dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
-    unique_indices: bool = False, mode: str | GatherScatterMode | None = None,
-) -> Array:
-    """The operand with windows replaced: the inverse of `gather`.
+def _scatter(name: str, op: Op, doc: str) -> Scatter:
+    def fun(
+        operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
+        dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
+        unique_indices: bool = False, mode: str | GatherScatterMode | None = None,
+    ) -> Array:
+        return op(
+            operand, scatter_indices, updates, dimension_numbers=_hashable(dimension_numbers),
+            indices_are_sorted=indices_are_sorted, unique_indices=unique_indices,
+            mode=GatherScatterMode.from_any(mode),
+        )
+
+    return named(fun, name, doc)
+
+
+_REPLACED = """The operand with windows replaced: the inverse of `gather`.
 
     Args:
       scatter_indices: integers; the last dimension contains the index vectors.
@@ -196,70 +209,26 @@ def scatter(
       mode: for windows that are partly out of bounds: "clip" shifts them, "drop" (also None)
         omits them, "promise_in_bounds".
     """
-    return _scattered(
-        index.scatter, operand, scatter_indices, updates, dimension_numbers,
-        indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode,
-    )
+_COMBINED = "The operand with {}; arguments as for `scatter`."
 
-
-def scatter_add(
-    operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
-    dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
-    unique_indices: bool = False, mode: str | GatherScatterMode | None = None,
-) -> Array:
-    """The operand with windows added to its elements; arguments as for `scatter`."""
-    return _scattered(
-        index.scatter_add, operand, scatter_indices, updates, dimension_numbers,
-        indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode,
-    )
-
-
-def scatter_sub(
-    operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
-    dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
-    unique_indices: bool = False, mode: str | GatherScatterMode | None = None,
-) -> Array:
-    """The operand with windows subtracted from its elements; arguments as for `scatter`."""
-    return _scattered(
-        index.scatter_sub, operand, scatter_indices, updates, dimension_numbers,
-        indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode,
-    )
-
-
-def scatter_mul(
-    operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
-    dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
-    unique_indices: bool = False, mode: str | GatherScatterMode | None = None,
-) -> Array:
-    """The operand with its elements multiplied by windows; arguments as for `scatter`."""
-    return _scattered(
-        index.scatter_mul, operand, scatter_indices, updates, dimension_numbers,
-        indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode,
-    )
-
-
-def scatter_min(
-    operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
-    dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
-    unique_indices: bool = False, mode: str | GatherScatterMode | None = None,
-) -> Array:
-    """The operand with the minimum of its elements and windows; arguments as for `scatter`."""
-    return _scattered(
-        index.scatter_min, operand, scatter_indices, updates, dimension_numbers,
-        indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode,
-    )
-
-
-def scatter_max(
-    operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
-    dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
-    unique_indices: bool = False, mode: str | GatherScatterMode | None = None,
-) -> Array:
-    """The operand with the maximum of its elements and windows; arguments as for `scatter`."""
-    return _scattered(
-        index.scatter_max, operand, scatter_indices, updates, dimension_numbers,
-        indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode,
-    )
+scatter = _scatter("scatter", index.scatter, _REPLACED)
+scatter_add = _scatter(
+    "scatter_add", index.scatter_add, _COMBINED.format("windows added to its elements")
+)
+scatter_sub = _scatter(
+    "scatter_sub", index.scatter_sub, _COMBINED.format("windows subtracted from its elements")
+)
+scatter_mul = _scatter(
+    "scatter_mul", index.scatter_mul, _COMBINED.format("its elements multiplied by windows")
+)
+scatter_min = _scatter(
+    "scatter_min", index.scatter_min,
+    _COMBINED.format("the minimum of its elements and windows"),
+)
+scatter_max = _scatter(
+    "scatter_max", index.scatter_max,
+    _COMBINED.format("the maximum of its elements and windows"),
+)
 
 
 def index_take(src: ArrayLike, idxs: Sequence[ArrayLike], axes: Sequence[int]) -> Array:

@@ -11,11 +11,12 @@ Every index that `x[idx]` accepts is allowed. A `set` at concrete integers is on
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec
 
 import numpy as np
 
 from shardwise._src.base.context import current
+from shardwise._src.base.named import named
 from shardwise._src.base.warn import warn
 from shardwise._src.core.fused import fused, record_of
 from shardwise._src.core.infer import is_array, type_of
@@ -42,6 +43,7 @@ from shardwise._src.values.indexing import (
     several,
 )
 
+P = ParamSpec("P")
 Mode = str | GatherScatterMode | None
 
 
@@ -62,6 +64,31 @@ class At:
 
     def __repr__(self) -> str:
         return f"At({self.array!r})"
+
+
+def _alike(
+    like: Callable[P, Array], name: str, method: str, doc: str,
+    combine: Callable[[Any, Any], Any] | None = None,
+) -> Callable[P, Array]:
+    """Another method of `AtIndex`, with the signature of `like`.
+
+    method: of `write`. combine: the values are written into ones, and combined with the array.
+    """
+
+    def fun(
+        self: AtIndex, values: ArrayLike, *, indices_are_sorted: bool = False,
+        unique_indices: bool = False, mode: Mode = None, out_sharding: OutSharding = None,
+        wrap_negative_indices: bool = True,
+    ) -> Array:
+        x = self.array if combine is None else _ones(self.array)
+        made = write(
+            method, x, self.index, values, mode, indices_are_sorted, unique_indices,
+            wrap_negative_indices, out_sharding,
+        )
+        return made if combine is None else combine(self.array, made)
+
+    made: Any = named(fun, name, doc, "AtIndex")
+    return made
 
 
 class AtIndex:
@@ -115,79 +142,23 @@ class AtIndex:
             wrap_negative_indices, out_sharding,
         )
 
-    def add(
-        self, values: ArrayLike, *, indices_are_sorted: bool = False, unique_indices: bool = False,
-        mode: Mode = None, out_sharding: OutSharding = None, wrap_negative_indices: bool = True,
-    ) -> Array:
-        """`x[idx] += values`, applied once for each occurrence of an index."""
-        return write(
-            "add", self.array, self.index, values, mode, indices_are_sorted, unique_indices,
-            wrap_negative_indices, out_sharding,
-        )
-
-    def subtract(
-        self, values: ArrayLike, *, indices_are_sorted: bool = False, unique_indices: bool = False,
-        mode: Mode = None, out_sharding: OutSharding = None, wrap_negative_indices: bool = True,
-    ) -> Array:
-        """`x[idx] -= values`, applied once for each occurrence of an index."""
-        return write(
-            "sub", self.array, self.index, values, mode, indices_are_sorted, unique_indices,
-            wrap_negative_indices, out_sharding,
-        )
-
-    def multiply(
-        self, values: ArrayLike, *, indices_are_sorted: bool = False, unique_indices: bool = False,
-        mode: Mode = None, out_sharding: OutSharding = None, wrap_negative_indices: bool = True,
-    ) -> Array:
-        """`x[idx] *= values`, applied once for each occurrence of an index."""
-        return write(
-            "mul", self.array, self.index, values, mode, indices_are_sorted, unique_indices,
-            wrap_negative_indices, out_sharding,
-        )
-
+    add = _alike(
+        set, "add", "add", "`x[idx] += values`, applied once for each occurrence of an index."
+    )
+    subtract = _alike(
+        set, "subtract", "sub", "`x[idx] -= values`, applied once for each occurrence of an index."
+    )
+    multiply = _alike(
+        set, "multiply", "mul", "`x[idx] *= values`, applied once for each occurrence of an index."
+    )
     mul = multiply
-
-    def divide(
-        self, values: ArrayLike, *, indices_are_sorted: bool = False, unique_indices: bool = False,
-        mode: Mode = None, out_sharding: OutSharding = None, wrap_negative_indices: bool = True,
-    ) -> Array:
-        """`x[idx] /= values`; integers are divided as floats."""
-        factors = write(
-            "mul", _ones(self.array), self.index, values, mode, indices_are_sorted,
-            unique_indices, wrap_negative_indices, out_sharding,
-        )
-        return binary.true_divide(self.array, factors)
-
-    def power(
-        self, values: ArrayLike, *, indices_are_sorted: bool = False, unique_indices: bool = False,
-        mode: Mode = None, out_sharding: OutSharding = None, wrap_negative_indices: bool = True,
-    ) -> Array:
-        """`x[idx] **= values`."""
-        factors = write(
-            "mul", _ones(self.array), self.index, values, mode, indices_are_sorted,
-            unique_indices, wrap_negative_indices, out_sharding,
-        )
-        return binary.power(self.array, factors)
-
-    def min(
-        self, values: ArrayLike, *, indices_are_sorted: bool = False, unique_indices: bool = False,
-        mode: Mode = None, out_sharding: OutSharding = None, wrap_negative_indices: bool = True,
-    ) -> Array:
-        """`x[idx] = minimum(x[idx], values)`."""
-        return write(
-            "min", self.array, self.index, values, mode, indices_are_sorted, unique_indices,
-            wrap_negative_indices, out_sharding,
-        )
-
-    def max(
-        self, values: ArrayLike, *, indices_are_sorted: bool = False, unique_indices: bool = False,
-        mode: Mode = None, out_sharding: OutSharding = None, wrap_negative_indices: bool = True,
-    ) -> Array:
-        """`x[idx] = maximum(x[idx], values)`."""
-        return write(
-            "max", self.array, self.index, values, mode, indices_are_sorted, unique_indices,
-            wrap_negative_indices, out_sharding,
-        )
+    divide = _alike(
+        set, "divide", "mul", "`x[idx] /= values`; integers are divided as floats.",
+        binary.true_divide,
+    )
+    power = _alike(set, "power", "mul", "`x[idx] **= values`.", binary.power)
+    min = _alike(set, "min", "min", "`x[idx] = minimum(x[idx], values)`.")
+    max = _alike(set, "max", "max", "`x[idx] = maximum(x[idx], values)`.")
 
     def apply(
         self, func: Callable[[Array], Array], *, indices_are_sorted: bool = False,
