@@ -305,15 +305,10 @@ def all(
 
 
 @fused(arrays=1)
-def _count_nonzero(a: Any, axis: AnyAxis, keepdims: bool) -> Any:
-    axes = reduced_axes(axis, type_of(a).ndim)
-    return add_up(cast(a, BOOL), axes, canonicalize(int), keepdims)
-
-
-@eager_jit
 def count_nonzero(a: ArrayLike, axis: AnyAxis = None, keepdims: bool = False) -> Array:
     """Number of nonzero elements over `axis`."""
-    return _count_nonzero(a, axis, keepdims)
+    axes = reduced_axes(axis, type_of(a).ndim)
+    return add_up(cast(a, BOOL), axes, canonicalize(int), keepdims)
 
 
 # -- argmax and argmin --
