@@ -32,15 +32,15 @@ from shardwise._src.types.dtypes import is_bool
 from shardwise._src.types.promotion import lattice_join
 from shardwise._src.values import binary
 from shardwise._src.values.convert import broadcast_to, cast, constant
-from shardwise._src.values.index_pattern import ADVANCED, ALL, AT, NEW, SCALAR, parse
+from shardwise._src.values.index_pattern import ADVANCED, ALL, SCALAR, parse
 from shardwise._src.values.indexing import (
     get,
-    index_dtype,
     layout,
-    narrowed,
     not_wrapped,
     on_one_device,
     several,
+    start_operands,
+    window,
 )
 
 P = ParamSpec("P")
@@ -229,7 +229,8 @@ def write(
 
 
 def _check_values(method: str, t: Any, v: Any) -> None:
-    if v.dtype is t.dtype or _fits(t.dtype, v.dtype, v.weak_type):
+    joined = (t.dtype, False), (v.dtype, v.weak_type)
+    if v.dtype == t.dtype or lattice_join(*joined)[0] == t.dtype:
         if method != "set" and method not in ("min", "max") and is_bool(t.dtype):
             raise TypeError(
                 f"`.at[...]` does not support arithmetic ({method}) on boolean arrays; got "
@@ -242,12 +243,6 @@ def _check_values(method: str, t: Any, v: Any) -> None:
         "`.astype(x.dtype)`.",
         FutureWarning,
     )
-
-
-def _fits(dtype: Any, other: Any, weak: bool) -> bool:
-    if dtype == other:
-        return True
-    return lattice_join((dtype, False), (other, weak))[0] == dtype
 
 
 def update(
@@ -304,38 +299,14 @@ def _is_window(pattern: tuple) -> bool:
 
 def _set_window(x: Any, values: Any, operands: tuple, pattern: tuple) -> Any:
     t = type_of(x)
-    places = iter(operands)
-    starts: list[Any] = []
-    sizes, result, backwards = [], [], []
-    for entry in pattern:
-        if entry == NEW:
-            result.append(1)
-            continue
-        start, size = 0, t.shape[len(starts)]
-        if entry == AT:
-            start, size = next(places), 1
-        elif entry[0] == "int":
-            start, size = entry[1], 1
-        elif entry[0] == "window":
-            start, size = next(places), entry[1]
-        elif entry[0] == "slice":
-            start, size = entry[1:3]
-            if entry[3] < 0 and several(size):
-                backwards.append(len(result))
-                start += (size - 1) * entry[3]
-        if entry != AT and entry[0] != "int":
-            result.append(size)
-        starts.append(start)
-        sizes.append(size)
-    values = _in_shape(values, tuple(result))
-    if 0 in sizes:
+    w = window(t.shape, operands, pattern)
+    values = _in_shape(values, tuple(w.result))
+    if 0 in w.sizes:
         return x
-    if backwards:
-        values = rev(values, dimensions=tuple(backwards))
-    if type_of(values).shape != tuple(sizes):
-        values = reshape(values, shape=tuple(sizes))
-    if tuple(sizes) == t.shape:
+    if w.backwards:
+        values = rev(values, dimensions=tuple([d for _, d in w.backwards]))
+    if type_of(values).shape != tuple(w.sizes):
+        values = reshape(values, shape=tuple(w.sizes))
+    if tuple(w.sizes) == t.shape:
         return values
-    dtype = index_dtype([s for s in starts if not isinstance(s, int)], t.shape)
-    at = [dtype.type(s) if isinstance(s, int) else narrowed(s, dtype) for s in starts]
-    return dynamic_update_slice(x, values, *at)
+    return dynamic_update_slice(x, values, *start_operands(w.starts, t.shape))
