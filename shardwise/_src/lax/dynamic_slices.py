@@ -92,17 +92,15 @@ def dynamic_slice_in_dim(
     return dynamic_slice(operand, starts, old, allow_negative_indices=allow_negative_indices)
 
 
+@fused(arrays=2)
 def dynamic_index_in_dim(
     operand: ArrayLike, index: ArrayLike, axis: int = 0, keepdims: bool = True, *,
     allow_negative_indices: bool = True,
 ) -> Array:
     """The element at one index of a dimension, which is kept with size 1 or removed."""
-    return _dynamic_index(operand, index, axis, bool(keepdims), allow_negative_indices)
-
-
-@fused(arrays=2)
-def _dynamic_index(operand: Any, index: Any, axis: int, keepdims: bool, negative: bool) -> Any:
-    part = dynamic_slice_in_dim(operand, index, 1, axis, allow_negative_indices=negative)
+    part = dynamic_slice_in_dim(
+        operand, index, 1, axis, allow_negative_indices=allow_negative_indices
+    )
     return part if keepdims else shape.squeeze(part, (axis_of(axis, type_of(part).ndim),))
 
 
@@ -128,22 +126,18 @@ def dynamic_update_slice_in_dim(
     )
 
 
+@fused(arrays=3)
 def dynamic_update_index_in_dim(
     operand: ArrayLike, update: ArrayLike, index: ArrayLike, axis: int, *,
     allow_negative_indices: bool = True,
 ) -> Array:
     """The operand with the element at one index of a dimension replaced."""
-    return _dynamic_update(operand, update, index, axis, allow_negative_indices)
-
-
-@fused(arrays=3)
-def _dynamic_update(operand: Any, update: Any, index: Any, axis: int, negative: bool) -> Any:
     ndim = type_of(operand).ndim
     axis = axis_of(axis, ndim)
     if type_of(update).ndim != ndim:
         update = shape.expand_dims(update, (axis,))
     return dynamic_update_slice_in_dim(
-        operand, update, index, axis, allow_negative_indices=negative
+        operand, update, index, axis, allow_negative_indices=allow_negative_indices
     )
 
 

@@ -121,7 +121,8 @@ row_stack = vstack
 
 def hstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None) -> Array:
     """Stacks arrays horizontally: along the second dimension, or the only one."""
-    return _joined(*each_array("hstack", tup), ndim=1, axis=None, dtype=checked_dtype(dtype, "hstack"))
+    wanted = checked_dtype(dtype, "hstack")
+    return _joined(*each_array("hstack", tup), ndim=1, axis=None, dtype=wanted)
 
 
 def dstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None) -> Array:
@@ -239,9 +240,7 @@ def _cut(name: str, ary: Any, sections: Any, axis: int, even: bool) -> list[Any]
     return list(_split(ary, tuple(sizes), axis))
 
 
-@fused(arrays=1)
-def _part(x: Any, start: int, stop: int, axis: int) -> Any:
-    return ops.slice_in_dim(x, start, stop, axis)
+_part = fused(ops.slice_in_dim)
 
 
 @eager_jit

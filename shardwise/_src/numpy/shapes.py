@@ -245,9 +245,7 @@ def rollaxis(a: ArrayLike, axis: int, start: int = 0) -> Array:
     return moveaxis(a, i, before - (before > i))
 
 
-@fused(arrays=1)
-def _expand(x: Any, axes: tuple) -> Any:
-    return ops.expand_dims(x, axes)
+_expand = fused(ops.expand_dims)
 
 
 @eager_jit
@@ -258,9 +256,7 @@ def expand_dims(a: ArrayLike, axis: Ints) -> Array:
     return _expand(a, axes_of(axis, type_of(a).ndim + count))
 
 
-@fused(arrays=1)
-def _squeeze(x: Any, axes: tuple) -> Any:
-    return ops.squeeze(x, axes)
+_squeeze = fused(ops.squeeze)
 
 
 @eager_jit
@@ -319,9 +315,7 @@ atleast_3d = _atleast(
 # -- broadcasting --
 
 
-@fused(arrays=1)
-def _broadcast_to(x: Any, shape: tuple) -> Any:
-    return _broadcast(x, shape)
+_broadcast_to = fused(_broadcast)
 
 
 def broadcast_to(array: ArrayLike, shape: ShapeLike, *, out_sharding: OutSharding = None) -> Array:

@@ -270,7 +270,8 @@ def imag(val: ArrayLike, /) -> Array:
 
 
 @fused(arrays=1)
-def _angle(z: Any, deg: bool = False) -> Any:
+def angle(z: ArrayLike, deg: bool = False) -> Array:
+    """The angle of a complex number, in (-π, π] radians, or in degrees if `deg`."""
     (x,) = promote(z)
     t = type_of(x)
     if is_complex(t.dtype):
@@ -279,8 +280,3 @@ def _angle(z: Any, deg: bool = False) -> Any:
         (x,) = promote_inexact(x)
         angle = ew.atan2(strip_weak_type(constant(0, x)), strip_weak_type(x))
     return ew.mul(angle, constant(180 / math.pi, angle)) if deg else angle
-
-
-def angle(z: ArrayLike, deg: bool = False) -> Array:
-    """The angle of a complex number, in (-π, π] radians, or in degrees if `deg`."""
-    return _angle(z, True) if deg else _angle(z)

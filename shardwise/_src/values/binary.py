@@ -382,7 +382,12 @@ def _integers(name: str, *args: Any) -> list[Any]:
 @fused(arrays=3)
 def _clip(x: Any, low: Any, high: Any) -> Any:
     x, low, high = broadcast(*promote(x, low, high))
-    _not_complex(x)
+    t = type_of(x)
+    if is_complex(t.dtype):
+        raise ValueError(
+            f"clip takes real numbers; got {t.str_short(True)}. Clip the real and imaginary parts "
+            "separately."
+        )
     return ew.min(ew.max(x, low), high)
 
 
@@ -395,15 +400,6 @@ def clip(
     if min is not None:
         return maximum(arr, min)
     return minimum(arr, max) if max is not None else positive(arr)
-
-
-def _not_complex(x: Any) -> None:
-    t = type_of(x)
-    if is_complex(t.dtype):
-        raise ValueError(
-            f"clip takes real numbers; got {t.str_short(True)}. Clip the real and imaginary parts "
-            "separately."
-        )
 
 
 @fused(arrays=1)

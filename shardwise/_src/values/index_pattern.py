@@ -68,15 +68,13 @@ def parse(
     ndim, d = len(shape), 0
     for position, item in enumerate(items):
         kind = item.__class__
-        if kind is slice:
+        if kind is slice or kind is Slice:
             if d >= ndim:
                 _too_many(items, ndim)
-            pattern.append(_slice_entry(item, shape[d], position, operands, windows))
-            d += 1
-        elif kind is Slice:
-            if d >= ndim:
-                _too_many(items, ndim)
-            pattern.append(entry(item, shape[d], operands, windows))
+            pattern.append(
+                _slice_entry(item, shape[d], position, operands, windows)
+                if kind is slice else entry(item, shape[d], operands, windows)
+            )
             d += 1
         elif item is None:
             pattern.append(NEW)

@@ -50,13 +50,6 @@ def _reject(name: str, kind: Any, order: Any) -> None:
 
 
 @fused(arrays=1)
-def _sort(a: Any, axis: int | None, stable: bool, descending: bool) -> Any:
-    a, axis = _along(a, axis)
-    (out,) = sort_op(a, dimension=axis, is_stable=stable)
-    return rev(out, dimensions=(axis,)) if descending else out
-
-
-@eager_jit
 def sort(
     a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: None = None,
     stable: bool = True, descending: bool = False,
@@ -67,7 +60,9 @@ def sort(
     descending: whether the largest, and NaN, come first.
     """
     _reject("sort", kind, order)
-    return _sort(a, axis, bool(stable), descending)
+    a, axis = _along(a, axis)
+    (out,) = sort_op(a, dimension=axis, is_stable=bool(stable))
+    return rev(out, dimensions=(axis,)) if descending else out
 
 
 def places_in_order(a: Any, axis: int, stable: bool, descending: bool, dtype: Any) -> Any:
@@ -290,7 +285,13 @@ def searchsorted(
 
 
 @fused(arrays=2)
-def _digitize(x: Any, bins: Any, right: bool, method: str) -> Any:
+def digitize(
+    x: ArrayLike, bins: ArrayLike, right: bool = False, *, method: str | None = None
+) -> Array:
+    """The bin index of each element; `bins` must be monotonic.
+
+    right: whether a bin includes its right edge instead of its left one.
+    """
     if type_of(bins).ndim != 1:
         raise ValueError(f"digitize: bins must be a vector; got {type_of(bins).str_short(True)}.")
     x, bins = promote(x, bins)
@@ -303,14 +304,3 @@ def _digitize(x: Any, bins: Any, right: bool, method: str) -> Any:
     rising = reshape(ew.ge(last, first), shape=())
     found = search(ew.where(rising, bins, rev(bins, dimensions=(0,))), x, side)
     return cast(ew.where(rising, found, ew.sub(np.int32(n), found)), canonicalize(int))
-
-
-@eager_jit(arrays=2)
-def digitize(
-    x: ArrayLike, bins: ArrayLike, right: bool = False, *, method: str | None = None
-) -> Array:
-    """The bin index of each element; `bins` must be monotonic.
-
-    right: whether a bin includes its right edge instead of its left one.
-    """
-    return _digitize(x, bins, right, method or "scan")

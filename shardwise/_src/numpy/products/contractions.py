@@ -354,7 +354,18 @@ def kron(a: ArrayLike, b: ArrayLike) -> Array:
 
 
 @fused(arrays=2)
-def _cross(a: Any, b: Any, axisa: int, axisb: int, axisc: int) -> Any:
+def cross(
+    a: ArrayLike, b: ArrayLike, axisa: int = -1, axisb: int = -1, axisc: int = -1,
+    axis: int | None = None,
+) -> Array:
+    """Cross product of vectors with 3 components, or with 2, where the third is 0.
+
+    Args:
+      axisa, axisb, axisc: the axes of the components in `a`, `b` and the result.
+      axis: overrides all three.
+    """
+    if axis is not None:
+        axisa = axisb = axisc = axis
     a, b = promote(a, b)
     a = move_axis(a, canonical_axis(axisa, type_of(a).ndim), type_of(a).ndim - 1)
     b = move_axis(b, canonical_axis(axisb, type_of(b).ndim), type_of(b).ndim - 1)
@@ -392,22 +403,6 @@ def _components(x: Any) -> list[Any]:
         for i in range(shape[-1])
     ]
     return parts if len(parts) == 3 else [*parts, None]
-
-
-@eager_jit(arrays=2)
-def cross(
-    a: ArrayLike, b: ArrayLike, axisa: int = -1, axisb: int = -1, axisc: int = -1,
-    axis: int | None = None,
-) -> Array:
-    """Cross product of vectors with 3 components, or with 2, where the third is 0.
-
-    Args:
-      axisa, axisb, axisc: the axes of the components in `a`, `b` and the result.
-      axis: overrides all three.
-    """
-    if axis is not None:
-        axisa = axisb = axisc = axis
-    return _cross(a, b, axisa, axisb, axisc)
 
 
 @fused(arrays=1)

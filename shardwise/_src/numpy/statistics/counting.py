@@ -147,9 +147,7 @@ def histogram_bin_edges(
     return _edges(a, *limits, bins=operator.index(bins))
 
 
-@fused(arrays=1)
-def _as_floats(x: Any, dtype: Any) -> Any:
-    return cast(x, dtype)
+_as_floats = fused(cast)
 
 
 @fused_optional
