@@ -188,8 +188,8 @@ def _scatter(name: str, op: Op, doc: str) -> Scatter:
     ) -> Array:
         return op(
             operand, scatter_indices, updates, dimension_numbers=_hashable(dimension_numbers),
-            indices_are_sorted=indices_are_sorted, unique_indices=unique_indices,
-            mode=GatherScatterMode.from_any(mode),
+            mode=GatherScatterMode.from_any(mode), indices_are_sorted=indices_are_sorted,
+            unique_indices=unique_indices,
         )
 
     return named(fun, name, doc)
