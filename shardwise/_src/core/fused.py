@@ -24,6 +24,7 @@ import numpy as np
 
 from shardwise._src.base.caches import cached, exact
 from shardwise._src.base.context import current
+from shardwise._src.base.named import named
 from shardwise._src.messages.tracebacks import pass_on
 
 P = ParamSpec("P")
@@ -74,6 +75,30 @@ def fused(fun: Callable[..., Any] | None = None, *, arrays: int = 1) -> Any:
             raise
 
     call.fused = record  # pyright: ignore[reportAttributeAccessIssue]
+    return call
+
+
+def fused_optional(fun: Callable[P, T]) -> Callable[P, T]:
+    """`fused`, for array parameters that may be None.
+
+    Calls pass arrays by position, and static arguments by name.
+    """
+
+    def program(*given: Any, absent: tuple[int, ...], **static: Any) -> Any:
+        arrays = list(given)
+        for i in absent:
+            arrays.insert(i, None)
+        return fun(*arrays, **static)  # pyright: ignore[reportCallIssue] (arguments of `call`)
+
+    first, some = Fused(fun, 1), fused(named(program, fun.__name__))
+
+    @functools.wraps(fun)
+    def call(*arrays: P.args, **static: P.kwargs) -> T:
+        absent = tuple([i for i, x in enumerate(arrays) if x is None])
+        if len(absent) == len(arrays) - 1:
+            return current().interpreter.call(first, arrays[:1], static)
+        return some(*[x for x in arrays if x is not None], absent=absent, **static)
+
     return call
 
 

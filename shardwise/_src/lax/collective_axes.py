@@ -95,12 +95,7 @@ class CollectiveAxes(NamedAxes):
     def dimension(self, what: str, x: Any, axis: Any, more: int = 0) -> int:
         """A dimension of the operand, or of it with `more` dimensions. what: the argument."""
         t = type_of(x)
-        try:
-            place = operator.index(axis)
-        except TypeError:
-            raise TypeError(
-                f"{self.who}: {what} must be an integer; got {short_repr(axis)}."
-            ) from None
+        place = self.index(what, axis)
         ndim = t.ndim + more
         if not -ndim <= place < ndim:
             raise ValueError(
@@ -111,7 +106,7 @@ class CollectiveAxes(NamedAxes):
         return place % ndim
 
     def index(self, what: str, i: Any) -> int:
-        """The index of one of the values."""
+        """An integer argument, such as the index of one of the values."""
         try:
             return operator.index(i)
         except TypeError:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from shardwise._src.core.infer import type_of
 from shardwise._src.lax.dimension_numbers import sizes
+from shardwise._src.numpy.statistics.reductions import checked_dtype
 from shardwise._src.ops import contract
 from shardwise._src.ops.contract import DotAlgorithm as DotAlgorithm
 from shardwise._src.ops.contract import DotAlgorithmPreset as DotAlgorithmPreset
@@ -13,7 +14,6 @@ from shardwise._src.ops.contract import Precision as Precision
 from shardwise._src.ops.sharded.sharding_ops import placed
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding
 from shardwise._src.types.annotations import PrecisionLike as PrecisionLike
-from shardwise._src.types.dtypes import check_user_dtype
 
 _Pair = tuple[Sequence[int], Sequence[int]]
 DotDimensionNumbers = tuple[_Pair, _Pair]
@@ -43,13 +43,8 @@ def dot_general(
     """
     (left, right), (left_batch, right_batch) = dimension_numbers
     numbers = (sizes(left), sizes(right)), (sizes(left_batch), sizes(right_batch))
-    preferred = preferred_element_type
-    if preferred is not None:
-        preferred = check_user_dtype(preferred, "dot_general")
-    args = lhs, rhs, numbers, precision, preferred
-    if out_sharding is not None:
-        return placed(contract.dot, out_sharding, *args)
-    return contract.dot(*args)
+    preferred = checked_dtype(preferred_element_type, "dot_general")
+    return placed(contract.dot, out_sharding, lhs, rhs, numbers, precision, preferred)
 
 
 def dot(

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from shardwise._src.core.infer import type_of
 from shardwise._src.lax.contraction import dot_general
 from shardwise._src.lax.dimension_numbers import sizes
+from shardwise._src.numpy.statistics.reductions import checked_dtype
 from shardwise._src.ops import convolution as ops
 from shardwise._src.ops.basis import reshape, transpose
 from shardwise._src.ops.cast import convert_element_type
@@ -26,7 +27,6 @@ from shardwise._src.types.annotations import (
     OutSharding,
     PrecisionLike,
 )
-from shardwise._src.types.dtypes import check_user_dtype
 from shardwise._src.values.convert import as_integer
 
 ConvGeneralDilatedDimensionNumbers: TypeAlias = tuple[str, str, str] | ConvDimensionNumbers | None
@@ -225,19 +225,15 @@ def conv_general_dilated(
             f"conv_general_dilated: XLA does not support the algorithm {precision} for "
             "convolutions. Pass a `Precision`, its name, or a pair."
         )
-    preferred = preferred_element_type
-    if preferred is not None:
-        preferred = check_user_dtype(preferred, "conv_general_dilated")
-    how = {
-        "dimension_numbers": numbers, "window_strides": strides, "padding": pads,
-        "lhs_dilation": holes, "rhs_dilation": rhs_holes,
-        "feature_group_count": as_integer(feature_group_count, "feature_group_count"),
-        "batch_group_count": as_integer(batch_group_count, "batch_group_count"),
-        "precision": precision, "preferred_element_type": preferred,
-    }
-    if out_sharding is not None:
-        return placed(ops.conv_general_dilated, out_sharding, lhs, rhs, **how)
-    return ops.conv_general_dilated(lhs, rhs, **how)
+    preferred = checked_dtype(preferred_element_type, "conv_general_dilated")
+    return placed(
+        ops.conv_general_dilated, out_sharding, lhs, rhs,
+        dimension_numbers=numbers, window_strides=strides, padding=pads,
+        lhs_dilation=holes, rhs_dilation=rhs_holes,
+        feature_group_count=as_integer(feature_group_count, "feature_group_count"),
+        batch_group_count=as_integer(batch_group_count, "batch_group_count"),
+        precision=precision, preferred_element_type=preferred,
+    )
 
 
 def pairs(padding: Any, name: str) -> Pairs:
@@ -380,10 +376,8 @@ def conv_general_dilated_patches(
     found = transpose(found, perm=(0, 1, *range(n, rank), *range(2, n)))
     found = reshape(found, shape=(shape[0], shape[1] * math.prod(window), *shape[2:n]))
     found = transpose(found, perm=tuple([to.index(d) for d in range(n)]))
-    if preferred_element_type is None:
-        return found
-    dtype = check_user_dtype(preferred_element_type, "conv_general_dilated_patches")
-    return convert_element_type(found, dtype=dtype)
+    dtype = checked_dtype(preferred_element_type, "conv_general_dilated_patches")
+    return found if dtype is None else convert_element_type(found, dtype=dtype)
 
 
 def conv_general_dilated_local(

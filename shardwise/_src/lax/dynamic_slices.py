@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from shardwise._src.base.named import named
 from shardwise._src.control.while_api import fori_loop
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import is_array, type_of
@@ -91,17 +92,15 @@ def dynamic_slice_in_dim(
     return dynamic_slice(operand, starts, old, allow_negative_indices=allow_negative_indices)
 
 
+@fused(arrays=2)
 def dynamic_index_in_dim(
     operand: ArrayLike, index: ArrayLike, axis: int = 0, keepdims: bool = True, *,
     allow_negative_indices: bool = True,
 ) -> Array:
     """The element at one index of a dimension, which is kept with size 1 or removed."""
-    return _dynamic_index(operand, index, axis, bool(keepdims), allow_negative_indices)
-
-
-@fused(arrays=2)
-def _dynamic_index(operand: Any, index: Any, axis: int, keepdims: bool, negative: bool) -> Any:
-    part = dynamic_slice_in_dim(operand, index, 1, axis, allow_negative_indices=negative)
+    part = dynamic_slice_in_dim(
+        operand, index, 1, axis, allow_negative_indices=allow_negative_indices
+    )
     return part if keepdims else shape.squeeze(part, (axis_of(axis, type_of(part).ndim),))
 
 
@@ -127,22 +126,18 @@ def dynamic_update_slice_in_dim(
     )
 
 
+@fused(arrays=3)
 def dynamic_update_index_in_dim(
     operand: ArrayLike, update: ArrayLike, index: ArrayLike, axis: int, *,
     allow_negative_indices: bool = True,
 ) -> Array:
     """The operand with the element at one index of a dimension replaced."""
-    return _dynamic_update(operand, update, index, axis, allow_negative_indices)
-
-
-@fused(arrays=3)
-def _dynamic_update(operand: Any, update: Any, index: Any, axis: int, negative: bool) -> Any:
     ndim = type_of(operand).ndim
     axis = axis_of(axis, ndim)
     if type_of(update).ndim != ndim:
         update = shape.expand_dims(update, (axis,))
     return dynamic_update_slice_in_dim(
-        operand, update, index, axis, allow_negative_indices=negative
+        operand, update, index, axis, allow_negative_indices=allow_negative_indices
     )
 
 
@@ -177,18 +172,30 @@ def _hashable(numbers: Any) -> Any:
     return type(numbers)(*map(tuple, numbers))
 
 
-def _scattered(op: Op, operand: Any, indices: Any, updates: Any, numbers: Any, **p: Any) -> Any:
-    mode = GatherScatterMode.from_any(p.pop("mode"))
-    numbers = _hashable(numbers)
-    return op(operand, indices, updates, dimension_numbers=numbers, mode=mode, **p)
+class Scatter(Protocol):
+    def __call__(
+        self, operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
+        dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
+        unique_indices: bool = False, mode: str | GatherScatterMode | None = None,
+    ) -> Array: ...
 
 
-def scatter(
-    operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
-    dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
-    unique_indices: bool = False, mode: str | GatherScatterMode | None = None,
-) -> Array:
-    """The operand with windows replaced: the inverse of `gather`.
+def _scatter(name: str, op: Op, doc: str) -> Scatter:
+    def fun(
+        operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
+        dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
+        unique_indices: bool = False, mode: str | GatherScatterMode | None = None,
+    ) -> Array:
+        return op(
+            operand, scatter_indices, updates, dimension_numbers=_hashable(dimension_numbers),
+            mode=GatherScatterMode.from_any(mode), indices_are_sorted=indices_are_sorted,
+            unique_indices=unique_indices,
+        )
+
+    return named(fun, name, doc)
+
+
+_REPLACED = """The operand with windows replaced: the inverse of `gather`.
 
     Args:
       scatter_indices: integers; the last dimension contains the index vectors.
@@ -196,70 +203,26 @@ def scatter(
       mode: for windows that are partly out of bounds: "clip" shifts them, "drop" (also None)
         omits them, "promise_in_bounds".
     """
-    return _scattered(
-        index.scatter, operand, scatter_indices, updates, dimension_numbers,
-        indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode,
-    )
+_COMBINED = "The operand with {}; arguments as for `scatter`."
 
-
-def scatter_add(
-    operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
-    dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
-    unique_indices: bool = False, mode: str | GatherScatterMode | None = None,
-) -> Array:
-    """The operand with windows added to its elements; arguments as for `scatter`."""
-    return _scattered(
-        index.scatter_add, operand, scatter_indices, updates, dimension_numbers,
-        indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode,
-    )
-
-
-def scatter_sub(
-    operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
-    dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
-    unique_indices: bool = False, mode: str | GatherScatterMode | None = None,
-) -> Array:
-    """The operand with windows subtracted from its elements; arguments as for `scatter`."""
-    return _scattered(
-        index.scatter_sub, operand, scatter_indices, updates, dimension_numbers,
-        indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode,
-    )
-
-
-def scatter_mul(
-    operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
-    dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
-    unique_indices: bool = False, mode: str | GatherScatterMode | None = None,
-) -> Array:
-    """The operand with its elements multiplied by windows; arguments as for `scatter`."""
-    return _scattered(
-        index.scatter_mul, operand, scatter_indices, updates, dimension_numbers,
-        indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode,
-    )
-
-
-def scatter_min(
-    operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
-    dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
-    unique_indices: bool = False, mode: str | GatherScatterMode | None = None,
-) -> Array:
-    """The operand with the minimum of its elements and windows; arguments as for `scatter`."""
-    return _scattered(
-        index.scatter_min, operand, scatter_indices, updates, dimension_numbers,
-        indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode,
-    )
-
-
-def scatter_max(
-    operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike,
-    dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
-    unique_indices: bool = False, mode: str | GatherScatterMode | None = None,
-) -> Array:
-    """The operand with the maximum of its elements and windows; arguments as for `scatter`."""
-    return _scattered(
-        index.scatter_max, operand, scatter_indices, updates, dimension_numbers,
-        indices_are_sorted=indices_are_sorted, unique_indices=unique_indices, mode=mode,
-    )
+scatter = _scatter("scatter", index.scatter, _REPLACED)
+scatter_add = _scatter(
+    "scatter_add", index.scatter_add, _COMBINED.format("windows added to its elements")
+)
+scatter_sub = _scatter(
+    "scatter_sub", index.scatter_sub, _COMBINED.format("windows subtracted from its elements")
+)
+scatter_mul = _scatter(
+    "scatter_mul", index.scatter_mul, _COMBINED.format("its elements multiplied by windows")
+)
+scatter_min = _scatter(
+    "scatter_min", index.scatter_min,
+    _COMBINED.format("the minimum of its elements and windows"),
+)
+scatter_max = _scatter(
+    "scatter_max", index.scatter_max,
+    _COMBINED.format("the maximum of its elements and windows"),
+)
 
 
 def index_take(src: ArrayLike, idxs: Sequence[ArrayLike], axes: Sequence[int]) -> Array:

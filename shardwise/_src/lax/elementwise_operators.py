@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import enum
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import numpy as np
 
 from shardwise._src.arrays import array as arrays
 from shardwise._src.base.lazy import public
+from shardwise._src.base.named import named
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import Op
 from shardwise._src.lax.accuracy import Accuracy as Accuracy
 from shardwise._src.lax.accuracy import check_accuracy
 from shardwise._src.lax.broadcasting import alike
@@ -30,42 +33,57 @@ from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, T
 from shardwise._src.types.dtypes import check_user_dtype, is_bool, is_integer, is_signed
 from shardwise._src.values.convert import cast, constant
 
+
+class Unary(Protocol):
+    def __call__(self, x: ArrayLike) -> Array: ...
+
+
+class Binary(Protocol):
+    def __call__(self, x: ArrayLike, y: ArrayLike) -> Array: ...
+
+
+class Approximated(Protocol):
+    def __call__(self, x: ArrayLike, *, accuracy: Accuracy = None) -> Array: ...
+
+
+def _unary(name: str, op: Op, doc: str) -> Unary:
+    def fun(x: ArrayLike) -> Array:
+        return op(x)
+
+    return named(fun, name, doc)
+
+
+def _binary(name: str, op: Op, doc: str) -> Binary:
+    def fun(x: ArrayLike, y: ArrayLike) -> Array:
+        return op(*alike(x, y))
+
+    return named(fun, name, doc)
+
+
+def _approximated(name: str, formula: Callable[[Any], Any], doc: str) -> Approximated:
+    """A function of which XLA could have several implementations."""
+
+    def fun(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
+        if accuracy is not None:
+            check_accuracy(accuracy, name)
+        return formula(x)
+
+    return named(fun, name, doc)
+
+
 # -- arithmetic --
 
 
-def neg(x: ArrayLike) -> Array:
-    """-x."""
-    return ew.neg(x)
-
-
-def sign(x: ArrayLike) -> Array:
-    """-1, 0 or 1 by the sign; x / |x| for complex numbers."""
-    return ew.sign(x)
-
-
-def abs(x: ArrayLike) -> Array:
-    """Absolute value."""
-    return ew.abs(x)
-
-
-def square(x: ArrayLike) -> Array:
-    """x * x."""
-    return ew.square(x)
-
-
-def one_minus_square(x: ArrayLike) -> Array:
-    """1 - x * x, accurate near 1 and -1, with a derivative accurate near 0."""
-    return ew.one_minus_square(x)
-
-
-def add(x: ArrayLike, y: ArrayLike) -> Array:
-    """x + y."""
-    return ew.add(*alike(x, y))
-
-
-def sub(x: ArrayLike, y: ArrayLike) -> Array:
-    """x - y."""
-    return ew.sub(*alike(x, y))
+neg = _unary("neg", ew.neg, "-x.")
+sign = _unary("sign", ew.sign, "-1, 0 or 1 by the sign; x / |x| for complex numbers.")
+abs = _unary("abs", ew.abs, "Absolute value.")
+square = _unary("square", ew.square, "x * x.")
+one_minus_square = _unary(
+    "one_minus_square", ew.one_minus_square,
+    "1 - x * x, accurate near 1 and -1, with a derivative accurate near 0.",
+)
+add = _binary("add", ew.add, "x + y.")
+sub = _binary("sub", ew.sub, "x - y.")
 
 
 def mul(x: ArrayLike, y: ArrayLike, *, out_dtype: DTypeLike | None = None) -> Array:
@@ -103,24 +121,10 @@ def _upper_half(x: Any, y: Any) -> Any:
     return ew.add(ew.add(ew.mul(a, c), shift(middle, half)), shift(other, half))
 
 
-def div(x: ArrayLike, y: ArrayLike) -> Array:
-    """x / y; integers are truncated towards zero."""
-    return ew.div(*alike(x, y))
-
-
-def rem(x: ArrayLike, y: ArrayLike) -> Array:
-    """Remainder of x / y, with the sign of x."""
-    return ew.rem(*alike(x, y))
-
-
-def max(x: ArrayLike, y: ArrayLike) -> Array:
-    """The larger of each pair; NaN where either is."""
-    return ew.max(*alike(x, y))
-
-
-def min(x: ArrayLike, y: ArrayLike) -> Array:
-    """The smaller of each pair; NaN where either is."""
-    return ew.min(*alike(x, y))
+div = _binary("div", ew.div, "x / y; integers are truncated towards zero.")
+rem = _binary("rem", ew.rem, "Remainder of x / y, with the sign of x.")
+max = _binary("max", ew.max, "The larger of each pair; NaN where either is.")
+min = _binary("min", ew.min, "The smaller of each pair; NaN where either is.")
 
 
 def nextafter(x1: ArrayLike, x2: ArrayLike) -> Array:
@@ -131,57 +135,11 @@ def nextafter(x1: ArrayLike, x2: ArrayLike) -> Array:
 # -- rounding --
 
 
-def floor(x: ArrayLike) -> Array:
-    """The largest integer not greater than x."""
-    return ew.floor(x)
-
-
-def ceil(x: ArrayLike) -> Array:
-    """The smallest integer not less than x."""
-    return ew.ceil(x)
-
-
-def is_finite(x: ArrayLike) -> Array:
-    """Whether each element is neither infinite nor NaN."""
-    return ew.is_finite(x)
-
+floor = _unary("floor", ew.floor, "The largest integer not greater than x.")
+ceil = _unary("ceil", ew.ceil, "The smallest integer not less than x.")
+is_finite = _unary("is_finite", ew.is_finite, "Whether each element is neither infinite nor NaN.")
 
 # -- exponentials, powers and roots --
-
-
-def exp(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
-    """e to the power x."""
-    if accuracy is not None:
-        check_accuracy(accuracy, "exp")
-    return ew.exp(x)
-
-
-def exp2(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
-    """2 to the power x."""
-    if accuracy is not None:
-        check_accuracy(accuracy, "exp2")
-    return ew.exp2(x)
-
-
-def expm1(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
-    """exp(x) - 1, accurate for small x."""
-    if accuracy is not None:
-        check_accuracy(accuracy, "expm1")
-    return ew.expm1(x)
-
-
-def log(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
-    """Natural logarithm."""
-    if accuracy is not None:
-        check_accuracy(accuracy, "log")
-    return ew.log(x)
-
-
-def log2(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
-    """Logarithm to base 2."""
-    if accuracy is not None:
-        check_accuracy(accuracy, "log2")
-    return _log2(x)
 
 
 @fused(arrays=1)
@@ -190,225 +148,71 @@ def _log2(x: Any) -> Any:
     return ew.div(out, lit(math.log(2), out))
 
 
-def log1p(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
-    """log(1 + x), accurate for small x."""
-    if accuracy is not None:
-        check_accuracy(accuracy, "log1p")
-    return ew.log1p(x)
-
-
-def logistic(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
-    """1 / (1 + exp(-x))."""
-    if accuracy is not None:
-        check_accuracy(accuracy, "logistic")
-    return ew.logistic(x)
-
-
-def pow(x: ArrayLike, y: ArrayLike) -> Array:
-    """x to the power y."""
-    return ew.pow(*alike(x, y))
-
-
-def sqrt(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
-    """Square root."""
-    if accuracy is not None:
-        check_accuracy(accuracy, "sqrt")
-    return ew.sqrt(x)
-
-
-def rsqrt(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
-    """1 / sqrt(x)."""
-    if accuracy is not None:
-        check_accuracy(accuracy, "rsqrt")
-    return ew.rsqrt(x)
-
-
-def cbrt(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
-    """Cube root."""
-    if accuracy is not None:
-        check_accuracy(accuracy, "cbrt")
-    return ew.cbrt(x)
-
+exp = _approximated("exp", ew.exp, "e to the power x.")
+exp2 = _approximated("exp2", ew.exp2, "2 to the power x.")
+expm1 = _approximated("expm1", ew.expm1, "exp(x) - 1, accurate for small x.")
+log = _approximated("log", ew.log, "Natural logarithm.")
+log2 = _approximated("log2", _log2, "Logarithm to base 2.")
+log1p = _approximated("log1p", ew.log1p, "log(1 + x), accurate for small x.")
+logistic = _approximated("logistic", ew.logistic, "1 / (1 + exp(-x)).")
+pow = _binary("pow", ew.pow, "x to the power y.")
+sqrt = _approximated("sqrt", ew.sqrt, "Square root.")
+rsqrt = _approximated("rsqrt", ew.rsqrt, "1 / sqrt(x).")
+cbrt = _approximated("cbrt", ew.cbrt, "Cube root.")
 
 # -- trigonometry, in radians --
 
 
-def sin(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
-    """Sine."""
-    if accuracy is not None:
-        check_accuracy(accuracy, "sin")
-    return ew.sin(x)
-
-
-def cos(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
-    """Cosine."""
-    if accuracy is not None:
-        check_accuracy(accuracy, "cos")
-    return ew.cos(x)
-
-
-def tan(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
-    """Tangent."""
-    if accuracy is not None:
-        check_accuracy(accuracy, "tan")
-    return ew.tan(x)
-
-
-def asin(x: ArrayLike) -> Array:
-    """Arc sine."""
-    return ew.asin(x)
-
-
-def acos(x: ArrayLike) -> Array:
-    """Arc cosine."""
-    return ew.acos(x)
-
-
-def atan(x: ArrayLike) -> Array:
-    """Arc tangent."""
-    return ew.atan(x)
-
-
-def atan2(x: ArrayLike, y: ArrayLike) -> Array:
-    """Angle of the point (y, x)."""
-    return ew.atan2(*alike(x, y))
-
-
-def sinh(x: ArrayLike) -> Array:
-    """Hyperbolic sine."""
-    return ew.sinh(x)
-
-
-def cosh(x: ArrayLike) -> Array:
-    """Hyperbolic cosine."""
-    return ew.cosh(x)
-
-
-def tanh(x: ArrayLike, *, accuracy: Accuracy = None) -> Array:
-    """Hyperbolic tangent."""
-    if accuracy is not None:
-        check_accuracy(accuracy, "tanh")
-    return ew.tanh(x)
-
-
-def asinh(x: ArrayLike) -> Array:
-    """Inverse of sinh."""
-    return ew.asinh(x)
-
-
-def acosh(x: ArrayLike) -> Array:
-    """Inverse of cosh."""
-    return ew.acosh(x)
-
-
-def atanh(x: ArrayLike) -> Array:
-    """Inverse of tanh."""
-    return ew.atanh(x)
-
+sin = _approximated("sin", ew.sin, "Sine.")
+cos = _approximated("cos", ew.cos, "Cosine.")
+tan = _approximated("tan", ew.tan, "Tangent.")
+asin = _unary("asin", ew.asin, "Arc sine.")
+acos = _unary("acos", ew.acos, "Arc cosine.")
+atan = _unary("atan", ew.atan, "Arc tangent.")
+atan2 = _binary("atan2", ew.atan2, "Angle of the point (y, x).")
+sinh = _unary("sinh", ew.sinh, "Hyperbolic sine.")
+cosh = _unary("cosh", ew.cosh, "Hyperbolic cosine.")
+tanh = _approximated("tanh", ew.tanh, "Hyperbolic tangent.")
+asinh = _unary("asinh", ew.asinh, "Inverse of sinh.")
+acosh = _unary("acosh", ew.acosh, "Inverse of cosh.")
+atanh = _unary("atanh", ew.atanh, "Inverse of tanh.")
 
 # -- complex numbers --
 
 
-def real(x: ArrayLike) -> Array:
-    """Real part."""
-    return ew.real(x)
-
-
-def imag(x: ArrayLike) -> Array:
-    """Imaginary part."""
-    return ew.imag(x)
-
-
-def conj(x: ArrayLike) -> Array:
-    """Complex conjugate; a real operand becomes complex."""
-    return ew.conj(x)
-
-
-def complex(x: ArrayLike, y: ArrayLike) -> Array:
-    """x + iy."""
-    return ew.complex(*alike(x, y))
-
+real = _unary("real", ew.real, "Real part.")
+imag = _unary("imag", ew.imag, "Imaginary part.")
+conj = _unary("conj", ew.conj, "Complex conjugate; a real operand becomes complex.")
+complex = _binary("complex", ew.complex, "x + iy.")
 
 # -- comparisons --
 
 
-def eq(x: ArrayLike, y: ArrayLike) -> Array:
-    """x == y."""
-    return ew.eq(*alike(x, y))
-
-
-def ne(x: ArrayLike, y: ArrayLike) -> Array:
-    """x != y."""
-    return ew.ne(*alike(x, y))
-
-
-def lt(x: ArrayLike, y: ArrayLike) -> Array:
-    """x < y."""
-    return ew.lt(*alike(x, y))
-
-
-def le(x: ArrayLike, y: ArrayLike) -> Array:
-    """x <= y."""
-    return ew.le(*alike(x, y))
-
-
-def gt(x: ArrayLike, y: ArrayLike) -> Array:
-    """x > y."""
-    return ew.gt(*alike(x, y))
-
-
-def ge(x: ArrayLike, y: ArrayLike) -> Array:
-    """x >= y."""
-    return ew.ge(*alike(x, y))
-
+eq = _binary("eq", ew.eq, "x == y.")
+ne = _binary("ne", ew.ne, "x != y.")
+lt = _binary("lt", ew.lt, "x < y.")
+le = _binary("le", ew.le, "x <= y.")
+gt = _binary("gt", ew.gt, "x > y.")
+ge = _binary("ge", ew.ge, "x >= y.")
 
 # -- bits --
 
 
-def bitwise_not(x: ArrayLike) -> Array:
-    """All bits flipped."""
-    return ew.bitwise_not(x)
-
-
-def bitwise_and(x: ArrayLike, y: ArrayLike) -> Array:
-    """Bits set in both."""
-    return ew.bitwise_and(*alike(x, y))
-
-
-def bitwise_or(x: ArrayLike, y: ArrayLike) -> Array:
-    """Bits set in either."""
-    return ew.bitwise_or(*alike(x, y))
-
-
-def bitwise_xor(x: ArrayLike, y: ArrayLike) -> Array:
-    """Bits set in exactly one."""
-    return ew.bitwise_xor(*alike(x, y))
-
-
-def population_count(x: ArrayLike) -> Array:
-    """The number of set bits."""
-    return ew.population_count(x)
-
-
-def clz(x: ArrayLike) -> Array:
-    """The number of leading zero bits."""
-    return ew.clz(x)
-
-
-def shift_left(x: ArrayLike, y: ArrayLike) -> Array:
-    """x shifted by y bits to the left."""
-    return ew.shift_left(*alike(x, y))
-
-
-def shift_right_arithmetic(x: ArrayLike, y: ArrayLike) -> Array:
-    """x shifted by y bits to the right, with the sign bit replicated."""
-    return ew.shift_right_arithmetic(*alike(x, y))
-
-
-def shift_right_logical(x: ArrayLike, y: ArrayLike) -> Array:
-    """x shifted by y bits to the right, filled with zeros."""
-    return ew.shift_right_logical(*alike(x, y))
-
+bitwise_not = _unary("bitwise_not", ew.bitwise_not, "All bits flipped.")
+bitwise_and = _binary("bitwise_and", ew.bitwise_and, "Bits set in both.")
+bitwise_or = _binary("bitwise_or", ew.bitwise_or, "Bits set in either.")
+bitwise_xor = _binary("bitwise_xor", ew.bitwise_xor, "Bits set in exactly one.")
+population_count = _unary("population_count", ew.population_count, "The number of set bits.")
+clz = _unary("clz", ew.clz, "The number of leading zero bits.")
+shift_left = _binary("shift_left", ew.shift_left, "x shifted by y bits to the left.")
+shift_right_arithmetic = _binary(
+    "shift_right_arithmetic", ew.shift_right_arithmetic,
+    "x shifted by y bits to the right, with the sign bit replicated.",
+)
+shift_right_logical = _binary(
+    "shift_right_logical", ew.shift_right_logical,
+    "x shifted by y bits to the right, filled with zeros.",
+)
 
 # -- functions with parameters --
 

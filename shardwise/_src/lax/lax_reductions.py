@@ -19,18 +19,16 @@ from shardwise._src.values.convert import as_integer, strip_weak_type
 # -- reductions over `axes`, which are removed --
 
 
-def _reduced(op: Op, operand: Any, axes: Sequence[int]) -> Any:
+def _reduced(op: Op, operand: Any, axes: Sequence[int], out_sharding: Any = None) -> Any:
     ndim = type_of(operand).ndim
-    return op(operand, axes=tuple([axis_of(a, ndim) for a in axes]))
+    return placed(op, out_sharding, operand, axes=tuple([axis_of(a, ndim) for a in axes]))
 
 
 def reduce_sum(
     operand: ArrayLike, axes: Sequence[int], *, out_sharding: OutSharding = None
 ) -> Array:
     """The sum over `axes`. out_sharding: its sharding, or unreduced, over explicit axes."""
-    if out_sharding is not None:
-        return placed(reduce_sum, out_sharding, operand, axes)
-    return _reduced(basis.reduce_sum, operand, axes)
+    return _reduced(basis.reduce_sum, operand, axes, out_sharding)
 
 
 def reduce_prod(operand: ArrayLike, axes: Sequence[int]) -> Array:
@@ -45,9 +43,7 @@ def reduce_max(
 
     out_sharding: how the result is sharded over explicit axes.
     """
-    if out_sharding is not None:
-        return placed(reduce_max, out_sharding, operand, axes)
-    return _reduced(reduce.reduce_max, operand, axes)
+    return _reduced(reduce.reduce_max, operand, axes, out_sharding)
 
 
 def reduce_min(
@@ -57,9 +53,7 @@ def reduce_min(
 
     out_sharding: how the result is sharded over explicit axes.
     """
-    if out_sharding is not None:
-        return placed(reduce_min, out_sharding, operand, axes)
-    return _reduced(reduce.reduce_min, operand, axes)
+    return _reduced(reduce.reduce_min, operand, axes, out_sharding)
 
 
 def reduce_and(operand: ArrayLike, axes: Sequence[int]) -> Array:

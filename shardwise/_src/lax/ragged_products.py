@@ -14,6 +14,7 @@ from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.lax.contraction import Dimensions, dot_general
 from shardwise._src.lax.dimension_numbers import sizes
+from shardwise._src.numpy.statistics.reductions import checked_dtype
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, move_axis, reshape, transpose
 from shardwise._src.ops.contract import dot, free_dims
@@ -90,13 +91,9 @@ def ragged_dot_general(
             "ragged_dot_general: group_offset is not implemented, nor is it in JAX. Slice "
             "`group_sizes` and the groups of rhs instead."
         )
-    preferred = preferred_element_type
-    if preferred is not None:
-        preferred = check_user_dtype(preferred, "ragged_dot_general")
+    preferred = checked_dtype(preferred_element_type, "ragged_dot_general")
     args = lhs, rhs, group_sizes, ragged_dot_dimension_numbers, precision, preferred
-    if out_sharding is not None:
-        return placed(_ragged, out_sharding, *args)
-    return _ragged(*args)
+    return placed(_ragged, out_sharding, *args)
 
 
 @fused(arrays=3)

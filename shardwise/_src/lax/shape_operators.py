@@ -10,7 +10,6 @@ import numpy as np
 
 from shardwise._src.core.fused import eager_jit
 from shardwise._src.core.infer import check_alive, is_array, type_of
-from shardwise._src.core.op import Op
 from shardwise._src.lax.dimension_numbers import axis_of, sizes
 from shardwise._src.numpy import creation
 from shardwise._src.numpy.creation import asarray, full_at
@@ -37,14 +36,7 @@ def broadcast_in_dim(
         Each operand size is 1 or equal to the result size.
     """
     how = {"shape": sizes(shape), "dims": sizes(broadcast_dimensions)}
-    return _by(basis.broadcast_in_dim, out_sharding, operand, **how)
-
-
-def _by(op: Op, out_sharding: Any, *operands: Any, **params: Any) -> Any:
-    """An op whose result is sharded over explicit mesh axes, if requested."""
-    if out_sharding is None:
-        return op(*operands, **params)
-    return placed(op, out_sharding, *operands, **params)
+    return placed(basis.broadcast_in_dim, out_sharding, operand, **how)
 
 
 def broadcast(
@@ -94,7 +86,7 @@ def reshape(
     """
     if dimensions is not None:
         operand = transpose(operand, dimensions)
-    return _by(basis.reshape, out_sharding, operand, shape=sizes(new_sizes))
+    return placed(basis.reshape, out_sharding, operand, shape=sizes(new_sizes))
 
 
 def transpose(operand: ArrayLike, permutation: Sequence[int]) -> Array:
@@ -250,7 +242,7 @@ def broadcasted_iota(
     """Each element's index along `dimension`."""
     dtype = check_user_dtype(dtype, "iota")
     how = {"dtype": dtype, "shape": sizes(shape), "dimension": int(dimension)}
-    return _by(create.iota, out_sharding, **how)
+    return placed(create.iota, out_sharding, **how)
 
 
 def convert_element_type(operand: ArrayLike, new_dtype: DTypeLike) -> Array:

@@ -45,7 +45,7 @@ from shardwise._src.types.annotations import (
 from shardwise._src.types.array_type import says_nothing
 from shardwise._src.types.dtypes import canonicalize, check_user_dtype, is_bool, is_complex
 from shardwise._src.types.promotion import dtype_and_weak, lattice_join
-from shardwise._src.values.convert import broadcast_to, cast
+from shardwise._src.values.convert import broadcast_to, cast, joined
 
 FLOAT, INT = float, int  # the defaults; `canonicalize` may narrow them
 
@@ -374,17 +374,12 @@ def _from_mixed(rows: Sequence[Any], leaves: Sequence[Any], dtype: Any) -> Any:
     """Sequences that contain arrays: on the host if all are NumPy arrays, else stacked."""
     values = [as_operand(v) for v in leaves]
     if dtype is None:
-        dtype = lattice_join(*[_pair(v) for v in values])[0]
+        dtype = joined(*values)[0]
     if any(is_array(v) for v in values):
         return _stacked(rows, values, dtype)
     if all(np.ndim(v) == 0 for v in values):
         return eval_trace().new_array(np.asarray(rows).astype(dtype))
     return eval_trace().new_array(np.asarray(_nested(rows, lambda v: np.asarray(v)), dtype))
-
-
-def _pair(x: Any) -> tuple[Any, bool]:
-    t = type_of(x)
-    return t.dtype, t.weak_type
 
 
 def _nested(x: Any, fun: Callable) -> Any:
@@ -443,9 +438,7 @@ def copy(a: ArrayLike, order: str | None = None) -> Array:
     return array(a, copy=True, order=order)
 
 
-@fused(arrays=1)
-def _astype(x: Any, dtype: Any) -> Any:
-    return cast(x, dtype)
+_astype = fused(cast)
 
 
 def astype(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, overload
 
-from shardwise._src.core.fused import body_of, eager_jit, fused
+from shardwise._src.core.fused import body_of, eager_jit, fused, fused_optional
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.creation import as_operand
 from shardwise._src.numpy.joining import concatenate
@@ -111,13 +111,12 @@ def unwrap(
 
     discont: smaller differences stay unchanged; half a period by default.
     """
-    given = () if discont is None else (as_operand(discont),)
-    return _unwrap(as_operand(p), as_operand(period), *given, axis=axis)
+    limit = None if discont is None else as_operand(discont)
+    return _unwrap(as_operand(p), as_operand(period), limit, axis=axis)
 
 
-@fused
-def _unwrap(*arrays: Any, axis: int) -> Any:
-    p, period, *rest = arrays
+@fused_optional
+def _unwrap(p: Any, period: Any, limit: Any = None, *, axis: int) -> Any:
     p, period = promote(p, period)
     whole = is_integer(type_of(p).dtype)
     axis = canonical_axis(axis, type_of(p).ndim)
@@ -128,7 +127,7 @@ def _unwrap(*arrays: Any, axis: int) -> Any:
     if whole:  # no step is half of an odd period
         up = logical_and(up, equal(remainder(period, 2), 0))
     short = ew.where(up, *promote(half, short))
-    small = less(absolute(steps), rest[0] if rest else divide(period, 2))
+    small = less(absolute(steps), divide(period, 2) if limit is None else limit)
     more = ew.where(small, constant(0, steps), subtract(short, steps))
     n = type_of(p).shape[axis]
     if n == 0:

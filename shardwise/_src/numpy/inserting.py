@@ -122,7 +122,7 @@ def insert(
     places = np.atleast_1d(places)
     places = np.clip(np.where(places < 0, places + n, places), 0, n)
     shape = (*t.shape[:axis], len(places), *t.shape[axis + 1 :])
-    filled = _filled(values, shape)
+    filled = _filled(values, shape, "insert")
     if len(places) and np.all(places == places[0]):
         return _insert_at(arr, filled, int(places[0]), axis)
     order = np.argsort(np.concatenate([np.arange(n) + 0.5, places]), kind="stable")
@@ -156,9 +156,7 @@ def _insert_by(x: Any, values: Any, places: Any, axis: int) -> Any:
     return read(both, order, pattern=(*["all"] * axis, HOST, *rest_of(x, axis)))
 
 
-@fused(arrays=1)
-def _filled(values: Any, shape: tuple) -> Any:
-    return broadcast_values(values, shape, "insert")
+_filled = fused(broadcast_values)
 
 
 def _of_rank(values: Any, ndim: int) -> Any:

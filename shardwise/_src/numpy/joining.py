@@ -12,11 +12,11 @@ from shardwise._src.core.fused import body_of, eager_jit, fused
 from shardwise._src.core.infer import is_array, type_of
 from shardwise._src.messages.called import public_call
 from shardwise._src.numpy.shapes import no_lists, reshape, with_ranks
+from shardwise._src.numpy.statistics.reductions import checked_dtype
 from shardwise._src.ops import basis
 from shardwise._src.ops import shape as ops
 from shardwise._src.ops.shape import canonical_axis, each_once
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, Ints
-from shardwise._src.types.dtypes import check_user_dtype
 from shardwise._src.values.convert import as_integer, broadcast_to, cast, promote
 
 
@@ -72,11 +72,7 @@ def concatenate(arrays: Sequence[ArrayLike], axis: int | None = 0, dtype: Any = 
     xs = each_array("concatenate", arrays)
     if axis is not None and axis.__class__ is not int:
         axis = canonical_axis(axis, type_of(xs[0]).ndim)
-    return _concatenate(*xs, axis=axis, dtype=_wanted(dtype, "concatenate"))
-
-
-def _wanted(dtype: Any, name: str) -> Any:
-    return None if dtype is None else check_user_dtype(dtype, name)
+    return _concatenate(*xs, axis=axis, dtype=checked_dtype(dtype, "concatenate"))
 
 
 def concat(arrays: Sequence[ArrayLike], /, *, axis: int | None = 0) -> Array:
@@ -103,7 +99,7 @@ def stack(
             f"stack: arrays must have the same shape; got {', '.join(map(str, shapes))}."
         )
     place = canonical_axis(axis, len(shapes[0]) + 1)
-    return _stack(*xs, axis=place, dtype=_wanted(dtype, "stack"))
+    return _stack(*xs, axis=place, dtype=checked_dtype(dtype, "stack"))
 
 
 @fused
@@ -117,7 +113,7 @@ def _joined(*arrays: Any, ndim: int, axis: int | None, dtype: Any) -> Any:
 
 def vstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None) -> Array:
     """Stacks arrays vertically: along the first of at least two dimensions."""
-    return _joined(*each_array("vstack", tup), ndim=2, axis=0, dtype=_wanted(dtype, "vstack"))
+    return _joined(*each_array("vstack", tup), ndim=2, axis=0, dtype=checked_dtype(dtype, "vstack"))
 
 
 row_stack = vstack
@@ -125,12 +121,13 @@ row_stack = vstack
 
 def hstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None) -> Array:
     """Stacks arrays horizontally: along the second dimension, or the only one."""
-    return _joined(*each_array("hstack", tup), ndim=1, axis=None, dtype=_wanted(dtype, "hstack"))
+    wanted = checked_dtype(dtype, "hstack")
+    return _joined(*each_array("hstack", tup), ndim=1, axis=None, dtype=wanted)
 
 
 def dstack(tup: ArrayLike | Sequence[ArrayLike], dtype: DTypeLike | None = None) -> Array:
     """Stacks arrays in depth: along the third of at least three dimensions."""
-    return _joined(*each_array("dstack", tup), ndim=3, axis=2, dtype=_wanted(dtype, "dstack"))
+    return _joined(*each_array("dstack", tup), ndim=3, axis=2, dtype=checked_dtype(dtype, "dstack"))
 
 
 def column_stack(tup: ArrayLike | Sequence[ArrayLike]) -> Array:
@@ -243,9 +240,7 @@ def _cut(name: str, ary: Any, sections: Any, axis: int, even: bool) -> list[Any]
     return list(_split(ary, tuple(sizes), axis))
 
 
-@fused(arrays=1)
-def _part(x: Any, start: int, stop: int, axis: int) -> Any:
-    return ops.slice_in_dim(x, start, stop, axis)
+_part = fused(ops.slice_in_dim)
 
 
 @eager_jit

@@ -220,14 +220,14 @@ def _pad_odd(x: Any, axis: int, pair: tuple[int, int], mode: str) -> Any:
             return take_static(x, np.pad([0], (before, after)), axis)
         step = n - skip
         left, right = min(before, step), min(after, step)
-        parts = [x]
+        low = high = None
         if left:
             edge = ops.slice_in_dim(x, 0, 1, axis)
-            parts.insert(0, _mirrored(x, edge, skip, skip + left, axis))
+            low = _mirrored(x, edge, skip, skip + left, axis)
         if right:
             edge = ops.slice_in_dim(x, n - 1, n, axis)
-            parts.append(_mirrored(x, edge, n - skip - right, n - skip, axis))
-        x = ops.concatenate(*parts, dimension=axis)
+            high = _mirrored(x, edge, n - skip - right, n - skip, axis)
+        x = _between(low, x, high, axis)
         before, after = before - left, after - right
     return x
 
@@ -242,20 +242,24 @@ def _mirrored(x: Any, edge: Any, start: int, stop: int, axis: int) -> Any:
 def _pad_ramp(x: Any, *ends: Any, widths: Widths) -> Any:
     for axis, (before, after) in enumerate(widths):
         n = type_of(x).shape[axis]
-        parts = [x]
         if isinstance(before, Symbolic) or isinstance(after, Symbolic):
             raise NotImplementedError(
                 f"pad: mode 'linear_ramp' needs concrete widths; got {(before, after)} along "
                 f"dimension {axis}. Export the function for concrete sizes."
             )
+        low = high = None
         if _some(before):
-            parts.insert(0, _ramp(x, ends[2 * axis], 0, before, axis))
+            low = _ramp(x, ends[2 * axis], 0, before, axis)
         if _some(after):
-            ramp = _ramp(x, ends[2 * axis + 1], n - 1, after, axis)
-            parts.append(ops.rev(ramp, dimensions=(axis,)))
-        if len(parts) > 1:
-            x = ops.concatenate(*parts, dimension=axis)
+            high = ops.rev(_ramp(x, ends[2 * axis + 1], n - 1, after, axis), dimensions=(axis,))
+        x = _between(low, x, high, axis)
     return x
+
+
+def _between(low: Any, x: Any, high: Any, axis: int) -> Any:
+    """`x` with the parts before and after it, if any."""
+    parts = [part for part in (low, x, high) if part is not None]
+    return ops.concatenate(*parts, dimension=axis) if len(parts) > 1 else x
 
 
 def _ramp(x: Any, end: Any, edge_at: int, count: int, axis: int) -> Any:
@@ -277,15 +281,13 @@ def _pad_statistic(x: Any, widths: Widths, mode: str, lengths: Any) -> Any:
     for axis, (before, after) in enumerate(widths):
         n = type_of(x).shape[axis]
         left, right = (n, n) if lengths is None else lengths[axis]
-        parts = [x]
+        low = high = None
         if _some(before):
-            low = ops.slice_in_dim(x, 0, min(left, n), axis)
-            parts.insert(0, _statistic(low, mode, axis, before))
+            low = _statistic(ops.slice_in_dim(x, 0, min(left, n), axis), mode, axis, before)
         if _some(after):
             high = ops.slice_in_dim(x, n - min(right, n), n, axis)
-            parts.append(_statistic(high, mode, axis, after))
-        if len(parts) > 1:
-            x = ops.concatenate(*parts, dimension=axis)
+            high = _statistic(high, mode, axis, after)
+        x = _between(low, x, high, axis)
     return x
 
 

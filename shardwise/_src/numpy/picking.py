@@ -111,9 +111,7 @@ def take(
     if type_of(indices).size and not (type_of(a).size if axis is None else type_of(a).shape[axis]):
         raise IndexError(f"take: dimension {axis or 0} is empty, so there is nothing to take.")
     how = axis, chosen, fill_value, unique_indices, indices_are_sorted
-    if out_sharding is not None:
-        return placed(_take, out_sharding, a, indices, *how)
-    return _take(a, indices, *how)
+    return placed(_take, out_sharding, a, indices, *how)
 
 
 # -- along an axis --

@@ -107,9 +107,7 @@ def _segments(
     count = _count_of(name, ids) if count is None else index(count)
     if count < 0:
         raise ValueError(f"{name}: num_segments must not be negative; got {count}.")
-    if out_sharding is not None:
-        return placed(_reduced, out_sharding, data, ids, how, count, bucket, flags)
-    return _reduced(data, ids, how, count, bucket, flags)
+    return placed(_reduced, out_sharding, data, ids, how, count, bucket, flags)
 
 
 def _count_of(name: str, ids: Any) -> int:

@@ -9,13 +9,14 @@ import math
 import operator
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, overload
+from typing import Any, Protocol, overload
 
 from shardwise._src.base.errors import (
     ShapeError,
     TracerIntegerConversionError,
     UnexpectedTracerError,
 )
+from shardwise._src.base.named import named
 from shardwise._src.core.fused import body_of, eager_jit, fused
 from shardwise._src.core.infer import check_alive, is_array, type_of
 from shardwise._src.messages.called import by_name, public_call
@@ -244,9 +245,7 @@ def rollaxis(a: ArrayLike, axis: int, start: int = 0) -> Array:
     return moveaxis(a, i, before - (before > i))
 
 
-@fused(arrays=1)
-def _expand(x: Any, axes: tuple) -> Any:
-    return ops.expand_dims(x, axes)
+_expand = fused(ops.expand_dims)
 
 
 @eager_jit
@@ -257,9 +256,7 @@ def expand_dims(a: ArrayLike, axis: Ints) -> Array:
     return _expand(a, axes_of(axis, type_of(a).ndim + count))
 
 
-@fused(arrays=1)
-def _squeeze(x: Any, axes: tuple) -> Any:
-    return ops.squeeze(x, axes)
+_squeeze = fused(ops.squeeze)
 
 
 @eager_jit
@@ -288,54 +285,37 @@ def _with_rank(x: Any, ndim: int) -> Any:
     return basis.reshape(x, shape=new)
 
 
-def _each_atleast(arrays: tuple, ndim: int) -> Any:
-    no_lists(f"atleast_{ndim}d", *arrays)
-    found = with_ranks(*arrays, ndim=ndim)
-    return found[0] if len(arrays) == 1 else found
+class AtLeast(Protocol):
+    @overload
+    def __call__(self, a: ArrayLike, /) -> Array: ...
+    @overload
+    def __call__(self, a: ArrayLike, b: ArrayLike, /, *arys: ArrayLike) -> list[Array]: ...
+    @overload
+    def __call__(self, *arys: ArrayLike) -> Array | list[Array]: ...
 
 
-@overload
-def atleast_1d(a: ArrayLike, /) -> Array: ...
-@overload
-def atleast_1d(a: ArrayLike, b: ArrayLike, /, *arys: ArrayLike) -> list[Array]: ...
-@overload
-def atleast_1d(*arys: ArrayLike) -> Array | list[Array]: ...
-@eager_jit
-def atleast_1d(*arys: ArrayLike) -> Array | list[Array]:
-    """Each array with at least one dimension."""
-    return _each_atleast(arys, 1)
+def _atleast(ndim: int, doc: str) -> AtLeast:
+    name = f"atleast_{ndim}d"
+
+    def fun(*arys: ArrayLike) -> Array | list[Array]:
+        no_lists(name, *arys)
+        found = with_ranks(*arys, ndim=ndim)
+        return found[0] if len(arys) == 1 else found
+
+    made: Any = eager_jit(named(fun, name, doc))
+    return made
 
 
-@overload
-def atleast_2d(a: ArrayLike, /) -> Array: ...
-@overload
-def atleast_2d(a: ArrayLike, b: ArrayLike, /, *arys: ArrayLike) -> list[Array]: ...
-@overload
-def atleast_2d(*arys: ArrayLike) -> Array | list[Array]: ...
-@eager_jit
-def atleast_2d(*arys: ArrayLike) -> Array | list[Array]:
-    """Each array with at least two dimensions, new ones in front."""
-    return _each_atleast(arys, 2)
-
-
-@overload
-def atleast_3d(a: ArrayLike, /) -> Array: ...
-@overload
-def atleast_3d(a: ArrayLike, b: ArrayLike, /, *arys: ArrayLike) -> list[Array]: ...
-@overload
-def atleast_3d(*arys: ArrayLike) -> Array | list[Array]: ...
-@eager_jit
-def atleast_3d(*arys: ArrayLike) -> Array | list[Array]:
-    """Each array with at least three dimensions: n becomes (1, n, 1), (m, n) becomes (m, n, 1)."""
-    return _each_atleast(arys, 3)
-
+atleast_1d = _atleast(1, "Each array with at least one dimension.")
+atleast_2d = _atleast(2, "Each array with at least two dimensions, new ones in front.")
+atleast_3d = _atleast(
+    3, "Each array with at least three dimensions: n becomes (1, n, 1), (m, n) becomes (m, n, 1)."
+)
 
 # -- broadcasting --
 
 
-@fused(arrays=1)
-def _broadcast_to(x: Any, shape: tuple) -> Any:
-    return _broadcast(x, shape)
+_broadcast_to = fused(_broadcast)
 
 
 def broadcast_to(array: ArrayLike, shape: ShapeLike, *, out_sharding: OutSharding = None) -> Array:
@@ -345,9 +325,7 @@ def broadcast_to(array: ArrayLike, shape: ShapeLike, *, out_sharding: OutShardin
     pairs = zip(reversed(old), reversed(new), strict=False)
     if len(old) > len(new) or any(n not in (1, m) for n, m in pairs):
         raise ValueError(f"broadcast_to: shape {old} does not broadcast to {new}.")
-    if out_sharding is not None:
-        return placed(_broadcast_to, out_sharding, array, new)
-    return _broadcast_to(array, new)
+    return placed(_broadcast_to, out_sharding, array, new)
 
 
 def broadcast_shapes(*shapes: ShapeLike) -> tuple[int, ...]:

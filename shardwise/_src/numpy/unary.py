@@ -6,10 +6,12 @@ Integers and booleans become floats if the function requires it: `sin(1)` is a f
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.named import named
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import check_alive, type_of
 from shardwise._src.numpy.creation import zeros_like
@@ -28,6 +30,22 @@ from shardwise._src.values.convert import (
 )
 
 FLOAT32 = np.dtype("float32")
+
+
+def _of_floats(
+    name: str, formula: Callable[[Any], Any], doc: str
+) -> Callable[[ArrayLike], Array]:
+    """A function whose formula requires floats or complex numbers."""
+
+    def fun(x: ArrayLike, /) -> Array:
+        return formula(*promote_inexact(x))
+
+    return fused(named(fun, name, doc))
+
+
+def _to_base(base: float) -> Callable[[Any], Any]:
+    return lambda x: ew.div(ew.log(x), strip_weak_type(constant(math.log(base), x)))
+
 
 # -- signs --
 
@@ -73,12 +91,7 @@ def square(x: ArrayLike, /) -> Array:
     return ew.square(x)
 
 
-@fused(arrays=1)
-def reciprocal(x: ArrayLike, /) -> Array:
-    """1 / x, as a float."""
-    (x,) = promote_inexact(x)
-    return ew.integer_pow(x, y=-1)
-
+reciprocal = _of_floats("reciprocal", lambda x: ew.integer_pow(x, y=-1), "1 / x, as a float.")
 
 # -- rounding: integers and booleans are unchanged --
 
@@ -162,112 +175,25 @@ around = round
 # -- exponentials and logarithms --
 
 
-@fused(arrays=1)
-def exp(x: ArrayLike, /) -> Array:
-    """e to the power x."""
-    (x,) = promote_inexact(x)
-    return ew.exp(x)
-
-
-@fused(arrays=1)
-def exp2(x: ArrayLike, /) -> Array:
-    """2 to the power x."""
-    (x,) = promote_inexact(x)
-    return ew.exp2(x)
-
-
-@fused(arrays=1)
-def expm1(x: ArrayLike, /) -> Array:
-    """exp(x) - 1, accurate for small x."""
-    (x,) = promote_inexact(x)
-    return ew.expm1(x)
-
-
-@fused(arrays=1)
-def log(x: ArrayLike, /) -> Array:
-    """Natural logarithm."""
-    (x,) = promote_inexact(x)
-    return ew.log(x)
-
-
-@fused(arrays=1)
-def log2(x: ArrayLike, /) -> Array:
-    """Logarithm to base 2."""
-    (x,) = promote_inexact(x)
-    return ew.div(ew.log(x), strip_weak_type(constant(math.log(2), x)))
-
-
-@fused(arrays=1)
-def log10(x: ArrayLike, /) -> Array:
-    """Logarithm to base 10."""
-    (x,) = promote_inexact(x)
-    return ew.div(ew.log(x), strip_weak_type(constant(math.log(10), x)))
-
-
-@fused(arrays=1)
-def log1p(x: ArrayLike, /) -> Array:
-    """log(1 + x), accurate for small x."""
-    (x,) = promote_inexact(x)
-    return ew.log1p(x)
-
-
-@fused(arrays=1)
-def sqrt(x: ArrayLike, /) -> Array:
-    """Square root."""
-    (x,) = promote_inexact(x)
-    return ew.sqrt(x)
-
-
-@fused(arrays=1)
-def cbrt(x: ArrayLike, /) -> Array:
-    """Cube root, of real numbers."""
-    (x,) = promote_inexact(x)
-    return ew.cbrt(x)
-
+exp = _of_floats("exp", ew.exp, "e to the power x.")
+exp2 = _of_floats("exp2", ew.exp2, "2 to the power x.")
+expm1 = _of_floats("expm1", ew.expm1, "exp(x) - 1, accurate for small x.")
+log = _of_floats("log", ew.log, "Natural logarithm.")
+log2 = _of_floats("log2", _to_base(2), "Logarithm to base 2.")
+log10 = _of_floats("log10", _to_base(10), "Logarithm to base 10.")
+log1p = _of_floats("log1p", ew.log1p, "log(1 + x), accurate for small x.")
+sqrt = _of_floats("sqrt", ew.sqrt, "Square root.")
+cbrt = _of_floats("cbrt", ew.cbrt, "Cube root, of real numbers.")
 
 # -- trigonometry, in radians --
 
 
-@fused(arrays=1)
-def sin(x: ArrayLike, /) -> Array:
-    """Sine."""
-    (x,) = promote_inexact(x)
-    return ew.sin(x)
-
-
-@fused(arrays=1)
-def cos(x: ArrayLike, /) -> Array:
-    """Cosine."""
-    (x,) = promote_inexact(x)
-    return ew.cos(x)
-
-
-@fused(arrays=1)
-def tan(x: ArrayLike, /) -> Array:
-    """Tangent."""
-    (x,) = promote_inexact(x)
-    return ew.tan(x)
-
-
-@fused(arrays=1)
-def arcsin(x: ArrayLike, /) -> Array:
-    """The angle in [-π/2, π/2] whose sine is x."""
-    (x,) = promote_inexact(x)
-    return ew.asin(x)
-
-
-@fused(arrays=1)
-def arccos(x: ArrayLike, /) -> Array:
-    """The angle in [0, π] whose cosine is x."""
-    (x,) = promote_inexact(x)
-    return ew.acos(x)
-
-
-@fused(arrays=1)
-def arctan(x: ArrayLike, /) -> Array:
-    """The angle in (-π/2, π/2) whose tangent is x."""
-    (x,) = promote_inexact(x)
-    return ew.atan(x)
+sin = _of_floats("sin", ew.sin, "Sine.")
+cos = _of_floats("cos", ew.cos, "Cosine.")
+tan = _of_floats("tan", ew.tan, "Tangent.")
+arcsin = _of_floats("arcsin", ew.asin, "The angle in [-π/2, π/2] whose sine is x.")
+arccos = _of_floats("arccos", ew.acos, "The angle in [0, π] whose cosine is x.")
+arctan = _of_floats("arctan", ew.atan, "The angle in (-π/2, π/2) whose tangent is x.")
 
 
 @fused(arrays=1)
@@ -277,19 +203,12 @@ def sinc(x: ArrayLike, /) -> Array:
     return special_functions.sinc_derivative(ew.mul(x, constant(math.pi, x)), order=0)
 
 
-@fused(arrays=1)
-def deg2rad(x: ArrayLike, /) -> Array:
-    """Converts degrees to radians."""
-    (x,) = promote_inexact(x)
-    return ew.mul(x, constant(math.pi / 180, x))
-
-
-@fused(arrays=1)
-def rad2deg(x: ArrayLike, /) -> Array:
-    """Converts radians to degrees."""
-    (x,) = promote_inexact(x)
-    return ew.mul(x, constant(180 / math.pi, x))
-
+deg2rad = _of_floats(
+    "deg2rad", lambda x: ew.mul(x, constant(math.pi / 180, x)), "Converts degrees to radians."
+)
+rad2deg = _of_floats(
+    "rad2deg", lambda x: ew.mul(x, constant(180 / math.pi, x)), "Converts radians to degrees."
+)
 
 radians, degrees = deg2rad, rad2deg
 asin, acos, atan = arcsin, arccos, arctan
@@ -297,47 +216,14 @@ asin, acos, atan = arcsin, arccos, arctan
 # -- hyperbolic functions --
 
 
-@fused(arrays=1)
-def sinh(x: ArrayLike, /) -> Array:
-    """Hyperbolic sine."""
-    (x,) = promote_inexact(x)
-    return ew.sinh(x)
-
-
-@fused(arrays=1)
-def cosh(x: ArrayLike, /) -> Array:
-    """Hyperbolic cosine."""
-    (x,) = promote_inexact(x)
-    return ew.cosh(x)
-
-
-@fused(arrays=1)
-def tanh(x: ArrayLike, /) -> Array:
-    """Hyperbolic tangent."""
-    (x,) = promote_inexact(x)
-    return ew.tanh(x)
-
-
-@fused(arrays=1)
-def arcsinh(x: ArrayLike, /) -> Array:
-    """Inverse hyperbolic sine."""
-    (x,) = promote_inexact(x)
-    return ew.asinh(x)
-
-
-@fused(arrays=1)
-def arccosh(x: ArrayLike, /) -> Array:
-    """Inverse hyperbolic cosine; NaN below 1 for real numbers."""
-    (x,) = promote_inexact(x)
-    return ew.acosh(x)
-
-
-@fused(arrays=1)
-def arctanh(x: ArrayLike, /) -> Array:
-    """Inverse hyperbolic tangent."""
-    (x,) = promote_inexact(x)
-    return ew.atanh(x)
-
+sinh = _of_floats("sinh", ew.sinh, "Hyperbolic sine.")
+cosh = _of_floats("cosh", ew.cosh, "Hyperbolic cosine.")
+tanh = _of_floats("tanh", ew.tanh, "Hyperbolic tangent.")
+arcsinh = _of_floats("arcsinh", ew.asinh, "Inverse hyperbolic sine.")
+arccosh = _of_floats(
+    "arccosh", ew.acosh, "Inverse hyperbolic cosine; NaN below 1 for real numbers."
+)
+arctanh = _of_floats("arctanh", ew.atanh, "Inverse hyperbolic tangent.")
 
 asinh, acosh, atanh = arcsinh, arccosh, arctanh
 
@@ -384,7 +270,8 @@ def imag(val: ArrayLike, /) -> Array:
 
 
 @fused(arrays=1)
-def _angle(z: Any, deg: bool = False) -> Any:
+def angle(z: ArrayLike, deg: bool = False) -> Array:
+    """The angle of a complex number, in (-π, π] radians, or in degrees if `deg`."""
     (x,) = promote(z)
     t = type_of(x)
     if is_complex(t.dtype):
@@ -393,8 +280,3 @@ def _angle(z: Any, deg: bool = False) -> Any:
         (x,) = promote_inexact(x)
         angle = ew.atan2(strip_weak_type(constant(0, x)), strip_weak_type(x))
     return ew.mul(angle, constant(180 / math.pi, angle)) if deg else angle
-
-
-def angle(z: ArrayLike, deg: bool = False) -> Array:
-    """The angle of a complex number, in (-π, π] radians, or in degrees if `deg`."""
-    return _angle(z, True) if deg else _angle(z)

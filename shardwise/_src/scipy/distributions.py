@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from shardwise._src.base.named import named
 from shardwise._src.core.fused import fused
 from shardwise._src.numpy.ordering.searching import where
 from shardwise._src.ops import elementwise as ew
@@ -78,11 +79,7 @@ def program(like: Callable[P, Array], name: str, doc: str, formula: Callable) ->
             args = bound.args
         return run(*args, *defaults[len(args) :])
 
-    made: Any = call
-    made.__name__ = made.__qualname__ = name
-    made.__code__ = made.__code__.replace(co_name=name)  # the name in messages
-    made.__doc__ = doc
-    return made
+    return named(call, name, doc)
 
 
 @dataclass(frozen=True)

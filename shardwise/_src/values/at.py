@@ -11,11 +11,12 @@ Every index that `x[idx]` accepts is allowed. A `set` at concrete integers is on
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec
 
 import numpy as np
 
 from shardwise._src.base.context import current
+from shardwise._src.base.named import named
 from shardwise._src.base.warn import warn
 from shardwise._src.core.fused import fused, record_of
 from shardwise._src.core.infer import is_array, type_of
@@ -31,17 +32,18 @@ from shardwise._src.types.dtypes import is_bool
 from shardwise._src.types.promotion import lattice_join
 from shardwise._src.values import binary
 from shardwise._src.values.convert import broadcast_to, cast, constant
-from shardwise._src.values.index_pattern import ADVANCED, ALL, AT, NEW, SCALAR, parse
+from shardwise._src.values.index_pattern import ADVANCED, ALL, SCALAR, parse
 from shardwise._src.values.indexing import (
     get,
-    index_dtype,
     layout,
-    narrowed,
     not_wrapped,
     on_one_device,
     several,
+    start_operands,
+    window,
 )
 
+P = ParamSpec("P")
 Mode = str | GatherScatterMode | None
 
 
@@ -62,6 +64,31 @@ class At:
 
     def __repr__(self) -> str:
         return f"At({self.array!r})"
+
+
+def _alike(
+    like: Callable[P, Array], name: str, method: str, doc: str,
+    combine: Callable[[Any, Any], Any] | None = None,
+) -> Callable[P, Array]:
+    """Another method of `AtIndex`, with the signature of `like`.
+
+    method: of `write`. combine: the values are written into ones, and combined with the array.
+    """
+
+    def fun(
+        self: AtIndex, values: ArrayLike, *, indices_are_sorted: bool = False,
+        unique_indices: bool = False, mode: Mode = None, out_sharding: OutSharding = None,
+        wrap_negative_indices: bool = True,
+    ) -> Array:
+        x = self.array if combine is None else _ones(self.array)
+        made = write(
+            method, x, self.index, values, mode, indices_are_sorted, unique_indices,
+            wrap_negative_indices, out_sharding,
+        )
+        return made if combine is None else combine(self.array, made)
+
+    made: Any = named(fun, name, doc, "AtIndex")
+    return made
 
 
 class AtIndex:
@@ -115,79 +142,23 @@ class AtIndex:
             wrap_negative_indices, out_sharding,
         )
 
-    def add(
-        self, values: ArrayLike, *, indices_are_sorted: bool = False, unique_indices: bool = False,
-        mode: Mode = None, out_sharding: OutSharding = None, wrap_negative_indices: bool = True,
-    ) -> Array:
-        """`x[idx] += values`, applied once for each occurrence of an index."""
-        return write(
-            "add", self.array, self.index, values, mode, indices_are_sorted, unique_indices,
-            wrap_negative_indices, out_sharding,
-        )
-
-    def subtract(
-        self, values: ArrayLike, *, indices_are_sorted: bool = False, unique_indices: bool = False,
-        mode: Mode = None, out_sharding: OutSharding = None, wrap_negative_indices: bool = True,
-    ) -> Array:
-        """`x[idx] -= values`, applied once for each occurrence of an index."""
-        return write(
-            "sub", self.array, self.index, values, mode, indices_are_sorted, unique_indices,
-            wrap_negative_indices, out_sharding,
-        )
-
-    def multiply(
-        self, values: ArrayLike, *, indices_are_sorted: bool = False, unique_indices: bool = False,
-        mode: Mode = None, out_sharding: OutSharding = None, wrap_negative_indices: bool = True,
-    ) -> Array:
-        """`x[idx] *= values`, applied once for each occurrence of an index."""
-        return write(
-            "mul", self.array, self.index, values, mode, indices_are_sorted, unique_indices,
-            wrap_negative_indices, out_sharding,
-        )
-
+    add = _alike(
+        set, "add", "add", "`x[idx] += values`, applied once for each occurrence of an index."
+    )
+    subtract = _alike(
+        set, "subtract", "sub", "`x[idx] -= values`, applied once for each occurrence of an index."
+    )
+    multiply = _alike(
+        set, "multiply", "mul", "`x[idx] *= values`, applied once for each occurrence of an index."
+    )
     mul = multiply
-
-    def divide(
-        self, values: ArrayLike, *, indices_are_sorted: bool = False, unique_indices: bool = False,
-        mode: Mode = None, out_sharding: OutSharding = None, wrap_negative_indices: bool = True,
-    ) -> Array:
-        """`x[idx] /= values`; integers are divided as floats."""
-        factors = write(
-            "mul", _ones(self.array), self.index, values, mode, indices_are_sorted,
-            unique_indices, wrap_negative_indices, out_sharding,
-        )
-        return binary.true_divide(self.array, factors)
-
-    def power(
-        self, values: ArrayLike, *, indices_are_sorted: bool = False, unique_indices: bool = False,
-        mode: Mode = None, out_sharding: OutSharding = None, wrap_negative_indices: bool = True,
-    ) -> Array:
-        """`x[idx] **= values`."""
-        factors = write(
-            "mul", _ones(self.array), self.index, values, mode, indices_are_sorted,
-            unique_indices, wrap_negative_indices, out_sharding,
-        )
-        return binary.power(self.array, factors)
-
-    def min(
-        self, values: ArrayLike, *, indices_are_sorted: bool = False, unique_indices: bool = False,
-        mode: Mode = None, out_sharding: OutSharding = None, wrap_negative_indices: bool = True,
-    ) -> Array:
-        """`x[idx] = minimum(x[idx], values)`."""
-        return write(
-            "min", self.array, self.index, values, mode, indices_are_sorted, unique_indices,
-            wrap_negative_indices, out_sharding,
-        )
-
-    def max(
-        self, values: ArrayLike, *, indices_are_sorted: bool = False, unique_indices: bool = False,
-        mode: Mode = None, out_sharding: OutSharding = None, wrap_negative_indices: bool = True,
-    ) -> Array:
-        """`x[idx] = maximum(x[idx], values)`."""
-        return write(
-            "max", self.array, self.index, values, mode, indices_are_sorted, unique_indices,
-            wrap_negative_indices, out_sharding,
-        )
+    divide = _alike(
+        set, "divide", "mul", "`x[idx] /= values`; integers are divided as floats.",
+        binary.true_divide,
+    )
+    power = _alike(set, "power", "mul", "`x[idx] **= values`.", binary.power)
+    min = _alike(set, "min", "min", "`x[idx] = minimum(x[idx], values)`.")
+    max = _alike(set, "max", "max", "`x[idx] = maximum(x[idx], values)`.")
 
     def apply(
         self, func: Callable[[Array], Array], *, indices_are_sorted: bool = False,
@@ -258,7 +229,8 @@ def write(
 
 
 def _check_values(method: str, t: Any, v: Any) -> None:
-    if v.dtype is t.dtype or _fits(t.dtype, v.dtype, v.weak_type):
+    joined = (t.dtype, False), (v.dtype, v.weak_type)
+    if v.dtype == t.dtype or lattice_join(*joined)[0] == t.dtype:
         if method != "set" and method not in ("min", "max") and is_bool(t.dtype):
             raise TypeError(
                 f"`.at[...]` does not support arithmetic ({method}) on boolean arrays; got "
@@ -271,12 +243,6 @@ def _check_values(method: str, t: Any, v: Any) -> None:
         "`.astype(x.dtype)`.",
         FutureWarning,
     )
-
-
-def _fits(dtype: Any, other: Any, weak: bool) -> bool:
-    if dtype == other:
-        return True
-    return lattice_join((dtype, False), (other, weak))[0] == dtype
 
 
 def update(
@@ -333,38 +299,14 @@ def _is_window(pattern: tuple) -> bool:
 
 def _set_window(x: Any, values: Any, operands: tuple, pattern: tuple) -> Any:
     t = type_of(x)
-    places = iter(operands)
-    starts: list[Any] = []
-    sizes, result, backwards = [], [], []
-    for entry in pattern:
-        if entry == NEW:
-            result.append(1)
-            continue
-        start, size = 0, t.shape[len(starts)]
-        if entry == AT:
-            start, size = next(places), 1
-        elif entry[0] == "int":
-            start, size = entry[1], 1
-        elif entry[0] == "window":
-            start, size = next(places), entry[1]
-        elif entry[0] == "slice":
-            start, size = entry[1:3]
-            if entry[3] < 0 and several(size):
-                backwards.append(len(result))
-                start += (size - 1) * entry[3]
-        if entry != AT and entry[0] != "int":
-            result.append(size)
-        starts.append(start)
-        sizes.append(size)
-    values = _in_shape(values, tuple(result))
-    if 0 in sizes:
+    w = window(t.shape, operands, pattern)
+    values = _in_shape(values, tuple(w.result))
+    if 0 in w.sizes:
         return x
-    if backwards:
-        values = rev(values, dimensions=tuple(backwards))
-    if type_of(values).shape != tuple(sizes):
-        values = reshape(values, shape=tuple(sizes))
-    if tuple(sizes) == t.shape:
+    if w.backwards:
+        values = rev(values, dimensions=tuple([d for _, d in w.backwards]))
+    if type_of(values).shape != tuple(w.sizes):
+        values = reshape(values, shape=tuple(w.sizes))
+    if tuple(w.sizes) == t.shape:
         return values
-    dtype = index_dtype([s for s in starts if not isinstance(s, int)], t.shape)
-    at = [dtype.type(s) if isinstance(s, int) else narrowed(s, dtype) for s in starts]
-    return dynamic_update_slice(x, values, *at)
+    return dynamic_update_slice(x, values, *start_operands(w.starts, t.shape))

@@ -6,12 +6,15 @@ the representation of floats in `floats`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from shardwise._src.base.named import named
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import is_array, type_of
+from shardwise._src.core.op import Op
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops import loops
 from shardwise._src.ops.special import special_functions
@@ -31,62 +34,24 @@ from shardwise._src.values.convert import (
 # -- arithmetic --
 
 
-@fused(arrays=2)
-def add(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Element-wise sum; for booleans, logical OR."""
-    return ew.add(*broadcast(*promote(x1, x2)))
+def _binary(
+    name: str, formula: Callable[[Any, Any], Any], doc: str,
+    promoted: Callable[..., list[Any]] = promote,
+) -> Callable[[ArrayLike, ArrayLike], Array]:
+    """A function of promoted operands of one shape."""
+
+    def fun(x1: ArrayLike, x2: ArrayLike, /) -> Array:
+        return formula(*broadcast(*promoted(x1, x2)))
+
+    return fused(named(fun, name, doc), arrays=2)
 
 
-@fused(arrays=2)
-def subtract(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Element-wise difference."""
-    return ew.sub(*broadcast(*promote(x1, x2)))
-
-
-@fused(arrays=2)
-def multiply(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Element-wise product; for booleans, logical AND."""
-    return ew.mul(*broadcast(*promote(x1, x2)))
-
-
-@fused(arrays=2)
-def true_divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Element-wise quotient, as floats."""
-    return ew.div(*broadcast(*promote_inexact(x1, x2)))
-
+add = _binary("add", ew.add, "Element-wise sum; for booleans, logical OR.")
+subtract = _binary("subtract", ew.sub, "Element-wise difference.")
+multiply = _binary("multiply", ew.mul, "Element-wise product; for booleans, logical AND.")
+true_divide = _binary("true_divide", ew.div, "Element-wise quotient, as floats.", promote_inexact)
 
 divide = true_divide
-
-
-@fused(arrays=2)
-def floor_divide(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Element-wise quotient, rounded down."""
-    x, y = broadcast(*promote_numeric(x1, x2))
-    return _quotient(x, y)
-
-
-@fused(arrays=2)
-def remainder(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """x1 - x2 · floor(x1 / x2), with the sign of x2; 0 for integers where x2 is 0."""
-    x, y = broadcast(*promote_numeric(x1, x2))
-    return _remainder(x, y)
-
-
-mod = remainder
-
-
-@fused(arrays=2)
-def divmod(x1: ArrayLike, x2: ArrayLike, /) -> tuple[Array, Array]:
-    """`floor_divide` and `remainder` together."""
-    x, y = broadcast(*promote_numeric(x1, x2))
-    return _quotient(x, y), _remainder(x, y)
-
-
-@fused(arrays=2)
-def fmod(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """The remainder with the sign of x1."""
-    x, y = broadcast(*promote_numeric(x1, x2))
-    return _truncated_remainder(x, y)
 
 
 def _quotient(x: Any, y: Any) -> Any:
@@ -128,6 +93,26 @@ def _real(name: str, x: Any) -> Any:
         raise TypeError(f"{name} takes real numbers; got {t.str_short(True)}.")
     return t.dtype
 
+
+floor_divide = _binary(
+    "floor_divide", _quotient, "Element-wise quotient, rounded down.", promote_numeric
+)
+remainder = _binary(
+    "remainder", _remainder,
+    "x1 - x2 · floor(x1 / x2), with the sign of x2; 0 for integers where x2 is 0.", promote_numeric,
+)
+
+mod = remainder
+
+
+@fused(arrays=2)
+def divmod(x1: ArrayLike, x2: ArrayLike, /) -> tuple[Array, Array]:
+    """`floor_divide` and `remainder` together."""
+    x, y = broadcast(*promote_numeric(x1, x2))
+    return _quotient(x, y), _remainder(x, y)
+
+
+fmod = _binary("fmod", _truncated_remainder, "The remainder with the sign of x1.", promote_numeric)
 
 # -- powers --
 
@@ -196,10 +181,7 @@ def _integer_power(x: Any, y: Any, some: Any) -> Any:
     return result
 
 
-@fused(arrays=2)
-def float_power(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """x1 to the power x2, as floats."""
-    return ew.pow(*broadcast(*promote_inexact(x1, x2)))
+float_power = _binary("float_power", ew.pow, "x1 to the power x2, as floats.", promote_inexact)
 
 
 @fused(arrays=2)
@@ -233,11 +215,9 @@ def hypot(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     return ew.where(infinite, inf, ew.where(flat, large, length))
 
 
-@fused(arrays=2)
-def arctan2(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """The angle of the point (x2, x1), in (-π, π]."""
-    return ew.atan2(*broadcast(*promote_inexact(x1, x2)))
-
+arctan2 = _binary(
+    "arctan2", ew.atan2, "The angle of the point (x2, x1), in (-π, π].", promote_inexact
+)
 
 atan2 = arctan2
 
@@ -254,80 +234,43 @@ def heaviside(x1: ArrayLike, x2: ArrayLike, /) -> Array:
 # -- extremes; maximum and minimum propagate NaN, fmax and fmin ignore it --
 
 
-@fused(arrays=2)
-def maximum(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """The larger of each pair of elements; NaN if either is NaN."""
-    return ew.max(*broadcast(*promote(x1, x2)))
-
-
-@fused(arrays=2)
-def minimum(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """The smaller of each pair of elements; NaN if either is NaN."""
-    return ew.min(*broadcast(*promote(x1, x2)))
+maximum = _binary("maximum", ew.max, "The larger of each pair of elements; NaN if either is NaN.")
+minimum = _binary("minimum", ew.min, "The smaller of each pair of elements; NaN if either is NaN.")
 
 
 @fused(arrays=2)
 def fmax(x1: ArrayLike, x2: ArrayLike) -> Array:
     """The larger of each pair of elements; if one is NaN, the other."""
     x, y = broadcast(*promote(x1, x2))
-    return ew.where(ew.bitwise_or(_ordered("gt", x, y), ew.ne(y, y)), x, y)
+    return ew.where(ew.bitwise_or(_ordered(ew.gt)(x, y), ew.ne(y, y)), x, y)
 
 
 @fused(arrays=2)
 def fmin(x1: ArrayLike, x2: ArrayLike) -> Array:
     """The smaller of each pair of elements; if one is NaN, the other."""
     x, y = broadcast(*promote(x1, x2))
-    return ew.where(ew.bitwise_or(_ordered("lt", x, y), ew.ne(y, y)), x, y)
+    return ew.where(ew.bitwise_or(_ordered(ew.lt)(x, y), ew.ne(y, y)), x, y)
 
 
 # -- comparison; complex numbers are compared lexicographically --
 
-_ORDERS = {"lt": ew.lt, "le": ew.le, "gt": ew.gt, "ge": ew.ge}
+
+def _ordered(op: Op) -> Callable[[Any, Any], Any]:
+    def compare(x: Any, y: Any) -> Any:
+        if not is_complex(type_of(x).dtype):
+            return op(x, y)
+        tie = ew.eq(ew.real(x), ew.real(y))
+        return ew.where(tie, op(ew.imag(x), ew.imag(y)), op(ew.real(x), ew.real(y)))
+
+    return compare
 
 
-def _ordered(name: str, x: Any, y: Any) -> Any:
-    op = _ORDERS[name]
-    if not is_complex(type_of(x).dtype):
-        return op(x, y)
-    tie = ew.eq(ew.real(x), ew.real(y))
-    return ew.where(tie, op(ew.imag(x), ew.imag(y)), op(ew.real(x), ew.real(y)))
-
-
-@fused(arrays=2)
-def equal(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """x1 == x2, element-wise."""
-    return ew.eq(*broadcast(*promote(x1, x2)))
-
-
-@fused(arrays=2)
-def not_equal(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """x1 != x2, element-wise."""
-    return ew.ne(*broadcast(*promote(x1, x2)))
-
-
-@fused(arrays=2)
-def less(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """x1 < x2, element-wise."""
-    return _ordered("lt", *broadcast(*promote(x1, x2)))
-
-
-@fused(arrays=2)
-def less_equal(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """x1 <= x2, element-wise."""
-    return _ordered("le", *broadcast(*promote(x1, x2)))
-
-
-@fused(arrays=2)
-def greater(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """x1 > x2, element-wise."""
-    return _ordered("gt", *broadcast(*promote(x1, x2)))
-
-
-@fused(arrays=2)
-def greater_equal(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """x1 >= x2, element-wise."""
-    return _ordered("ge", *broadcast(*promote(x1, x2)))
-
+equal = _binary("equal", ew.eq, "x1 == x2, element-wise.")
+not_equal = _binary("not_equal", ew.ne, "x1 != x2, element-wise.")
+less = _binary("less", _ordered(ew.lt), "x1 < x2, element-wise.")
+less_equal = _binary("less_equal", _ordered(ew.le), "x1 <= x2, element-wise.")
+greater = _binary("greater", _ordered(ew.gt), "x1 > x2, element-wise.")
+greater_equal = _binary("greater_equal", _ordered(ew.ge), "x1 >= x2, element-wise.")
 
 # -- logic: a number is true if it is nonzero --
 
@@ -342,22 +285,17 @@ def truth(x: Any) -> Any:
     return ew.ne(x, constant(0, x)) if is_array(x) or t.ndim else cast(x, BOOL)
 
 
-@fused(arrays=2)
-def logical_and(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Whether both elements are true."""
-    return ew.bitwise_and(*broadcast(truth(x1), truth(x2)))
+def _truths(*args: Any) -> list[Any]:
+    return [truth(x) for x in args]
 
 
-@fused(arrays=2)
-def logical_or(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Whether at least one of the elements is true."""
-    return ew.bitwise_or(*broadcast(truth(x1), truth(x2)))
-
-
-@fused(arrays=2)
-def logical_xor(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Whether exactly one of the elements is true."""
-    return ew.bitwise_xor(*broadcast(truth(x1), truth(x2)))
+logical_and = _binary("logical_and", ew.bitwise_and, "Whether both elements are true.", _truths)
+logical_or = _binary(
+    "logical_or", ew.bitwise_or, "Whether at least one of the elements is true.", _truths
+)
+logical_xor = _binary(
+    "logical_xor", ew.bitwise_xor, "Whether exactly one of the elements is true.", _truths
+)
 
 
 @fused(arrays=1)
@@ -369,22 +307,9 @@ def logical_not(x: ArrayLike, /) -> Array:
 # -- bits --
 
 
-@fused(arrays=2)
-def bitwise_and(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Bitwise AND."""
-    return ew.bitwise_and(*broadcast(*promote(x1, x2)))
-
-
-@fused(arrays=2)
-def bitwise_or(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Bitwise OR."""
-    return ew.bitwise_or(*broadcast(*promote(x1, x2)))
-
-
-@fused(arrays=2)
-def bitwise_xor(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """Bitwise XOR."""
-    return ew.bitwise_xor(*broadcast(*promote(x1, x2)))
+bitwise_and = _binary("bitwise_and", ew.bitwise_and, "Bitwise AND.")
+bitwise_or = _binary("bitwise_or", ew.bitwise_or, "Bitwise OR.")
+bitwise_xor = _binary("bitwise_xor", ew.bitwise_xor, "Bitwise XOR.")
 
 
 @fused(arrays=1)
@@ -396,12 +321,9 @@ def bitwise_not(x: ArrayLike, /) -> Array:
 invert = bitwise_not
 bitwise_invert = bitwise_not
 
-
-@fused(arrays=2)
-def left_shift(x1: ArrayLike, x2: ArrayLike, /) -> Array:
-    """x1 with its bits shifted left by x2."""
-    return ew.shift_left(*broadcast(*promote_numeric(x1, x2)))
-
+left_shift = _binary(
+    "left_shift", ew.shift_left, "x1 with its bits shifted left by x2.", promote_numeric
+)
 
 bitwise_left_shift = left_shift
 
@@ -460,7 +382,12 @@ def _integers(name: str, *args: Any) -> list[Any]:
 @fused(arrays=3)
 def _clip(x: Any, low: Any, high: Any) -> Any:
     x, low, high = broadcast(*promote(x, low, high))
-    _not_complex(x)
+    t = type_of(x)
+    if is_complex(t.dtype):
+        raise ValueError(
+            f"clip takes real numbers; got {t.str_short(True)}. Clip the real and imaginary parts "
+            "separately."
+        )
     return ew.min(ew.max(x, low), high)
 
 
@@ -473,15 +400,6 @@ def clip(
     if min is not None:
         return maximum(arr, min)
     return minimum(arr, max) if max is not None else positive(arr)
-
-
-def _not_complex(x: Any) -> None:
-    t = type_of(x)
-    if is_complex(t.dtype):
-        raise ValueError(
-            f"clip takes real numbers; got {t.str_short(True)}. Clip the real and imaginary parts "
-            "separately."
-        )
 
 
 @fused(arrays=1)

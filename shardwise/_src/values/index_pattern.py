@@ -68,15 +68,13 @@ def parse(
     ndim, d = len(shape), 0
     for position, item in enumerate(items):
         kind = item.__class__
-        if kind is slice:
+        if kind is slice or kind is Slice:
             if d >= ndim:
                 _too_many(items, ndim)
-            pattern.append(_slice_entry(item, shape[d], position, operands, windows))
-            d += 1
-        elif kind is Slice:
-            if d >= ndim:
-                _too_many(items, ndim)
-            pattern.append(entry(item, shape[d], operands, windows))
+            pattern.append(
+                _slice_entry(item, shape[d], position, operands, windows)
+                if kind is slice else entry(item, shape[d], operands, windows)
+            )
             d += 1
         elif item is None:
             pattern.append(NEW)
@@ -163,7 +161,7 @@ def _plain(item: Any) -> Any:
                 f"an index must be of integer or boolean type; got {_shown(item)}."
             )
         if ndim == 0 and (is_bool(dtype) or not is_array(item)):
-            return _host(item)[()].item()
+            return np.asarray(item)[()].item()
         return item
     if hasattr(item, "__index__"):
         return operator.index(item)
@@ -273,7 +271,7 @@ def _array_entry(
 
 def _known_mask(mask: Any) -> np.ndarray:
     try:
-        return _host(eval_trace().readable(mask))
+        return np.asarray(eval_trace().readable(mask))
     except TracerArrayConversionError as error:
         raise NonConcreteBooleanIndexError(
             "a boolean index must be concrete, since the result's shape depends on it; got a "
@@ -281,7 +279,3 @@ def _known_mask(mask: Any) -> np.ndarray:
             "other)` to keep the shape, or `shardwise.numpy.nonzero(mask, size=n)` for a fixed "
             "number of indices."
         ) from error
-
-
-def _host(x: Any) -> np.ndarray:
-    return np.asarray(x)

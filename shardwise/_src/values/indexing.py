@@ -86,8 +86,24 @@ def several(size: Any) -> bool:
     return isinstance(size, Symbolic) or size > 1
 
 
-def _read_window(x: Any, operands: tuple, pattern: tuple) -> Any:
-    shape = type_of(x).shape
+class Window(NamedTuple):
+    """The block that integers and slices select.
+
+    starts, sizes, strides: for each dimension of the array.
+    result:    the shape of the elements, with the new dimensions of the index.
+    backwards: (dimension of the array, dimension of the result) of slices in reverse.
+    moving:    whether a start is an operand.
+    """
+
+    starts: list[Any]
+    sizes: list[Any]
+    strides: list[int]
+    result: list[Any]
+    backwards: list[tuple[int, int]]
+    moving: bool
+
+
+def window(shape: tuple, operands: Any, pattern: tuple) -> Window:
     places = iter(operands)
     starts: list[Any] = []
     sizes, strides, out, backwards = [], [], [], []
@@ -101,7 +117,8 @@ def _read_window(x: Any, operands: tuple, pattern: tuple) -> Any:
         size: Any = n
         start, stride = 0, 1
         if entry in (AT, SCALAR):
-            start, size, moving = index_scalar(next(places), n, entry == SCALAR), 1, True
+            start, size, moving = next(places), 1, True
+            start = wrapped(start, n) if entry == SCALAR else start
         elif entry[0] == "int":
             start, size = entry[1], 1
         elif entry[0] == "window":
@@ -109,23 +126,29 @@ def _read_window(x: Any, operands: tuple, pattern: tuple) -> Any:
             out.append(size)
         elif entry[0] == "slice":
             _, start, size, stride = entry
-            out.append(size)
             if stride < 0 and several(size):
                 start, stride = start + (size - 1) * stride, -stride
-                backwards.append(d)
+                backwards.append((d, len(out)))
+            out.append(size)
             stride = abs(stride) if several(size) else 1
         else:
             out.append(n)
         starts.append(start)
         sizes.append(size)
         strides.append(stride)
-    if moving:
-        x = _moving_window(x, shape, starts, sizes, strides)
-    elif sizes != list(shape):
-        x = _fixed_window(x, starts, sizes, strides)
-    if backwards:
-        x = rev(x, dimensions=tuple(backwards))
-    return x if out == sizes else reshape(x, shape=tuple(out))
+    return Window(starts, sizes, strides, out, backwards, moving)
+
+
+def _read_window(x: Any, operands: tuple, pattern: tuple) -> Any:
+    shape = type_of(x).shape
+    w = window(shape, operands, pattern)
+    if w.moving:
+        x = _moving_window(x, shape, w.starts, w.sizes, w.strides)
+    elif w.sizes != list(shape):
+        x = _fixed_window(x, w.starts, w.sizes, w.strides)
+    if w.backwards:
+        x = rev(x, dimensions=tuple([d for d, _ in w.backwards]))
+    return x if w.result == w.sizes else reshape(x, shape=tuple(w.result))
 
 
 def _fixed_window(x: Any, starts: list, sizes: list, strides: list) -> Any:
@@ -154,9 +177,13 @@ def _moving_window(x: Any, shape: tuple, starts: list, sizes: list, strides: lis
             [n if c else full for n, full, c in zip(sizes, shape, cut, strict=True)], strides,
         )
         starts = [0 if c else a for a, c in zip(starts, cut, strict=True)]
+    return dynamic_slice(x, *start_operands(starts, shape), slice_sizes=tuple(sizes))
+
+
+def start_operands(starts: list, shape: tuple) -> list[Any]:
+    """The starts of a window as operands, of one dtype."""
     dtype = index_dtype([a for a in starts if not isinstance(a, int)], shape)
-    places = [dtype.type(a) if isinstance(a, int) else narrowed(a, dtype) for a in starts]
-    return dynamic_slice(x, *places, slice_sizes=tuple(sizes))
+    return [dtype.type(a) if isinstance(a, int) else narrowed(a, dtype) for a in starts]
 
 
 def index_dtype(operands: Any, shape: tuple) -> np.dtype:
@@ -185,10 +212,6 @@ def on_one_device(x: Any) -> bool:
     """Whether an eager slice may start at an operand: over several devices, it is static."""
     sharding = getattr(x, "sharding", None)  # NumPy arrays have none
     return sharding is None or len(sharding.devices) == 1
-
-
-def index_scalar(i: Any, n: int, wrap: bool) -> Any:
-    return wrapped(i, n) if wrap else i
 
 
 def wrapped(i: Any, n: int) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NoReturn
 
+from shardwise._src.base.named import named
 from shardwise._src.core.infer import as_arraylike, is_operand
 from shardwise._src.messages.tracebacks import pass_on
 from shardwise._src.types.annotations import Array, ArrayLike
@@ -64,13 +65,10 @@ def _operators(name: str, fun: Callable[[Any, Any], Any]) -> tuple[_Method, _Met
                 raise
             return found
 
-    return _named(forward, f"__{name}__"), _named(reflected, f"__r{name}__")
-
-
-def _named(method: Any, name: str) -> _Method:
-    method.__name__, method.__qualname__ = name, f"Value.{name}"
-    method.__code__ = method.__code__.replace(co_name=name)  # for tracebacks and messages
-    return method
+    owner = "Value"
+    return (
+        named(forward, f"__{name}__", owner=owner), named(reflected, f"__r{name}__", owner=owner)
+    )
 
 
 def _matmul(x: Any, y: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import eager_jit, fused
+from shardwise._src.core.fused import eager_jit, fused, fused_optional
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.statistics.reductions import add_up, checked_dtype
 from shardwise._src.ops import elementwise as ew
@@ -50,13 +50,6 @@ def _reject(name: str, kind: Any, order: Any) -> None:
 
 
 @fused(arrays=1)
-def _sort(a: Any, axis: int | None, stable: bool, descending: bool) -> Any:
-    a, axis = _along(a, axis)
-    (out,) = sort_op(a, dimension=axis, is_stable=stable)
-    return rev(out, dimensions=(axis,)) if descending else out
-
-
-@eager_jit
 def sort(
     a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: None = None,
     stable: bool = True, descending: bool = False,
@@ -67,7 +60,9 @@ def sort(
     descending: whether the largest, and NaN, come first.
     """
     _reject("sort", kind, order)
-    return _sort(a, axis, bool(stable), descending)
+    a, axis = _along(a, axis)
+    (out,) = sort_op(a, dimension=axis, is_stable=bool(stable))
+    return rev(out, dimensions=(axis,)) if descending else out
 
 
 def places_in_order(a: Any, axis: int, stable: bool, descending: bool, dtype: Any) -> Any:
@@ -258,14 +253,13 @@ def _count_before(a: Any, v: Any, side: str) -> Any:
 _METHODS = ("default", "scan", "scan_unrolled", "sort", "compare_all")
 
 
-@fused
-def _searchsorted(*arrays: Any, side: str, method: str) -> Any:
-    a, v, *sorter = arrays
+@fused_optional
+def _searchsorted(a: Any, v: Any, sorter: Any = None, *, side: str, method: str) -> Any:
     if type_of(a).ndim != 1:
         raise ValueError(f"searchsorted: a must be a vector; got {type_of(a).str_short(True)}.")
     a, v = promote(a, v)
-    if sorter:
-        a = take_from(a, sorter[0])
+    if sorter is not None:
+        a = take_from(a, sorter)
     found = (_count_before if method == "compare_all" else place_in_order)(a, v, side)
     return cast(found, canonicalize(int))
 
@@ -287,12 +281,17 @@ def searchsorted(
         raise ValueError(f"searchsorted: side must be 'left' or 'right'; got {side!r}.")
     if method not in _METHODS:
         raise ValueError(f"searchsorted: method must be one of {_METHODS}; got {method!r}.")
-    given = () if sorter is None else (sorter,)
-    return _searchsorted(a, v, *given, side=side, method=method)
+    return _searchsorted(a, v, sorter, side=side, method=method)
 
 
 @fused(arrays=2)
-def _digitize(x: Any, bins: Any, right: bool, method: str) -> Any:
+def digitize(
+    x: ArrayLike, bins: ArrayLike, right: bool = False, *, method: str | None = None
+) -> Array:
+    """The bin index of each element; `bins` must be monotonic.
+
+    right: whether a bin includes its right edge instead of its left one.
+    """
     if type_of(bins).ndim != 1:
         raise ValueError(f"digitize: bins must be a vector; got {type_of(bins).str_short(True)}.")
     x, bins = promote(x, bins)
@@ -305,14 +304,3 @@ def _digitize(x: Any, bins: Any, right: bool, method: str) -> Any:
     rising = reshape(ew.ge(last, first), shape=())
     found = search(ew.where(rising, bins, rev(bins, dimensions=(0,))), x, side)
     return cast(ew.where(rising, found, ew.sub(np.int32(n), found)), canonicalize(int))
-
-
-@eager_jit(arrays=2)
-def digitize(
-    x: ArrayLike, bins: ArrayLike, right: bool = False, *, method: str | None = None
-) -> Array:
-    """The bin index of each element; `bins` must be monotonic.
-
-    right: whether a bin includes its right edge instead of its left one.
-    """
-    return _digitize(x, bins, right, method or "scan")

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, overload
 
 import numpy as np
 
-from shardwise._src.core.fused import fused
+from shardwise._src.core.fused import fused, fused_optional
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.ordering.sorting import take_from, write_to
 from shardwise._src.numpy.statistics.counting import INT32, known_count
@@ -60,12 +60,12 @@ def _rows(x: Any, axis: int | None) -> Any:
     return reshape(move_axis(x, axis, 0), shape=(n, t.size // n if n else 0))
 
 
-@fused
+@fused_optional
 def _unique(
-    *arrays: Any, axis: int | None, size: int, has_fill: bool, has_inverse: bool
+    x: Any, order: Any, new: Any, fill: Any = None, *, axis: int | None, size: int,
+    has_inverse: bool,
 ) -> list[Any]:
     """Values, first indices and counts for `size` unique rows, and the inverse if requested."""
-    x, order, new, *rest = arrays
     t = type_of(x)
     moved = reshape(x, shape=(t.size,)) if axis is None else move_axis(x, axis, 0)
     shape = type_of(moved).shape
@@ -78,9 +78,9 @@ def _unique(
     absent = ew.eq(first, np.int32(n))
     place = take_from(order, ew.where(absent, np.int32(0), first)) if n else first
     values = _take_rows(moved, place) if n else full(0, (size, *shape[1:]), t.dtype)
-    if has_fill:
+    if fill is not None:
         wide = broadcast_in_dim(absent, shape=type_of(values).shape, dims=(0,))
-        fill = cast(rest[0], t.dtype)
+        fill = cast(fill, t.dtype)
         fill = broadcast_to(fill, type_of(values).shape) if type_of(fill).ndim else fill
         values = ew.where(wide, fill, values)
     values = values if axis is None else move_axis(values, 0, axis)
@@ -148,10 +148,8 @@ def unique(
             "unique: there are no elements, so fill_value must be given for a size other than 0; "
             f"got size {size}."
         )
-    given = () if fill_value is None else (fill_value,)
     values, index, counts, *inverse = _unique(
-        ar, order, new, *given, axis=axis, size=size, has_fill=fill_value is not None,
-        has_inverse=bool(return_inverse),
+        ar, order, new, fill_value, axis=axis, size=size, has_inverse=bool(return_inverse)
     )
     if axis is None and t.ndim != 1:
         inverse = [x.reshape(t.shape) for x in inverse]

@@ -136,12 +136,10 @@ def matmul(
       ValueError: for scalars, and for batch dimensions that do not broadcast.
       TypeError: if the contracted dimensions differ in size.
     """
-    if out_sharding is not None:
-        p = {"precision": precision, "preferred_element_type": preferred_element_type}
-        return placed(matmul, out_sharding, a, b, **p)
-    if precision is None and preferred_element_type is None:
+    if precision is preferred_element_type is out_sharding is None:
         return _matmul(a, b)
-    return _matmul(a, b, precision, checked_dtype(preferred_element_type, "matmul"))
+    preferred = checked_dtype(preferred_element_type, "matmul")
+    return placed(_matmul, out_sharding, a, b, precision, preferred)
 
 
 # -- dot, vdot, inner, outer --
@@ -157,15 +155,14 @@ def _dot(a: Any, b: Any, precision: Any, preferred: Any) -> Any:
     return product(a, b, (((s.ndim - 1,), (axis,)), ((), ())), precision, preferred)
 
 
+@eager_jit(arrays=2)
 def dot(
     a: ArrayLike, b: ArrayLike, *, precision: PrecisionLike = None,
     preferred_element_type: DTypeLike | None = None, out_sharding: OutSharding = None,
 ) -> Array:
     """Sum over the last dimension of `a` and the second last (or only) of `b`; see `numpy.dot`."""
-    if out_sharding is not None:
-        p = {"precision": precision, "preferred_element_type": preferred_element_type}
-        return placed(dot, out_sharding, a, b, **p)
-    return _dot(a, b, precision, checked_dtype(preferred_element_type, "dot"))
+    preferred = checked_dtype(preferred_element_type, "dot")
+    return placed(_dot, out_sharding, a, b, precision, preferred)
 
 
 @fused(arrays=2)
@@ -333,20 +330,19 @@ def tensordot(
     Args:
       axes: n for the last n of `a` and the first n of `b`; or a list for `a` and a list for `b`.
     """
-    if out_sharding is not None:
-        p = {"precision": precision, "preferred_element_type": preferred_element_type}
-        return placed(tensordot, out_sharding, a, b, axes, **p)
     pairs: Any = axes
     if isinstance(axes, list | tuple):
         pairs = tuple([tuple(x) if isinstance(x, list | tuple | np.ndarray) else x for x in axes])
-    return _tensordot(a, b, pairs, precision, checked_dtype(preferred_element_type, "tensordot"))
+    preferred = checked_dtype(preferred_element_type, "tensordot")
+    return placed(_tensordot, out_sharding, a, b, pairs, precision, preferred)
 
 
 # -- kron, cross, trace --
 
 
 @fused(arrays=2)
-def _kron(a: Any, b: Any) -> Any:
+def kron(a: ArrayLike, b: ArrayLike) -> Array:
+    """Kronecker product: each element of `a` times all of `b`."""
     a, b = promote(a, b)
     rank = max(type_of(a).ndim, type_of(b).ndim)
     m, n = [(1,) * (rank - type_of(x).ndim) + type_of(x).shape for x in (a, b)]
@@ -357,14 +353,19 @@ def _kron(a: Any, b: Any) -> Any:
     return reshape(ew.mul(left, right), shape=out)
 
 
-@eager_jit(arrays=2)
-def kron(a: ArrayLike, b: ArrayLike) -> Array:
-    """Kronecker product: each element of `a` times all of `b`."""
-    return _kron(a, b)
-
-
 @fused(arrays=2)
-def _cross(a: Any, b: Any, axisa: int, axisb: int, axisc: int) -> Any:
+def cross(
+    a: ArrayLike, b: ArrayLike, axisa: int = -1, axisb: int = -1, axisc: int = -1,
+    axis: int | None = None,
+) -> Array:
+    """Cross product of vectors with 3 components, or with 2, where the third is 0.
+
+    Args:
+      axisa, axisb, axisc: the axes of the components in `a`, `b` and the result.
+      axis: overrides all three.
+    """
+    if axis is not None:
+        axisa = axisb = axisc = axis
     a, b = promote(a, b)
     a = move_axis(a, canonical_axis(axisa, type_of(a).ndim), type_of(a).ndim - 1)
     b = move_axis(b, canonical_axis(axisb, type_of(b).ndim), type_of(b).ndim - 1)
@@ -402,22 +403,6 @@ def _components(x: Any) -> list[Any]:
         for i in range(shape[-1])
     ]
     return parts if len(parts) == 3 else [*parts, None]
-
-
-@eager_jit(arrays=2)
-def cross(
-    a: ArrayLike, b: ArrayLike, axisa: int = -1, axisb: int = -1, axisc: int = -1,
-    axis: int | None = None,
-) -> Array:
-    """Cross product of vectors with 3 components, or with 2, where the third is 0.
-
-    Args:
-      axisa, axisb, axisc: the axes of the components in `a`, `b` and the result.
-      axis: overrides all three.
-    """
-    if axis is not None:
-        axisa = axisb = axisc = axis
-    return _cross(a, b, axisa, axisb, axisc)
 
 
 @fused(arrays=1)

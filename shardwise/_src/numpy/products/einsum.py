@@ -463,11 +463,7 @@ def einsum_path(
     """The contraction order that `einsum` would use: the path, and a description of it."""
     import opt_einsum
 
-    if not isinstance(subscripts, str):
-        args = [x if isinstance(x, list | tuple) else type_of(x).shape
-                for x in (subscripts, *operands)]
-        found = opt_einsum.contract_path(*args, shapes=True, optimize=optimize)
-    else:
-        shapes = [type_of(x).shape for x in operands]
-        found = opt_einsum.contract_path(subscripts, *shapes, shapes=True, optimize=optimize)
+    labels = str if isinstance(subscripts, str) else (list, tuple)
+    args = [x if isinstance(x, labels) else type_of(x).shape for x in (subscripts, *operands)]
+    found = opt_einsum.contract_path(*args, shapes=True, optimize=optimize)
     return list(found[0]), found[1]

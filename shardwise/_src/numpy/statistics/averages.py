@@ -6,7 +6,7 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
-from shardwise._src.core.fused import eager_jit, fused
+from shardwise._src.core.fused import eager_jit, fused, fused_optional
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.statistics.named_reductions import (
     Axes,
@@ -27,7 +27,7 @@ from shardwise._src.ops.contract import dot
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.shape import concatenate
 from shardwise._src.types.annotations import AnyAxis, Array, ArrayLike, DTypeLike
-from shardwise._src.types.dtypes import is_complex, is_integer, real_dtype, to_inexact
+from shardwise._src.types.dtypes import is_complex, is_inexact, is_integer, real_dtype, to_inexact
 from shardwise._src.values.convert import broadcast, broadcast_to, cast, joined, promote_inexact
 
 # -- mean --
@@ -49,16 +49,16 @@ def counted(where: Any, x: Any, axes: Axes, dtype: Any, keepdims: bool) -> Any:
     return add_up(broadcast_to(where, type_of(x).shape), axes, dtype, keepdims)
 
 
-def mean_of(a: Any, axis: AnyAxis, dtype: Any, keepdims: bool, where: Any = None) -> Any:
+def mean_of(
+    a: Any, axis: AnyAxis = None, dtype: Any = None, keepdims: bool = False, where: Any = None
+) -> Any:
     t = type_of(a)
     wanted = to_inexact(t.dtype) if dtype is None else dtype
     wide = accumulated_dtype(wanted)
     return cast(average_over(a, reduced_axes(axis, t.ndim), wide, keepdims, where), wanted)
 
 
-@fused(arrays=1)
-def _mean(a: Any, axis: AnyAxis = None, dtype: Any = None, keepdims: bool = False) -> Any:
-    return mean_of(a, axis, dtype, keepdims)
+_mean = fused(mean_of)
 
 
 @fused(arrays=2)
@@ -88,9 +88,22 @@ def mean(
 # -- variance and standard deviation --
 
 
-def spread_of(
-    a: Any, given_mean: Any, where: Any, axis: AnyAxis, dtype: Any, correction: float,
-    keepdims: bool, root: bool,
+def numbers(a: Any) -> Any:
+    """A mask of the elements that are not NaN; None if none can be."""
+    return ew.eq(a, a) if is_inexact(type_of(a).dtype) else None
+
+
+def both(first: Any, second: Any) -> Any:
+    """The conjunction of two masks, or of one if the other is None."""
+    if first is None or second is None:
+        return second if first is None else first
+    return ew.bitwise_and(*broadcast(first, second))
+
+
+@fused_optional
+def _spread(
+    a: Any, middle: Any = None, where: Any = None, *, axis: AnyAxis, dtype: Any, correction: float,
+    keepdims: bool, root: bool, skip_nan: bool,
 ) -> Any:
     """The variance, or its square root."""
     t = type_of(a)
@@ -101,11 +114,14 @@ def spread_of(
         raise ValueError(
             f"{name}: the variance of complex values cannot be computed in the real dtype {wanted}."
         )
+    if skip_nan:
+        where = both(numbers(a), where)
     wide = accumulated_dtype(wanted)
     x = cast(a, wide)
     if where is not None:
         x = masked(x, where, 0, name)
-    middle = average_over(x, axes, wide, True, where, name) if given_mean is None else given_mean
+    if middle is None:
+        middle = average_over(x, axes, wide, True, where, name)
     away = ew.sub(*broadcast(x, cast(middle, wide)))
     squares = ew.real(ew.mul(away, ew.conj(away))) if is_complex(wide) else ew.square(away)
     part = real_dtype(wide)
@@ -121,44 +137,24 @@ def spread_of(
     return cast(ew.sqrt(out) if root else out, real_dtype(wanted))
 
 
-@fused
-def _spread(
-    *arrays: Any, has_mean: bool, has_where: bool, axis: AnyAxis, dtype: Any, correction: float,
-    keepdims: bool, root: bool,
-) -> Any:
-    a, *rest = arrays
-    middle = rest.pop(0) if has_mean else None
-    return spread_of(
-        a, middle, rest[0] if has_where else None, axis, dtype, correction, keepdims, root
-    )
-
-
-@fused(arrays=1)
-def _plain_spread(
-    a: Any, axis: AnyAxis, dtype: Any, correction: float, keepdims: bool, root: bool
-) -> Any:
-    return spread_of(a, None, None, axis, dtype, correction, keepdims, root)
-
-
-def _spread_call(
+def spread_of(
     name: str, a: Any, axis: AnyAxis, dtype: Any, out: Any, ddof: float, keepdims: bool, where: Any,
-    mean: Any, correction: float | None,
+    mean: Any, correction: float | None = None,
 ) -> Any:
+    """`var`, `std`, `nanvar` or `nanstd`, by name."""
     dtype = checked_dtype(dtype, name)
     reject_out(name, out)
     if correction is None:
         correction = ddof
     elif ddof != 0:
         raise ValueError(f"{name}: pass ddof or correction, not both; got {ddof} and {correction}.")
-    if where is None and mean is None:
-        return _plain_spread(a, axis, dtype, correction, keepdims, name == "std")
-    given = [x for x in (mean, where) if x is not None]
     return _spread(
-        a, *given, has_mean=mean is not None, has_where=where is not None, axis=axis, dtype=dtype,
-        correction=correction, keepdims=keepdims, root=name == "std",
+        a, mean, where, axis=axis, dtype=dtype, correction=correction, keepdims=keepdims,
+        root=name.endswith("std"), skip_nan=name.startswith("nan"),
     )
 
 
+@eager_jit
 def var(
     a: ArrayLike, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None,
     ddof: float = 0, keepdims: bool = False, *, where: ArrayLike | None = None,
@@ -172,32 +168,34 @@ def var(
       where: booleans; elements where it is false are skipped.
       mean: the mean, if already computed, with the reduced dimensions kept.
     """
-    return _spread_call("var", a, axis, dtype, out, ddof, keepdims, where, mean, correction)
+    return spread_of("var", a, axis, dtype, out, ddof, keepdims, where, mean, correction)
 
 
+@eager_jit
 def std(
     a: ArrayLike, axis: AnyAxis = None, dtype: DTypeLike | None = None, out: None = None,
     ddof: float = 0, keepdims: bool = False, *, where: ArrayLike | None = None,
     mean: ArrayLike | None = None, correction: float | None = None,
 ) -> Array:
     """Standard deviation over `axis`: the square root of the variance; arguments as for `var`."""
-    return _spread_call("std", a, axis, dtype, out, ddof, keepdims, where, mean, correction)
+    return spread_of("std", a, axis, dtype, out, ddof, keepdims, where, mean, correction)
 
 
 # -- weighted average --
 
 
-@fused
-def _average(*arrays: Any, axis: AnyAxis, keepdims: bool, returned: bool) -> Any:
-    a, *weights = arrays
+@fused_optional
+def _average(
+    a: Any, weights: Any = None, *, axis: AnyAxis, keepdims: bool, returned: bool
+) -> Any:
     t = type_of(a)
     axes = reduced_axes(axis, t.ndim)
-    if not weights:
+    if weights is None:
         dtype: Any = to_inexact(t.dtype)
         out = mean_of(a, axis, dtype, keepdims)
         total = np.asarray(count_of(t.shape, axes)).astype(dtype)[()]
     else:
-        a, w = promote_inexact(a, weights[0])
+        a, w = promote_inexact(a, weights)
         dtype = type_of(a).dtype
         w = _fitted_weights(w, t.shape, axis)
         total = add_up(w, axes, dtype, keepdims)
@@ -252,22 +250,17 @@ def average(
       weights: with the shape of `a`, or its sizes at `axis`; None for equal weights.
       returned: whether to return the sums of the weights as a second result.
     """
-    given = () if weights is None else (weights,)
-    return _average(a, *given, axis=axis, keepdims=keepdims, returned=returned)
+    return _average(a, weights, axis=axis, keepdims=keepdims, returned=returned)
 
 
 # -- covariance --
 
 
-@fused
+@fused_optional
 def _cov(
-    *arrays: Any, rowvar: bool, has_y: bool, has_frequencies: bool, has_weights: bool,
+    m: Any, y: Any = None, frequencies: Any = None, weights: Any = None, *, rowvar: bool,
     ddof: float, dtype: Any,
 ) -> Any:
-    m, *rest = arrays
-    y = rest.pop(0) if has_y else None
-    frequencies = rest.pop(0) if has_frequencies else None
-    weights = rest.pop(0) if has_weights else None
     given = [m] if y is None else [m, y]
     wanted = dtype
     if wanted is None:
@@ -345,12 +338,9 @@ def cov(
       aweights: their relative importance.
     """
     dtype = checked_dtype(dtype, "cov")
-    given = [x for x in (y, fweights, aweights) if x is not None]
-    return _cov(
-        m, *given, rowvar=rowvar, has_y=y is not None, has_frequencies=fweights is not None,
-        has_weights=aweights is not None,
-        ddof=(0 if bias else 1) if ddof is None else ddof, dtype=dtype,
-    )
+    if ddof is None:
+        ddof = 0 if bias else 1
+    return _cov(m, y, fweights, aweights, rowvar=rowvar, ddof=ddof, dtype=dtype)
 
 
 @fused(arrays=1)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.errors import ConcretizationTypeError
-from shardwise._src.core.fused import fused
+from shardwise._src.core.fused import fused, fused_optional
 from shardwise._src.core.infer import type_of
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.numpy.ordering.sorting import place_in_order
@@ -62,12 +62,10 @@ def known_count(count: Any, a: Any, what: str, argument: str) -> int:
 # -- bincount --
 
 
-@fused
-def _bincount(*arrays: Any, length: int) -> Any:
-    x, *weights = arrays
-    t = type_of(x)
-    if weights:
-        w = weights[0]
+@fused_optional
+def _bincount(x: Any, weights: Any = None, *, length: int) -> Any:
+    t, w = type_of(x), weights
+    if w is not None:
         if type_of(w).shape != t.shape:
             raise ValueError(
                 "bincount: weights must have the shape of x; got "
@@ -99,22 +97,18 @@ def bincount(
         about = "bincount: the length of the result"
         largest = known_count(max(x), x, about, "length") + 1 if t.size else 0
         length = largest if largest > minlength else operator.index(minlength)
-    given = () if weights is None else (weights,)
-    if out_sharding is not None:
-        return placed(_bincount, out_sharding, x, *given, length=operator.index(length))
-    return _bincount(x, *given, length=operator.index(length))
+    return placed(_bincount, out_sharding, x, weights, length=operator.index(length))
 
 
 # -- histograms --
 
 
 @fused
-def _edges(*arrays: Any, bins: int, has_range: bool) -> Any:
-    a, *limits = arrays
+def _edges(a: Any, *limits: Any, bins: int) -> Any:
     dtype: Any = to_inexact(joined(a)[0])
     flat = cast(a, dtype)
     axes = tuple(range(type_of(a).ndim))
-    if has_range:
+    if limits:
         low, high = [cast(reshape(x, shape=()), dtype) for x in limits]
     elif type_of(a).size == 0:
         low, high = full(0, (), dtype), full(1, (), dtype)
@@ -150,18 +144,14 @@ def histogram_bin_edges(
     if np.ndim(bins) == 1:
         return _as_floats(bins, to_inexact(type_of(a).dtype))
     limits = () if range is None else tuple(range)
-    return _edges(a, *limits, bins=operator.index(bins), has_range=range is not None)
+    return _edges(a, *limits, bins=operator.index(bins))
 
 
-@fused(arrays=1)
-def _as_floats(x: Any, dtype: Any) -> Any:
-    return cast(x, dtype)
+_as_floats = fused(cast)
 
 
-@fused
-def _histogram(*arrays: Any, has_weights: bool, density: bool) -> Any:
-    a, edges, *rest = arrays
-    weights = rest[0] if has_weights else None
+@fused_optional
+def _histogram(a: Any, edges: Any, weights: Any = None, *, density: bool) -> Any:
     a, edges = promote_inexact(a, edges)
     if weights is None:
         weights = full(1, type_of(a).shape, type_of(a).dtype)
@@ -217,16 +207,14 @@ def histogram(
     if weights is not None and not is_complex(type_of(weights).dtype):
         a, weights = promote_inexact(a, weights)
     edges = histogram_bin_edges(a, bins, range)
-    given = () if weights is None else (weights,)
-    how = {"has_weights": weights is not None, "density": bool(density)}
-    if out_sharding is not None:
-        return placed(_histogram, out_sharding, a, edges, *given, **how), edges
-    return _histogram(a, edges, *given, **how), edges
+    counts = placed(_histogram, out_sharding, a, edges, weights, density=bool(density))
+    return counts, edges
 
 
-@fused
-def _histogramdd(*arrays: Any, count: int, has_weights: bool, density: bool) -> Any:
-    columns, edges, rest = arrays[:count], arrays[count : 2 * count], arrays[2 * count :]
+@fused_optional
+def _histogramdd(weights: Any, *arrays: Any, density: bool) -> Any:
+    count = len(arrays) // 2
+    columns, edges = arrays[:count], arrays[count:]
     sizes = [type_of(e).shape[0] - 1 for e in edges]
     place, outside = np.int32(0), None
     for x, e, n in zip(columns, edges, sizes, strict=True):
@@ -236,8 +224,8 @@ def _histogramdd(*arrays: Any, count: int, has_weights: bool, density: bool) -> 
         outside = out if outside is None else ew.bitwise_or(outside, out)
     place = ew.where(outside, np.int32(math.prod(sizes)), place)
     t = type_of(columns[0])
-    if has_weights:
-        (weights,) = promote_inexact(rest[0])
+    if weights is not None:
+        (weights,) = promote_inexact(weights)
     else:
         weights = full(1, t.shape, to_inexact(t.dtype) if density else INT32)
     counts = reshape(add_at(place, math.prod(sizes), weights), shape=tuple(sizes))
@@ -289,12 +277,7 @@ def _histogram_of(
     edges = [
         histogram_bin_edges(x, b, r) for x, b, r in zip(columns, each, limits, strict=True)
     ]
-    given = () if weights is None else (weights,)
-    counts = _histogramdd(
-        *columns, *edges, *given, count=count, has_weights=weights is not None,
-        density=bool(density),
-    )
-    return counts, edges
+    return _histogramdd(weights, *columns, *edges, density=bool(density)), edges
 
 
 @hides_frames

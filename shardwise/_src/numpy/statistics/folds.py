@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import fused
+from shardwise._src.core.fused import fused, fused_optional
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.statistics.named_reductions import Axes, dimensions, folded, reduced_axes
 from shardwise._src.numpy.statistics.reductions import add_up, kept, masked
@@ -69,24 +69,23 @@ _FOLDS: dict[str, tuple[Callable, Callable, Callable, Callable]] = {
 }
 
 
-@fused
+@fused_optional
 def _reduced(
-    *arrays: Any, name: str, axis: Any, dtype: Any, keepdims: bool, has_initial: bool,
-    has_where: bool,
+    a: Any, initial: Any = None, where: Any = None, *, name: str, axis: Any, dtype: Any,
+    keepdims: bool,
 ) -> Any:
-    a, *rest = arrays
     prepare, fold, identity, combine = _FOLDS[name]
     if dtype is not None and prepare is not truth:
         a = cast(a, dtype)
     x = prepare(a)
     t = type_of(x)
-    if has_where:
-        x = masked(x, rest[-1], identity(t.dtype), name)
+    if where is not None:
+        x = masked(x, where, identity(t.dtype), name)
         t = type_of(x)
     axes = reduced_axes(axis, t.ndim)
     out = kept(fold(x, axes), axes, keepdims)
-    if has_initial:
-        first = truth(rest[0]) if prepare is truth else rest[0]
+    if initial is not None:
+        first = truth(initial) if prepare is truth else initial
         out = combine(cast(first, t.dtype), out)
     return cast(out, t.dtype if dtype is None else dtype)
 
@@ -95,10 +94,8 @@ def _reduction(name: str) -> Callable[..., Any]:
     def reduce(
         a: Any, axis: Any, dtype: Any, out: None, keepdims: bool, initial: Any, where: Any
     ) -> Any:
-        given = [x for x in (initial, where) if x is not None]
         return _reduced(
-            a, *given, name=name, axis=axis, dtype=dtype, keepdims=keepdims,
-            has_initial=initial is not None, has_where=where is not None,
+            a, initial, where, name=name, axis=axis, dtype=dtype, keepdims=keepdims
         )
 
     return reduce

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import eager_jit, fused
+from shardwise._src.core.fused import eager_jit, fused, fused_optional
 from shardwise._src.core.infer import type_of
-from shardwise._src.numpy.statistics.averages import mean_of, spread_of
+from shardwise._src.numpy.statistics.averages import both, mean_of, numbers, spread_of
 from shardwise._src.numpy.statistics.named_reductions import folded, reduced_axes
 from shardwise._src.numpy.statistics.reductions import (
     axes_of,
@@ -20,52 +20,36 @@ from shardwise._src.numpy.statistics.reductions import (
     kept,
     masked,
     place,
-    reduce_masked,
+    reduced,
     reject_out,
 )
 from shardwise._src.numpy.statistics.scans import cumulated
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.cumulative import cumprod, cumsum
+from shardwise._src.ops.families import lit
 from shardwise._src.ops.reduce import argmax, argmin, reduce_and
 from shardwise._src.types.annotations import AnyAxis, Array, ArrayLike, DTypeLike
-from shardwise._src.types.dtypes import is_inexact, max_value, min_value
-from shardwise._src.values.convert import broadcast
-
-
-def numbers(a: Any) -> Any:
-    """A mask of the elements that are not NaN; None if none can be."""
-    return ew.eq(a, a) if is_inexact(type_of(a).dtype) else None
-
-
-def _both(first: Any, second: Any) -> Any:
-    if first is None or second is None:
-        return second if first is None else first
-    return ew.bitwise_and(*broadcast(first, second))
+from shardwise._src.types.dtypes import max_value, min_value
 
 
 def _worst(dtype: Any, name: str) -> Any:
     return min_value(dtype) if name == "max" else max_value(dtype)
 
 
-@fused
+@fused_optional
 def _skipping(
-    *arrays: Any, name: str, has_initial: bool, has_where: bool, axis: AnyAxis, dtype: Any,
+    a: Any, initial: Any = None, where: Any = None, *, name: str, axis: AnyAxis, dtype: Any,
     keepdims: bool,
 ) -> Any:
-    a, *rest = arrays
-    initial = rest.pop(0) if has_initial else None
-    where = rest[0] if has_where else None
     real = numbers(a)
-    start = initial
-    if real is not None:
-        if name in ("max", "min"):
-            a = ew.where(real, a, _worst(type_of(a).dtype, name))
-        else:
-            where = _both(where, real)
-    out = reduce_masked(a, start, where, name, axis, dtype, keepdims)
-    if real is None or name not in ("max", "min") or initial is not None:
-        return out
+    if real is None or name not in ("max", "min"):
+        return reduced(a, initial, both(where, real), name, axis, dtype, keepdims)
     t = type_of(a)
+    out = reduced(
+        ew.where(real, a, _worst(t.dtype, name)), initial, where, name, axis, dtype, keepdims
+    )
+    if initial is not None:
+        return out
     axes = reduced_axes(axis, t.ndim)
     none = kept(folded(reduce_and, ew.bitwise_not(real), axes), axes, keepdims)
     return ew.where(none, np.asarray(np.nan).astype(t.dtype)[()], out)
@@ -76,11 +60,7 @@ def _call(
 ) -> Any:
     dtype = checked_dtype(dtype, f"nan{name}")
     reject_out(f"nan{name}", out)
-    given = [x for x in (initial, where) if x is not None]
-    return _skipping(
-        a, *given, name=name, has_initial=initial is not None, has_where=where is not None,
-        axis=axis, dtype=dtype, keepdims=keepdims,
-    )
+    return _skipping(a, initial, where, name=name, axis=axis, dtype=dtype, keepdims=keepdims)
 
 
 @eager_jit
@@ -122,10 +102,9 @@ def nanmin(
 # -- means and variances --
 
 
-@fused
-def _mean(*arrays: Any, axis: AnyAxis, dtype: Any, keepdims: bool) -> Any:
-    a, *where = arrays
-    return mean_of(a, axis, dtype, keepdims, _both(numbers(a), where[0] if where else None))
+@fused_optional
+def _mean(a: Any, where: Any = None, *, axis: AnyAxis, dtype: Any, keepdims: bool) -> Any:
+    return mean_of(a, axis, dtype, keepdims, both(numbers(a), where))
 
 
 @eager_jit
@@ -136,19 +115,7 @@ def nanmean(
     """Mean over `axis` of the elements that are not NaN; arguments as for `mean`."""
     dtype = checked_dtype(dtype, "nanmean")
     reject_out("nanmean", out)
-    given = () if where is None else (where,)
-    return _mean(a, *given, axis=axis, dtype=dtype, keepdims=keepdims)
-
-
-@fused
-def _spread(
-    *arrays: Any, has_mean: bool, has_where: bool, axis: AnyAxis, dtype: Any, ddof: float,
-    keepdims: bool, root: bool,
-) -> Any:
-    a, *rest = arrays
-    middle = rest.pop(0) if has_mean else None
-    where = _both(numbers(a), rest[0] if has_where else None)
-    return spread_of(a, middle, where, axis, dtype, ddof, keepdims, root)
+    return _mean(a, where, axis=axis, dtype=dtype, keepdims=keepdims)
 
 
 @eager_jit
@@ -158,7 +125,7 @@ def nanvar(
     mean: ArrayLike | None = None,
 ) -> Array:
     """Variance over `axis` of the elements that are not NaN; arguments as for `var`."""
-    return _spread_call("nanvar", a, axis, dtype, out, ddof, keepdims, where, mean)
+    return spread_of("nanvar", a, axis, dtype, out, ddof, keepdims, where, mean)
 
 
 @eager_jit
@@ -168,20 +135,7 @@ def nanstd(
     mean: ArrayLike | None = None,
 ) -> Array:
     """Standard deviation over `axis` of the elements that are not NaN; arguments as for `var`."""
-    return _spread_call("nanstd", a, axis, dtype, out, ddof, keepdims, where, mean)
-
-
-def _spread_call(
-    name: str, a: Any, axis: AnyAxis, dtype: Any, out: Any, ddof: float, keepdims: bool, where: Any,
-    mean: Any,
-) -> Any:
-    dtype = checked_dtype(dtype, name)
-    reject_out(name, out)
-    given = [x for x in (mean, where) if x is not None]
-    return _spread(
-        a, *given, has_mean=mean is not None, has_where=where is not None, axis=axis, dtype=dtype,
-        ddof=ddof, keepdims=keepdims, root=name == "nanstd",
-    )
+    return spread_of("nanstd", a, axis, dtype, out, ddof, keepdims, where, mean)
 
 
 # -- indices --
@@ -196,7 +150,7 @@ def _place(a: Any, axis: int | None, keepdims: bool, name: str) -> Any:
     found = place(ew.where(real, a, _worst(type_of(a).dtype, name)), axis, keepdims, op)
     axes = axes_of(axis, type_of(a).ndim)
     none = kept(reduce_and(ew.bitwise_not(real), axes=axes), axes, keepdims)
-    return ew.where(none, np.asarray(-1).astype(type_of(found).dtype)[()], found)
+    return ew.where(none, lit(-1, found), found)
 
 
 @eager_jit

@@ -114,14 +114,15 @@ def _between(first: Any, second: Any, share: Any, method: str) -> Any:
 
 def _call(
     name: str, a: Any, q: Any, axis: Axis, out: Any, overwrite_input: bool, method: str,
-    keepdims: bool, weights: Any, scale: float,
+    keepdims: bool, weights: Any, scale: float, out_sharding: Any = None,
 ) -> Any:
     _reject(name, out, overwrite_input)
     if weights is not None:
         raise NotImplementedError(f"{name}: weights are not supported.")
     if method not in METHODS:
         raise ValueError(f"{name}: method must be one of {METHODS}; got {method!r}.")
-    return _quantile(a, q, axis, method, keepdims, name.startswith("nan"), scale, name)
+    how = axis, method, keepdims, name.startswith("nan"), scale, name
+    return placed(_quantile, out_sharding, a, q, *how)
 
 
 def _reject(name: str, out: Any, overwrite_input: bool) -> None:
@@ -164,10 +165,8 @@ def percentile(
 
     out_sharding: how the result is sharded over explicit mesh axes.
     """
-    if out_sharding is not None:
-        how = axis, out, overwrite_input, method, keepdims
-        return placed(percentile, out_sharding, a, q, *how, weights=weights)
-    return _call("percentile", a, q, axis, out, overwrite_input, method, keepdims, weights, 100)
+    how = overwrite_input, method, keepdims, weights, 100, out_sharding
+    return _call("percentile", a, q, axis, out, *how)
 
 
 @eager_jit(arrays=2)
@@ -185,20 +184,14 @@ def _median(a: Any, axis: Axis, keepdims: bool, name: str) -> Any:
     return body_of(_quantile)(a, 0.5, axis, "midpoint", keepdims, skip_nan, 1, name)
 
 
-def _middle(
-    name: str, a: Any, axis: Axis, out: Any, overwrite_input: bool, keepdims: bool
-) -> Any:
-    _reject(name, out, overwrite_input)
-    return _median(a, axis, keepdims, name)
-
-
 @eager_jit
 def median(
     a: ArrayLike, axis: Axis = None, out: None = None, overwrite_input: bool = False,
     keepdims: bool = False,
 ) -> Array:
     """Median over `axis` (all by default); NaN if any element is NaN."""
-    return _middle("median", a, axis, out, overwrite_input, keepdims)
+    _reject("median", out, overwrite_input)
+    return _median(a, axis, keepdims, "median")
 
 
 @eager_jit
@@ -207,4 +200,5 @@ def nanmedian(
     keepdims: bool = False,
 ) -> Array:
     """Median over `axis` of the elements that are not NaN."""
-    return _middle("nanmedian", a, axis, out, overwrite_input, keepdims)
+    _reject("nanmedian", out, overwrite_input)
+    return _median(a, axis, keepdims, "nanmedian")

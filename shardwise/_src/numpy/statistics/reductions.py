@@ -13,12 +13,15 @@ builtins, which this module does not use.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import eager_jit, fused
+from shardwise._src.base.named import named
+from shardwise._src.core.fused import eager_jit, fused, fused_optional
 from shardwise._src.core.infer import type_of
+from shardwise._src.core.op import Op
 from shardwise._src.numpy.statistics.named_reductions import Axes, dimensions, folded, reduced_axes
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import broadcast_in_dim, reduce_sum, reshape
@@ -99,21 +102,103 @@ def multiply_up(x: Any, axes: Axes, dtype: Any, keepdims: bool = False) -> Any:
     return kept(cast(out, dtype), axes, keepdims)
 
 
-@fused(arrays=1)
-def _sum(
-    a: Any, axis: AnyAxis = None, dtype: Any = None, keepdims: bool = False,
+# -- the reductions, by name --
+
+# For each reduction its identity (if any), the function that combines two values, and its op.
+_REDUCTIONS: dict[str, tuple[Any, Callable[..., Any], Op]] = {
+    "sum": (0, ew.add, reduce_sum), "prod": (1, ew.mul, reduce_prod),
+    "max": (None, ew.max, reduce_max), "min": (None, ew.min, reduce_min),
+    "any": (False, ew.bitwise_or, reduce_or), "all": (True, ew.bitwise_and, reduce_and),
+}
+
+
+def reduced(
+    a: Any, initial: Any, where: Any, name: str, axis: AnyAxis, dtype: Any, keepdims: bool,
     promote_integers: bool = True,
 ) -> Any:
+    """The reduction `name`; see its public function for the arguments."""
+    identity, combine, op = _REDUCTIONS[name]
+    if initial is not None and type_of(initial).shape:
+        raise ValueError(
+            f"{name}: initial must be a scalar; got {type_of(initial).str_short(True)}."
+        )
+    if where is not None:
+        if identity is None and initial is None:
+            raise ValueError(
+                f"reduction operation {name} does not have an identity, so to use a where mask "
+                "one has to specify 'initial'"
+            )
+        a = masked(a, where, initial if identity is None else identity, name)
     t = type_of(a)
-    wanted = summed_dtype(t.dtype, promote_integers) if dtype is None else dtype
-    return add_up(a, reduced_axes(axis, t.ndim), wanted, keepdims)
+    axes = reduced_axes(axis, t.ndim)
+    if name in ("any", "all"):
+        return kept(folded(op, cast(a, BOOL), axes), axes, keepdims)
+    if name in ("sum", "prod"):
+        wanted = summed_dtype(t.dtype, promote_integers) if dtype is None else dtype
+        out = (add_up if name == "sum" else multiply_up)(a, axes, wanted, keepdims)
+    else:
+        if initial is None:
+            _require_elements(t.shape, axes, name)
+        out = kept(cast(folded(op, a, axes), t.dtype), axes, keepdims)
+    return out if initial is None else combine(out, cast(initial, type_of(out).dtype))
 
 
-@fused(arrays=1)
-def _prod(a: Any, axis: AnyAxis, dtype: Any, keepdims: bool, promote_integers: bool) -> Any:
-    t = type_of(a)
-    wanted = summed_dtype(t.dtype, promote_integers) if dtype is None else dtype
-    return multiply_up(a, reduced_axes(axis, t.ndim), wanted, keepdims)
+def _require_elements(shape: tuple, axes: Axes, name: str) -> None:
+    if 0 in [shape[i] for i in dimensions(axes)]:
+        raise ValueError(
+            f"zero-size array to reduction operation {name} which has no identity"
+        )
+
+
+def masked(a: Any, where: Any, filler: Any, name: str) -> Any:
+    """`a` with `filler` where `where`, which broadcasts with it, is false."""
+    t = type_of(where)
+    if not is_bool(t.dtype):
+        raise ValueError(f"{name}: where must be boolean; got {t.str_short(True)}.")
+    a, where = broadcast(a, where)
+    return ew.where(where, a, cast(filler, type_of(a).dtype))
+
+
+@fused_optional
+def _masked(
+    a: Any, initial: Any = None, where: Any = None, *, name: str, axis: AnyAxis, dtype: Any,
+    keepdims: bool, promote_integers: bool,
+) -> Any:
+    return reduced(a, initial, where, name, axis, dtype, keepdims, promote_integers)
+
+
+def _kernel(name: str) -> Callable[..., Any]:
+    def fun(
+        a: Any, axis: AnyAxis = None, dtype: Any = None, keepdims: bool = False,
+        promote_integers: bool = True,
+    ) -> Any:
+        return reduced(a, None, None, name, axis, dtype, keepdims, promote_integers)
+
+    return fused(named(fun, name))
+
+
+_KERNELS = {name: _kernel(name) for name in _REDUCTIONS}
+
+
+def _reduce(
+    name: str, a: Any, axis: AnyAxis, dtype: Any, out: Any, keepdims: bool, initial: Any,
+    where: Any, promote_integers: bool = True,
+) -> Any:
+    """A reduction; without `initial` and `where`, it is one kernel with static arguments."""
+    if dtype is not None:
+        dtype = check_user_dtype(dtype, name)
+    if initial is None and where is None and out is None:
+        if dtype is None and not keepdims and promote_integers:
+            return _KERNELS[name](a) if axis is None else _KERNELS[name](a, axis)
+        return _KERNELS[name](a, axis, dtype, keepdims, promote_integers)
+    reject_out(name, out)
+    return _masked(
+        a, initial, where, name=name, axis=axis, dtype=dtype, keepdims=keepdims,
+        promote_integers=promote_integers,
+    )
+
+
+# -- sums and products --
 
 
 def sum(
@@ -129,13 +214,7 @@ def sum(
       where: booleans; elements where it is false are skipped.
       promote_integers: whether small integers are summed as the default integer.
     """
-    dtype = checked_dtype(dtype, "sum")
-    if initial is None and where is None and out is None:
-        if axis is None and dtype is None and not keepdims and promote_integers:
-            return _sum(a)
-        return _sum(a, axis, dtype, keepdims, promote_integers)
-    reject_out("sum", out)
-    return _masked(a, initial, where, "sum", axis, dtype, keepdims, promote_integers)
+    return _reduce("sum", a, axis, dtype, out, keepdims, initial, where, promote_integers)
 
 
 def prod(
@@ -144,39 +223,10 @@ def prod(
     promote_integers: bool = True,
 ) -> Array:
     """Product of the elements over `axis` (all by default); arguments as for `sum`."""
-    dtype = checked_dtype(dtype, "prod")
-    if initial is None and where is None and out is None:
-        return _prod(a, axis, dtype, keepdims, promote_integers)
-    reject_out("prod", out)
-    return _masked(a, initial, where, "prod", axis, dtype, keepdims, promote_integers)
+    return _reduce("prod", a, axis, dtype, out, keepdims, initial, where, promote_integers)
 
 
 # -- extremes --
-
-
-def _require_elements(shape: tuple, axes: Axes, name: str) -> None:
-    if 0 in [shape[i] for i in dimensions(axes)]:
-        raise ValueError(
-            f"zero-size array to reduction operation {name} which has no identity"
-        )
-
-
-@fused(arrays=1)
-def _max(a: Any, axis: AnyAxis, keepdims: bool) -> Any:
-    return _extreme(a, axis, keepdims, reduce_max, "max")
-
-
-@fused(arrays=1)
-def _min(a: Any, axis: AnyAxis, keepdims: bool) -> Any:
-    return _extreme(a, axis, keepdims, reduce_min, "min")
-
-
-def _extreme(a: Any, axis: AnyAxis, keepdims: bool, op: Any, name: str) -> Any:
-    t = type_of(a)
-    axes = reduced_axes(axis, t.ndim)
-    _require_elements(t.shape, axes, name)
-    out = folded(op, a, axes)
-    return kept(cast(out, t.dtype), axes, keepdims)
 
 
 def max(
@@ -189,10 +239,7 @@ def max(
       initial: a scalar lower bound of the result; required with `where`.
       where: booleans; elements where it is false are skipped.
     """
-    if initial is None and where is None and out is None:
-        return _max(a, axis, keepdims)
-    reject_out("max", out)
-    return _masked(a, initial, where, "max", axis, None, keepdims, False)
+    return _reduce("max", a, axis, None, out, keepdims, initial, where)
 
 
 def min(
@@ -200,10 +247,7 @@ def min(
     initial: ArrayLike | None = None, where: ArrayLike | None = None,
 ) -> Array:
     """Smallest element over `axis` (all by default); arguments as for `max`."""
-    if initial is None and where is None and out is None:
-        return _min(a, axis, keepdims)
-    reject_out("min", out)
-    return _masked(a, initial, where, "min", axis, None, keepdims, False)
+    return _reduce("min", a, axis, None, out, keepdims, initial, where)
 
 
 amax, amin = max, min
@@ -223,15 +267,15 @@ def minmax(
 
 @fused(arrays=1)
 def _minmax(a: Any, axis: AnyAxis, keepdims: bool) -> tuple[Any, Any]:
-    return tuple([
-        _extreme(a, axis, keepdims, op, "minmax") for op in (reduce_min, reduce_max)
-    ])
+    _require_elements(type_of(a).shape, reduced_axes(axis, type_of(a).ndim), "minmax")
+    low, high = [reduced(a, None, None, name, axis, None, keepdims) for name in ("min", "max")]
+    return low, high
 
 
 @fused(arrays=1)
 def _ptp(a: Any, axis: AnyAxis, keepdims: bool) -> Any:
-    high = _extreme(a, axis, keepdims, reduce_max, "max")
-    return ew.sub(high, _extreme(a, axis, keepdims, reduce_min, "min"))
+    high, low = [reduced(a, None, None, name, axis, None, keepdims) for name in ("max", "min")]
+    return ew.sub(high, low)
 
 
 @eager_jit
@@ -244,30 +288,12 @@ def ptp(a: ArrayLike, axis: AnyAxis = None, out: None = None, keepdims: bool = F
 # -- logic --
 
 
-@fused(arrays=1)
-def _any(a: Any, axis: AnyAxis, keepdims: bool) -> Any:
-    return _truth(a, axis, keepdims, reduce_or)
-
-
-@fused(arrays=1)
-def _all(a: Any, axis: AnyAxis, keepdims: bool) -> Any:
-    return _truth(a, axis, keepdims, reduce_and)
-
-
-def _truth(a: Any, axis: AnyAxis, keepdims: bool, op: Any) -> Any:
-    axes = reduced_axes(axis, type_of(a).ndim)
-    return kept(folded(op, cast(a, BOOL), axes), axes, keepdims)
-
-
 def any(
     a: ArrayLike, axis: AnyAxis = None, out: None = None, keepdims: bool = False, *,
     where: ArrayLike | None = None,
 ) -> Array:
     """Whether any element over `axis` is true, among those where `where` is true."""
-    if where is None and out is None:
-        return _any(a, axis, keepdims)
-    reject_out("any", out)
-    return _masked(a, None, where, "any", axis, None, keepdims, False)
+    return _reduce("any", a, axis, None, out, keepdims, None, where)
 
 
 def all(
@@ -275,109 +301,17 @@ def all(
     where: ArrayLike | None = None,
 ) -> Array:
     """Whether all elements over `axis` are true, among those where `where` is true."""
-    if where is None and out is None:
-        return _all(a, axis, keepdims)
-    reject_out("all", out)
-    return _masked(a, None, where, "all", axis, None, keepdims, False)
+    return _reduce("all", a, axis, None, out, keepdims, None, where)
 
 
 @fused(arrays=1)
-def _count_nonzero(a: Any, axis: AnyAxis, keepdims: bool) -> Any:
+def count_nonzero(a: ArrayLike, axis: AnyAxis = None, keepdims: bool = False) -> Array:
+    """Number of nonzero elements over `axis`."""
     axes = reduced_axes(axis, type_of(a).ndim)
     return add_up(cast(a, BOOL), axes, canonicalize(int), keepdims)
 
 
-@eager_jit
-def count_nonzero(a: ArrayLike, axis: AnyAxis = None, keepdims: bool = False) -> Array:
-    """Number of nonzero elements over `axis`."""
-    return _count_nonzero(a, axis, keepdims)
-
-
-# -- with `where` and `initial` --
-
-# Identity (if any) and the function that combines two values.
-_COMBINED: dict[str, tuple[Any, Any]] = {
-    "sum": (0, ew.add), "prod": (1, ew.mul), "max": (None, ew.max), "min": (None, ew.min),
-    "any": (False, ew.bitwise_or), "all": (True, ew.bitwise_and),
-}
-
-
-def _masked(
-    a: Any, initial: Any, where: Any, name: str, axis: AnyAxis, dtype: Any, keepdims: bool,
-    promote_integers: bool,
-) -> Any:
-    """A reduction with `initial`, `where` or both."""
-    given = [x for x in (initial, where) if x is not None]
-    return _masked_kernel(
-        a, *given, name=name, has_initial=initial is not None, has_where=where is not None,
-        axis=axis, dtype=dtype, keepdims=keepdims, promote_integers=promote_integers,
-    )
-
-
-@fused
-def _masked_kernel(
-    *arrays: Any, name: str, has_initial: bool, has_where: bool, axis: AnyAxis, dtype: Any,
-    keepdims: bool, promote_integers: bool,
-) -> Any:
-    a, *rest = arrays
-    initial = rest.pop(0) if has_initial else None
-    where = rest[0] if has_where else None
-    return reduce_masked(a, initial, where, name, axis, dtype, keepdims, promote_integers)
-
-
-def reduce_masked(
-    a: Any, initial: Any, where: Any, name: str, axis: AnyAxis, dtype: Any, keepdims: bool,
-    promote_integers: bool = True,
-) -> Any:
-    identity, combine = _COMBINED[name]
-    if initial is not None and type_of(initial).shape:
-        raise ValueError(
-            f"{name}: initial must be a scalar; got {type_of(initial).str_short(True)}."
-        )
-    if where is not None:
-        if identity is None and initial is None:
-            raise ValueError(
-                f"reduction operation {name} does not have an identity, so to use a where mask "
-                "one has to specify 'initial'"
-            )
-        a = masked(a, where, initial if identity is None else identity, name)
-    t = type_of(a)
-    axes = reduced_axes(axis, t.ndim)
-    if name in ("any", "all"):
-        return _truth(a, axis, keepdims, reduce_or if name == "any" else reduce_and)
-    if name in ("sum", "prod"):
-        wanted = summed_dtype(t.dtype, promote_integers) if dtype is None else dtype
-        out = (add_up if name == "sum" else multiply_up)(a, axes, wanted, keepdims)
-    else:
-        if initial is None:
-            _require_elements(t.shape, axes, name)
-        out = kept(cast(folded(_EXTREMES[name], a, axes), t.dtype), axes, keepdims)
-    return out if initial is None else combine(out, cast(initial, type_of(out).dtype))
-
-
-_EXTREMES = {"max": reduce_max, "min": reduce_min}
-
-
-def masked(a: Any, where: Any, filler: Any, name: str) -> Any:
-    """`a` with `filler` where `where`, which broadcasts with it, is false."""
-    t = type_of(where)
-    if not is_bool(t.dtype):
-        raise ValueError(f"{name}: where must be boolean; got {t.str_short(True)}.")
-    a, where = broadcast(a, where)
-    return ew.where(where, a, cast(filler, type_of(a).dtype))
-
-
 # -- argmax and argmin --
-
-
-@fused(arrays=1)
-def _argmax(a: Any, axis: int | None, keepdims: bool) -> Any:
-    return place(a, axis, keepdims, argmax_op)
-
-
-@fused(arrays=1)
-def _argmin(a: Any, axis: int | None, keepdims: bool) -> Any:
-    return place(a, axis, keepdims, argmin_op)
 
 
 def place(a: Any, axis: int | None, keepdims: bool, op: Any) -> Any:
@@ -406,12 +340,15 @@ def place_along(a: Any, axis: int, dtype: Any, op: Any) -> Any:
     return op(a, axes=(axis,), index_dtype=dtype)
 
 
+_place = fused(place)
+
+
 def argmax(
     a: ArrayLike, axis: int | None = None, out: None = None, keepdims: bool | None = None
 ) -> Array:
     """Index of the first largest element along `axis`, or into the flat array; NaN is largest."""
     reject_out("argmax", out)
-    return _argmax(a, axis, bool(keepdims))
+    return _place(a, axis, bool(keepdims), argmax_op)
 
 
 def argmin(
@@ -419,4 +356,4 @@ def argmin(
 ) -> Array:
     """Index of the first smallest element along `axis`, or into the flat array; NaN is smallest."""
     reject_out("argmin", out)
-    return _argmin(a, axis, bool(keepdims))
+    return _place(a, axis, bool(keepdims), argmin_op)

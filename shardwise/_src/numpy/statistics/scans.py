@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import eager_jit, fused
+from shardwise._src.core.fused import eager_jit, fused, fused_optional
 from shardwise._src.core.infer import type_of
 from shardwise._src.numpy.ordering.sorting import place_in_order, take_from
 from shardwise._src.numpy.statistics.reductions import add_up, checked_dtype, summed_dtype
@@ -44,14 +44,7 @@ def cumulated(a: Any, axis: int | None, dtype: Any, op: Any) -> Any:
     return cast(op(cast(cast(a, wanted), np.dtype(np.uint8)), axis=axis), wanted)
 
 
-@fused(arrays=1)
-def _cumsum(a: Any, axis: int | None, dtype: Any) -> Any:
-    return cumulated(a, axis, dtype, cumsum_op)
-
-
-@fused(arrays=1)
-def _cumprod(a: Any, axis: int | None, dtype: Any) -> Any:
-    return cumulated(a, axis, dtype, cumprod_op)
+_cumulated = fused(cumulated)
 
 
 @eager_jit
@@ -63,7 +56,7 @@ def cumsum(
     dtype: of the result; by default the dtype of `a`, or the default integer for booleans.
     """
     reject_out("cumsum", out)
-    return _cumsum(a, axis, checked_dtype(dtype, "cumsum"))
+    return _cumulated(a, axis, checked_dtype(dtype, "cumsum"), cumsum_op)
 
 
 @eager_jit
@@ -72,7 +65,7 @@ def cumprod(
 ) -> Array:
     """Cumulative product along `axis` (by default of the flat array); arguments as for `cumsum`."""
     reject_out("cumprod", out)
-    return _cumprod(a, axis, checked_dtype(dtype, "cumprod"))
+    return _cumulated(a, axis, checked_dtype(dtype, "cumprod"), cumprod_op)
 
 
 @fused(arrays=1)
@@ -119,9 +112,8 @@ def cumulative_prod(
 # -- differences --
 
 
-@fused
-def _diff(*arrays: Any, n: int, axis: int, has_prepend: bool, has_append: bool) -> Any:
-    a, *rest = arrays
+@fused_optional
+def _diff(a: Any, prepend: Any = None, append: Any = None, *, n: int, axis: int) -> Any:
     t = type_of(a)
     if t.ndim == 0:
         raise ValueError("diff: a must have at least one dimension; got a scalar.")
@@ -130,8 +122,9 @@ def _diff(*arrays: Any, n: int, axis: int, has_prepend: bool, has_append: bool) 
     axis = canonical_axis(axis, t.ndim)
     if n == 0:
         return a
-    before = [_edge(rest.pop(0), t.shape, axis)] if has_prepend else []
-    after = [_edge(rest.pop(0), t.shape, axis)] if has_append else []
+    before, after = [
+        [] if x is None else [_edge(x, t.shape, axis)] for x in (prepend, append)
+    ]
     parts = promote(*before, a, *after)
     x = concatenate(*parts, dimension=axis) if len(parts) > 1 else parts[0]
     op = ew.ne if is_bool(type_of(x).dtype) else ew.sub
@@ -160,23 +153,19 @@ def diff(
 
     prepend, append: values to add before and after `a` first.
     """
-    given = [x for x in (prepend, append) if x is not None]
-    return _diff(
-        a, *given, n=n, axis=axis, has_prepend=prepend is not None, has_append=append is not None
-    )
+    return _diff(a, prepend, append, n=n, axis=axis)
 
 
-@fused
-def _ediff1d(*arrays: Any, has_end: bool, has_begin: bool) -> Any:
-    ary, *rest = arrays
+@fused_optional
+def _ediff1d(ary: Any, end: Any = None, begin: Any = None) -> Any:
     t = type_of(ary)
     flat = reshape(ary, shape=(t.size,))
     low = slice_in_dim(flat, 0, max(t.size - 1, 0), 0)
     parts = [ew.sub(slice_in_dim(flat, min(1, t.size), t.size, 0), low)]
-    if has_end:
-        parts.append(_flat(rest.pop(0), t.dtype))
-    if has_begin:
-        parts.insert(0, _flat(rest.pop(0), t.dtype))
+    if end is not None:
+        parts.append(_flat(end, t.dtype))
+    if begin is not None:
+        parts.insert(0, _flat(begin, t.dtype))
     return concatenate(*parts, dimension=0) if len(parts) > 1 else parts[0]
 
 
@@ -189,8 +178,7 @@ def ediff1d(
     ary: ArrayLike, to_end: ArrayLike | None = None, to_begin: ArrayLike | None = None
 ) -> Array:
     """Differences of adjacent elements in the flat array, with values before or after them."""
-    given = [x for x in (to_end, to_begin) if x is not None]
-    return _ediff1d(ary, *given, has_end=to_end is not None, has_begin=to_begin is not None)
+    return _ediff1d(ary, to_end, to_begin)
 
 
 # -- integrals --
@@ -237,22 +225,20 @@ def trapezoid(
 # -- interpolation --
 
 
-@fused
+@fused_optional
 def _interp(
-    *arrays: Any, has_left: bool, has_right: bool, has_period: bool, extrapolate: tuple
+    x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None, *,
+    extrapolate: tuple,
 ) -> Any:
-    x, xp, fp, *rest = arrays
     if type_of(xp).ndim != 1 or type_of(fp).shape != type_of(xp).shape:
         raise ValueError(
             "interp: xp and fp must be vectors of the same size; got "
             f"{type_of(xp).str_short(True)} and {type_of(fp).str_short(True)}."
         )
-    left = rest.pop(0) if has_left else None
-    right = rest.pop(0) if has_right else None
     x, xp = promote_inexact(x, xp)
     (fp,) = promote_inexact(fp)
-    if has_period:
-        x, xp, fp = _on_circle(x, xp, fp, ew.abs(cast(rest[0], type_of(x).dtype)))
+    if period is not None:
+        x, xp, fp = _on_circle(x, xp, fp, ew.abs(cast(period, type_of(x).dtype)))
     n = type_of(xp).shape[0]
     i = place_in_order(xp, x, "right")
     i = ew.clamp(np.int32(min(1, n - 1)), i, np.int32(n - 1))
@@ -265,7 +251,7 @@ def _interp(
     else:
         f0, f1, weight = promote(f0, f1, _weight(x, x0, x1))
     out = ew.add(f0, ew.mul(weight, ew.sub(f1, f0)))
-    if has_period:
+    if period is not None:
         return out
     first, last = slice_in_dim(xp, 0, 1, 0), slice_in_dim(xp, n - 1, n, 0)
     ends = (
@@ -330,8 +316,4 @@ def interp(
             )
     flags = (isinstance(left, str), isinstance(right, str))
     left, right = None if flags[0] else left, None if flags[1] else right
-    given = [v for v in (left, right, period) if v is not None]
-    return _interp(
-        x, xp, fp, *given, has_left=left is not None, has_right=right is not None,
-        has_period=period is not None, extrapolate=flags,
-    )
+    return _interp(x, xp, fp, left, right, period, extrapolate=flags)

@@ -262,10 +262,10 @@ def target(sharding: Any, name: str, *operands: Any) -> NamedSharding:
 def placed(fun: Callable[..., Any], out_sharding: Any, *args: Any, **kwargs: Any) -> Any:
     """`fun(*args, **kwargs)` with its result sharded by `out_sharding`, as one program.
 
-    Inside, the partitioner chooses, so that nothing is ambiguous. An `out_sharding` without any
-    information has no effect.
+    Inside, the partitioner chooses, so that nothing is ambiguous. None, and an `out_sharding`
+    without any information, have no effect.
     """
-    if says_nothing(out_sharding):
+    if out_sharding is None or says_nothing(out_sharding):
         return fun(*args, **kwargs)
     at = tuple([i for i, x in enumerate(args) if _has_shape(x)])
     named = tuple([k for k, x in kwargs.items() if _has_shape(x)])

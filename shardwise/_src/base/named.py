@@ -1,0 +1,24 @@
+"""Functions made by a factory, with the name and documentation of functions that are written out.
+
+    def unary(op, name, doc):
+        def fun(x):
+            return op(x)
+
+        return named(fun, name, doc)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def named(fun: F, name: str, doc: str | None = None, owner: str = "") -> F:
+    """`fun`, a new closure, under a name. owner: the class of which it is a method."""
+    made: Any = fun
+    made.__name__, made.__qualname__ = name, f"{owner}.{name}" if owner else name
+    made.__doc__ = doc
+    made.__code__ = made.__code__.replace(co_name=name)  # for tracebacks and messages
+    return fun
