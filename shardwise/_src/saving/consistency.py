@@ -18,7 +18,7 @@ from shardwise._src.ops.sharded.device_put_op import placed_over
 from shardwise._src.placement.device_put import process_index
 from shardwise._src.runtime import processes
 from shardwise._src.runtime.pytree import flatten
-from shardwise._src.saving.async_manager import WAIT, step_together, together
+from shardwise._src.saving.async_manager import together
 from shardwise._src.saving.manifest import Checkpoint
 from shardwise._src.saving.tree_metadata import flatten_tree
 from shardwise._src.transfers.targets import as_placement, is_sharding_leaf
@@ -45,9 +45,7 @@ def in_agreement(
     name = f"checkpoint restore {next(_numbers[span])}"
     checkpoint = _agreed(what, name, found, span)
     out: list[Any] = []
-    step_together(
-        f"{name}/read", lambda: out.append(read(checkpoint)), WAIT, span=span, doing="read"
-    )
+    together(f"{name}/read", lambda: out.append(read(checkpoint)), span=span, doing="read")
     return out[0]
 
 
@@ -82,13 +80,12 @@ def _agreed(
 ) -> Checkpoint:
     """The checkpoint that all processes find."""
     seen: list[Checkpoint] = []
-    problem = None
-    try:
+
+    def look() -> str:
         seen.append(found())
-    except Exception as error:
-        problem = error
-    own = seen[0].digest if seen else ""
-    digests = together(f"{name}/found", problem, WAIT, own, span=span, doing="read")
+        return seen[0].digest
+
+    digests = together(f"{name}/found", look, span=span, doing="read")
     others = [rank for rank, digest in zip(span, digests, strict=True) if digest != digests[0]]
     if others:
         word = "process" if len(others) == 1 else "processes"

@@ -14,7 +14,7 @@ import itertools
 import json
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from os import PathLike
@@ -35,12 +35,12 @@ from shardwise._src.saving import tensorstore_specs
 from shardwise._src.saving.arrays import (
     LimitInFlightBytes,
     async_deserialize,
-    async_serialize,
     combine_kvstores,
     run,
+    run_serialization,
     tensorstore,
 )  # fmt: skip
-from shardwise._src.saving.async_manager import step_together
+from shardwise._src.saving.async_manager import first_process, in_steps, together
 from shardwise._src.saving.formats.tree_json import (
     LEAF_IDS,
     PyTreeFuture,
@@ -128,22 +128,20 @@ def _save(
     about[LEAF_IDS] = [None if x is None else _word(x) for x in leaves]
     rows = _rows(root, leaves, _broadcast_specs("save", ts_specs, data))
 
-    def prepare() -> None:
-        if process_index() == 0:
-            _make_empty(root, overwrite)
+    def commit() -> None:
+        if rows and process_count() > 1:
+            run(lambda: _combine(root))
+        (root / _TREE_FILE).write_text(json.dumps(about, indent=2))
 
-    def finish() -> None:
-        if process_index() == 0:
-            if rows and process_count() > 1:
-                run(lambda: _combine(root))
-            (root / _TREE_FILE).write_text(json.dumps(about, indent=2))
-
-    places = step_together(f"{name}/start", lambda: None, _WAIT, str(root))
+    places = together(f"{name}/start", lambda: str(root), _WAIT)
     if len({*places}) > 1:
         raise ValueError(f"save: directory must be the same in all processes; got {places}.")
-    step_together(f"{name}/folder", prepare, _WAIT)
-    step_together(f"{name}/arrays", lambda: run(lambda: _write(rows)), _WAIT)
-    step_together(f"{name}/end", finish, _WAIT)
+    steps: dict[str, Callable[[], object]] = {
+        "folder": first_process(lambda: _make_empty(root, overwrite)),
+        "arrays": lambda: run_serialization(*zip(*rows, strict=True)) if rows else None,
+        "end": first_process(commit),
+    }
+    in_steps(name, steps, _WAIT)
 
 
 def _word(x: Any) -> str:
@@ -192,10 +190,6 @@ def _make_empty(root: Path, overwrite: bool) -> None:
     if root.exists():
         shutil.rmtree(root)
     root.mkdir()
-
-
-async def _write(rows: Sequence[tuple[Any, Any]]) -> None:
-    await asyncio.gather(*[async_serialize(x, spec) for x, spec in rows])
 
 
 async def _combine(root: Path) -> None:

@@ -27,8 +27,7 @@ from shardwise._src.base.errors import CheckpointError
 from shardwise._src.messages.formatting import brief, join, plain_text, short_repr
 from shardwise._src.ops.sharded.device_put_op import placed_over
 from shardwise._src.placement.array_creation import make_array_from_callback
-from shardwise._src.placement.device_put import process_index
-from shardwise._src.saving.async_manager import WAIT, check_same, step_together
+from shardwise._src.saving.async_manager import check_same, first_process, in_steps
 from shardwise._src.saving.chunks import Bounds, converted, on_devices
 from shardwise._src.saving.manifest import LARGEST, MOST_DIMS, canonicalize_name
 from shardwise._src.saving.shard_sources import Source, sources
@@ -93,26 +92,22 @@ def save_safetensors(
     beside = target.with_name(f".{target.name}.saving")
     number = next(_numbers)
 
-    def prepare() -> None:
-        if process_index() == 0:
-            with explained(what, Place.at(what, target), "its file could not be created"):
-                _make(beside, head, sum([s.entry.nbytes for s in own]))
+    def create() -> None:
+        with explained(what, Place.at(what, target), "its file could not be created"):
+            _make(beside, head, sum([s.entry.nbytes for s in own]))
 
-    def finish() -> None:
-        if process_index() == 0:
-            os.replace(beside, target)
-            sync(target.parent)
+    def commit() -> None:
+        os.replace(beside, target)
+        sync(target.parent)
 
     about = "arrays", "names, shapes, dtypes and metadata"
     check_same(what, f"{what} {number}/same", str(target), head, about)
-    steps = [prepare, lambda: _write(beside, own, starts), finish]
-    try:
-        for i, step in enumerate(steps):
-            step_together(f"{what} {number}/{i}", step, WAIT)
-    except BaseException:
-        if process_index() == 0:
-            beside.unlink(missing_ok=True)
-        raise
+    steps = {
+        "0": first_process(create), "1": lambda: _write(beside, own, starts),
+        "2": first_process(commit),
+    }  # fmt: skip
+    undo = first_process(lambda: beside.unlink(missing_ok=True))
+    in_steps(f"{what} {number}", steps, undo=undo)
 
 
 def _make(path: Path, head: bytes, size: int) -> None:
