@@ -174,13 +174,8 @@ def get_opaque_trace_state(convention: str = "flax") -> _Trace:
 
 def find_top_trace(_: Sequence[Any]) -> Interpreter:
     """The innermost interpreter of the values; the eval context if there are only arrays."""
-    found = current().interpreter
-    here, owners = found, [x.interpreter for x in _ if hasattr(x, "interpreter")]
-    while here is not None:
-        if any(owner is here for owner in owners):
-            return here
-        found, here = here, here.parent
-    return found
+    owners, chain = [x.interpreter for x in _ if hasattr(x, "interpreter")], [*_chain()]
+    return next((i for i in chain if any(owner is i for owner in owners)), chain[-1])
 
 
 @contextmanager
