@@ -9,8 +9,6 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-import numpy as np
-
 from shardwise._src.base.config import enable_x64
 from shardwise._src.export import tree_records
 from shardwise._src.export.export_files import (
@@ -26,7 +24,7 @@ from shardwise._src.export.export_files import (
     WRITER,
 )
 from shardwise._src.export.exported import Exported
-from shardwise._src.export.exported_data import Shardings
+from shardwise._src.export.exported_data import Shardings, type_in_module
 from shardwise._src.export.symbolic_dims import Dim
 from shardwise._src.export.symbolic_shapes import SymbolicScope, symbolic_shape
 from shardwise._src.export.tables import Damaged, Table
@@ -115,8 +113,8 @@ def _exported(fields: dict[str, Any], whole: bool) -> Exported:
     platforms = tuple(fields["platforms"] or ())
     if not platforms or fields["module"] is None or fields["name"] is None:
         raise Damaged("it has no name, no platforms or no module")
-    reading = artifact_text if whole else foreign_text
-    text = reading(fields["module"])
+    text = artifact_text(fields["module"]) if whole else foreign_text(fields["module"])
+    vjp = None if fields["vjp"] is None else _exported(fields["vjp"], whole)
     found = Exported(
         fun_name=fields["name"],
         in_tree=tree_records.read(fields["in_tree"], len(in_types), "pytree of arguments"),
@@ -127,17 +125,10 @@ def _exported(fields: dict[str, Any], whole: bool) -> Exported:
         disabled_safety_checks=tuple([_read_check(c) for c in fields["checks"] or ()]),
         mlir_module_serialized=fields["module"], calling_convention_version=convention,
         module_kept_var_idx=tuple(kept), uses_global_constants=bool(fields["dynamic"]),
-        _text=text, _get_vjp=_reading_vjp(fields["vjp"], whole),
+        _text=text, _get_vjp=None if vjp is None else lambda this: vjp,
     )  # fmt: skip
     _check_module(found)
     return found
-
-
-def _reading_vjp(fields: dict[str, Any] | None, whole: bool) -> Any:
-    if fields is None:
-        return None
-    found = _exported(fields, whole)
-    return lambda this: found
 
 
 def _check_module(exported: Exported) -> None:
@@ -150,15 +141,9 @@ def _check_module(exported: Exported) -> None:
     if len(exported.platforms) > 1 and ins:
         ins.pop(0)
     for what, types, found in (("takes", kept, ins), ("gives", exported.out_avals, mains[0].outs)):
-        wanted = [_type_text(t) for t in types]
+        wanted = [tensor_text(type_in_module(t)) for t in types]
         if wanted != list(found):
             raise Damaged(f"its module {what} {', '.join(found)} instead of {', '.join(wanted)}")
-
-
-def _type_text(t: ArrayType) -> str:
-    if t.dtype == float0:
-        return tensor_text(array_type(t.shape, np.dtype(bool)))
-    return tensor_text(t)
 
 
 def _types(fields: dict[str, Any], side: str, scope: SymbolicScope) -> tuple[ArrayType, ...]:
@@ -182,14 +167,13 @@ def _read_type(row: dict[str, Any], scope: SymbolicScope) -> ArrayType:
             dtype = canonicalize(NAMES[number])
     else:
         raise Damaged(f"it has a type of dtype {number}, which is unknown")
+    texts = row["shape"] or ()
     try:
-        shape = symbolic_shape(",".join(row["shape"] or ()), scope=scope)
+        shape = symbolic_shape(",".join(texts), scope=scope)
+        if any(not isinstance(n, Dim) and n < 0 for n in shape) or len(shape) != len(texts):
+            raise ValueError
     except ValueError:
         raise Damaged(f"it has a type of shape {row['shape']}") from None
-    if any(not isinstance(n, Dim) and n < 0 for n in shape) or len(shape) != len(
-        row["shape"] or ()
-    ):
-        raise Damaged(f"it has a type of shape {row['shape']}")
     return array_type(shape, dtype)
 
 

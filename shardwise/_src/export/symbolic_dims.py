@@ -95,13 +95,23 @@ class Dim(Symbolic):
 
     def at(self, sizes: Mapping[str, Any]) -> Any:
         """Its value for given sizes of the variables, which may be dimensions of another scope."""
+        return self.mapped(lambda factor: _factor_at(factor, sizes))
+
+    def mapped(self, value_of: Callable[[Any], Any]) -> Any:
+        """Its value if each factor has the value that a function returns."""
         total: Any = 0
         for factors, count in self.terms:
             product: Any = count
             for factor, power in factors:
-                product = product * _factor_at(factor, sizes) ** power
+                product = product * value_of(factor) ** power
             total = total + product
         return total
+
+    def line(self, name: str) -> tuple[int, int]:
+        """Slope and constant, if the dimension is a linear function of one variable; else 0, 0."""
+        terms = dict(self.terms)
+        found = terms.pop(((name, 1),), 0), terms.pop((), 0)
+        return (0, 0) if terms else found
 
     def __str__(self) -> str:
         if self.scope in _UNWRITTEN.get():
@@ -316,14 +326,13 @@ def _quotient(x: Dim, by: Dim) -> Any:
     if len(by.terms) != 1:
         return None
     ((factors, count),) = by.terms
+    inverse = tuple([(factor, -power) for factor, power in factors])
     found = []
     for own, n in x.terms:
-        powers = dict(own)
-        for factor, power in factors:
-            powers[factor] = powers.get(factor, 0) - power
-        if n % count or min(powers.values(), default=0) < 0:
+        rest = tuple([(f, p) for f, p in times(own, inverse) if p])
+        if n % count or any(power < 0 for _, power in rest):
             return None
-        found.append((tuple([(f, p) for f, p in powers.items() if p]), n // count))
+        found.append((rest, n // count))
     return _made(x.scope, found)
 
 
@@ -384,13 +393,7 @@ def _factors_of(x: Dim) -> list[tuple]:
 
 def _replaced(x: Dim, factor: tuple, value: Any) -> Any:
     """A dimension with a value substituted for a factor."""
-    total: Any = 0
-    for factors, count in x.terms:
-        product: Any = count
-        for f, power in factors:
-            product = product * (value if f == factor else of_factor(f, x.scope)) ** power
-        total = total + product
-    return total
+    return x.mapped(lambda f: value if f == factor else of_factor(f, x.scope))
 
 
 def _known_of(x: Dim) -> list[Dim]:
@@ -478,12 +481,9 @@ def _variable_bounds(name: str, scope: Any) -> tuple[float, float]:
     """From the constraints that involve only this variable."""
     low, high = 1.0, INF
     for c in scope.positive:
-        terms = dict(c.terms)
-        slope, rest = terms.pop(((name, 1),), 0), terms.pop((), 0)
-        if terms or not slope:
-            continue
+        slope, rest = c.line(name)
         if slope > 0:
             low = max(low, -(rest // slope))
-        else:
+        elif slope < 0:
             high = min(high, rest // -slope)
     return low, high
