@@ -9,6 +9,7 @@ Each process writes and reads the shards of its own devices; one replica of each
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from types import ModuleType
@@ -31,7 +32,6 @@ from shardwise._src.types.sharding import Sharding
 
 _DEFAULT: Any = object()  # default context or chunk layout, created when needed
 _RAM = 10_000_000_000  # limit of TensorStore's chunk caches, in bytes
-_shared: dict[str, Any] = {}
 
 
 def tensorstore() -> ModuleType:
@@ -45,24 +45,21 @@ def tensorstore() -> ModuleType:
         ) from error
 
 
+@functools.cache
 def shared_context() -> Any:
     """The TensorStore context shared by all reads and writes here: cache pools and their limits."""
-    if "context" not in _shared:
-        pool = {"total_bytes_limit": _RAM}
-        _shared["context"] = tensorstore().Context({
-            "file_io_concurrency": {"limit": 128}, "data_copy_concurrency": {"limit": 128},
-            "cache_pool": pool, "cache_pool#remote": pool,
-        })  # fmt: skip
-    return _shared["context"]
+    pool = {"total_bytes_limit": _RAM}
+    return tensorstore().Context({
+        "file_io_concurrency": {"limit": 128}, "data_copy_concurrency": {"limit": 128},
+        "cache_pool": pool, "cache_pool#remote": pool,
+    })  # fmt: skip
 
 
+@functools.cache
 def store_context() -> Any:
     """The context for checkpoints, which caches no file contents in memory."""
-    if "checkpoints" not in _shared:
-        _shared["checkpoints"] = tensorstore().Context({
-            "file_io_concurrency": {"limit": 16}, "cache_pool": {"total_bytes_limit": 0},
-        })  # fmt: skip
-    return _shared["checkpoints"]
+    limits = {"file_io_concurrency": {"limit": 16}, "cache_pool": {"total_bytes_limit": 0}}
+    return tensorstore().Context(limits)
 
 
 def _how(context: Any, chunk_layout: Any) -> dict[str, Any]:

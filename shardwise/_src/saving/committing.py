@@ -20,12 +20,12 @@ import re
 import socket
 import stat
 import time
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from shardwise._src.base.errors import CheckpointError
 from shardwise._src.saving.digests import METADATA
-from shardwise._src.saving.manifest import FORMAT, read
+from shardwise._src.saving.manifest import FORMAT, read, some
 from shardwise._src.saving.storage import MANIFEST, Place, found, remove, set_aside, sync
 
 CLAIM = "checkpoint.writer"  # for object stores: who is writing
@@ -56,17 +56,15 @@ def _check_free(what: str, place: Place, overwrite: bool) -> None:
             f"{what}: {place.text} is a {kind}. Choose a folder for the checkpoint."
         )
     there, manifest, names = _contents(place)
-    if manifest is None:
-        if not names or (place.folder is None and CLAIM in names):
-            return
-        raise CheckpointError(
-            f"{what}: {place.text} has {_some(names)}, but no {MANIFEST}: it is not a checkpoint, "
-            "so it is not overwritten. Remove it, or choose another folder."
+    if manifest is None and (not names or (place.folder is None and CLAIM in names)):
+        return
+    if manifest is None or FORMAT.encode() not in manifest:
+        has = f"{some(names)}, but no {MANIFEST}" if manifest is None else (
+            f"a {MANIFEST} that another program wrote"
         )
-    if FORMAT.encode() not in manifest:
         raise CheckpointError(
-            f"{what}: {place.text} has a {MANIFEST} that another program wrote: it is not a "
-            "checkpoint, so it is not overwritten. Remove it, or choose another folder."
+            f"{what}: {place.text} has {has}: it is not a checkpoint, so it is not overwritten. "
+            "Remove it, or choose another folder."
         )
     if not overwrite:
         raise _is_there(what, place)
@@ -75,7 +73,7 @@ def _check_free(what: str, place: Place, overwrite: bool) -> None:
         return _check_free(what, place, overwrite)
     if others:
         raise CheckpointError(
-            f"{what}: {place.text} has {_some(others)} in addition to the checkpoint, which would "
+            f"{what}: {place.text} has {some(others)} in addition to the checkpoint, which would "
             "be deleted with it. Move those files elsewhere, or choose another folder."
         )
 
@@ -110,10 +108,6 @@ def _is_there(what: str, place: Place) -> CheckpointError:
     )
 
 
-def _some(names: Sequence[str]) -> str:
-    return ", ".join([*names[:3], "..."] if len(names) > 3 else names)
-
-
 def _others(what: str, there: Place) -> list[str]:
     """Files that belong to something other than the checkpoint; none if its manifest is damaged."""
     try:
@@ -135,23 +129,21 @@ def _others(what: str, there: Place) -> list[str]:
     return sorted([name for name in there.files() if not is_own(name)])
 
 
+@dataclass
 class Writing:
     """A checkpoint being written.
 
-    place: where its files go until the commit.
+    final: where it will be; place: where its files go until the commit.
     lock: of a folder.
     claim: the generation of the claim object, in an object store.
     """
 
-    def __init__(
-        self, what: str, final: Place, place: Place, lock: int | None = None, claim: bytes = b""
-    ):
-        self.place = place
-        self._what = what
-        self._final = final
-        self._lock = lock
-        self._claim = claim
-        self._committed = False
+    what: str
+    final: Place
+    place: Place
+    lock: int | None = None
+    claim: bytes = b""
+    committed: bool = False
 
     def commit(self, manifest: bytes) -> None:
         """Publishes the checkpoint at its place, atomically.
@@ -161,24 +153,24 @@ class Writing:
         """
         if self.place.folder is None and not self._holds_claim():
             raise CheckpointError(
-                f"{self._what}: the claim of this writer at {self._final.text} was removed while "
+                f"{self.what}: the claim of this writer at {self.final.text} was removed while "
                 "it wrote, and another writer may be writing there. Nothing was saved. Save again, "
                 "or choose another folder."
             )
         self.place.put(MANIFEST, manifest)
-        if self.place.folder is None or self._final.folder is None:
-            self._committed = True
+        if self.place.folder is None or self.final.folder is None:
+            self.committed = True
             self._unclaim()
             return
         for folder, _, _ in os.walk(self.place.folder):
             sync(folder)
-        lock = _locked_when_done(self._what, self._final)
+        lock = _locked_when_done(self.what, self.final)
         try:
-            self._replace(self.place.folder, self._final.folder)
+            self._replace(self.place.folder, self.final.folder)
         finally:
             _unlock(lock)
-        _unlock(self._lock)
-        self._lock = None
+        _unlock(self.lock)
+        self.lock = None
 
     def _replace(self, folder: Path, target: Path) -> None:
         """Replaces a folder with another one; the old one is set aside in the meantime."""
@@ -192,7 +184,7 @@ class Writing:
             if before.exists():
                 os.rename(before, target)
             raise
-        self._committed = True
+        self.committed = True
         sync(target.parent)
         with contextlib.suppress(OSError):  # the next save removes it
             remove(before)
@@ -200,39 +192,38 @@ class Writing:
     def abandon(self) -> None:
         """Removes uncommitted files and releases the lock or claim. Committed files stay."""
         if self.place.folder is None:
-            if self._committed:
+            if self.committed:
                 self._unclaim()
             elif self._holds_claim():  # else the files may belong to another writer
                 self.place.remove()
-                self._claim = b""
+                self.claim = b""
             return
         try:
-            if self._lock is not None and not self._committed:
+            if self.lock is not None and not self.committed:
                 remove(self.place.folder)
         finally:
-            _unlock(self._lock)
-            self._lock = None
+            _unlock(self.lock)
+            self.lock = None
 
     def _unclaim(self) -> None:
         if self._holds_claim():
             _release(self.place)
-            self._claim = b""
+            self.claim = b""
 
     def _holds_claim(self) -> bool:
         """Whether the claim is still that of this writer."""
-        if self._claim:
+        if self.claim:
             claim = self.place._result(self.place._opened().read(CLAIM))
-            if claim.stamp.generation != self._claim:
-                self._claim = b""
-        return bool(self._claim)
+            if claim.stamp.generation != self.claim:
+                self.claim = b""
+        return bool(self.claim)
 
 
 def staging_place(place: Place) -> Place:
     """Where the files of a checkpoint are stored until the commit."""
     if place.folder is None:
         return place
-    beside = place.folder.with_name(f".{place.folder.name}.saving")
-    return Place(place.text, beside, {"driver": "file", "path": f"{beside}/"})
+    return place.moved(place.folder.with_name(f".{place.folder.name}.saving"))
 
 
 def _begin_folder(what: str, place: Place, overwrite: bool) -> Writing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -56,10 +57,7 @@ class Source:
 
 
 def _size(bounds: Bounds) -> int:
-    out = 1
-    for start, stop in bounds:
-        out *= stop - start
-    return out
+    return math.prod([stop - start for start, stop in bounds])
 
 
 def sources(what: str, ends: Sequence[Leaf]) -> list[Source]:

@@ -16,7 +16,7 @@ import os
 import re
 import shutil
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -96,6 +96,10 @@ class Place:
         store = {**self.store, "path": f"{self.store.get('path', '')}{name}/"}
         folder = self.folder and self.folder / name
         return Place(f"{self.text}/{name}", folder, store, self.seconds)
+
+    def moved(self, folder: Path) -> Place:
+        """The place of another folder, which messages do not name."""
+        return replace(self, folder=folder, store={"driver": "file", "path": f"{folder}/"})
 
     def get(self, name: str) -> bytes | None:
         """The bytes under a name; None if absent."""
@@ -255,9 +259,7 @@ def found(place: Place) -> Place:
     if place.folder is None or place.folder.exists():
         return place
     before = set_aside(place.folder)
-    if not before.is_dir():
-        return place
-    return Place(place.text, before, {"driver": "file", "path": f"{before}/"})
+    return place.moved(before) if before.is_dir() else place
 
 
 def set_aside(folder: Path) -> Path:

@@ -239,17 +239,15 @@ def _is_plain(x: Any) -> bool:
 # --------------------------------------------------------------------------------- unflattening
 
 
-def plain(node: Node, arrays: Sequence[Any]) -> Any:
-    """The pytree with plain containers: dicts, lists and tuples."""
-    if node.kind == "array":
-        return arrays[node.value]
-    items = [plain(item, arrays) for item in node.items]
+def plain(node: Node, take: Callable[[Node], Any]) -> Any:
+    """The pytree with plain containers: dicts, lists and tuples. take: the value of a leaf."""
+    items = [plain(item, take) for item in node.items]
     if node.kind in _BY_NAME:
-        static = {name: plain(value, ()) for name, value in node.static}
+        static = {name: plain(value, take) for name, value in node.static}
         return {**dict(zip(node.names, items, strict=True)), **static}
     if node.kind == "tuple":
         return tuple(items)
-    return items if node.kind in ("list", "sequence") else node.value
+    return items if node.kind in ("list", "sequence") else take(node)
 
 
 def leaves_of(node: Node, steps: Steps = (), path: str = "") -> Iterator[tuple[Steps, str, Node]]:
@@ -277,27 +275,12 @@ def matched(
     Raises:
       CheckpointError: one of them has leaves that the other lacks.
     """
-    saved = {steps: end for steps, _, end in leaves_of(node)}
-    paths = {steps: path for steps, path, _ in leaves_of(node)}
+    saved = {steps: (path, end) for steps, path, end in leaves_of(node, path="like")}
     shape, _ = flatten_tree(what, "like", like)
     wanted = {steps: path for steps, path, _ in leaves_of(shape, path="like")}
-    _check_leaves(what, {s: f"like{p}" for s, p in paths.items()}, wanted)
-
-    def rebuilt(x: Any, steps: Steps) -> Any:
-        if steps in saved:
-            return take(saved[steps], wanted[steps], x)
-        parts = _parts(x)
-        assert parts is not None
-        rows = zip(parts.names, parts.items, strict=True)
-        return parts.again([rebuilt(item, (*steps, str(name))) for name, item in rows])
-
-    return rebuilt(like, ())
-
-
-def _check_leaves(what: str, saved: dict[Steps, str], wanted: dict[Steps, str]) -> None:
     sides = [
-        ("only the checkpoint has", [p for s, p in saved.items() if s not in wanted]),
-        ("only `like` has", [p for s, p in wanted.items() if s not in saved]),
+        ("only the checkpoint has", [path for s, (path, _) in saved.items() if s not in wanted]),
+        ("only `like` has", [path for s, path in wanted.items() if s not in saved]),
     ]
     rows = [f"{text} {_some(paths)}" for text, paths in sides if paths]
     if rows:
@@ -305,6 +288,16 @@ def _check_leaves(what: str, saved: dict[Steps, str], wanted: dict[Steps, str]) 
             f"{what}: `like` does not have the structure of the saved pytree: "
             f"{' and '.join(rows)}. `describe(path)` shows what the checkpoint contains."
         )
+
+    def rebuilt(x: Any, steps: Steps) -> Any:
+        if steps in saved:
+            return take(saved[steps][1], wanted[steps], x)
+        parts = _parts(x)
+        assert parts is not None
+        rows = zip(parts.names, parts.items, strict=True)
+        return parts.again([rebuilt(item, (*steps, str(name))) for name, item in rows])
+
+    return rebuilt(like, ())
 
 
 def _some(paths: Sequence[str]) -> str:

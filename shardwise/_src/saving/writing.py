@@ -191,15 +191,11 @@ def prepared(
     tensorstore()
     try:
         metadata = json.loads(json.dumps(metadata, allow_nan=False))
-    except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"{what}: metadata must be JSON-serializable; got {short_repr(metadata)}: {error}."
-        ) from None
-    except RecursionError:
-        raise TypeError(
-            f"{what}: metadata must be JSON-serializable; got a {type(metadata).__name__} that is "
-            "nested too deeply."
-        ) from None
+    except (TypeError, ValueError, RecursionError) as error:
+        found = f"a {type(metadata).__name__} that is nested too deeply" if (
+            isinstance(error, RecursionError)
+        ) else f"{short_repr(metadata)}: {error}"
+        raise TypeError(f"{what}: metadata must be JSON-serializable; got {found}.") from None
     node, ends = flatten_tree(what, "tree", tree)
     place = Place.at(what, path)
     own = tuple(sources(what, ends))

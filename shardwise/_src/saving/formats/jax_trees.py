@@ -9,12 +9,11 @@ TensorStore database with the arrays, keyed by leaf number. All processes write 
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import json
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from os import PathLike
@@ -33,10 +32,9 @@ from shardwise._src.runtime.pytree import flatten
 from shardwise._src.runtime.threads import submit
 from shardwise._src.saving import tensorstore_specs
 from shardwise._src.saving.arrays import (
-    LimitInFlightBytes,
-    async_deserialize,
     combine_kvstores,
     run,
+    run_deserialization,
     run_serialization,
     tensorstore,
 )  # fmt: skip
@@ -53,7 +51,7 @@ from shardwise._src.types.layout import Format
 _TREE_FILE, _ARRAYS = "pytreedef.json", "array_store"
 _OWN = (_TREE_FILE, _ARRAYS, "archive.zip")  # entries that may exist in a folder to be overwritten
 _WAIT = 300  # timeout in seconds for waiting for other processes
-_READ_AT_A_TIME = 10 << 30  # bytes
+_GB_AT_A_TIME = 10  # that are read
 _numbers = itertools.count()  # of calls of `save`, in the same order in all processes
 _threads = ThreadPoolExecutor(32, "shardwise-checkpoint")
 
@@ -126,7 +124,8 @@ def _save(
     root = _folder("save", directory)
     about = serialize_pytreedef(tree)
     about[LEAF_IDS] = [None if x is None else _word(x) for x in leaves]
-    rows = _rows(root, leaves, _broadcast_specs("save", ts_specs, data))
+    given = _broadcast_specs("save", ts_specs, data)
+    rows = [(x, _spec(root, i, given[i], x)) for i, x in enumerate(leaves) if x is not None]
 
     def commit() -> None:
         if rows and process_count() > 1:
@@ -160,18 +159,14 @@ def _numbered(tree: Any) -> Any:
     return whole.unflatten([*range(len(leaves))])
 
 
-def _rows(root: Path, leaves: Sequence[Any], given: Sequence[Any]) -> list[tuple[Any, Any]]:
-    """The arrays among the leaves, each with its specification."""
-    process = process_index() if process_count() > 1 else None
-    found: list[tuple[Any, Any]] = []
-    for i, (x, spec) in enumerate(zip(leaves, given, strict=True)):
-        if x is not None:
-            own = tensorstore_specs.get_tensorstore_spec(root / _ARRAYS / str(i), True, process, x)
-            whole = tensorstore_specs.merge_nested_ts_specs(own, spec)
-            at = own["kvstore"]["base"]["path"]
-            tensorstore_specs.verify_tensorstore_spec(whole, x, at, ocdbt=True)
-            found.append((x, whole))
-    return found
+def _spec(root: Path, leaf: int, given: Any, x: Any = None) -> Any:
+    """The specification of a leaf with the user's overrides. x: the array, if it is written."""
+    process = process_index() if x is not None and process_count() > 1 else None
+    own = tensorstore_specs.get_tensorstore_spec(root / _ARRAYS / str(leaf), True, process, x)
+    whole = tensorstore_specs.merge_nested_ts_specs(own, given)
+    at = own["kvstore"]["base"]["path"]
+    tensorstore_specs.verify_tensorstore_spec(whole, x, at, True, check_metadata=x is not None)
+    return whole
 
 
 def _make_empty(root: Path, overwrite: bool) -> None:
@@ -258,22 +253,10 @@ def load(
     wanted = broadcast_prefix(True if mask is None else mask, numbered, "load: mask", root="data")
     leaves, treedef = flatten(tree, _is_none)
     numbers = [i for i, x in enumerate(leaves) if x is not None and wanted[i]]
-    rows = [(places[i], _stored(root, i, given[i])) for i in numbers]
-    arrays = dict(zip(numbers, run(lambda: _read(rows)), strict=True))
+    specs = [_spec(root, i, given[i]) for i in numbers]
+    read = run_deserialization([places[i] for i in numbers], specs, concurrent_gb=_GB_AT_A_TIME)
+    arrays = dict(zip(numbers, read, strict=True))
     return treedef.unflatten([arrays.get(i) for i in range(len(leaves))])
-
-
-def _stored(root: Path, leaf: int, spec: Any) -> Any:
-    own = tensorstore_specs.get_tensorstore_spec(root / _ARRAYS / str(leaf))
-    whole = tensorstore_specs.merge_nested_ts_specs(own, spec)
-    at = own["kvstore"]["base"]["path"]
-    tensorstore_specs.verify_tensorstore_spec(whole, None, at, ocdbt=True, check_metadata=False)
-    return whole
-
-
-async def _read(rows: Sequence[tuple[Any, Any]]) -> list[Array]:
-    limit = LimitInFlightBytes(_READ_AT_A_TIME)
-    return await asyncio.gather(*[async_deserialize(*row, byte_limiter=limit) for row in rows])
 
 
 def nonblocking_load(

@@ -64,11 +64,7 @@ def load_orbax(path: str | PathLike[str], shardings: Any = None, like: Any = Non
         if kind in _ARRAYS:
             entries.append(_entry(steps, kind, stores[len(entries)]))
     by_path = {entry.path: store for entry, store in zip(entries, stores, strict=True)}
-
-    async def opened(entry: Entry) -> Any:
-        return by_path[entry.path]
-
-    found = Checkpoint(place.text, _tree(ends), tuple(entries), place=place, opened=opened)
+    found = Checkpoint(place.text, _tree(ends), tuple(entries), place=place, stores=by_path)
     return restored(what, found, shardings, like)
 
 

@@ -187,8 +187,6 @@ def _write(path: Path, own: Sequence[Source], starts: Sequence[int]) -> None:
     for source, start in zip(own, starts, strict=True):
         entry = source.entry
         dtype = np.dtype(f"u{canonicalize_name(entry.dtype).itemsize}")
-        if entry.dtype == "complex64":
-            dtype = np.dtype("u8")
         if not entry.nbytes or not source.parts:
             continue
         whole = np.memmap(path, dtype.newbyteorder("<"), "r+", start, entry.shape)
