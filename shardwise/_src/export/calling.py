@@ -1,4 +1,6 @@
-"""Calls of exported functions: an op whose lowering embeds the exported module's functions.
+"""`Exported`: an exported function that can be called and serialized.
+
+A call is an op whose lowering embeds the exported module's functions.
 
 A module for several platforms, or with symbolic dimensions, is first refined separately, for the
 platform and the shapes of the call. The surrounding program therefore has static shapes only.
@@ -9,6 +11,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from shardwise._src.arrays.array import Array
@@ -16,6 +19,7 @@ from shardwise._src.arrays.signature import stored_type
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.custom.custom_vjp import custom_vjp
+from shardwise._src.export.export_files import serialized
 from shardwise._src.export.exported_data import ExportedData, type_in_module
 from shardwise._src.export.solving import solved
 from shardwise._src.export.symbolic_dims import Dim
@@ -34,17 +38,41 @@ from shardwise._src.types.partition_spec import PartitionSpec as P
 from shardwise._src.types.sharding import NamedSharding
 
 
-def called(exported: ExportedData, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """`Exported.call`."""
-    leaves, tree = flatten((args, kwargs))
-    if tree != exported.in_tree:
-        rows = zip(("args", "kwargs"), exported.in_tree.children(), tree.children(), strict=True)
-        where = [tree_difference("the export", a, "the call", b, r) for r, a, b in rows if a != b]
-        raise ValueError(
-            f"call of the exported {exported.fun_name}: it takes arguments with the pytree "
-            f"structure {tree_text(exported.in_tree)}; got {tree_text(tree)}: {'; '.join(where)}."
-        )
-    return exported.out_tree.unflatten(exported._cached("flat", _flat, exported)(*leaves))
+@dataclass(frozen=True, eq=False, repr=False)
+class Exported(ExportedData):
+    """A function as a StableHLO module. `call` runs it, `serialize` converts it to bytes.
+
+    The fields are those of `ExportedData`.
+    """
+
+    def serialize(self, vjp_order: int = 0) -> bytearray:
+        """Serializes to JAX's format, for `deserialize` here or in JAX.
+
+        Args:
+          vjp_order: how many times the deserialized function can be differentiated.
+        """
+        return bytearray(serialized(self, vjp_order))
+
+    def call(self, *args: Any, **kwargs: Any) -> Any:
+        """The results for arguments with the pytree and types that it was exported for.
+
+        It may be called in functions that are jitted or differentiated in reverse mode; `vmap`
+        raises. Sharded arguments are resharded to the exported shardings; they must be on the same
+        number of devices.
+
+        Raises:
+          ValueError: for arguments with another pytree or type, or on other platforms or devices.
+        """
+        leaves, tree = flatten((args, kwargs))
+        if tree != self.in_tree:
+            rows = zip(("args", "kwargs"), self.in_tree.children(), tree.children(), strict=True)
+            sides = [(root, a, b) for root, a, b in rows if a != b]
+            where = [tree_difference("the export", a, "the call", b, r) for r, a, b in sides]
+            raise ValueError(
+                f"call of the exported {self.fun_name}: it takes arguments with the pytree "
+                f"structure {tree_text(self.in_tree)}; got {tree_text(tree)}: {'; '.join(where)}."
+            )
+        return self.out_tree.unflatten(self._cached("flat", _flat, self)(*leaves))
 
 
 def _flat(exported: ExportedData) -> Any:

@@ -12,8 +12,8 @@ from shardwise._src.control.expand import expanded
 from shardwise._src.core.ordering import ORDERED
 from shardwise._src.core.program import Program
 from shardwise._src.effects.callback import host_functions
+from shardwise._src.export.calling import Exported
 from shardwise._src.export.export_module import exported_text
-from shardwise._src.export.exported import Exported
 from shardwise._src.export.exported_data import Shardings
 from shardwise._src.export.symbolic_lowering import is_symbolic
 from shardwise._src.export.versions import (

@@ -11,6 +11,7 @@ from typing import Any
 
 from shardwise._src.base.config import enable_x64
 from shardwise._src.export import tree_records
+from shardwise._src.export.calling import Exported
 from shardwise._src.export.export_files import (
     AXIS_TYPES,
     END,
@@ -23,7 +24,6 @@ from shardwise._src.export.export_files import (
     VERSION,
     WRITER,
 )
-from shardwise._src.export.exported import Exported
 from shardwise._src.export.exported_data import Shardings, type_in_module
 from shardwise._src.export.symbolic_dims import Dim
 from shardwise._src.export.symbolic_shapes import SymbolicScope, symbolic_shape

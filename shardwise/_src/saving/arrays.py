@@ -13,7 +13,7 @@ import functools
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,6 +30,8 @@ from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.layout import Format
 from shardwise._src.types.sharding import Sharding
 
+if TYPE_CHECKING:
+    TS_CONTEXT: Any
 _DEFAULT: Any = object()  # default context or chunk layout, created when needed
 _RAM = 10_000_000_000  # limit of TensorStore's chunk caches, in bytes
 
@@ -53,6 +55,12 @@ def shared_context() -> Any:
         "file_io_concurrency": {"limit": 128}, "data_copy_concurrency": {"limit": 128},
         "cache_pool": pool, "cache_pool#remote": pool,
     })  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name == "TS_CONTEXT":
+        return shared_context()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}.", name=name)
 
 
 @functools.cache

@@ -9,12 +9,14 @@ TensorStore database with the arrays, keyed by leaf number. All processes write 
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import itertools
 import json
 import re
 import shutil
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -25,10 +27,13 @@ import numpy as np
 from shardwise._src.arguments.prefixes import broadcast_prefix
 from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
 from shardwise._src.arrays.array import Array
+from shardwise._src.export import tree_records
+from shardwise._src.export.export_files import TREE
+from shardwise._src.export.tables import Damaged, read, write
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.tree_paths import paths_in
 from shardwise._src.placement.device_put import process_count, process_index
-from shardwise._src.runtime.pytree import flatten
+from shardwise._src.runtime.pytree import PyTreeDef, flatten
 from shardwise._src.runtime.threads import submit
 from shardwise._src.saving import tensorstore_specs
 from shardwise._src.saving.arrays import (
@@ -39,15 +44,10 @@ from shardwise._src.saving.arrays import (
     tensorstore,
 )  # fmt: skip
 from shardwise._src.saving.async_manager import first_process, in_steps, together
-from shardwise._src.saving.formats.tree_json import (
-    LEAF_IDS,
-    PyTreeFuture,
-    deserialize_pytreedef,
-    serialize_pytreedef,
-)  # fmt: skip
 from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.layout import Format
 
+REPR, LEAF_IDS = "__jax_pytreedef_repr", "__jax_leaf_ids"
 _TREE_FILE, _ARRAYS = "pytreedef.json", "array_store"
 _OWN = (_TREE_FILE, _ARRAYS, "archive.zip")  # entries that may exist in a folder to be overwritten
 _WAIT = 300  # timeout in seconds for waiting for other processes
@@ -267,3 +267,59 @@ def nonblocking_load(
     read = partial(load, mask=mask, ts_specs=ts_specs)
     future = submit(_threads, read, directory, shardings)
     return PyTreeFuture(future, types)
+
+
+# ------------------------------------------------------------------------- structures, futures
+
+
+def serialize_pytreedef(node: PyTreeDef) -> dict[str, Any]:
+    """The structure of a pytree as a JSON-serializable dict, with a number for each leaf.
+
+    Raises:
+      ValueError: it has custom containers that are not registered with
+        `register_pytree_node_serialization`.
+      TypeError: it has a dict whose keys are not strings.
+    """
+    data = write(TREE, tree_records.written(node))
+    return {REPR: base64.b64encode(data).decode(), LEAF_IDS: list(range(node.num_leaves))}
+
+
+def deserialize_pytreedef(pytreedef_repr: dict[str, Any]) -> PyTreeDef:
+    """The structure from a dict that `serialize_pytreedef` or JAX wrote.
+
+    Raises:
+      ValueError: the dict is malformed, or has containers that are not registered here.
+    """
+    try:
+        fields = read(TREE, base64.b64decode(pytreedef_repr[REPR], validate=True))
+        return tree_records.read(fields, len(pytreedef_repr[LEAF_IDS]), "tree")
+    except (KeyError, ValueError, Damaged) as error:
+        raise ValueError(
+            f"deserialize_pytreedef: this is not a serialized PyTreeDef: {error}."
+        ) from None
+
+
+class PyTreeFuture(Future[Any]):
+    """A pending result, which can be awaited. pytree: the types of the result."""
+
+    def __init__(self, future: Future[Any], pytree: Any = None):
+        super().__init__()
+        self._future, self.pytree = future, pytree
+
+    def done(self) -> bool:
+        """Whether the result is ready."""
+        return self._future.done()
+
+    def result(self, timeout: float | None = None) -> Any:
+        """The result, or its error, once it is ready."""
+        return self._future.result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """The error of the result; None if it succeeded."""
+        return self._future.exception(timeout)
+
+    def __await__(self) -> Generator[None, None, Any]:
+        return asyncio.wrap_future(self._future).__await__()
+
+    def __repr__(self) -> str:
+        return f"PyTreeFuture(done={self.done()}, pytree={self.pytree})"
