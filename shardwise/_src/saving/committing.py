@@ -49,7 +49,10 @@ def begin(what: str, place: Place, overwrite: bool) -> Writing:
 
 
 def _check_free(what: str, place: Place, overwrite: bool) -> None:
-    mode = None if place.folder is None else _mode(place.folder)
+    mode = None
+    if place.folder is not None:
+        with contextlib.suppress(OSError, ValueError):  # reported when the folder is created
+            mode = place.folder.stat().st_mode
     if mode is not None and not stat.S_ISDIR(mode):
         kind = "file" if stat.S_ISREG(mode) else "device or socket"
         raise CheckpointError(
@@ -76,14 +79,6 @@ def _check_free(what: str, place: Place, overwrite: bool) -> None:
             f"{what}: {place.text} has {some(others)} in addition to the checkpoint, which would "
             "be deleted with it. Move those files elsewhere, or choose another folder."
         )
-
-
-def _mode(path: Path) -> int | None:
-    """The kind and permissions of what is at a path, read once; None if absent or unreadable."""
-    try:
-        return path.stat().st_mode
-    except (OSError, ValueError):  # reported when the folder is created
-        return None
 
 
 def _contents(place: Place) -> tuple[Place, bytes | None, list[str]]:
@@ -160,7 +155,7 @@ class Writing:
         self.place.put(MANIFEST, manifest)
         if self.place.folder is None or self.final.folder is None:
             self.committed = True
-            self._unclaim()
+            self.abandon()
             return
         for folder, _, _ in os.walk(self.place.folder):
             sync(folder)
@@ -169,8 +164,7 @@ class Writing:
             self._replace(self.place.folder, self.final.folder)
         finally:
             _unlock(lock)
-        _unlock(self.lock)
-        self.lock = None
+        self.abandon()
 
     def _replace(self, folder: Path, target: Path) -> None:
         """Replaces a folder with another one; the old one is set aside in the meantime."""
@@ -192,10 +186,8 @@ class Writing:
     def abandon(self) -> None:
         """Removes uncommitted files and releases the lock or claim. Committed files stay."""
         if self.place.folder is None:
-            if self.committed:
-                self._unclaim()
-            elif self._holds_claim():  # else the files may belong to another writer
-                self.place.remove()
+            if self._holds_claim():  # else the files may belong to another writer
+                _release(self.place) if self.committed else self.place.remove()
                 self.claim = b""
             return
         try:
@@ -204,11 +196,6 @@ class Writing:
         finally:
             _unlock(self.lock)
             self.lock = None
-
-    def _unclaim(self) -> None:
-        if self._holds_claim():
-            _release(self.place)
-            self.claim = b""
 
     def _holds_claim(self) -> bool:
         """Whether the claim is still that of this writer."""

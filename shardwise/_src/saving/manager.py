@@ -19,7 +19,6 @@ import math
 import re
 from collections.abc import Mapping
 from os import PathLike
-from types import TracebackType
 from typing import Any
 
 from shardwise._src.base.errors import CheckpointError
@@ -139,7 +138,8 @@ class CheckpointManager:
         if self._place.folder is None:
             names = [n.removesuffix(f"/{MANIFEST}") for n in names if n.endswith(f"/{MANIFEST}")]
         found = {int(m[1]) for m in map(_NAME.match, names) if m is not None}
-        return sorted([s for s in found if self._is_whole(s)])
+        places = {step: storage.found(self._place / _name(step)) for step in sorted(found)}
+        return [step for step, place in places.items() if place.get(MANIFEST) is not None]
 
     def latest(self) -> int | None:
         """The newest complete step; None if absent. The last `save` may still be running:
@@ -170,10 +170,7 @@ class CheckpointManager:
     def __enter__(self) -> CheckpointManager:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.wait()
 
     def __repr__(self) -> str:
@@ -215,9 +212,6 @@ class CheckpointManager:
         if step not in self._known:
             self._known[step] = manifest.read("CheckpointManager", self._place / _name(step))
         return self._known[step]
-
-    def _is_whole(self, step: int) -> bool:
-        return storage.found(self._place / _name(step)).get(MANIFEST) is not None
 
     def _metrics(self, metrics: Mapping[str, float] | None) -> dict[str, float]:
         what = "CheckpointManager.save: metrics"

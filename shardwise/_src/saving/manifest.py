@@ -366,14 +366,6 @@ def check_is_there(what: str, checkpoint: Checkpoint) -> None:
         )
 
 
-def _beside(place: Place) -> str:
-    """A hint about other checkpoints of the run, next to a missing one."""
-    if place.folder is None or not place.folder.parent.is_dir():
-        return ""
-    steps = sorted(name for name in os.listdir(place.folder.parent) if _STEP.match(name))
-    return f" The last one in the same folder is {steps[-1]}." if steps else ""
-
-
 def some(names: Sequence[str]) -> str:
     """The first few of many names, for messages."""
     return ", ".join([*names[:3], "..."] if len(names) > 3 else names)
@@ -387,7 +379,10 @@ def _none(what: str, place: Place) -> Exception:
         )
     there = place.names()
     if not there:
-        beside = _beside(place)
+        beside = ""
+        if place.folder is not None and place.folder.parent.is_dir():
+            steps = sorted(name for name in os.listdir(place.folder.parent) if _STEP.match(name))
+            beside = f" The last one in the same folder is {steps[-1]}." if steps else ""
         return FileNotFoundError(f"{what}: there is no checkpoint at {place.text}.{beside}")
     if any(name.endswith(".distcp") for name in there):
         return CheckpointError(

@@ -334,6 +334,7 @@ class _Reader:
         found = parts.distinct_parts(sharding, shape)
         on: list[list[Array]] = [[] for _ in found]
         taken = _taken_over(sharding)
+        put = parts.aliased if taken else transfer.put_host
         alone = processes.link() is None or sharding.tiling(len(shape)).replicas == 1
         blocks: Sequence[np.ndarray | None] = [None] * len(found)
         if taken and len({part.shape for part in found}) == 1:
@@ -346,7 +347,8 @@ class _Reader:
             if block is None:
                 (block,) = host_memory.blocks(1, part.shape, dtype)
             await self._part(bounds, block, alone)
-            on[i] = [_on(device, sharding, block, taken) for device in part.devices]
+            kind = sharding.memory_kind
+            on[i] = [put(block, SingleDeviceSharding(d, kind), True) for d in part.devices]
             await self.shards.release_bytes(size)
 
         async with asyncio.TaskGroup() as tasks:
@@ -384,9 +386,3 @@ def _taken_over(sharding: Any) -> bool:
     on_cpu = all(device.platform == "cpu" for device in parts.local_devices(sharding))
     return on_cpu and stated_kind(sharding) is None
 
-
-def _on(device: Any, sharding: Any, block: np.ndarray, taken: bool) -> Array:
-    there = SingleDeviceSharding(device, sharding.memory_kind)
-    if taken:
-        return parts.aliased(block, there, True)
-    return transfer.put_host(block, there, True)

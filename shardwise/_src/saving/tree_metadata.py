@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import copy
 import dataclasses
-from collections import OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -155,24 +155,19 @@ def _node(what: str, at: Leaf, ends: list[Leaf], above: dict[int, str]) -> Node:
         )
     _check_names(what, at.path, parts)
     inside = {**above, id(x): at.path}
-    items = [_node(what, below, ends, inside) for below in _below(at, parts)]
+    rows = zip(parts.names, parts.texts, parts.items, strict=True)
+    below = [Leaf((*at.steps, str(name)), at.path + text, item) for name, text, item in rows]
+    items = [_node(what, leaf, ends, inside) for leaf in below]
     names = () if parts.kind in ("list", "tuple", "sequence") else parts.names
-    kind = "" if parts.kind in ("list", "tuple") or type(x) is dict else _class(x)
-    return Node(parts.kind, names, tuple(items), kind, static=_static(x, parts))
+    kind = type(x)
+    plain = parts.kind in ("list", "tuple") or kind is dict
+    name = "" if plain else f"{kind.__module__}.{kind.__qualname__}"
+    return Node(parts.kind, names, tuple(items), name, static=_static(x, parts))
 
 
 def is_array(x: Any) -> bool:
     """Whether it is a shardwise or NumPy array, or a `ShapeDtypeStruct`."""
     return isinstance(x, Array | np.ndarray | np.generic | ShapeDtypeStruct)
-
-
-def _class(x: Any) -> str:
-    return f"{type(x).__module__}.{type(x).__qualname__}"
-
-
-def _below(at: Leaf, parts: _Parts) -> Iterator[Leaf]:
-    for name, text, item in zip(parts.names, parts.texts, parts.items, strict=True):
-        yield Leaf((*at.steps, str(name)), at.path + text, item)
 
 
 def _check_depth(what: str, at: Leaf, above: dict[int, str]) -> None:
@@ -213,12 +208,16 @@ def _check_keys(what: str, path: str, keys: Sequence[Any]) -> None:
 def _check_names(what: str, path: str, parts: _Parts) -> None:
     _check_keys(what, path, parts.names)
     texts = [str(n) for n in parts.names]
-    twice = sorted({t for t in texts if texts.count(t) > 1}) if len({*texts}) < len(texts) else []
-    if twice:
+    if twice := repeated(texts):
         raise TypeError(
             f"{what}: {path} has two keys written as {twice[0]!r}, which would be stored in the "
             "same file. Rename one of them."
         )
+
+
+def repeated(names: Sequence[str]) -> list[str]:
+    """The names that occur several times, in order."""
+    return sorted([name for name, count in Counter(names).items() if count > 1])
 
 
 def _static(x: Any, parts: _Parts) -> tuple[tuple[str, Node], ...]:

@@ -28,11 +28,11 @@ from shardwise._src.messages.formatting import brief, join, plain_text, short_re
 from shardwise._src.ops.sharded.device_put_op import placed_over
 from shardwise._src.placement.array_creation import make_array_from_callback
 from shardwise._src.saving.async_manager import check_same, first_process, in_steps
-from shardwise._src.saving.chunks import Bounds, converted, on_devices
+from shardwise._src.saving.chunks import converted, on_devices
 from shardwise._src.saving.manifest import LARGEST, MOST_DIMS, canonicalize_name
 from shardwise._src.saving.shard_sources import Source, sources
 from shardwise._src.saving.storage import MANIFEST, Place, explained, sync
-from shardwise._src.saving.tree_metadata import flatten_tree, leaves_of
+from shardwise._src.saving.tree_metadata import flatten_tree, leaves_of, repeated
 from shardwise._src.transfers.targets import as_placement, is_sharding_leaf
 
 _DTYPES = {
@@ -133,8 +133,7 @@ def _allocate(file: int, start: int, size: int) -> None:
 
 
 def _check_sources(what: str, names: Sequence[str], own: Sequence[Source]) -> None:
-    twice = sorted({n for n in names if names.count(n) > 1}) if len({*names}) < len(names) else []
-    if twice:
+    if twice := repeated(names):
         raise ValueError(
             f"{what}: two arrays would have the name {twice[0]!r}: names are the keys of the path "
             "in the pytree, joined by dots. Rename one of them."
@@ -191,14 +190,11 @@ def _write(path: Path, own: Sequence[Source], starts: Sequence[int]) -> None:
             continue
         whole = np.memmap(path, dtype.newbyteorder("<"), "r+", start, entry.shape)
         for bounds, value in source.parts:
-            whole[_slices(bounds)] = np.asarray(value()).view(dtype)
+            region = tuple([slice(a, b) for a, b in bounds]) or (...,)
+            whole[region] = np.asarray(value()).view(dtype)
         whole.flush()
     with open(path, "rb") as file:
         os.fsync(file.fileno())
-
-
-def _slices(bounds: Bounds) -> tuple[Any, ...]:
-    return tuple([slice(a, b) for a, b in bounds]) or (...,)
 
 
 # ------------------------------------------------------------------------------------- reading
@@ -304,10 +300,14 @@ def _read_header(what: str, path: Path) -> tuple[dict[str, _Tensor], dict[str, s
     try:
         about = json.loads(text, object_pairs_hook=_once)
         meta = about.pop(_METADATA, {})
-        _check_metadata(meta)
+        if not isinstance(meta, dict) or not all([isinstance(x, str) for x in meta.values()]):
+            raise TypeError(
+                f"its metadata is {short_repr(meta)}, but must be a dict from strings to strings"
+            )
         tensors = {str(name): _tensor(row, 8 + length) for name, row in about.items()}
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        why = "it is nested too deeply" if isinstance(error, RecursionError) else _text_of(error)
+        why = plain_text(f"{error} is missing" if isinstance(error, KeyError) else str(error))
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else why
         raise _damaged(what, path, f"its header is invalid: {why}") from None
     at = 8 + length
     for name, t in sorted(tensors.items(), key=lambda row: (row[1].start, math.prod(row[1].shape))):
@@ -323,18 +323,6 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len({name for name, _ in pairs}) < len(pairs):
         raise ValueError("a name occurs twice")
     return dict(pairs)
-
-
-def _text_of(error: Exception) -> str:
-    missing = isinstance(error, KeyError)
-    return plain_text(f"{error} is missing" if missing else str(error))
-
-
-def _check_metadata(meta: Any) -> None:
-    if not isinstance(meta, dict) or not all([isinstance(x, str) for x in meta.values()]):
-        raise TypeError(
-            f"its metadata is {short_repr(meta)}, but must be a dict from strings to strings"
-        )
 
 
 def _tensor(row: dict[str, Any], data: int) -> _Tensor:
