@@ -114,6 +114,16 @@ def _entries(text: str) -> list[str]:
     return parts
 
 
+def _scope(
+    what: str, constraints: Sequence[str], scope: SymbolicScope | None
+) -> SymbolicScope:
+    if scope is not None and constraints:
+        raise ValueError(
+            f"{what}: constraints are for a new scope; pass either constraints or scope."
+        )
+    return SymbolicScope(constraints) if scope is None else scope
+
+
 def symbolic_shape(
     shape_spec: str, *, constraints: Sequence[str] = (), scope: SymbolicScope | None = None,
     like: Sequence[Any] | None = None,
@@ -129,11 +139,7 @@ def symbolic_shape(
     Raises:
       ValueError: for an invalid shape string, or if both `constraints` and `scope` are given.
     """
-    if scope is not None and constraints:
-        raise ValueError(
-            "symbolic_shape: constraints are for a new scope; pass either constraints or scope."
-        )
-    scope = SymbolicScope(constraints) if scope is None else scope
+    scope = _scope("symbolic_shape", constraints, scope)
     entries = [e.strip() for e in _entries(shape_spec)]
     sizes = None if like is None else tuple(like)
     if "..." in entries:
@@ -181,12 +187,7 @@ def symbolic_args_specs(
     Returns:
       A pytree of `ShapeDtypeStruct`s.
     """
-    if scope is not None and constraints:
-        raise ValueError(
-            "symbolic_args_specs: constraints are for a new scope; pass either constraints or "
-            "scope."
-        )
-    one = SymbolicScope(constraints) if scope is None else scope
+    one = _scope("symbolic_args_specs", constraints, scope)
 
     def spec(text: str | None, arg: Any) -> ShapeDtypeStruct:
         like = ShapeDtypeStruct.like(arg)

@@ -73,7 +73,9 @@ def build_and_load(
     text, near = _read(source)
     command = [*_compiler(compiler), *FLAGS, _QUIET, "-I", str(headers()), "-I", near, *flags]
     plain = _run([*command, "-E", "-P", "-x", "c++", "-"], text, timeout)
-    key = key_of([plain.encode(), *[part.encode() for part in command], _version(command)])
+    about = os.stat(shutil.which(command[0]) or command[0])  # another version may be installed
+    version = f"{about.st_size} {about.st_mtime_ns}"
+    key = key_of([part.encode() for part in (plain, *command, version)])
     library = _loaded.get(key)
     if library is None:
         library = _loaded[key] = _library(key, command, text, folder, timeout)
@@ -110,12 +112,6 @@ def _compiler(asked: str | None) -> list[str]:
             "g++, or specify one with compiler= or the environment variable CXX."
         )
     return command
-
-
-def _version(command: Sequence[str]) -> bytes:
-    """The identity of a compiler, to detect that another version was installed."""
-    found = os.stat(shutil.which(command[0]) or command[0])
-    return f"{found.st_size} {found.st_mtime_ns}".encode()
 
 
 def _run(command: Sequence[str], text: str, timeout: float) -> str:

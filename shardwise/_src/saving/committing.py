@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shardwise._src.base.errors import CheckpointError
-from shardwise._src.saving.digests import METADATA
+from shardwise._src.saving.digests import METADATA, groups
 from shardwise._src.saving.manifest import FORMAT, read, some
 from shardwise._src.saving.storage import MANIFEST, Place, found, remove, set_aside, sync
 
@@ -109,14 +109,13 @@ def _others(what: str, there: Place) -> list[str]:
         folders = {entry.folder for entry in read(what, there).arrays}
     except CheckpointError:
         return []
-    groups = {"/".join(f.split("/")[:i]) for f in folders for i in range(f.count("/") + 1)} | {""}
+    described = folders | groups(folders)
 
     def is_own(name: str) -> bool:
         parts = name.split("/")
         if parts[-1] in _OF_SYSTEMS or parts[-1].startswith(".nfs") or name in (MANIFEST, CLAIM):
             return True
-        above = "/".join(parts[:-1])
-        if parts[-1] == METADATA and (above in folders or above in groups):
+        if parts[-1] == METADATA and "/".join(parts[:-1]) in described:
             return True
         tops = ["/".join(parts[:i]) for i, part in enumerate(parts) if part == "c"]
         return any([top in folders for top in tops])

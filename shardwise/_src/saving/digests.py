@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from shardwise._src.base.errors import CheckpointError
 from shardwise._src.saving.chunk_files import checksum
@@ -22,6 +22,11 @@ from shardwise._src.saving.storage import Place
 Digests = Mapping[str, str] | None  # None: the checkpoint has no digests
 METADATA = "zarr.json"
 _OF_PROCESS = "checkpoint.files"  # plus a process index: digests until the manifest exists
+
+
+def groups(folders: Iterable[str]) -> set[str]:
+    """The folders above those of arrays, which Zarr calls groups; "" is the checkpoint itself."""
+    return {"/".join(f.split("/")[:i]) for f in folders for i in range(f.count("/") + 1)} | {""}
 
 
 class WrongFile(ValueError):

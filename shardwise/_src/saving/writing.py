@@ -33,8 +33,8 @@ from shardwise._src.saving.arrays import LimitInFlightBytes, run, tensorstore
 from shardwise._src.saving.async_manager import check_same, first_process, in_steps
 from shardwise._src.saving.chunks import IN_FLIGHT, metadata, write_part
 from shardwise._src.saving.committing import Writing, begin, staging_place
-from shardwise._src.saving.digests import METADATA, collect, digest_of, leave
-from shardwise._src.saving.shard_sources import Source, sources
+from shardwise._src.saving.digests import METADATA, collect, digest_of, groups, leave
+from shardwise._src.saving.shard_sources import Source, source_of
 from shardwise._src.saving.storage import Place, explained
 from shardwise._src.saving.tree_metadata import Node, flatten_tree
 
@@ -198,7 +198,7 @@ def prepared(
         raise TypeError(f"{what}: metadata must be JSON-serializable; got {found}.") from None
     node, ends = flatten_tree(what, "tree", tree)
     place = Place.at(what, path)
-    own = tuple(sources(what, ends))
+    own = tuple([source_of(what, end) for end in ends])
     return Job(next(_numbers), place, overwrite, metadata, node, own, then)
 
 
@@ -263,13 +263,10 @@ async def _described(place: Place, entries: Sequence[manifest.Entry]) -> dict[st
     """Writes Zarr metadata: for each array, and for the folders above them. Returns the digests of
     these files."""
     group = {"zarr_format": 3, "node_type": "group", "attributes": {}}
-    folders = {""}
-    for entry in entries:
-        parts = entry.folder.split("/")
-        folders |= {"/".join(parts[:i]) + "/" for i in range(1, len(parts))}
-    about = dict.fromkeys(folders, group)
-    about |= {f"{entry.folder}/": metadata(entry) for entry in entries}
-    texts = {f"{folder}{METADATA}": json.dumps(row).encode() for folder, row in about.items()}
+    about: dict[str, Any] = dict.fromkeys(groups([entry.folder for entry in entries]), group)
+    about |= {entry.folder: metadata(entry) for entry in entries}
+    rows = [(f"{folder}/{METADATA}".removeprefix("/"), row) for folder, row in about.items()]
+    texts = {name: json.dumps(row).encode() for name, row in rows}
 
     async with asyncio.TaskGroup() as tasks:
         for name, text in texts.items():

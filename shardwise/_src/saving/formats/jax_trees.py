@@ -123,7 +123,9 @@ def _save(
             raise ValueError(f"save: {path} must be an array or None; got {short_repr(x)}.")
     root = _folder("save", directory)
     about = serialize_pytreedef(tree)
-    about[LEAF_IDS] = [None if x is None else _word(x) for x in leaves]
+    about[LEAF_IDS] = [
+        x if x is None else f"Array({x.dtype.name}[{', '.join(map(str, x.shape))}])" for x in leaves
+    ]
     given = _broadcast_specs("save", ts_specs, data)
     rows = [(x, _spec(root, i, given[i], x)) for i, x in enumerate(leaves) if x is not None]
 
@@ -141,10 +143,6 @@ def _save(
         "end": first_process(commit),
     }
     in_steps(name, steps, _WAIT)
-
-
-def _word(x: Any) -> str:
-    return f"Array({x.dtype.name}[{', '.join(map(str, x.shape))}])"
 
 
 def _broadcast_specs(what: str, ts_specs: Any, tree: Any) -> list[Any]:

@@ -30,7 +30,7 @@ from shardwise._src.placement.array_creation import make_array_from_callback
 from shardwise._src.saving.async_manager import check_same, first_process, in_steps
 from shardwise._src.saving.chunks import converted, on_devices
 from shardwise._src.saving.manifest import LARGEST, MOST_DIMS, canonicalize_name
-from shardwise._src.saving.shard_sources import Source, sources
+from shardwise._src.saving.shard_sources import Source, source_of
 from shardwise._src.saving.storage import MANIFEST, Place, explained, sync
 from shardwise._src.saving.tree_metadata import flatten_tree, leaves_of, repeated
 from shardwise._src.transfers.targets import as_placement, is_sharding_leaf
@@ -85,7 +85,7 @@ def save_safetensors(
                 f"{what}: {where} is {short_repr(end.value)}, but the format supports only arrays. "
                 "Leave it out, or make it metadata or an array."
             )
-    own = sources(what, ends)
+    own = [source_of(what, end) for end in ends]
     names = [".".join(end.steps) or "value" for end in ends]
     _check_sources(what, names, own)
     head, starts = _header(what, names, own, metadata)
