@@ -190,20 +190,25 @@ def _placed(
     """Adds the placements from `shardings`. In the pytree that it is a prefix of, only arrays are
     leaves."""
 
-    def number(node: Node, *_: Any) -> _Number | None:
-        return _Number(node.value) if node.kind == "array" else None
+    def array(node: Node, *_: Any) -> Node | None:
+        return node if node.kind == "array" else None
 
     numbers = range(len(checkpoint.arrays))
     if like is None:
-        tree = plain(checkpoint.tree, number)
+        tree = plain(checkpoint.tree, array)
     else:
-        tree = matched(what, checkpoint.tree, like, number)
+        tree = matched(what, checkpoint.tree, like, array)
     name = "tree" if like is None else "like"
     places: dict[int, Any] = dict.fromkeys(numbers, shardings)
     if not is_sharding_leaf(shardings):
         found = broadcast_prefix(shardings, tree, f"{what}: shardings", is_sharding_leaf, name)
         leaves, _ = flatten(tree)
-        _check_leaves(what, leaves)
+        for x in leaves:
+            if not isinstance(x, Node):
+                raise TypeError(
+                    f"{what}: shardings is a pytree, but `like` has a {type(x).__name__}, which is "
+                    f"not a pytree container.{to_register(x)} Or pass the shardings in `like`."
+                )
         places = dict(zip([n.value for n in leaves], found, strict=True))
     return [
         _Wanted(as_placement(places[i], f"{what}: shardings"), before.dtype)
@@ -221,22 +226,6 @@ def _fitting(what: str, entry: Entry, wanted: _Wanted) -> _Wanted:
     except ValueError as error:
         raise ValueError(f"{what}: tree{entry.path} is {_type(entry)}: {error}") from None
     return replace(wanted, place=place)
-
-
-def _check_leaves(what: str, leaves: Sequence[Any]) -> None:
-    for x in leaves:
-        if not isinstance(x, _Number):
-            raise TypeError(
-                f"{what}: shardings is a pytree, but `like` has a {type(x).__name__}, which is not "
-                f"a pytree container.{to_register(x)} Or pass the shardings in `like`."
-            )
-
-
-@dataclass(frozen=True)
-class _Number:
-    """An array's number, as a leaf of a tree."""
-
-    value: int
 
 
 def _end(what: str, arrays: Sequence[Any], node: Node, path: str, x: Any) -> Any:
@@ -273,22 +262,16 @@ def _number(what: str, path: str, saved: Any, x: Any) -> Any:
 
 async def _read(what: str, checkpoint: Checkpoint, wanted: Sequence[_Wanted]) -> list[Any]:
     files, shards = LimitInFlightBytes(IN_FLIGHT), LimitInFlightBytes(_PARTS)
-    out: list[Any] = [None] * len(wanted)
-
     total = sum(map(_bytes_here, checkpoint.arrays, wanted))
-    bar = progress(f"restoring {checkpoint.path}", total)
-
-    async def one(i: int) -> None:
-        reader = _Reader(what, checkpoint, checkpoint.arrays[i], files, shards, bar)
-        out[i] = await reader.read(wanted[i])
-
-    with bar:
+    with progress(f"restoring {checkpoint.path}", total) as bar:
         async with asyncio.TaskGroup() as tasks:
             assert checkpoint.place is not None
             tasks.create_task(check_metadata(what, checkpoint.place, checkpoint.files))
-            for i in range(len(wanted)):
-                tasks.create_task(one(i))
-    return out
+            found = [
+                tasks.create_task(_Reader(what, checkpoint, entry, files, shards, bar).read(w))
+                for entry, w in zip(checkpoint.arrays, wanted, strict=True)
+            ]
+    return [task.result() for task in found]
 
 
 def _on_host(entry: Entry, wanted: _Wanted) -> bool:
@@ -332,7 +315,6 @@ class _Reader:
             return self._from_host(out, wanted)
         sharding = bare(wanted.place)
         found = parts.distinct_parts(sharding, shape)
-        on: list[list[Array]] = [[] for _ in found]
         taken = _taken_over(sharding)
         put = parts.aliased if taken else transfer.put_host
         alone = processes.link() is None or sharding.tiling(len(shape)).replicas == 1
@@ -340,21 +322,22 @@ class _Reader:
         if taken and len({part.shape for part in found}) == 1:
             blocks = host_memory.blocks(len(found), found[0].shape, dtype)
 
-        async def read(i: int, part: parts.Part, block: np.ndarray | None) -> None:
+        async def read(part: parts.Part, block: np.ndarray | None) -> list[Array]:
             bounds = tuple([s.indices(n)[:2] for s, n in zip(part.index, shape, strict=True)])
             size = 0 if taken else math.prod(part.shape) * dtype.itemsize
             await self.shards.wait_for_bytes(size)
             if block is None:
                 (block,) = host_memory.blocks(1, part.shape, dtype)
             await self._part(bounds, block, alone)
-            kind = sharding.memory_kind
-            on[i] = [put(block, SingleDeviceSharding(d, kind), True) for d in part.devices]
+            places = [SingleDeviceSharding(d, sharding.memory_kind) for d in part.devices]
+            on = [put(block, place, True) for place in places]
             await self.shards.release_bytes(size)
+            return on
 
         async with asyncio.TaskGroup() as tasks:
-            for i, (part, block) in enumerate(zip(found, blocks, strict=True)):
-                tasks.create_task(read(i, part, block))
-        array = parts.assemble(shape, sharding, [x for one in on for x in one], dtype, self.what)
+            reads = [tasks.create_task(read(*row)) for row in zip(found, blocks, strict=True)]
+        on = [x for task in reads for x in task.result()]
+        array = parts.assemble(shape, sharding, on, dtype, self.what)
         layout = wanted.place.layout if isinstance(wanted.place, Format) else None
         return array if layout is None else transfer.relayout(array, layout)
 
