@@ -54,7 +54,11 @@ def exported_text(
         results = _body(emitter, program, args)
     else:
         results = _cases(emitter, program, args, platforms)
-    results = _with_trivial(emitter, results, out_types)
+    given = iter(results)
+    results = [
+        emitter.constant(False, type_in_module(t)) if t.dtype == float0 else next(given)
+        for t in out_types
+    ]
     heads = [_typed(meshes, *row) for row in zip(args, types, ins, strict=True)]
     if len(platforms) > 1:
         heads.insert(0, '%platform: tensor<i32> {jax.global_constant = "_platform_index"}')
@@ -78,16 +82,6 @@ def _typed(meshes: Meshes, name: str, t: ArrayType, sharding: Any) -> str:
         f" {{sdy.sharding = {meshes.attribute(sharding, held.ndim)}}}"
     )
     return f"{name}{': ' if name else ''}{tensor_text(held)}{place}"
-
-
-def _with_trivial(
-    emitter: Emitter, results: Sequence[str], out_types: Sequence[ArrayType]
-) -> list[str]:
-    given = iter(results)
-    return [
-        emitter.constant(False, type_in_module(t)) if t.dtype == float0 else next(given)
-        for t in out_types
-    ]
 
 
 def _body(emitter: Emitter, program: Program, args: Sequence[str]) -> list[str]:

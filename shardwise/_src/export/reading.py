@@ -113,6 +113,10 @@ def _exported(fields: dict[str, Any], whole: bool) -> Exported:
     platforms = tuple(fields["platforms"] or ())
     if not platforms or fields["module"] is None or fields["name"] is None:
         raise Damaged("it has no name, no platforms or no module")
+    checks = [
+        DisabledSafetyCheck.custom_call(c["target"] or "") if c["kind"] == 1 else
+        DisabledSafetyCheck.platform() for c in fields["checks"] or ()
+    ]
     text = artifact_text(fields["module"]) if whole else foreign_text(fields["module"])
     vjp = None if fields["vjp"] is None else _exported(fields["vjp"], whole)
     found = Exported(
@@ -122,7 +126,7 @@ def _exported(fields: dict[str, Any], whole: bool) -> Exported:
         out_tree=tree_records.read(fields["out_tree"], len(out_types), "pytree of results"),
         out_avals=out_types, _in_named_shardings=ins, _out_named_shardings=outs,
         nr_devices=fields["devices"] or fields["devices_short"] or 1, platforms=platforms,
-        disabled_safety_checks=tuple([_read_check(c) for c in fields["checks"] or ()]),
+        disabled_safety_checks=tuple(checks),
         mlir_module_serialized=fields["module"], calling_convention_version=convention,
         module_kept_var_idx=tuple(kept), uses_global_constants=bool(fields["dynamic"]),
         _text=text, _get_vjp=None if vjp is None else lambda this: vjp,
@@ -208,9 +212,3 @@ def _read_sharding(row: dict[str, Any] | None, meshes: Any) -> NamedSharding | N
         return NamedSharding(over, wanted, kind) if over.size > 1 else None
     except (ValueError, TypeError, IndexError) as error:
         raise Damaged(f"it has an invalid sharding: {error}") from None
-
-
-def _read_check(row: dict[str, Any]) -> DisabledSafetyCheck:
-    if row["kind"] == 1:
-        return DisabledSafetyCheck.custom_call(row["target"] or "")
-    return DisabledSafetyCheck.platform()

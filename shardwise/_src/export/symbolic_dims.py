@@ -55,10 +55,6 @@ _NoNumber.__name__ = _NoNumber.__qualname__ = InconclusiveDimensionOperation.__n
 
 # A factor is the name of a variable, or (operation, left, right). A term is a sorted tuple of
 # factors with their powers; a dimension is a sum of terms with coefficients.
-_OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "floordiv": operator.floordiv, "mod": operator.mod, "max": max, "min": min,
-}
-
 
 _MAX_EXTREMES = 4  # limit on splitting into cases
 
@@ -316,7 +312,7 @@ def of_factor(factor: Any, scope: Any) -> Any:
 def _operation(name: str, left: Any, right: Any, scope: Any) -> Any:
     if isinstance(left, Dim) or isinstance(right, Dim):
         return of_factor((name, left, right), scope)
-    return _OPERATIONS[name](left, right)
+    return OPERATIONS[name](left, right)
 
 
 def _quotient(x: Dim, by: Dim) -> Any:
@@ -348,7 +344,7 @@ def min_dim(d1: Any, d2: Any) -> Any:
 
 def _extreme(name: str, a: Any, b: Any) -> Any:
     if not (isinstance(a, Dim) or isinstance(b, Dim)):
-        return _OPERATIONS[name](a, b)
+        return max(a, b) if name == "max" else min(a, b)
     low, high = bounds(a - b)
     if low >= 0 or high <= 0:
         return a if (low >= 0) == (name == "max") else b
@@ -361,9 +357,12 @@ def _factor_at(factor: Any, sizes: Mapping[str, Any]) -> Any:
         return sizes[factor]
     name, *sides = factor
     left, right = (s.at(sizes) if isinstance(s, Dim) else s for s in sides)
-    if name in ("max", "min"):
-        return _extreme(name, left, right)
-    return _OPERATIONS[name](left, right)
+    return OPERATIONS[name](left, right)
+
+
+OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "floordiv": operator.floordiv, "mod": operator.mod, "max": max_dim, "min": min_dim,
+}
 
 
 # -- bounds --

@@ -10,7 +10,7 @@ from typing import Any
 
 from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
 from shardwise._src.base.errors import InconclusiveDimensionOperation
-from shardwise._src.export.symbolic_dims import Dim, max_dim, min_dim, of_factor
+from shardwise._src.export.symbolic_dims import OPERATIONS, Dim, of_factor
 from shardwise._src.tree.functions import broadcast, map
 
 
@@ -75,9 +75,6 @@ _BINARY: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
 }
-_CALLS: dict[str, Callable[[Any, Any], Any]] = {
-    "floordiv": operator.floordiv, "mod": operator.mod, "max": max_dim, "min": min_dim,
-}
 
 
 def _value(node: Any, scope: SymbolicScope) -> Any:
@@ -92,8 +89,8 @@ def _value(node: Any, scope: SymbolicScope) -> Any:
             return _value(x, scope) ** power
         case ast.BinOp(left=x, op=op, right=y) if type(op) in _BINARY:
             return _BINARY[type(op)](_value(x, scope), _value(y, scope))
-        case ast.Call(func=ast.Name(id=name), args=[x, y], keywords=[]) if name in _CALLS:
-            return _CALLS[name](_value(x, scope), _value(y, scope))
+        case ast.Call(func=ast.Name(id=name), args=[x, y], keywords=[]) if name in OPERATIONS:
+            return OPERATIONS[name](_value(x, scope), _value(y, scope))
     raise ValueError
 
 

@@ -381,12 +381,15 @@ def estimate_read_memory_footprint(t: Any, domain: Any) -> int:
 
 def run_serialization(arrays: Sequence[Any], tensorstore_specs: Sequence[Spec]) -> None:
     """Writes arrays and waits until they are written."""
+    run(lambda: serialize_all(arrays, tensorstore_specs))
 
-    async def all_of_them() -> None:
-        pairs = zip(arrays, tensorstore_specs, strict=True)
-        await asyncio.gather(*[async_serialize(x, spec) for x, spec in pairs])
 
-    run(all_of_them)
+async def serialize_all(
+    arrays: Sequence[Any], tensorstore_specs: Sequence[Spec], **options: Any
+) -> None:
+    """Writes arrays at the same time. options: of `async_serialize`."""
+    pairs = zip(arrays, tensorstore_specs, strict=True)
+    await asyncio.gather(*[async_serialize(x, spec, **options) for x, spec in pairs])
 
 
 def run_deserialization(

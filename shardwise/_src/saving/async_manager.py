@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import abc
-import asyncio
 import hashlib
 import itertools
 import time
@@ -21,7 +20,7 @@ from shardwise._src.base.monitoring import record_event_duration_secs
 from shardwise._src.base.warn import warn
 from shardwise._src.placement.device_put import process_index
 from shardwise._src.runtime import processes, threads
-from shardwise._src.saving.arrays import async_serialize, run, run_deserialization
+from shardwise._src.saving.arrays import run, run_deserialization, serialize_all
 from shardwise._src.saving.tensorstore_specs import Spec, serialization_spec
 
 WAIT = 3600.0  # timeout in seconds for processes that wait for each other during reads and writes
@@ -229,15 +228,8 @@ class GlobalAsyncCheckpointManager(AsyncManager, GlobalAsyncCheckpointManagerBas
         """
         self.wait_until_finished()
         futures: list[Any] = []
-
-        async def all_of_them() -> None:
-            pairs = zip(arrays, tensorstore_specs, strict=True)
-            await asyncio.gather(*[
-                async_serialize(x, spec, commit_future=futures, transaction=transaction)
-                for x, spec in pairs
-            ])  # fmt: skip
-
-        run(all_of_them)
+        options = {"commit_future": futures, "transaction": transaction}
+        run(lambda: serialize_all(arrays, tensorstore_specs, **options))
         self._add_futures(futures)
         self._start_async_commit(on_commit_callback)
 
