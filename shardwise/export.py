@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from shardwise._src.export.args_specs import symbolic_args_specs as symbolic_args_specs
-    from shardwise._src.export.exported import Exported as Exported
+    from shardwise._src.export.calling import Exported as Exported
     from shardwise._src.export.exporting import default_export_platform as default_export_platform
     from shardwise._src.export.exporting import export as export
     from shardwise._src.export.reading import deserialize as deserialize
     from shardwise._src.export.symbolic_shapes import SymbolicScope as SymbolicScope
     from shardwise._src.export.symbolic_shapes import is_symbolic_dim as is_symbolic_dim
+    from shardwise._src.export.symbolic_shapes import symbolic_args_specs as symbolic_args_specs
     from shardwise._src.export.symbolic_shapes import symbolic_shape as symbolic_shape
     from shardwise._src.export.tree_records import (
         register_namedtuple_serialization as register_namedtuple_serialization,

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from shardwise import checkpoints
-from shardwise._src.saving import committing, writing
-from shardwise._src.saving.async_manager import step_together
+from shardwise._src.saving import async_manager, committing
+from shardwise._src.saving.async_manager import together
 from shardwise._src.saving.storage import Place
 from shardwise.checkpoints import CheckpointManager
 from shardwise.errors import CheckpointError
@@ -69,7 +69,7 @@ def test_a_checkpoint_stays_where_another_process_ends_after_it(tmp_path, monkey
     others = []
 
     def lost(name, step, *rest):
-        found = step_together(name, step, *rest)
+        found = together(name, step, *rest)
         if name.endswith("/end"):
             others.append(committing.begin("save", place / "b", True))
             others.append(committing.begin("save", place / "a", True))
@@ -79,7 +79,7 @@ def test_a_checkpoint_stays_where_another_process_ends_after_it(tmp_path, monkey
 
     checkpoints.save(f"{place.text}/b", 1)
     with monkeypatch.context() as patch:
-        patch.setattr(writing, "step_together", lost)
+        patch.setattr(async_manager, "together", lost)
         with pytest.raises(RuntimeError, match=r"^process 1 has ended$"):
             checkpoints.save(f"{place.text}/a", 2)
     for writer, name in zip(others, "ba", strict=True):

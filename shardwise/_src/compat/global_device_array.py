@@ -27,6 +27,19 @@ class _Meta(type):
         return isinstance(x, Array)
 
 
+def _over_mesh(make: Callable[..., Array]) -> staticmethod[..., Array]:
+    """A function that makes arrays, with a mesh and its axes instead of a sharding."""
+
+    def over_mesh(
+        global_shape: Sequence[int], global_mesh: Mesh, mesh_axes: Any,
+        data_callback: Callable[[Any], Any],
+    ) -> Array:
+        return make(global_shape, _place(global_mesh, mesh_axes), data_callback)
+
+    over_mesh.__doc__ = f"Legacy spelling of `{make.__name__}`."
+    return staticmethod(over_mesh)
+
+
 class GlobalDeviceArray(metaclass=_Meta):
     """Legacy spelling of `make_array_from_single_device_arrays`.
 
@@ -48,32 +61,11 @@ class GlobalDeviceArray(metaclass=_Meta):
         make = array_creation.make_array_from_single_device_arrays
         return make(global_shape, place, device_buffers)
 
-    @staticmethod
-    def from_callback(
-        global_shape: Sequence[int], global_mesh: Mesh, mesh_axes: Any,
-        data_callback: Callable[[Any], Any],
-    ) -> Array:
-        """Legacy spelling of `make_array_from_callback`."""
-        place = _place(global_mesh, mesh_axes)
-        return array_creation.make_array_from_callback(global_shape, place, data_callback)
-
-    @staticmethod
-    def from_batched_callback(
-        global_shape: Sequence[int], global_mesh: Mesh, mesh_axes: Any,
-        data_callback: Callable[[Any], Sequence[Any]],
-    ) -> Array:
-        """Legacy spelling of `make_array_from_batched_callback`."""
-        place = _place(global_mesh, mesh_axes)
-        return array_creation.make_array_from_batched_callback(global_shape, place, data_callback)
-
-    @staticmethod
-    def from_batched_callback_with_devices(
-        global_shape: Sequence[int], global_mesh: Mesh, mesh_axes: Any,
-        data_callback: Callable[[Any], Sequence[Any]],
-    ) -> Array:
-        """Legacy spelling of `make_array_from_batched_callback_with_devices`."""
-        make = array_creation.make_array_from_batched_callback_with_devices
-        return make(global_shape, _place(global_mesh, mesh_axes), data_callback)
+    from_callback = _over_mesh(array_creation.make_array_from_callback)
+    from_batched_callback = _over_mesh(array_creation.make_array_from_batched_callback)
+    from_batched_callback_with_devices = _over_mesh(
+        array_creation.make_array_from_batched_callback_with_devices
+    )
 
 
 def get_shard_indices(

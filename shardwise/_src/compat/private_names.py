@@ -16,6 +16,7 @@ from shardwise._src.base.interrupts import import_module
 from shardwise._version import __version__
 
 _IMPORT_FROM = dis.opmap["IMPORT_FROM"]
+_VALUES, _UNSUPPORTED = "shardwise._src.compat.private_values", "shardwise._src.compat.unsupported"
 _FALLBACK = "*"  # the modules that have all other names
 
 # JAX private module → its names, each with the module that has it here (under the same name, or
@@ -24,7 +25,7 @@ PLACES: dict[str, dict[str, str]] = {
     "jax._src": {},
     "jax._src.ad_util": {
         "Zero": "shardwise.interpreters.ad", "instantiate": "shardwise.interpreters.ad:"
-        "instantiate_zeros", "stop_gradient_p": "shardwise._src.compat.private_values",
+        "instantiate_zeros", "stop_gradient_p": _VALUES,
     },
     "jax._src.api": {_FALLBACK: "shardwise"},
     "jax._src.api_util": {_FALLBACK: "shardwise.api_util"},
@@ -32,17 +33,17 @@ PLACES: dict[str, dict[str, str]] = {
     "jax._src.compiler": {},
     "jax._src.config": {_FALLBACK: "shardwise"},
     "jax._src.core": {
-        "trace_state_clean": "shardwise._src.compat.private_values",
+        "trace_state_clean": _VALUES,
         _FALLBACK: "shardwise.extend.core shardwise.core",
     },
     "jax._src.dispatch": {
         "apply_primitive": "shardwise.interpreters.xla",
         "wait_for_tokens": "shardwise:effects_barrier",
     },
-    "jax._src.distributed": {"global_state": "shardwise._src.compat.private_values"},
+    "jax._src.distributed": {"global_state": _VALUES},
     "jax._src.dtypes": {
         "DType": "shardwise.typing:DTypeLike",
-        "ExtendedDType": "shardwise._src.compat.private_values",
+        "ExtendedDType": _VALUES,
         "TypePromotionError": "shardwise.errors",
         _FALLBACK: "shardwise.dtypes shardwise.numpy",
     },
@@ -51,29 +52,25 @@ PLACES: dict[str, dict[str, str]] = {
     "jax._src.lax.lax": {_FALLBACK: "shardwise.lax"},
     "jax._src.literals": {},
     "jax._src.mesh": {
-        "thread_resources": "shardwise._src.compat.private_values",
+        "thread_resources": _VALUES,
         _FALLBACK: "shardwise.sharding",
     },
     "jax._src.numpy": {_FALLBACK: "shardwise.numpy"},
     "jax._src.numpy.lax_numpy": {_FALLBACK: "shardwise.numpy"},
-    "jax._src.numpy.util": {_FALLBACK: "shardwise._src.compat.private_values"},
+    "jax._src.numpy.util": {_FALLBACK: _VALUES},
     "jax._src.random": {_FALLBACK: "shardwise.random"},
     "jax._src.state": {},
     "jax._src.state.types": {"AbstractRef": "shardwise:Ref", _FALLBACK: "shardwise.ref"},
-    "jax._src.traceback_util": {_FALLBACK: "shardwise._src.compat.private_values"},
-    "jax._src.tree_util": {
-        _FALLBACK: "shardwise.tree_util shardwise._src.compat.private_values"
-    },
+    "jax._src.traceback_util": {_FALLBACK: _VALUES},
+    "jax._src.tree_util": {_FALLBACK: f"shardwise.tree_util {_VALUES}"},
     "jax._src.typing": {_FALLBACK: "shardwise.typing"},
-    "jax._src.xla_bridge": {_FALLBACK: "shardwise._src.compat.private_values"},
-    "jax.experimental.colocated_python": {_FALLBACK: "shardwise._src.compat.colocated"},
+    "jax._src.xla_bridge": {_FALLBACK: _VALUES},
+    "jax.experimental.colocated_python": {_FALLBACK: _UNSUPPORTED},
     "jax.experimental.colocated_python.func": {},
-    "jax.experimental.colocated_python.serialization": {
-        _FALLBACK: "shardwise._src.compat.colocated"
-    },
-    "jax.experimental.hijax": {_FALLBACK: "shardwise._src.compat.hijax"},
-    "jax.interpreters.pxla": {"thread_resources": "shardwise._src.compat.private_values"},
-    "jax.extend.ifrt_programs": {_FALLBACK: "shardwise._src.compat.ifrt_programs"},
+    "jax.experimental.colocated_python.serialization": {_FALLBACK: _UNSUPPORTED},
+    "jax.experimental.hijax": {_FALLBACK: _UNSUPPORTED},
+    "jax.interpreters.pxla": {"thread_resources": _VALUES},
+    "jax.extend.ifrt_programs": {_FALLBACK: _UNSUPPORTED},
     "jax.lib": {},
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -82,11 +83,7 @@ class _Environment:
         return mesh if isinstance(mesh, Mesh) else Mesh(np.empty((), object), ())
 
 
-class _ThreadResources:
-    env = _Environment()
-
-
-thread_resources = _ThreadResources()
+thread_resources = SimpleNamespace(env=_Environment())
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,6 @@
-"""Calls of exported functions: an op whose lowering embeds the exported module's functions.
+"""`Exported`: an exported function that can be called and serialized.
+
+A call is an op whose lowering embeds the exported module's functions.
 
 A module for several platforms, or with symbolic dimensions, is first refined separately, for the
 platform and the shapes of the call. The surrounding program therefore has static shapes only.
@@ -9,16 +11,16 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn
-
-import numpy as np
 
 from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import stored_type
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Elements, Op
 from shardwise._src.custom.custom_vjp import custom_vjp
-from shardwise._src.export.exported_data import ExportedData
+from shardwise._src.export.export_files import serialized
+from shardwise._src.export.exported_data import ExportedData, type_in_module
 from shardwise._src.export.solving import solved
 from shardwise._src.export.symbolic_dims import Dim
 from shardwise._src.export.versions import WHERE, DisabledSafetyCheck
@@ -35,31 +37,46 @@ from shardwise._src.types.dtypes import float0, is_inexact
 from shardwise._src.types.partition_spec import PartitionSpec as P
 from shardwise._src.types.sharding import NamedSharding
 
-BOOL = np.dtype(bool)
 
+@dataclass(frozen=True, eq=False, repr=False)
+class Exported(ExportedData):
+    """A function as a StableHLO module. `call` runs it, `serialize` converts it to bytes.
 
-def called(exported: ExportedData, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """`Exported.call`."""
-    leaves, tree = flatten((args, kwargs))
-    if tree != exported.in_tree:
-        rows = zip(("args", "kwargs"), exported.in_tree.children(), tree.children(), strict=True)
-        where = [tree_difference("the export", a, "the call", b, r) for r, a, b in rows if a != b]
-        raise ValueError(
-            f"call of the exported {exported.fun_name}: it takes arguments with the pytree "
-            f"structure {tree_text(exported.in_tree)}; got {tree_text(tree)}: {'; '.join(where)}."
-        )
-    return exported.out_tree.unflatten(_flat(exported)(*leaves))
+    The fields are those of `ExportedData`.
+    """
+
+    def serialize(self, vjp_order: int = 0) -> bytearray:
+        """Serializes to JAX's format, for `deserialize` here or in JAX.
+
+        Args:
+          vjp_order: how many times the deserialized function can be differentiated.
+        """
+        return bytearray(serialized(self, vjp_order))
+
+    def call(self, *args: Any, **kwargs: Any) -> Any:
+        """The results for arguments with the pytree and types that it was exported for.
+
+        It may be called in functions that are jitted or differentiated in reverse mode; `vmap`
+        raises. Sharded arguments are resharded to the exported shardings; they must be on the same
+        number of devices.
+
+        Raises:
+          ValueError: for arguments with another pytree or type, or on other platforms or devices.
+        """
+        leaves, tree = flatten((args, kwargs))
+        if tree != self.in_tree:
+            rows = zip(("args", "kwargs"), self.in_tree.children(), tree.children(), strict=True)
+            sides = [(root, a, b) for root, a, b in rows if a != b]
+            where = [tree_difference("the export", a, "the call", b, r) for r, a, b in sides]
+            raise ValueError(
+                f"call of the exported {self.fun_name}: it takes arguments with the pytree "
+                f"structure {tree_text(self.in_tree)}; got {tree_text(tree)}: {'; '.join(where)}."
+            )
+        return self.out_tree.unflatten(self._cached("flat", _flat, self)(*leaves))
 
 
 def _flat(exported: ExportedData) -> Any:
     """The exported function of flat leaves, with its vjp."""
-    if "flat" not in exported._made:
-        exported._made["flat"] = _newly_flat(exported)
-    return exported._made["flat"]
-
-
-def _newly_flat(exported: ExportedData) -> Any:
-
     def run(*leaves: Any) -> tuple[Any, ...]:
         return tuple(bound(exported, leaves))
 
@@ -70,7 +87,8 @@ def _newly_flat(exported: ExportedData) -> Any:
         return call(*leaves), leaves
 
     def backward(leaves: Any, cts: Any) -> tuple[Any, ...]:
-        grads = _flat(exported.vjp())(*leaves, *_beside(exported, leaves, cts))
+        pullback = exported.vjp()
+        grads = pullback._cached("flat", _flat, pullback)(*leaves, *_beside(exported, leaves, cts))
         moving = [is_inexact(t.dtype) for t in exported.in_avals]
         return tuple([g if m else None for g, m in zip(grads, moving, strict=True)])
 
@@ -85,7 +103,10 @@ def bound(exported: ExportedData, leaves: Sequence[Any]) -> list[Any]:
     types = [t if no else type_of(x) for t, x, no in zip(wanted, leaves, trivial, strict=True)]
     names = functools.partial(argument_names, exported)
     sizes = solved(f"call of the exported {exported.fun_name}", wanted, types, names)
-    outs = [_sized(t, sizes) for t in exported.out_avals]
+    outs = [
+        t.update(shape=tuple([n.at(sizes) if isinstance(n, Dim) else n for n in t.shape]))
+        for t in exported.out_avals
+    ]
     pairs = zip(outs, exported._out_named_shardings, strict=True)
     given = [with_sharding(t, s) for t, s in pairs if t.dtype != float0]
     kept = exported.module_kept_var_idx
@@ -121,11 +142,6 @@ def argument_names(exported: ExportedData) -> list[str]:
     return [name for root, tree in rows for name in paths_in(root, tree)]
 
 
-def _sized(t: ArrayType, sizes: dict[str, int]) -> ArrayType:
-    shape = tuple([n.at(sizes) if isinstance(n, Dim) else n for n in t.shape])
-    return t if shape == t.shape else t.update(shape=shape)
-
-
 # -- the op --
 
 
@@ -135,15 +151,13 @@ def _types(op: Op, *types: ArrayType, results: tuple[ArrayType, ...], **params: 
 
 def _eager(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
     """Runs the call as a separate program, compiled like a jitted function."""
-    made, key = params["exported"]._made, (params["results"], params["shapes"])
-    if key not in made:
+    exported = params["exported"]
 
-        def run(*values: Any) -> list[Any]:
-            return op(*values, **params)
+    def run(*values: Any) -> list[Any]:
+        return op(*values, **params)
 
-        run.__name__ = params["exported"].fun_name
-        made[key] = jit(run)
-    return made[key](*args)
+    run.__name__ = exported.fun_name
+    return exported._cached((params["results"], params["shapes"]), jit, run)(*args)
 
 
 def _batch(op: Op, *rest: Any, exported: ExportedData, **params: Any) -> NoReturn:
@@ -170,7 +184,8 @@ def _lower(
     held = [stored_type(t) for t in ins]
     results = [stored_type(t) for t in outs]
     if exported.uses_global_constants:
-        text = _refined(exported, number, held, results)
+        key = number, *map(tensor_text, held)
+        text = exported._cached(key, _refined, exported, number, held, results)
     if "lapack_" in text and e.platform == "cpu":
         register()
     key = exported, number, params["shapes"]
@@ -180,7 +195,7 @@ def _lower(
         own = [exported._in_named_shardings[i] for i in exported.module_kept_var_idx]
         xs = tuple(_placed(e, xs, held, own))
     given = ", ".join(map(tensor_text, held))
-    gives = [tensor_text(_in_module(t)) for t in exported.out_avals]
+    gives = [tensor_text(type_in_module(t)) for t in exported.out_avals]
     if exported.uses_global_constants:
         gives = [*map(tensor_text, results)]
     names = e.lets(
@@ -193,10 +208,6 @@ def _lower(
         rows = zip(exported._out_named_shardings, exported.out_avals, strict=True)
         names = _placed(e, names, results, [s for s, t in rows if t.dtype != float0])
     return list(names)
-
-
-def _in_module(t: ArrayType) -> ArrayType:
-    return t.update(dtype=BOOL) if t.dtype == float0 else stored_type(t)
 
 
 def _placed(e: Any, names: Sequence[str], types: Sequence[Any], where: Sequence[Any]) -> list[str]:
@@ -223,32 +234,27 @@ _TOKEN = re.compile(
 )
 
 
-def _renamed(text: str, names: dict[str, str]) -> str:
-    """A module's text with its symbols renamed."""
+def _private(text: str, names: dict[str, str]) -> str:
+    """A function's text with its symbols renamed; the function becomes private."""
 
     def new(found: re.Match[str]) -> str:
         token = found[0]
         name = names.get(token[1:].strip('"')) if token[0] == "@" else None
         return token if name is None else f"@{name}"
 
-    return _TOKEN.sub(new, text)
+    return _TOKEN.sub(new, text).replace("func.func public ", "func.func private ", 1)
 
 
 def _embedded(e: Any, exported: ExportedData, text: str) -> str:
     """Writes the functions of a module; returns the symbol of its `main`."""
     parts = _parts(exported, text)
+    functions = [p for p in parts if p.text.lstrip().startswith("func.func")]
     names = {
         p.symbol: e.symbol(f"exported_{exported.fun_name}" if p.symbol == "main" else p.symbol)
-        for p in parts if p.text.lstrip().startswith("func.func")
+        for p in functions
     }
-    for p in parts:
-        if p.symbol in names:
-            continue
-        names[p.symbol] = _mesh_symbol(e, exported, p)
-    for p in parts:
-        if p.text.lstrip().startswith("func.func"):
-            whole = _renamed(p.text, names).replace("func.func public ", "func.func private ", 1)
-            e.functions.append(whole)
+    names |= {p.symbol: _mesh_symbol(e, exported, p) for p in parts if p not in functions}
+    e.functions += [_private(p.text, names) for p in functions]
     return names["main"]
 
 
@@ -273,26 +279,13 @@ def _mesh_symbol(e: Any, exported: ExportedData, part: Part) -> str:
 
 
 def _parts(exported: ExportedData, text: str) -> list[Part]:
-    made = exported._made
-    if (parts_of, text) not in made:
-        made[parts_of, text] = parts_of(text)
-    return made[parts_of, text]
+    return exported._cached((parts_of, text), parts_of, text)
 
 
 def _refined(
     exported: ExportedData, number: int, ins: Sequence[ArrayType], outs: Sequence[ArrayType]
 ) -> str:
     """The module refined for a platform and for these static types."""
-    key = number, *map(tensor_text, ins)
-    made = exported._made
-    if key not in made:
-        made[key] = _newly_refined(exported, number, ins, outs)
-    return made[key]
-
-
-def _newly_refined(
-    exported: ExportedData, number: int, ins: Sequence[ArrayType], outs: Sequence[ArrayType]
-) -> str:
     parts = _parts(exported, exported.mlir_module())
     main = next(p for p in parts if p.symbol == "main")
     wanted = list(main.ins)
@@ -314,8 +307,7 @@ def _newly_refined(
     lines.append(f"func.return {named} : {', '.join(types)}" if types else "func.return")
     head = ", ".join(f"{a}: {t}" for a, t, _ in rows)
     body = "\n".join(lines)
-    inner = [_renamed(p.text, {"main": "inner_main"}).replace(
-        "func.func public ", "func.func private ", 1) for p in parts]
+    inner = [_private(p.text, {"main": "inner_main"}) for p in parts]
     entry = f"func.func public @main({head}) -> ({', '.join(types)}) {{\n{body}\n}}"
     text = "\n".join(["module @jit_" + symbol_text(exported.fun_name) + " {", entry, *inner, "}"])
     try:

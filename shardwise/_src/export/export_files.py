@@ -27,7 +27,7 @@ from shardwise._src.export.tables import (
     Table,
     write,
 )
-from shardwise._src.export.versions import WHERE, DisabledSafetyCheck
+from shardwise._src.export.versions import WHERE
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import float0
 from shardwise._src.types.mesh import AbstractMesh
@@ -95,13 +95,14 @@ def _fields(exported: ExportedData, vjp_order: int) -> dict[str, Any]:
     of_types = [unique.index(k) for k in keys]
     rows = [_sharding(s, meshes) for s in shardings]
     places = [{"sharding": None if s is None else rows[numbers[s] - 1]} for s in (*ins, *outs)]
-    count = len(ins)
+    count, targets = len(ins), [c.is_custom_call() for c in exported.disabled_safety_checks]
     return {
         "version": _FORMAT, "name": exported.fun_name,
         "in_tree": tree_records.written(exported.in_tree), "in_types": written[:count],
         "out_tree": tree_records.written(exported.out_tree), "out_types": written[count:],
         "ins": places[:count], "outs": places[count:], "platforms": exported.platforms,
-        "ordered": [], "unordered": [], "checks": [*map(_check, exported.disabled_safety_checks)],
+        "ordered": [], "unordered": [],
+        "checks": [{"kind": int(t is not None), "target": t} for t in targets],
         "module": exported.mlir_module_serialized,
         "convention": exported.calling_convention_version, "kept": exported.module_kept_var_idx,
         "dynamic": exported.uses_global_constants,
@@ -146,8 +147,3 @@ def _sharding(sharding: NamedSharding, meshes: Sequence[Any]) -> dict[str, Any]:
         "spec": {"partitions": entries, "reduced": sorted(map(str, spec.reduced)),
                  "unreduced": sorted(map(str, spec.unreduced))},
     }
-
-
-def _check(check: DisabledSafetyCheck) -> dict[str, Any]:
-    target = check.is_custom_call()
-    return {"kind": 0 if target is None else 1, "target": target}

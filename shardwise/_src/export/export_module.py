@@ -15,6 +15,7 @@ from shardwise._src.arrays.signature import stored_type
 from shardwise._src.control.expand import expanded
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import Program
+from shardwise._src.export.exported_data import type_in_module
 from shardwise._src.export.symbolic_lowering import SymbolicEmitter, is_symbolic
 from shardwise._src.lowering.emitter import Emitter
 from shardwise._src.lowering.module import Meshes, hoisted_constants
@@ -53,12 +54,16 @@ def exported_text(
         results = _body(emitter, program, args)
     else:
         results = _cases(emitter, program, args, platforms)
-    results = _with_trivial(emitter, results, out_types)
+    given = iter(results)
+    results = [
+        emitter.constant(False, type_in_module(t)) if t.dtype == float0 else next(given)
+        for t in out_types
+    ]
     heads = [_typed(meshes, *row) for row in zip(args, types, ins, strict=True)]
     if len(platforms) > 1:
         heads.insert(0, '%platform: tensor<i32> {jax.global_constant = "_platform_index"}')
     tails = [_typed(meshes, "", *row) for row in zip(out_types, outs, strict=True)]
-    held = [_held(t) for t in out_types]
+    held = [type_in_module(t) for t in out_types]
     body = "\n".join([*emitter.lines, return_text("func.return", results, held)])
     dynamic = "true" if symbolic or len(platforms) > 1 else "false"
     head = (
@@ -71,26 +76,12 @@ def exported_text(
     return "\n".join(p for p in parts if p) + "\n"
 
 
-def _held(t: ArrayType) -> ArrayType:
-    """The type in the module: float0 becomes bool."""
-    return array_type(t.shape, np.dtype(bool)) if t.dtype == float0 else stored_type(t)
-
-
 def _typed(meshes: Meshes, name: str, t: ArrayType, sharding: Any) -> str:
-    held = _held(t)
+    held = type_in_module(t)
     place = "" if sharding is None else (
         f" {{sdy.sharding = {meshes.attribute(sharding, held.ndim)}}}"
     )
     return f"{name}{': ' if name else ''}{tensor_text(held)}{place}"
-
-
-def _with_trivial(
-    emitter: Emitter, results: Sequence[str], out_types: Sequence[ArrayType]
-) -> list[str]:
-    given = iter(results)
-    return [
-        emitter.constant(False, _held(t)) if t.dtype == float0 else next(given) for t in out_types
-    ]
 
 
 def _body(emitter: Emitter, program: Program, args: Sequence[str]) -> list[str]:

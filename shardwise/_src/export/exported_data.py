@@ -10,8 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
+from shardwise._src.arrays.signature import stored_type
 from shardwise._src.export.versions import DisabledSafetyCheck
-from shardwise._src.types.array_type import ArrayType
+from shardwise._src.types.array_type import ArrayType, array_type
+from shardwise._src.types.dtypes import float0
 from shardwise._src.types.mesh import AbstractMesh, Mesh
 from shardwise._src.types.sharding import NamedSharding
 
@@ -71,13 +75,13 @@ class ExportedData:
 
         None for arguments without a sharding. Without `mesh`: over an abstract mesh.
         """
-        return tuple([_over(s, mesh) for s in self._in_named_shardings])
+        return _over(self._in_named_shardings, mesh)
 
     def out_shardings_jax(
         self, mesh: Mesh | AbstractMesh | None = None
     ) -> tuple[NamedSharding | None, ...]:
         """The same for each result."""
-        return tuple([_over(s, mesh) for s in self._out_named_shardings])
+        return _over(self._out_named_shardings, mesh)
 
     def has_vjp(self) -> bool:
         """Whether it can be differentiated."""
@@ -95,17 +99,27 @@ class ExportedData:
                 f"{self.fun_name} was exported without a vjp of this order. Pass a larger "
                 "`vjp_order` to `serialize` where it is exported."
             )
-        if "vjp" not in self._made:
-            self._made["vjp"] = self._get_vjp(self)
-        return self._made["vjp"]
+        return self._cached("vjp", self._get_vjp, self)
+
+    def _cached(self, key: Any, make: Callable[..., Any], *args: Any) -> Any:
+        """`make(*args)`, computed once for each key."""
+        if key not in self._made:
+            self._made[key] = make(*args)
+        return self._made[key]
 
 
-def _over(sharding: NamedSharding | None, mesh: Mesh | AbstractMesh | None) -> Any:
-    if sharding is None or mesh is None:
-        return sharding
-    if mesh.abstract_mesh != sharding.mesh:
-        raise ValueError(
-            f"the function was exported for {sharding.mesh}; got {mesh}. Pass a mesh with the "
-            "same axes, of the same sizes and types."
-        )
-    return sharding.update(mesh=mesh)
+def type_in_module(t: ArrayType) -> ArrayType:
+    """The type of an argument or result in the module: float0 becomes bool."""
+    return array_type(t.shape, np.dtype(bool)) if t.dtype == float0 else stored_type(t)
+
+
+def _over(shardings: Shardings, mesh: Mesh | AbstractMesh | None) -> Shardings:
+    if mesh is None:
+        return shardings
+    for sharding in shardings:
+        if sharding is not None and mesh.abstract_mesh != sharding.mesh:
+            raise ValueError(
+                f"the function was exported for {sharding.mesh}; got {mesh}. Pass a mesh with the "
+                "same axes, of the same sizes and types."
+            )
+    return tuple([None if s is None else s.update(mesh=mesh) for s in shardings])

@@ -12,8 +12,8 @@ from shardwise._src.control.expand import expanded
 from shardwise._src.core.program import Program
 from shardwise._src.effects.callback import host_functions
 from shardwise._src.effects.ordering import ORDERED
+from shardwise._src.export.calling import Exported
 from shardwise._src.export.export_module import exported_text
-from shardwise._src.export.exported import Exported
 from shardwise._src.export.exported_data import Shardings
 from shardwise._src.export.symbolic_lowering import is_symbolic
 from shardwise._src.export.versions import (
@@ -112,7 +112,13 @@ def _of_traced(
     ins = traced.in_shardings or [None] * len(sigs)
     outs = traced.out_shardings or [None] * len(program.outputs)
     for platform in platforms:
-        _check_exportable(expanded(program, platform))
+        on_platform = expanded(program, platform)
+        if host_functions(on_platform) or ORDERED in on_platform.effects:
+            raise NotImplementedError(
+                f"{WHERE}.export: {program.name} calls host functions (a callback, or "
+                "`shardwise.debug.print`), which exist in this process only. Export it without "
+                "them."
+            )
     check_committed(program, sigs, traced.names, ins)
     bare_ins = list(map(bare, ins))
     held = hoisted_constants(program)
@@ -174,14 +180,6 @@ def exported(
         uses_global_constants=len(platforms) > 1 or symbolic,
         _text=text, _get_vjp=lambda this: _vjp_of(this, whole),
     )  # fmt: skip
-
-
-def _check_exportable(program: Program) -> None:
-    if host_functions(program) or ORDERED in program.effects:
-        raise NotImplementedError(
-            f"{WHERE}.export: {program.name} calls host functions (a callback, or "
-            "`shardwise.debug.print`), which exist in this process only. Export it without them."
-        )
 
 
 _KERNEL = re.compile(r'custom_call @("[^"]*"|[\w$.]+)')

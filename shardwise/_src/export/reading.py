@@ -9,10 +9,9 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-import numpy as np
-
 from shardwise._src.base.config import enable_x64
 from shardwise._src.export import tree_records
+from shardwise._src.export.calling import Exported
 from shardwise._src.export.export_files import (
     AXIS_TYPES,
     END,
@@ -25,8 +24,7 @@ from shardwise._src.export.export_files import (
     VERSION,
     WRITER,
 )
-from shardwise._src.export.exported import Exported
-from shardwise._src.export.exported_data import Shardings
+from shardwise._src.export.exported_data import Shardings, type_in_module
 from shardwise._src.export.symbolic_dims import Dim
 from shardwise._src.export.symbolic_shapes import SymbolicScope, symbolic_shape
 from shardwise._src.export.tables import Damaged, Table
@@ -115,8 +113,12 @@ def _exported(fields: dict[str, Any], whole: bool) -> Exported:
     platforms = tuple(fields["platforms"] or ())
     if not platforms or fields["module"] is None or fields["name"] is None:
         raise Damaged("it has no name, no platforms or no module")
-    reading = artifact_text if whole else foreign_text
-    text = reading(fields["module"])
+    checks = [
+        DisabledSafetyCheck.custom_call(c["target"] or "") if c["kind"] == 1 else
+        DisabledSafetyCheck.platform() for c in fields["checks"] or ()
+    ]
+    text = artifact_text(fields["module"]) if whole else foreign_text(fields["module"])
+    vjp = None if fields["vjp"] is None else _exported(fields["vjp"], whole)
     found = Exported(
         fun_name=fields["name"],
         in_tree=tree_records.read(fields["in_tree"], len(in_types), "pytree of arguments"),
@@ -124,20 +126,13 @@ def _exported(fields: dict[str, Any], whole: bool) -> Exported:
         out_tree=tree_records.read(fields["out_tree"], len(out_types), "pytree of results"),
         out_avals=out_types, _in_named_shardings=ins, _out_named_shardings=outs,
         nr_devices=fields["devices"] or fields["devices_short"] or 1, platforms=platforms,
-        disabled_safety_checks=tuple([_read_check(c) for c in fields["checks"] or ()]),
+        disabled_safety_checks=tuple(checks),
         mlir_module_serialized=fields["module"], calling_convention_version=convention,
         module_kept_var_idx=tuple(kept), uses_global_constants=bool(fields["dynamic"]),
-        _text=text, _get_vjp=_reading_vjp(fields["vjp"], whole),
+        _text=text, _get_vjp=None if vjp is None else lambda this: vjp,
     )  # fmt: skip
     _check_module(found)
     return found
-
-
-def _reading_vjp(fields: dict[str, Any] | None, whole: bool) -> Any:
-    if fields is None:
-        return None
-    found = _exported(fields, whole)
-    return lambda this: found
 
 
 def _check_module(exported: Exported) -> None:
@@ -150,15 +145,9 @@ def _check_module(exported: Exported) -> None:
     if len(exported.platforms) > 1 and ins:
         ins.pop(0)
     for what, types, found in (("takes", kept, ins), ("gives", exported.out_avals, mains[0].outs)):
-        wanted = [_type_text(t) for t in types]
+        wanted = [tensor_text(type_in_module(t)) for t in types]
         if wanted != list(found):
             raise Damaged(f"its module {what} {', '.join(found)} instead of {', '.join(wanted)}")
-
-
-def _type_text(t: ArrayType) -> str:
-    if t.dtype == float0:
-        return tensor_text(array_type(t.shape, np.dtype(bool)))
-    return tensor_text(t)
 
 
 def _types(fields: dict[str, Any], side: str, scope: SymbolicScope) -> tuple[ArrayType, ...]:
@@ -182,14 +171,13 @@ def _read_type(row: dict[str, Any], scope: SymbolicScope) -> ArrayType:
             dtype = canonicalize(NAMES[number])
     else:
         raise Damaged(f"it has a type of dtype {number}, which is unknown")
+    texts = row["shape"] or ()
     try:
-        shape = symbolic_shape(",".join(row["shape"] or ()), scope=scope)
+        shape = symbolic_shape(",".join(texts), scope=scope)
+        if any(not isinstance(n, Dim) and n < 0 for n in shape) or len(shape) != len(texts):
+            raise ValueError
     except ValueError:
         raise Damaged(f"it has a type of shape {row['shape']}") from None
-    if any(not isinstance(n, Dim) and n < 0 for n in shape) or len(shape) != len(
-        row["shape"] or ()
-    ):
-        raise Damaged(f"it has a type of shape {row['shape']}")
     return array_type(shape, dtype)
 
 
@@ -224,9 +212,3 @@ def _read_sharding(row: dict[str, Any] | None, meshes: Any) -> NamedSharding | N
         return NamedSharding(over, wanted, kind) if over.size > 1 else None
     except (ValueError, TypeError, IndexError) as error:
         raise Damaged(f"it has an invalid sharding: {error}") from None
-
-
-def _read_check(row: dict[str, Any]) -> DisabledSafetyCheck:
-    if row["kind"] == 1:
-        return DisabledSafetyCheck.custom_call(row["target"] or "")
-    return DisabledSafetyCheck.platform()

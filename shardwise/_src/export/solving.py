@@ -64,20 +64,12 @@ def _sizes(pairs: Sequence[tuple[Dim, int, int, int]]) -> dict[str, int]:
             if len(left) != 1:
                 continue
             name = left.pop()
-            known: dict[str, Any] = {**sizes, name: _variable(dim, name)}
-            rest = dim.at(known)
-            if not isinstance(rest, Dim):
-                continue
-            terms = dict(rest.terms)
-            slope, constant = terms.pop(((name, 1),), 0), terms.pop((), 0)
-            if not terms and slope and (size - constant) // slope > 0:
+            rest = dim.at({**sizes, name: Dim({((name, 1),): 1}, dim.scope)})
+            slope, constant = rest.line(name) if isinstance(rest, Dim) else (0, 0)
+            if slope and (size - constant) // slope > 0:
                 sizes[name] = (size - constant) // slope
                 found = True
     return sizes
-
-
-def _variable(dim: Dim, name: str) -> Dim:
-    return Dim({((name, 1),): 1}, dim.scope)
 
 
 def _check_scopes(what: str, scopes: set[Any], sizes: dict[str, int]) -> None:

@@ -55,10 +55,6 @@ _NoNumber.__name__ = _NoNumber.__qualname__ = InconclusiveDimensionOperation.__n
 
 # A factor is the name of a variable, or (operation, left, right). A term is a sorted tuple of
 # factors with their powers; a dimension is a sum of terms with coefficients.
-_OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "floordiv": operator.floordiv, "mod": operator.mod, "max": max, "min": min,
-}
-
 
 _MAX_EXTREMES = 4  # limit on splitting into cases
 
@@ -95,13 +91,23 @@ class Dim(Symbolic):
 
     def at(self, sizes: Mapping[str, Any]) -> Any:
         """Its value for given sizes of the variables, which may be dimensions of another scope."""
+        return self.mapped(lambda factor: _factor_at(factor, sizes))
+
+    def mapped(self, value_of: Callable[[Any], Any]) -> Any:
+        """Its value if each factor has the value that a function returns."""
         total: Any = 0
         for factors, count in self.terms:
             product: Any = count
             for factor, power in factors:
-                product = product * _factor_at(factor, sizes) ** power
+                product = product * value_of(factor) ** power
             total = total + product
         return total
+
+    def line(self, name: str) -> tuple[int, int]:
+        """Slope and constant, if the dimension is a linear function of one variable; else 0, 0."""
+        terms = dict(self.terms)
+        found = terms.pop(((name, 1),), 0), terms.pop((), 0)
+        return (0, 0) if terms else found
 
     def __str__(self) -> str:
         if self.scope in _UNWRITTEN.get():
@@ -306,7 +312,7 @@ def of_factor(factor: Any, scope: Any) -> Any:
 def _operation(name: str, left: Any, right: Any, scope: Any) -> Any:
     if isinstance(left, Dim) or isinstance(right, Dim):
         return of_factor((name, left, right), scope)
-    return _OPERATIONS[name](left, right)
+    return OPERATIONS[name](left, right)
 
 
 def _quotient(x: Dim, by: Dim) -> Any:
@@ -316,14 +322,13 @@ def _quotient(x: Dim, by: Dim) -> Any:
     if len(by.terms) != 1:
         return None
     ((factors, count),) = by.terms
+    inverse = tuple([(factor, -power) for factor, power in factors])
     found = []
     for own, n in x.terms:
-        powers = dict(own)
-        for factor, power in factors:
-            powers[factor] = powers.get(factor, 0) - power
-        if n % count or min(powers.values(), default=0) < 0:
+        rest = tuple([(f, p) for f, p in times(own, inverse) if p])
+        if n % count or any(power < 0 for _, power in rest):
             return None
-        found.append((tuple([(f, p) for f, p in powers.items() if p]), n // count))
+        found.append((rest, n // count))
     return _made(x.scope, found)
 
 
@@ -339,7 +344,7 @@ def min_dim(d1: Any, d2: Any) -> Any:
 
 def _extreme(name: str, a: Any, b: Any) -> Any:
     if not (isinstance(a, Dim) or isinstance(b, Dim)):
-        return _OPERATIONS[name](a, b)
+        return max(a, b) if name == "max" else min(a, b)
     low, high = bounds(a - b)
     if low >= 0 or high <= 0:
         return a if (low >= 0) == (name == "max") else b
@@ -352,9 +357,12 @@ def _factor_at(factor: Any, sizes: Mapping[str, Any]) -> Any:
         return sizes[factor]
     name, *sides = factor
     left, right = (s.at(sizes) if isinstance(s, Dim) else s for s in sides)
-    if name in ("max", "min"):
-        return _extreme(name, left, right)
-    return _OPERATIONS[name](left, right)
+    return OPERATIONS[name](left, right)
+
+
+OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "floordiv": operator.floordiv, "mod": operator.mod, "max": max_dim, "min": min_dim,
+}
 
 
 # -- bounds --
@@ -384,13 +392,7 @@ def _factors_of(x: Dim) -> list[tuple]:
 
 def _replaced(x: Dim, factor: tuple, value: Any) -> Any:
     """A dimension with a value substituted for a factor."""
-    total: Any = 0
-    for factors, count in x.terms:
-        product: Any = count
-        for f, power in factors:
-            product = product * (value if f == factor else of_factor(f, x.scope)) ** power
-        total = total + product
-    return total
+    return x.mapped(lambda f: value if f == factor else of_factor(f, x.scope))
 
 
 def _known_of(x: Dim) -> list[Dim]:
@@ -478,12 +480,9 @@ def _variable_bounds(name: str, scope: Any) -> tuple[float, float]:
     """From the constraints that involve only this variable."""
     low, high = 1.0, INF
     for c in scope.positive:
-        terms = dict(c.terms)
-        slope, rest = terms.pop(((name, 1),), 0), terms.pop((), 0)
-        if terms or not slope:
-            continue
+        slope, rest = c.line(name)
         if slope > 0:
             low = max(low, -(rest // slope))
-        else:
+        elif slope < 0:
             high = min(high, rest // -slope)
     return low, high

@@ -10,7 +10,7 @@ module is called, the sizes become constants again (`calling`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -143,22 +143,28 @@ class SymbolicEmitter(Emitter):
 
     def shape(self, sizes: Sequence[Any]) -> tuple[str, str]:
         """Sizes as a vector value, and its type."""
-        t = array_type((len(sizes),), SIZE.dtype)
-        if not sizes:
-            return self.let(f"stablehlo.constant dense<> : {self.ty(t)}"), self.ty(t)
-        ones = [self.let(f"stablehlo.reshape {self.size(n)} : ({self.ty(SIZE)}) -> {self.ty(_ONE)}")
-                for n in sizes]
-        if len(ones) == 1:
-            return ones[0], self.ty(t)
-        types = ", ".join([self.ty(_ONE)] * len(ones))
-        joined = f"stablehlo.concatenate {', '.join(ones)}, dim = 0 : ({types}) -> {self.ty(t)}"
-        return self.let(joined), self.ty(t)
+        return self._vector(map(self.size, sizes))
+
+    def _vector(self, names: Iterable[str]) -> tuple[str, str]:
+        """The values of sizes as a vector value, and its type."""
+        one = self.ty(_ONE)
+        rows = [self.let(f"stablehlo.reshape {n} : ({self.ty(SIZE)}) -> {one}") for n in names]
+        t = self.ty(array_type((len(rows),), SIZE.dtype))
+        if not rows:
+            return self.let(f"stablehlo.constant dense<> : {t}"), t
+        if len(rows) == 1:
+            return rows[0], t
+        types = ", ".join([one] * len(rows))
+        joined = f"stablehlo.concatenate {', '.join(rows)}, dim = 0 : ({types}) -> {t}"
+        return self.let(joined), t
+
+    def _converted(self, x: str, t: ArrayType, out: ArrayType) -> str:
+        if t.dtype == out.dtype:
+            return x
+        return self.let(f"stablehlo.convert {x} : ({self.ty(t)}) -> {self.ty(out)}")
 
     def dim(self, n: Any, out: ArrayType) -> str:
-        value = self.size(n)
-        if out.dtype == SIZE.dtype:
-            return value
-        return self.let(f"stablehlo.convert {value} : ({self.ty(SIZE)}) -> {self.ty(out)}")
+        return self._converted(self.size(n), SIZE, out)
 
     # -- programs --
 
@@ -189,27 +195,26 @@ class SymbolicEmitter(Emitter):
     def broadcast(self, x: str, t: ArrayType, out: ArrayType, dims: Sequence[int]) -> str:
         if not is_symbolic(out):
             return super().broadcast(x, t, out, dims)
+        return self._dynamic("broadcast_in_dim", (x, t), out, f", dims = {ints(dims)}")
+
+    def _dynamic(
+        self, name: str, operand: tuple[str, ArrayType] | None, out: ArrayType, more: str = ""
+    ) -> str:
+        """An instruction in its dynamic form, whose last operand is the shape of its result."""
+        x, t = (f"{operand[0]}, ", f"{self.ty(operand[1])}, ") if operand else ("", "")
         sizes, kind = self.shape(out.shape)
-        return self.let(
-            f"stablehlo.dynamic_broadcast_in_dim {x}, {sizes}, dims = {ints(dims)} : "
-            f"({self.ty(t)}, {kind}) -> {self.ty(out)}"
-        )
+        text = f"stablehlo.dynamic_{name} {x}{sizes}{more} : ({t}{kind}) -> {self.ty(out)}"
+        return self.let(text)
 
     def plain_reshape(self, x: str, t: ArrayType, out: ArrayType) -> str:
         if not is_symbolic(out):
             return super().plain_reshape(x, t, out)
-        sizes, kind = self.shape(out.shape)
-        return self.let(
-            f"stablehlo.dynamic_reshape {x}, {sizes} : ({self.ty(t)}, {kind}) -> {self.ty(out)}"
-        )
+        return self._dynamic("reshape", (x, t), out)
 
     def iota(self, out: ArrayType, dimension: int) -> str:
         if not is_symbolic(out):
             return super().iota(out, dimension)
-        sizes, kind = self.shape(out.shape)
-        return self.let(
-            f"stablehlo.dynamic_iota {sizes}, dim = {dimension} : ({kind}) -> {self.ty(out)}"
-        )
+        return self._dynamic("iota", None, out, f", dim = {dimension}")
 
     def slice(
         self, x: str, t: ArrayType, starts: Sequence[Any], limits: Sequence[Any],
@@ -240,25 +245,12 @@ class SymbolicEmitter(Emitter):
     ) -> str:
         if not any(isinstance(n, Symbolic) for n in sizes):
             return super().window(x, starts, ins, sizes)
-        begin = [self._as_size(a, t) for a, t in zip(starts, ins[1:], strict=True)]
+        begin = [self._converted(a, t, SIZE) for a, t in zip(starts, ins[1:], strict=True)]
         first, kind = self._vector(begin)  # jaxlib's refinement infers the size from this sum
         last = self.let(f"stablehlo.add {first}, {self.shape(sizes)[0]} : {kind}")
         steps = self.shape((1,) * len(sizes))
         out = array_type(tuple(sizes), ins[0].dtype)
         return self._sliced(x, ins[0], out, [(first, kind), (last, kind), steps])
-
-    def _as_size(self, x: str, t: ArrayType) -> str:
-        if t.dtype == SIZE.dtype:
-            return x
-        return self.let(f"stablehlo.convert {x} : ({self.ty(t)}) -> {self.ty(SIZE)}")
-
-    def _vector(self, names: Sequence[str]) -> tuple[str, str]:
-        t, one = self.ty(array_type((len(names),), SIZE.dtype)), self.ty(_ONE)
-        rows = [self.let(f"stablehlo.reshape {n} : ({self.ty(SIZE)}) -> {one}") for n in names]
-        if len(rows) == 1:
-            return rows[0], t
-        return self.let(f"stablehlo.concatenate {', '.join(rows)}, dim = 0 : "
-                        f"({', '.join([one] * len(rows))}) -> {t}"), t
 
     def inside(
         self, starts: Sequence[str], ins: Sequence[ArrayType], sizes: Sequence[Any]

@@ -8,8 +8,10 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
 from shardwise._src.base.errors import InconclusiveDimensionOperation
-from shardwise._src.export.symbolic_dims import Dim, max_dim, min_dim, of_factor
+from shardwise._src.export.symbolic_dims import OPERATIONS, Dim, of_factor
+from shardwise._src.tree.functions import broadcast, map
 
 
 class SymbolicScope:
@@ -73,9 +75,6 @@ _BINARY: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
 }
-_CALLS: dict[str, Callable[[Any, Any], Any]] = {
-    "floordiv": operator.floordiv, "mod": operator.mod, "max": max_dim, "min": min_dim,
-}
 
 
 def _value(node: Any, scope: SymbolicScope) -> Any:
@@ -90,8 +89,8 @@ def _value(node: Any, scope: SymbolicScope) -> Any:
             return _value(x, scope) ** power
         case ast.BinOp(left=x, op=op, right=y) if type(op) in _BINARY:
             return _BINARY[type(op)](_value(x, scope), _value(y, scope))
-        case ast.Call(func=ast.Name(id=name), args=[x, y], keywords=[]) if name in _CALLS:
-            return _CALLS[name](_value(x, scope), _value(y, scope))
+        case ast.Call(func=ast.Name(id=name), args=[x, y], keywords=[]) if name in OPERATIONS:
+            return OPERATIONS[name](_value(x, scope), _value(y, scope))
     raise ValueError
 
 
@@ -112,6 +111,16 @@ def _entries(text: str) -> list[str]:
     return parts
 
 
+def _scope(
+    what: str, constraints: Sequence[str], scope: SymbolicScope | None
+) -> SymbolicScope:
+    if scope is not None and constraints:
+        raise ValueError(
+            f"{what}: constraints are for a new scope; pass either constraints or scope."
+        )
+    return SymbolicScope(constraints) if scope is None else scope
+
+
 def symbolic_shape(
     shape_spec: str, *, constraints: Sequence[str] = (), scope: SymbolicScope | None = None,
     like: Sequence[Any] | None = None,
@@ -127,11 +136,7 @@ def symbolic_shape(
     Raises:
       ValueError: for an invalid shape string, or if both `constraints` and `scope` are given.
     """
-    if scope is not None and constraints:
-        raise ValueError(
-            "symbolic_shape: constraints are for a new scope; pass either constraints or scope."
-        )
-    scope = SymbolicScope(constraints) if scope is None else scope
+    scope = _scope("symbolic_shape", constraints, scope)
     entries = [e.strip() for e in _entries(shape_spec)]
     sizes = None if like is None else tuple(like)
     if "..." in entries:
@@ -162,3 +167,29 @@ def symbolic_shape(
 def is_symbolic_dim(p: Any) -> bool:
     """Whether a dimension is symbolic."""
     return isinstance(p, Dim)
+
+
+def symbolic_args_specs(
+    args: Any, shapes_specs: Any, constraints: Sequence[str] = (),
+    scope: SymbolicScope | None = None,
+) -> Any:
+    """The types of a pytree of arguments, with shapes from strings.
+
+    Args:
+      args: arrays, or `ShapeDtypeStruct`s, which provide dtypes, and sizes for `_` and `...`.
+      shapes_specs: a string as for `symbolic_shape`: one for all, or a pytree of them that is a
+        prefix of `args`; None for the shapes of `args`.
+      constraints, scope: see `symbolic_shape`.
+
+    Returns:
+      A pytree of `ShapeDtypeStruct`s.
+    """
+    one = _scope("symbolic_args_specs", constraints, scope)
+
+    def spec(text: str | None, arg: Any) -> ShapeDtypeStruct:
+        like = ShapeDtypeStruct.like(arg)
+        shape = symbolic_shape("..." if text is None else text, scope=one, like=like.shape)
+        return ShapeDtypeStruct(shape, like.dtype, weak_type=like.weak_type)
+
+    none = lambda x: x is None  # noqa: E731
+    return map(spec, broadcast(shapes_specs, args, none), args, is_leaf=none)

@@ -6,6 +6,7 @@ The library's own functions do not use them: their programs contain the underlyi
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
 from shardwise._src.autodiff.grad import jvp
 from shardwise._src.autodiff.jvp_vjp import linear_transpose
+from shardwise._src.base.positions import put, taking_only
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.program import eval_jaxpr
 from shardwise._src.distributed.host_local import (
@@ -54,11 +56,7 @@ def composed(name: str, fun: Function, multiple: bool = False) -> Primitive:
 
     def moved(primals: Sequence[Any], tangents: Sequence[Any], /, **params: Any) -> tuple[Any, Any]:
         places = [i for i, t in enumerate(tangents) if not isinstance(t, rule_tables.Zero)]
-
-        def of_moving(*xs: Any) -> Any:
-            given = dict(zip(places, xs, strict=True))
-            return fun(*[given.get(i, x) for i, x in enumerate(primals)], **params)
-
+        of_moving = taking_only(functools.partial(fun, **params), name, primals, places)
         given, steps = ([row[i] for i in places] for row in (primals, tangents))
         outs, moved = jvp(of_moving, given, steps)
         return outs, [*map(_moving, moved)] if multiple else _moving(moved)
@@ -66,21 +64,18 @@ def composed(name: str, fun: Function, multiple: bool = False) -> Primitive:
     def transposed(ct: Any, /, *args: Any, **params: Any) -> list[Any]:
         places = [i for i, x in enumerate(args) if rule_tables.is_undefined_primal(x)]
 
-        def of_linear(*xs: Any) -> Any:
-            given = dict(zip(places, xs, strict=True))
-            out = fun(*[given.get(i, x) for i, x in enumerate(args)], **params)
+        def listed(*args: Any) -> Any:
+            out = fun(*args, **params)
             return [*out] if multiple else out
 
+        of_linear = taking_only(listed, name, args, places)
         cts = [rule_tables.instantiate_zeros(c) for c in ct] if multiple else ct
         types_of = [ShapeDtypeStruct(args[i].aval.shape, args[i].aval.dtype) for i in places]
         back = linear_transpose(of_linear, *types_of)(cts)
-        found = dict(zip(places, back, strict=True))
-        return [found.get(i) for i in range(len(args))]
+        return put([None] * len(args), places, back)
 
     def mapped(axis: Any, args: Sequence[Any], dims: Sequence[Any], /, **params: Any) -> Any:
-        def one(*xs: Any) -> Any:
-            return fun(*xs, **params)
-
+        one = functools.partial(fun, **params)
         names = {} if axis.name is None else {"axis_name": axis.name}
         out = vmap(one, in_axes=tuple(dims), axis_size=axis.size, **names)(*args)
         return out, [0] * len(out) if multiple else 0
@@ -104,11 +99,7 @@ class Inlined(Primitive):
 
     def __init__(self, name: str, fun: Function):
         super().__init__(name)
-        self.impl = fun
-
-    def bind(self, *args: Any, **params: Any) -> Any:
-        assert self.impl is not None
-        return self.impl(*args, **params)
+        self.impl = self.bind = fun
 
 
 # -- per-process arrays --
@@ -199,10 +190,6 @@ def _approx_top_k(operand: Any, *, is_max_k: bool, **params: Any) -> Any:
     return (nearest.approx_max_k if is_max_k else nearest.approx_min_k)(operand, **params)
 
 
-def _symmetric_product(a: Any, c: Any, *, alpha: Any, beta: Any) -> Array:
-    return triangular_solves.symmetric_product(a, c, alpha=alpha, beta=beta)
-
-
 squeeze_p = composed("squeeze", lambda x, *, dimensions: shape_operators.squeeze(x, dimensions))
 stack_p = composed("stack", lambda *xs, axis: shape_operators.stack(xs, axis))
 unstack_p = composed("unstack", lambda x, *, axis: shape_operators.unstack(x, axis), True)
@@ -216,7 +203,7 @@ le_to_p = composed("le_to", lambda x, y: ew.le(_ranked(x), _ranked(y)))
 approx_top_k_p = composed("approx_top_k", _approx_top_k, True)
 select_and_scatter_p = composed("select_and_scatter", _select_and_scatter)
 cholesky_update_p = composed("cholesky_update", lax_linalg.cholesky_update)
-symmetric_product_p = composed("symmetric_product", _symmetric_product)
+symmetric_product_p = composed("symmetric_product", triangular_solves.symmetric_product)
 create_token_p = composed("create_token", tokens.create_token)
 after_all_p = composed("after_all", tokens.after_all)
 ragged_all_to_all_p = Inlined("ragged_all_to_all", ragged_all_to_all)

@@ -13,14 +13,15 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.base.context import CURRENT, current
-from shardwise._src.core.infer import is_operand
+from shardwise._src.control.call import calling, partial_eval_call
+from shardwise._src.core.infer import is_operand, type_of
 from shardwise._src.core.interpreter import Interpreter
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Atom, Equation, Program, Var, eval_program
-from shardwise._src.extend.linear_util import WrappedFun
+from shardwise._src.extend.linear_util import WrappedFun, wrap_init
 from shardwise._src.extend.primitive import Primitive
 from shardwise._src.transforms.batch import Batch, with_dim, without_dim
-from shardwise._src.transforms.stage import Stage
+from shardwise._src.transforms.stage import Stage, stage
 from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.array_type import ArrayType
 from shardwise._src.types.dtypes import float0, is_inexact
@@ -174,13 +175,8 @@ def get_opaque_trace_state(convention: str = "flax") -> _Trace:
 
 def find_top_trace(_: Sequence[Any]) -> Interpreter:
     """The innermost interpreter of the values; the eval context if there are only arrays."""
-    found = current().interpreter
-    here, owners = found, [x.interpreter for x in _ if hasattr(x, "interpreter")]
-    while here is not None:
-        if any(owner is here for owner in owners):
-            return here
-        found, here = here, here.parent
-    return found
+    owners, chain = [x.interpreter for x in _ if hasattr(x, "interpreter")], [*_chain()]
+    return next((i for i in chain if any(owner is i for owner in owners)), chain[-1])
 
 
 @contextmanager
@@ -239,3 +235,50 @@ def _chain() -> Iterator[Interpreter]:
     while here is not None:
         yield here
         here = here.parent
+
+
+class CallPrimitive(Primitive):
+    """A user-defined operation that calls a function, with all the rules of nested `jit`.
+
+        named = CallPrimitive("named")
+        named.bind(fun, x, label="a")   # fun: a `WrappedFun`; runs it, or stages it as a program
+
+    Its equations have the program as the parameter `call_jaxpr`, and the parameters of `bind`.
+    """
+
+    multiple_results = True
+    call_primitive = True
+
+    @property
+    def op(self) -> Op:
+        if self._op is None:
+            self._op = calling(self.name, _lower, partial_eval_call, is_call=True, foreign=self)
+        return self._op
+
+    def bind(
+        self, *args: Any, subfuns: Sequence[WrappedFun] = (), **params: Any
+    ) -> list[Any]:
+        """Calls a function: the first argument, or the only element of `subfuns`.
+
+        Outside of every transform it runs the implementation, if there is one; otherwise it stages
+        the function.
+        """
+        (fun,), args = (subfuns, args) if subfuns else (args[:1], args[1:])
+        if current().interpreter.eager:
+            impl = self.impl or (lambda fun, *args, **params: fun.call_wrapped(*args))
+            return list(impl(fun, *args, **params))
+        program, outer = stage(
+            lambda *xs: list(fun.call_wrapped(*xs)), [type_of(x) for x in args], name=fun.__name__
+        )
+        return self.op(*outer, *args, program=program, **params)
+
+    def get_bind_params(self, params: dict[str, Any]) -> dict[str, Any]:
+        """The keyword arguments of `bind`: the function of an equation's program, and the rest."""
+        rest = {k: v for k, v in params.items() if k != "program"}
+        return {**rest, "subfuns": (wrap_init(jaxpr_as_fun(params["program"])),)}
+
+
+def _lower(
+    op: Op, e: Any, ins: Sequence[ArrayType], outs: Any, *xs: str, program: Program, **params: Any
+) -> list[str]:
+    return e.call(program, *xs)

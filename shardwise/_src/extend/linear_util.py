@@ -106,7 +106,7 @@ def wrap_init(
 
 def transformation(gen: Callable[..., Any]) -> Callable[..., WrappedFun]:
     """Makes a transformation from a generator: `(fun, *first arguments)` → transformed function."""
-    return functools.partial(_without_aux, gen, True)
+    return functools.partial(_transformed, gen, True)
 
 
 def transformation_with_aux(
@@ -119,7 +119,7 @@ def transformation_with_aux(
 
 def transformation2(gen: Callable[..., Any]) -> Callable[..., WrappedFun]:
     """Makes a transformation of `gen(inner function, *first arguments, *arguments)`."""
-    return functools.partial(_without_aux, gen, False)
+    return functools.partial(_transformed, gen, False)
 
 
 def transformation_with_aux2(
@@ -130,7 +130,7 @@ def transformation_with_aux2(
     return functools.partial(_with_aux, gen, False)
 
 
-def _without_aux(
+def _transformed(
     gen: Callable[..., Any], is_generator: bool, fun: WrappedFun, *gen_static_args: Any
 ) -> WrappedFun:
     """A function with one more transformation."""

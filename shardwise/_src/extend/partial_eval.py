@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from shardwise._src.base.context import CURRENT, current
+from shardwise._src.base.context import current
 from shardwise._src.core.fused import Fused
 from shardwise._src.core.op import Op
 from shardwise._src.core.program import Equation, Program, Var
 from shardwise._src.core.program_tools import without_dead_code
+from shardwise._src.extend.jaxpr import set_current_trace
 from shardwise._src.extend.linear_util import WrappedFun
 from shardwise._src.transforms.stage import Stage, StageTracer
 from shardwise._src.transforms.stage import stage as stage_function
@@ -53,20 +54,14 @@ class _Partly(Stage):
             args, params = op.stage(op, self, args, params)
         if self._is_mine(args):
             return self.record(op, args, params)
-        token = CURRENT.set(self.parent_context())
-        try:
+        with set_current_trace(self.parent):
             return self.parent.process(op, args, params)
-        finally:
-            CURRENT.reset(token)
 
     def call(self, fused: Fused, args: tuple[Any, ...], static: dict[str, Any]) -> Any:
         if self._is_mine(args):
             return super().call(fused, args, static)
-        token = CURRENT.set(self.parent_context())
-        try:
+        with set_current_trace(self.parent):
             return self.parent.call(fused, args, static)
-        finally:
-            CURRENT.reset(token)
 
 
 def trace_to_jaxpr_nounits(

@@ -13,7 +13,9 @@ functions that look them up when needed, and report which rule is missing.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from shardwise._src.base.context import current
@@ -54,8 +56,7 @@ class Primitive:
                 self.name, type_rule=_types, lower=_lower, jvp=_jvp, transpose=_transpose,
                 batch=_batch, expand=_expand, prune=_prune, eager=_eager,
                 multiple=self.multiple_results, user_code=True, elements=Elements.KNOWN,
-                is_expensive=True, needs_fusion=True,
-                foreign=self,
+                is_expensive=True, needs_fusion=True, foreign=self,
             )  # fmt: skip
         return self._op
 
@@ -182,11 +183,16 @@ def _lower(
     return found if op.multiple else found[0]
 
 
-def _jvp(op: Op, primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
-    rule = rule_tables.primitive_jvps.get(op.foreign)
+def _rule(op: Op, what: str, table: dict[Any, rule_tables.Rule], name: str) -> rule_tables.Rule:
+    """The user's rule in a table of `shardwise.interpreters`."""
+    rule = table.get(op.foreign)
     if rule is None:
-        how = f"`shardwise.interpreters.ad.primitive_jvps[{op.name}] = rule`"
-        raise _missing(op, "JVP rule", how)
+        raise _missing(op, what, f"`shardwise.interpreters.{name}[{op.name}] = rule`")
+    return rule
+
+
+def _jvp(op: Op, primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
+    rule = _rule(op, "JVP rule", rule_tables.primitive_jvps, "ad.primitive_jvps")
     given = [
         Zero(cotangent_type(type_of(x))) if t is None else t
         for x, t in zip(primals, tangents, strict=True)
@@ -197,10 +203,8 @@ def _jvp(op: Op, primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
 
 
 def _transpose(op: Op, ct: Any, *args: Any, **params: Any) -> list[Any]:
-    rule = rule_tables.primitive_transposes.get(op.foreign)
-    if rule is None:
-        how = f"`shardwise.interpreters.ad.primitive_transposes[{op.name}] = rule`"
-        raise _missing(op, "transpose", how)
+    table = rule_tables.primitive_transposes
+    rule = _rule(op, "transpose", table, "ad.primitive_transposes")
     if op.multiple:
         undefined = rule_tables.is_undefined_primal
         types = _types(op, *[a.aval if undefined(a) else type_of(a) for a in args],
@@ -211,31 +215,18 @@ def _transpose(op: Op, ct: Any, *args: Any, **params: Any) -> list[Any]:
 
 
 def _batch(op: Op, mapped: Any, args: Any, dims: Any, **params: Any) -> tuple[Any, Any]:
-    rule = rule_tables.fancy_primitive_batchers.get(op.foreign)
-    if rule is None:
-        how = f"`shardwise.interpreters.batching.primitive_batchers[{op.name}] = rule`"
-        raise _missing(op, "batching rule", how)
+    table = rule_tables.fancy_primitive_batchers
+    rule = _rule(op, "batching rule", table, "batching.primitive_batchers")
     return rule(AxisData.of(mapped), list(args), list(dims), **params)
 
 
 def apply_primitive(primitive: Any, *args: Any, **params: Any) -> Any:
     """Runs an op or primitive on arrays as a separate program, compiled once."""
-    return current().interpreter.process(_compiled_op(primitive), args, params)
+    op = primitive if isinstance(primitive, Op) else _without_impl(primitive.op)
+    return current().interpreter.process(op, args, params)
 
 
-def _compiled_op(primitive: Any) -> Op:
+@functools.cache
+def _without_impl(op: Op) -> Op:
     """The op of a primitive without its implementation: it runs by its lowering."""
-    if isinstance(primitive, Op):
-        return primitive
-    op = primitive.op
-    twin = _twins.get(op)
-    if twin is None:
-        twin = _twins[op] = Op(
-            op.name, type_rule=_types, lower=_lower, jvp=_jvp, transpose=_transpose, batch=_batch,
-            expand=_expand, multiple=op.multiple, user_code=True, elements=Elements.KNOWN,
-            is_expensive=True, needs_fusion=True, foreign=primitive,
-        )  # fmt: skip
-    return twin
-
-
-_twins: dict[Op, Op] = {}
+    return replace(op, eager=None, prune=None)

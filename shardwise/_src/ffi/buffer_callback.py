@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import Op
 from shardwise._src.debug.host_callbacks import operands, result_types
-from shardwise._src.effects.callback import CALLBACK, METHODS, Callback
-from shardwise._src.ffi.ffi_call import aliases_of, batched, dims_of_batch, types_given, unbatched
+from shardwise._src.effects.callback import CALLBACK, Callback
+from shardwise._src.ffi.ffi_call import aliases_of, check_method, records
 from shardwise._src.messages.argument_names import name_of
 from shardwise._src.types.array_type import ArrayType
 
@@ -53,12 +53,11 @@ def _lower(
     op: Op, e: Any, ins: Sequence[ArrayType], outs: Sequence[ArrayType], *xs: str,
     callback: Callback, command_buffer: bool, input_output_aliases: Any, **p: Any,
 ) -> list[str]:
-    kinds = {"cpu": "cpu", "gpu": "gpu", "cuda": "gpu", "rocm": "gpu"}
-    if e.platform not in kinds:
+    kind = {"cpu": "cpu", "gpu": "gpu", "cuda": "gpu", "rocm": "gpu"}.get(e.platform)
+    if kind is None:
         raise NotImplementedError(
             f"{callback.title}: buffers are supported on CPU and GPU only, not on {e.platform}."
         )
-    kind = kinds[e.platform]
     after = "_cmd_buffer" if command_buffer and kind == "gpu" else ""
     return e.custom_call(
         f"xla_buffer_python_{kind}_callback{after}", xs, ins, outs,
@@ -67,32 +66,13 @@ def _lower(
     )
 
 
-def _reject_jvp(op: Op, primals: Any, tangents: Any, *, callback: Callback, **p: Any) -> NoReturn:
-    raise ValueError(
-        f"{callback.title}: it has no derivative, because the function is opaque. "
-        "Define one: wrap the call in a function with `shardwise.custom_vjp` or "
-        "`shardwise.custom_jvp`. Or use `shardwise.lax.stop_gradient` on its arguments."
-    )
+def _title(*, callback: Callback, **p: Any) -> str:
+    return callback.title
 
 
-def _batch(
-    op: Op, mapped: Any, args: Any, dims: Any, *, callback: Callback, **p: Any
-) -> tuple[list[Any], list[int]]:
-    if p["vmap_method"] is None:
-        raise NotImplementedError(unbatched(callback.title, "buffer_callback"))
-    return batched(op, mapped, args, dims, callback=callback, **p)
-
-
-def _record(name: str, effects: tuple[str, ...]) -> Op:
-    return Op(
-        name, type_rule=types_given, dims=dims_of_batch, lower=_lower, jvp=_reject_jvp,
-        batch=_batch, host=_host, user_code=True, multiple=True, is_expensive=True,
-        effects=frozenset(effects),
-    )
-
-
-foreign = _record("buffer_callback", ())
-effectful = _record("effectful_buffer_callback", (CALLBACK,))
+foreign, effectful = records(
+    "buffer_callback", CALLBACK, _title, _lower, host=_host, user_code=True
+)
 
 
 def buffer_callback(
@@ -131,11 +111,7 @@ def buffer_callback(
     if not callable(callback):
         raise TypeError(f"buffer_callback takes a function as its first argument; got "
                         f"{callback!r}.")
-    if vmap_method is not None and vmap_method not in METHODS:
-        raise ValueError(
-            f"{title}: vmap_method must be None or one of {', '.join(map(repr, METHODS))}; got "
-            f"{vmap_method!r}."
-        )
+    check_method(title, vmap_method)
     results, out_tree = result_types(title, result_shape_dtypes)
     op = effectful if has_side_effect else foreign
 

@@ -62,23 +62,20 @@ class ForeignCall:
     extra_attributes: Mapping[str, Any] | None = None
 
     def __call__(self, ctx: Any, *operands: Any, **params: Any) -> ForeignResults:
-        orders = [
-            _orders(self.target, types, layouts)
-            for types, layouts in (
-                (ctx.avals_in, self.operand_layouts), (ctx.avals_out, self.result_layouts)
-            )
-        ]
-        extra = dict(attributes_of(f"ffi_lowering of {self.target!r}", self.extra_attributes or {}))
+        where = f"ffi_lowering of {self.target!r}"
+        sides = (ctx.avals_in, self.operand_layouts), (ctx.avals_out, self.result_layouts)
+        orders = [orders_of(where, "value", *side, fastest_first=True) for side in sides]
+        extra = dict(attributes_of(where, self.extra_attributes or {}))
         batch = _NUM_BATCH_DIMS.search(extra.get("mhlo.frontend_attributes", ""))
         return ForeignResults(ctx.emitter.custom_call(
             self.target, operands, ctx.avals_in, ctx.avals_out, orders=orders,
-            config=self._config(params), version=self.api_version,
+            config=self._config(where, params), version=self.api_version,
             aliases=dict(self.operand_output_aliases or {}), effect=self.has_side_effect,
             batch=int(batch[1]) if batch and ctx.emitter.devices > 1 else 0, extra=extra,
         ))
 
-    def _config(self, params: dict[str, Any]) -> str:
-        config, where = self.config, f"ffi_lowering of {self.target!r}"
+    def _config(self, where: str, params: dict[str, Any]) -> str:
+        config = self.config
         if self.api_version >= 4:
             if isinstance(config, str):
                 raise ValueError(
@@ -137,12 +134,11 @@ def build_ffi_lowering_function(
             "MLIR attributes, which are not supported. Pass sequences of dimensions, or `Layout`s."
         )
     known = ("has_side_effect", "operand_output_aliases", "api_version", "extra_attributes")
-    for name in lowering_args:
-        if name not in known:
-            raise TypeError(
-                f"ffi_lowering of {call_target_name!r}: unknown argument {name!r}; in addition to "
-                f"layouts and backend_config it accepts {', '.join(known)}."
-            )
+    for name in lowering_args.keys() - {*known}:
+        raise TypeError(
+            f"ffi_lowering of {call_target_name!r}: unknown argument {name!r}; in addition to "
+            f"layouts and backend_config it accepts {', '.join(known)}."
+        )
     return ForeignCall(
         call_target_name, operand_layouts, result_layouts, backend_config, **lowering_args
     )
@@ -188,7 +184,7 @@ def config_text(where: str, attributes: Sequence[tuple[str, str]]) -> str:
     return f"{{{', '.join(f'{quoted(name)} = {text}' for name, text in attributes)}}}"
 
 
-def order_of(where: str, t: ArrayType, dims: Any) -> Order:
+def _order(where: str, t: ArrayType, dims: Any) -> Order:
     """The validated dimensions, from slowest to fastest varying; None if they are in order."""
     if isinstance(dims, Layout):
         if dims.tiling is not None:
@@ -203,16 +199,23 @@ def order_of(where: str, t: ArrayType, dims: Any) -> Order:
     return None if found == sorted(found) else tuple(found)
 
 
-def _orders(
-    target: str, types: Sequence[ArrayType], layouts: Sequence[LayoutOption] | None
-) -> list[Order]:
-    where = f"ffi_lowering of {target!r}"
+def orders_of(
+    title: str, what: str, types: Sequence[ArrayType], layouts: Any, fastest_first: bool = False
+) -> tuple[Order, ...]:
+    """The validated layouts of operands or results.
+
+    fastest_first: whether sequences of dimensions begin with the one that varies fastest.
+    """
     if layouts is None:
-        return [None] * len(types)
+        return (None,) * len(types)
     if len(layouts) != len(types):
         raise ValueError(
-            f"{where}: got {pluralize(len(layouts), 'layout')} for "
-            f"{pluralize(len(types), 'value')}."
+            f"{title}: got {pluralize(len(layouts), 'layout')} for "
+            f"{pluralize(len(types), what)}."
         )
-    slowest_first = [x if x is None or isinstance(x, Layout) else [*x][::-1] for x in layouts]
-    return [order_of(where, t, x) for t, x in zip(types, slowest_first, strict=True)]
+    found = []
+    for i, (t, x) in enumerate(zip(types, layouts, strict=True)):
+        if fastest_first:
+            x = x if x is None or isinstance(x, Layout) else [*x][::-1]
+        found.append(_order(title if fastest_first else f"{title}: {what} {i}", t, x))
+    return tuple(found)

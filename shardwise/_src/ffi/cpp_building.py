@@ -20,7 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from shardwise._src.compiling.disk_cache import disk_cache, key_of
-from shardwise._src.ffi.ffi_targets import pycapsule, register_ffi_target, register_ffi_type
+from shardwise._src.ffi.ffi_targets import (
+    TypeRegistration,
+    pycapsule,
+    register_ffi_target,
+    register_ffi_type,
+)
 from shardwise._src.runtime.compiler.ffi import headers
 
 COMPILERS = ("c++", "g++", "clang++")
@@ -68,18 +73,19 @@ def build_and_load(
     text, near = _read(source)
     command = [*_compiler(compiler), *FLAGS, _QUIET, "-I", str(headers()), "-I", near, *flags]
     plain = _run([*command, "-E", "-P", "-x", "c++", "-"], text, timeout)
-    key = key_of([plain.encode(), *[part.encode() for part in command], _version(command)])
+    about = os.stat(shutil.which(command[0]) or command[0])  # another version may be installed
+    version = f"{about.st_size} {about.st_mtime_ns}"
+    key = key_of([part.encode() for part in (plain, *command, version)])
     library = _loaded.get(key)
     if library is None:
         library = _loaded[key] = _library(key, command, text, folder, timeout)
     for name, (type_id, info) in (types or {}).items():  # before the functions that use them
-        found = [_given(library, symbol) for symbol in (type_id, info)]
-        register_ffi_type(name, {"type_id": found[0], "type_info": found[1]}, platform)
+        found = TypeRegistration(type_id=_given(library, type_id), type_info=_given(library, info))
+        register_ffi_type(name, found, platform)
     for name, symbols in handlers.items():
-        fn = {stage: _function(library, symbol) for stage, symbol in symbols.items()} if (
-            isinstance(symbols, Mapping)
-        ) else _function(library, symbols)
-        register_ffi_target(name, fn, platform)
+        stages = symbols if isinstance(symbols, Mapping) else {"": symbols}
+        fns = {stage: _function(library, symbol) for stage, symbol in stages.items()}
+        register_ffi_target(name, fns.get("", fns), platform)
     return library
 
 
@@ -108,12 +114,6 @@ def _compiler(asked: str | None) -> list[str]:
     return command
 
 
-def _version(command: Sequence[str]) -> bytes:
-    """The identity of a compiler, to detect that another version was installed."""
-    found = os.stat(shutil.which(command[0]) or command[0])
-    return f"{found.st_size} {found.st_mtime_ns}".encode()
-
-
 def _run(command: Sequence[str], text: str, timeout: float) -> str:
     try:
         done = subprocess.run(
@@ -139,23 +139,19 @@ def _library(
     folder = _kept_in() if asked is None else Path(asked)
     if folder is None:
         with tempfile.TemporaryDirectory(prefix="shardwise-ffi-") as new:
-            return ctypes.CDLL(str(_built(Path(new) / f"{key}.so", command, text, timeout)))
+            return _library(key, command, text, new, timeout)
     folder.mkdir(0o700, parents=True, exist_ok=True)
-    return ctypes.CDLL(str(_built(folder / f"{key}.so", command, text, timeout)))
-
-
-def _built(place: Path, command: Sequence[str], text: str, timeout: float) -> Path:
-    if place.exists():
-        return place
-    number, unfinished = tempfile.mkstemp(".so.tmp", place.name[:16], place.parent)
-    os.close(number)
-    try:
-        _run([*command, "-shared", "-x", "c++", "-", "-o", unfinished], text, timeout)
-        os.replace(unfinished, place)
-    except BaseException:
-        Path(unfinished).unlink(missing_ok=True)
-        raise
-    return place
+    place = folder / f"{key}.so"
+    if not place.exists():
+        number, unfinished = tempfile.mkstemp(".so.tmp", place.name[:16], folder)
+        os.close(number)
+        try:
+            _run([*command, "-shared", "-x", "c++", "-", "-o", unfinished], text, timeout)
+            os.replace(unfinished, place)
+        except BaseException:
+            Path(unfinished).unlink(missing_ok=True)
+            raise
+    return ctypes.CDLL(str(place))
 
 
 def _kept_in() -> Path | None:

@@ -11,6 +11,7 @@ batch dimensions stay sharded, if the function accepts shards of a batch
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from shardwise._src.control.scan_api import scan
@@ -23,7 +24,7 @@ from shardwise._src.ffi.call_description import (
     Order,
     attributes_of,
     config_text,
-    order_of,
+    orders_of,
 )
 from shardwise._src.lowering.text import quoted
 from shardwise._src.messages.formatting import pluralize
@@ -39,14 +40,14 @@ FFI = "ffi"  # the effect of a foreign function that has side effects
 Values = Sequence[Any]
 
 
-# -- rules; some are shared with buffer_callback --
+# -- rules; shared with buffer_callback --
 
 
-def types_given(op: Op, *types: ArrayType, result_avals: Any, **p: Any) -> tuple[ArrayType, ...]:
+def _types(op: Op, *types: ArrayType, result_avals: Any, **p: Any) -> tuple[ArrayType, ...]:
     return result_avals
 
 
-def dims_of_batch(
+def _dims(
     op: Op, *types: ArrayType, result_avals: Any, num_batch_dims: int, **p: Any
 ) -> Dims:
     """Only batch dimensions are related; results are replicated along the others."""
@@ -57,18 +58,8 @@ def dims_of_batch(
     return Dims(tuple(rows[: len(types)]), tuple(rows[len(types) :]))
 
 
-def _title(target_name: str) -> str:
+def _title(target_name: str, **p: Any) -> str:
     return f"ffi_call of {target_name!r}"
-
-
-def _reject_jvp(
-    op: Op, primals: Any, tangents: Any, *, target_name: str, **p: Any
-) -> NoReturn:
-    raise ValueError(
-        f"{_title(target_name)}: it has no derivative, because the function is opaque. "
-        "Define one: wrap the call in a function with `shardwise.custom_vjp` or "
-        "`shardwise.custom_jvp`. Or use `shardwise.lax.stop_gradient` on its arguments."
-    )
 
 
 def _lower(
@@ -94,7 +85,7 @@ def _lower(
     )
 
 
-def batched(op: Op, mapped: Any, args: Values, dims: Any, **p: Any) -> tuple[list[Any], list[int]]:
+def _batched(op: Op, mapped: Any, args: Values, dims: Any, p: Any) -> tuple[list[Any], list[int]]:
     """Adds a batch dimension by the requested method: in sequential calls, or in one call."""
     method, size = p["vmap_method"], mapped.size
     if method.startswith("sequential"):
@@ -111,9 +102,8 @@ def batched(op: Op, mapped: Any, args: Values, dims: Any, **p: Any) -> tuple[lis
         deeper.append(every or method == "expand_dims")
     shared = all([type_of(x).shape[:1] == (size,) and more
                   for x, more in zip(moved, deeper, strict=True)])
-    results = tuple([t.update(shape=(size, *t.shape)) for t in p["result_avals"]])
     changed = {
-        "result_avals": results,
+        "result_avals": tuple([t.update(shape=(size, *t.shape)) for t in p["result_avals"]]),
         "num_batch_dims": p["num_batch_dims"] + 1 if shared else 0,
         "input_layouts": tuple([_deeper(x) if more else x for x, more in
                                 zip(p["input_layouts"], deeper, strict=True)]),
@@ -152,30 +142,38 @@ def _deeper(order: Order) -> Order:
     return None if order is None else (0, *[d + 1 for d in order])
 
 
-def _batch(op: Op, mapped: Any, args: Values, dims: Any, **p: Any) -> tuple[list[Any], list[int]]:
-    if p["vmap_method"] is None:
-        raise NotImplementedError(unbatched(_title(p["target_name"]), "ffi_call"))
-    return batched(op, mapped, args, dims, **p)
+def records(
+    name: str, effect: str, title: Callable[..., str], lower: Callable[..., Any], **more: Any
+) -> tuple[Op, Op]:
+    """The ops of calls of foreign functions without and with side effects.
 
+    title: returns the subject of messages, from the parameters of a call.
+    """
 
-def unbatched(title: str, name: str) -> str:
-    """The message for a call under `vmap` without a `vmap_method`."""
-    return (
-        f"{title}: it cannot be used under vmap, as vmap_method is None. Pass one of "
-        f"{', '.join(map(repr, METHODS))} to `{name}`: 'sequential' calls the function for each "
-        "element; with the others it gets full batches."
+    def jvp(op: Op, primals: Any, tangents: Any, **p: Any) -> NoReturn:
+        raise ValueError(
+            f"{title(**p)}: it has no derivative, because the function is opaque. "
+            "Define one: wrap the call in a function with `shardwise.custom_vjp` or "
+            "`shardwise.custom_jvp`. Or use `shardwise.lax.stop_gradient` on its arguments."
+        )
+
+    def batch(op: Op, mapped: Any, args: Values, dims: Any, **p: Any) -> Any:
+        if p["vmap_method"] is None:
+            raise NotImplementedError(
+                f"{title(**p)}: it cannot be used under vmap, as vmap_method is None. Pass one of "
+                f"{', '.join(map(repr, METHODS))} to `{name}`: 'sequential' calls the function for "
+                "each element; with the others it gets full batches."
+            )
+        return _batched(op, mapped, args, dims, p)
+
+    plain = Op(
+        name, type_rule=_types, dims=_dims, lower=lower, jvp=jvp, batch=batch, multiple=True,
+        is_expensive=True, **more,
     )
+    return plain, replace(plain, name=f"effectful_{name}", effects=frozenset([effect]))
 
 
-def _record(name: str, effects: tuple[str, ...]) -> Op:
-    return Op(
-        name, type_rule=types_given, dims=dims_of_batch, lower=_lower, jvp=_reject_jvp,
-        batch=_batch, multiple=True, is_expensive=True, effects=frozenset(effects),
-    )
-
-
-foreign = _record("ffi_call", ())
-effectful = _record("effectful_ffi_call", (FFI,))
+foreign, effectful = records("ffi_call", FFI, _title, _lower)
 
 
 # -- the function --
@@ -226,11 +224,7 @@ def ffi_call(
         raised by the call or when a result is fetched.
     """
     title = _title(target_name)
-    if vmap_method is not None and vmap_method not in METHODS:
-        raise ValueError(
-            f"{title}: vmap_method must be None or one of {', '.join(map(repr, METHODS))}; got "
-            f"{vmap_method!r}."
-        )
+    check_method(title, vmap_method)
     if custom_call_api_version >= 4 and legacy_backend_config is not None:
         raise ValueError(
             f"{title}: legacy_backend_config is for custom_call_api_version below 4; got "
@@ -239,7 +233,7 @@ def ffi_call(
     results, tree = result_types(title, result_shape_dtypes)
     single = tree == flatten(0)[1]
     given = (output_layouts,) if single and output_layouts is not None else output_layouts
-    outs = _orders(title, "result", results, given)
+    outs = orders_of(title, "result", results, given)
     op = effectful if has_side_effect else foreign
 
     def call(*args: Any, **attributes: Any) -> Any:
@@ -255,7 +249,7 @@ def ffi_call(
                 "as legacy_backend_config."
             )
         _check_batch(title, num_batch_dims, (*types, *results))
-        ins = _orders(title, "operand", types, input_layouts)
+        ins = orders_of(title, "operand", types, input_layouts)
         return tree.unflatten(op(
             *values, target_name=target_name, result_avals=tuple(results),
             attributes=attributes_of(title, attributes), vmap_method=vmap_method,
@@ -268,16 +262,12 @@ def ffi_call(
     return call
 
 
-def _orders(title: str, what: str, types: Sequence[ArrayType], layouts: Any) -> tuple[Order, ...]:
-    if layouts is None:
-        return (None,) * len(types)
-    if len(layouts) != len(types):
+def check_method(title: str, method: str | None) -> None:
+    if method is not None and method not in METHODS:
         raise ValueError(
-            f"{title}: got {pluralize(len(layouts), 'layout')} for "
-            f"{pluralize(len(types), what)}."
+            f"{title}: vmap_method must be None or one of {', '.join(map(repr, METHODS))}; got "
+            f"{method!r}."
         )
-    rows = zip(types, layouts, strict=True)
-    return tuple([order_of(f"{title}: {what} {i}", t, x) for i, (t, x) in enumerate(rows)])
 
 
 def _check_batch(title: str, count: int, types: Sequence[ArrayType]) -> None:

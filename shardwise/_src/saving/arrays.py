@@ -9,10 +9,11 @@ Each process writes and reads the shards of its own devices; one replica of each
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,9 +30,10 @@ from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.layout import Format
 from shardwise._src.types.sharding import Sharding
 
+if TYPE_CHECKING:
+    TS_CONTEXT: Any
 _DEFAULT: Any = object()  # default context or chunk layout, created when needed
 _RAM = 10_000_000_000  # limit of TensorStore's chunk caches, in bytes
-_shared: dict[str, Any] = {}
 
 
 def tensorstore() -> ModuleType:
@@ -45,24 +47,27 @@ def tensorstore() -> ModuleType:
         ) from error
 
 
+@functools.cache
 def shared_context() -> Any:
     """The TensorStore context shared by all reads and writes here: cache pools and their limits."""
-    if "context" not in _shared:
-        pool = {"total_bytes_limit": _RAM}
-        _shared["context"] = tensorstore().Context({
-            "file_io_concurrency": {"limit": 128}, "data_copy_concurrency": {"limit": 128},
-            "cache_pool": pool, "cache_pool#remote": pool,
-        })  # fmt: skip
-    return _shared["context"]
+    pool = {"total_bytes_limit": _RAM}
+    return tensorstore().Context({
+        "file_io_concurrency": {"limit": 128}, "data_copy_concurrency": {"limit": 128},
+        "cache_pool": pool, "cache_pool#remote": pool,
+    })  # fmt: skip
 
 
+def __getattr__(name: str) -> Any:
+    if name == "TS_CONTEXT":
+        return shared_context()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}.", name=name)
+
+
+@functools.cache
 def store_context() -> Any:
     """The context for checkpoints, which caches no file contents in memory."""
-    if "checkpoints" not in _shared:
-        _shared["checkpoints"] = tensorstore().Context({
-            "file_io_concurrency": {"limit": 16}, "cache_pool": {"total_bytes_limit": 0},
-        })  # fmt: skip
-    return _shared["checkpoints"]
+    limits = {"file_io_concurrency": {"limit": 16}, "cache_pool": {"total_bytes_limit": 0}}
+    return tensorstore().Context(limits)
 
 
 def _how(context: Any, chunk_layout: Any) -> dict[str, Any]:
@@ -376,12 +381,15 @@ def estimate_read_memory_footprint(t: Any, domain: Any) -> int:
 
 def run_serialization(arrays: Sequence[Any], tensorstore_specs: Sequence[Spec]) -> None:
     """Writes arrays and waits until they are written."""
+    run(lambda: serialize_all(arrays, tensorstore_specs))
 
-    async def all_of_them() -> None:
-        pairs = zip(arrays, tensorstore_specs, strict=True)
-        await asyncio.gather(*[async_serialize(x, spec) for x, spec in pairs])
 
-    run(all_of_them)
+async def serialize_all(
+    arrays: Sequence[Any], tensorstore_specs: Sequence[Spec], **options: Any
+) -> None:
+    """Writes arrays at the same time. options: of `async_serialize`."""
+    pairs = zip(arrays, tensorstore_specs, strict=True)
+    await asyncio.gather(*[async_serialize(x, spec, **options) for x, spec in pairs])
 
 
 def run_deserialization(

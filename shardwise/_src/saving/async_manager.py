@@ -9,12 +9,10 @@
 from __future__ import annotations
 
 import abc
-import asyncio
 import hashlib
 import itertools
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from shardwise._src.arrays.array import Array
@@ -22,7 +20,7 @@ from shardwise._src.base.monitoring import record_event_duration_secs
 from shardwise._src.base.warn import warn
 from shardwise._src.placement.device_put import process_index
 from shardwise._src.runtime import processes, threads
-from shardwise._src.saving.arrays import async_serialize, run, run_deserialization
+from shardwise._src.saving.arrays import run, run_deserialization, serialize_all
 from shardwise._src.saving.tensorstore_specs import Spec, serialization_spec
 
 WAIT = 3600.0  # timeout in seconds for processes that wait for each other during reads and writes
@@ -84,25 +82,23 @@ class AsyncManager:
         self._futures = futures
 
     def _start_async_commit(self, on_commit_callback: Callable[[], None] | None) -> None:
-        name = f"checkpoint commit {next(_numbers)}"
-        args = name, self._futures, on_commit_callback
-        work = partial(self._commit, *args)
-        self._thread = threads.start(work, "commit", daemon=False)
+        name, futures = f"checkpoint commit {next(_numbers)}", self._futures
+        steps: dict[str, Callable[[], object]] = {
+            "written": lambda: [future.result() for future in futures],
+            "done": first_process(on_commit_callback or (lambda: None)),
+        }
 
-    def _commit(
-        self, name: str, futures: Sequence[Any], then: Callable[[], None] | None
-    ) -> None:
-        begin = time.monotonic()
-        try:
-            problem = _problem(lambda: [future.result() for future in futures])
-            together(f"{name}/written", problem, self._timeout)
-            if then is not None and process_index() == 0:
-                problem = _problem(then)
-            together(f"{name}/done", problem, self._timeout)
+        def commit() -> None:
+            begin = time.monotonic()
+            try:
+                in_steps(name, steps, self._timeout)
+            except BaseException as error:
+                self._error = error
+                return
             lasted = time.monotonic() - begin
             record_event_duration_secs("/jax/checkpoint/write/async/thread_duration_sec", lasted)
-        except BaseException as error:
-            self._error = error
+
+        self._thread = threads.start(commit, "commit", daemon=False)
 
     def check_for_errors(self) -> None:
         """Raises any error so far, once; does not wait.
@@ -124,35 +120,49 @@ class AsyncManager:
         self.check_for_errors()
 
 
-def _problem(step: Callable[[], object]) -> BaseException | None:
+def in_steps(
+    name: str, steps: Mapping[str, Callable[[], object]], seconds: float = WAIT,
+    undo: Callable[[], object] = lambda: None,
+) -> None:
+    """Runs steps in all processes: each begins once the previous one has succeeded in all.
+
+    undo: called if a step fails here or in another process.
+    """
     try:
-        step()
-    except BaseException as error:
-        return error
-    return None
+        for part, step in steps.items():
+            together(f"{name}/{part}", step, seconds)
+    except BaseException:
+        undo()
+        raise
 
 
-def step_together(
-    name: str, step: Callable[[], None], seconds: float, text: str = "", *,
-    span: Sequence[int] | None = None, doing: str = "write",
-) -> list[str]:
-    """Runs a step, then waits until all processes (or those of a span) have run it; an error in
-    one process is raised in all."""
-    problem = None
-    try:
-        step()
-    except Exception as error:
-        problem = error
-    return together(name, problem, seconds, text, span=span, doing=doing)
+def first_process(step: Callable[[], object]) -> Callable[[], object]:
+    """A step that only process 0 runs."""
+    return lambda: step() if process_index() == 0 else None
 
 
 def together(
-    name: str, problem: BaseException | None, seconds: float, text: str = "", *,
+    name: str, step: Callable[[], object], seconds: float = WAIT, *,
     span: Sequence[int] | None = None, doing: str = "write",
 ) -> list[str]:
-    """Synchronizes all processes (or those of a span) and returns the text of each; if one has a
-    problem, raises in all. doing: the failed action, for the message."""
-    said = "" if problem is None else f"{type(problem).__name__}: {problem}"[:LONGEST]
+    """Runs a step, then waits until all processes (or those of a span) have run it; an error in
+    one process is raised in all.
+
+    step: its result, if it is a string, is sent to the other processes.
+    doing: the failed action, for the message.
+
+    Returns:
+      The string of each process.
+    """
+    problem, text, said = None, "", ""
+    try:
+        result = step()
+        text = result if isinstance(result, str) else ""
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        problem = error
+        said = f"{type(error).__name__}: {error}"[:LONGEST]
     try:
         given = f"{said}\n{text}" if said or text else ""
         all_said = processes.exchanged(name, given, seconds, span)
@@ -182,7 +192,7 @@ def check_same(
     about: what the contents describe, and which of its properties, for messages.
     """
     digest = hashlib.sha256(contents).hexdigest()
-    rows = [row.split(" ", 1) for row in together(name, None, WAIT, f"{digest} {path}")]
+    rows = [row.split(" ", 1) for row in together(name, lambda: f"{digest} {path}")]
     digests, paths = zip(*rows, strict=True)
     if len({*paths}) > 1:
         raise ValueError(f"{what}: path must be the same in all processes; got {list(paths)}.")
@@ -218,15 +228,8 @@ class GlobalAsyncCheckpointManager(AsyncManager, GlobalAsyncCheckpointManagerBas
         """
         self.wait_until_finished()
         futures: list[Any] = []
-
-        async def all_of_them() -> None:
-            pairs = zip(arrays, tensorstore_specs, strict=True)
-            await asyncio.gather(*[
-                async_serialize(x, spec, commit_future=futures, transaction=transaction)
-                for x, spec in pairs
-            ])  # fmt: skip
-
-        run(all_of_them)
+        options = {"commit_future": futures, "transaction": transaction}
+        run(lambda: serialize_all(arrays, tensorstore_specs, **options))
         self._add_futures(futures)
         self._start_async_commit(on_commit_callback)
 

@@ -135,24 +135,34 @@ def _put(file: int, data: memoryview, at: int) -> None:
         done += count
 
 
-def _write_directly(path: Path, data: np.ndarray) -> int:
-    """Writes as many bytes as possible with direct I/O; returns how many."""
-    whole = len(data) // _BLOCK * _BLOCK
+def _directly(path: Path, flags: int, transfer: Callable[[int], int]) -> int:
+    """Transfers as many bytes as possible with direct I/O; returns how many.
+
+    Returns 0 if the file system does not support it, or if anything is wrong, which the ordinary
+    transfer then reports.
+    """
     try:
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_DIRECT, 0o666)
+        file = os.open(path, flags | os.O_CLOEXEC | os.O_DIRECT, 0o666)
+        try:
+            return transfer(file)
+        finally:
+            os.close(file)
     except OSError:
-        return 0  # the file system has no direct I/O
-    try:
+        return 0
+
+
+def _write_directly(path: Path, data: np.ndarray) -> int:
+    whole = len(data) // _BLOCK * _BLOCK
+
+    def write(file: int) -> int:
         piece = np.frombuffer(mmap.mmap(-1, _PIECE), np.uint8)
         for start in range(0, whole, _PIECE):
             end = min(whole, start + _PIECE)
             piece[: end - start] = data[start:end]
             _put(file, piece[: end - start].data, start)
         return whole
-    except OSError:
-        return 0  # if anything is wrong, the ordinary write reports it
-    finally:
-        os.close(file)
+
+    return _directly(path, os.O_WRONLY | os.O_CREAT, write)
 
 
 # ------------------------------------------------------------------------------------- reading
@@ -234,20 +244,8 @@ def _advise(file: int, how: int) -> None:
 
 
 def _read_directly(path: Path, data: np.ndarray) -> int:
-    """Reads as much as possible with direct I/O; returns the number of bytes.
-
-    Returns 0 if the memory is not page-aligned or the file system does not support direct I/O.
-    """
+    """Direct I/O needs page-aligned memory."""
     whole = len(data) // _BLOCK * _BLOCK
     if data.ctypes.data % _BLOCK:
         return 0
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
-    except OSError:
-        return 0
-    try:
-        return _fill(file, data.data[:whole], 0)
-    except OSError:
-        return 0  # if anything is wrong, the ordinary read reports it
-    finally:
-        os.close(file)
+    return _directly(path, os.O_RDONLY, lambda file: _fill(file, data.data[:whole], 0))

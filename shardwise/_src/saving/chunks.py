@@ -14,7 +14,6 @@ import itertools
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -155,15 +154,12 @@ async def write_part(
 
 async def _write(place: Place, name: str, entry: Entry, data: np.ndarray) -> int:
     """Writes a chunk; returns its checksum."""
-    if place.folder is not None:
-        return await in_thread(_to_file, place.folder / name, entry, data)
+    folder = place.folder
+    if folder is not None:
+        return await in_thread(lambda: write_chunk(folder / name, _whole_chunk(entry, data)))
     whole, found = with_checksum(_whole_chunk(entry, data))
     await place.upload(name, whole)
     return found
-
-
-def _to_file(path: Path, entry: Entry, data: np.ndarray) -> int:
-    return write_chunk(path, _whole_chunk(entry, data))
 
 
 def _whole_chunk(entry: Entry, data: np.ndarray) -> np.ndarray:

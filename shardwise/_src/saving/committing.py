@@ -20,12 +20,12 @@ import re
 import socket
 import stat
 import time
-from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from shardwise._src.base.errors import CheckpointError
-from shardwise._src.saving.digests import METADATA
-from shardwise._src.saving.manifest import FORMAT, read
+from shardwise._src.saving.digests import METADATA, groups
+from shardwise._src.saving.manifest import FORMAT, read, some
 from shardwise._src.saving.storage import MANIFEST, Place, found, remove, set_aside, sync
 
 CLAIM = "checkpoint.writer"  # for object stores: who is writing
@@ -49,24 +49,25 @@ def begin(what: str, place: Place, overwrite: bool) -> Writing:
 
 
 def _check_free(what: str, place: Place, overwrite: bool) -> None:
-    mode = None if place.folder is None else _mode(place.folder)
+    mode = None
+    if place.folder is not None:
+        with contextlib.suppress(OSError, ValueError):  # reported when the folder is created
+            mode = place.folder.stat().st_mode
     if mode is not None and not stat.S_ISDIR(mode):
         kind = "file" if stat.S_ISREG(mode) else "device or socket"
         raise CheckpointError(
             f"{what}: {place.text} is a {kind}. Choose a folder for the checkpoint."
         )
     there, manifest, names = _contents(place)
-    if manifest is None:
-        if not names or (place.folder is None and CLAIM in names):
-            return
-        raise CheckpointError(
-            f"{what}: {place.text} has {_some(names)}, but no {MANIFEST}: it is not a checkpoint, "
-            "so it is not overwritten. Remove it, or choose another folder."
+    if manifest is None and (not names or (place.folder is None and CLAIM in names)):
+        return
+    if manifest is None or FORMAT.encode() not in manifest:
+        has = f"{some(names)}, but no {MANIFEST}" if manifest is None else (
+            f"a {MANIFEST} that another program wrote"
         )
-    if FORMAT.encode() not in manifest:
         raise CheckpointError(
-            f"{what}: {place.text} has a {MANIFEST} that another program wrote: it is not a "
-            "checkpoint, so it is not overwritten. Remove it, or choose another folder."
+            f"{what}: {place.text} has {has}: it is not a checkpoint, so it is not overwritten. "
+            "Remove it, or choose another folder."
         )
     if not overwrite:
         raise _is_there(what, place)
@@ -75,17 +76,9 @@ def _check_free(what: str, place: Place, overwrite: bool) -> None:
         return _check_free(what, place, overwrite)
     if others:
         raise CheckpointError(
-            f"{what}: {place.text} has {_some(others)} in addition to the checkpoint, which would "
+            f"{what}: {place.text} has {some(others)} in addition to the checkpoint, which would "
             "be deleted with it. Move those files elsewhere, or choose another folder."
         )
-
-
-def _mode(path: Path) -> int | None:
-    """The kind and permissions of what is at a path, read once; None if absent or unreadable."""
-    try:
-        return path.stat().st_mode
-    except (OSError, ValueError):  # reported when the folder is created
-        return None
 
 
 def _contents(place: Place) -> tuple[Place, bytes | None, list[str]]:
@@ -110,24 +103,19 @@ def _is_there(what: str, place: Place) -> CheckpointError:
     )
 
 
-def _some(names: Sequence[str]) -> str:
-    return ", ".join([*names[:3], "..."] if len(names) > 3 else names)
-
-
 def _others(what: str, there: Place) -> list[str]:
     """Files that belong to something other than the checkpoint; none if its manifest is damaged."""
     try:
         folders = {entry.folder for entry in read(what, there).arrays}
     except CheckpointError:
         return []
-    groups = {"/".join(f.split("/")[:i]) for f in folders for i in range(f.count("/") + 1)} | {""}
+    described = folders | groups(folders)
 
     def is_own(name: str) -> bool:
         parts = name.split("/")
         if parts[-1] in _OF_SYSTEMS or parts[-1].startswith(".nfs") or name in (MANIFEST, CLAIM):
             return True
-        above = "/".join(parts[:-1])
-        if parts[-1] == METADATA and (above in folders or above in groups):
+        if parts[-1] == METADATA and "/".join(parts[:-1]) in described:
             return True
         tops = ["/".join(parts[:i]) for i, part in enumerate(parts) if part == "c"]
         return any([top in folders for top in tops])
@@ -135,23 +123,21 @@ def _others(what: str, there: Place) -> list[str]:
     return sorted([name for name in there.files() if not is_own(name)])
 
 
+@dataclass
 class Writing:
     """A checkpoint being written.
 
-    place: where its files go until the commit.
+    final: where it will be; place: where its files go until the commit.
     lock: of a folder.
     claim: the generation of the claim object, in an object store.
     """
 
-    def __init__(
-        self, what: str, final: Place, place: Place, lock: int | None = None, claim: bytes = b""
-    ):
-        self.place = place
-        self._what = what
-        self._final = final
-        self._lock = lock
-        self._claim = claim
-        self._committed = False
+    what: str
+    final: Place
+    place: Place
+    lock: int | None = None
+    claim: bytes = b""
+    committed: bool = False
 
     def commit(self, manifest: bytes) -> None:
         """Publishes the checkpoint at its place, atomically.
@@ -161,24 +147,23 @@ class Writing:
         """
         if self.place.folder is None and not self._holds_claim():
             raise CheckpointError(
-                f"{self._what}: the claim of this writer at {self._final.text} was removed while "
+                f"{self.what}: the claim of this writer at {self.final.text} was removed while "
                 "it wrote, and another writer may be writing there. Nothing was saved. Save again, "
                 "or choose another folder."
             )
         self.place.put(MANIFEST, manifest)
-        if self.place.folder is None or self._final.folder is None:
-            self._committed = True
-            self._unclaim()
+        if self.place.folder is None or self.final.folder is None:
+            self.committed = True
+            self.abandon()
             return
         for folder, _, _ in os.walk(self.place.folder):
             sync(folder)
-        lock = _locked_when_done(self._what, self._final)
+        lock = _locked_when_done(self.what, self.final)
         try:
-            self._replace(self.place.folder, self._final.folder)
+            self._replace(self.place.folder, self.final.folder)
         finally:
             _unlock(lock)
-        _unlock(self._lock)
-        self._lock = None
+        self.abandon()
 
     def _replace(self, folder: Path, target: Path) -> None:
         """Replaces a folder with another one; the old one is set aside in the meantime."""
@@ -192,7 +177,7 @@ class Writing:
             if before.exists():
                 os.rename(before, target)
             raise
-        self._committed = True
+        self.committed = True
         sync(target.parent)
         with contextlib.suppress(OSError):  # the next save removes it
             remove(before)
@@ -200,39 +185,31 @@ class Writing:
     def abandon(self) -> None:
         """Removes uncommitted files and releases the lock or claim. Committed files stay."""
         if self.place.folder is None:
-            if self._committed:
-                self._unclaim()
-            elif self._holds_claim():  # else the files may belong to another writer
-                self.place.remove()
-                self._claim = b""
+            if self._holds_claim():  # else the files may belong to another writer
+                _release(self.place) if self.committed else self.place.remove()
+                self.claim = b""
             return
         try:
-            if self._lock is not None and not self._committed:
+            if self.lock is not None and not self.committed:
                 remove(self.place.folder)
         finally:
-            _unlock(self._lock)
-            self._lock = None
-
-    def _unclaim(self) -> None:
-        if self._holds_claim():
-            _release(self.place)
-            self._claim = b""
+            _unlock(self.lock)
+            self.lock = None
 
     def _holds_claim(self) -> bool:
         """Whether the claim is still that of this writer."""
-        if self._claim:
+        if self.claim:
             claim = self.place._result(self.place._opened().read(CLAIM))
-            if claim.stamp.generation != self._claim:
-                self._claim = b""
-        return bool(self._claim)
+            if claim.stamp.generation != self.claim:
+                self.claim = b""
+        return bool(self.claim)
 
 
 def staging_place(place: Place) -> Place:
     """Where the files of a checkpoint are stored until the commit."""
     if place.folder is None:
         return place
-    beside = place.folder.with_name(f".{place.folder.name}.saving")
-    return Place(place.text, beside, {"driver": "file", "path": f"{beside}/"})
+    return place.moved(place.folder.with_name(f".{place.folder.name}.saving"))
 
 
 def _begin_folder(what: str, place: Place, overwrite: bool) -> Writing:

@@ -18,7 +18,7 @@ from shardwise._src.ops.sharded.device_put_op import placed_over
 from shardwise._src.placement.device_put import process_index
 from shardwise._src.runtime import processes
 from shardwise._src.runtime.pytree import flatten
-from shardwise._src.saving.async_manager import WAIT, step_together, together
+from shardwise._src.saving.async_manager import together
 from shardwise._src.saving.manifest import Checkpoint
 from shardwise._src.saving.tree_metadata import flatten_tree
 from shardwise._src.transfers.targets import as_placement, is_sharding_leaf
@@ -43,11 +43,24 @@ def in_agreement(
     if span is None:
         return read(found())
     name = f"checkpoint restore {next(_numbers[span])}"
-    checkpoint = _agreed(what, name, found, span)
+    seen: list[Checkpoint] = []
     out: list[Any] = []
-    step_together(
-        f"{name}/read", lambda: out.append(read(checkpoint)), WAIT, span=span, doing="read"
-    )
+
+    def look() -> str:
+        seen.append(found())
+        return seen[0].digest
+
+    digests = together(f"{name}/found", look, span=span, doing="read")
+    others = [rank for rank, digest in zip(span, digests, strict=True) if digest != digests[0]]
+    if others:
+        word = "process" if len(others) == 1 else "processes"
+        raise CheckpointError(
+            f"{what}: {seen[0].path} is a different checkpoint in {word} {join(others)} than in "
+            f"process {span[0]}. If it was replaced just now, restore it again, and save each step "
+            "into its own folder if other programs read it. Otherwise the path is not the same "
+            "folder on all machines: name a shared one."
+        )
+    together(f"{name}/read", lambda: out.append(read(seen[0])), span=span, doing="read")
     return out[0]
 
 
@@ -75,27 +88,3 @@ def _over_devices(sharding: Sharding) -> Sharding | None:
     except ValueError:  # no devices: `restored` reports it, with the array's path
         return None
     return found
-
-
-def _agreed(
-    what: str, name: str, found: Callable[[], Checkpoint], span: tuple[int, ...]
-) -> Checkpoint:
-    """The checkpoint that all processes find."""
-    seen: list[Checkpoint] = []
-    problem = None
-    try:
-        seen.append(found())
-    except Exception as error:
-        problem = error
-    own = seen[0].digest if seen else ""
-    digests = together(f"{name}/found", problem, WAIT, own, span=span, doing="read")
-    others = [rank for rank, digest in zip(span, digests, strict=True) if digest != digests[0]]
-    if others:
-        word = "process" if len(others) == 1 else "processes"
-        raise CheckpointError(
-            f"{what}: {seen[0].path} is a different checkpoint in {word} {join(others)} than in "
-            f"process {span[0]}. If it was replaced just now, restore it again, and save each step "
-            "into its own folder if other programs read it. Otherwise the path is not the same "
-            "folder on all machines: name a shared one."
-        )
-    return seen[0]

@@ -14,15 +14,19 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from shardwise._src.base.errors import CheckpointError
-from shardwise._src.saving.chunk_files import checksum, in_thread
+from shardwise._src.saving.chunk_files import checksum
 from shardwise._src.saving.storage import Place
 
 Digests = Mapping[str, str] | None  # None: the checkpoint has no digests
 METADATA = "zarr.json"
 _OF_PROCESS = "checkpoint.files"  # plus a process index: digests until the manifest exists
+
+
+def groups(folders: Iterable[str]) -> set[str]:
+    """The folders above those of arrays, which Zarr calls groups; "" is the checkpoint itself."""
+    return {"/".join(f.split("/")[:i]) for f in folders for i in range(f.count("/") + 1)} | {""}
 
 
 class WrongFile(ValueError):
@@ -62,31 +66,20 @@ async def check_metadata(what: str, place: Place, digests: Digests) -> None:
     Raises:
       CheckpointError: a file is missing or is a different one.
     """
-    names = [name for name in digests or () if name.rpartition("/")[2] == METADATA]
-    if place.folder is not None:
-        await in_thread(_check_texts, what, place, digests, names)
-        return
 
-    async def check(name: str) -> None:
-        _check_text(what, place, digests, name, await place.download(name, 0))
+    async def check(name: str, digest: str) -> None:
+        data = await place.download(name, 0)
+        if data is None or digest_of(data) != digest:
+            why = "is missing" if data is None else "does not have the contents that were written"
+            raise CheckpointError(
+                f"{what}: {place.text} is damaged: the file {name} {why}. Restore another "
+                "checkpoint."
+            )
 
     async with asyncio.TaskGroup() as tasks:
-        for name in names:
-            tasks.create_task(check(name))
-
-
-def _check_texts(what: str, place: Place, digests: Any, names: Iterable[str]) -> None:
-    for name in names:
-        _check_text(what, place, digests, name, place.get(name))
-
-
-def _check_text(what: str, place: Place, digests: Any, name: str, data: bytes | None) -> None:
-    if data is not None and digest_of(data) == digests[name]:
-        return
-    why = "is missing" if data is None else "does not have the contents that were written"
-    raise CheckpointError(
-        f"{what}: {place.text} is damaged: the file {name} {why}. Restore another checkpoint."
-    )
+        for name, digest in (digests or {}).items():
+            if name.rpartition("/")[2] == METADATA:
+                tasks.create_task(check(name, digest))
 
 
 # ---------------------------------------------------------------------------------- of processes

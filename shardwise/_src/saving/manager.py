@@ -19,7 +19,6 @@ import math
 import re
 from collections.abc import Mapping
 from os import PathLike
-from types import TracebackType
 from typing import Any
 
 from shardwise._src.base.errors import CheckpointError
@@ -139,7 +138,8 @@ class CheckpointManager:
         if self._place.folder is None:
             names = [n.removesuffix(f"/{MANIFEST}") for n in names if n.endswith(f"/{MANIFEST}")]
         found = {int(m[1]) for m in map(_NAME.match, names) if m is not None}
-        return sorted([s for s in found if self._is_whole(s)])
+        places = {step: storage.found(self._place / _name(step)) for step in sorted(found)}
+        return [step for step, place in places.items() if place.get(MANIFEST) is not None]
 
     def latest(self) -> int | None:
         """The newest complete step; None if absent. The last `save` may still be running:
@@ -170,10 +170,7 @@ class CheckpointManager:
     def __enter__(self) -> CheckpointManager:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.wait()
 
     def __repr__(self) -> str:
@@ -216,9 +213,6 @@ class CheckpointManager:
             self._known[step] = manifest.read("CheckpointManager", self._place / _name(step))
         return self._known[step]
 
-    def _is_whole(self, step: int) -> bool:
-        return storage.found(self._place / _name(step)).get(MANIFEST) is not None
-
     def _metrics(self, metrics: Mapping[str, float] | None) -> dict[str, float]:
         what = "CheckpointManager.save: metrics"
         if metrics is not None and not isinstance(metrics, Mapping):
@@ -236,12 +230,7 @@ class CheckpointManager:
     def _agreed_latest(self) -> int | None:
         """The newest step according to process 0, in all processes."""
         name = f"checkpoint latest {next(_numbers)}"
-        latest, problem = None, None
-        try:
-            latest = self.latest()
-        except Exception as error:
-            problem = error
-        said = together(name, problem, 600, str(latest), doing="read")[0]
+        said = together(name, lambda: str(self.latest()), 600, doing="read")[0]
         return None if said == "None" else int(said)
 
     def _clean(self) -> None:

@@ -12,7 +12,8 @@ import math
 import os
 import re
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -103,7 +104,8 @@ class Checkpoint:
     path: its location; tree: its structure; arrays: one entry per array; metadata: the value passed
     by the writer; created: the time, in UTC; library: the library that wrote it; processes: how
     many wrote it; step and metrics: set by a manager, else None and empty; files: the digest of
-    each file by name, None if the checkpoint was written without digests.
+    each file by name, None if the checkpoint was written without digests; stores: TensorStore's
+    objects of arrays that another library wrote, by path.
     """
 
     path: str
@@ -118,9 +120,7 @@ class Checkpoint:
     files: dict[str, str] | None = field(default=None, repr=False)
     place: Place | None = field(default=None, repr=False, compare=False)
     digest: str = field(default="", repr=False, compare=False)  # of the entire manifest
-    opened: Callable[[Entry], Awaitable[Any]] | None = field(
-        default=None, repr=False, compare=False
-    )
+    stores: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False, compare=False)
 
     @property
     def nbytes(self) -> int:
@@ -177,7 +177,6 @@ def _said_with(c: Checkpoint) -> Iterator[str]:
         yield whole
 
 
-
 def _divided(e: Entry) -> str:
     if e.sharding is None:
         return ""
@@ -199,19 +198,13 @@ def with_metrics(step: int, metrics: Mapping[str, float], metadata: Any) -> dict
 
 def _of_manager(metadata: Any) -> tuple[int | None, dict[str, float], Any]:
     """Step, metrics and user metadata; only the metadata if no manager wrote it."""
-    try:
+    with suppress(TypeError, ValueError, AttributeError):
         if {*metadata} == {"step", "metrics", "metadata"} and type(metadata["step"]) is int:
-            metrics = {n: _number(text) for n, text in metadata["metrics"].items()}
-            return metadata["step"], metrics, metadata["metadata"]
-    except (TypeError, ValueError, AttributeError):
-        pass
+            metrics = metadata["metrics"]
+            if all([isinstance(text, str) for text in metrics.values()]):
+                numbers = {name: float(text) for name, text in metrics.items()}
+                return metadata["step"], numbers, metadata["metadata"]
     return None, {}, metadata
-
-
-def _number(text: Any) -> float:
-    if not isinstance(text, str):
-        raise ValueError(f"{brief(text)} is not a number written as a string")
-    return float(text)
 
 
 def written(
@@ -373,12 +366,9 @@ def check_is_there(what: str, checkpoint: Checkpoint) -> None:
         )
 
 
-def _beside(place: Place) -> str:
-    """A hint about other checkpoints of the run, next to a missing one."""
-    if place.folder is None or not place.folder.parent.is_dir():
-        return ""
-    steps = sorted(name for name in os.listdir(place.folder.parent) if _STEP.match(name))
-    return f" The last one in the same folder is {steps[-1]}." if steps else ""
+def some(names: Sequence[str]) -> str:
+    """The first few of many names, for messages."""
+    return ", ".join([*names[:3], "..."] if len(names) > 3 else names)
 
 
 def _none(what: str, place: Place) -> Exception:
@@ -389,7 +379,10 @@ def _none(what: str, place: Place) -> Exception:
         )
     there = place.names()
     if not there:
-        beside = _beside(place)
+        beside = ""
+        if place.folder is not None and place.folder.parent.is_dir():
+            steps = sorted(name for name in os.listdir(place.folder.parent) if _STEP.match(name))
+            beside = f" The last one in the same folder is {steps[-1]}." if steps else ""
         return FileNotFoundError(f"{what}: there is no checkpoint at {place.text}.{beside}")
     if any(name.endswith(".distcp") for name in there):
         return CheckpointError(
@@ -408,10 +401,9 @@ def _none(what: str, place: Place) -> Exception:
             f"{what}: {place.text} contains the checkpoints of a run: name one of them, such as "
             f"{place.text}/{steps[-1]}, or use CheckpointManager({place.text!r})."
         )
-    some = ", ".join([*there[:3], "..."] if len(there) > 3 else there)
     return CheckpointError(
-        f"{what}: {place.text} has no {MANIFEST}, but {some}: it is not a checkpoint, or its "
-        "writer was stopped before it finished."
+        f"{what}: {place.text} has no {MANIFEST}, but {some(there)}: it is not a checkpoint, or "
+        "its writer was stopped before it finished."
     )
 
 

@@ -33,12 +33,7 @@ from shardwise._src.random.keys import wrap_key_data
 from shardwise._src.runtime import host_memory, processes
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.saving.arrays import LimitInFlightBytes
-from shardwise._src.saving.chunks import (
-    IN_FLIGHT,
-    converted,
-    on_devices,
-    read_part,
-)
+from shardwise._src.saving.chunks import IN_FLIGHT, converted, on_devices, read_part
 from shardwise._src.saving.consistency import in_agreement, span_of
 from shardwise._src.saving.digests import check_metadata
 from shardwise._src.saving.manifest import (
@@ -133,7 +128,7 @@ def restored(what: str, checkpoint: Checkpoint, shardings: Any, like: Any) -> An
         raise
     check_is_there(what, checkpoint)
     if like is None:
-        return plain(checkpoint.tree, arrays)
+        return plain(checkpoint.tree, lambda n: arrays[n.value] if n.kind == "array" else n.value)
     return matched(what, checkpoint.tree, like, lambda *row: _end(what, arrays, *row))
 
 
@@ -175,17 +170,18 @@ def _like(what: str, entry: Entry, row: tuple[str, Any]) -> _Wanted:
             f"there{f', with generator {entry.key!r}' if keys and entry.key else ''}. Keys are not "
             "numbers, and keys of different generators are not interchangeable."
         )
-    dtype = None if keys else getattr(x, "dtype", None)
-    if isinstance(x, Array):
-        if not x.committed:
-            return _Wanted(transfer.default_place(), dtype, True)
-        return _Wanted(x.sharding if x._sig.layout is None else x.format, dtype)
-    if isinstance(x, ShapeDtypeStruct):
-        dtype = None if keys else x.aval.dtype
-        if x.sharding is None:
-            return _Wanted(transfer.default_place(), dtype, True)
-        return _Wanted(x.sharding if x.layout is None else x.format, dtype)
-    return _Wanted(None, dtype)
+    if isinstance(x, Array | ShapeDtypeStruct):
+        place, free = _place_of(x)
+        return _Wanted(place, None if keys else x.aval.dtype, free)
+    return _Wanted(None, getattr(x, "dtype", None))
+
+
+def _place_of(x: Array | ShapeDtypeStruct) -> tuple[Any, bool]:
+    """The requested placement, and whether it is that of uncommitted arrays."""
+    if x.sharding is None or (isinstance(x, Array) and not x.committed):
+        return transfer.default_place(), True
+    layout = x._sig.layout if isinstance(x, Array) else x.layout
+    return x.sharding if layout is None else x.format, False
 
 
 def _placed(
@@ -193,25 +189,31 @@ def _placed(
 ) -> list[_Wanted]:
     """Adds the placements from `shardings`. In the pytree that it is a prefix of, only arrays are
     leaves."""
+
+    def array(node: Node, *_: Any) -> Node | None:
+        return node if node.kind == "array" else None
+
     numbers = range(len(checkpoint.arrays))
     if like is None:
-        tree = _arrays_only(plain(checkpoint.tree, [_Number(i) for i in numbers]))
+        tree = plain(checkpoint.tree, array)
     else:
-        tree = matched(
-            what, checkpoint.tree, like,
-            lambda node, path, x: _Number(node.value) if node.kind == "array" else None,
-        )
+        tree = matched(what, checkpoint.tree, like, array)
     name = "tree" if like is None else "like"
     places: dict[int, Any] = dict.fromkeys(numbers, shardings)
     if not is_sharding_leaf(shardings):
         found = broadcast_prefix(shardings, tree, f"{what}: shardings", is_sharding_leaf, name)
         leaves, _ = flatten(tree)
-        _check_leaves(what, leaves)
+        for x in leaves:
+            if not isinstance(x, Node):
+                raise TypeError(
+                    f"{what}: shardings is a pytree, but `like` has a {type(x).__name__}, which is "
+                    f"not a pytree container.{to_register(x)} Or pass the shardings in `like`."
+                )
         places = dict(zip([n.value for n in leaves], found, strict=True))
-    out: list[_Wanted] = []
-    for i, before in enumerate(wanted):
-        out.append(_Wanted(as_placement(places[i], f"{what}: shardings"), before.dtype))
-    return out
+    return [
+        _Wanted(as_placement(places[i], f"{what}: shardings"), before.dtype)
+        for i, before in enumerate(wanted)
+    ]
 
 
 def _fitting(what: str, entry: Entry, wanted: _Wanted) -> _Wanted:
@@ -224,30 +226,6 @@ def _fitting(what: str, entry: Entry, wanted: _Wanted) -> _Wanted:
     except ValueError as error:
         raise ValueError(f"{what}: tree{entry.path} is {_type(entry)}: {error}") from None
     return replace(wanted, place=place)
-
-
-def _check_leaves(what: str, leaves: Sequence[Any]) -> None:
-    for x in leaves:
-        if not isinstance(x, _Number):
-            raise TypeError(
-                f"{what}: shardings is a pytree, but `like` has a {type(x).__name__}, which is not "
-                f"a pytree container.{to_register(x)} Or pass the shardings in `like`."
-            )
-
-
-@dataclass(frozen=True)
-class _Number:
-    """An array's number, as a leaf of a tree."""
-
-    value: int
-
-
-def _arrays_only(x: Any) -> Any:
-    if isinstance(x, dict):
-        return {k: _arrays_only(v) for k, v in x.items()}
-    if isinstance(x, list | tuple):
-        return type(x)([_arrays_only(v) for v in x])
-    return x if isinstance(x, _Number) else None
 
 
 def _end(what: str, arrays: Sequence[Any], node: Node, path: str, x: Any) -> Any:
@@ -264,11 +242,8 @@ def _end(what: str, arrays: Sequence[Any], node: Node, path: str, x: Any) -> Any
         raise _other(what, path, f"{node.value!r}", x)
     if isinstance(x, np.ndarray):
         return number.astype(x.dtype)
-    place, free = (x.sharding, False) if x.sharding is not None else (None, True)
-    if isinstance(x, Array):
-        free = not x.committed
-    place = transfer.default_place() if free else place
-    return transfer.put_host(number.astype(x.aval.dtype), place, not free)
+    place, free = _place_of(x)
+    return transfer.put_host(number.astype(x.aval.dtype), bare(place), not free)
 
 
 def _number(what: str, path: str, saved: Any, x: Any) -> Any:
@@ -287,22 +262,16 @@ def _number(what: str, path: str, saved: Any, x: Any) -> Any:
 
 async def _read(what: str, checkpoint: Checkpoint, wanted: Sequence[_Wanted]) -> list[Any]:
     files, shards = LimitInFlightBytes(IN_FLIGHT), LimitInFlightBytes(_PARTS)
-    out: list[Any] = [None] * len(wanted)
-
     total = sum(map(_bytes_here, checkpoint.arrays, wanted))
-    bar = progress(f"restoring {checkpoint.path}", total)
-
-    async def one(i: int) -> None:
-        reader = _Reader(what, checkpoint, checkpoint.arrays[i], files, shards, bar)
-        out[i] = await reader.read(wanted[i])
-
-    with bar:
+    with progress(f"restoring {checkpoint.path}", total) as bar:
         async with asyncio.TaskGroup() as tasks:
             assert checkpoint.place is not None
             tasks.create_task(check_metadata(what, checkpoint.place, checkpoint.files))
-            for i in range(len(wanted)):
-                tasks.create_task(one(i))
-    return out
+            found = [
+                tasks.create_task(_Reader(what, checkpoint, entry, files, shards, bar).read(w))
+                for entry, w in zip(checkpoint.arrays, wanted, strict=True)
+            ]
+    return [task.result() for task in found]
 
 
 def _on_host(entry: Entry, wanted: _Wanted) -> bool:
@@ -320,76 +289,78 @@ def _bytes_here(entry: Entry, wanted: _Wanted) -> int:
     return sum([math.prod(one) * width for one in found])
 
 
+@dataclass
 class _Reader:
     """Reads one array."""
 
-    def __init__(
-        self, what: str, checkpoint: Checkpoint, entry: Entry, files: LimitInFlightBytes,
-        shards: LimitInFlightBytes, bar: progress,
-    ):
-        assert checkpoint.place is not None
-        self._what, self._place, self._entry = what, checkpoint.place, entry
-        self._files, self._shards, self._bar = files, shards, bar
-        self._opened, self._digests = checkpoint.opened, checkpoint.files
+    what: str
+    checkpoint: Checkpoint
+    entry: Entry
+    files: LimitInFlightBytes
+    shards: LimitInFlightBytes
+    bar: progress
 
     async def read(self, wanted: _Wanted) -> Any:
-        entry, stored = self._entry, canonicalize_name(self._entry.dtype)
+        entry, stored = self.entry, canonicalize_name(self.entry.dtype)
         dtype = stored if wanted.dtype is None else np.dtype(wanted.dtype)
         if wanted.place is not None and entry.key is None:
             dtype = on_devices(dtype)
-        store = None if self._opened is None else await self._opened(entry)
         shape = entry.physical
         nothing = np.empty(0, stored)
-        converted(self._what, f"tree{entry.path}", nothing, dtype)  # raises if never possible
+        converted(self.what, f"tree{entry.path}", nothing, dtype)  # raises if never possible
         if _on_host(entry, wanted):
             (out,) = host_memory.blocks(1, shape, dtype)
             bounds = tuple([(0, n) for n in shape])
-            await self._part(store, bounds, out, processes.link() is None)
+            await self._part(bounds, out, processes.link() is None)
             return self._from_host(out, wanted)
         sharding = bare(wanted.place)
         found = parts.distinct_parts(sharding, shape)
-        on: list[list[Array]] = [[] for _ in found]
         taken = _taken_over(sharding)
+        put = parts.aliased if taken else transfer.put_host
         alone = processes.link() is None or sharding.tiling(len(shape)).replicas == 1
         blocks: Sequence[np.ndarray | None] = [None] * len(found)
         if taken and len({part.shape for part in found}) == 1:
             blocks = host_memory.blocks(len(found), found[0].shape, dtype)
 
-        async def read(i: int, part: parts.Part, block: np.ndarray | None) -> None:
+        async def read(part: parts.Part, block: np.ndarray | None) -> list[Array]:
             bounds = tuple([s.indices(n)[:2] for s, n in zip(part.index, shape, strict=True)])
             size = 0 if taken else math.prod(part.shape) * dtype.itemsize
-            await self._shards.wait_for_bytes(size)
+            await self.shards.wait_for_bytes(size)
             if block is None:
                 (block,) = host_memory.blocks(1, part.shape, dtype)
-            await self._part(store, bounds, block, alone)
-            on[i] = [_on(device, sharding, block, taken) for device in part.devices]
-            await self._shards.release_bytes(size)
+            await self._part(bounds, block, alone)
+            places = [SingleDeviceSharding(d, sharding.memory_kind) for d in part.devices]
+            on = [put(block, place, True) for place in places]
+            await self.shards.release_bytes(size)
+            return on
 
         async with asyncio.TaskGroup() as tasks:
-            for i, (part, block) in enumerate(zip(found, blocks, strict=True)):
-                tasks.create_task(read(i, part, block))
-        array = parts.assemble(shape, sharding, [x for one in on for x in one], dtype, self._what)
+            reads = [tasks.create_task(read(*row)) for row in zip(found, blocks, strict=True)]
+        on = [x for task in reads for x in task.result()]
+        array = parts.assemble(shape, sharding, on, dtype, self.what)
         layout = wanted.place.layout if isinstance(wanted.place, Format) else None
         return array if layout is None else transfer.relayout(array, layout)
 
-    async def _part(self, store: Any, bounds: Any, out: np.ndarray, alone: bool) -> None:
-        where = self._place, store, self._entry, bounds, out
-        await read_part(self._what, *where, self._files, alone, self._digests)
-        self._bar.add(out.size * canonicalize_name(self._entry.dtype).itemsize)
+    async def _part(self, bounds: Any, out: np.ndarray, alone: bool) -> None:
+        found, entry = self.checkpoint, self.entry
+        assert found.place is not None
+        where = found.place, found.stores.get(entry.path), entry, bounds, out
+        await read_part(self.what, *where, self.files, alone, found.files)
+        self.bar.add(out.size * canonicalize_name(entry.dtype).itemsize)
 
     def _from_host(self, value: np.ndarray, wanted: _Wanted) -> Any:
-        if self._entry.key is not None:
+        if self.entry.key is not None:
             with eval_context():
                 try:
-                    keys = wrap_key_data(value, impl=self._entry.key)
+                    keys = wrap_key_data(value, impl=self.entry.key)
                 except ValueError as error:
-                    path = f"tree{self._entry.path}"
-                    raise CheckpointError(f"{self._what}: {path} has keys of an {error}") from None
+                    path = f"tree{self.entry.path}"
+                    raise CheckpointError(f"{self.what}: {path} has keys of an {error}") from None
                 return keys if wanted.place is None or wanted.free else (
                     transfer.move(keys, bare(wanted.place))
                 )
         if wanted.place is None:
-            return value[()] if self._entry.scalar else value
+            return value[()] if self.entry.scalar else value
         return transfer.put_host(value, wanted.place, False)
 
 
@@ -398,9 +369,3 @@ def _taken_over(sharding: Any) -> bool:
     on_cpu = all(device.platform == "cpu" for device in parts.local_devices(sharding))
     return on_cpu and stated_kind(sharding) is None
 
-
-def _on(device: Any, sharding: Any, block: np.ndarray, taken: bool) -> Array:
-    there = SingleDeviceSharding(device, sharding.memory_kind)
-    if taken:
-        return parts.aliased(block, there, True)
-    return transfer.put_host(block, there, True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -48,22 +49,16 @@ class Source:
 
     def taken(self) -> Source:
         """The same with values copied to the host: the array may now be changed or donated."""
-        return replace(self, parts=[(b, self._kept(value())) for b, value in self.parts])
-
-    def _kept(self, value: np.ndarray) -> Callable[[], np.ndarray]:
-        held = value if self.fixed else np.array(value)
-        return lambda: held
+        copied = [(b, value() if self.fixed else np.array(value())) for b, value in self.parts]
+        return replace(self, parts=[(b, lambda held=held: held) for b, held in copied])
 
 
 def _size(bounds: Bounds) -> int:
-    out = 1
-    for start, stop in bounds:
-        out *= stop - start
-    return out
+    return math.prod([stop - start for start, stop in bounds])
 
 
-def sources(what: str, ends: Sequence[Leaf]) -> list[Source]:
-    """The arrays of a pytree, with the shards of them that this process writes.
+def source_of(what: str, end: Leaf) -> Source:
+    """An array of a pytree, with the shards of it that this process writes.
 
     Raises:
       TypeError: an array's dtype cannot be written.
@@ -71,10 +66,6 @@ def sources(what: str, ends: Sequence[Leaf]) -> list[Source]:
       ValueError: an array is unreduced (partial sums).
       RuntimeError: an array has been deleted or donated.
     """
-    return [_source(what, end) for end in ends]
-
-
-def _source(what: str, end: Leaf) -> Source:
     x, key, scalar = end.value, None, isinstance(end.value, np.generic)
     if isinstance(x, Tracer):
         raise UnexpectedTracerError(

@@ -15,16 +15,16 @@ import errno
 import os
 import re
 import shutil
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from shardwise._src.base.config import store_timeout_secs
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.saving.arrays import store_context, tensorstore
+from shardwise._src.saving.chunk_files import in_thread
 
 MANIFEST = "checkpoint.json"
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
@@ -38,6 +38,7 @@ _ADVICE = {
 }
 _GCS_URL = "TENSORSTORE_GCS_HTTP_URL"  # the variable that points TensorStore to another store
 _SLOWEST = 1 << 20  # assumed minimum bandwidth of a store, in bytes per second
+_FAILURES = (TimeoutError, ValueError, OSError, NotImplementedError)  # of requests to a store
 _AT_A_TIME = 128 << 20  # bytes that may be in flight in addition to those of a request
 
 
@@ -87,13 +88,18 @@ class Place:
                 "TensorStore knows, such as gs://bucket/folder, s3://bucket/folder or "
                 f"memory://folder: {error}"
             ) from None
-        store = {**store, **_of_environment(store)}
+        if store["driver"] == "s3":
+            store |= _of_environment()
         return Place(text.rstrip("/"), None, store, store_timeout_secs.value)
 
     def __truediv__(self, name: str) -> Place:
         store = {**self.store, "path": f"{self.store.get('path', '')}{name}/"}
         folder = self.folder and self.folder / name
         return Place(f"{self.text}/{name}", folder, store, self.seconds)
+
+    def moved(self, folder: Path) -> Place:
+        """The place of another folder, which messages do not name."""
+        return replace(self, folder=folder, store={"driver": "file", "path": f"{folder}/"})
 
     def get(self, name: str) -> bytes | None:
         """The bytes under a name; None if absent."""
@@ -118,14 +124,19 @@ class Place:
             os.fsync(file.fileno())
 
     async def upload(self, name: str, data: bytes) -> None:
-        """`put` for one of many concurrent writes, in an object store."""
-        await self._awaited(self._opened().write(name, data), len(data))
+        """`put` for one of many concurrent writes."""
+        if self.folder is None:
+            await self._awaited(self._opened().write(name, data), len(data))
+        else:
+            await in_thread(self.put, name, data)
 
     async def download(self, name: str, size: int) -> bytes | None:
-        """`get` for one of many concurrent reads, in an object store.
+        """`get` for one of many concurrent reads.
 
-        size: the expected number of bytes, which extends the deadline.
+        size: the expected number of bytes, which extends the deadline of an object store.
         """
+        if self.folder is not None:
+            return await in_thread(self.get, name)
         found = await self._awaited(self._opened().read(name), size)
         return bytes(found.value) if found.state == "value" else None
 
@@ -188,11 +199,9 @@ class Place:
         seconds = self._seconds(size)
         try:
             return asked.result(timeout=seconds)
-        except TimeoutError:
+        except _FAILURES as error:
             asked.cancel()
-            raise self._silent(seconds) from None
-        except (ValueError, OSError, NotImplementedError) as error:
-            raise self._rejected(error) from None
+            raise self._failure(error, seconds) from None
 
     async def _awaited(self, asked: Any, size: int) -> Any:
         """`_result` for one of many requests that share a connection."""
@@ -200,50 +209,41 @@ class Place:
         try:
             async with asyncio.timeout(seconds):
                 return await asked
-        except TimeoutError:
-            raise self._silent(seconds) from None
-        except (ValueError, OSError, NotImplementedError) as error:
-            raise self._rejected(error) from None
+        except _FAILURES as error:
+            raise self._failure(error, seconds) from None
 
     def _seconds(self, size: int) -> float:
         return self.seconds + size / _SLOWEST
 
-    def _silent(self, seconds: float) -> TimeoutError:
+    def _failure(self, error: Exception, seconds: float) -> OSError:
+        if not isinstance(error, TimeoutError):
+            answer = str(error).partition(" [")[0]  # the full HTTP response follows
+            return OSError(
+                f"{self.text}: the store answered {answer}. Check that its bucket exists, and that "
+                "this program may access it."
+            )
+        address, hint = self._endpoint()
         return TimeoutError(
-            f"{self.text}: the store at {self._endpoint()} has not answered within {seconds:.3g} "
-            f"s. Check that this machine can reach it{_variable(self.store)}; increase "
-            "store_timeout_secs to allow more time."
+            f"{self.text}: the store at {address} has not answered within {seconds:.3g} s. Check "
+            f"that this machine can reach it{hint}; increase store_timeout_secs to allow more time."
         )
 
-    def _rejected(self, error: Exception) -> OSError:
-        answer = str(error).partition(" [")[0]  # the full HTTP response follows
-        return OSError(
-            f"{self.text}: the store answered {answer}. Check that its bucket exists, and that "
-            "this program may access it."
-        )
-
-    def _endpoint(self) -> str:
-        """The address that requests go to."""
+    def _endpoint(self) -> tuple[str, str]:
+        """The address that requests go to, and a hint at the variable that selects another."""
+        hint = ", and that {}, if set, names the right endpoint"
         if self.store["driver"] == "s3":
             amazon = f"https://{self.store.get('bucket')}.s3.amazonaws.com"
-            return self.store.get("endpoint") or amazon
+            return self.store.get("endpoint") or amazon, hint.format("AWS_ENDPOINT_URL")
         if self.store["driver"] == "gcs":
-            return os.environ.get(_GCS_URL) or "https://storage.googleapis.com"
-        return self.text
+            google = "https://storage.googleapis.com"
+            return os.environ.get(_GCS_URL) or google, hint.format(_GCS_URL)
+        return self.text, ""
 
 
-def _variable(store: dict[str, Any]) -> str:
-    """The environment variable that selects another store."""
-    name = {"s3": "AWS_ENDPOINT_URL", "gcs": _GCS_URL}.get(store["driver"])
-    return f", and that {name}, if set, names the right endpoint" if name else ""
-
-
-def _of_environment(store: dict[str, Any]) -> dict[str, Any]:
+def _of_environment() -> dict[str, Any]:
     """S3 settings from the environment: by default TensorStore would contact only Amazon, and
     search for credential files before the environment variables."""
     said: dict[str, Any] = {}
-    if store["driver"] != "s3":
-        return said
     if os.environ.get("AWS_ACCESS_KEY_ID") and os.environ.get("AWS_SECRET_ACCESS_KEY"):
         said["aws_credentials"] = {"type": "environment"}
     url = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
@@ -259,9 +259,7 @@ def found(place: Place) -> Place:
     if place.folder is None or place.folder.exists():
         return place
     before = set_aside(place.folder)
-    if not before.is_dir():
-        return place
-    return Place(place.text, before, {"driver": "file", "path": f"{before}/"})
+    return place.moved(before) if before.is_dir() else place
 
 
 def set_aside(folder: Path) -> Path:
@@ -299,23 +297,18 @@ def not_saved(place: Place, why: str, error: Exception) -> OSError:
     return raised
 
 
-class explained:
+class explained(nullcontext[None]):
     """Re-raises system errors within a block as errors of `what` that name the checkpoint.
 
     doing: the failed action, such as "its folder could not be created".
     """
 
     def __init__(self, what: str, place: Place, doing: str):
+        super().__init__()
         self._what, self._place, self._doing = what, place, doing
 
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        place = self._place
+    def __exit__(self, *raised: Any) -> None:
+        place, error = self._place, raised[1]
         # Without `strerror` it is an error raised by this library.
         if isinstance(error, OSError) and error.strerror is not None and place.folder is not None:
             why = f"{self._what}: {place.text} could not be written: {self._doing}: {error}"

@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import copy
 import dataclasses
-from collections import OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -155,24 +155,19 @@ def _node(what: str, at: Leaf, ends: list[Leaf], above: dict[int, str]) -> Node:
         )
     _check_names(what, at.path, parts)
     inside = {**above, id(x): at.path}
-    items = [_node(what, below, ends, inside) for below in _below(at, parts)]
+    rows = zip(parts.names, parts.texts, parts.items, strict=True)
+    below = [Leaf((*at.steps, str(name)), at.path + text, item) for name, text, item in rows]
+    items = [_node(what, leaf, ends, inside) for leaf in below]
     names = () if parts.kind in ("list", "tuple", "sequence") else parts.names
-    kind = "" if parts.kind in ("list", "tuple") or type(x) is dict else _class(x)
-    return Node(parts.kind, names, tuple(items), kind, static=_static(x, parts))
+    kind = type(x)
+    plain = parts.kind in ("list", "tuple") or kind is dict
+    name = "" if plain else f"{kind.__module__}.{kind.__qualname__}"
+    return Node(parts.kind, names, tuple(items), name, static=_static(x, parts))
 
 
 def is_array(x: Any) -> bool:
     """Whether it is a shardwise or NumPy array, or a `ShapeDtypeStruct`."""
     return isinstance(x, Array | np.ndarray | np.generic | ShapeDtypeStruct)
-
-
-def _class(x: Any) -> str:
-    return f"{type(x).__module__}.{type(x).__qualname__}"
-
-
-def _below(at: Leaf, parts: _Parts) -> Iterator[Leaf]:
-    for name, text, item in zip(parts.names, parts.texts, parts.items, strict=True):
-        yield Leaf((*at.steps, str(name)), at.path + text, item)
 
 
 def _check_depth(what: str, at: Leaf, above: dict[int, str]) -> None:
@@ -213,12 +208,16 @@ def _check_keys(what: str, path: str, keys: Sequence[Any]) -> None:
 def _check_names(what: str, path: str, parts: _Parts) -> None:
     _check_keys(what, path, parts.names)
     texts = [str(n) for n in parts.names]
-    twice = sorted({t for t in texts if texts.count(t) > 1}) if len({*texts}) < len(texts) else []
-    if twice:
+    if twice := repeated(texts):
         raise TypeError(
             f"{what}: {path} has two keys written as {twice[0]!r}, which would be stored in the "
             "same file. Rename one of them."
         )
+
+
+def repeated(names: Sequence[str]) -> list[str]:
+    """The names that occur several times, in order."""
+    return sorted([name for name, count in Counter(names).items() if count > 1])
 
 
 def _static(x: Any, parts: _Parts) -> tuple[tuple[str, Node], ...]:
@@ -239,17 +238,15 @@ def _is_plain(x: Any) -> bool:
 # --------------------------------------------------------------------------------- unflattening
 
 
-def plain(node: Node, arrays: Sequence[Any]) -> Any:
-    """The pytree with plain containers: dicts, lists and tuples."""
-    if node.kind == "array":
-        return arrays[node.value]
-    items = [plain(item, arrays) for item in node.items]
+def plain(node: Node, take: Callable[[Node], Any]) -> Any:
+    """The pytree with plain containers: dicts, lists and tuples. take: the value of a leaf."""
+    items = [plain(item, take) for item in node.items]
     if node.kind in _BY_NAME:
-        static = {name: plain(value, ()) for name, value in node.static}
+        static = {name: plain(value, take) for name, value in node.static}
         return {**dict(zip(node.names, items, strict=True)), **static}
     if node.kind == "tuple":
         return tuple(items)
-    return items if node.kind in ("list", "sequence") else node.value
+    return items if node.kind in ("list", "sequence") else take(node)
 
 
 def leaves_of(node: Node, steps: Steps = (), path: str = "") -> Iterator[tuple[Steps, str, Node]]:
@@ -277,27 +274,12 @@ def matched(
     Raises:
       CheckpointError: one of them has leaves that the other lacks.
     """
-    saved = {steps: end for steps, _, end in leaves_of(node)}
-    paths = {steps: path for steps, path, _ in leaves_of(node)}
+    saved = {steps: (path, end) for steps, path, end in leaves_of(node, path="like")}
     shape, _ = flatten_tree(what, "like", like)
     wanted = {steps: path for steps, path, _ in leaves_of(shape, path="like")}
-    _check_leaves(what, {s: f"like{p}" for s, p in paths.items()}, wanted)
-
-    def rebuilt(x: Any, steps: Steps) -> Any:
-        if steps in saved:
-            return take(saved[steps], wanted[steps], x)
-        parts = _parts(x)
-        assert parts is not None
-        rows = zip(parts.names, parts.items, strict=True)
-        return parts.again([rebuilt(item, (*steps, str(name))) for name, item in rows])
-
-    return rebuilt(like, ())
-
-
-def _check_leaves(what: str, saved: dict[Steps, str], wanted: dict[Steps, str]) -> None:
     sides = [
-        ("only the checkpoint has", [p for s, p in saved.items() if s not in wanted]),
-        ("only `like` has", [p for s, p in wanted.items() if s not in saved]),
+        ("only the checkpoint has", [path for s, (path, _) in saved.items() if s not in wanted]),
+        ("only `like` has", [path for s, path in wanted.items() if s not in saved]),
     ]
     rows = [f"{text} {_some(paths)}" for text, paths in sides if paths]
     if rows:
@@ -305,6 +287,16 @@ def _check_leaves(what: str, saved: dict[Steps, str], wanted: dict[Steps, str]) 
             f"{what}: `like` does not have the structure of the saved pytree: "
             f"{' and '.join(rows)}. `describe(path)` shows what the checkpoint contains."
         )
+
+    def rebuilt(x: Any, steps: Steps) -> Any:
+        if steps in saved:
+            return take(saved[steps][1], wanted[steps], x)
+        parts = _parts(x)
+        assert parts is not None
+        rows = zip(parts.names, parts.items, strict=True)
+        return parts.again([rebuilt(item, (*steps, str(name))) for name, item in rows])
+
+    return rebuilt(like, ())
 
 
 def _some(paths: Sequence[str]) -> str:

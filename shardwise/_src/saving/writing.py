@@ -30,12 +30,11 @@ from shardwise._src.placement.device_put import process_count, process_index
 from shardwise._src.runtime.threads import start as start_thread
 from shardwise._src.saving import manifest
 from shardwise._src.saving.arrays import LimitInFlightBytes, run, tensorstore
-from shardwise._src.saving.async_manager import WAIT, check_same, step_together
-from shardwise._src.saving.chunk_files import in_thread
+from shardwise._src.saving.async_manager import check_same, first_process, in_steps
 from shardwise._src.saving.chunks import IN_FLIGHT, metadata, write_part
 from shardwise._src.saving.committing import Writing, begin, staging_place
-from shardwise._src.saving.digests import METADATA, collect, digest_of, leave
-from shardwise._src.saving.shard_sources import Source, sources
+from shardwise._src.saving.digests import METADATA, collect, digest_of, groups, leave
+from shardwise._src.saving.shard_sources import Source, source_of
 from shardwise._src.saving.storage import Place, explained
 from shardwise._src.saving.tree_metadata import Node, flatten_tree
 
@@ -192,18 +191,14 @@ def prepared(
     tensorstore()
     try:
         metadata = json.loads(json.dumps(metadata, allow_nan=False))
-    except (TypeError, ValueError) as error:
-        raise TypeError(
-            f"{what}: metadata must be JSON-serializable; got {short_repr(metadata)}: {error}."
-        ) from None
-    except RecursionError:
-        raise TypeError(
-            f"{what}: metadata must be JSON-serializable; got a {type(metadata).__name__} that is "
-            "nested too deeply."
-        ) from None
+    except (TypeError, ValueError, RecursionError) as error:
+        found = f"a {type(metadata).__name__} that is nested too deeply" if (
+            isinstance(error, RecursionError)
+        ) else f"{short_repr(metadata)}: {error}"
+        raise TypeError(f"{what}: metadata must be JSON-serializable; got {found}.") from None
     node, ends = flatten_tree(what, "tree", tree)
     place = Place.at(what, path)
-    own = tuple(sources(what, ends))
+    own = tuple([source_of(what, end) for end in ends])
     return Job(next(_numbers), place, overwrite, metadata, node, own, then)
 
 
@@ -212,27 +207,20 @@ def prepared(
 
 def write(job: Job, on_written: Callable[[int], None]) -> None:
     """Writes a checkpoint. on_written: called with the number of bytes this process has written."""
-    with progress(f"saving {job.place.text}", job.nbytes) as bar:
-
-        def written(size: int) -> None:
-            on_written(size)
-            bar.add(size)
-
-        _write(job, written)
-
-
-def _write(job: Job, written: Callable[[int], None]) -> None:
-    writings: list[Writing] = []
+    writings: list[Writing] = []  # of process 0
     digests: dict[str, str] = {}
     entries = [source.entry for source in job.sources]
-    where = staging_place(job.place)
+    where, bar = staging_place(job.place), progress(f"saving {job.place.text}", job.nbytes)
 
     def prepare() -> None:
-        if process_index() == 0:
-            with explained("save", job.place, "its folder could not be created"):
-                writings.append(begin("save", job.place, job.overwrite))
-            with explained("save", job.place, f"a {METADATA} could not be written"):
-                digests.update(run_all(lambda: _described(where, entries)))
+        with explained("save", job.place, "its folder could not be created"):
+            writings.append(begin("save", job.place, job.overwrite))
+        with explained("save", job.place, f"a {METADATA} could not be written"):
+            digests.update(run_all(lambda: _described(where, entries)))
+
+    def written(size: int) -> None:
+        on_written(size)
+        bar.add(size)
 
     def write_arrays() -> None:
         digests.update(run_all(lambda: _arrays(where, job.sources, written)))
@@ -241,24 +229,17 @@ def _write(job: Job, written: Callable[[int], None]) -> None:
                 leave(where, process_index(), digests)
 
     def commit() -> None:
-        for writing in writings:
-            with explained("save", job.place, "it could not be moved to its final location"):
-                digests.update(collect(where, process_count()))
-                writing.commit(
-                    manifest.written(job.tree, entries, job.metadata, process_count(), digests)
-                )
-            job.then()
+        with explained("save", job.place, "it could not be moved to its final location"):
+            digests.update(collect(where, process_count()))
+            about = manifest.written(job.tree, entries, job.metadata, process_count(), digests)
+            writings[0].commit(about)
+        job.then()
 
     name = f"checkpoint save {job.number}"
-    try:
+    steps = {"begin": first_process(prepare), "arrays": write_arrays, "end": first_process(commit)}
+    with bar:
         _check_same(name, job)
-        step_together(f"{name}/begin", prepare, WAIT)
-        step_together(f"{name}/arrays", write_arrays, WAIT)
-        step_together(f"{name}/end", commit, WAIT)
-    except BaseException:
-        for writing in writings:
-            writing.abandon()
-        raise
+        in_steps(name, steps, undo=lambda: [writing.abandon() for writing in writings])
 
 
 def _check_same(name: str, job: Job) -> None:
@@ -282,18 +263,14 @@ async def _described(place: Place, entries: Sequence[manifest.Entry]) -> dict[st
     """Writes Zarr metadata: for each array, and for the folders above them. Returns the digests of
     these files."""
     group = {"zarr_format": 3, "node_type": "group", "attributes": {}}
-    folders = {""}
-    for entry in entries:
-        parts = entry.folder.split("/")
-        folders |= {"/".join(parts[:i]) + "/" for i in range(1, len(parts))}
-    about = dict.fromkeys(folders, group)
-    about |= {f"{entry.folder}/": metadata(entry) for entry in entries}
-    texts = {f"{folder}{METADATA}": json.dumps(row).encode() for folder, row in about.items()}
+    about: dict[str, Any] = dict.fromkeys(groups([entry.folder for entry in entries]), group)
+    about |= {entry.folder: metadata(entry) for entry in entries}
+    rows = [(f"{folder}/{METADATA}".removeprefix("/"), row) for folder, row in about.items()]
+    texts = {name: json.dumps(row).encode() for name, row in rows}
 
     async with asyncio.TaskGroup() as tasks:
         for name, text in texts.items():
-            put = in_thread(place.put, name, text) if place.folder else place.upload(name, text)
-            tasks.create_task(put)
+            tasks.create_task(place.upload(name, text))
     return {name: digest_of(text) for name, text in texts.items()}
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from shardwise._src.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from shardwise._src.saving.arrays import TS_CONTEXT as TS_CONTEXT
     from shardwise._src.saving.arrays import async_deserialize as async_deserialize
     from shardwise._src.saving.arrays import async_serialize as async_serialize
     from shardwise._src.saving.arrays import run_deserialization as run_deserialization
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from shardwise._src.saving.async_manager import (
         GlobalAsyncCheckpointManagerBase as GlobalAsyncCheckpointManagerBase,
     )
-    from shardwise._src.saving.tensorstore_context import TS_CONTEXT as TS_CONTEXT
     from shardwise._src.saving.tensorstore_specs import is_remote_storage as is_remote_storage
     from shardwise._src.saving.tensorstore_specs import serialization_spec as get_tensorstore_spec
 

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from shardwise._src.core.program import Equation as JaxprEqn
     from shardwise._src.core.program import Literal as Literal
     from shardwise._src.core.program import Var as Var
-    from shardwise._src.extend.call_primitive import CallPrimitive as CallPrimitive
     from shardwise._src.extend.jaxpr import AbstractToken as AbstractToken
+    from shardwise._src.extend.jaxpr import CallPrimitive as CallPrimitive
     from shardwise._src.extend.jaxpr import ClosedJaxpr as ClosedJaxpr
     from shardwise._src.extend.jaxpr import DropVar as DropVar
     from shardwise._src.extend.jaxpr import Effect as Effect

@@ -10,12 +10,13 @@ TensorStore database with the arrays, keyed by leaf number. All processes write 
 from __future__ import annotations
 
 import asyncio
+import base64
 import itertools
 import json
 import re
 import shutil
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -26,34 +27,31 @@ import numpy as np
 from shardwise._src.arguments.prefixes import broadcast_prefix
 from shardwise._src.arguments.shape_dtype_struct import ShapeDtypeStruct
 from shardwise._src.arrays.array import Array
+from shardwise._src.export import tree_records
+from shardwise._src.export.export_files import TREE
+from shardwise._src.export.tables import Damaged, read, write
 from shardwise._src.messages.formatting import short_repr
 from shardwise._src.messages.tree_paths import paths_in
 from shardwise._src.placement.device_put import process_count, process_index
-from shardwise._src.runtime.pytree import flatten
+from shardwise._src.runtime.pytree import PyTreeDef, flatten
 from shardwise._src.runtime.threads import submit
 from shardwise._src.saving import tensorstore_specs
 from shardwise._src.saving.arrays import (
-    LimitInFlightBytes,
-    async_deserialize,
-    async_serialize,
     combine_kvstores,
     run,
+    run_deserialization,
+    run_serialization,
     tensorstore,
 )  # fmt: skip
-from shardwise._src.saving.async_manager import step_together
-from shardwise._src.saving.formats.tree_json import (
-    LEAF_IDS,
-    PyTreeFuture,
-    deserialize_pytreedef,
-    serialize_pytreedef,
-)  # fmt: skip
+from shardwise._src.saving.async_manager import first_process, in_steps, together
 from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.layout import Format
 
+REPR, LEAF_IDS = "__jax_pytreedef_repr", "__jax_leaf_ids"
 _TREE_FILE, _ARRAYS = "pytreedef.json", "array_store"
 _OWN = (_TREE_FILE, _ARRAYS, "archive.zip")  # entries that may exist in a folder to be overwritten
 _WAIT = 300  # timeout in seconds for waiting for other processes
-_READ_AT_A_TIME = 10 << 30  # bytes
+_GB_AT_A_TIME = 10  # that are read
 _numbers = itertools.count()  # of calls of `save`, in the same order in all processes
 _threads = ThreadPoolExecutor(32, "shardwise-checkpoint")
 
@@ -125,29 +123,26 @@ def _save(
             raise ValueError(f"save: {path} must be an array or None; got {short_repr(x)}.")
     root = _folder("save", directory)
     about = serialize_pytreedef(tree)
-    about[LEAF_IDS] = [None if x is None else _word(x) for x in leaves]
-    rows = _rows(root, leaves, _broadcast_specs("save", ts_specs, data))
+    about[LEAF_IDS] = [
+        x if x is None else f"Array({x.dtype.name}[{', '.join(map(str, x.shape))}])" for x in leaves
+    ]
+    given = _broadcast_specs("save", ts_specs, data)
+    rows = [(x, _spec(root, i, given[i], x)) for i, x in enumerate(leaves) if x is not None]
 
-    def prepare() -> None:
-        if process_index() == 0:
-            _make_empty(root, overwrite)
+    def commit() -> None:
+        if rows and process_count() > 1:
+            run(lambda: _combine(root))
+        (root / _TREE_FILE).write_text(json.dumps(about, indent=2))
 
-    def finish() -> None:
-        if process_index() == 0:
-            if rows and process_count() > 1:
-                run(lambda: _combine(root))
-            (root / _TREE_FILE).write_text(json.dumps(about, indent=2))
-
-    places = step_together(f"{name}/start", lambda: None, _WAIT, str(root))
+    places = together(f"{name}/start", lambda: str(root), _WAIT)
     if len({*places}) > 1:
         raise ValueError(f"save: directory must be the same in all processes; got {places}.")
-    step_together(f"{name}/folder", prepare, _WAIT)
-    step_together(f"{name}/arrays", lambda: run(lambda: _write(rows)), _WAIT)
-    step_together(f"{name}/end", finish, _WAIT)
-
-
-def _word(x: Any) -> str:
-    return f"Array({x.dtype.name}[{', '.join(map(str, x.shape))}])"
+    steps: dict[str, Callable[[], object]] = {
+        "folder": first_process(lambda: _make_empty(root, overwrite)),
+        "arrays": lambda: run_serialization(*zip(*rows, strict=True)) if rows else None,
+        "end": first_process(commit),
+    }
+    in_steps(name, steps, _WAIT)
 
 
 def _broadcast_specs(what: str, ts_specs: Any, tree: Any) -> list[Any]:
@@ -162,18 +157,14 @@ def _numbered(tree: Any) -> Any:
     return whole.unflatten([*range(len(leaves))])
 
 
-def _rows(root: Path, leaves: Sequence[Any], given: Sequence[Any]) -> list[tuple[Any, Any]]:
-    """The arrays among the leaves, each with its specification."""
-    process = process_index() if process_count() > 1 else None
-    found: list[tuple[Any, Any]] = []
-    for i, (x, spec) in enumerate(zip(leaves, given, strict=True)):
-        if x is not None:
-            own = tensorstore_specs.get_tensorstore_spec(root / _ARRAYS / str(i), True, process, x)
-            whole = tensorstore_specs.merge_nested_ts_specs(own, spec)
-            at = own["kvstore"]["base"]["path"]
-            tensorstore_specs.verify_tensorstore_spec(whole, x, at, ocdbt=True)
-            found.append((x, whole))
-    return found
+def _spec(root: Path, leaf: int, given: Any, x: Any = None) -> Any:
+    """The specification of a leaf with the user's overrides. x: the array, if it is written."""
+    process = process_index() if x is not None and process_count() > 1 else None
+    own = tensorstore_specs.get_tensorstore_spec(root / _ARRAYS / str(leaf), True, process, x)
+    whole = tensorstore_specs.merge_nested_ts_specs(own, given)
+    at = own["kvstore"]["base"]["path"]
+    tensorstore_specs.verify_tensorstore_spec(whole, x, at, True, check_metadata=x is not None)
+    return whole
 
 
 def _make_empty(root: Path, overwrite: bool) -> None:
@@ -192,10 +183,6 @@ def _make_empty(root: Path, overwrite: bool) -> None:
     if root.exists():
         shutil.rmtree(root)
     root.mkdir()
-
-
-async def _write(rows: Sequence[tuple[Any, Any]]) -> None:
-    await asyncio.gather(*[async_serialize(x, spec) for x, spec in rows])
 
 
 async def _combine(root: Path) -> None:
@@ -264,22 +251,10 @@ def load(
     wanted = broadcast_prefix(True if mask is None else mask, numbered, "load: mask", root="data")
     leaves, treedef = flatten(tree, _is_none)
     numbers = [i for i, x in enumerate(leaves) if x is not None and wanted[i]]
-    rows = [(places[i], _stored(root, i, given[i])) for i in numbers]
-    arrays = dict(zip(numbers, run(lambda: _read(rows)), strict=True))
+    specs = [_spec(root, i, given[i]) for i in numbers]
+    read = run_deserialization([places[i] for i in numbers], specs, concurrent_gb=_GB_AT_A_TIME)
+    arrays = dict(zip(numbers, read, strict=True))
     return treedef.unflatten([arrays.get(i) for i in range(len(leaves))])
-
-
-def _stored(root: Path, leaf: int, spec: Any) -> Any:
-    own = tensorstore_specs.get_tensorstore_spec(root / _ARRAYS / str(leaf))
-    whole = tensorstore_specs.merge_nested_ts_specs(own, spec)
-    at = own["kvstore"]["base"]["path"]
-    tensorstore_specs.verify_tensorstore_spec(whole, None, at, ocdbt=True, check_metadata=False)
-    return whole
-
-
-async def _read(rows: Sequence[tuple[Any, Any]]) -> list[Array]:
-    limit = LimitInFlightBytes(_READ_AT_A_TIME)
-    return await asyncio.gather(*[async_deserialize(*row, byte_limiter=limit) for row in rows])
 
 
 def nonblocking_load(
@@ -290,3 +265,59 @@ def nonblocking_load(
     read = partial(load, mask=mask, ts_specs=ts_specs)
     future = submit(_threads, read, directory, shardings)
     return PyTreeFuture(future, types)
+
+
+# ------------------------------------------------------------------------- structures, futures
+
+
+def serialize_pytreedef(node: PyTreeDef) -> dict[str, Any]:
+    """The structure of a pytree as a JSON-serializable dict, with a number for each leaf.
+
+    Raises:
+      ValueError: it has custom containers that are not registered with
+        `register_pytree_node_serialization`.
+      TypeError: it has a dict whose keys are not strings.
+    """
+    data = write(TREE, tree_records.written(node))
+    return {REPR: base64.b64encode(data).decode(), LEAF_IDS: list(range(node.num_leaves))}
+
+
+def deserialize_pytreedef(pytreedef_repr: dict[str, Any]) -> PyTreeDef:
+    """The structure from a dict that `serialize_pytreedef` or JAX wrote.
+
+    Raises:
+      ValueError: the dict is malformed, or has containers that are not registered here.
+    """
+    try:
+        fields = read(TREE, base64.b64decode(pytreedef_repr[REPR], validate=True))
+        return tree_records.read(fields, len(pytreedef_repr[LEAF_IDS]), "tree")
+    except (KeyError, ValueError, Damaged) as error:
+        raise ValueError(
+            f"deserialize_pytreedef: this is not a serialized PyTreeDef: {error}."
+        ) from None
+
+
+class PyTreeFuture(Future[Any]):
+    """A pending result, which can be awaited. pytree: the types of the result."""
+
+    def __init__(self, future: Future[Any], pytree: Any = None):
+        super().__init__()
+        self._future, self.pytree = future, pytree
+
+    def done(self) -> bool:
+        """Whether the result is ready."""
+        return self._future.done()
+
+    def result(self, timeout: float | None = None) -> Any:
+        """The result, or its error, once it is ready."""
+        return self._future.result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """The error of the result; None if it succeeded."""
+        return self._future.exception(timeout)
+
+    def __await__(self) -> Generator[None, None, Any]:
+        return asyncio.wrap_future(self._future).__await__()
+
+    def __repr__(self) -> str:
+        return f"PyTreeFuture(done={self.done()}, pytree={self.pytree})"

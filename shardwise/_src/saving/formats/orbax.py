@@ -48,8 +48,11 @@ def load_orbax(path: str | PathLike[str], shardings: Any = None, like: Any = Non
     place, text = _found(what, Place.at(what, path))
     try:
         about = json.loads(text)
-        rows = [(_steps(row["key_metadata"]), row["value_metadata"]["value_type"])
-                for row in about["tree_metadata"].values()]  # fmt: skip
+        rows: list[tuple[tuple[tuple[str, bool], ...], str]] = []
+        for row in about["tree_metadata"].values():
+            # The path to a leaf: names, and whether each is an index into a list.
+            keys = [(str(k["key"]), k["key_type"] == _NUMBERED) for k in row["key_metadata"]]
+            rows.append((tuple(keys), row["value_metadata"]["value_type"]))
         texts = json.loads(place.get(_TEXTS) or b"{}")
     except (ValueError, LookupError, TypeError) as error:
         raise CheckpointError(
@@ -64,11 +67,7 @@ def load_orbax(path: str | PathLike[str], shardings: Any = None, like: Any = Non
         if kind in _ARRAYS:
             entries.append(_entry(steps, kind, stores[len(entries)]))
     by_path = {entry.path: store for entry, store in zip(entries, stores, strict=True)}
-
-    async def opened(entry: Entry) -> Any:
-        return by_path[entry.path]
-
-    found = Checkpoint(place.text, _tree(ends), tuple(entries), place=place, opened=opened)
+    found = Checkpoint(place.text, _tree(ends), tuple(entries), place=place, stores=by_path)
     return restored(what, found, shardings, like)
 
 
@@ -90,11 +89,6 @@ def _found(what: str, place: Place) -> tuple[Place, bytes]:
         "by an old release"
     )
     raise CheckpointError(f"{what}: {place.text} has {more}.")
-
-
-def _steps(keys: Sequence[dict[str, Any]]) -> tuple[tuple[str, bool], ...]:
-    """The path to a leaf: names, and whether each is an index into a list."""
-    return tuple([(str(key["key"]), key["key_type"] == _NUMBERED) for key in keys])
 
 
 async def _opened(

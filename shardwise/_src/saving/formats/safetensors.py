@@ -27,13 +27,12 @@ from shardwise._src.base.errors import CheckpointError
 from shardwise._src.messages.formatting import brief, join, plain_text, short_repr
 from shardwise._src.ops.sharded.device_put_op import placed_over
 from shardwise._src.placement.array_creation import make_array_from_callback
-from shardwise._src.placement.device_put import process_index
-from shardwise._src.saving.async_manager import WAIT, check_same, step_together
-from shardwise._src.saving.chunks import Bounds, converted, on_devices
+from shardwise._src.saving.async_manager import check_same, first_process, in_steps
+from shardwise._src.saving.chunks import converted, on_devices
 from shardwise._src.saving.manifest import LARGEST, MOST_DIMS, canonicalize_name
-from shardwise._src.saving.shard_sources import Source, sources
+from shardwise._src.saving.shard_sources import Source, source_of
 from shardwise._src.saving.storage import MANIFEST, Place, explained, sync
-from shardwise._src.saving.tree_metadata import flatten_tree, leaves_of
+from shardwise._src.saving.tree_metadata import flatten_tree, leaves_of, repeated
 from shardwise._src.transfers.targets import as_placement, is_sharding_leaf
 
 _DTYPES = {
@@ -86,33 +85,29 @@ def save_safetensors(
                 f"{what}: {where} is {short_repr(end.value)}, but the format supports only arrays. "
                 "Leave it out, or make it metadata or an array."
             )
-    own = sources(what, ends)
+    own = [source_of(what, end) for end in ends]
     names = [".".join(end.steps) or "value" for end in ends]
     _check_sources(what, names, own)
     head, starts = _header(what, names, own, metadata)
     beside = target.with_name(f".{target.name}.saving")
     number = next(_numbers)
 
-    def prepare() -> None:
-        if process_index() == 0:
-            with explained(what, Place.at(what, target), "its file could not be created"):
-                _make(beside, head, sum([s.entry.nbytes for s in own]))
+    def create() -> None:
+        with explained(what, Place.at(what, target), "its file could not be created"):
+            _make(beside, head, sum([s.entry.nbytes for s in own]))
 
-    def finish() -> None:
-        if process_index() == 0:
-            os.replace(beside, target)
-            sync(target.parent)
+    def commit() -> None:
+        os.replace(beside, target)
+        sync(target.parent)
 
     about = "arrays", "names, shapes, dtypes and metadata"
     check_same(what, f"{what} {number}/same", str(target), head, about)
-    steps = [prepare, lambda: _write(beside, own, starts), finish]
-    try:
-        for i, step in enumerate(steps):
-            step_together(f"{what} {number}/{i}", step, WAIT)
-    except BaseException:
-        if process_index() == 0:
-            beside.unlink(missing_ok=True)
-        raise
+    steps = {
+        "0": first_process(create), "1": lambda: _write(beside, own, starts),
+        "2": first_process(commit),
+    }  # fmt: skip
+    undo = first_process(lambda: beside.unlink(missing_ok=True))
+    in_steps(f"{what} {number}", steps, undo=undo)
 
 
 def _make(path: Path, head: bytes, size: int) -> None:
@@ -138,8 +133,7 @@ def _allocate(file: int, start: int, size: int) -> None:
 
 
 def _check_sources(what: str, names: Sequence[str], own: Sequence[Source]) -> None:
-    twice = sorted({n for n in names if names.count(n) > 1}) if len({*names}) < len(names) else []
-    if twice:
+    if twice := repeated(names):
         raise ValueError(
             f"{what}: two arrays would have the name {twice[0]!r}: names are the keys of the path "
             "in the pytree, joined by dots. Rename one of them."
@@ -192,20 +186,15 @@ def _write(path: Path, own: Sequence[Source], starts: Sequence[int]) -> None:
     for source, start in zip(own, starts, strict=True):
         entry = source.entry
         dtype = np.dtype(f"u{canonicalize_name(entry.dtype).itemsize}")
-        if entry.dtype == "complex64":
-            dtype = np.dtype("u8")
         if not entry.nbytes or not source.parts:
             continue
         whole = np.memmap(path, dtype.newbyteorder("<"), "r+", start, entry.shape)
         for bounds, value in source.parts:
-            whole[_slices(bounds)] = np.asarray(value()).view(dtype)
+            region = tuple([slice(a, b) for a, b in bounds]) or (...,)
+            whole[region] = np.asarray(value()).view(dtype)
         whole.flush()
     with open(path, "rb") as file:
         os.fsync(file.fileno())
-
-
-def _slices(bounds: Bounds) -> tuple[Any, ...]:
-    return tuple([slice(a, b) for a, b in bounds]) or (...,)
 
 
 # ------------------------------------------------------------------------------------- reading
@@ -311,10 +300,14 @@ def _read_header(what: str, path: Path) -> tuple[dict[str, _Tensor], dict[str, s
     try:
         about = json.loads(text, object_pairs_hook=_once)
         meta = about.pop(_METADATA, {})
-        _check_metadata(meta)
+        if not isinstance(meta, dict) or not all([isinstance(x, str) for x in meta.values()]):
+            raise TypeError(
+                f"its metadata is {short_repr(meta)}, but must be a dict from strings to strings"
+            )
         tensors = {str(name): _tensor(row, 8 + length) for name, row in about.items()}
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        why = "it is nested too deeply" if isinstance(error, RecursionError) else _text_of(error)
+        why = plain_text(f"{error} is missing" if isinstance(error, KeyError) else str(error))
+        why = "it is nested too deeply" if isinstance(error, RecursionError) else why
         raise _damaged(what, path, f"its header is invalid: {why}") from None
     at = 8 + length
     for name, t in sorted(tensors.items(), key=lambda row: (row[1].start, math.prod(row[1].shape))):
@@ -330,18 +323,6 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len({name for name, _ in pairs}) < len(pairs):
         raise ValueError("a name occurs twice")
     return dict(pairs)
-
-
-def _text_of(error: Exception) -> str:
-    missing = isinstance(error, KeyError)
-    return plain_text(f"{error} is missing" if missing else str(error))
-
-
-def _check_metadata(meta: Any) -> None:
-    if not isinstance(meta, dict) or not all([isinstance(x, str) for x in meta.values()]):
-        raise TypeError(
-            f"its metadata is {short_repr(meta)}, but must be a dict from strings to strings"
-        )
 
 
 def _tensor(row: dict[str, Any], data: int) -> _Tensor:

@@ -1,7 +1,11 @@
-"""Stand-in for `jax.experimental.hijax`: user-defined types and primitives, lowered in steps.
+"""Stand-ins for modules of JAX whose functions raise here.
 
-This is an experiment in JAX for which flax.nnx has an option, off by default. The classes exist so
-that code can subclass them; using such a primitive raises.
+`jax.experimental.hijax`: user-defined types and primitives, lowered in steps. This is an experiment
+in JAX for which flax.nnx has an option, off by default. The classes exist so that code can subclass
+them; using such a primitive raises.
+
+`jax.experimental.colocated_python`, `jax.extend.ifrt_programs`: Python that runs on the hosts of
+devices, and programs for plugins. Only Pathways has these. Some libraries import them anyway.
 """
 
 from __future__ import annotations
@@ -85,3 +89,45 @@ control_flow_allowed_effects = _Effects()
 
 def register_hitype(kind: type, to_type: Any) -> None:
     """Declares how to determine the type of a value. No function uses it."""
+
+
+DeviceList = tuple  # the type of a list of devices, for annotations
+
+
+def _reject(name: str) -> NoReturn:
+    raise NotImplementedError(
+        f"jax.experimental.colocated_python.{name}: Python functions already run in the "
+        "processes of their devices here. Only Pathways has colocated Python."
+    )
+
+
+def colocated_cpu_devices(devices: Any) -> NoReturn:
+    """Raises: there are no such devices."""
+    _reject("colocated_cpu_devices")
+
+
+def colocated_python(fun: Any) -> Any:
+    """A function that raises when called."""
+    return lambda *args, **kwargs: _reject("colocated_python")
+
+
+def colocated_python_class(cls: type) -> Any:
+    """A class that raises when instantiated."""
+    return lambda *args, **kwargs: _reject("colocated_python_class")
+
+
+class _Programs:
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("make_"):
+            raise AttributeError(name)
+
+        def reject(*args: Any, **kwargs: Any) -> NoReturn:
+            raise NotImplementedError(
+                f"jax.extend.ifrt_programs.ifrt_programs.{name}: plugin programs are not "
+                "supported. Only Pathways has them."
+            )
+
+        return reject
+
+
+ifrt_programs = _Programs()
