@@ -15,31 +15,17 @@ import time
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from shardwise._src.cli.argument_types import number, seconds
+from shardwise._src.cli.arguments import command_parser, number, seconds
 from shardwise._src.distributed.status_files import folder
 from shardwise._src.launch.status_view import Launch, Process, look
 from shardwise._src.messages.formatting import pluralize
 
 ANSWER = 2.5  # seconds for processes to publish their status for a new viewer
 ENDS = "Ctrl-C ends this view, not the programs."
-EPILOG = """\
-A program reports its progress with one call per step:
-
-  from shardwise.distributed import report_progress
-  report_progress(step, tokens=batch.size, loss=float(loss))
-
-examples:
-  shardwise top                  until Ctrl-C, all launches
-  shardwise top --once           one table
-  shardwise top --json 4242      the launch of launcher 4242, as JSON
-"""
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="shardwise top", epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Shows what the processes of running launches do: steps, rates, memory, waits.",
-    )
+    parser = command_parser("top")
     add = parser.add_argument
     add("pid", nargs="?", type=number,
         help="pid of the launcher; without it, all launches of this user")

@@ -88,7 +88,7 @@ class Look:
 
     def _bars(self, s: Section) -> str:
         cells = "".join([
-            f"<span{self.of('most' if bar.name == s.dominant else 'name')}>{escape(bar.name)}</span>"
+            f"<span{self.of('most' * (bar.name == s.dominant))}>{escape(bar.name)}</span>"
             f"<span{self.of('value')}>{escape(bar.value)}</span>{self._track(bar)}"
             for bar in s.bars
         ])  # fmt: skip
