@@ -18,7 +18,7 @@ from shardwise._src.explain.rendering.report_phrases import seconds_text, total
 from shardwise._src.explain.report import Report
 from shardwise._src.jit.compilations import compilations
 from shardwise._src.jit.stages import Lowered
-from shardwise._src.messages.formatting import in_bytes
+from shardwise._src.messages.formatting import columns, in_bytes
 
 
 class Found(NamedTuple):
@@ -80,10 +80,4 @@ def overview(made: Sequence[Report]) -> str:
             in_bytes(report.memory.peak), seconds_text(report.seconds.total),
             report.seconds.dominant if report.seconds.total else "-",
         ))  # fmt: skip
-    sizes = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    sides = "<>>>>><"
-    lines = [
-        "  ".join([f"{x:{side}{size}}" for x, side, size in zip(row, sides, sizes, strict=True)])
-        for row in rows
-    ]
-    return "\n".join([line.rstrip() for line in lines])
+    return "\n".join(columns(rows, "<>>>>><"))

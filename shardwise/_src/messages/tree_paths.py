@@ -5,13 +5,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar
 
 from shardwise._src.messages.formatting import brief
 from shardwise._src.runtime.pytree import flatten_one_level, flatten_with_path, steps
 
+T = TypeVar("T", bound="_HasPath")
+_NUMBER = re.compile(r"\d+")
 SHOWN = 5  # paths in a message
+
+
+class _HasPath(Protocol):
+    @property
+    def path(self) -> str: ...
 
 
 def path_text(path: Sequence[Any]) -> str:
@@ -37,6 +45,16 @@ def paths_in(root: str, tree: Any) -> list[str]:
 def path_in(root: str, tree: Any, i: int) -> str:
     """`xs['a'][0]`: the path of leaf `i`."""
     return paths_in(root, tree)[i]
+
+
+def similar(
+    rows: Iterable[T], key: Callable[[T], tuple[Any, ...]]
+) -> list[tuple[str, list[T]]]:
+    """Groups rows with equal keys whose `path`s differ only in numbers: `['layers'][*]['w']`."""
+    alike: dict[tuple[Any, ...], list[T]] = {}
+    for row in rows:
+        alike.setdefault((_NUMBER.sub("*", row.path), *key(row)), []).append(row)
+    return [(k[0] if len(same) > 1 else same[0].path, same) for k, same in alike.items()]
 
 
 def tree_difference(a_name: str, a: Any, b_name: str, b: Any, root: str) -> str:

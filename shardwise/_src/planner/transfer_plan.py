@@ -11,7 +11,6 @@ cost of each step. Nothing is moved. Programs are compiled, and a later `device_
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,8 +23,8 @@ from shardwise._src.arrays.signature import Signature, signature, stored_type
 from shardwise._src.base.lazy import public
 from shardwise._src.core.infer import type_of
 from shardwise._src.explain.machines import Machine, machine_of
-from shardwise._src.messages.formatting import in_bytes, pluralize
-from shardwise._src.messages.tree_paths import leaf_paths
+from shardwise._src.messages.formatting import columns, in_bytes, pluralize
+from shardwise._src.messages.tree_paths import leaf_paths, similar
 from shardwise._src.ops.memory_kinds import Space
 from shardwise._src.ops.sharded.device_put_op import placed_over
 from shardwise._src.planner.transfer_cost import HOST, Accounts, Step, buffers, put
@@ -36,6 +35,7 @@ from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.array_type import ArrayType, check_countable
 from shardwise._src.types.layout import Format
 from shardwise._src.types.sharding import NamedSharding
+from shardwise._src.visualize.html import STYLE, table_html
 from shardwise._src.visualize.svg import escape
 
 FIRST = 0  # a position present in meshes of all sizes, so it represents the fullest device
@@ -128,7 +128,7 @@ class Plan:
         if len(self.leaves) == 1:
             lines += _numbered(self.leaves[0].steps)
         else:
-            lines += [""] + _columns(self._table())
+            lines += ["", *columns(self._table())]
             lines += self._rest()
         return "\n".join(lines)
 
@@ -140,8 +140,8 @@ class Plan:
             body += f"<ol>{''.join(steps)}</ol>{escape(_more(len(self.leaves[0].steps)))}"
         else:
             rest = "".join([f"<div>{escape(text)}</div>" for text in self._rest()])
-            body += _html_table(self._table()) + rest
-        return f'<figure style="{_STYLE}">{body}</figure>'
+            body += table_html(self._table(), len(_HEAD)) + rest
+        return f'<figure style="{STYLE}">{body}</figure>'
 
     def _facts(self) -> list[tuple[str, str]]:
         least = "" if self.complete else "at least "
@@ -181,7 +181,6 @@ class Plan:
         return [f"… and {pluralize(number, 'smaller array')}, {left} in all"]
 
 
-_STYLE = "margin:.5em 0;font:13px/1.5 system-ui,sans-serif;color:inherit;max-width:100%"
 _UNKNOWN = "temporaries of programs are unknown if their devices are not attached"
 _HEAD = ("array", "type", "moved", "time", "steps")
 
@@ -191,14 +190,8 @@ def _together(leaves: Sequence[PlannedLeaf]) -> list[tuple[str, PlannedLeaf, int
 
     Sorted by bytes moved, most first.
     """
-    alike: dict[Any, list[PlannedLeaf]] = {}
-    for leaf in leaves:
-        key = (_NUMBER.sub("*", leaf.path), leaf.type, leaf.bytes_moved, _kinds(leaf))
-        alike.setdefault(key, []).append(leaf)
-    found = [
-        (key[0] if len(same) > 1 else same[0].path, same[0], len(same))
-        for key, same in alike.items()
-    ]
+    alike = similar(leaves, lambda leaf: (leaf.type, leaf.bytes_moved, _kinds(leaf)))
+    found = [(path, same[0], len(same)) for path, same in alike]
     return sorted(found, key=lambda row: -row[1].bytes_moved * row[2])
 
 
@@ -212,28 +205,6 @@ def _row(path: str, leaf: PlannedLeaf, count: int) -> tuple[str, ...]:
 
 def _kinds(leaf: PlannedLeaf) -> tuple[str, ...]:
     return tuple(dict.fromkeys([step.kind for step in leaf.steps]))
-
-
-_NUMBER = re.compile(r"\d+")
-
-
-def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    padded = [[text.ljust(w) for text, w in zip(row, widths, strict=True)] for row in rows]
-    return ["  ".join(row).rstrip() for row in padded]
-
-
-def _html_table(rows: Sequence[Sequence[str]]) -> str:
-    cells = [
-        "".join([f'<{tag} style="text-align:left;padding:0 .8em 0 0">{escape(t)}</{tag}>'
-                 for t in row])
-        for tag, row in zip(["th"] + ["td"] * len(rows), rows, strict=False)
-    ]
-    body = "".join([f"<tr>{row}</tr>" for row in cells])
-    return (
-        '<div style="overflow-x:auto"><table style="font:inherit;color:inherit">'
-        f"{body}</table></div>"
-    )
 
 
 def _numbered(steps: Sequence[Step]) -> list[str]:
