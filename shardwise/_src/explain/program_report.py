@@ -28,7 +28,6 @@ from shardwise._src.explain.report import Report
 from shardwise._src.explain.report_data import (
     Buffer,
     Communication,
-    Computation,
     Memory,
     Seconds,
     merged,
@@ -234,16 +233,14 @@ class _Making(_Compiled):
 
     def report(self) -> Report:
         rows = merged([r for c in self.collectives for r in self.communication(c)])
-        buffers, work = self.buffers(), self.work
+        buffers = self.buffers()
         lines = {row.line for row in (*rows, *buffers)} - {""}
         meshes = [dict(frame.mesh.shape) for frame in self.frames.all]
         return Report(
             name=self.program.name, devices=self.count,
             mesh=meshes[0] if meshes else {}, others=tuple(meshes[1:]), machine=self.machine,
             communication=rows, memory=_memory(self.found), buffers=buffers,
-            computation=Computation(
-                work.flops, work.elementwise, work.bytes, work.uncounted, work.known
-            ),
+            computation=self.work,
             seconds=self.seconds(),
             lines={at: _source(at) for at in sorted(lines)},
             program=self.program.pretty_print(source_info=True), hlo=self.found.text,

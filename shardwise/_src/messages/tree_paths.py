@@ -7,19 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from shardwise._src.messages.formatting import brief
 from shardwise._src.runtime.pytree import flatten_one_level, flatten_with_path, steps
 
-T = TypeVar("T", bound="_HasPath")
+T = TypeVar("T")
 _NUMBER = re.compile(r"\d+")
 SHOWN = 5  # paths in a message
-
-
-class _HasPath(Protocol):
-    @property
-    def path(self) -> str: ...
 
 
 def path_text(path: Sequence[Any]) -> str:
@@ -47,14 +42,16 @@ def path_in(root: str, tree: Any, i: int) -> str:
     return paths_in(root, tree)[i]
 
 
-def similar(
-    rows: Iterable[T], key: Callable[[T], tuple[Any, ...]]
-) -> list[tuple[str, list[T]]]:
-    """Groups rows with equal keys whose `path`s differ only in numbers: `['layers'][*]['w']`."""
+def similar(rows: Iterable[T], key: Callable[[T], tuple[Any, ...]]) -> list[tuple[str, list[T]]]:
+    """Groups rows with equal keys, whose first item is a path that may differ in numbers.
+
+    Returns the path of each group, such as `['layers'][*]['w']`, with its rows.
+    """
     alike: dict[tuple[Any, ...], list[T]] = {}
     for row in rows:
-        alike.setdefault((_NUMBER.sub("*", row.path), *key(row)), []).append(row)
-    return [(k[0] if len(same) > 1 else same[0].path, same) for k, same in alike.items()]
+        path, *others = key(row)
+        alike.setdefault((_NUMBER.sub("*", path), *others), []).append(row)
+    return [(k[0] if len(same) > 1 else key(same[0])[0], same) for k, same in alike.items()]
 
 
 def tree_difference(a_name: str, a: Any, b_name: str, b: Any, root: str) -> str:

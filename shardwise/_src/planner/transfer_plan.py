@@ -63,10 +63,8 @@ class PlannedLeaf:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "path": self.path, "type": self.type,
-            "source": None if self.source is None else str(self.source),
-            "target": str(self.target), "bytes_moved": self.bytes_moved,
-            "peak_bytes": self.peak_bytes, "seconds": self.seconds,
+            **vars(self), "source": None if self.source is None else str(self.source),
+            "target": str(self.target), "seconds": self.seconds,
             "steps": [step.to_dict() for step in self.steps],
         }
 
@@ -116,11 +114,8 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """Numbers, strings and lists only, JSON-serializable."""
         return {
-            "bytes_moved": self.bytes_moved, "bytes_sent": self.bytes_sent,
-            "peak_bytes": self.peak_bytes, "host_bytes": self.host_bytes,
-            "memory_bytes": self.memory_bytes, "fits": self.fits,
-            "seconds": self.seconds, "machine": self.machine, "complete": self.complete,
-            "leaves": [leaf.to_dict() for leaf in self.leaves],
+            **vars(self), "bytes_sent": self.bytes_sent, "fits": self.fits,
+            "seconds": self.seconds, "leaves": [leaf.to_dict() for leaf in self.leaves],
         }
 
     def __str__(self) -> str:
@@ -190,7 +185,7 @@ def _together(leaves: Sequence[PlannedLeaf]) -> list[tuple[str, PlannedLeaf, int
 
     Sorted by bytes moved, most first.
     """
-    alike = similar(leaves, lambda leaf: (leaf.type, leaf.bytes_moved, _kinds(leaf)))
+    alike = similar(leaves, lambda leaf: (leaf.path, leaf.type, leaf.bytes_moved, _kinds(leaf)))
     found = [(path, same[0], len(same)) for path, same in alike]
     return sorted(found, key=lambda row: -row[1].bytes_moved * row[2])
 

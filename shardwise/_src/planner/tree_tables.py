@@ -280,7 +280,7 @@ def folded(rows: Sequence[TreeRow], most: int) -> list[TreeRow]:
     """At most `most` rows: merges similar ones, and summarizes the smallest in a last row."""
     if len(rows) <= most:
         return list(rows)
-    alike = similar(rows, lambda row: (row.shape, row.dtype, row.place, row.bytes))
+    alike = similar(rows, lambda row: (row.path, row.shape, row.dtype, row.place, row.bytes))
     found = [replace(same[0], path=path, count=len(same)) for path, same in alike]
     if len(found) <= most:
         return found
