@@ -102,7 +102,7 @@ def _screen(pid: int | None, found: Sequence[Launch], height: int) -> Any:
 
 def page(found: Sequence[Launch]) -> str:
     """The launches, one table each."""
-    return "\n\n".join([table(launch) for launch in found])
+    return "\n\n".join(map(table, found))
 
 
 def table(launch: Launch) -> str:

@@ -262,8 +262,7 @@ def _pieces(a: Accounts, sig: Signature, target: Any) -> Moved:
 
 
 def _resharded(a: Accounts, sig: Signature, target: Any) -> Moved:
-    there = signature(sig.type, target, True)
-    return a.run(sig, there, _resharding, "one program")
+    return a.run(sig, signature(sig.type, target, True), _resharding, "one program")
 
 
 def _relayout(a: Accounts, sig: Signature, layout: Any) -> Moved:
@@ -275,8 +274,8 @@ def _relayout(a: Accounts, sig: Signature, layout: Any) -> Moved:
 
 
 def _by_op(a: Accounts, sig: Signature, target: Any) -> Moved:
-    there = signature(sig.type, target, True)
-    return a.run(sig, there, _adding_up, "one program, reducing partial sums,")
+    what = "one program, reducing partial sums,"
+    return a.run(sig, signature(sig.type, target, True), _adding_up, what)
 
 
 def _converted(a: Accounts, sig: Signature, dtype: Any) -> Moved:

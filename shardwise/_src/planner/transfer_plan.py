@@ -23,6 +23,7 @@ from shardwise._src.arrays.signature import Signature, signature, stored_type
 from shardwise._src.base.lazy import public
 from shardwise._src.core.infer import type_of
 from shardwise._src.explain.machines import Machine, machine_of
+from shardwise._src.lowering.layouts_and_memory import bare
 from shardwise._src.messages.formatting import columns, in_bytes, pluralize
 from shardwise._src.messages.tree_paths import leaf_paths, similar
 from shardwise._src.ops.memory_kinds import Space
@@ -253,7 +254,7 @@ def plan(x: Any, sharding: Any, *, machine: str | Machine | None = None) -> Plan
     targets = _targets(x, sharding, leaves)
     check_fit(targets, types, paths, "plan")
     accounts = Accounts(_machine(machine, leaves, targets))
-    decided = not any([is_abstract(s) for s in (*map(_place, leaves), *map(_bare, targets)) if s])
+    decided = not any([is_abstract(s) for s in (*map(_place, leaves), *map(bare, targets)) if s])
     different = {id(leaf): (leaf, t) for leaf, t in zip(leaves, types, strict=True)}
     for leaf, t in different.values():
         if _place(leaf) is not None:
@@ -319,16 +320,12 @@ def _place(leaf: Any) -> Any:
 
 
 def _machine(asked: Any, leaves: Sequence[Any], targets: Sequence[Any]) -> Machine:
-    shardings = [*map(_bare, targets), *map(_place, leaves)]
+    shardings = [*map(bare, targets), *map(_place, leaves)]
     concrete = [s for s in shardings if s is not None and not is_abstract(s)]
     if not concrete:
         return machine_of(asked, "")
     device = concrete[0].devices[0]
     return machine_of(asked, device.platform, getattr(device, "device_kind", ""))
-
-
-def _bare(target: Any) -> Any:
-    return target.sharding if target.__class__ is Format else target
 
 
 def _signature(leaf: Any, t: ArrayType) -> Signature:
@@ -355,14 +352,14 @@ def _most(amounts: Counter[Any]) -> int:
 def _planned(
     a: Accounts, path: str, leaf: Any, t: ArrayType, target: Any, decided: bool
 ) -> PlannedLeaf:
-    here, bare = _place(leaf), _bare(target)
+    here, goal = _place(leaf), bare(target)
     before, a.steps = a.peak, []
     a.peak = Counter(a.held)
-    there = here if bare is None else bare
+    there = here if goal is None else goal
     if target is not None and not decided:
-        _undecided(a, t, here, bare)
+        _undecided(a, t, here, goal)
     elif target is not None and here is None:
-        put(a, t, bare, getattr(leaf, "dtype", None))
+        put(a, t, goal, getattr(leaf, "dtype", None))
     elif target is not None:
         sig = _signature(leaf, t)
         array = isinstance(leaf, Array)
