@@ -24,6 +24,7 @@ from typing import NamedTuple
 from shardwise._src.cli import checks, selftest
 from shardwise._src.cli.arguments import command_parser
 from shardwise._src.cli.findings import Clock, Line, within
+from shardwise._src.messages.formatting import pluralize
 from shardwise._src.runtime import cuda
 from shardwise._version import __version__
 
@@ -114,11 +115,9 @@ def verdict(found: Sequence[Found]) -> str:
     lines = [line for part in found for line in part.lines]
     problems = sum(line.ok is False for line in lines)
     advice = sum(bool(line.advice) and line.ok is not False for line in lines)
-    better = f"{advice} thing{'s' * (advice != 1)} can be improved (->)" if advice else ""
-    if problems:
-        first = f"{problems} problem{'s' * (problems != 1)} found (!!)"
-        return f"{first}, and {better}" if better else first
-    return f"everything works; {better}" if better else "everything works"
+    parts = [f"{pluralize(problems, 'problem')} found (!!)" if problems else "everything works"]
+    parts += [f"{pluralize(advice, 'thing')} can be improved (->)"] * bool(advice)
+    return (", and " if problems else "; ").join(parts)
 
 
 def record(found: Sequence[Found], seconds: float) -> dict[str, object]:

@@ -177,8 +177,9 @@ class _Checker(string.Formatter):
         self.used = used_args
 
     def get_field(self, field_name: str, args: Any, kwargs: Any) -> Any:
-        key = field_name.split(".")[0].split("[")[0]
-        self.get_value(int(key) if key.isdigit() else key, args, kwargs)
+        name = field_name.split(".")[0].split("[")[0]
+        key = int(name) if name.isdigit() else name
+        self.get_value(key, args, kwargs)
         return "", key
 
     def format_field(self, value: Any, format_spec: str) -> str:

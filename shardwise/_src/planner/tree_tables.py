@@ -211,13 +211,12 @@ def _row(path: str, leaf: Any) -> tuple[TreeRow, Any]:
         size, name = leaf.size, leaf.dtype.name
         return TreeRow(path, leaf.shape, name, "host", size, leaf.nbytes, None), None
     if is_ref(leaf):
-        row, sharding = _row(path, leaf[...])
-        return row, sharding
-    if isinstance(leaf, bool | int | float | complex):
-        return TreeRow(path, None, type(leaf).__name__, "", None, None, None), None
+        return _row(path, leaf[...])
     try:
-        t = type_of(leaf)
+        t = None if isinstance(leaf, bool | int | float | complex) else type_of(leaf)
     except TypeError:
+        t = None
+    if t is None:
         return TreeRow(path, None, type(leaf).__name__, "", None, None, None), None
     is_array = isinstance(leaf, Array) and not isinstance(leaf, Tracer)
     is_placed = is_array or isinstance(leaf, ShapeDtypeStruct)
@@ -269,8 +268,7 @@ def _fullest(held: Any) -> int:
         together[devices] += size
     on: Counter[Any] = Counter()
     for devices, size in together.items():
-        for device in devices:
-            on[device] += size
+        on.update(dict.fromkeys(devices, size))
     return max(on.values(), default=0)
 
 
@@ -306,13 +304,9 @@ def _cells(row: TreeRow) -> tuple[str, ...]:
     if row.count > 1:
         path = f"{path} ({row.count:,} times)"
     shape = "" if row.shape is None else _shape_text(row.shape)
-    numbers = [None if n is None else n * row.count for n in
-               (row.elements, row.bytes, row.per_device)]
-    elements, size, each = numbers
-    return (
-        path, shape, row.dtype, place, "" if elements is None else f"{elements:,}",
-        "" if size is None else in_bytes(size), "" if each is None else in_bytes(each),
-    )
+    elements = "" if row.elements is None else f"{row.elements * row.count:,}"
+    sizes = ["" if n is None else in_bytes(n * row.count) for n in (row.bytes, row.per_device)]
+    return (path, shape, row.dtype, place, elements, *sizes)
 
 
 def _shape_text(shape: tuple[Any, ...]) -> str:

@@ -260,10 +260,8 @@ def mesh_picture(mesh: Any, limits: Limits) -> Picture:
     panels = [
         Panel(
             position_text(names, place),
-            *(
-                [_axis_line(name, at) for at in along]
-                for name, along in zip(inner, (rows, columns), strict=True)
-            ),
+            [_axis_line(inner[0], at) for at in rows],
+            [_axis_line(inner[1], at) for at in columns],
             [[None if i is None or j is None else cell((*place, i, j)) for j in columns]
              for i in rows],
         )
