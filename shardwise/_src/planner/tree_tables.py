@@ -212,12 +212,13 @@ def _row(path: str, leaf: Any) -> tuple[TreeRow, Any]:
         return TreeRow(path, leaf.shape, name, "host", size, leaf.nbytes, None), None
     if is_ref(leaf):
         return _row(path, leaf[...])
+    plain = TreeRow(path, None, type(leaf).__name__, "", None, None, None), None
+    if isinstance(leaf, bool | int | float | complex):
+        return plain
     try:
-        t = None if isinstance(leaf, bool | int | float | complex) else type_of(leaf)
+        t = type_of(leaf)
     except TypeError:
-        t = None
-    if t is None:
-        return TreeRow(path, None, type(leaf).__name__, "", None, None, None), None
+        return plain
     is_array = isinstance(leaf, Array) and not isinstance(leaf, Tracer)
     is_placed = is_array or isinstance(leaf, ShapeDtypeStruct)
     sharding = leaf.sharding if is_placed else t.explicit_sharding
