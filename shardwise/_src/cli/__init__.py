@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 
 from shardwise._src.base.errors import did_you_mean
 from shardwise._src.base.interrupts import import_module
+from shardwise._src.cli.arguments import data_file
+from shardwise._src.cli.main_programs import exit_status
 from shardwise._version import __version__
 
 
@@ -54,19 +56,6 @@ COMMANDS = {
         Command("completion", HELP, "print a completion script for bash, zsh or fish"),
     )
 }
-EXAMPLES = """
-examples:
-  shardwise launch -n 4 train.py --steps 9   four processes that share the work
-  shardwise top                              watch them, in another terminal
-  shardwise explain train.py                 what it communicates, and why
-  shardwise doctor --quick                   does this machine work?
-  shardwise describe runs/step_100           what the checkpoint contains
-  shardwise explain-error BroadcastError     cause, example and fix
-  eval "$(shardwise completion bash)"        complete commands with Tab
-
-`shardwise COMMAND --help` shows the options of a command.
-"""
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line; returns the exit status."""
@@ -96,7 +85,7 @@ def _run(words: list[str]) -> int:
     try:
         return COMMANDS[first].module.run(words[1:])
     except SystemExit as end:  # raised by argparse after --help or an error
-        return int(end.code or 0) if end.code is None or isinstance(end.code, int) else _say(end)
+        return exit_status(end)
 
 
 def _nearest(word: str) -> str:
@@ -107,11 +96,6 @@ def _nearest(word: str) -> str:
     return did_you_mean(word, COMMANDS)
 
 
-def _say(end: SystemExit) -> int:
-    print(end.code, file=sys.stderr)
-    return 1
-
-
 def overview() -> str:
     """The commands, in their groups, and examples."""
     lines = ["usage: shardwise COMMAND [options]", "",
@@ -119,4 +103,4 @@ def overview() -> str:
     for group in dict.fromkeys(command.group for command in COMMANDS.values()):
         lines += ["", f"{group}:"]
         lines += [f"  {c.name:<15} {c.about}" for c in COMMANDS.values() if c.group == group]
-    return "\n".join(lines) + "\n" + EXAMPLES
+    return "\n".join(lines) + "\n\n" + data_file("help", "examples.txt")

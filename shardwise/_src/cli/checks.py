@@ -223,8 +223,8 @@ def _resolved(here: Surroundings) -> Iterator[Line]:
         return
     for field, name in FIELDS:
         value, source = getattr(resolved.place, field), resolved.sources.get(field)
-        yield Line(None, name, f"{value}  (by {source}; {_override(name, source)})" if source
-                   else "not known", facts={"value": value, "source": source})
+        text = f"{value}  (by {source}; {_override(name, source)})" if source else "not known"
+        yield Line(None, name, text, facts={"value": value, "source": source})
     try:
         complete(resolved)
         yield Line(True, "initialize()", "has all required arguments")
@@ -235,9 +235,8 @@ def _resolved(here: Surroundings) -> Iterator[Line]:
 def _override(name: str, source: str) -> str:
     """A message about the setting that would take precedence."""
     variable = f"SHARDWISE_{name.upper()}"
-    if source == variable:
-        return f"{name}= takes precedence"
-    return f"{variable} or {name}= take precedence"
+    other = f"{name}= takes" if source == variable else f"{variable} or {name}= take"
+    return f"{other} precedence"
 
 
 # ------------------------------------------------------------------------------------- network
@@ -263,7 +262,9 @@ def network() -> Iterator[Line]:
 def ports() -> Iterator[Line]:
     """Whether this machine can listen and connect, on loopback and on its external address."""
     yield _connects("loopback", "127.0.0.1")
-    resolved = _known()
+    resolved: Resolved | None = None
+    with suppress(ValueError):  # reported in the section `cluster`
+        resolved = resolve(None, None, None, None, None, Surroundings())
     address = resolved.place.address if resolved else None
     host, port = socket.gethostname(), 9
     if address:
@@ -283,13 +284,6 @@ def ports() -> Iterator[Line]:
         yield _free(own if not is_loopback(host) else host, port)
 
 
-def _known() -> Resolved | None:
-    try:
-        return resolve(None, None, None, None, None, Surroundings())
-    except ValueError:
-        return None  # reported in the section `cluster`
-
-
 def address_towards(host: str, port: int) -> str:
     """The address of this machine on the route to another host."""
     family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
@@ -299,9 +293,8 @@ def address_towards(host: str, port: int) -> str:
 
 
 def _connects(name: str, host: str, end: str = "") -> Line:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        with socket.socket(family) as listener:
+        with socket.socket(_family(host)) as listener:
             listener.bind((host, 0))
             listener.listen()
             listener.settimeout(2.0)
@@ -321,11 +314,14 @@ def _connects(name: str, host: str, end: str = "") -> Line:
     return Line(True, name, text, facts={"host": host, "seconds": seconds})
 
 
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
 def _free(host: str, port: int) -> Line:
     """Whether the coordinator's port is available to process 0."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        with socket.socket(family) as listener:
+        with socket.socket(_family(host)) as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((host, port))
     except OSError as error:

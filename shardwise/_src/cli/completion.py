@@ -16,17 +16,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shardwise._src.cli import COMMANDS
+from shardwise._src.cli.arguments import command_parser, data_file
 from shardwise._src.cli.explain_error import about
 
 PATHS = {"DIR", "FILE", "PATH", "CHECKPOINT", "script.py"}  # metavars of paths
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="shardwise completion", formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Prints a script that makes a shell complete commands and options on Tab.",
-        epilog="examples:\n" + "\n".join((__doc__ or "").splitlines()[4:]),
-    )
+    parser = command_parser("completion")
     parser.add_argument("shell", choices=tuple(SHELLS), help="the shell to print it for")
     return parser
 
@@ -77,6 +74,14 @@ def words_of(name: str, about_it: str, parser: argparse.ArgumentParser) -> Words
     return Words(name, about_it, tuple(options), words, paths, rest)
 
 
+def _filled(name: str, **parts: str) -> str:
+    """A script of this package, with `@key@` replaced by each part."""
+    text = data_file(name)
+    for key, part in parts.items():
+        text = text.replace(f"@{key}@", part)
+    return text
+
+
 def _value(action: argparse.Action) -> tuple[str, tuple[str, ...]]:
     if action.nargs == 0:
         return "", ()
@@ -86,41 +91,6 @@ def _value(action: argparse.Action) -> tuple[str, tuple[str, ...]]:
 
 
 # -------------------------------------------------------------------------------------- bash
-
-BASH = """\
-# Completion of `shardwise` for bash: eval "$(shardwise completion bash)"; bash 4 or later
-_shardwise() {{
-    local current="${{COMP_WORDS[COMP_CWORD]}}" previous="${{COMP_WORDS[COMP_CWORD-1]}}"
-    local command="${{COMP_WORDS[1]}}" i skip= program=
-    COMPREPLY=()
-    if (( COMP_CWORD == 1 )) || [[ $COMP_CWORD == 2 && $command == help ]]; then
-        mapfile -t COMPREPLY < <(compgen -W {commands} -- "$current")
-        return
-    fi
-    for (( i = 2; i < COMP_CWORD; i++ )); do  # the first word that is no option, nor its value
-        if [[ -n $skip ]]; then skip=; continue; fi
-        case "$command ${{COMP_WORDS[i]}}" in
-            {with_value}) skip=1;;
-            *" -"*) ;;
-            *) program=1; break;;
-        esac
-    done
-    if [[ -n $program ]]; then
-        case "$command" in
-            {programs}) mapfile -t COMPREPLY < <(compgen -f -- "$current"); return;;
-        esac
-    else
-        case "$command $previous" in
-{values}
-        esac
-    fi
-    case "$command" in
-{rows}
-    esac
-}}
-complete -o filenames -F _shardwise shardwise
-"""
-
 
 def bash(commands: Sequence[Words]) -> str:
     """The script for bash."""
@@ -141,7 +111,8 @@ def bash(commands: Sequence[Words]) -> str:
             f'            mapfile -t COMPREPLY < <(compgen -W {_words(options)} -- "$current")\n'
             f"        else\n            mapfile -t COMPREPLY < <({plain})\n        fi;;"
         )
-    return BASH.format(
+    return _filled(
+        "completion.bash",
         commands=_words([c.name for c in commands]), values="\n".join(values),
         with_value="|\\\n            ".join([_cases(n, o) for n, o in taking]),
         programs="|".join([c.name for c in commands if c.rest]), rows="\n".join(rows),
@@ -158,31 +129,6 @@ def _words(words: Sequence[str]) -> str:
 
 # --------------------------------------------------------------------------------------- zsh
 
-ZSH = """\
-#compdef shardwise
-# Completion of `shardwise` for zsh: eval "$(shardwise completion zsh)", after compinit
-_shardwise() {{
-    local -a commands
-    commands=({commands})
-    if (( CURRENT == 2 )) || [[ $CURRENT == 3 && $words[2] == help ]]; then
-        _describe command commands
-        return
-    fi
-    local command=$words[2]
-    shift words
-    (( CURRENT-- ))
-    case $command in
-{rows}
-    esac
-}}
-if [[ ${{funcstack[1]}} == _shardwise ]]; then
-    _shardwise "$@"
-else
-    compdef _shardwise shardwise
-fi
-"""
-
-
 def zsh(commands: Sequence[Words]) -> str:
     """The script for zsh."""
     rows = []
@@ -195,7 +141,7 @@ def zsh(commands: Sequence[Words]) -> str:
         shown = " \\\n            ".join(map(shlex.quote, specs))
         rows.append(f"        {command.name}) _arguments \\\n            {shown};;")
     names = " ".join([shlex.quote(f"{c.name}:{c.about}") for c in commands])
-    return ZSH.format(commands=names, rows="\n".join(rows))
+    return _filled("completion.zsh", commands=names, rows="\n".join(rows))
 
 
 def _zsh_option(name: str, option: Option) -> str:

@@ -14,19 +14,14 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-PACKAGE = Path(__file__).resolve().parents[2]
+from shardwise._src.cli.main_programs import PACKAGE, run_main, shipped
+
 PROGRAM = "gpt"
 
 
 def examples() -> Path:
     """The folder of the examples."""
-    for folder in (PACKAGE / "examples", PACKAGE.parent / "examples"):
-        if (folder / "gpt.py").is_file():
-            return folder
-    raise SystemExit(
-        f"the examples are missing: there is no gpt.py in {PACKAGE / 'examples'} (in a wheel) "
-        f"or {PACKAGE.parent / 'examples'} (in a checkout). Reinstall shardwise."
-    )
+    return shipped(PACKAGE, "examples", "gpt.py", "examples")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -41,20 +36,10 @@ def parser() -> argparse.ArgumentParser:
 
 def run(arguments: Sequence[str]) -> int:
     """Runs the demo as a main program; returns its exit status."""
-    folder = examples()
-    before = sys.argv, sys.path[:]
-    sys.argv = [f"{_command()} demo", *arguments]  # the command shown in the demo's messages
-    sys.path.insert(0, str(folder))
-    try:
-        runpy.run_module(PROGRAM, run_name="__main__")
-    except SystemExit as end:
-        if isinstance(end.code, str):
-            print(end.code, file=sys.stderr)
-            return 1
-        return int(end.code or 0)
-    finally:
-        sys.argv, sys.path[:] = before
-    return 0
+    argv = [f"{_command()} demo", *arguments]  # the command shown in the demo's messages
+    return run_main(
+        argv, str(examples()), lambda: runpy.run_module(PROGRAM, run_name="__main__")
+    )
 
 
 def _command() -> str:

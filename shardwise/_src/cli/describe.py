@@ -8,20 +8,12 @@ import sys
 from collections.abc import Sequence
 
 from shardwise._src.base.errors import CheckpointError
+from shardwise._src.cli.arguments import command_parser
 from shardwise._src.saving.manifest import describe
-
-EPILOG = """examples:
-  shardwise describe runs/step_100
-  shardwise describe --json gs://bucket/runs/step_100 | jq .bytes"""
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="shardwise describe", epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Prints what a checkpoint contains: its arrays with shapes, dtypes, bytes and\n"
-        "shardings, other values, when it was written, and its metadata.",
-    )
+    parser = command_parser("describe")
     parser.add_argument("checkpoint", metavar="CHECKPOINT",
                         help="a folder, or an address such as gs://bucket/folder")
     parser.add_argument("--json", action="store_true", help="print JSON")

@@ -22,28 +22,21 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from shardwise._src.cli import checks, selftest
+from shardwise._src.cli.arguments import command_parser
 from shardwise._src.cli.findings import Clock, Line, within
+from shardwise._src.messages.formatting import pluralize
 from shardwise._src.runtime import cuda
 from shardwise._version import __version__
 
 SECONDS, QUICK = 53.0, 7.5  # total time for programs
 _TEXTS_AT = 26  # the column of texts, after the names
 SPARE = 6.0  # additional seconds to end programs that hang
-EPILOG = """examples:
-  shardwise doctor            all checks, in less than a minute
-  shardwise doctor --quick    in less than ten seconds, without processes
-  shardwise doctor --json     print JSON; exit status 1 if there are problems"""
 
 Section = Callable[[], Iterator[Line]]
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="shardwise doctor", epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Shows versions, devices and clusters of this machine, whether it works, and\n"
-        "what is slow.",
-    )
+    parser = command_parser("doctor")
     parser.add_argument("--quick", action="store_true",
                         help="only checks that take less than ten seconds in all")
     parser.add_argument("--json", action="store_true", help="print one JSON record")
@@ -122,11 +115,9 @@ def verdict(found: Sequence[Found]) -> str:
     lines = [line for part in found for line in part.lines]
     problems = sum(line.ok is False for line in lines)
     advice = sum(bool(line.advice) and line.ok is not False for line in lines)
-    better = f"{advice} thing{'s' * (advice != 1)} can be improved (->)" if advice else ""
-    if problems:
-        first = f"{problems} problem{'s' * (problems != 1)} found (!!)"
-        return f"{first}, and {better}" if better else first
-    return f"everything works; {better}" if better else "everything works"
+    parts = [f"{pluralize(problems, 'problem')} found (!!)" if problems else "everything works"]
+    parts += [f"{pluralize(advice, 'thing')} can be improved (->)"] * bool(advice)
+    return (", and " if problems else "; ").join(parts)
 
 
 def record(found: Sequence[Found], seconds: float) -> dict[str, object]:

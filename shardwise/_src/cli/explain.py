@@ -17,26 +17,22 @@ from pathlib import Path
 from typing import Any
 
 from shardwise._src.base.errors import did_you_mean
+from shardwise._src.cli import main_programs
+from shardwise._src.cli.arguments import (
+    PROGRAM_USAGE,
+    add_program,
+    command_parser,
+    program_of,
+)
+from shardwise._src.cli.main_programs import run_main
 from shardwise._src.explain.machines import machine_of
 from shardwise._src.explain.report import Report
 from shardwise._src.explain.scripts import Found, observed, overview, reports
 from shardwise._src.messages.formatting import join
 
-USAGE = "%(prog)s [options] (script.py | -m module) [its arguments]"
-ABOUT = """Runs a program, and prints what one call of each of its jitted functions does,
-the one that communicates most first: collectives with lines and causes, memory,
-work, estimated time."""
-EXAMPLES = """examples:
-  shardwise explain train.py --steps 1
-  shardwise explain --function train_step --machine h200 train.py
-  shardwise explain --html reports --json reports.json -m package.train"""
-
 
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="shardwise explain", usage=USAGE, description=ABOUT, epilog=EXAMPLES,
-        allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("explain", usage=PROGRAM_USAGE, allow_abbrev=False)
     add = parser.add_argument
     add("--function", action="append", default=[], metavar="NAME",
         help="only functions with this name; can be repeated")
@@ -44,10 +40,7 @@ def parser() -> argparse.ArgumentParser:
         help="the hardware for time estimates; by default that of the devices")
     add("--html", type=Path, metavar="DIR", help="also save each report as DIR/FUNCTION.html")
     add("--json", type=Path, metavar="FILE", help="also write all reports as JSON")
-    add = parser.add_argument_group("program").add_argument
-    add("-m", dest="module", nargs=argparse.REMAINDER, metavar="module",
-        help="a module to run, as with `python -m`")
-    add("script", nargs=argparse.REMAINDER, metavar="script.py", help="a file to run")
+    add_program(parser)
     return parser
 
 
@@ -58,7 +51,7 @@ def run(arguments: Sequence[str]) -> int:
     if unknown:
         name = unknown[0].partition("=")[0]
         own.error(f"unknown option {name!r}.{did_you_mean(name, own.format_help().split())}")
-    words, is_module = _program(own, asked)
+    words, is_module = program_of(own, asked)
     try:
         machine = None if asked.machine is None else machine_of(asked.machine, "cpu")
     except ValueError as error:
@@ -70,54 +63,34 @@ def run(arguments: Sequence[str]) -> int:
     return status or wrong
 
 
-def _program(own: argparse.ArgumentParser, asked: Any) -> tuple[list[str], bool]:
-    """The command line of the program, and whether its first word is a module."""
-    words = asked.script[1:] if asked.script[:1] == ["--"] else asked.script
-    if asked.module is not None:
-        if not asked.module:
-            own.error("-m requires a module name.")
-        return asked.module, True
-    if not words:
-        own.error("no program: pass a script.py, or a module with -m.")
-    if not Path(words[0]).is_file():
-        own.error(f"there is no file {words[0]!r}.")
-    return words, False
-
-
 def _run(words: Sequence[str], is_module: bool) -> int:
     """Runs a program as Python does; returns its exit status."""
-    before = sys.argv, sys.path[:]
-    sys.argv = list(words)
-    sys.path.insert(0, os.getcwd() if is_module else str(Path(words[0]).resolve().parent))
-    try:
+    folder = os.getcwd() if is_module else str(Path(words[0]).resolve().parent)
+
+    def run() -> None:
         if is_module:
             runpy.run_module(words[0], run_name="__main__", alter_sys=True)
         else:
             runpy.run_path(words[0], run_name="__main__")
-    except SystemExit as end:
-        if isinstance(end.code, str):
-            print(end.code, file=sys.stderr)
-            return 1
-        return int(end.code or 0)
+
+    try:
+        return run_main(words, folder, run)
     except KeyboardInterrupt:
         return 130
     except Exception as error:
         _print_own(error)
         return 1
-    finally:
-        sys.argv, sys.path[:] = before
-    return 0
 
 
 def _print_own(error: Exception) -> None:
     """Prints the traceback of a program, without the frames that ran it."""
     at = error.__traceback__
-    while at is not None and at.tb_frame.f_code.co_filename in (__file__, *RUNNERS):
+    while at is not None and at.tb_frame.f_code.co_filename in RUNNERS:
         at = at.tb_next
     traceback.print_exception(type(error), error, at or error.__traceback__)
 
 
-RUNNERS = (runpy.__file__, "<frozen runpy>")
+RUNNERS = (__file__, main_programs.__file__, runpy.__file__, "<frozen runpy>")
 
 
 # ---- reports -------------------------------------------------------------------------------------

@@ -13,20 +13,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shardwise._src.base.errors import did_you_mean
+from shardwise._src.cli.arguments import command_parser
+from shardwise._src.cli.main_programs import PACKAGE, shipped
+from shardwise._src.messages.formatting import columns
 
-PACKAGE = Path(__file__).resolve().parents[2]
 _ROW = re.compile(r"^\| \[(\w+)\]\(\w+\.md\) \| (.+) \|$", re.MULTILINE)
 
 
 def pages() -> Path:
     """The folder of the pages."""
-    for folder in (PACKAGE / "docs" / "errors", PACKAGE.parent / "docs" / "errors"):
-        if (folder / "README.md").is_file():
-            return folder
-    raise SystemExit(
-        f"the pages are missing: there is no README.md in {PACKAGE / 'docs' / 'errors'} (in a "
-        f"wheel) or {PACKAGE.parent / 'docs' / 'errors'} (in a checkout). Reinstall shardwise."
-    )
+    return shipped(PACKAGE, "docs/errors", "README.md", "pages")
 
 
 def about() -> dict[str, str]:
@@ -35,10 +31,7 @@ def about() -> dict[str, str]:
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="shardwise explain-error", description="What an error means, and how to fix it.",
-        epilog="example: shardwise explain-error BroadcastError",
-    )
+    parser = command_parser("explain-error")
     parser.add_argument("name", nargs="?", help="the error class; without it, all are listed")
     return parser
 
@@ -47,8 +40,7 @@ def run(arguments: Sequence[str]) -> int:
     """Prints a page, or the list if no name is given; returns the exit status."""
     name, lines = parser().parse_args(list(arguments)).name, about()
     if name is None:
-        width = max(map(len, lines))
-        print("\n".join(f"{known:{width}}  {text}" for known, text in lines.items()))
+        print("\n".join(columns(list(lines.items()))))
         return 0
     bare = name.rpartition(".")[2]
     found = {known.lower(): known for known in lines}.get(bare.lower())

@@ -10,7 +10,15 @@ from typing import Any, NoReturn
 
 from shardwise._src.base.config import wait_report_secs, wait_timeout_secs
 from shardwise._src.base.errors import did_you_mean
-from shardwise._src.cli.argument_types import count, number, seconds
+from shardwise._src.cli.arguments import (
+    PROGRAM_USAGE,
+    add_program,
+    command_parser,
+    count,
+    number,
+    program_of,
+    seconds,
+)
 from shardwise._src.distributed.start import address_of
 from shardwise._src.launch.launcher import launch
 from shardwise._src.launch.workers import Plan
@@ -21,18 +29,6 @@ OF_OTHERS = {  # options of torchrun, mpirun and srun
     "rdzv-endpoint": "--coordinator", "coordinator-address": "--coordinator", "module": "-m",
     "min-np": "--min-processes",
 }
-USAGE = "%(prog)s [options] (script.py | -m module) [its arguments]"
-ABOUT = """Starts a program in several connected processes, prints their output line by
-line with the process numbers, and exits with the status of the process that
-failed first. On several machines, run the same command on each, with its own
---node-rank."""
-EXAMPLES = """examples:
-  shardwise launch -n 4 train.py --steps 1000
-  shardwise launch -n 2 --devices-per-process 4 -m package.train
-  shardwise launch -n 8 --restarts 20 --grace 60 train.py
-  shardwise launch -n 4 --nodes 2 --node-rank 0 --coordinator 10.0.0.1:9000 x.py
-
-`shardwise top` shows what the processes do."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -51,10 +47,7 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="shardwise launch", usage=USAGE, description=ABOUT, epilog=EXAMPLES,
-        allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command_parser("launch", usage=PROGRAM_USAGE, allow_abbrev=False)
     add = parser.add_argument
     add("-n", "--processes", type=_processes, default=1, metavar="N",
         help="number of processes on this machine (1)")
@@ -85,10 +78,7 @@ def parser() -> argparse.ArgumentParser:
              f"({wait_report_secs.default:.0f})")
     add("--wait-timeout-secs", type=seconds, metavar="SECONDS",
         help=f"for other processes, before the wait fails ({wait_timeout_secs.default:.0f})")
-    add = parser.add_argument_group("program").add_argument
-    add("-m", dest="module", nargs=argparse.REMAINDER, metavar="module",
-        help="a module to run, as with `python -m`")
-    add("script", nargs=argparse.REMAINDER, metavar="script.py", help="a file to run")
+    add_program(parser)
     return parser
 
 
@@ -143,21 +133,13 @@ def _check_least(parser: argparse.ArgumentParser, asked: Any) -> None:
 
 def _command(parser: argparse.ArgumentParser, asked: Any) -> tuple[str, ...]:
     """The arguments of Python: a file or a module, and its arguments."""
-    words = asked.script[1:] if asked.script[:1] == ["--"] else asked.script
-    module = asked.module
-    if module is None and words[:1] == ["-m"]:
-        module = words[1:]
-    if module is not None:
-        if not module:
-            parser.error("-m requires a module name.")
-        return ("-m", *module)
-    if not words:
-        parser.error("no program: pass a script.py, or a module with -m.")
-    if not Path(words[0]).exists():
-        python = re.fullmatch(r"python[\d.]*", words[0])
-        hint = " The launcher starts Python itself: pass only the script." if python else ""
-        parser.error(f"there is no file {words[0]!r}.{hint}")
-    return tuple(words)
+
+    def hint(word: str) -> str:
+        is_python = re.fullmatch(r"python[\d.]*", word)
+        return " The launcher starts Python itself: pass only the script." if is_python else ""
+
+    words, is_module = program_of(parser, asked, hint)
+    return ("-m", *words) if is_module else tuple(words)
 
 
 def _processes(text: str) -> int:

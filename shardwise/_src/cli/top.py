@@ -15,31 +15,17 @@ import time
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from shardwise._src.cli.argument_types import number, seconds
+from shardwise._src.cli.arguments import command_parser, number, seconds
 from shardwise._src.distributed.status_files import folder
 from shardwise._src.launch.status_view import Launch, Process, look
-from shardwise._src.messages.formatting import pluralize
+from shardwise._src.messages.formatting import columns, pluralize
 
 ANSWER = 2.5  # seconds for processes to publish their status for a new viewer
 ENDS = "Ctrl-C ends this view, not the programs."
-EPILOG = """\
-A program reports its progress with one call per step:
-
-  from shardwise.distributed import report_progress
-  report_progress(step, tokens=batch.size, loss=float(loss))
-
-examples:
-  shardwise top                  until Ctrl-C, all launches
-  shardwise top --once           one table
-  shardwise top --json 4242      the launch of launcher 4242, as JSON
-"""
 
 
 def parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="shardwise top", epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
-        description="Shows what the processes of running launches do: steps, rates, memory, waits.",
-    )
+    parser = command_parser("top")
     add = parser.add_argument
     add("pid", nargs="?", type=number,
         help="pid of the launcher; without it, all launches of this user")
@@ -116,7 +102,7 @@ def _screen(pid: int | None, found: Sequence[Launch], height: int) -> Any:
 
 def page(found: Sequence[Launch]) -> str:
     """The launches, one table each."""
-    return "\n\n".join([table(launch) for launch in found])
+    return "\n\n".join(map(table, found))
 
 
 def table(launch: Launch) -> str:
@@ -133,23 +119,17 @@ def table(launch: Launch) -> str:
         running, full = facts.get("running"), facts.get("processes", 0) * facts.get("nodes", 1)
         fewer = "" if running in (None, full) else f", with {running} of {full} processes"
         lines.append(f"restarts: {generation} of {facts['restarts']}{fewer}{failure}")
-    columns = ("rank", "pid", "state", "step", "steps/s", "tokens/s", "memory", "devices")
-    rows = [columns, *[_row(process) for process in launch.processes]]
+    heads = ("rank", "pid", "state", "step", "steps/s", "tokens/s", "memory", "devices")
+    rows, ends = [heads, *map(_row, launch.processes)], ["", *map(_end, launch.processes)]
+    sides = ">><>>>>>"
     if facts.get("nodes", 1) > 1:
         hosts = ["host", *[process.host for process in launch.processes]]
         rows = [(row[0], host, *row[1:]) for row, host in zip(rows, hosts, strict=True)]
-    state = rows[0].index("state")
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    ends = ["", *[_end(process) for process in launch.processes]]
-    for row, end in zip(rows, ends, strict=True):
-        cells = [
-            cell.ljust(width) if i == state else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append(f"{'  '.join(cells)}  {end}".rstrip())
+        sides = f">{sides}"
+    lines += columns([(*row, end) for row, end in zip(rows, ends, strict=True)], sides)
     if launch.silent:
-        word = "node" if len(launch.silent) == 1 else "nodes"
-        lines.append(f"No data from {word} {', '.join(map(str, launch.silent))}.")
+        nodes = "node" if len(launch.silent) == 1 else "nodes"
+        lines.append(f"No data from {nodes} {', '.join(map(str, launch.silent))}.")
     return "\n".join(lines)
 
 

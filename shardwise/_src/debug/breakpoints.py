@@ -21,7 +21,7 @@ import sys
 import threading
 from bdb import BdbQuit
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
@@ -114,7 +114,7 @@ class Frame:
         for name, (tree, leaves, numbers) in self.held.items():
             given = [values[numbers[i]] if i in numbers else x for i, x in enumerate(leaves)]
             local[name] = tree.unflatten(given)
-        return Frame(self.file, self.line, self.function, local, self.space, {})
+        return replace(self, local=local, held={})
 
     def source(self, before: int, behind: int) -> list[str]:
         """The lines around the current one, which is marked with an arrow."""

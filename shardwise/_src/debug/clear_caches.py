@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from shardwise._src.base.caches import CacheInfo, clear_registered, registered_caches
+from shardwise._src.messages.formatting import columns
 
 
 def clear_caches() -> None:
@@ -24,8 +23,7 @@ class Caches(tuple[CacheInfo, ...]):
 
     def __str__(self) -> str:
         rows = [("cache", "entries", "limit", "hits", "misses"), *map(_cells, self)]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return "\n".join([_line(row, widths) for row in rows])
+        return "\n".join(columns(rows, "<>>>>"))
 
     __repr__ = __str__
 
@@ -45,8 +43,3 @@ def caches() -> Caches:
 def _cells(row: CacheInfo) -> tuple[str, ...]:
     return row.name, *["-" if n is None else str(n) for n in row[1:]]
 
-
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
-    name, *numbers = [f"{cell:<{n}}" if i == 0 else f"{cell:>{n}}"
-                      for i, (cell, n) in enumerate(zip(row, widths, strict=True))]
-    return "  ".join([name, *numbers])

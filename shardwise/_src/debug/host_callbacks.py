@@ -171,17 +171,15 @@ class _Printer(Quoted):
 class _Checker(string.Formatter):
     """Formats nothing: determines which arguments a format uses."""
 
-    def __init__(self) -> None:
-        self.used: set[Any] = set()
+    used: set[Any]
 
-    def get_value(self, key: Any, args: Any, kwargs: Any) -> Any:
-        value = args[key] if isinstance(key, int) else kwargs[key]
-        self.used.add(key)
-        return value
+    def check_unused_args(self, used_args: set[Any], args: Any, kwargs: Any) -> None:
+        self.used = used_args
 
     def get_field(self, field_name: str, args: Any, kwargs: Any) -> Any:
-        key = field_name.split(".")[0].split("[")[0]
-        self.get_value(int(key) if key.isdigit() else key, args, kwargs)
+        name = field_name.split(".")[0].split("[")[0]
+        key = int(name) if name.isdigit() else name
+        self.get_value(key, args, kwargs)
         return "", key
 
     def format_field(self, value: Any, format_spec: str) -> str:
@@ -193,20 +191,17 @@ class _Checker(string.Formatter):
         return value
 
 
-def _names(kwargs: dict) -> str:
-    return f"the names {', '.join(sorted(kwargs))}" if kwargs else "no names"
-
-
 def check_format(name: str, fmt: str, args: tuple, kwargs: dict) -> None:
     """Raises if the format uses arguments that are missing, or does not use all of them."""
     checker = _Checker()
     try:
         checker.vformat(fmt, args, kwargs)
     except (IndexError, KeyError) as error:
+        names = f"the names {', '.join(sorted(kwargs))}" if kwargs else "no names"
         missing = f"argument number {len(args)}" if isinstance(error, IndexError) else str(error)
         raise type(error)(
             f"{name}: the format {fmt!r} needs {missing}, but was given "
-            f"{pluralize(len(args), 'positional argument')} and {_names(kwargs)}."
+            f"{pluralize(len(args), 'positional argument')} and {names}."
         ) from None
     except ValueError as error:
         raise ValueError(f"{name}: the format {fmt!r}: {error}.") from None

@@ -98,12 +98,12 @@ class Grid:
         narrowest = self._narrowest()
         widths = [
             max(round(wanted * times), least)
-            for times, least in _pairs(_ratios(self.panel.columns), narrowest)
+            for times, least in zip(_ratios(self.panel.columns), narrowest, strict=True)
         ]
         room = self.most - self.margin - 1 - len(widths)
         if sum(widths) > room:  # share the space beyond the minimum widths
             spare = (room - sum(narrowest)) / (sum(widths) - sum(narrowest))
-            widths = [n + int((w - n) * spare) for w, n in _pairs(widths, narrowest)]
+            widths = [n + int((w - n) * spare) for w, n in zip(widths, narrowest, strict=True)]
         return widths
 
     def heights(self) -> list[int]:
@@ -115,8 +115,9 @@ class Grid:
         widths, blank = self.widths(), " " * self.margin
         out = Text(no_wrap=True)
         if any(line.label for line in self.panel.columns):
-            labels = (line.label.ljust(width) for line, width in _pairs(self.panel.columns, widths))
-            out.append(f"{blank} {' '.join(labels)}".rstrip() + "\n")
+            pairs = zip(self.panel.columns, widths, strict=True)
+            labels = " ".join([line.label.ljust(width) for line, width in pairs])
+            out.append(f"{blank} {labels}".rstrip() + "\n")
         bars = ["─" * width for width in widths]
         last = len(self.panel.rows) - 1
         out.append(blank + "┌" + "┬".join(bars) + "┐\n")
@@ -131,7 +132,8 @@ class Grid:
     def _append_row(
         self, out: Text, line: Line, cells: list[Cell | None], widths: list[int], least: int
     ) -> None:
-        texts = [_wrap(_box_text(cell), width - 2) for cell, width in _pairs(cells, widths)]
+        pairs = zip(cells, widths, strict=True)
+        texts = [_wrap(_box_text(cell), width - 2) for cell, width in pairs]
         height = max(least, *map(len, texts))
         for row in range(height):
             label = line.label if row == (height - 1) // 2 else ""
@@ -155,18 +157,16 @@ def _ratios(lines: Sequence[Line]) -> list[float]:
     return [0 if line.size is None else (line.size or smallest) / smallest for line in lines]
 
 
-def _pairs(xs: Sequence[Any], ys: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-    return zip(xs, ys, strict=True)
-
-
 def _style(devices: Sequence[Any], colors: Mapping[Any, str] | None = None) -> str:
     if not devices:
         return ""
     return colors[tuple(devices)] if colors else f"white on {device_color(devices[0])}"
 
 
-def _styles(cut: Blocks, color_map: ColorMap) -> dict[Any, str]:
+def _styles(cut: Blocks, color_map: ColorMap | None) -> dict[Any, str] | None:
     """The style of each set of devices: colors of the map, with distinct ones for neighbors."""
+    if color_map is None:
+        return None
     groups = list(dict.fromkeys(cut.holders[place] for place in sorted(cut.holders)))
     count, styles = len(groups), {}
     step = next(s for s in range(count // 2 + 1, count + 2) if math.gcd(s, count) == 1)
@@ -256,15 +256,12 @@ class ShardingPicture:
 
     def _drawn(self, cut: Blocks, limits: Limits, most: int) -> list[RenderableType]:
         """The drawing; empty if it does not fit."""
-        picture = sharding_picture(cut, limits)
+        picture, colors = sharding_picture(cut, limits), _styles(cut, self.color_map)
         grids = [
-            Grid(panel, self.min_width - 2, most, self.scale, self.use_color, self._colors(cut))
+            Grid(panel, self.min_width - 2, most, self.scale, self.use_color, colors)
             for panel in picture.panels
         ]
         return list(_laid_out(picture, grids)) if all(grid.fits() for grid in grids) else []
-
-    def _colors(self, cut: Blocks) -> Mapping[Any, str] | None:
-        return None if self.color_map is None else _styles(cut, self.color_map)
 
     def _elided(self, cut: Blocks, most: int) -> list[RenderableType]:
         """The drawing with as many columns as fit, and the middle omitted."""
@@ -276,7 +273,7 @@ class ShardingPicture:
 
     def _table(self, cut: Blocks) -> Table:
         """A row per block, for arrays with too many blocks or split dimensions to draw."""
-        table, colors = Table("block", "devices"), self._colors(cut)
+        table, colors = Table("block", "devices"), _styles(cut, self.color_map)
         for place in sorted(cut.holders)[:MAX_LISTED]:
             devices = cut.holders[place]
             style = _style(devices, colors) if self.use_color else ""

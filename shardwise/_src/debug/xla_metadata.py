@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from shardwise._src.arguments.prefixes import broadcast_prefix
@@ -38,15 +38,14 @@ class XlaMetadata:
 
     def __init__(self, attributes: dict[str, str | None]):
         self._attributes = attributes
-        self._entered: list[ExitStack] = []
+        self._entered: list[AbstractContextManager[None]] = []
 
     def __enter__(self) -> None:
-        stack = ExitStack()
-        stack.enter_context(_in_scope(self._attributes))
-        self._entered.append(stack)
+        self._entered.append(_in_scope(self._attributes))
+        self._entered[-1].__enter__()
 
     def __exit__(self, *_: object) -> None:
-        self._entered.pop().close()
+        self._entered.pop().__exit__(None, None, None)
 
     def __call__(self, fun: Callable[..., Any]) -> Callable[..., Any]:
         check_function("set_xla_metadata", "the decorated object", fun)
@@ -86,10 +85,8 @@ def _in_scope(attributes: dict[str, str | None]) -> Generator[None]:
 
 
 def _texts(metadata: dict[str, Any]) -> dict[str, str | None]:
-    return {
-        key: None if value is None else str(value).lower() if isinstance(value, bool)
-        else str(value) for key, value in metadata.items()
-    }
+    texts = {k: str(v).lower() if isinstance(v, bool) else str(v) for k, v in metadata.items()}
+    return {key: None if metadata[key] is None else text for key, text in texts.items()}
 
 
 def set_xla_metadata(x: Any = None, **metadata: Any) -> Any:
@@ -169,6 +166,7 @@ def scheduling_group(name: str) -> Callable[[Callable[..., Any]], Callable[..., 
     return xla_metadata_call(scheduling_group=name)
 
 
+_COMPUTE_KEYS = ("_xla_compute_type", "_xla_stream_annotation")
 _KINDS = {"device_host": "host", "device": "dense", "tpu_sparsecore": "sparseoffload"}
 
 
@@ -238,8 +236,7 @@ def _compute_attributes(compute_type: Any) -> dict[str, str]:
 
 def _computing(attributes: dict[str, str]) -> AbstractContextManager[None]:
     """Instructions inside the block have these attributes, and no other compute type."""
-    others = ("_xla_compute_type", "_xla_stream_annotation", "inlineable")
-    return _in_scope({**dict.fromkeys(others), **attributes})
+    return _in_scope({**dict.fromkeys((*_COMPUTE_KEYS, "inlineable")), **attributes})
 
 
 def _computed(
@@ -281,11 +278,10 @@ def _computed(
 
 
 def _check_nesting(program: Any, attributes: dict[str, str]) -> None:
-    keys = ("_xla_compute_type", "_xla_stream_annotation")
     for eqn in walk(program):
         if eqn.op is compute_on_op:
             inner = dict(eqn.params["attributes"])
-            if any(inner.get(key) != attributes.get(key) for key in keys):
+            if any(inner.get(key) != attributes.get(key) for key in _COMPUTE_KEYS):
                 raise ValueError(
                     "compute_on: a function computed in one place is called inside a function "
                     "computed in another. Call them one after the other."

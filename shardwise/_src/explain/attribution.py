@@ -168,10 +168,9 @@ def _disagreement(
     known = [(who, factors, spec) for who, factors, spec in rows if spec is not None]
     for axis in sorted(here, key=str):
         places = {who: _place(factors, spec, axis) for who, factors, spec in known}
-        of_factor = [
-            (who, d, factor) for who, (d, factor) in places.items() if d is not None
-        ]  # fmt: skip
-        for who, d, factor in of_factor:
+        for who, (d, factor) in places.items():
+            if d is None:
+                continue
             for other, factors, _ in known:
                 if other != who and factor in factors and places[other][1] != factor:
                     where = places[other][0]

@@ -20,8 +20,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from shardwise._src.explain.device_axes import Axis, Groups, axes_of, over_text
-from shardwise._src.explain.hlo import ArrayShape, Instruction, Module, array_in, read, top_level
+from shardwise._src.explain.hlo import (
+    ArrayShape,
+    Instruction,
+    Module,
+    array_in,
+    integers,
+    read,
+    top_level,
+)
 from shardwise._src.messages.formatting import in_bytes
 
 if TYPE_CHECKING:
@@ -102,17 +112,16 @@ def collectives(hlo_text: Any) -> list[Collective]:
         ValueError: the text is not optimized HLO, for instance the text of a lowered function.
     """
     module = hlo_text if isinstance(hlo_text, Module) else read(hlo_text)
-    found = [(name, _collective(i, module)) for name, i in module if _kind(i) in KINDS]
-    runs = module.runs
-    return [_with_runs(collective, runs.get(name, (1, False))) for name, collective in found]
+    return [
+        _collective(i, kind, module, *module.runs.get(name, (1, False)))
+        for name, i in module if (kind := i.opcode.removesuffix("-start")) in KINDS
+    ]  # fmt: skip
 
 
-def _kind(instruction: Instruction) -> str:
-    return instruction.opcode.removesuffix("-start")
-
-
-def _collective(instruction: Instruction, module: Module) -> Collective:
-    kind, line = _kind(instruction), instruction.line
+def _collective(
+    instruction: Instruction, kind: str, module: Module, runs: int, known: bool
+) -> Collective:
+    line = instruction.line
     groups = _groups(line, "replica_groups")
     pairs = _groups(line, "source_target_pairs")
     size = len(groups[0]) if groups else module.device_count
@@ -128,13 +137,11 @@ def _collective(instruction: Instruction, module: Module) -> Collective:
         group_size=size,
         groups=groups,
         pairs=pairs,
+        runs=runs,
+        runs_known=known,
         op_name=instruction.op_name,
         source=module.source(instruction),
     )
-
-
-def _with_runs(collective: Collective, runs: tuple[int, bool]) -> Collective:
-    return replace(collective, runs=runs[0], runs_known=runs[1])
 
 
 def _payload(shape: str, kind: str, started: bool) -> tuple[ArrayShape, ...]:
@@ -187,17 +194,15 @@ def _iota_groups(text: str) -> Groups:
     matched = re.match(r"\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", text)
     if matched is None:
         raise ValueError(f"cannot read the device list {text[:60]!r}")
-    count, size = _integers(matched[1])
-    flat = _iota(_integers(matched[2]), _integers(matched[3] or ""))
+    count, size = integers(matched[1])
+    flat = _iota(integers(matched[2]), integers(matched[3] or ""))
     return tuple(tuple(flat[i * size : (i + 1) * size]) for i in range(count))
 
 
 def _mesh_groups(matched: re.Match) -> Groups:
     """`mesh['x'=4,'y'=2] {'y'}`: devices that differ in `y` only. `'x':(2)2` is a sub-axis."""
-    names, sizes = [], []
-    for name, size in re.findall(r"'?([^',=]+)'?=(\d+)", matched["mesh"]):
-        names.append(name)
-        sizes.append(int(size))
+    found = re.findall(r"'?([^',=]+)'?=(\d+)", matched["mesh"])
+    names, sizes = [name for name, _ in found], [int(size) for _, size in found]
     varying: list[int] = []
     split, mapped = list(sizes), list(range(len(sizes)))  # positions of the axes after splitting
     for name, before, part in re.findall(r"'?([^',:]+)'?(?::\((\d+)\)(\d+))?", matched["axes"]):
@@ -222,22 +227,15 @@ def _device_order(ids: str | None, count: int) -> Sequence[int]:
     if not ids:
         return range(count)
     if not ids.startswith("["):
-        return _integers(ids)
+        return integers(ids)
     sizes, _, order = ids.partition("T")
-    return _iota(_integers(sizes), _integers(order))
+    return _iota(integers(sizes), integers(order))
 
 
 def _iota(sizes: Sequence[int], order: Sequence[int]) -> list[int]:
     """0, 1, 2… with these sizes, then transposed and read in row-major order."""
-    strides = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
-    flat = [0]
-    for axis in order or range(len(sizes)):
-        flat = [start + i * strides[axis] for start in flat for i in range(sizes[axis])]
-    return flat
-
-
-def _integers(text: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", text)]
+    grid = np.arange(math.prod(sizes)).reshape(sizes)
+    return grid.transpose(order or range(grid.ndim)).ravel().tolist()
 
 
 # ---- mesh axes and the summary -------------------------------------------------------------------

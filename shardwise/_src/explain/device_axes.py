@@ -15,6 +15,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from shardwise._src.base.lazy import public
 
 Groups = tuple[tuple[int, ...], ...]
@@ -89,13 +91,13 @@ def axes_of(groups: Groups, pairs: Groups, mesh: Any) -> tuple[Axis, ...] | None
     if any(position >= everyone for group in (*groups, *pairs) for position in group):
         return None
     if pairs:
-        places = [[_coordinates(position, sizes) for position in pair] for pair in pairs]
-        rows = enumerate(names)
-        return tuple([n for axis, n in rows if any(a[axis] != b[axis] for a, b in places)])
+        sources, targets = [np.unravel_index(ends, sizes) for ends in zip(*pairs, strict=True)]
+        along = zip(names, sources, targets, strict=True)
+        return tuple([n for n, a, b in along if (a != b).any()])
     groups = groups or (tuple(range(everyone)),)
     first = next((group for group in groups if 0 in group), ())
-    places = [_coordinates(position, sizes) for position in first]
-    met = [sorted({place[axis] for place in places}) for axis in range(len(sizes))]
+    places = np.unravel_index(np.array(first, int), sizes) if sizes else ()
+    met = [sorted({*along.tolist()}) for along in places]
     found = [_parts(numbers, n) for numbers, n in zip(met, sizes, strict=True)]
     split = [parts for parts in found if parts is not None]
     if len(split) < len(sizes) or not _same_groups(_counted_out(split, sizes), groups):
@@ -105,14 +107,6 @@ def axes_of(groups: Groups, pairs: Groups, mesh: Any) -> tuple[Axis, ...] | None
         for name, n, parts in zip(names, sizes, split, strict=True)
         for apart, size in reversed(parts)
     ])  # fmt: skip
-
-
-def _coordinates(position: int, sizes: Sequence[int]) -> tuple[int, ...]:
-    place = []
-    for size in reversed(sizes):
-        position, at = divmod(position, size)
-        place.append(at)
-    return tuple(reversed(place))
 
 
 Parts = list[tuple[int, int]]  # for one axis: stride and size of each sub-axis

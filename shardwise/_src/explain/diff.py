@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from shardwise._src.base.lazy import public
@@ -62,9 +62,8 @@ class Difference:
     def to_dict(self) -> dict[str, Any]:
         """Converts to plain data."""
         rows = [
-            {"kind": c.kind, "axes": None if c.axes is None else [str(a) for a in c.axes],
-             "groups": c.groups, "op": c.op, "line": c.line, "count": list(c.count),
-             "bytes": list(c.bytes), "seconds": list(c.seconds)}
+            {**asdict(c), "axes": None if c.axes is None else [str(a) for a in c.axes],
+             "count": list(c.count), "bytes": list(c.bytes), "seconds": list(c.seconds)}
             for c in self.communication
         ]  # fmt: skip
         return {

@@ -112,6 +112,11 @@ class Module:
         return _inline_source(instruction.line)
 
 
+def integers(text: str) -> list[int]:
+    """The numbers in a text."""
+    return [int(n) for n in re.findall(r"\d+", text)]
+
+
 # ---- reading -------------------------------------------------------------------------------------
 
 _INSTRUCTION = re.compile(
@@ -181,8 +186,7 @@ def array_in(text: str) -> ArrayShape:
     matched = _ARRAY.search(text)
     if matched is None:
         raise ValueError(f"expected the shape of an array such as f32[2,8]{{1,0}}, got {text!r}")
-    sizes = re.findall(r"\d+", matched[2])
-    return ArrayShape(matched[1], tuple(map(int, sizes)))
+    return ArrayShape(matched[1], tuple(integers(matched[2])))
 
 
 def _bits(dtype: str) -> int:
@@ -191,7 +195,7 @@ def _bits(dtype: str) -> int:
         return 0
     if dtype == "pred":
         return 8
-    return int(re.findall(r"\d+", dtype)[0])
+    return integers(dtype)[0]
 
 
 def _device_count(hlo_text: str) -> int:
@@ -233,21 +237,18 @@ def _runs(
 
 def _source_lines(hlo_text: str) -> dict[int, str]:
     """Stack frame id → `file:line`, from the tables at the start of the module."""
-    files = dict(re.findall(r'^(\d+) "(.*)"$', _section(hlo_text, "FileNames"), re.MULTILINE))
-    locations = dict(
-        re.findall(
-            r"^(\d+) \{file_name_id=(\d+ .*?\bline=\d+)",
-            _section(hlo_text, "FileLocations"),
-            re.MULTILINE,
+    files, places, frames = [
+        dict(re.findall(row, _section(hlo_text, title), re.MULTILINE))
+        for title, row in (
+            ("FileNames", r'^(\d+) "(.*)"$'),
+            ("FileLocations", r"^(\d+) \{file_name_id=(\d+ .*?\bline=\d+)"),
+            ("StackFrames", r"^(\d+) \{file_location_id=(\d+)"),
         )
-    )
-    frames = re.findall(
-        r"^(\d+) \{file_location_id=(\d+)", _section(hlo_text, "StackFrames"), re.MULTILINE
-    )
+    ]
     lines = {}
-    for frame, location in frames:
-        if location in locations:
-            file, *_, line = map(int, re.findall(r"\d+", locations[location]))
+    for frame, place in frames.items():
+        if place in places:
+            file, *_, line = integers(places[place])
             lines[int(frame)] = f"{files.get(str(file), '?')}:{line}"
     return lines
 

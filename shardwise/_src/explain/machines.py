@@ -10,8 +10,10 @@ among eight on a small host; it indicates what dominates, not the absolute time.
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import Any
 
 from shardwise._src.base.errors import did_you_mean
@@ -98,7 +100,6 @@ def _bits(dtype: str) -> int:
     return int(digits or 8)
 
 
-GB, TB = 1e9, 1e12
 machines: dict[str, Machine] = {}
 
 
@@ -137,43 +138,11 @@ def named_machine(asked: str | Machine) -> Machine:
     )
 
 
-def _add(*rows: Machine) -> None:
-    machines.update({m.name: m for m in rows})
+def _read_table() -> None:
+    table = files("shardwise._src.explain").joinpath("machines.toml").read_text(encoding="utf-8")
+    for name, row in tomllib.loads(table).items():
+        links = {kind: Link(*row.pop(kind)) for kind in ("near", "far")}
+        machines[name] = Machine(name, memory_bytes=row.pop("memory_gib") << 30, **links, **row)
 
 
-_add(
-    Machine(
-        "cpu", {"f64": 8e9, "f32": 16e9}, 5 * GB, 2 << 30,
-        Link(1.0 * GB, 30e-6), Link(1.0 * GB, 150e-6), source="measured on a two-core host",
-    ),
-    Machine(
-        "a100", {"f64": 19.5 * TB, "f32": 156 * TB, "bf16": 312 * TB, "f16": 312 * TB,
-                 "s8": 624 * TB},
-        2039 * GB, 80 << 30, Link(300 * GB, 3e-6), Link(25 * GB, 10e-6), 8,
-        "NVIDIA A100 80GB SXM data sheet; f32 is TF32",
-    ),
-    Machine(
-        "h100", {"f64": 67 * TB, "f32": 494 * TB, "bf16": 989 * TB, "f16": 989 * TB,
-                 "f8e4m3fn": 1979 * TB, "f8e5m2": 1979 * TB, "s8": 1979 * TB},
-        3350 * GB, 80 << 30, Link(450 * GB, 3e-6), Link(50 * GB, 10e-6), 8,
-        "NVIDIA H100 SXM data sheet; f32 is TF32",
-    ),
-    Machine(
-        "h200", {"f64": 67 * TB, "f32": 494 * TB, "bf16": 989 * TB, "f16": 989 * TB,
-                 "f8e4m3fn": 1979 * TB, "f8e5m2": 1979 * TB, "s8": 1979 * TB},
-        4800 * GB, 141 << 30, Link(450 * GB, 3e-6), Link(50 * GB, 10e-6), 8,
-        "NVIDIA H200 SXM data sheet; f32 is TF32",
-    ),
-    Machine(
-        "tpu-v5e", {"f32": 49 * TB, "bf16": 197 * TB, "s8": 393 * TB}, 819 * GB, 16 << 30,
-        Link(45 * GB, 1e-6), Link(25 * GB, 10e-6), 256, "Google Cloud TPU v5e page",
-    ),
-    Machine(
-        "tpu-v5p", {"f32": 115 * TB, "bf16": 459 * TB, "s8": 918 * TB}, 2765 * GB, 95 << 30,
-        Link(90 * GB, 1e-6), Link(25 * GB, 10e-6), 8960, "Google Cloud TPU v5p page",
-    ),
-    Machine(
-        "tpu-v6e", {"f32": 230 * TB, "bf16": 918 * TB, "s8": 1836 * TB}, 1640 * GB, 32 << 30,
-        Link(90 * GB, 1e-6), Link(25 * GB, 10e-6), 256, "Google Cloud TPU v6e page",
-    ),
-)  # fmt: skip
+_read_table()

@@ -86,15 +86,13 @@ def _of_allocation(fields: list[tuple[int, Any]], makers: dict[int, Maker]) -> l
 
 
 def _instruction_names(module: bytes) -> dict[int, str]:
-    found: dict[int, str] = {}
-    for field, computation in _fields(module):
-        if field != _COMPUTATION:
-            continue
-        for inner, instruction in _fields(computation):
-            if inner == _INSTRUCTIONS:
-                one = dict(_fields(instruction))
-                found[one.get(_UNIQUE, 0)] = one[_NAME].decode()
-    return found
+    computations = [value for field, value in _fields(module) if field == _COMPUTATION]
+    instructions = [
+        dict(_fields(value))
+        for computation in computations
+        for field, value in _fields(computation) if field == _INSTRUCTIONS
+    ]  # fmt: skip
+    return {one.get(_UNIQUE, 0): one[_NAME].decode() for one in instructions}
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
@@ -105,11 +103,8 @@ def _fields(message: bytes) -> Iterator[tuple[int, Any]]:
         kind = key & 7
         if kind == 0:
             value, at = _number(message, at)
-        elif kind == 2:
-            size, at = _number(message, at)
-            value, at = message[at : at + size], at + size
         else:
-            size = {1: 8, 5: 4}[kind]
+            size, at = _number(message, at) if kind == 2 else ({1: 8, 5: 4}[kind], at)
             value, at = message[at : at + size], at + size
         yield key >> 3, value
 

@@ -28,7 +28,6 @@ from shardwise._src.explain.report import Report
 from shardwise._src.explain.report_data import (
     Buffer,
     Communication,
-    Computation,
     Memory,
     Seconds,
     merged,
@@ -104,8 +103,8 @@ def report_of(lowered: Lowered, machine: Any = None, timeout: float = TIMEOUT) -
     found = _inspected(plan, text, lowered.traced.overrides, timeout)
     known = machine_of(machine, device.platform, getattr(device, "device_kind", ""))
     flows = propagated_flows(text, NUMBERED) if len(plan.places.devices) > 1 else {}
-    rest = text, equations, flows, found, known
-    return _Making(plan, lowered.traced.program, *rest).report()
+    program = lowered.traced.program
+    return _Making(plan, program, text, equations, flows, found, known).report()
 
 
 def estimate_of(
@@ -177,12 +176,15 @@ class _Compiled:
         return product_dtype(dtype, self.equations[self.known(found[0])], self.machine)
 
     def seconds(self) -> Seconds:
-        work, machine, talking = self.work, self.machine, 0.0
-        for c in self.collectives:
-            link = machine.link(c.groups or c.pairs, self.hlo.device_count)
-            talking += c.runs * machine.collective_seconds(c.kind, c.bytes, c.group_size, link)
+        work, machine = self.work, self.machine
+        talking = sum([c.runs * self.seconds_of(c) for c in self.collectives])
         compute = sum([n / machine.flop_rate(dtype) for dtype, n in work.flops.items()])
         return Seconds(compute, work.bytes / machine.memory_bandwidth, talking)
+
+    def seconds_of(self, c: Collective) -> float:
+        """The time that a collective takes once."""
+        link = self.machine.link(c.groups or c.pairs, self.hlo.device_count)
+        return self.machine.collective_seconds(c.kind, c.bytes, c.group_size, link)
 
     def known(self, path: Sequence[int]) -> int:
         """The equation that represents a path: the innermost one that has a source line.
@@ -227,23 +229,20 @@ class _Making(_Compiled):
     ):
         super().__init__(read(found.text, "explain"), equations, machine)
         self.plan, self.program, self.found, self.flows = plan, program, found, flows
-        self.count = len(plan.places.devices)
         self.frames = Frames(text, _meshes(plan, program), plan.places.devices)
         pairs = zip(plan.program.outputs, plan.places.results, strict=True)
         self.given = {id(v): (s, v.aval.ndim) for v, s in pairs}
 
     def report(self) -> Report:
         rows = merged([r for c in self.collectives for r in self.communication(c)])
-        buffers, work = self.buffers(), self.work
+        buffers = self.buffers()
         lines = {row.line for row in (*rows, *buffers)} - {""}
         meshes = [dict(frame.mesh.shape) for frame in self.frames.all]
         return Report(
-            name=self.program.name, devices=self.count,
+            name=self.program.name, devices=len(self.plan.places.devices),
             mesh=meshes[0] if meshes else {}, others=tuple(meshes[1:]), machine=self.machine,
             communication=rows, memory=_memory(self.found), buffers=buffers,
-            computation=Computation(
-                work.flops, work.elementwise, work.bytes, work.uncounted, work.known
-            ),
+            computation=self.work,
             seconds=self.seconds(),
             lines={at: _source(at) for at in sorted(lines)},
             program=self.program.pretty_print(source_info=True), hlo=self.found.text,
@@ -252,9 +251,7 @@ class _Making(_Compiled):
     def communication(self, c: Collective) -> list[Communication]:
         """A row for each equation that takes part. If there are several, each gets its share of the
         payload, and the row with the largest share is the one that counts."""
-        link = self.machine.link(c.groups or c.pairs, self.count)
-        seconds = self.machine.collective_seconds(c.kind, c.bytes, c.group_size, link)
-        parts, rows = self.parts(c), []
+        parts, rows, seconds = self.parts(c), [], self.seconds_of(c)
         sizes = [sum([a.bytes for a in part]) for _, part in parts]
         for (path, part), size in zip(parts, sizes, strict=True):
             share = size / c.bytes if c.bytes else 1 / len(parts)
@@ -319,30 +316,26 @@ class _Making(_Compiled):
         of_it = isinstance(sharding, NamedSharding) and self.frames.of(sharding) == frame
         return sharding.spec.dims(ndim) if of_it else None
 
-    def over(self, flow: Flow | None, frame: Frame | None) -> Flow | None:
-        """The shardings over one mesh, by its axis names: axes of other meshes may share names."""
-        return self._renamed(flow, lambda found: found is frame)
-
     def call(self, number: int) -> str:
         """An operation with the types of its operands and results."""
-        return call_text(
-            self.equations[number], self._renamed(self.flows.get(number), lambda _: True)
-        )
+        return call_text(self.equations[number], self.over(self.flows.get(number)))
 
-    def _renamed(self, flow: Flow | None, kept: Callable[[Frame | None], bool]) -> Flow | None:
+    def over(self, flow: Flow | None, *frames: Frame | None) -> Flow | None:
+        """The shardings of a flow by axis names: those over some meshes, by default over all.
+
+        Axes of other meshes may share names.
+        """
         if flow is None:
             return None
-        operands, results = [
-            [(shape, self._place(place, kept)) for shape, place in rows] for rows in flow
-        ]
-        return Flow(operands, results)
+        return Flow(*[[(shape, self._place(place, frames)) for shape, place in rows]
+                      for rows in flow])  # fmt: skip
 
-    def _place(self, place: Any, kept: Callable[[Frame | None], bool]) -> Any:
+    def _place(self, place: Any, frames: Sequence[Frame | None]) -> Any:
         frame, dims = (None, ()) if place is None else self.frames.named(place)
-        return None if place is None or not kept(frame) else (place[0], dims)
+        return None if place is None or (frames and frame not in frames) else (place[0], dims)
 
     def buffers(self) -> tuple[Buffer, ...]:
-        return tuple([self.buffer(p) for p in places(self.found.buffers, self.found.module)])
+        return tuple(map(self.buffer, places(self.found.buffers, self.found.module)))
 
     def buffer(self, place: Place) -> Buffer:
         if place.parameter >= 0:

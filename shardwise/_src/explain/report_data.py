@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeAlias
 
 from shardwise._src.base.errors import did_you_mean
@@ -218,14 +218,11 @@ def merged(rows: Sequence[Communication]) -> tuple[Communication, ...]:
         where = row.axes, row.mesh, row.groups, row.line, row.scope
         alike[row.kind, row.op, row.call, row.why, *where].append(row)
     found = [
-        Communication(
-            kind=same[0].kind, axes=same[0].axes, groups=same[0].groups,
-            count=sum([r.count for r in same]), known=all([r.known for r in same]),
+        replace(
+            same[0], count=sum([r.count for r in same]), known=all([r.known for r in same]),
             bytes=sum([r.bytes for r in same]),
             dtypes=tuple(sorted({d for r in same for d in r.dtypes})),
-            seconds=math.fsum([r.seconds for r in same]), op=same[0].op, call=same[0].call,
-            why=same[0].why, line=same[0].line, function=same[0].function, scope=same[0].scope,
-            shared=sum([r.shared for r in same]), mesh=same[0].mesh,
+            seconds=math.fsum([r.seconds for r in same]), shared=sum([r.shared for r in same]),
         )
         for same in alike.values()
     ]

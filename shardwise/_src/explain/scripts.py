@@ -14,11 +14,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from shardwise._src.explain.program_report import report_of
-from shardwise._src.explain.rendering import report_phrases as words
+from shardwise._src.explain.rendering.report_phrases import seconds_text, total
 from shardwise._src.explain.report import Report
 from shardwise._src.jit.compilations import compilations
 from shardwise._src.jit.stages import Lowered
-from shardwise._src.messages.formatting import in_bytes
+from shardwise._src.messages.formatting import columns, in_bytes
 
 
 class Found(NamedTuple):
@@ -74,16 +74,10 @@ def overview(made: Sequence[Report]) -> str:
     """A line for each report, below a header."""
     rows = [("function", "devices", "collectives", "bytes", "memory", "time", "mostly")]
     for report in made:
-        sums = words.total(report.communication)
+        sums = total(report.communication)
         rows.append((
             report.name, f"{report.devices:,}", sums.runs, in_bytes(sums.bytes),
-            in_bytes(report.memory.peak), words.seconds_text(report.seconds.total),
+            in_bytes(report.memory.peak), seconds_text(report.seconds.total),
             report.seconds.dominant if report.seconds.total else "-",
         ))  # fmt: skip
-    sizes = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    sides = "<>>>>><"
-    lines = [
-        "  ".join([f"{x:{side}{size}}" for x, side, size in zip(row, sides, sizes, strict=True)])
-        for row in rows
-    ]
-    return "\n".join([line.rstrip() for line in lines])
+    return "\n".join(columns(rows, "<>>>>><"))

@@ -12,9 +12,9 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
-from shardwise._src.explain.hlo import Instruction, Module
+from shardwise._src.explain.hlo import Instruction, Module, integers
+from shardwise._src.explain.report_data import Computation
 
 # Instructions that neither compute nor move data, or whose parts are counted separately.
 _FREE = {
@@ -29,27 +29,6 @@ _MOVES = {
     "collective-permute", "collective-broadcast", "ragged-all-to-all", "rng-bit-generator",
     "sort", "async-start", "send", "recv", "infeed", "outfeed",
 }
-_COMPLEX = {"c64": 4, "c128": 4}  # real multiplications per complex one
-
-
-@dataclass(frozen=True)
-class Work:
-    """flops: of matrix products and convolutions, by dtype; elementwise: of the rest.
-
-    bytes: read and written. uncounted: names of foreign functions, whose work is unknown.
-    known: false if a loop runs an unknown number of times; it is counted once.
-    """
-
-    flops: dict[str, int]
-    elementwise: int
-    bytes: int
-    uncounted: tuple[str, ...] = ()
-    known: bool = True
-    by_op: dict[str, tuple[int, int]] = field(default_factory=dict)
-
-    @property
-    def total_flops(self) -> int:
-        return sum(self.flops.values()) + self.elementwise
 
 
 DtypeOf = Callable[[Instruction], str]
@@ -59,16 +38,16 @@ def _made(i: Instruction) -> str:
     return i.arrays[0].dtype
 
 
-def work_of(module: Module, dtype_of: DtypeOf = _made) -> Work:
-    """The work of one execution on one device. by_op: flops and bytes by instruction name.
+def work_of(module: Module, dtype_of: DtypeOf = _made) -> Computation:
+    """The work of one execution on one device.
 
     dtype_of: returns the dtype in which an instruction computes a product; by default the result's.
     """
     counter = _Counter(module, dtype_of)
     counter.visit(module.entry, 1, fused=False)
-    return Work(
+    return Computation(
         dict(counter.flops), counter.elementwise, counter.bytes,
-        tuple(sorted(counter.uncounted)), counter.known, dict(counter.by_op),
+        tuple(sorted(counter.uncounted)), counter.known,
     )  # fmt: skip
 
 
@@ -79,47 +58,37 @@ class _Counter:
         self.elementwise = self.bytes = 0
         self.uncounted: set[str] = set()
         self.known = True
-        self.by_op: dict[str, tuple[int, int]] = {}
 
-    def visit(self, name: str, times: int, fused: bool, owner: str = "") -> None:
+    def visit(self, name: str, times: int, fused: bool) -> None:
         instructions = self.module.computations.get(name, [])
         shapes = {i.name: i for i in instructions}
         for i in instructions:
-            self._count(i, shapes, times, fused, owner)
+            self._count(i, [shapes[o] for o in i.operands if o in shapes], times, fused)
             if i.opcode in ("fusion", "call", "conditional", "while", "async-start"):
-                inner = owner or (i.name if i.opcode == "fusion" else "")
                 for called, factor in i.called:
                     self.known = self.known and factor is not None
                     often = times * (1 if factor is None else factor)
-                    self.visit(called, often, fused or i.opcode == "fusion", inner)
+                    self.visit(called, often, fused or i.opcode == "fusion")
 
     def _count(
-        self, i: Instruction, shapes: dict[str, Instruction], times: int, fused: bool, owner: str
+        self, i: Instruction, operands: Sequence[Instruction], times: int, fused: bool
     ) -> None:
         if i.opcode in _FREE:
             return
-        operands = [shapes[o] for o in i.operands if o in shapes]
-        flops, moved = 0, 0
         if i.opcode == "custom-call":
             target = re.search(r'custom_call_target="([^"]*)"', i.line)
             self.uncounted.add(target[1] if target else "?")
         elif i.opcode == "fft":
-            flops = times * _transform(i)
-            self.elementwise += flops
+            self.elementwise += times * _transform(i)
         elif i.opcode in ("dot", "convolution"):
-            flops = times * (_dot if i.opcode == "dot" else _convolution)(i, operands)
-            self.flops[self.dtype_of(i)] += flops
+            count = _dot if i.opcode == "dot" else _convolution
+            self.flops[self.dtype_of(i)] += times * count(i, operands)
         elif i.opcode in ("reduce", "reduce-window", "scatter", "map", "select-and-scatter"):
-            flops = times * sum([a.elements for o in operands[:1] for a in o.arrays])
-            self.elementwise += flops
+            self.elementwise += times * sum([a.elements for o in operands[:1] for a in o.arrays])
         elif i.opcode not in _MOVES:
-            flops = times * sum([a.elements for a in i.arrays])
-            self.elementwise += flops
+            self.elementwise += times * sum([a.elements for a in i.arrays])
         if not fused:
-            moved = times * self._moved(i, operands)
-            self.bytes += moved
-        before = self.by_op.get(owner or i.name, (0, 0))
-        self.by_op[owner or i.name] = before[0] + flops, before[1] + moved
+            self.bytes += times * self._moved(i, operands)
 
     def _moved(self, i: Instruction, operands: Sequence[Instruction]) -> int:
         if i.opcode == "fusion":
@@ -157,8 +126,9 @@ def _read(parameter: Instruction, users: Sequence[tuple[int, Instruction]]) -> i
     return parameter.bytes
 
 
-def _integers(text: str) -> list[int]:
-    return [int(n) for n in re.findall(r"\d+", text)]
+def _products(dtype: str) -> int:
+    """Real multiplications per multiplication."""
+    return 4 if dtype in ("c64", "c128") else 1
 
 
 def _dot(i: Instruction, operands: Sequence[Instruction]) -> int:
@@ -166,13 +136,13 @@ def _dot(i: Instruction, operands: Sequence[Instruction]) -> int:
     if not operands:
         return 0
     dims = operands[0].arrays[0].dimensions
-    shared = math.prod([dims[d] for d in _integers(i.attribute("lhs_contracting_dims"))])
-    return 2 * _COMPLEX.get(out.dtype, 1) * out.elements * shared
+    shared = math.prod([dims[d] for d in integers(i.attribute("lhs_contracting_dims"))])
+    return 2 * _products(out.dtype) * out.elements * shared
 
 
 def _transform(i: Instruction) -> int:
     """Five operations per element and factor of two, as in radix-2 algorithms."""
-    sizes = _integers(i.attribute("fft_length"))
+    sizes = integers(i.attribute("fft_length"))
     return round(5 * i.arrays[0].elements * math.log2(max(2, math.prod(sizes))))
 
 
@@ -184,4 +154,4 @@ def _convolution(i: Instruction, operands: Sequence[Instruction]) -> int:
         return 0
     kernel = operands[1].arrays[0].dimensions
     each = math.prod([n for n, label in zip(kernel, labels[1], strict=True) if label != "o"])
-    return 2 * _COMPLEX.get(out.dtype, 1) * out.elements * each
+    return 2 * _products(out.dtype) * out.elements * each

@@ -65,6 +65,14 @@ def in_bytes(n: float) -> str:
     return f"{n:.1f} TiB"
 
 
+def columns(rows: Sequence[Sequence[str]], sides: str = "") -> list[str]:
+    """The lines of a table. sides: `<` or `>` for each column, `<` for those that are missing."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    aligned = list(zip(sides.ljust(len(widths), "<"), widths, strict=True))
+    padded = [[f"{x:{side}{n}}" for x, (side, n) in zip(row, aligned, strict=True)] for row in rows]
+    return ["  ".join(cells).rstrip() for cells in padded]
+
+
 def pluralize(number: int, noun: str, plural: str = "") -> str:
     """`1 device`, `2 devices`, for messages."""
     return f"{number} {noun if number == 1 else plural or noun + 's'}"

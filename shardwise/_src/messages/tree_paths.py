@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from shardwise._src.messages.formatting import brief
 from shardwise._src.runtime.pytree import flatten_one_level, flatten_with_path, steps
 
+T = TypeVar("T")
+_NUMBER = re.compile(r"\d+")
 SHOWN = 5  # paths in a message
 
 
@@ -37,6 +40,18 @@ def paths_in(root: str, tree: Any) -> list[str]:
 def path_in(root: str, tree: Any, i: int) -> str:
     """`xs['a'][0]`: the path of leaf `i`."""
     return paths_in(root, tree)[i]
+
+
+def similar(rows: Iterable[T], key: Callable[[T], tuple[Any, ...]]) -> list[tuple[str, list[T]]]:
+    """Groups rows with equal keys, whose first item is a path that may differ in numbers.
+
+    Returns the path of each group, such as `['layers'][*]['w']`, with its rows.
+    """
+    alike: dict[tuple[Any, ...], list[T]] = {}
+    for row in rows:
+        path, *others = key(row)
+        alike.setdefault((_NUMBER.sub("*", path), *others), []).append(row)
+    return [(k[0] if len(same) > 1 else key(same[0])[0], same) for k, same in alike.items()]
 
 
 def tree_difference(a_name: str, a: Any, b_name: str, b: Any, root: str) -> str:

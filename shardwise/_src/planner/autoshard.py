@@ -12,6 +12,7 @@ budget stay replicated.
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -169,10 +170,7 @@ class _Search:
 
     def _descend(self, choice: Choice) -> Iterator[None]:
         """Runs the trials; yields before each one."""
-        alone = [
-            [(*choice[:g], spec, *choice[g + 1 :]) for spec in self._specs(g)]
-            for g in range(len(self.groups))
-        ]
+        alone = [self._variants([choice], g, self._specs(g)) for g in range(len(self.groups))]
         half = (self.begin + self.end) / 2
         for g in sorted(range(len(self.groups)), key=self._bytes, reverse=True):
             if time.monotonic() > half:  # the other groups stay replicated
@@ -188,17 +186,21 @@ class _Search:
         order = sorted(range(len(gains)), key=gains.__getitem__)
         beam = [choice]
         for g in order:
-            tries = [(*c[:g], spec, *c[g + 1 :]) for c in beam for spec in likely[g]]
+            tries = self._variants(beam, g, likely[g])
             for other in tries:
                 yield
                 self._cost(other)
             beam = sorted(dict.fromkeys(tries), key=self._cost)[:_BEAM]
         choice = beam[0]
         for g in order:
-            for spec in likely[g]:
-                other = (*choice[:g], spec, *choice[g + 1 :])
+            for other in self._variants([choice], g, likely[g]):
                 yield
                 choice = min(choice, other, key=self._cost)
+
+    @staticmethod
+    def _variants(choices: list[Choice], g: int, specs: list[PartitionSpec]) -> list[Choice]:
+        """These choices with each of the specs for group `g`."""
+        return [(*c[:g], spec, *c[g + 1 :]) for c in choices for spec in specs]
 
     def _bytes(self, g: int) -> int:
         t = self.types[self.groups[g][0]]
@@ -231,13 +233,10 @@ class _Search:
         split: list[list[Any]] = [[] for _ in shape]
         for axis, d in places:
             split[d].append(axis)
-        parts = [_product(self.mesh, names) for names in split]
+        parts = [math.prod([self.mesh.shape[n] for n in names]) for names in split]
         if not all([n and n % k == 0 for n, k in zip(shape, parts, strict=True)]):
             return None
-        return PartitionSpec(*[
-            None if not names else names[0] if len(names) == 1 else tuple(names)
-            for names in split
-        ])  # fmt: skip
+        return PartitionSpec(*[n[0] if len(n) == 1 else tuple(n) or None for n in split])
 
     def _cost(self, choice: Choice) -> tuple[float, int]:
         """Estimated seconds, with a large penalty for exceeding memory; then peak memory."""
@@ -279,13 +278,6 @@ def _plain(key: Any) -> Any:
 
 def _text(t: ArrayType) -> str:
     return t.str_short(True).removeprefix("~")
-
-
-def _product(mesh: Mesh, names: Sequence[Any]) -> int:
-    count = 1
-    for name in names:
-        count *= mesh.shape[name]
-    return count
 
 
 def _kind(mesh: Mesh) -> tuple[str, str]:

@@ -19,7 +19,7 @@ import functools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -98,8 +98,17 @@ class RooflineShape:
         return sum([cls.from_aval(a).bytes for a in avals])
 
 
-def _summed(a: dict[Any, int], b: dict[Any, int]) -> dict[Any, int]:
+def _summed(a: Any, b: Any) -> Any:
+    """The sum of two numbers, or of the numbers by mesh axis."""
+    if not isinstance(a, dict):
+        return a + b
     return {k: a.get(k, 0) + b.get(k, 0) for k in {**a, **b}}
+
+
+def _scaled(a: Any, constant: int | float) -> Any:
+    if not isinstance(a, dict):
+        return int(a * constant)
+    return {k: int(n * constant) for k, n in a.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,26 +135,14 @@ class RooflineResult:
         return cls()
 
     def __add__(self, other: RooflineResult) -> RooflineResult:
-        return RooflineResult(
-            flops=self.flops + other.flops,
-            unfused_flops=self.unfused_flops + other.unfused_flops,
-            ici_bytes=_summed(self.ici_bytes, other.ici_bytes),
-            ici_latency=_summed(self.ici_latency, other.ici_latency),
-            hbm_bytes=self.hbm_bytes + other.hbm_bytes,
-            peak_hbm_bytes=max(self.peak_hbm_bytes, other.peak_hbm_bytes),
-            unfused_hbm_bytes=self.unfused_hbm_bytes + other.unfused_hbm_bytes,
-        )
+        names = [field.name for field in fields(self)]
+        sums = {name: _summed(getattr(self, name), getattr(other, name)) for name in names}
+        sums["peak_hbm_bytes"] = max(self.peak_hbm_bytes, other.peak_hbm_bytes)
+        return RooflineResult(**sums)
 
     def __mul__(self, constant: int | float) -> RooflineResult:
-        return RooflineResult(
-            flops=int(self.flops * constant),
-            unfused_flops=int(self.unfused_flops * constant),
-            ici_bytes={k: int(n * constant) for k, n in self.ici_bytes.items()},
-            ici_latency={k: int(n * constant) for k, n in self.ici_latency.items()},
-            hbm_bytes=int(self.hbm_bytes * constant),
-            peak_hbm_bytes=int(self.peak_hbm_bytes * constant),
-            unfused_hbm_bytes=int(self.unfused_hbm_bytes * constant),
-        )
+        names = [field.name for field in fields(self)]
+        return RooflineResult(**{name: _scaled(getattr(self, name), constant) for name in names})
 
     __rmul__ = __mul__
 
@@ -166,7 +163,7 @@ def register_roofline(prim: Any) -> Callable[[Rule], Rule]:
 
 def register_standard_roofline(prim: Any) -> None:
     """Registers a primitive as free of cost."""
-    _rules[prim] = lambda ctx, *shapes, **params: RooflineResult.zeros()
+    _rules[prim] = _nothing
 
 
 # ----------------------------------------------------------------------------------- functions
@@ -401,19 +398,21 @@ def _scatter(
     )
 
 
-_rules.update(dict.fromkeys(
-    [cumulative.cumsum, cumulative.cumprod, cumulative.cummax, cumulative.cummin], _cumulative
-))  # fmt: skip
-_rules[cumulative.cumlogsumexp] = functools.partial(_cumulative, factor=2)
-_rules.update(dict.fromkeys(
-    [reduce_sum, reduce.reduce_max, reduce.reduce_min, reduce.reduce_prod, reduce.reduce_and,
-     reduce.reduce_or, reduce.reduce_xor], _reduction,
-))  # fmt: skip
-_rules[gather.scatter] = _scatter
-_rules.update(dict.fromkeys(
-    [gather.scatter_add, gather.scatter_sub, gather.scatter_mul, gather.scatter_min,
-     gather.scatter_max], functools.partial(_scatter, flops=1),
-))  # fmt: skip
+_rules |= {
+    **dict.fromkeys(
+        [cumulative.cumsum, cumulative.cumprod, cumulative.cummax, cumulative.cummin], _cumulative
+    ),
+    cumulative.cumlogsumexp: functools.partial(_cumulative, factor=2),
+    **dict.fromkeys(
+        [reduce_sum, reduce.reduce_max, reduce.reduce_min, reduce.reduce_prod, reduce.reduce_and,
+         reduce.reduce_or, reduce.reduce_xor], _reduction,
+    ),
+    gather.scatter: _scatter,
+    **dict.fromkeys(
+        [gather.scatter_add, gather.scatter_sub, gather.scatter_mul, gather.scatter_min,
+         gather.scatter_max], functools.partial(_scatter, flops=1),
+    ),
+}  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------ collectives

@@ -63,17 +63,12 @@ class Step:
     collectives: tuple[Collective, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        found = [
-            {
-                "kind": one.kind, "arrays": [str(a) for a in one.arrays], "bytes": one.bytes,
-                "devices": one.group_size, "runs": one.runs,
-            }
-            for one in self.collectives
-        ]
-        return {
-            "kind": self.kind, "text": self.text, "bytes_sent": self.bytes_sent,
-            "seconds": self.seconds, "collectives": found,
-        }
+        collectives = [
+            {"kind": c.kind, "arrays": [str(a) for a in c.arrays], "bytes": c.bytes,
+             "devices": c.group_size, "runs": c.runs}
+            for c in self.collectives
+        ]  # fmt: skip
+        return {**vars(self), "collectives": collectives}
 
 
 @dataclass(frozen=True)
@@ -171,7 +166,7 @@ class Accounts:
         if facts is NOTHING_KNOWN:
             words = "its collectives are known there only"
         else:
-            words = _in_words(facts.collectives) or "no communication"
+            words = ", ".join(map(str, facts.collectives)) or "no communication"
         text = f"{what} on {pluralize(n, 'device')}: {words}"
         self.steps.append(Step("program", text, sent, seconds, facts.collectives))
         return target, new, False
@@ -228,10 +223,6 @@ def _sent(one: Collective, count: int) -> int:
     return twice * part * count * one.runs
 
 
-def _in_words(found: Sequence[Collective]) -> str:
-    return ", ".join([f"{one}" for one in found])
-
-
 # ------------------------------------------------------------------------------------- programs
 
 
@@ -247,10 +238,6 @@ def _adding_up(sig: Signature, target: Signature) -> ProgramFacts:
     t = ShapeDtypeStruct(sig.type.shape, sig.type.dtype, sharding=sig.sharding)
     compiled = jit(lambda x: reshard(x, place)).lower(t).compile()
     return _facts(compiled.memory_analysis().temp_size_in_bytes, compiled.as_text())
-
-
-def _elementwise(sig: Signature, target: Signature) -> ProgramFacts:
-    return ProgramFacts(0, ())
 
 
 def _facts(temporaries: int, text: str) -> ProgramFacts:
@@ -275,8 +262,7 @@ def _pieces(a: Accounts, sig: Signature, target: Any) -> Moved:
 
 
 def _resharded(a: Accounts, sig: Signature, target: Any) -> Moved:
-    there = signature(sig.type, target, True)
-    return a.run(sig, there, _resharding, "one program")
+    return a.run(sig, signature(sig.type, target, True), _resharding, "one program")
 
 
 def _relayout(a: Accounts, sig: Signature, layout: Any) -> Moved:
@@ -288,14 +274,14 @@ def _relayout(a: Accounts, sig: Signature, layout: Any) -> Moved:
 
 
 def _by_op(a: Accounts, sig: Signature, target: Any) -> Moved:
-    there = signature(sig.type, target, True)
-    return a.run(sig, there, _adding_up, "one program, reducing partial sums,")
+    what = "one program, reducing partial sums,"
+    return a.run(sig, signature(sig.type, target, True), _adding_up, what)
 
 
 def _converted(a: Accounts, sig: Signature, dtype: Any) -> Moved:
     there = signature(array_type(sig.type.shape, dtype), sig.sharding, True)
     what = f"one program, from {sig.type.dtype} to {dtype},"
-    return a.run(sig, there, _elementwise, what)
+    return a.run(sig, there, lambda *_: ProgramFacts(0, ()), what)
 
 
 def _relabelled(a: Accounts, sig: Signature, target: Any) -> Moved:

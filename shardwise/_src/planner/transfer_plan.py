@@ -11,7 +11,6 @@ cost of each step. Nothing is moved. Programs are compiled, and a later `device_
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,8 +23,9 @@ from shardwise._src.arrays.signature import Signature, signature, stored_type
 from shardwise._src.base.lazy import public
 from shardwise._src.core.infer import type_of
 from shardwise._src.explain.machines import Machine, machine_of
-from shardwise._src.messages.formatting import in_bytes, pluralize
-from shardwise._src.messages.tree_paths import leaf_paths
+from shardwise._src.lowering.layouts_and_memory import bare
+from shardwise._src.messages.formatting import columns, in_bytes, pluralize
+from shardwise._src.messages.tree_paths import leaf_paths, similar
 from shardwise._src.ops.memory_kinds import Space
 from shardwise._src.ops.sharded.device_put_op import placed_over
 from shardwise._src.planner.transfer_cost import HOST, Accounts, Step, buffers, put
@@ -36,6 +36,7 @@ from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.array_type import ArrayType, check_countable
 from shardwise._src.types.layout import Format
 from shardwise._src.types.sharding import NamedSharding
+from shardwise._src.visualize.html import STYLE, table_html
 from shardwise._src.visualize.svg import escape
 
 FIRST = 0  # a position present in meshes of all sizes, so it represents the fullest device
@@ -63,10 +64,8 @@ class PlannedLeaf:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "path": self.path, "type": self.type,
-            "source": None if self.source is None else str(self.source),
-            "target": str(self.target), "bytes_moved": self.bytes_moved,
-            "peak_bytes": self.peak_bytes, "seconds": self.seconds,
+            **vars(self), "source": None if self.source is None else str(self.source),
+            "target": str(self.target), "seconds": self.seconds,
             "steps": [step.to_dict() for step in self.steps],
         }
 
@@ -116,11 +115,8 @@ class Plan:
     def to_dict(self) -> dict[str, Any]:
         """Numbers, strings and lists only, JSON-serializable."""
         return {
-            "bytes_moved": self.bytes_moved, "bytes_sent": self.bytes_sent,
-            "peak_bytes": self.peak_bytes, "host_bytes": self.host_bytes,
-            "memory_bytes": self.memory_bytes, "fits": self.fits,
-            "seconds": self.seconds, "machine": self.machine, "complete": self.complete,
-            "leaves": [leaf.to_dict() for leaf in self.leaves],
+            **vars(self), "bytes_sent": self.bytes_sent, "fits": self.fits,
+            "seconds": self.seconds, "leaves": [leaf.to_dict() for leaf in self.leaves],
         }
 
     def __str__(self) -> str:
@@ -128,7 +124,7 @@ class Plan:
         if len(self.leaves) == 1:
             lines += _numbered(self.leaves[0].steps)
         else:
-            lines += [""] + _columns(self._table())
+            lines += ["", *columns(self._table())]
             lines += self._rest()
         return "\n".join(lines)
 
@@ -140,8 +136,8 @@ class Plan:
             body += f"<ol>{''.join(steps)}</ol>{escape(_more(len(self.leaves[0].steps)))}"
         else:
             rest = "".join([f"<div>{escape(text)}</div>" for text in self._rest()])
-            body += _html_table(self._table()) + rest
-        return f'<figure style="{_STYLE}">{body}</figure>'
+            body += table_html(self._table(), len(_HEAD)) + rest
+        return f'<figure style="{STYLE}">{body}</figure>'
 
     def _facts(self) -> list[tuple[str, str]]:
         least = "" if self.complete else "at least "
@@ -181,7 +177,6 @@ class Plan:
         return [f"… and {pluralize(number, 'smaller array')}, {left} in all"]
 
 
-_STYLE = "margin:.5em 0;font:13px/1.5 system-ui,sans-serif;color:inherit;max-width:100%"
 _UNKNOWN = "temporaries of programs are unknown if their devices are not attached"
 _HEAD = ("array", "type", "moved", "time", "steps")
 
@@ -191,14 +186,8 @@ def _together(leaves: Sequence[PlannedLeaf]) -> list[tuple[str, PlannedLeaf, int
 
     Sorted by bytes moved, most first.
     """
-    alike: dict[Any, list[PlannedLeaf]] = {}
-    for leaf in leaves:
-        key = (_NUMBER.sub("*", leaf.path), leaf.type, leaf.bytes_moved, _kinds(leaf))
-        alike.setdefault(key, []).append(leaf)
-    found = [
-        (key[0] if len(same) > 1 else same[0].path, same[0], len(same))
-        for key, same in alike.items()
-    ]
+    alike = similar(leaves, lambda leaf: (leaf.path, leaf.type, leaf.bytes_moved, _kinds(leaf)))
+    found = [(path, same[0], len(same)) for path, same in alike]
     return sorted(found, key=lambda row: -row[1].bytes_moved * row[2])
 
 
@@ -212,28 +201,6 @@ def _row(path: str, leaf: PlannedLeaf, count: int) -> tuple[str, ...]:
 
 def _kinds(leaf: PlannedLeaf) -> tuple[str, ...]:
     return tuple(dict.fromkeys([step.kind for step in leaf.steps]))
-
-
-_NUMBER = re.compile(r"\d+")
-
-
-def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    padded = [[text.ljust(w) for text, w in zip(row, widths, strict=True)] for row in rows]
-    return ["  ".join(row).rstrip() for row in padded]
-
-
-def _html_table(rows: Sequence[Sequence[str]]) -> str:
-    cells = [
-        "".join([f'<{tag} style="text-align:left;padding:0 .8em 0 0">{escape(t)}</{tag}>'
-                 for t in row])
-        for tag, row in zip(["th"] + ["td"] * len(rows), rows, strict=False)
-    ]
-    body = "".join([f"<tr>{row}</tr>" for row in cells])
-    return (
-        '<div style="overflow-x:auto"><table style="font:inherit;color:inherit">'
-        f"{body}</table></div>"
-    )
 
 
 def _numbered(steps: Sequence[Step]) -> list[str]:
@@ -287,7 +254,7 @@ def plan(x: Any, sharding: Any, *, machine: str | Machine | None = None) -> Plan
     targets = _targets(x, sharding, leaves)
     check_fit(targets, types, paths, "plan")
     accounts = Accounts(_machine(machine, leaves, targets))
-    decided = not any([is_abstract(s) for s in (*map(_place, leaves), *map(_bare, targets)) if s])
+    decided = not any([is_abstract(s) for s in (*map(_place, leaves), *map(bare, targets)) if s])
     different = {id(leaf): (leaf, t) for leaf, t in zip(leaves, types, strict=True)}
     for leaf, t in different.values():
         if _place(leaf) is not None:
@@ -353,16 +320,12 @@ def _place(leaf: Any) -> Any:
 
 
 def _machine(asked: Any, leaves: Sequence[Any], targets: Sequence[Any]) -> Machine:
-    shardings = [*map(_bare, targets), *map(_place, leaves)]
+    shardings = [*map(bare, targets), *map(_place, leaves)]
     concrete = [s for s in shardings if s is not None and not is_abstract(s)]
     if not concrete:
         return machine_of(asked, "")
     device = concrete[0].devices[0]
     return machine_of(asked, device.platform, getattr(device, "device_kind", ""))
-
-
-def _bare(target: Any) -> Any:
-    return target.sharding if target.__class__ is Format else target
 
 
 def _signature(leaf: Any, t: ArrayType) -> Signature:
@@ -389,14 +352,14 @@ def _most(amounts: Counter[Any]) -> int:
 def _planned(
     a: Accounts, path: str, leaf: Any, t: ArrayType, target: Any, decided: bool
 ) -> PlannedLeaf:
-    here, bare = _place(leaf), _bare(target)
+    here, goal = _place(leaf), bare(target)
     before, a.steps = a.peak, []
     a.peak = Counter(a.held)
-    there = here if bare is None else bare
+    there = here if goal is None else goal
     if target is not None and not decided:
-        _undecided(a, t, here, bare)
+        _undecided(a, t, here, goal)
     elif target is not None and here is None:
-        put(a, t, bare, getattr(leaf, "dtype", None))
+        put(a, t, goal, getattr(leaf, "dtype", None))
     elif target is not None:
         sig = _signature(leaf, t)
         array = isinstance(leaf, Array)

@@ -13,10 +13,9 @@ that, the smallest are summarized in a last row. `to_dict()` has all of them.
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,8 +25,8 @@ from shardwise._src.arrays.array import Array
 from shardwise._src.arrays.signature import padded_type, stored_type
 from shardwise._src.base.lazy import public
 from shardwise._src.core.infer import type_of
-from shardwise._src.messages.formatting import in_bytes, pluralize
-from shardwise._src.messages.tree_paths import leaf_paths
+from shardwise._src.messages.formatting import columns, in_bytes, pluralize
+from shardwise._src.messages.tree_paths import leaf_paths, similar
 from shardwise._src.refs.refs import is_ref
 from shardwise._src.runtime.pytree import flatten
 from shardwise._src.transfers.regions import is_abstract
@@ -35,6 +34,7 @@ from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.types.mesh import AbstractMesh
 from shardwise._src.types.sharding import NamedSharding, SingleDeviceSharding
 from shardwise._src.types.symbolic import Symbolic
+from shardwise._src.visualize.html import STYLE, table_html
 from shardwise._src.visualize.svg import escape
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class TreeTable:
 
     def __str__(self) -> str:
         cells = [HEAD, *map(_cells, self._shown()), self._total()]
-        lines = _columns(cells)
+        lines = columns(cells, "<<<<>>>")
         rule = "─" * max(map(len, lines))
         body = [lines[0], rule, *lines[1:-1], rule, lines[-1]]
         return "\n".join([*body, *self._notes()])
@@ -140,15 +140,12 @@ class TreeTable:
     def _repr_html_(self) -> str:
         shown = self._shown()
         most = max([(row.bytes or 0) * row.count for row in shown], default=0)
-        rows = [_html_row(_cells(row), "td", _share(row, most)) for row in shown]
-        table = (
-            '<div style="overflow-x:auto">'
-            '<table style="border-collapse:collapse;font:inherit;color:inherit">'
-            f"<thead>{_html_row(HEAD, 'th')}</thead><tbody>{''.join(rows)}</tbody>"
-            f"<tfoot>{_html_row(self._total(), 'th')}</tfoot></table></div>"
+        table = table_html(
+            [HEAD, *map(_cells, shown), self._total()], LEFT, has_foot=True,
+            bars=(HEAD.index("bytes"), [_share(row, most) for row in shown]),
         )
         notes = "".join([f'<div style="opacity:.8">{escape(t)}</div>' for t in self._notes()])
-        return f'<figure style="{_STYLE}">{table}{notes}</figure>'
+        return f'<figure style="{STYLE}">{table}{notes}</figure>'
 
     def _shown(self) -> list[TreeRow]:
         return folded(self.rows, SHOWN)
@@ -214,14 +211,14 @@ def _row(path: str, leaf: Any) -> tuple[TreeRow, Any]:
         size, name = leaf.size, leaf.dtype.name
         return TreeRow(path, leaf.shape, name, "host", size, leaf.nbytes, None), None
     if is_ref(leaf):
-        row, sharding = _row(path, leaf[...])
-        return row, sharding
+        return _row(path, leaf[...])
+    plain = TreeRow(path, None, type(leaf).__name__, "", None, None, None), None
     if isinstance(leaf, bool | int | float | complex):
-        return TreeRow(path, None, type(leaf).__name__, "", None, None, None), None
+        return plain
     try:
         t = type_of(leaf)
     except TypeError:
-        return TreeRow(path, None, type(leaf).__name__, "", None, None, None), None
+        return plain
     is_array = isinstance(leaf, Array) and not isinstance(leaf, Tracer)
     is_placed = is_array or isinstance(leaf, ShapeDtypeStruct)
     sharding = leaf.sharding if is_placed else t.explicit_sharding
@@ -272,40 +269,23 @@ def _fullest(held: Any) -> int:
         together[devices] += size
     on: Counter[Any] = Counter()
     for devices, size in together.items():
-        for device in devices:
-            on[device] += size
+        on.update(dict.fromkeys(devices, size))
     return max(on.values(), default=0)
 
 
 # ------------------------------------------------------------------------------------ shown rows
 
-_NUMBER = re.compile(r"\d+")
-
-
 def folded(rows: Sequence[TreeRow], most: int) -> list[TreeRow]:
     """At most `most` rows: merges similar ones, and summarizes the smallest in a last row."""
     if len(rows) <= most:
         return list(rows)
-    alike: dict[Any, list[TreeRow]] = {}
-    for row in rows:
-        key = (_NUMBER.sub("*", row.path), row.shape, row.dtype, row.place, row.bytes)
-        alike.setdefault(key, []).append(row)
-    found = [_together(key[0], group) for key, group in alike.items()]
+    alike = similar(rows, lambda row: (row.path, row.shape, row.dtype, row.place, row.bytes))
+    found = [replace(same[0], path=path, count=len(same)) for path, same in alike]
     if len(found) <= most:
         return found
     order = sorted(range(len(found)), key=lambda i: -(found[i].bytes or 0) * found[i].count)
     kept = [found[i] for i in sorted(order[: most - 1])]
     return [*kept, _rest([found[i] for i in order[most - 1 :]])]
-
-
-def _together(pattern: str, group: Sequence[TreeRow]) -> TreeRow:
-    first = group[0]
-    if len(group) == 1:
-        return first
-    return TreeRow(
-        pattern, first.shape, first.dtype, first.place, first.elements, first.bytes,
-        first.per_device, len(group),
-    )
 
 
 def _rest(rows: Sequence[TreeRow]) -> TreeRow:
@@ -325,13 +305,9 @@ def _cells(row: TreeRow) -> tuple[str, ...]:
     if row.count > 1:
         path = f"{path} ({row.count:,} times)"
     shape = "" if row.shape is None else _shape_text(row.shape)
-    numbers = [None if n is None else n * row.count for n in
-               (row.elements, row.bytes, row.per_device)]
-    elements, size, each = numbers
-    return (
-        path, shape, row.dtype, place, "" if elements is None else f"{elements:,}",
-        "" if size is None else in_bytes(size), "" if each is None else in_bytes(each),
-    )
+    elements = "" if row.elements is None else f"{row.elements * row.count:,}"
+    sizes = ["" if n is None else in_bytes(n * row.count) for n in (row.bytes, row.per_device)]
+    return (path, shape, row.dtype, place, elements, *sizes)
 
 
 def _shape_text(shape: tuple[Any, ...]) -> str:
@@ -345,47 +321,11 @@ def _middle(text: str) -> str:
     return f"{text[:half]}…{text[-half:]}"
 
 
-def _columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(HEAD))]
-    lines = []
-    for row in rows:
-        cells = [
-            text.ljust(w) if i < LEFT else text.rjust(w)
-            for i, (text, w) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return lines
-
-
 def _plain(text: str) -> str:
     """Text without rich markup."""
     return text.replace("[", r"\[")
 
 
-# ------------------------------------------------------------------------------------------- HTML
-
-_STYLE = "margin:.5em 0;font:13px/1.5 system-ui,sans-serif;color:inherit;max-width:100%"
-_CELL = "padding:.1em .8em .1em 0;white-space:nowrap"
-_CODE = "font-family:ui-monospace,Menlo,Consolas,monospace"
-
-
-def _share(row: TreeRow, most: int) -> str:
-    """A bar for a row's bytes; the largest row's bar fills the cell."""
-    size = (row.bytes or 0) * row.count
-    if not size or not most:
-        return ""
-    width = min(100, round(100 * size / most))
-    return (
-        f'<div style="height:2px;width:{width}%;margin-left:auto;background:currentColor;'
-        'opacity:.35"></div>'
-    )
-
-
-def _html_row(cells: Sequence[str], tag: str, bar: str = "") -> str:
-    out = []
-    for i, text in enumerate(cells):
-        side = "left" if i < LEFT else "right"
-        font = f";{_CODE}" if tag == "td" and i < LEFT else ""
-        more = bar if i == HEAD.index("bytes") else ""
-        out.append(f'<{tag} style="{_CELL};text-align:{side}{font}">{escape(text)}{more}</{tag}>')
-    return f"<tr>{''.join(out)}</tr>"
+def _share(row: TreeRow, most: int) -> float:
+    """A row's bytes, as a fraction of the largest row's."""
+    return (row.bytes or 0) * row.count / most if most else 0.0

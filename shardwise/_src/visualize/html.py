@@ -31,7 +31,9 @@ LETTERS = 20_000  # maximum characters of an array's values
 RANKS = 16  # ranks tried to find one that a sharding accepts
 
 STYLE = "margin:.5em 0;font:13px/1.5 system-ui,sans-serif;color:inherit;max-width:100%"
-CODE = "font-family:ui-monospace,Menlo,Consolas,monospace;overflow-wrap:anywhere"
+FONT = "font-family:ui-monospace,Menlo,Consolas,monospace"
+CODE = f"{FONT};overflow-wrap:anywhere"
+CELL = "padding:.1em .8em .1em 0;white-space:nowrap"
 
 
 def array_html(x: Any) -> str:
@@ -129,6 +131,33 @@ def _limits(down: int, along: int, panels: int, label: str) -> Limits:
     rows, columns = (max(even, most // min(n, even)) for n in (along, down))
     fitting = max(int(WIDEST / (text_width(shortened(label)) + 10)), 8)
     return Limits(min(rows, 32), max(min(columns, fitting, 16), 3), PANELS)
+
+
+def table_html(
+    rows: Sequence[Sequence[str]], texts: int, *, has_foot: bool = False,
+    bars: tuple[int, Sequence[float]] = (-1, ()),
+) -> str:
+    """A table that begins with its head; the columns after the first `texts` are numbers.
+
+    bars: a column, and the length of a bar below it for each row of the body, as a fraction.
+    """
+    lines: list[str] = []
+    for i, row in enumerate(rows):
+        tag = "th" if i == 0 or (has_foot and i == len(rows) - 1) else "td"
+        cells = ""
+        for column, text in enumerate(row):
+            style = f"{CELL};text-align:{'left' if column < texts else 'right'}"
+            style += f";{FONT}" if tag == "td" and column < texts else ""
+            bar = _bar(bars[1][i - 1]) if tag == "td" and column == bars[0] else ""
+            cells += f'<{tag} style="{style}">{escape(text)}{bar}</{tag}>'
+        lines.append(f"<tr>{cells}</tr>")
+    table = f'<table style="border-collapse:collapse;font:inherit;color:inherit">{"".join(lines)}'
+    return f'<div style="overflow-x:auto">{table}</table></div>'
+
+
+def _bar(length: float) -> str:
+    style = "height:2px;margin-left:auto;background:currentColor;opacity:.35"
+    return f'<div style="{style};width:{min(100, round(100 * length))}%"></div>' if length else ""
 
 
 # ---- the frame -----------------------------------------------------------------------------------

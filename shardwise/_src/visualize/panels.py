@@ -128,6 +128,9 @@ class Line:
     size: int | None = 1
 
 
+OMITTED = Line("…", None)
+
+
 @dataclass(frozen=True)
 class Cell:
     """One block of an array, or one position of a mesh.
@@ -210,7 +213,7 @@ def _lines(cut: Blocks, dim: int | None, places: Sequence[int | None]) -> list[L
     if dim is None:
         return [Line("")]
     ranges = [None if at is None else cut.ranges[dim][at] for at in places]
-    return [Line(range_text(r), r[1] - r[0]) if r else Line("…", None) for r in ranges]
+    return [Line(range_text(r), r[1] - r[0]) if r else OMITTED for r in ranges]
 
 
 def _block(cut: Blocks, at: dict[int | None, int | None]) -> Cell | None:
@@ -257,8 +260,8 @@ def mesh_picture(mesh: Any, limits: Limits) -> Picture:
     panels = [
         Panel(
             position_text(names, place),
-            _axis_lines(inner[0], rows),
-            _axis_lines(inner[1], columns),
+            [_axis_line(inner[0], at) for at in rows],
+            [_axis_line(inner[1], at) for at in columns],
             [[None if i is None or j is None else cell((*place, i, j)) for j in columns]
              for i in rows],
         )
@@ -270,10 +273,8 @@ def mesh_picture(mesh: Any, limits: Limits) -> Picture:
     return Picture(panels, notes)
 
 
-def _axis_lines(name: str | None, places: Sequence[int | None]) -> list[Line]:
-    if name is None:
-        return [Line("")]
-    return [Line("…", None) if at is None else Line(f"{name}={at}") for at in places]
+def _axis_line(name: str | None, at: int | None) -> Line:
+    return OMITTED if at is None else Line("" if name is None else f"{name}={at}")
 
 
 def position_text(names: Sequence[str], place: Sequence[int]) -> str:

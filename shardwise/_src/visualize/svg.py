@@ -12,6 +12,7 @@ that does not fit is shortened or left to the hover text.
 from __future__ import annotations
 
 import html
+import itertools
 import math
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -49,9 +50,7 @@ class Rect:
 
     @property
     def attributes(self) -> str:
-        numbers = (self.x, self.y, self.width, self.height)
-        names = ("x", "y", "width", "height")
-        return " ".join(f'{k}="{v:.2f}"' for k, v in zip(names, numbers, strict=True))
+        return " ".join(f'{name}="{number:.2f}"' for name, number in vars(self).items())
 
 
 def escape(text: str) -> str:
@@ -130,45 +129,27 @@ def panel_svg(panel: Panel, name: str) -> str:
     left = max(text_width(shortened(line.label)) for line in panel.rows) + 8
     top = 20.0 if any(line.label for line in panel.columns) else 2.0
     width, height = left + sum(columns) + 2, top + sum(rows) + 2
+    lefts = list(itertools.accumulate(columns, initial=left))
+    tops = list(itertools.accumulate(rows, initial=top))
     parts = [
         f'<svg role="img" aria-label="{escape(name)}" xmlns="http://www.w3.org/2000/svg" '
         f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}" '
         f'style="display:block;max-width:100%;height:auto" font-family="{escape(FONT)}" '
-        f'font-size="{HEIGHT}" fill="currentColor" text-anchor="middle">',
-        *_column_labels(panel.columns, columns, left, top),
-        *_row_labels(panel.rows, rows, left, top),
+        f'font-size="{HEIGHT}" fill="currentColor" text-anchor="middle">'
     ]
-    y = top
-    for line, length in zip(panel.cells, rows, strict=True):
-        x = left
-        for cell, across in zip(line, columns, strict=True):
-            parts += _cell(cell, Rect(x, y, across, length))
-            x += across
-        y += length
-    return "\n".join([*parts, "</svg>"])
-
-
-def _column_labels(
-    lines: Sequence[Line], across: Sequence[float], left: float, top: float
-) -> Iterator[str]:
-    x = left
-    for line, length in zip(lines, across, strict=True):
+    for line, x, length in zip(panel.columns, lefts, columns, strict=False):
         label = shortened(line.label)
         if label and text_width(label) <= length:
-            yield _text(x + length / 2, top - 10, label, "label", line.label)
-        x += length
-
-
-def _row_labels(
-    lines: Sequence[Line], down: Sequence[float], left: float, top: float
-) -> Iterator[str]:
-    y = top
-    for line, length in zip(lines, down, strict=True):
+            parts.append(_text(x + length / 2, top - 10, label, "label", line.label))
+    for line, y, length in zip(panel.rows, tops, rows, strict=False):
         if line.label and length >= HEIGHT:
             label = shortened(line.label)
             x = left - 5 - text_width(label) / 2
-            yield _text(x, y + length / 2, label, "label", line.label)
-        y += length
+            parts.append(_text(x, y + length / 2, label, "label", line.label))
+    for cells, y, down in zip(panel.cells, tops, rows, strict=False):
+        for cell, x, across in zip(cells, lefts, columns, strict=False):
+            parts += _cell(cell, Rect(x, y, across, down))
+    return "\n".join([*parts, "</svg>"])
 
 
 def _cell(cell: Cell | None, box: Rect) -> Iterator[str]:

@@ -16,20 +16,22 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from string import Template
 from typing import Any, NamedTuple
 
 from shardwise._src.explain.rendering import report_phrases as words
-from shardwise._src.explain.rendering.report_html import COLORS, Bar, memory_bars, time_bars
-from shardwise._src.explain.rendering.report_phrases import seconds_text, where
-from shardwise._src.explain.rendering.report_style import SCRIPT, STYLE
+from shardwise._src.explain.rendering.report_html import Look, data_file
+from shardwise._src.explain.rendering.report_phrases import sections
 from shardwise._src.explain.report_data import ReportData
-from shardwise._src.messages.formatting import in_bytes, pluralize
+from shardwise._src.messages.formatting import pluralize
 from shardwise._src.visualize.svg import escape
 from shardwise._version import __version__
 
 ROWS, LINES, CONTEXT, LETTERS = 500, 10_000, 4, 2_000
 HLO = 1_000_000  # characters
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+OVERLAP = "Computation overlaps with memory access; communication overlaps with neither."
+_CSS = data_file("report.css")
+_CLASSES = {*re.findall(r"\.([a-z]+)", _CSS), "sorted"}  # the script looks for `sorted`
 _COMMENT = re.compile(r"(.*:\d+)(?: \((.*)\))?")
 _OP = re.compile(r" = ([\w-]+)")
 
@@ -42,18 +44,31 @@ class _Step(NamedTuple):
     line: str
 
 
-class _Marks(dict[str, int]):
-    """Numbers the user source lines: page elements that belong to a line carry its number."""
+class _PageLook(Look):
+    """Elements have classes, and those that belong to a source line carry its number."""
 
-    def __missing__(self, line: str) -> int:
-        self[line] = len(self) + 1
-        return self[line]
+    heading = "h2"
+    letters = LETTERS
 
-    def of(self, line: str, op: str = "") -> str:
-        """HTML attributes of an element."""
+    def __init__(self, lines: Mapping[str, str]):
+        super().__init__(lines)
+        self.numbers: dict[str, int] = {}
+
+    def of(self, classes: str) -> str:
+        names = " ".join([name for name in classes.split() if name in _CLASSES])
+        return f' class="{names}"' if names else ""
+
+    def number(self, line: str) -> int:
+        return self.numbers.setdefault(line, len(self.numbers) + 1)
+
+    def place(self, line: str) -> str:
+        at = self.text(words.where(line))
+        return f'<a href="#line-{self.number(line)}">{at}</a>' if line else ""
+
+    def marks(self, line: str, op: str = "") -> str:
         if not line:
             return ""
-        return f' data-at="{self[line]}"' + (f' data-op="{escape(op)}"' if op else "")
+        return f' data-at="{self.number(line)}"' + (f' data-op="{escape(op)}"' if op else "")
 
 
 def save(report: ReportData, path: Any) -> Path:
@@ -86,114 +101,24 @@ def save(report: ReportData, path: Any) -> Path:
 
 def page(report: ReportData) -> str:
     """The page as a string."""
-    marks = _Marks()
+    look = _PageLook(report.lines)
+    time, communication, *others = sections(report, ROWS, ROWS)
+    before = [look.section(time, OVERLAP), look.section(communication)]
     steps = list(_steps(report.program))
-    parts = [
-        _header(report), _time(report), _communication(report, marks), _panes(report, steps, marks),
-        _memory(report), _buffers(report, marks), _computation(report), _hlo(report.hlo),
-    ]  # fmt: skip
-    title = escape(f"{report.name}: what it will do")
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>\n'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
-        f'<link rel="icon" href="data:,"><style>{STYLE}</style></head>\n<body>\n'
-        + "\n".join(parts)
-        + f"\n<script>{SCRIPT}</script>\n</body></html>\n"
-    )
-
-
-# ---- sections ------------------------------------------------------------------------------------
-
-
-def _header(report: ReportData) -> str:
+    named = dict.fromkeys([*report.lines, *[s.line for s in steps[:LINES] if s.line]])
     source = f", {report.machine.source}" if report.machine.source else ""
-    facts = words.head(report).removeprefix(f"{report.name}: ")
-    return (
-        f'<header><h1>{escape(report.name)}</h1><p class="soft">{escape(facts + source)}. '
-        f"Nothing was run: this is what the compiled program will do. shardwise {__version__}</p>"
-        "</header>"
+    return Template(data_file("page.html")).substitute(
+        name=escape(report.name),
+        facts=escape(words.head(report).removeprefix(f"{report.name}: ") + source),
+        version=__version__,
+        before="\n".join(before),
+        source="".join(_files(named, report.lines, look)),
+        program="".join(_program(steps, look)),
+        after="\n".join(map(look.section, others)),
+        hlo=_hlo(report.hlo),
+        style=_CSS,
+        script=data_file("report.js"),
     )
-
-
-def _time(report: ReportData) -> str:
-    note = "Computation overlaps with memory access; communication overlaps with neither."
-    return _section(words.time_head(report), _bars(time_bars(report), report.seconds.dominant),
-                    _note(note))  # fmt: skip
-
-
-def _communication(report: ReportData, marks: _Marks) -> str:
-    rows = report.communication
-    if not rows:
-        return _section(words.communication_head(report))
-    body = []
-    for row in rows[:ROWS]:
-        cells = [
-            _cell(f"{row.kind} {','.join(row.dtypes)}"), _cell(words.over(row)),
-            _number(words.count_text(row), row.count), _number(in_bytes(row.bytes), row.bytes),
-            _number(seconds_text(row.seconds), row.seconds),
-            f'<td class="all" data-v="{escape(row.line)}">{_cause(row, report.lines, marks)}</td>',
-        ]  # fmt: skip
-        body.append(f"<tr{marks.of(row.line, row.op)}>{''.join(cells)}</tr>")
-    if others := rows[ROWS:]:
-        body.append(f"<tr data-rest=1>{_sums(f'{len(others):,} more', words.total(others))}</tr>")
-    heads = (("collective", ""), ("over", ""), ("count", "n"), ("bytes", "n"), ("time", "n"),
-             ("where and why", "all"))  # fmt: skip
-    foot = f"<tfoot><tr>{_sums('total', words.total(rows))}</tr></tfoot>" if len(rows) > 1 else ""
-    table = _table("sorted fold", heads, body, foot)
-    return _section(words.communication_head(report), table, *map(_note, words.footnotes(rows)))
-
-
-def _sums(name: str, sums: words.Total) -> str:
-    return (_cell(name) + _cell("") + _number(sums.runs, 0) + _number(in_bytes(sums.bytes), 0)
-            + _number(seconds_text(sums.seconds), 0) + '<td class="all"></td>')  # fmt: skip
-
-
-def _cause(row: Any, sources: Mapping[str, str], marks: _Marks) -> str:
-    source = sources.get(row.line, "")
-    parts = [f"<code>{_text(source)}</code>" if source else "",
-             f'<span class="soft">in {_text(row.scope)}</span>' if row.scope else ""]  # fmt: skip
-    first = " ".join([_place(row.line, marks), *parts]).strip()
-    call = f'<div class="code">{_text(row.call)}</div>' if row.call else ""
-    return f'<div class="code">{first}</div>{call}<div class="why">{_text(row.why)}</div>'
-
-
-def _place(line: str, marks: _Marks) -> str:
-    return f'<a href="#line-{marks[line]}">{_text(where(line))}</a>' if line else ""
-
-
-def _memory(report: ReportData) -> str:
-    notes = [_note(words.DONATED)] if report.memory.donated else []
-    return _section(words.memory_head(report), _bars(memory_bars(report), ""), *notes)
-
-
-def _buffers(report: ReportData, marks: _Marks) -> str:
-    rows = words.buffer_rows(report)
-    if not rows:
-        return ""
-    body, most = [], rows[0].bytes or 1
-    for r in rows[:ROWS]:
-        kind = r.kind + (f" ×{r.times:,}" if r.times > 1 else "")
-        what = f'<div class="code">{_place(r.line, marks)} {_text(r.what)}</div>'
-        body.append(
-            f"<tr{marks.of(r.line)}>{_number(in_bytes(r.bytes), r.bytes)}{_cell(kind)}"
-            f"<td>{_track(r.kind, 0, r.bytes / most)}</td>"
-            f'<td class="all" data-v="{escape(r.line or r.what)}">{what}</td></tr>'
-        )
-    if others := rows[ROWS:]:
-        size = in_bytes(sum([r.bytes for r in others]))
-        name = f"{sum([r.times for r in others]):,} more"
-        body.append(f"<tr data-rest=1>{_number(size, 0)}{_cell(name)}<td></td><td></td></tr>")
-    heads = (("bytes", "n"), ("kind", ""), ("", ""), ("line and value", "all"))
-    table = _table("sorted fold buffers", heads, body, "")
-    return _section("largest buffers per device", table)
-
-
-def _computation(report: ReportData) -> str:
-    rows = [f"<tr>{_cell(name)}{_number(n, 0)}</tr>" for name, n in words.computation_rows(report)]
-    table = f'<table style="width:auto"><tbody>{"".join(rows)}</tbody></table>'
-    notes = map(_note, words.computation_notes(report))
-    return _section("computation per device", table, *notes)
 
 
 def _hlo(text: str) -> str:
@@ -209,20 +134,6 @@ def _hlo(text: str) -> str:
 # ---- source next to the program ------------------------------------------------------------------
 
 
-def _panes(report: ReportData, steps: Sequence[_Step], marks: _Marks) -> str:
-    named = dict.fromkeys([*report.lines, *[s.line for s in steps[:LINES] if s.line]])
-    source = "".join(_files(named, report.lines, marks))
-    program = "".join(_program(steps, marks))
-    return _section(
-        "your source lines, and the traced program",
-        '<div class="panes"><div class="pane" tabindex="0"><header>source lines</header>'
-        f'{source}</div><div class="pane" tabindex="0"><header>the program</header>'
-        f"<ol>{program}</ol></div></div>",
-        _note("Point at a row, a line or an equation to highlight what belongs to it; click to "
-              "pin it."),
-    )  # fmt: skip
-
-
 def _steps(program: str) -> Iterator[_Step]:
     for text in program.splitlines():
         code, mark, comment = text.rpartition("# ")
@@ -233,18 +144,18 @@ def _steps(program: str) -> Iterator[_Step]:
         yield _Step(code.rstrip(), op[1] if op else "", found[1] if found else "")
 
 
-def _program(steps: Sequence[_Step], marks: _Marks) -> Iterator[str]:
+def _program(steps: Sequence[_Step], look: _PageLook) -> Iterator[str]:
     for step in steps[:LINES]:
         at = ""
         if step.line:
-            name = f"{os.path.basename(step.line)}"
-            at = f'<span class="at" title="{escape(step.line)}">{escape(name)}</span>'
-        yield f"<li{marks.of(step.line, step.op)}>{_text(step.code)}{at}</li>"
+            name = escape(os.path.basename(step.line))
+            at = f'<span class="at" title="{escape(step.line)}">{name}</span>'
+        yield f"<li{look.marks(step.line, step.op)}>{look.text(step.code)}{at}</li>"
     if len(steps) > LINES:
         yield f"<li>… {pluralize(len(steps) - LINES, 'more line')}</li>"
 
 
-def _files(named: Iterable[str], known: Mapping[str, str], marks: _Marks) -> Iterator[str]:
+def _files(named: Iterable[str], known: Mapping[str, str], look: _PageLook) -> Iterator[str]:
     """For each file, the referenced lines with some context."""
     files: dict[str, list[int]] = defaultdict(list)
     for line in named:
@@ -257,14 +168,14 @@ def _files(named: Iterable[str], known: Mapping[str, str], marks: _Marks) -> Ite
         held = {n: known[f"{file}:{n}"] for n in numbers if f"{file}:{n}" in known}
         if any([lines.get(n, "").strip() != text for n, text in held.items()]):
             lines = {n: text for n, text in held.items() if text}
-            note = _note("the file has changed: these are the lines recorded in the report")
+            note = look.note("the file has changed: these are the lines recorded in the report")
         name = words.where(f"{file}:0")[:-2]
-        body = "".join(_lines(file, lines, sorted(numbers), marks))
+        body = "".join(_lines(file, lines, sorted(numbers), look))
         yield f'<h3 class="code">{escape(name)}</h3>{note}<ol>{body}</ol>'
 
 
 def _lines(
-    file: str, texts: Mapping[int, str], numbers: Sequence[int], marks: _Marks
+    file: str, texts: Mapping[int, str], numbers: Sequence[int], look: _PageLook
 ) -> Iterator[str]:
     named = set(numbers)
     shown = {n for m in numbers for n in range(m - CONTEXT, m + CONTEXT + 1) if n in texts} | named
@@ -273,56 +184,8 @@ def _lines(
         if before and n > before + 1:
             yield '<li class="near"><span class="no">⋯</span></li>'
         before, line = n, f"{file}:{n}"
-        text = f'<span class="no">{n}</span>{_text(texts.get(n, ""))}'
+        text = f'<span class="no">{n}</span>{look.text(texts.get(n, ""))}'
         if n in named:
-            yield f'<li id="line-{marks[line]}"{marks.of(line)}>{text}</li>'
+            yield f'<li id="line-{look.number(line)}"{look.marks(line)}>{text}</li>'
         else:
             yield f'<li class="near">{text}</li>'
-
-
-# ---- parts ---------------------------------------------------------------------------------------
-
-
-def _section(title: str, *parts: str) -> str:
-    return f"<section><h2>{_text(title)}</h2>{''.join(parts)}</section>"
-
-
-def _table(kind: str, heads: Sequence[tuple[str, str]], body: Sequence[str], foot: str) -> str:
-    cells = "".join([
-        f'<th class="{side}" data-kind="{"number" if side == "n" else "text"}">{name}</th>'
-        for name, side in heads
-    ])  # fmt: skip
-    return (f'<table class="{kind}"><thead><tr>{cells}</tr></thead>'
-            f"<tbody>{''.join(body)}</tbody>{foot}</table>")  # fmt: skip
-
-
-def _cell(text: str) -> str:
-    return f"<td>{_text(text)}</td>"
-
-
-def _number(text: str, value: float) -> str:
-    return f'<td class="n" data-v="{value}">{escape(text)}</td>'
-
-
-def _bars(rows: Sequence[Bar], most: str) -> str:
-    cells = [
-        f'<span class="{"most" if name == most else ""}">{escape(name)}</span>'
-        f'<span class="n">{escape(value)}</span>{_track(name, start, length)}'
-        for name, value, start, length in rows
-    ]
-    return f'<div class="bars">{"".join(cells)}</div>'
-
-
-def _track(name: str, start: float, length: float) -> str:
-    width = f"max({100 * length:.2f}%,{2 if length else 0}px)"
-    style = f"margin-left:{min(100 * start, 99.5):.2f}%;width:{width};background:{COLORS[name]}"
-    return f'<div class="track"><i data-bar="{escape(name)}" style="{style}"></i></div>'
-
-
-def _note(text: str) -> str:
-    return f'<p class="soft">{_text(text)}</p>'
-
-
-def _text(text: str) -> str:
-    """Escaped text of bounded length."""
-    return escape(text if len(text) <= LETTERS else f"{text[: LETTERS - 1]}…")

@@ -1,18 +1,22 @@
-"""Texts and numbers of a report, shared by terminal and HTML output: no layout."""
+"""A report as sections of bars, tables and notes: what it says, without layout.
+
+`report_text` and `report_html` render the sections.
+"""
 
 from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from shardwise._src.explain.device_axes import SubAxis, over_text
-from shardwise._src.explain.report_data import Communication, ReportData
+from shardwise._src.explain.report_data import Communication, Computation, ReportData
 from shardwise._src.messages.formatting import in_bytes, join, joined, pluralize
 
 _UNITS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 JOINED = "* runs as part of a collective that another row counts"
+DONATED = "donated: arguments whose memory results reuse; counted once"
 AT_LEAST = "+ at least: in a loop whose length is unknown until it runs"
 
 
@@ -26,21 +30,60 @@ class BufferRow(NamedTuple):
     line: str
 
 
-class Part(NamedTuple):
-    """A component of the estimated time, in seconds; start: when it begins."""
+class Bar(NamedTuple):
+    """A quantity. start, length: as fractions of the largest one of its section."""
 
     name: str
+    value: str
     start: float
-    seconds: float
+    length: float
+
+
+class Row(NamedTuple):
+    """A row of a table. values: those of the columns of numbers, for sorting.
+
+    item: what the row is about, which renderers describe in further columns; None in sums.
+    """
+
+    texts: tuple[str, ...]
+    values: tuple[float, ...] = ()
+    item: Communication | BufferRow | None = None
+
+
+class Section(NamedTuple):
+    """A part of a report.
+
+    heads: of the columns, and of those that describe the item of a row. sides: `>` for each column
+    of numbers, else `<`. rest, total: the sums of omitted rows, and of all rows.
+    dominant: the name of the bar that is emphasized, if any.
+    """
+
+    name: str
+    title: str
+    bars: Sequence[Bar] = ()
+    rows: Sequence[Row] = ()
+    notes: Sequence[str] = ()
+    heads: tuple[str, ...] = ()
+    sides: str = ""
+    rest: Row | None = None
+    total: Row | None = None
+    dominant: str = ""
+
+    @property
+    def lines(self) -> list[Row]:
+        """All rows of its table, sums included."""
+        return [*self.rows, *filter(None, (self.rest, self.total))]
 
 
 class Total(NamedTuple):
     """Totals of rows of communication."""
 
-    rows: int
     runs: str
     bytes: int
     seconds: float
+
+    def row(self, name: str) -> Row:
+        return Row((name, "", self.runs, in_bytes(self.bytes), seconds_text(self.seconds)))
 
 
 # ---- numbers -------------------------------------------------------------------------------------
@@ -115,13 +158,7 @@ def over(row: Communication) -> str:
     return over_text(row.axes, row.groups, row.kind) + which
 
 
-def parts(rows: Iterable[Communication]) -> list[str]:
-    """Explanations of the sub-axes in rows."""
-    met = dict.fromkeys([a for r in rows for a in r.axes or () if isinstance(a, SubAxis)])
-    return [f"{part}: {part.description}" for part in met]
-
-
-def count_text(row: Communication) -> str:
+def _count_text(row: Communication) -> str:
     return f"{row.count:,}{'' if row.known else '+'}{'*' if row.shared else ''}"
 
 
@@ -129,79 +166,99 @@ def total(rows: Sequence[Communication]) -> Total:
     """Totals of some rows; a shared collective counts once."""
     count = sum([row.count - row.shared for row in rows])
     mark = "" if all([row.known for row in rows]) else "+"
-    return Total(len(rows), f"{count:,}{mark}", sum([row.bytes for row in rows]),
-                 sum([row.seconds for row in rows]))  # fmt: skip
+    seconds = sum([row.seconds for row in rows])
+    return Total(f"{count:,}{mark}", sum([row.bytes for row in rows]), seconds)
 
 
-def footnotes(rows: Iterable[Communication]) -> list[str]:
-    rows = list(rows)
-    notes = parts(rows) + ([JOINED] if any([row.shared for row in rows]) else [])
-    return notes + ([] if all([row.known for row in rows]) else [AT_LEAST])
+def sections(report: ReportData, most: int, most_buffers: int) -> Iterator[Section]:
+    """The parts of a report, with at most so many rows of communication and of buffers."""
+    yield _time(report)
+    yield _communication(report.communication, most)
+    yield _memory(report)
+    if report.buffers:
+        yield _buffers(report, most_buffers)
+    yield _computation(report.computation)
 
 
-def communication_head(report: ReportData) -> str:
-    """`communication: 20 collectives, 45.0 KiB per device`"""
-    rows = report.communication
+def _time(report: ReportData) -> Section:
+    """Computation overlaps with memory access; communication follows."""
+    s = report.seconds
+    mostly = f", mostly {s.dominant}" if s.total else ""
+    parts = [("compute", 0.0, s.compute), ("memory", 0.0, s.memory),
+             ("communication", max(s.compute, s.memory), s.communication)]  # fmt: skip
+    whole = s.total or 1.0
+    bars = [Bar(name, seconds_text(n), start / whole, n / whole) for name, start, n in parts]
+    title = f"estimated time: at least {seconds_text(s.total)}{mostly}"
+    return Section("time", title, bars, dominant=s.dominant)
+
+
+def _communication(rows: Sequence[Communication], most: int) -> Section:
     if not rows:
-        return "communication: none"
-    sums = total(rows)
+        return Section("communication", "communication: none")
+    sums, others = total(rows), rows[most:]
     noun = "collective" if sums.runs == "1" else "collectives"
-    return f"communication: {sums.runs} {noun}, {in_bytes(sums.bytes)} per device"
+    parts = dict.fromkeys([a for r in rows for a in r.axes or () if isinstance(a, SubAxis)])
+    notes = [f"{part}: {part.description}" for part in parts]
+    notes += [JOINED] * any([row.shared for row in rows])
+    notes += [AT_LEAST] * (not all([row.known for row in rows]))
+    return Section(
+        "communication",
+        f"communication: {sums.runs} {noun}, {in_bytes(sums.bytes)} per device",
+        rows=[
+            Row(
+                (f"{r.kind} {','.join(r.dtypes)}", over(r), _count_text(r), in_bytes(r.bytes),
+                 seconds_text(r.seconds)),
+                (r.count, r.bytes, r.seconds), r,
+            )
+            for r in rows[:most]
+        ],
+        notes=notes,
+        heads=("collective", "over", "count", "bytes", "time", "where and why"),
+        sides="<<>>><",
+        rest=total(others).row(f"{len(others)} more") if others else None,
+        total=sums.row("total") if len(rows) > 1 else None,
+    )  # fmt: skip
 
 
-def memory_rows(report: ReportData) -> list[tuple[str, int]]:
-    m = report.memory
-    rows = [("arguments", m.arguments), ("results", m.results), ("temporaries", m.temporaries)]
-    return rows if not m.donated else [*rows, ("donated", m.donated)]
+def _memory(report: ReportData) -> Section:
+    m, whole = report.memory, report.machine.memory_bytes
+    share = f"{share_text(m.peak, whole)} of {in_bytes(whole)}"
+    excess = ": EXCEEDS DEVICE MEMORY" if m.peak > whole else ""
+    title = f"memory per device: {in_bytes(m.peak)} at its peak, {share}{excess}"
+    sizes = {"arguments": m.arguments, "results": m.results, "temporaries": m.temporaries}
+    sizes |= {"donated": m.donated} if m.donated else {}
+    bars = [Bar(name, in_bytes(n), 0.0, n / (m.peak or 1)) for name, n in sizes.items()]
+    return Section("memory", title, bars, notes=[DONATED] if m.donated else [])
 
 
-def memory_head(report: ReportData) -> str:
-    """`memory per device: 40.8 KiB at its peak, under 0.1 % of 2.0 GiB`"""
-    peak, whole = report.memory.peak, report.machine.memory_bytes
-    share = f"{share_text(peak, whole)} of {in_bytes(whole)}"
-    excess = ": EXCEEDS DEVICE MEMORY" if peak > whole else ""
-    return f"memory per device: {in_bytes(peak)} at its peak, {share}{excess}"
-
-
-DONATED = "donated: arguments whose memory results reuse; counted once"
-
-
-def buffer_rows(report: ReportData) -> list[BufferRow]:
+def _buffers(report: ReportData, most: int) -> Section:
     """The largest buffers first; similar ones are merged into one row."""
     alike: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     for b in report.buffers:
         alike[b.kind, b.what, b.line].append(b.bytes)
-    rows = [BufferRow(sum(sizes), len(sizes), *key) for key, sizes in alike.items()]
-    return sorted(rows, key=lambda row: -row.bytes)
+    found = [BufferRow(sum(sizes), len(sizes), *key) for key, sizes in alike.items()]
+    found.sort(key=lambda row: -row.bytes)
+    rows = [
+        Row((in_bytes(r.bytes), r.kind + (f" ×{r.times}" if r.times > 1 else "")), (r.bytes,), r)
+        for r in found[:most]
+    ]
+    rest = None
+    if others := found[most:]:
+        count = sum([r.times for r in others])
+        rest = Row((in_bytes(sum([r.bytes for r in others])), f"{count} more"))
+    heads = ("bytes", "kind", "", "line and value")
+    title = "largest buffers per device"
+    return Section("buffers", title, rows=rows, heads=heads, sides="><<<", rest=rest)
 
 
-def computation_rows(report: ReportData) -> list[tuple[str, str]]:
+def _computation(c: Computation) -> Section:
     """The counted quantities, and their amounts."""
-    c = report.computation
     flops = sorted(c.flops.items(), key=lambda item: -item[1])
-    rows = [(f"products of {dtype}", amount_text(n, "flop")) for dtype, n in flops]
-    rows.append(("other arithmetic", amount_text(c.elementwise, "flop")))
-    return [*rows, ("memory read and written", in_bytes(c.bytes))]
-
-
-def computation_notes(report: ReportData) -> list[str]:
-    c, notes = report.computation, []
-    if not c.known:
-        notes.append("at least: a loop of unknown length counts as one iteration")
+    amounts = {f"products of {dtype}": amount_text(n, "flop") for dtype, n in flops}
+    amounts["other arithmetic"] = amount_text(c.elementwise, "flop")
+    amounts["memory read and written"] = in_bytes(c.bytes)
+    notes = [] if c.known else ["at least: a loop of unknown length counts as one iteration"]
     if c.uncounted:
         notes.append(f"not counted: the FFI calls {join(sorted(c.uncounted))}")
-    return notes
-
-
-def time_head(report: ReportData) -> str:
-    """`estimated time: at least 2.0 ms, mostly communication`"""
-    s = report.seconds
-    mostly = f", mostly {s.dominant}" if s.total else ""
-    return f"estimated time: at least {seconds_text(s.total)}{mostly}"
-
-
-def time_parts(report: ReportData) -> list[Part]:
-    """Computation overlaps with memory access; communication follows."""
-    s = report.seconds
-    return [Part("compute", 0, s.compute), Part("memory", 0, s.memory),
-            Part("communication", max(s.compute, s.memory), s.communication)]  # fmt: skip
+    rows = [*map(Row, amounts.items())]
+    return Section("computation", "computation per device", rows=rows, notes=notes, sides="<>")

@@ -12,13 +12,19 @@ from __future__ import annotations
 
 import shutil
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from shardwise._src.explain.rendering import report_phrases as words
-from shardwise._src.explain.rendering.report_phrases import seconds_text, where
+from shardwise._src.explain.rendering.report_phrases import (
+    BufferRow,
+    Row,
+    Section,
+    head,
+    sections,
+    tail,
+    where,
+)
 from shardwise._src.explain.report_data import Communication, ReportData
-from shardwise._src.messages.formatting import in_bytes
 
 WIDTH, NARROWEST = 100, 40  # columns
 ROWS, BUFFERS = 12, 8
@@ -55,63 +61,55 @@ def _width() -> int:
 
 
 def _lines(report: ReportData, width: int) -> Iterator[_Line]:
-    sections = (_time, _communication, _memory, _buffers, _computation)
-    yield from _folded(words.head(report), width, style="bold")
-    for section in sections:
-        lines = list(section(report, width))
-        if lines:
-            yield _Line(())
-            yield from lines
+    yield from _folded(head(report), width, style="bold")
+    for section in sections(report, ROWS, BUFFERS):
+        yield _Line(())
+        yield from _folded(section.title, width, style="bold")
+        bars = [(b.name, b.value, _bar(b.start, b.length, width)) for b in section.bars]
+        yield from _grid(bars, "<><", width, styles=("", "", "cyan"))
+        if section.name == "communication":
+            yield from _communication(section, report.lines, width)
+        elif section.name == "buffers":
+            cells = [(*row.texts, *_value(row)) for row in section.lines]
+            yield from _grid(cells, section.sides, width, styles=("bold", "", "cyan", ""))
+        else:
+            yield from _grid([row.texts for row in section.rows], section.sides, width)
+        for note in section.notes:
+            yield from _folded(note, width, GAP, "dim")
 
 
-# ---- sections ------------------------------------------------------------------------------------
+# ---- tables --------------------------------------------------------------------------------------
 
 
-def _time(report: ReportData, width: int) -> Iterator[_Line]:
-    yield from _folded(words.time_head(report), width, style="bold")
-    whole = report.seconds.total
-    rows = [
-        (name, seconds_text(seconds), _bar(start, seconds, whole, width))
-        for name, start, seconds in words.time_parts(report)
-    ]
-    yield from _grid(rows, "<><", width, styles=("", "", "cyan"))
+def _value(row: Row) -> tuple[str, str]:
+    """The line and the value of a row of buffers."""
+    if not isinstance(row.item, BufferRow):
+        return "", ""
+    return tail(where(row.item.line), LINE) or "-", row.item.what
 
 
-def _communication(report: ReportData, width: int) -> Iterator[_Line]:
-    rows = report.communication
-    yield from _folded(words.communication_head(report), width, style="bold")
-    if not rows:
+def _communication(section: Section, sources: Mapping[str, str], width: int) -> Iterator[_Line]:
+    if not section.rows:
         return
-    shown, others = rows[:ROWS], rows[ROWS:]
-    cells = [("collective", "over", "count", "bytes", "time", "line"), *map(_cells, shown)]
-    for name, some in ((f"{len(others)} more", others), ("total", rows)):
-        if some and (some is others or len(rows) > 1):
-            sums = words.total(some)
-            size, seconds = in_bytes(sums.bytes), seconds_text(sums.seconds)
-            cells.append((name, "", sums.runs, size, seconds, ""))
+    cells = [(*section.heads[:-1], "line")]
+    cells += [(*row.texts, tail(where(row.item.line), LINE) if row.item else "")
+              for row in section.lines]  # fmt: skip
     beside = _width_of(cells) <= width
     if not beside:
         cells = [row[:-1] for row in cells]
     if _width_of(cells) <= width:
-        lines = list(_grid(cells, "<<>>><", width, styles=("", "", "", "bold", "", "cyan")))
+        lines = list(_grid(cells, section.sides, width, styles=("", "", "", "bold", "", "cyan")))
         heads, *lines = [[line] for line in lines]
         yield _Line(((heads[0].text, "dim"),))
     else:
         lines = [list(_folded(_in_words(row), width, GAP)) for row in cells[1:]]
     room = width - max([len(line.text) for line, *_ in lines]) - len(GAP) if beside else 0
-    for row, (*above, line) in zip(shown, lines, strict=False):
+    for row, (*above, line) in zip(section.lines, lines, strict=True):
         yield from above
-        yield from _explained(row, line, report.lines.get(row.line, ""), room, width)
-    yield from [line for own in lines[len(shown) :] for line in own]
-    for note in words.footnotes(rows):
-        yield from _folded(note, width, GAP, "dim")
-
-
-def _cells(row: Communication) -> tuple[str, ...]:
-    kind = f"{row.kind} {','.join(row.dtypes)}"
-    line = words.tail(where(row.line), LINE)
-    return (kind, words.over(row), words.count_text(row), in_bytes(row.bytes),
-            seconds_text(row.seconds), line)  # fmt: skip
+        if isinstance(row.item, Communication):
+            yield from _explained(row.item, line, sources.get(row.item.line, ""), room, width)
+        else:
+            yield line
 
 
 def _in_words(cells: Sequence[str]) -> str:
@@ -132,45 +130,12 @@ def _explained(
     yield _Line((*line.parts, (pad, ""), (_cut(beside, room), "italic")))
     indent = GAP * 2
     if not room and row.line:
-        yield from _folded(words.tail(where(row.line), width - 4), width, indent, "cyan")
+        yield from _folded(tail(where(row.line), width - 4), width, indent, "cyan")
     if not beside:
         yield from _folded(source, width, indent, "italic")
     yield from _folded(row.call, width, indent)
     yield from _folded(f"in {row.scope}" if row.scope else "", width, indent, "dim")
     yield from _folded(row.why, width, indent, "yellow")
-
-
-def _memory(report: ReportData, width: int) -> Iterator[_Line]:
-    yield from _folded(words.memory_head(report), width, style="bold")
-    peak = report.memory.peak
-    rows = [(n, in_bytes(b), _bar(0, b, peak, width)) for n, b in words.memory_rows(report)]
-    yield from _grid(rows, "<><", width, styles=("", "", "cyan"))
-    if report.memory.donated:
-        yield from _folded(words.DONATED, width, GAP, "dim")
-
-
-def _buffers(report: ReportData, width: int) -> Iterator[_Line]:
-    rows = words.buffer_rows(report)
-    if not rows:
-        return
-    yield _Line((("largest buffers per device", "bold"),))
-    shown, others = rows[:BUFFERS], rows[BUFFERS:]
-    cells = [
-        (in_bytes(r.bytes), r.kind + (f" ×{r.times}" if r.times > 1 else ""),
-         words.tail(where(r.line), LINE) or "-", r.what)
-        for r in shown
-    ]  # fmt: skip
-    if others:
-        size = in_bytes(sum([r.bytes for r in others]))
-        cells.append((size, f"{sum([r.times for r in others])} more", "", ""))
-    yield from _grid(cells, "><<<", width, styles=("bold", "", "cyan", ""))
-
-
-def _computation(report: ReportData, width: int) -> Iterator[_Line]:
-    yield _Line((("computation per device", "bold"),))
-    yield from _grid(words.computation_rows(report), "<>", width)
-    for note in words.computation_notes(report):
-        yield from _folded(note, width, GAP, "dim")
 
 
 # ---- layout --------------------------------------------------------------------------------------
@@ -184,6 +149,8 @@ def _grid(
     rows: Sequence[Sequence[str]], align: str, width: int, styles: Sequence[str] = ()
 ) -> Iterator[_Line]:
     """Columns sized to their content; the last is truncated to the width if there is room."""
+    if not rows:
+        return
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     before = len(GAP) + sum([n + len(GAP) for n in widths[:-1]])
     room = width - before
@@ -211,12 +178,12 @@ def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…" if most > 1 else text[:most]
 
 
-def _bar(start: float, length: float, whole: float, width: int) -> str:
-    """A horizontal bar in eighths of a column, with its offset."""
-    if not whole or not length:
+def _bar(start: float, length: float, width: int) -> str:
+    """A horizontal bar in eighths of a column, with its offset; both are fractions."""
+    if not length:
         return ""
     most = min(BAR, width // 3)
-    before = round(most * start / whole)
-    eighths = max(round(8 * most * length / whole), 1)
+    before = round(most * start)
+    eighths = max(round(8 * most * length), 1)
     full, rest = divmod(eighths, 8)
     return " " * before + "█" * full + ("", *"▏▎▍▌▋▊▉")[rest]
