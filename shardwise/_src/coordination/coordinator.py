@@ -26,7 +26,6 @@ import threading
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable
     from typing import Any
 
 PACKAGE = "shardwise._src"
@@ -75,31 +74,16 @@ def start_service(board: CoordinatorServer, asked: dict[str, Any]) -> None:
         transports = importlib.import_module(f"{PACKAGE}.runtime.transports")  # a slow import
         host = f"[{asked['host']}]" if ":" in asked["host"] else asked["host"]
         before = transports.listening_ports()
-        tls = asked.get("tls")
-        how = {
-            "mtls_cert_file": tls["cert"], "mtls_key_file": tls["key"], "mtls_ca_file": tls["ca"],
-        } if tls else {}
-        if tls and tls.get("uri_prefix"):
-            how["mtls_peer_uri_prefix"] = tls["uri_prefix"]
         service = transports.service(
             f"{host}:0", asked["count"], shutdown_timeout=5,
             heartbeat_timeout=asked["service_timeout"],
-            cluster_register_timeout=asked["service_timeout"], **how,
+            cluster_register_timeout=asked["service_timeout"],
+            **transports.tls_options(asked.get("tls")),
         )
         (port,) = transports.listening_ports() - before
         board.service_is(service, port)
     except BaseException as error:
         board.service_is(error, 0)
-
-
-def starter(board: CoordinatorServer, asked: dict[str, Any]) -> Callable[[], None]:
-    """A function that starts the service in a thread."""
-
-    def start() -> None:
-        name = "shardwise-service"
-        threading.Thread(target=start_service, args=(board, asked), name=name, daemon=True).start()
-
-    return start
 
 
 def allow_connections() -> None:
@@ -131,7 +115,9 @@ def main() -> None:
     for name in ("SIGTERM", "SIGHUP"):
         if hasattr(signal, name):  # not on all systems
             signal.signal(getattr(signal, name), board.orphan)
-    board.start_service = starter(board, asked)
+    board.start_service = threading.Thread(
+        target=start_service, args=(board, asked), name="shardwise-service", daemon=True
+    ).start
     board.run()
     os._exit(0)  # without the service's slow shutdown
 

@@ -346,7 +346,7 @@ def _enter(
         port = watch.service_port(seconds)
         return processes.connected(at(host, port), index, seconds=seconds, tls=files)
 
-    connection = processes.Connection(connect)
+    connection = threads.future_of(connect, "connect")
     mine = _address_here(host, port, answer["members"])
     transport = config.cpu_collectives_implementation.value
     link = processes.Link(

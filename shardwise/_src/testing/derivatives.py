@@ -109,17 +109,15 @@ def _add_functions(
         return _tangent(point.function, args[xs], point.spread(args[ts]), outs)
 
     def second(*args: Any) -> list[Any]:
-        along_t = functools.partial(
-            _tangent, point.function, tangents=point.spread(args[ts]), outs=outs
-        )
         def once(*primals: Any) -> list[Any]:
-            return along_t(primals)
+            return _tangent(point.function, primals, point.spread(args[ts]), outs)
 
         return _tangent(once, args[xs], point.spread(args[us]), list(range(len(outs))))
 
     def cotangent(*args: Any) -> list[Any]:
         cts = dict(zip(outs, args[ws], strict=True))
-        found = _pulled_back(point.function, args[xs], [cts.get(i) for i in range(len(out_types))])
+        _, linear = linearize(point.function, list(args[xs]))
+        found = transposed(linear, [cts.get(i) for i in range(len(out_types))])
         types = [type_of(args[xs][i]) for i in point.active]
         return filled([found[i] for i in point.active], types, "cotangent")
 
@@ -135,13 +133,8 @@ def _tangent(fun: Callable, primals: Any, tangents: Any, outs: list[int]) -> lis
     return filled([found[i] for i in outs], [type_of(values[i]) for i in outs], "tangent")
 
 
-def _pulled_back(fun: Callable, primals: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
-    """Cotangents of the arguments; None for zero."""
-    _, linear = linearize(fun, list(primals))
-    return transposed(linear, cts)
-
-
 def transposed(linear: LinearFunction, cts: Sequence[Any]) -> list[Any]:
+    """Cotangents of the arguments; None for zero."""
     given = [ct for ct, active in zip(cts, linear.active_out, strict=True) if active]
     found = iter(transpose(linear.program, linear.captured, given))
     return [next(found) if active else None for active in linear.active_in]
@@ -156,15 +149,14 @@ def _compare_round(
     here = run(point.args)
     if "value in 64 bits" not in here:
         return
-    slopes = _differences(run, point, t, "value in 64 bits")
-    slopes = [slopes[i] for i in outs]
+    changes = _differences(run, point, t, "value in 64 bits")
+    slopes = [changes[i] for i in outs]
     looseness = sample.tolerance or 0.0
     if "jvp" in here:
         for i, came, wanted in zip(outs, here["jvp"], slopes, strict=True):
             report.compare(f"jvp (result {i})", came, wanted, max(FIRST, looseness))
     if "transpose" in here:
-        left = _product(slopes, weights)
-        right = _product(t, here["transpose"])
+        left, right = product(slopes, weights), product(t, here["transpose"])
         if not np.isclose(left, right, rtol=max(FIRST, looseness), atol=max(FIRST, looseness)):
             report.add("transpose", f"Σ t·(Jᵀ w) = {right:.9g}", f"Σ (J t)·w = {left:.9g}")
     if "jvp of jvp" in here:
@@ -186,9 +178,11 @@ def _differences(run: Callable, point: _Point, direction: list, name: str) -> li
     ]
 
 
-def _product(left: Sequence[Any], right: Sequence[Any]) -> float:
-    pairs = zip(left, right, strict=True)
-    return float(np.real(sum((np.sum(a * b) for a, b in pairs), start=np.float64(0))))
+def product(left: Sequence[Any], right: Sequence[Any]) -> float:
+    """The real inner product of two lists of values, in which None is zero."""
+    pairs = [(wide(a), wide(b)) for a, b in zip(left, right, strict=True)
+             if a is not None and b is not None]
+    return float(sum(np.real(np.sum(a * b)) for a, b in pairs))
 
 
 # -- the transpose rule itself, called with `Linear` arguments --
@@ -258,7 +252,7 @@ def _compare_direct(
         return
     cts = run(point.args)[name]
     tangents = [one[point.active.index(i)] for i in subset]
-    left, right = _product(first, weights), _product(tangents, cts)
+    left, right = product(first, weights), product(tangents, cts)
     if not np.isclose(left, right, rtol=FIRST, atol=FIRST):
         report.add(name, f"Σ v·(Jᵀ w) = {right:.9g}", f"Σ (J v)·w = {left:.9g}")
 

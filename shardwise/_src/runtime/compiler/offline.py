@@ -12,12 +12,12 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-import numpy as np
 from jaxlib import _jax
 from jaxlib import utils as _utils
 from jaxlib import xla_client as xc
 
 from shardwise._src.runtime import transports
+from shardwise._src.runtime.compiler.modules import compile_options
 
 PER_CLIENT = 2048  # devices
 START = 60  # seconds in which all clients of a process have met
@@ -106,17 +106,6 @@ def inspected_of_virtual_devices(
 ) -> Inspection:
     """Compiles a module for `count` devices, in a process that has no others and only does this."""
     client = _clients(count)[0]
-    devices = sorted(client.devices(), key=lambda d: d.id)[:count]
-    options = xc.CompileOptions()
-    options.num_replicas, options.num_partitions = 1, count
-    ids = np.array([[d.id for d in devices]], np.int32)
-    options.device_assignment = xc.DeviceAssignment.create(ids)
-    build = options.executable_build_options
-    build.num_replicas, build.num_partitions = 1, count
-    build.use_spmd_partitioning = build.use_shardy_partitioner = count > 1
-    if count > 1:
-        build.allow_spmd_sharding_propagation_to_parameters = [False]
-        build.allow_spmd_sharding_propagation_to_output = list(free_outputs) or [False]
-    if overrides:
-        options.env_option_overrides = list(overrides)
-    return inspected(client.compile_and_load(text, _jax.DeviceList(tuple(devices)), options))
+    devices = tuple(sorted(client.devices(), key=lambda d: d.id)[:count])
+    options = compile_options(devices, free_outputs=free_outputs, overrides=dict(overrides))
+    return inspected(client.compile_and_load(text, _jax.DeviceList(devices), options))
