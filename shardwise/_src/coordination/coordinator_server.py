@@ -20,7 +20,14 @@ from contextlib import suppress
 
 from shardwise._src.coordination.arrival import ALONE, Arrival
 from shardwise._src.coordination.certificates import is_of
-from shardwise._src.coordination.failure_detector import ENDED, MALFORMED, Meeting, Peer, ranks_of
+from shardwise._src.coordination.failure_detector import (
+    ENDED,
+    MALFORMED,
+    Arrived,
+    Meeting,
+    Peer,
+    ranks_of,
+)
 from shardwise._src.coordination.shutdown_barrier import ShutdownBarrier
 
 TYPE_CHECKING = False
@@ -321,24 +328,20 @@ class CoordinatorServer(Arrival):
 
     def _on_meet(self, peer: Peer, message: dict[str, Any]) -> None:
         key, number = self._key(peer, message["set"]), int(message["k"])
-        value, doing, payload = [str(message[name]) for name in ("value", "doing", "payload")]
+        doing, value, payload = [str(message[name]) for name in ("doing", "value", "payload")]
         about, after = str(message["about"])[:500], int(message["after"])
         meeting = self.meetings.setdefault((key, number), Meeting())
-        meeting.values[peer.rank] = value
-        meeting.doing[peer.rank] = doing
-        meeting.payloads[peer.rank] = payload
-        meeting.about[peer.rank] = about
-        meeting.after[peer.rank] = after
+        meeting.arrived[peer.rank] = Arrived(doing, value, payload, about, after)
         meeting.patient |= bool(message["patient"])
-        first = next(iter(meeting.values))
-        if meeting.values[first] != value:
+        first = next(iter(meeting.arrived))
+        if meeting.arrived[first].value != value:
             self._differ_in(key, meeting, (first, peer.rank))
             return
         ranks = ranks_of(key)
-        if len(meeting.values) == len(ranks):
+        if len(meeting.arrived) == len(ranks):
             del self.meetings[key, number]
             self.reported -= {mark for mark in self.reported if mark[0] is meeting}
-            told = [meeting.payloads[r] for r in ranks]
+            told = [meeting.arrived[r].payload for r in ranks]
             self._met(ranks, {"set": key, "k": number, "payloads": told if any(told) else []})
             return
         self._check_absent(key, meeting)
@@ -354,14 +357,11 @@ class CoordinatorServer(Arrival):
         """Removes a process that stops waiting from a meeting, unless all have arrived by now."""
         key, number = message["set"], message["k"]
         meeting = self.meetings.get((key, number))
-        if meeting is None or peer.rank not in meeting.values:
+        if meeting is None or peer.rank not in meeting.arrived:
             return
-        missing = [self.peers[r] for r in ranks_of(key) if r not in meeting.values]
-        for held in (
-            meeting.values, meeting.doing, meeting.payloads, meeting.about, meeting.after
-        ):
-            held.pop(peer.rank)
-        if not meeting.values:
+        missing = [self.peers[r] for r in ranks_of(key) if r not in meeting.arrived]
+        del meeting.arrived[peer.rank]
+        if not meeting.arrived:
             del self.meetings[key, number]
         late = " ".join(f"{p.name} did not arrive.{p.at()}" for p in missing[:16])
         self.send(peer, {"op": "withdrawn", "set": key, "k": number, "text": late})
@@ -371,21 +371,18 @@ class CoordinatorServer(Arrival):
         _, ranks = key.split(" ")
         self._key(peer, ranks)
         meeting = self.censuses.setdefault((key, number), Meeting())
-        meeting.values[peer.rank], meeting.doing[peer.rank] = "", doing
+        meeting.arrived[peer.rank] = Arrived(doing)
         self._check_censuses()
 
     def _check_censuses(self) -> None:
         """Completes the censuses in which all live processes have arrived."""
         for (key, number), meeting in list(self.censuses.items()):
             alive = [r for r in ranks_of(key.split()[1]) if not self.peers[r].gone]
-            if meeting.values.keys() >= set(alive):
+            if meeting.arrived.keys() >= set(alive):
                 del self.censuses[key, number]
                 self._met(alive, {"set": key, "k": number, "payloads": alive})
-                continue
-            missing = [r for r in alive if r not in meeting.values]
-            doing = next(iter(meeting.doing.values()))
-            waited = time.monotonic() - meeting.begin
-            self._check_wait(list(meeting.values), missing, waited, doing, meeting)
+            else:
+                self._check_arrivals(meeting, alive, time.monotonic())
 
     def _on_leave(self, peer: Peer, message: dict[str, Any]) -> None:
         peer.line = str(message["line"])[:500] or peer.line

@@ -148,7 +148,8 @@ def propagated_flows(text: str, prefix: str) -> dict[int, Flow]:
     with in_context():
         from jaxlib.mlir import ir
 
-        _propagated(text).operation.walk(visit)
+        module = _propagated(text)  # owns the operations
+        module.operation.walk(visit)
         return {number: _flow(ops) for number, ops in groups.items()}
 
 
