@@ -94,16 +94,13 @@ def _gathered(what: str, tree: Any, leaves: Sequence[Leaf]) -> list[np.ndarray]:
     sent = b"".join([leaves[i].value.tobytes() for i in little])
     types = [(x.name, x.type) for x in leaves]
     said = host_exchange.gather_notes(what, tree, types, host_exchange.as_text(sent))
-    rows = {i: np.empty((count, leaves[i].value.nbytes), np.uint8) for i in little}
-    for rank, text in enumerate(said):
-        data, at = host_exchange.as_bytes(text), 0
-        for i in little:
-            end = at + leaves[i].value.nbytes
-            rows[i][rank] = np.frombuffer(data[at:end], np.uint8)
-            at = end
+    rows = [_unpacked(text, leaves, little) for text in said]
     stacked: list[np.ndarray] = []
     for i, leaf in enumerate(leaves):
-        came = rows[i] if i in rows else host_exchange.all_rows(_bytes_of(leaf))
+        if i in little:
+            came = np.stack([row[i] for row in rows])
+        else:
+            came = host_exchange.all_rows(_bytes_of(leaf))
         shape = (count, *leaf.value.shape)
         stacked.append(came.reshape(-1).view(leaf.value.dtype).reshape(shape))
     return stacked
@@ -118,6 +115,13 @@ def _those_that_fit(leaves: Sequence[Leaf], room: int) -> list[int]:
             break
         found.append(i)
     return sorted(found)
+
+
+def _unpacked(text: str, leaves: Sequence[Leaf], little: Sequence[int]) -> dict[int, np.ndarray]:
+    """The bytes of the leaves with these indices, which were sent in one message."""
+    data = np.frombuffer(bytearray(host_exchange.as_bytes(text)), np.uint8)
+    ends = np.cumsum([leaves[i].value.nbytes for i in little])
+    return dict(zip(little, np.split(data, ends[:-1]), strict=True)) if little else {}
 
 
 def _bytes_of(leaf: Leaf) -> np.ndarray:
@@ -163,12 +167,11 @@ def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
     said = host_exchange.gather_notes(what, tree, [(x.name, x.type) for x in leaves], note)
     sources = [rank for rank, text in enumerate(said) if text is not None]
     _check_sources(what, sources)
-    data, at = host_exchange.as_bytes(said[sources[0]]), 0
+    rows = _unpacked(said[sources[0]], leaves, little)
     out: list[Any] = []
     for i, leaf in enumerate(leaves):
         if i in little:
-            end = at + leaf.value.nbytes
-            came, at = np.frombuffer(bytearray(data[at:end]), np.uint8), end
+            came = rows[i].copy()  # aligned
         else:
             came = host_exchange.from_one(_bytes_of(leaf) if mine else None, leaf.value.nbytes)
         out.append(result(leaf, came.view(leaf.value.dtype).reshape(leaf.value.shape)))
@@ -241,9 +244,10 @@ def assert_equal(in_tree: Any, fail_message: str = "") -> None:
     except ValueError as error:
         raise AssertionError(f"{head}{error}") from None
     if found is not None:
-        name, kind = types[found.leaf]
+        leaf, difference = found
+        name, kind = types[leaf]
         raise AssertionError(
-            f"{head}{name} of type {kind} is not the same in all processes: {found.text}."
+            f"{head}{name} of type {kind} is not the same in all processes: {difference}."
         )
 
 

@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.arrays.array import Array
-from shardwise._src.jit.jit import jit
-from shardwise._src.placement.array_creation import make_array_from_single_device_arrays
-from shardwise._src.placement.device_put import device_put
+from shardwise._src.distributed import host_exchange
 from shardwise._src.runtime import backend
 from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.mesh import Mesh
-from shardwise._src.types.sharding import NamedSharding, PartitionSpec
+from shardwise._src.types.sharding import NamedSharding
 
 Span = tuple[tuple[int, int], ...]  # of a shard: begin and end in each dimension
 
@@ -103,14 +101,8 @@ def _all_rows(
     """Gathers the bytes of each process: u8[processes, size]."""
     first = {d.process_index: d for d in reversed(backend.devices())}
     devices = turned(np.array([first[p] for p in left]))
-    mesh = Mesh(devices, ("process",))
-    row = np.zeros((1, size), np.uint8)
-    row[0, : len(own)] = np.frombuffer(own, np.uint8)
-    local = device_put(row, first[backend.process_index()])
-    rows = make_array_from_single_device_arrays(
-        (len(left), size), NamedSharding(mesh, PartitionSpec("process")), [local]
-    )
-    everywhere = NamedSharding(mesh, PartitionSpec())
-    found = np.asarray(jit(lambda rows: rows, out_shardings=everywhere)(rows))
+    row = np.zeros(size, np.uint8)
+    row[: len(own)] = np.frombuffer(own, np.uint8)
+    rows = host_exchange.all_rows(row, Mesh(devices, ("process",)))
     order = [d.process_index for d in devices]
-    return found[[order.index(p) for p in left]]
+    return rows[[order.index(p) for p in left]]

@@ -58,7 +58,7 @@ class Leader:
         finally:
             if self._mirror is not None:
                 self._mirror.end()
-            self._nodes.tell("end", **end.to_dict())
+            self._nodes.tell("end", **end._asdict())
             self._nodes.close()
         if end.text:
             say(end.shown(self._shares.of(0).ranks))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from shardwise._src.distributed.watch import EXIT_STATUS
@@ -23,8 +22,7 @@ _FAILURE = "ProcessFailureError: "
 _NAMED = re.compile(r"process (\d+) \(host ")
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(NamedTuple):
     """A process that failed.
 
     rank:   -1 for a launcher that is gone. status: the exit status of the launcher in that case.
@@ -42,9 +40,6 @@ class Report:
     named: tuple[int, ...] = ()
     tail: tuple[str, ...] = ()
     lost: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
     @classmethod
     def from_dict(cls, facts: dict[str, Any]) -> Report:
@@ -156,9 +151,6 @@ class Verdict(NamedTuple):
     def shown(self, ranks: Collection[int]) -> str:
         """The last message of the launcher of some ranks."""
         return self.brief if self.rank in ranks else self.text
-
-    def to_dict(self) -> dict[str, Any]:
-        return self._asdict()
 
     @classmethod
     def from_dict(cls, facts: dict[str, Any]) -> Verdict:
