@@ -16,7 +16,7 @@ class Listener(FailureDetector):
         super().__init__({"heartbeat": 1e9, "patience": 1e9, "deadline": 10.0})
         self.said = []
         for rank in range(2):
-            peer = self.peers[rank] = Peer(None, True)
+            peer = self.peers[rank] = Peer(None)
             peer.rank, peer.about = rank, {"host": "h", "pid": 10 + rank}
 
     def send(self, peer, message):
@@ -66,7 +66,7 @@ def test_a_full_stop_is_said_once():
 
 def test_who_comes_later_to_what_one_who_has_ended_never_comes_to_is_told_so():
     detector = Listener()
-    peer = detector.peers[2] = Peer(None, True)
+    peer = detector.peers[2] = Peer(None)
     peer.rank, peer.about = 2, {"host": "h", "pid": 12}
     detector.peers[1].gone = "finished"
     meeting = detector.meetings["0,1,2", 0] = Meeting()

@@ -85,4 +85,4 @@ def test_the_first_that_differs_is_found(count, wrong, processes):
         trees[-1][i] = {"": ((), np.float32(-1 - i))}
     with pytest.MonkeyPatch.context() as patch:
         found, _ = found_by(trees, patch)
-    assert {None if f is None else f.leaf for f in found} == {wrong[0] if wrong else None}
+    assert {None if f is None else f[0] for f in found} == {wrong[0] if wrong else None}

@@ -47,7 +47,8 @@ class Arrival(FailureDetector):
         if peer.rank >= 0:
             raise ValueError("it has joined already")
         peer.about = {k: str(message[k])[:200] for k in ("host", "pid", "versions")}
-        peer.about["address"] = peer.sock.getpeername()[0].removeprefix("::ffff:")
+        address = peer.connection.get_extra_info("peername")[0]
+        peer.about["address"] = address.removeprefix("::ffff:")
         peer.rank = rank
         other = self.peers.get(rank)
         if count != self.count:

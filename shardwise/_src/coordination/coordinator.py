@@ -17,7 +17,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import selectors
 import signal
 import socket
 import sys
@@ -28,14 +27,14 @@ if TYPE_CHECKING:
     import ssl
     from typing import Any
 
+    from shardwise._src.coordination.coordinator_server import CoordinatorServer
+
 PACKAGE = "shardwise._src"
 
 if __name__ == "__main__":  # without the public modules, which are slow to import
     package = sys.modules[PACKAGE.partition(".")[0]] = type(sys)("shardwise")
     here = os.path.realpath(__file__)
     package.__path__ = [os.path.dirname(os.path.dirname(os.path.dirname(here)))]
-
-from shardwise._src.coordination.coordinator_server import CoordinatorServer  # noqa: E402
 
 
 def listening(host: str, port: int) -> socket.socket:
@@ -81,9 +80,9 @@ def start_service(board: CoordinatorServer, asked: dict[str, Any]) -> None:
             **transports.tls_options(asked.get("tls")),
         )
         (port,) = transports.listening_ports() - before
-        board.service_is(service, port)
     except BaseException as error:
-        board.service_is(error, 0)
+        service, port = error, 0
+    board.loop.call_soon_threadsafe(board.service_is, service, port)
 
 
 def allow_connections() -> None:
@@ -99,26 +98,29 @@ def allow_connections() -> None:
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program only
-    parent = open(0, "rb", buffering=0)  # noqa: SIM115 (unbuffered: the selector looks at it)
+    parent = open(0, "rb", buffering=0)  # noqa: SIM115 (unbuffered: the loop looks at it)
     asked = json.loads(parent.readline())
     sys.path[:] = asked["path"]
     allow_connections()
     try:
         listener = listening(asked["host"], asked["port"])
-        board = CoordinatorServer(asked, listener, tls_context(asked))
+        tls = tls_context(asked)
     except OSError as error:
         print(json.dumps({"error": f"{error.strerror or error}"}), flush=True)
         return
-    print(json.dumps({"port": board.listener.getsockname()[1]}), flush=True)
+    signals = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # until they have handlers
+    print(json.dumps({"port": listener.getsockname()[1]}), flush=True)
     os.close(1)  # readers of the parent's output must not wait for this process
-    board.selector.register(parent, selectors.EVENT_READ, "parent")
-    for name in ("SIGTERM", "SIGHUP"):
-        if hasattr(signal, name):  # not on all systems
-            signal.signal(getattr(signal, name), board.orphan)
+    server = importlib.import_module(f"{PACKAGE}.coordination.coordinator_server")  # a slow import
+    board: CoordinatorServer = server.CoordinatorServer(asked)
+    for number in signals:
+        signal.signal(number, board.orphan)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
     board.start_service = threading.Thread(
         target=start_service, args=(board, asked), name="shardwise-service", daemon=True
     ).start
-    board.run()
+    board.run(listener, tls, parent)
     os._exit(0)  # without the service's slow shutdown
 
 

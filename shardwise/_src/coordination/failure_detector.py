@@ -35,12 +35,8 @@ GATHERING = 2.0  # seconds to wait for the stacks of all processes, or why conne
 class Peer:
     """One connection, and the known facts about its process."""
 
-    def __init__(self, sock: Any, secured: bool):
-        self.sock = sock
-        self.secured = secured  # False during the TLS handshake
-        self.incoming = b""
-        self.outgoing = b""
-        self.asked = 0  # the selector's write event, if it is registered
+    def __init__(self, connection: Any):
+        self.connection = connection  # a transport of asyncio; None once it is closed
         self.rank = -1  # until it joins
         self.about: dict[str, Any] = {}  # host, pid, its address
         self.begin = self.seen = time.monotonic()
@@ -159,7 +155,7 @@ class FailureDetector:
     def _fail(self, ranks: Sequence[int], kind: str, culprits: list[int], text: str) -> None:
         for rank in ranks:
             peer = self.peers.get(rank)
-            leaves = peer is not None and peer.sock is not None and kind == "differ"
+            leaves = peer is not None and peer.connection is not None and kind == "differ"
             if peer is not None and (leaves or not peer.gone):
                 peer.notified = True
                 self.send(peer, {"op": "fail", "kind": kind, "ranks": culprits, "text": text})
