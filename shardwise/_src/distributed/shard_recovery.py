@@ -9,12 +9,11 @@ import numpy as np
 
 from shardwise._src.arrays.array import Array
 from shardwise._src.distributed import host_exchange
+from shardwise._src.distributed.tiles import Span, bounds
 from shardwise._src.runtime import backend
 from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.sharding import NamedSharding
-
-Span = tuple[tuple[int, int], ...]  # of a shard: begin and end in each dimension
 
 
 def is_spread(x: Any) -> bool:
@@ -42,11 +41,7 @@ def what_is_wrong(x: Any) -> str:
 def spans_of(sharding: Any, shape: tuple[int, ...]) -> list[tuple[Any, Span]]:
     """The span of the shard on each device."""
     indices = sharding.devices_indices_map(shape)
-    return [(device, _span(index, shape)) for device, index in indices.items()]
-
-
-def _span(index: Sequence[slice], shape: tuple[int, ...]) -> Span:
-    return tuple([s.indices(n)[:2] for s, n in zip(index, shape, strict=True)])
+    return [(device, bounds(index, shape)) for device, index in indices.items()]
 
 
 def _slices(span: Span) -> tuple[slice, ...]:
@@ -68,7 +63,7 @@ def parts_for(
     which all call this; turned: puts devices in an order in which they can be connected.
     """
     shape, me = x.shape, backend.process_index()
-    mine = {_span(s.index, shape): np.asarray(s.data) for s in x.addressable_shards}
+    mine = {bounds(s.index, shape): np.asarray(s.data) for s in x.addressable_shards}
     holders: dict[Span, list[int]] = {}
     for device, span in spans_of(x.sharding, shape):
         if device.process_index in left:
