@@ -130,8 +130,9 @@ class FailureDetector:
         """Checks for new failures."""
         for peer in list(self.peers.values()):
             self._check_silence(peer, now - peer.seen)
-        for key in {key for key, _ in self.meetings}:
-            self._check_meetings(key, now)
+        for (key, _), meeting in list(self.meetings.items()):
+            self._check_absent(key, meeting)
+            self._check_arrivals(meeting, ranks_of(key), now)
         for key in list(self.launches):
             self._check_launches(key)
         for number, stall in list(self.stalls.items()):
@@ -290,13 +291,6 @@ class FailureDetector:
                     f"{names} lost {whose} to other processes, all of which are alive: the network "
                     f"between them failed ({text}).{peer.at()}",
                 )
-
-    def _check_meetings(self, key: str, now: float) -> None:
-        for (other, _), meeting in list(self.meetings.items()):
-            if other != key:
-                continue
-            self._check_absent(key, meeting)
-            self._check_arrivals(meeting, ranks_of(key), now)
 
     def _check_arrivals(self, meeting: Meeting, ranks: Sequence[int], now: float) -> None:
         missing = [r for r in ranks if r not in meeting.arrived and not self.peers[r].gone]

@@ -141,10 +141,12 @@ class Survivors:
         A process may have finished a step in which another one failed. Call it in every surviving
         process.
         """
+        return min(map(int, self._met("Survivors.least", str(int(number)))))
+
+    def _met(self, what: str, payload: str) -> list[str]:
         state = here()
         assert state is not None
-        told = state.watch.meet("Survivors.least", span=self.processes, payload=str(int(number)))
-        return min(map(int, told))
+        return state.watch.meet(what, span=self.processes, payload=payload)
 
     def arrays(self, tree: Any, mesh: Mesh) -> Any:
         """Moves the arrays of a pytree to a mesh of survivors.
@@ -161,12 +163,8 @@ class Survivors:
             results of a failed program, or whose memory was deleted or donated.
         """
         leaves, tree_of = flatten_with_path(tree)
-        state = here()
-        assert state is not None
         found = [what_is_wrong(leaf) for _, leaf in leaves]
-        told = state.watch.meet(
-            "Survivors.arrays", span=self.processes, payload=json.dumps(found),
-        )
+        told = self._met("Survivors.arrays", json.dumps(found))
         everyone = [json.loads(one) for one in told]
         missing = [
             f"{keystr(path) or 'the array'} ({why})"

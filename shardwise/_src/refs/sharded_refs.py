@@ -11,8 +11,8 @@ from contextlib import nullcontext
 from typing import Any
 
 from shardwise._src.core.program import Program
-from shardwise._src.refs.passing import known_inside, lent
-from shardwise._src.refs.refs import Ref, is_ref, reject_returned, values_of, write_back
+from shardwise._src.refs.passing import functional, lent
+from shardwise._src.refs.refs import Ref, is_ref, values_of, write_back
 from shardwise._src.types.partition_spec import PartitionSpec
 
 Specs = Sequence[PartitionSpec]
@@ -36,16 +36,12 @@ def with_refs(
     last = [*at, *range(count, count + len(closed))]  # where refs are, in `every` and `divided`
     sizes: list[int] = []
 
+    inside = functional(flat, what, at, closed)
+
     def pure(*parts: Any) -> list[Any]:
-        inner = list(parts[:count])
-        own = [Ref(inner[i]) for i in at]
-        for i, ref in zip(at, own, strict=True):
-            inner[i] = ref
-        with known_inside(closed, parts[count:]):
-            outs = flat(*inner)
-            reject_returned(what, outs)
-            sizes.append(len(outs))
-            return [*outs, *values_of(own), *values_of(closed)]
+        outs, finals = inside(*parts[:count], parts[count:])
+        sizes.append(len(outs))
+        return [*outs, *finals]
 
     def all_together(program: Program) -> list[PartitionSpec]:
         found = put_together(program.replace(outputs=program.outputs[: sizes[-1]]))

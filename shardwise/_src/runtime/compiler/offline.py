@@ -6,8 +6,8 @@ several clients, each of which acts as a separate process.
 
 from __future__ import annotations
 
+import functools
 import os
-import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from jaxlib import _jax
 from jaxlib import utils as _utils
 from jaxlib import xla_client as xc
 
-from shardwise._src.runtime import transports
+from shardwise._src.runtime import threads, transports
 from shardwise._src.runtime.compiler.modules import compile_options
 
 PER_CLIENT = 2048  # devices
@@ -69,29 +69,25 @@ def _clients(count: int) -> list[Any]:
     service = _jax.get_distributed_runtime_service("127.0.0.1:0", nodes)
     (port,) = transports.listening_ports() - before
     address = f"127.0.0.1:{port}"
-    made: list[Any] = [None] * nodes
 
-    def make(node: int) -> None:
+    def make(node: int) -> tuple[Any, Any]:
         line = _jax.get_distributed_runtime_client(
             address, node, init_timeout=START, shutdown_on_destruction=False
         )
         line.connect()
         here = min(PER_CLIENT, count - node * PER_CLIENT)
-        made[node] = line, xc.make_cpu_client(
+        return line, xc.make_cpu_client(
             asynchronous=True, distributed_client=line, node_id=node, num_nodes=nodes,
             collectives=_jax.make_gloo_tcp_collectives(line), num_devices=here,
         )  # fmt: skip
 
-    threads = [
-        threading.Thread(target=make, args=(n,), name=f"shardwise-node-{n}", daemon=True)
-        for n in range(nodes)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(START)
-    if None in made:
-        raise RuntimeError(f"{nodes} clients of virtual devices did not connect within {START} s")
+    making = [threads.future_of(functools.partial(make, n), f"node-{n}") for n in range(nodes)]
+    try:
+        made = [future.result(START) for future in making]
+    except TimeoutError:
+        raise RuntimeError(
+            f"{nodes} clients of virtual devices did not connect within {START} s"
+        ) from None
     _kept.append(service)
     _kept.extend([line for line, _ in made])
     return [client for _, client in made]
