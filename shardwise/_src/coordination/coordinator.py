@@ -8,9 +8,9 @@ processes that are alive.
 The first line of standard input has the parameters; later lines name processes that have ended with
 status 0; end of file means that the parent is gone: then the coordinator ends with the last
 connection. It does the same after SIGTERM, since XLA's client would abort every process that is
-still connected and may be about to save its state. The coordinator must start fast, so it imports only
-the modules of shardwise that it needs; asyncio once it listens, since its parent continues then; and
-jaxlib while processes are already joining.
+still connected and may be about to save its state. The coordinator must start fast, so it imports
+only the modules of shardwise that it needs; asyncio once it listens, since its parent continues
+then; and jaxlib while processes are already joining.
 """
 
 from __future__ import annotations

@@ -40,6 +40,7 @@ STRANGER = 20.0  # seconds within which a new connection must join
 WINDOW = 4096  # launches that are stored for each set of processes
 ORDER = 128  # launches that are stored for each process: more than it can have in flight
 TICK = 0.25  # seconds
+BACKLOG = 1024  # connections that are not accepted yet
 PAUSED = 2.0  # seconds after which this process is assumed to have been suspended
 
 
@@ -123,7 +124,8 @@ class CoordinatorServer(Arrival):
         self.loop.add_reader(parent, self._read_parent, parent)
         within = None if tls is None else STRANGER
         await self.loop.create_server(
-            lambda: Connection(self), sock=listener, ssl=tls, ssl_handshake_timeout=within
+            lambda: Connection(self), sock=listener, backlog=BACKLOG, ssl=tls,
+            ssl_handshake_timeout=within,
         )
         looked = time.monotonic()
         while not (self.orphaned and self._is_over()):
