@@ -17,11 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.arrays.array import Array
 from shardwise._src.base.errors import ProcessFailureError
 from shardwise._src.distributed import host_exchange, tree_comparison
 from shardwise._src.distributed.host_exchange import Leaf, here, named_leaves, on_host, result
-from shardwise._src.distributed.tiles import Tiles
+from shardwise._src.distributed.tiles import Tiles, is_spread
 from shardwise._src.messages.formatting import pluralize, short_repr
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.runtime import backend, buffers, processes
@@ -30,11 +29,6 @@ from shardwise._src.runtime import backend, buffers, processes
 def _count() -> int:
     at = here()
     return 1 if at is None else at.count
-
-
-def _is_elsewhere(x: Any) -> bool:
-    """Whether it is an array with shards in other processes."""
-    return isinstance(x, Array) and not x.is_fully_addressable
 
 
 # ----------------------------------------------------------------------------------- gathering
@@ -65,7 +59,7 @@ def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
     named, tree = named_leaves(what, "in_tree", in_tree)
     if not tiled:
         for name, x in named:
-            if _is_elsewhere(x):
+            if is_spread(x):
                 raise ValueError(
                     f"{what}: {name} is {x.aval.str_short(True)} over the devices of several "
                     "processes: it is one global array, with nothing to stack. Pass tiled=True to "
@@ -74,7 +68,7 @@ def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
     if _count() == 1:
         leaves = [on_host(what, name, x) for name, x in named]
         return tree.unflatten([result(x, x.value if tiled else x.value[None]) for x in leaves])
-    whole = {i: Tiles(name, x) for i, (name, x) in enumerate(named) if _is_elsewhere(x)}
+    whole = {i: Tiles(name, x) for i, (name, x) in enumerate(named) if is_spread(x)}
     own = [whole[i].leaf if i in whole else on_host(what, *row) for i, row in enumerate(named)]
     out: list[Any] = []
     for i, (leaf, rows) in enumerate(zip(own, _gathered(what, tree, own), strict=True)):
@@ -151,7 +145,7 @@ def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
     what = "broadcast_one_to_all"
     named, tree = named_leaves(what, "in_tree", in_tree)
     for name, x in named:
-        if _is_elsewhere(x) and not x.is_fully_replicated:
+        if is_spread(x) and not x.is_fully_replicated:
             raise ValueError(
                 f"{what}: {name} is {x.aval.str_short(True)} over the devices of several "
                 "processes, so no process has all of it. Use process_allgather(tiled=True)."
@@ -234,7 +228,7 @@ def assert_equal(in_tree: Any, fail_message: str = "") -> None:
     head = f"{fail_message}: " if fail_message else ""
     types, rows = [], []
     for name, x in named:
-        tiles = Tiles(name, x) if _is_elsewhere(x) else None
+        tiles = Tiles(name, x) if is_spread(x) else None
         leaf = on_host(what, name, x) if tiles is None else tiles.leaf
         types.append((name, leaf.type if tiles is None else f"{leaf.type} over {x.sharding}"))
         held = {"": ((), leaf.value)} if tiles is None else tiles.held()

@@ -9,16 +9,11 @@ import numpy as np
 
 from shardwise._src.arrays.array import Array
 from shardwise._src.distributed import host_exchange
-from shardwise._src.distributed.tiles import Span, bounds
+from shardwise._src.distributed.tiles import Span, bounds, is_spread
 from shardwise._src.runtime import backend
 from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.sharding import NamedSharding
-
-
-def is_spread(x: Any) -> bool:
-    """Whether a value is an array with shards in other processes."""
-    return isinstance(x, Array) and not x.is_fully_addressable
 
 
 def what_is_wrong(x: Any) -> str:

@@ -26,14 +26,9 @@ import numpy as np
 from shardwise._src.base.errors import ProcessFailureError
 from shardwise._src.base.lazy import public
 from shardwise._src.distributed.recorder import record_of
-from shardwise._src.distributed.shard_recovery import (
-    is_spread,
-    parts_for,
-    spans_of,
-    what_is_wrong,
-    words,
-)
+from shardwise._src.distributed.shard_recovery import parts_for, spans_of, what_is_wrong, words
 from shardwise._src.distributed.start import here
+from shardwise._src.distributed.tiles import is_spread
 from shardwise._src.placement.array_creation import make_array_from_single_device_arrays
 from shardwise._src.placement.device_put import device_put
 from shardwise._src.runtime import backend, processes, threads

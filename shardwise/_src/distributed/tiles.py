@@ -21,6 +21,11 @@ from shardwise._src.transfers import transfer
 Span = tuple[tuple[int, int], ...]  # of a shard: begin and end in each dimension
 
 
+def is_spread(x: Any) -> bool:
+    """Whether a value is an array with shards in other processes."""
+    return isinstance(x, Array) and not x.is_fully_addressable
+
+
 class Tiles:
     """leaf: the tiles that this process sends, of shape (tiles, *tile), with the array's type."""
 

@@ -35,15 +35,16 @@ class Stop(NamedTuple):
     generation: int
 
 
-def _order(message: Any, plan: Plan) -> Start | Stop | Verdict | str:
-    """Parses an instruction from node 0; a string is the reason why this launcher may not join.
+def _order(message: Any, plan: Plan) -> Start | Stop | Verdict:
+    """Parses an instruction from node 0.
 
     Raises:
+      Problem: this launcher may not join.
       MALFORMED: it is not a launcher message.
     """
     op = message["op"]
     if op == "refused":
-        return str(message["why"])
+        raise Problem(str(message["why"]))
     if op == "end":
         return Verdict.from_dict(message)
     generation = int(message["generation"])
@@ -138,8 +139,6 @@ class Agent:
                 f"the launcher of node 0 sent an invalid message ({type(error).__name__}: "
                 f"{error}): is another program using its address?"
             ) from None
-        if isinstance(order, str):
-            raise Problem(order)
         if isinstance(order, Start):
             self._start(order)
         elif isinstance(order, Stop):
