@@ -71,7 +71,11 @@ class Leader:
         try:
             listener = coordinator.listening(where, port)
         except OSError as error:
-            raise Problem(_taken(where, port, error.strerror or str(error))) from None
+            raise Problem(
+                f"the launcher cannot listen at {at(where, port)}: {error.strerror or error}. Does "
+                "another program use this port, or does the address belong to another machine? "
+                "--coordinator must name node 0."
+            ) from None
         if self._tls is None:
             warn_of_strangers("the launcher of node 0", where, port)
         return listener
@@ -143,7 +147,7 @@ class Leader:
             told = {0, *self._others.values()}
             for node, count in enumerate(self._shares.counts):
                 if count and node not in told:  # it left a moment ago
-                    return [_gone(node)]
+                    return [_of_launcher(node)]
             crew = self._here.start(generation, self._shares.of(0), at(host, started.port))
             return self._watch(crew)
         finally:
@@ -203,7 +207,7 @@ class Leader:
             return found
         (said,) = event.facts
         if said.op == "gone" and said.channel in self._others and self._shares.counts[said.node]:
-            return _gone(said.node)
+            return _of_launcher(said.node)
         if said.op == "came" and said.node in self._shares.left_out:
             say(f"node {said.node} is back: it takes part again after the next failure")
         if said.op == "finished" and said.generation == crew.generation:
@@ -212,7 +216,7 @@ class Leader:
             return None
         if said.report and said.report.rank not in self._shares.of(said.node).ranks:
             how = f"reports process {said.report.rank}, which is not one of its processes"
-            return Report(-1, f"the launcher of node {said.node}", how, 1)
+            return _of_launcher(said.node, how)
         if said.op == "exited":
             self._exited(said.report.rank, said.report.about)
             return None
@@ -239,13 +243,7 @@ class Leader:
                     waiting.pop(said.channel, None)
 
 
-def _gone(node: int) -> Report:
-    about = f"the launcher of node {node}"
-    return Report(-1, about, "is gone: it was stopped, or its machine went down", 1)
-
-
-def _taken(host: str, port: int, why: str) -> str:
-    return (
-        f"the launcher cannot listen at {at(host, port)}: {why}. Does another program use this "
-        "port, or does the address belong to another machine? --coordinator must name node 0."
-    )
+def _of_launcher(
+    node: int, how: str = "is gone: it was stopped, or its machine went down"
+) -> Report:
+    return Report(-1, f"the launcher of node {node}", how, 1)

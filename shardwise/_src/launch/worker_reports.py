@@ -62,16 +62,12 @@ def report(rank: int, about: str, returncode: int, errors: Sequence[bytes]) -> R
     second = bool(named) or returncode == EXIT_STATUS
     second = second or any(_FAILURE in line for line in lines[-3:])
     status = returncode if returncode >= 0 else 128 - returncode
+    from_outside = returncode < 0 and -returncode not in _CRASHES
     is_killed = -returncode == signal.SIGKILL  # maybe after it noticed the loss of another one
     return Report(
         rank, about, ending(returncode), status, second, tuple(sorted(named)),
-        tuple(last_words(lines)), _is_from_outside(returncode) and (not second or is_killed),
+        tuple(last_words(lines)), from_outside and (not second or is_killed),
     )
-
-
-def _is_from_outside(returncode: int) -> bool:
-    """Whether a process was killed by a signal other than those of its own crashes."""
-    return returncode < 0 and -returncode not in _CRASHES
 
 
 def ending(returncode: int) -> str:
