@@ -13,7 +13,7 @@ import time
 import pytest
 
 from shardwise._src.cli import top as command
-from shardwise._src.distributed.status_files import LAUNCH, StatusFile, folder, make_private
+from shardwise._src.distributed.status_files import LAUNCH, folder, make_private, write
 from tests.helpers.patience import Deadline, seconds
 
 pty = pytest.importorskip("pty")
@@ -30,22 +30,17 @@ class Shown:
         self.at.mkdir(mode=0o700)
         workers = {str(rank): [os.getpid(), None] for rank in range(count)}
         facts = {"pid": os.getpid(), "host": "here", "command": ["train.py"]}
-        self.cards = [StatusFile(self.at / LAUNCH)]
-        self.cards[0].write({**facts, "started": time.time() - 75, "workers": workers})
-        self.cards += [StatusFile(self.at / f"rank-{rank}") for rank in range(count)]
+        write(self.at / LAUNCH, {**facts, "started": time.time() - 75, "workers": workers})
+        self.cards = [self.at / f"rank-{rank}" for rank in range(count)]
         self.step(5)
 
     def step(self, number):
         about = {"pid": os.getpid(), "at": time.time() + 3600, "steps_per_second": 2.5}
-        for card in self.cards[1:]:
-            card.write({**about, "step": number, "facts": {"loss": 0.5}})
+        for card in self.cards:
+            write(card, {**about, "step": number, "facts": {"loss": 0.5}})
 
     def end(self):
         (self.at / LAUNCH).unlink()
-
-    def close(self):
-        for card in self.cards:
-            card.close()
 
 
 class Screen:
@@ -110,9 +105,9 @@ def opened(tmp_path, monkeypatch):
     found = []
 
     def of(count, lines, columns):
-        found.append(Shown(count))
+        launch = Shown(count)
         found.append(Screen(lines, columns))
-        return found[-2:]
+        return launch, found[-1]
 
     yield of
     for one in found:

@@ -6,7 +6,6 @@ import resource
 import socket
 import tracemalloc
 
-from shardwise._src.coordination.coordinator import listening
 from shardwise._src.coordination.coordinator_server import CoordinatorServer
 from shardwise._src.coordination.failure_detector import Peer
 from shardwise._src.runtime.processes import Coordinator
@@ -16,12 +15,9 @@ COUNT = 128
 
 
 def many():
-    board = CoordinatorServer(
-        {"count": COUNT, "heartbeat": 20, "patience": 1, "deadline": 600},
-        listening("127.0.0.1", 0), None,
-    )
+    board = CoordinatorServer({"count": COUNT, "heartbeat": 20, "patience": 1, "deadline": 600})
     for rank in range(COUNT):
-        peer = board.peers[rank] = Peer(None, True)
+        peer = board.peers[rank] = Peer(None)
         peer.rank, peer.about = rank, {"host": "h", "pid": rank}
     return board
 
@@ -45,8 +41,6 @@ def test_long_programs_of_many_processes_are_little_to_remember():
     beats(board, 300)
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    for open_one in (board.listener, board.selector, board._waker, board._wakened):
-        open_one.close()
     assert used < 8 << 20, f"{used / 2**20:.0f} MiB"
 
 

@@ -1,6 +1,12 @@
 """The conclusions of a coordinator, without connections: each meeting is reported separately."""
 
-from shardwise._src.coordination.failure_detector import MISSED, FailureDetector, Meeting, Peer
+from shardwise._src.coordination.failure_detector import (
+    MISSED,
+    Arrived,
+    FailureDetector,
+    Meeting,
+    Peer,
+)
 
 
 class Listener(FailureDetector):
@@ -10,7 +16,7 @@ class Listener(FailureDetector):
         super().__init__({"heartbeat": 1e9, "patience": 1e9, "deadline": 10.0})
         self.said = []
         for rank in range(2):
-            peer = self.peers[rank] = Peer(None, True)
+            peer = self.peers[rank] = Peer(None)
             peer.rank, peer.about = rank, {"host": "h", "pid": 10 + rank}
 
     def send(self, peer, message):
@@ -19,7 +25,7 @@ class Listener(FailureDetector):
 
 def meeting_of_0(detector, number):
     meeting = detector.meetings["0,1", number] = Meeting()
-    meeting.values[0], meeting.doing[0] = "", f"barrier {number}"
+    meeting.arrived[0] = Arrived(f"barrier {number}")
     return meeting.begin
 
 
@@ -60,12 +66,12 @@ def test_a_full_stop_is_said_once():
 
 def test_who_comes_later_to_what_one_who_has_ended_never_comes_to_is_told_so():
     detector = Listener()
-    peer = detector.peers[2] = Peer(None, True)
+    peer = detector.peers[2] = Peer(None)
     peer.rank, peer.about = 2, {"host": "h", "pid": 12}
     detector.peers[1].gone = "finished"
     meeting = detector.meetings["0,1,2", 0] = Meeting()
     for rank in (0, 2):
-        meeting.values[rank], meeting.doing[rank] = "", "barrier"
+        meeting.arrived[rank] = Arrived("barrier")
         detector.check_peers(meeting.begin)
         detector.check_peers(meeting.begin)
     text = "process 1 (host h, pid 11) has ended, and never reached barrier." + MISSED

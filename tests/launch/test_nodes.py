@@ -29,7 +29,8 @@ def nodes_of(count, hear=lambda node, message: None, **options):
     said, socks = [], []
     listener = listening("127.0.0.1", 0)
     plan = planned(listener, nodes=count, **options)
-    nodes = Nodes(plan, listener, None, said.append, hear)
+    nodes = Nodes(plan, said.append)
+    nodes.listen(listener, None, hear)
 
     def join(node):
         socks.append(socket.create_connection(listener.getsockname(), timeout=seconds(5)))
@@ -57,7 +58,8 @@ def is_closed(sock):
 def test_a_stranger_is_turned_away_at_once(data):
     said = []
     listener = listening("127.0.0.1", 0)
-    nodes = Nodes(planned(listener, nodes=2), listener, None, said.append, lambda *_: None)
+    nodes = Nodes(planned(listener, nodes=2), said.append)
+    nodes.listen(listener, None, lambda *_: None)
     with socket.create_connection(listener.getsockname(), timeout=seconds(5)) as sock:
         with suppress(ConnectionError):  # it closed before all of it was sent
             sock.sendall(data)
@@ -139,7 +141,7 @@ def lead_of(tmp_path, monkeypatch, least):
         plan = Plan(("program.py",), 1, nodes=3, least=least, arrival=0.3)
         events = Events()
         lead = Leader(LocalAgent(plan, events, "mark", (), notice))
-        lead._nodes, nodes._post = nodes, lead._said
+        lead._nodes, nodes._post = nodes, lead._nodes._post
         yield lead, nodes, {node: join(node) for node in (1, 2)}, join
         notice.remove()
 

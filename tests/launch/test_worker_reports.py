@@ -40,7 +40,7 @@ def test_the_message_is_brief_where_the_process_has_written_it():
     end = verdict([report(2, "process 2", 1, errors)])
     assert end.shown(range(2, 4)).splitlines()[-1] == "[2]   (3 more lines above)"
     assert end.shown(range(2)).splitlines()[-1] == "[2] three"
-    assert Verdict.from_dict(end.to_dict()) == end
+    assert Verdict.from_dict(end._asdict()) == end
 
 
 @pytest.mark.parametrize(("status", "words", "found"), [

@@ -19,7 +19,7 @@ import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise._src.core.infer import type_of
 from shardwise._src.core.op import every_op
-from shardwise._src.testing.derivatives import _out_types, _Point, normal
+from shardwise._src.testing.derivatives import _Point, normal
 from shardwise._src.testing.sample import close, shown
 from shardwise._src.types.dtypes import is_float, is_inexact
 from shardwise.sharding import AxisType, Mesh, NamedSharding, get_abstract_mesh
@@ -192,8 +192,7 @@ class Derivatives:
     def __init__(self, name, sample):
         self.point = point = _Point(OPS[name], sample, np.random.default_rng(0))
         self.active = point.active
-        types = _out_types(point.op, point)
-        self.outs = [i for i, t in enumerate(types) if is_inexact(t.dtype)]
+        types, self.outs = point.out_types, point.outs
         self.given = [self._values(sample, i) for i in range(len(point.args))]
         results = [np.zeros(types[i].shape, types[i].dtype) for i in self.outs]
         self.tangents, self.weights = [

@@ -345,7 +345,7 @@ def test_which_failure_is_the_first():
         139, "process 0 was killed by SIGSEGV. It printed no error."
     )
     assert ending(-99) == "was killed by signal 99"
-    assert Report.from_dict(follower.to_dict()) == follower
+    assert Report.from_dict(follower._asdict()) == follower
 
 
 def test_last_words():

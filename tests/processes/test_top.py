@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from shardwise._src.cli.top import table
-from shardwise._src.distributed.status_files import LaunchStatus, StatusFile
+from shardwise._src.distributed.status_files import LaunchStatus, write
 from shardwise._src.launch import status_relay
 from shardwise._src.launch.status_view import Launch as Launched
 from shardwise._src.launch.status_view import Process
@@ -132,7 +132,7 @@ def test_all_machines_of_a_launch(tmp_path):
             [str(rank), launch["host"], str(pid), "runs"] for rank, pid in enumerate(pids)
         ]
         nodes[1].signal(signal.SIGSTOP)
-        StatusFile(folders[0] / "node-1").write({"at": 0.0, "complete": True, "workers": []})
+        write(folders[0] / "node-1", {"at": 0.0, "complete": True, "workers": []})
         *rows, last = top(places[0], "--once")[1].splitlines()
         nodes[1].signal(signal.SIGCONT)
         assert [row.split()[0] for row in rows[2:]] == ["0", "2"]

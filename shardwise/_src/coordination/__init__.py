@@ -1,4 +1,4 @@
 """The coordinator of a multi-process program: who is alive, what each process launches, the end.
 
-Plain Python over sockets; nothing here imports jaxlib or NumPy.
+Plain Python over asyncio; nothing here imports jaxlib or NumPy.
 """

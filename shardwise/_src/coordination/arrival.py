@@ -47,8 +47,9 @@ class Arrival(FailureDetector):
         if peer.rank >= 0:
             raise ValueError("it has joined already")
         peer.about = {k: str(message[k])[:200] for k in ("host", "pid", "versions")}
-        peer.about["address"] = peer.sock.getpeername()[0].removeprefix("::ffff:")
-        peer.rank = rank
+        address = peer.connection.get_extra_info("peername")[0]
+        peer.about["address"] = address.removeprefix("::ffff:")
+        peer.rank, versions = rank, peer.about["versions"]
         other = self.peers.get(rank)
         if count != self.count:
             why = f"it expects {count} processes, but the coordinator expects {self.count}"
@@ -64,10 +65,10 @@ class Arrival(FailureDetector):
             why = "the program has started without it"
         elif self.rejection:
             why = f"the others have stopped waiting: {self.rejection.removesuffix('.')}"
-        elif odd := self._of_other_versions(peer):
+        elif odd := [p for p in self.peers.values() if p.about["versions"] != versions]:
             why = (
-                f"it runs {peer.about['versions']}, but {odd[0].name} runs "
-                f"{odd[0].about['versions']}: all processes must run the same versions"
+                f"it runs {versions}, but {odd[0].name} runs {odd[0].about['versions']}: all "
+                "processes must run the same versions"
             )
         else:
             self.strangers.discard(peer)
@@ -96,9 +97,6 @@ class Arrival(FailureDetector):
         peer.rank = -1  # a stranger again
         self.strangers.add(peer)
         self.send(peer, {"op": "refused", "why": why, "ranks": self.absent})
-
-    def _of_other_versions(self, peer: Peer) -> list[Peer]:
-        return [p for p in self.peers.values() if p.about["versions"] != peer.about["versions"]]
 
     def _start(self) -> None:
         """Lets all processes continue once they have joined. XLA's service may start later."""

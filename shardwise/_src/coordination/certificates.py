@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     import ssl
 
 
-def is_of(sock: ssl.SSLSocket, uri_prefix: str) -> bool:
+def is_of(peer: ssl.SSLSocket | ssl.SSLObject, uri_prefix: str) -> bool:
     """Whether a URI in a peer's certificate has this prefix."""
-    names = (sock.getpeercert() or {}).get("subjectAltName", ())
+    names = (peer.getpeercert() or {}).get("subjectAltName", ())
     return any(kind == "URI" and str(name).startswith(uri_prefix) for kind, name in names)

@@ -9,7 +9,8 @@ The first line of standard input has the parameters; later lines name processes 
 status 0; end of file means that the parent is gone: then the coordinator ends with the last
 connection. It does the same after SIGTERM, since XLA's client would abort every process that is
 still connected and may be about to save its state. The coordinator must start fast, so it imports
-only the modules of shardwise that it needs, and jaxlib while processes are already joining.
+only the modules of shardwise that it needs; asyncio once it listens, since its parent continues
+then; and jaxlib while processes are already joining.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from __future__ import annotations
 import importlib
 import json
 import os
-import selectors
 import signal
 import socket
 import sys
@@ -26,8 +26,9 @@ import threading
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Callable
     from typing import Any
+
+    from shardwise._src.coordination.coordinator_server import CoordinatorServer
 
 PACKAGE = "shardwise._src"
 
@@ -35,8 +36,6 @@ if __name__ == "__main__":  # without the public modules, which are slow to impo
     package = sys.modules[PACKAGE.partition(".")[0]] = type(sys)("shardwise")
     here = os.path.realpath(__file__)
     package.__path__ = [os.path.dirname(os.path.dirname(os.path.dirname(here)))]
-
-from shardwise._src.coordination.coordinator_server import CoordinatorServer  # noqa: E402
 
 
 def listening(host: str, port: int) -> socket.socket:
@@ -75,31 +74,16 @@ def start_service(board: CoordinatorServer, asked: dict[str, Any]) -> None:
         transports = importlib.import_module(f"{PACKAGE}.runtime.transports")  # a slow import
         host = f"[{asked['host']}]" if ":" in asked["host"] else asked["host"]
         before = transports.listening_ports()
-        tls = asked.get("tls")
-        how = {
-            "mtls_cert_file": tls["cert"], "mtls_key_file": tls["key"], "mtls_ca_file": tls["ca"],
-        } if tls else {}
-        if tls and tls.get("uri_prefix"):
-            how["mtls_peer_uri_prefix"] = tls["uri_prefix"]
         service = transports.service(
             f"{host}:0", asked["count"], shutdown_timeout=5,
             heartbeat_timeout=asked["service_timeout"],
-            cluster_register_timeout=asked["service_timeout"], **how,
+            cluster_register_timeout=asked["service_timeout"],
+            **transports.tls_options(asked.get("tls")),
         )
         (port,) = transports.listening_ports() - before
-        board.service_is(service, port)
     except BaseException as error:
-        board.service_is(error, 0)
-
-
-def starter(board: CoordinatorServer, asked: dict[str, Any]) -> Callable[[], None]:
-    """A function that starts the service in a thread."""
-
-    def start() -> None:
-        name = "shardwise-service"
-        threading.Thread(target=start_service, args=(board, asked), name=name, daemon=True).start()
-
-    return start
+        service, port = error, 0
+    board.loop.call_soon_threadsafe(board.service_is, service, port)
 
 
 def allow_connections() -> None:
@@ -115,24 +99,29 @@ def allow_connections() -> None:
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program only
-    parent = open(0, "rb", buffering=0)  # noqa: SIM115 (unbuffered: the selector looks at it)
+    parent = open(0, "rb", buffering=0)  # noqa: SIM115 (unbuffered: the loop looks at it)
     asked = json.loads(parent.readline())
     sys.path[:] = asked["path"]
     allow_connections()
     try:
         listener = listening(asked["host"], asked["port"])
-        board = CoordinatorServer(asked, listener, tls_context(asked))
+        tls = tls_context(asked)
     except OSError as error:
         print(json.dumps({"error": f"{error.strerror or error}"}), flush=True)
         return
-    print(json.dumps({"port": board.listener.getsockname()[1]}), flush=True)
+    signals = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # until they have handlers
+    print(json.dumps({"port": listener.getsockname()[1]}), flush=True)
     os.close(1)  # readers of the parent's output must not wait for this process
-    board.selector.register(parent, selectors.EVENT_READ, "parent")
-    for name in ("SIGTERM", "SIGHUP"):
-        if hasattr(signal, name):  # not on all systems
-            signal.signal(getattr(signal, name), board.orphan)
-    board.start_service = starter(board, asked)
-    board.run()
+    server = importlib.import_module(f"{PACKAGE}.coordination.coordinator_server")  # a slow import
+    board: CoordinatorServer = server.CoordinatorServer(asked)
+    for number in signals:
+        signal.signal(number, board.orphan)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+    board.start_service = threading.Thread(
+        target=start_service, args=(board, asked), name="shardwise-service", daemon=True
+    ).start
+    board.run(listener, tls, parent)
     os._exit(0)  # without the service's slow shutdown
 
 

@@ -3,24 +3,29 @@
 Processes meet here: at the start, before the first launch of a program, at barriers. Their actions
 are compared, so that a diverging process is reported before any other waits for it.
 
-Messages are lines of JSON; no received data is executed or unpickled. Only a few modules of the
-standard library are imported, since all processes wait until the coordinator has started.
+Messages are lines of JSON; no received data is executed or unpickled.
 """
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import json
 import os
-import selectors
-import socket
 import sys
 import time
 from contextlib import suppress
 
 from shardwise._src.coordination.arrival import ALONE, Arrival
 from shardwise._src.coordination.certificates import is_of
-from shardwise._src.coordination.failure_detector import ENDED, MALFORMED, Meeting, Peer, ranks_of
+from shardwise._src.coordination.failure_detector import (
+    ENDED,
+    MALFORMED,
+    Arrived,
+    Meeting,
+    Peer,
+    ranks_of,
+)
 from shardwise._src.coordination.shutdown_barrier import ShutdownBarrier
 
 TYPE_CHECKING = False
@@ -35,6 +40,7 @@ STRANGER = 20.0  # seconds within which a new connection must join
 WINDOW = 4096  # launches that are stored for each set of processes
 ORDER = 128  # launches that are stored for each process: more than it can have in flight
 TICK = 0.25  # seconds
+BACKLOG = 1024  # connections that are not accepted yet
 PAUSED = 2.0  # seconds after which this process is assumed to have been suspended
 
 
@@ -60,23 +66,45 @@ def encoded(message: dict[str, Any]) -> bytes:
     return json.dumps(message).encode() + b"\n"
 
 
+class Connection(asyncio.Protocol):
+    """Passes the messages of a process to the server."""
+
+    peer: Peer
+
+    def __init__(self, server: CoordinatorServer):
+        self._server = server
+        self._incoming = b""
+
+    def connection_made(self, transport: Any) -> None:
+        self.peer = Peer(transport)
+        self._server.strangers.add(self.peer)
+        prefix = (self._server.asked.get("tls") or {}).get("uri_prefix")
+        if prefix and not is_of(transport.get_extra_info("ssl_object"), prefix):
+            self._server.close(self.peer)
+
+    def data_received(self, data: bytes) -> None:
+        self.peer.seen = time.monotonic()
+        *lines, self._incoming = (self._incoming + data).split(b"\n")
+        try:
+            if len(self._incoming) > (FIRST_LINE if self.peer.rank < 0 else LINE):
+                raise ValueError("an unterminated message")
+            for line in lines:
+                if self.peer.connection is not None:
+                    self._server.receive(self.peer, json.loads(line))
+        except MALFORMED:
+            self._server.close(self.peer, "it sent an invalid message")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._server.close(self.peer)
+
+
 class CoordinatorServer(Arrival):
     """The connections of all processes, and their pending meetings."""
 
-    def __init__(self, asked: dict[str, Any], listener: Any, tls: ssl.SSLContext | None):
-        super().__init__(asked)
-        self.selector = selectors.DefaultSelector()
-        self.listener = listener
-        self.listener.setblocking(False)
-        self.selector.register(self.listener, selectors.EVENT_READ, None)
-        self._waker, self._wakened = socket.socketpair()
-        self.selector.register(self._wakened, selectors.EVENT_READ, "wake")
-        self.tls = tls
-        self.later: tuple[type[OSError], ...] = (BlockingIOError,)  # to be retried
-        if tls is not None:
-            import ssl
+    loop: asyncio.AbstractEventLoop
 
-            self.later += (ssl.SSLWantReadError, ssl.SSLWantWriteError)
+    def __init__(self, asked: dict[str, Any]):
+        super().__init__(asked)
         self.cannot_accept = False  # and it was reported
         self.orphaned = False
         self._from_parent = b""  # the beginning of a line
@@ -86,25 +114,38 @@ class CoordinatorServer(Arrival):
 
     # ------------------------------------------------------------------ connections
 
-    def run(self) -> None:
-        ticked, looked = 0.0, time.monotonic()
+    def run(self, listener: Any, tls: ssl.SSLContext | None, parent: Any) -> None:
+        """Serves processes until the parent is gone and all connections are closed."""
+        asyncio.run(self._run(listener, tls, parent))
+
+    async def _run(self, listener: Any, tls: ssl.SSLContext | None, parent: Any) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.loop.set_exception_handler(self._on_error)
+        self.loop.add_reader(parent, self._read_parent, parent)
+        within = None if tls is None else STRANGER
+        await self.loop.create_server(
+            lambda: Connection(self), sock=listener, backlog=BACKLOG, ssl=tls,
+            ssl_handshake_timeout=within,
+        )
+        looked = time.monotonic()
         while not (self.orphaned and self._is_over()):
-            for key, mask in self.selector.select(TICK if self.started else ALONE):
-                if key.data is None:
-                    self._accept()
-                elif key.data == "wake":
-                    self._on_wake()
-                elif key.data == "parent":
-                    self._read_parent(key.fileobj)
-                else:
-                    self._serve(key.data, mask)
+            await asyncio.sleep(TICK if self.started else ALONE)
             now = time.monotonic()
             if now - looked > PAUSED:
                 self._go_on(now, now - looked)
             looked = now
-            if not self.started or now - ticked > TICK:
-                ticked = now
-                self._tick()
+            self._tick(now)
+
+    def _on_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not (isinstance(error, OSError) and "socket" in context):
+            loop.default_exception_handler(context)
+        elif not self.cannot_accept:  # such as too many open files
+            self.cannot_accept = True
+            _print(
+                f"the coordinator cannot accept a connection: {error.strerror}. It will retry; "
+                "processes are waiting."
+            )
 
     def _go_on(self, now: float, pause: float) -> None:
         """Resumes after a suspension, as by Ctrl-Z: extends all deadlines by its duration."""
@@ -116,7 +157,7 @@ class CoordinatorServer(Arrival):
     def _is_over(self) -> bool:
         """Whether no process is connected any more, except for unreachable ones."""
         now, long_ago = time.monotonic(), 2 * self.asked["heartbeat"]
-        peers = [p for p in (*self.peers.values(), *self.strangers) if p.sock is not None]
+        peers = [p for p in (*self.peers.values(), *self.strangers) if p.connection is not None]
         if any(not p.gone or now - p.seen < long_ago for p in peers):
             self.empty_since = now
         return now - self.empty_since > 1.0
@@ -133,111 +174,33 @@ class CoordinatorServer(Arrival):
             self.exited[message["rank"]] = message["name"]
         self._check_exited()
         if not data:
-            self.selector.unregister(stream)
+            self.loop.remove_reader(stream)
             self.orphaned = True
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, 2)  # readers of the parent's stderr must not wait for this process
             os.close(nowhere)
 
-    def _accept(self) -> None:
-        try:
-            sock, _ = self.listener.accept()
-        except (BlockingIOError, ConnectionAbortedError):
-            return  # the peer has disconnected
-        except OSError as error:  # such as too many open files
-            self.selector.unregister(self.listener)  # until the next tick
-            if not self.cannot_accept:
-                self.cannot_accept = True
-                _print(
-                    f"the coordinator cannot accept a connection: {error.strerror}. It will retry; "
-                    "processes are waiting."
-                )
-            return
-        try:
-            sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if self.tls is not None:
-                sock = self.tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
-        except OSError:  # it is gone, or does not speak TLS
-            sock.close()
-            return
-        peer = Peer(sock, self.tls is None)
-        self.strangers.add(peer)
-        self.selector.register(sock, selectors.EVENT_READ, peer)
-
-    def _serve(self, peer: Peer, mask: int) -> None:
-        try:
-            if not peer.secured:
-                peer.sock.do_handshake()
-                prefix = self.asked["tls"]["uri_prefix"]
-                if prefix and not is_of(peer.sock, prefix):
-                    raise ValueError("a certificate for something else")
-                peer.secured = True
-            if mask & selectors.EVENT_READ:
-                self._receive(peer)
-            if peer.sock is not None and peer.outgoing:
-                self._flush(peer)
-        except self.later:
-            return
-        except OSError:
-            self._closed(peer)
-        except MALFORMED:
-            self._closed(peer, "it sent an invalid message")
-
-    def _receive(self, peer: Peer) -> None:
-        data = peer.sock.recv(1 << 16)
-        while self.tls is not None and peer.sock.pending():
-            data += peer.sock.recv(1 << 16)
-        if not data:
-            self._closed(peer)
-            return
-        peer.seen = time.monotonic()
-        *lines, peer.incoming = (peer.incoming + data).split(b"\n")
-        if len(peer.incoming) > (FIRST_LINE if peer.rank < 0 else LINE):
-            raise ValueError("an unterminated message")
-        for line in lines:
-            message = json.loads(line)
-            op = message["op"]
-            if op not in OPS or (op != "join" and not (self.started and peer.rank >= 0)):
-                raise ValueError("not one of ours")
-            getattr(self, f"_on_{op}")(peer, message)
-            if peer.sock is None:
-                return
+    def receive(self, peer: Peer, message: Any) -> None:
+        op = message["op"]
+        if op not in OPS or (op != "join" and not (self.started and peer.rank >= 0)):
+            raise ValueError("not one of ours")
+        getattr(self, f"_on_{op}")(peer, message)
 
     def send(self, peer: Peer, message: dict[str, Any]) -> None:
         self._send_line(peer, encoded(message))
 
     def _send_line(self, peer: Peer, line: bytes) -> None:
-        if peer.sock is None:
-            return
-        peer.outgoing += line
-        try:
-            self._flush(peer)
-        except self.later:
-            return
-        except OSError:
-            self._closed(peer)
+        if peer.connection is not None and not peer.connection.is_closing():
+            peer.connection.write(line)
 
-    def _flush(self, peer: Peer) -> None:
-        try:
-            while peer.outgoing:
-                sent = peer.sock.send(peer.outgoing)
-                peer.outgoing = peer.outgoing[sent:]
-        finally:
-            more = selectors.EVENT_WRITE if peer.outgoing else 0
-            if more != peer.asked and peer.sock is not None and peer.sock.fileno() >= 0:
-                peer.asked = more
-                self.selector.modify(peer.sock, selectors.EVENT_READ | more, peer)
-
-    def _closed(
+    def close(
         self, peer: Peer,
         how: str = "its connection closed: it was killed or crashed, or its machine went down",
     ) -> None:
-        if peer.sock is None:
+        if peer.connection is None:
             return
-        self.selector.unregister(peer.sock)
-        peer.sock.close()
-        peer.sock = None
+        peer.connection.abort()
+        peer.connection = None
         self.strangers.discard(peer)
         if peer.rank < 0 or self.peers.get(peer.rank) is not peer:
             return
@@ -249,17 +212,12 @@ class CoordinatorServer(Arrival):
     # ------------------------------------------------------------------ XLA's service
 
     def service_is(self, service: Any, port: int) -> None:
-        """Sets XLA's service, or the error of its start; called from another thread."""
+        """Sets XLA's service, or the error of its start."""
         self.service, self.service_port = service, port
-        self._waker.send(b"!")
-
-    def _on_wake(self) -> None:
-        self._wakened.recv(16)
         if self.started:
-            error = str(self.service) if isinstance(self.service, BaseException) else ""
+            error = str(service) if isinstance(service, BaseException) else ""
             for peer in list(self.peers.values()):
-                about = {"port": self.service_port, "error": error}
-                self.send(peer, {"op": "service", **about})
+                self.send(peer, {"op": "service", "port": port, "error": error})
         self._start()
 
     # ------------------------------------------------------------------ while it runs
@@ -321,24 +279,20 @@ class CoordinatorServer(Arrival):
 
     def _on_meet(self, peer: Peer, message: dict[str, Any]) -> None:
         key, number = self._key(peer, message["set"]), int(message["k"])
-        value, doing, payload = [str(message[name]) for name in ("value", "doing", "payload")]
+        doing, value, payload = [str(message[name]) for name in ("doing", "value", "payload")]
         about, after = str(message["about"])[:500], int(message["after"])
         meeting = self.meetings.setdefault((key, number), Meeting())
-        meeting.values[peer.rank] = value
-        meeting.doing[peer.rank] = doing
-        meeting.payloads[peer.rank] = payload
-        meeting.about[peer.rank] = about
-        meeting.after[peer.rank] = after
+        meeting.arrived[peer.rank] = Arrived(doing, value, payload, about, after)
         meeting.patient |= bool(message["patient"])
-        first = next(iter(meeting.values))
-        if meeting.values[first] != value:
+        first = next(iter(meeting.arrived))
+        if meeting.arrived[first].value != value:
             self._differ_in(key, meeting, (first, peer.rank))
             return
         ranks = ranks_of(key)
-        if len(meeting.values) == len(ranks):
+        if len(meeting.arrived) == len(ranks):
             del self.meetings[key, number]
             self.reported -= {mark for mark in self.reported if mark[0] is meeting}
-            told = [meeting.payloads[r] for r in ranks]
+            told = [meeting.arrived[r].payload for r in ranks]
             self._met(ranks, {"set": key, "k": number, "payloads": told if any(told) else []})
             return
         self._check_absent(key, meeting)
@@ -354,14 +308,11 @@ class CoordinatorServer(Arrival):
         """Removes a process that stops waiting from a meeting, unless all have arrived by now."""
         key, number = message["set"], message["k"]
         meeting = self.meetings.get((key, number))
-        if meeting is None or peer.rank not in meeting.values:
+        if meeting is None or peer.rank not in meeting.arrived:
             return
-        missing = [self.peers[r] for r in ranks_of(key) if r not in meeting.values]
-        for held in (
-            meeting.values, meeting.doing, meeting.payloads, meeting.about, meeting.after
-        ):
-            held.pop(peer.rank)
-        if not meeting.values:
+        missing = [self.peers[r] for r in ranks_of(key) if r not in meeting.arrived]
+        del meeting.arrived[peer.rank]
+        if not meeting.arrived:
             del self.meetings[key, number]
         late = " ".join(f"{p.name} did not arrive.{p.at()}" for p in missing[:16])
         self.send(peer, {"op": "withdrawn", "set": key, "k": number, "text": late})
@@ -371,21 +322,18 @@ class CoordinatorServer(Arrival):
         _, ranks = key.split(" ")
         self._key(peer, ranks)
         meeting = self.censuses.setdefault((key, number), Meeting())
-        meeting.values[peer.rank], meeting.doing[peer.rank] = "", doing
+        meeting.arrived[peer.rank] = Arrived(doing)
         self._check_censuses()
 
     def _check_censuses(self) -> None:
         """Completes the censuses in which all live processes have arrived."""
         for (key, number), meeting in list(self.censuses.items()):
             alive = [r for r in ranks_of(key.split()[1]) if not self.peers[r].gone]
-            if meeting.values.keys() >= set(alive):
+            if meeting.arrived.keys() >= set(alive):
                 del self.censuses[key, number]
                 self._met(alive, {"set": key, "k": number, "payloads": alive})
-                continue
-            missing = [r for r in alive if r not in meeting.values]
-            doing = next(iter(meeting.doing.values()))
-            waited = time.monotonic() - meeting.begin
-            self._check_wait(list(meeting.values), missing, waited, doing, meeting)
+            else:
+                self._check_arrivals(meeting, alive, time.monotonic())
 
     def _on_leave(self, peer: Peer, message: dict[str, Any]) -> None:
         peer.line = str(message["line"])[:500] or peer.line
@@ -430,12 +378,9 @@ class CoordinatorServer(Arrival):
 
     # ------------------------------------------------------------------ time
 
-    def _tick(self) -> None:
-        now = time.monotonic()
+    def _tick(self, now: float) -> None:
         for peer in [p for p in self.strangers if now - p.begin > STRANGER]:
-            self._closed(peer)
-        if self.listener not in self.selector.get_map():
-            self.selector.register(self.listener, selectors.EVENT_READ, None)
+            self.close(peer)
         if self.started:
             self._check_censuses()
             if self.leaves.waiting:  # maybe for a lost process

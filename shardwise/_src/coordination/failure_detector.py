@@ -35,12 +35,8 @@ GATHERING = 2.0  # seconds to wait for the stacks of all processes, or why conne
 class Peer:
     """One connection, and the known facts about its process."""
 
-    def __init__(self, sock: Any, secured: bool):
-        self.sock = sock
-        self.secured = secured  # False during the TLS handshake
-        self.incoming = b""
-        self.outgoing = b""
-        self.asked = 0  # the selector's write event, if it is registered
+    def __init__(self, connection: Any):
+        self.connection = connection  # a transport of asyncio; None once it is closed
         self.rank = -1  # until it joins
         self.about: dict[str, Any] = {}  # host, pid, its address
         self.begin = self.seen = time.monotonic()
@@ -65,17 +61,27 @@ class Peer:
         return f" Its last known line: {self.line}." if self.line else ""
 
 
+class Arrived:
+    """A process in a meeting. about: of a program: its types; after: how many launches."""
+
+    def __init__(
+        self, doing: str, value: str = "", payload: str = "", about: str = "", after: int = 0
+    ):
+        self.doing, self.value, self.payload = doing, value, payload
+        self.about, self.after = about, after
+
+
 class Meeting:
-    """The next step of the processes of a set, as sent by those that have arrived."""
+    """The next step of the processes of a set, as sent by those that have arrived, by rank."""
 
     def __init__(self) -> None:
-        self.values: dict[int, str] = {}
-        self.doing: dict[int, str] = {}
-        self.payloads: dict[int, str] = {}
-        self.about: dict[int, str] = {}  # of programs: their types
-        self.after: dict[int, int] = {}  # how many launches
+        self.arrived: dict[int, Arrived] = {}
         self.patient = False  # whether waiting processes have their own timeout
         self.begin = time.monotonic()
+
+    @property
+    def doing(self) -> str:
+        return next(iter(self.arrived.values())).doing
 
 
 class Stall:
@@ -124,14 +130,22 @@ class FailureDetector:
         """Checks for new failures."""
         for peer in list(self.peers.values()):
             self._check_silence(peer, now - peer.seen)
-        for key in {key for key, _ in self.meetings}:
-            self._check_meetings(key, now)
+        for (key, _), meeting in list(self.meetings.items()):
+            self._check_absent(key, meeting)
+            self._check_arrivals(meeting, ranks_of(key), now)
         for key in list(self.launches):
             self._check_launches(key)
         for number, stall in list(self.stalls.items()):
             self._check_stall(number, stall, now)
         self._check_broken(now)
         self._check_differences(now)
+
+    def _is_first(self, *mark: Any) -> bool:
+        """Whether something was not reported yet; it counts as reported from now on."""
+        if mark in self.reported:
+            return False
+        self.reported.add(mark)
+        return True
 
     def _check_silence(self, peer: Peer, silent: float) -> None:
         if not peer.gone and silent > self.asked["heartbeat"]:
@@ -142,7 +156,7 @@ class FailureDetector:
     def _fail(self, ranks: Sequence[int], kind: str, culprits: list[int], text: str) -> None:
         for rank in ranks:
             peer = self.peers.get(rank)
-            leaves = peer is not None and peer.sock is not None and kind == "differ"
+            leaves = peer is not None and peer.connection is not None and kind == "differ"
             if peer is not None and (leaves or not peer.gone):
                 peer.notified = True
                 self.send(peer, {"op": "fail", "kind": kind, "ranks": culprits, "text": text})
@@ -157,24 +171,23 @@ class FailureDetector:
 
     def _differ_in(self, key: str, meeting: Meeting, ranks: tuple[int, int]) -> None:
         """Reports two processes that arrived at a meeting with different values."""
-        doing = {r: meeting.doing[r] for r in ranks}
-        first, second = (meeting.about.get(r, "") for r in ranks)
-        why = ""
-        if first != second:
-            doing = {r: f"{doing[r]}, of type {meeting.about[r] or '?'}" for r in ranks}
-        elif meeting.after[ranks[0]] != meeting.after[ranks[1]]:
-            doing = {r: f"{doing[r]} after {meeting.after[r]} launches" for r in ranks}
-        elif first and len({*doing.values()}) == 1:
+        come = {r: meeting.arrived[r] for r in ranks}
+        first, second = come.values()
+        doing, why = {r: one.doing for r, one in come.items()}, ""
+        if first.about != second.about:
+            doing = {r: f"{one.doing}, of type {one.about or '?'}" for r, one in come.items()}
+        elif first.after != second.after:
+            doing = {r: f"{one.doing} after {one.after} launches" for r, one in come.items()}
+        elif first.about and first.doing == second.doing:
             why = (
-                f" Both are of type {first}: constants, static arguments, options or the order "
-                "of devices differ."
+                f" Both are of type {first.about}: constants, static arguments, options or the "
+                "order of devices differ."
             )
         self._differ(key, doing, "", why)
 
     def _differ(self, key: str, doing: dict[int, str], where: str, why: str = "") -> None:
-        if (key, "differ") in self.reported:
+        if not self._is_first(key, "differ"):
             return
-        self.reported.add((key, "differ"))
         (a, first), (b, second) = sorted(doing.items())
         at = f" ({where})" if where else ""
         text = (
@@ -188,9 +201,8 @@ class FailureDetector:
 
     def values_differ(self, key: str, a: int, b: int, name: str, number: int) -> None:
         """Queries two processes that put different host values before a launch for these values."""
-        if (key, "differ") in self.reported:
+        if not self._is_first(key, "differ"):
             return
-        self.reported.add((key, "differ"))
         names = {rank: self.peers[rank].name for rank in (a, b)}
         self.differences[key] = Difference(key, number, name, names)
         self._ask_values(self.differences[key])
@@ -230,32 +242,30 @@ class FailureDetector:
     def _check_passed(self, key: str, ranks: Sequence[int]) -> None:
         """Fails a meeting that one of `ranks` has passed: it has launched another program since."""
         for (other, _), meeting in list(self.meetings.items()):
-            if other != key or not meeting.doing:
+            if other != key:
                 continue
-            after = max(meeting.after.values())
+            after = max(one.after for one in meeting.arrived.values())
             passed = [
                 p for p in map(self.peers.__getitem__, ranks)
-                if p.rank not in meeting.values and p.launched.get(key, 0) > after
+                if p.rank not in meeting.arrived and p.launched.get(key, 0) > after
             ]
             if passed:
                 peer, number = passed[0], after + 1
                 name = self.launches.get(key, {}).get(number, ("", 0, "?"))[2]
-                rank, doing = next(iter(meeting.doing.items()))
-                here = {peer.rank: f"program {name!r}", rank: doing}
+                here = {peer.rank: f"program {name!r}", next(iter(meeting.arrived)): meeting.doing}
                 self._differ(key, here, f"launch {number}")
 
     def _check_absent(self, key: str, meeting: Meeting) -> None:
         """Fails a meeting that waits for a process that has left."""
         gone = [
-            r for r in ranks_of(key) if r not in meeting.values and self.peers[r].gone in ENDED
+            r for r in ranks_of(key) if r not in meeting.arrived and self.peers[r].gone in ENDED
         ]
-        waiters = [r for r in meeting.values if (meeting, "absent", r) not in self.reported]
+        waiters = [r for r in meeting.arrived if (meeting, "absent", r) not in self.reported]
         if not gone or not waiters:
             return
         self.reported.update([(meeting, "absent", r) for r in waiters])
         peer = self.peers[gone[0]]
-        doing = next(iter(meeting.doing.values()))
-        text = f"{peer.name} has ended, and never reached {doing}.{peer.at()}"
+        text = f"{peer.name} has ended, and never reached {meeting.doing}.{peer.at()}"
         kind = "followed" if peer.gone == "followed" else "absent"
         text += "" if kind == "followed" else MISSED
         self._fail(waiters, kind, gone, text)
@@ -282,19 +292,12 @@ class FailureDetector:
                     f"between them failed ({text}).{peer.at()}",
                 )
 
-    def _check_meetings(self, key: str, now: float) -> None:
-        for (other, _), meeting in list(self.meetings.items()):
-            if other != key:
-                continue
-            self._check_absent(key, meeting)
-            missing = [
-                r for r in ranks_of(key) if r not in meeting.values and not self.peers[r].gone
-            ]
-            waited = now - meeting.begin
-            doing = next(iter(meeting.doing.values()))
-            self._check_wait(
-                list(meeting.values), missing, waited, doing, meeting, meeting.patient
-            )
+    def _check_arrivals(self, meeting: Meeting, ranks: Sequence[int], now: float) -> None:
+        missing = [r for r in ranks if r not in meeting.arrived and not self.peers[r].gone]
+        waited = now - meeting.begin
+        self._check_wait(
+            list(meeting.arrived), missing, waited, meeting.doing, meeting, meeting.patient
+        )
 
     def _check_launches(self, key: str) -> None:
         """Checks for processes that wait for programs that others have not launched."""
@@ -315,8 +318,7 @@ class FailureDetector:
         waiters = [p.rank for p in waiting]
         if missing:
             self._check_wait(waiters, missing, ahead.since, doing, (key, number))
-        elif ahead.since > self.asked["patience"] and (key, doing, "long") not in self.reported:
-            self.reported.add((key, doing, "long"))
+        elif ahead.since > self.asked["patience"] and self._is_first(key, doing, "long"):
             self._check_long(waiters, doing, ahead.since, [p.rank for p in here if
                                                           p.launched.get(key, 0) < number])
 
@@ -344,9 +346,8 @@ class FailureDetector:
                 why = f"{counted(behind)} will reach it after other programs"
             self._gather({*waiters}, waiters, f"{doing} has waited for {since:.0f} s; {why}.")
             return
-        if ("orders", *sorted(contradiction)) in self.reported:
+        if not self._is_first("orders", *sorted(contradiction)):
             return
-        self.reported.add(("orders", *sorted(contradiction)))
         said = "; ".join(
             f"{self.peers[rank].name} launches {first} before {second}"
             for rank, first, second in contradiction
@@ -383,14 +384,12 @@ class FailureDetector:
         if not missing:
             return
         patience = self.asked["patience"] * (LONGER if patient else 1)
-        if waited > patience and (what, "slow") not in self.reported:
-            self.reported.add((what, "slow"))
+        if waited > patience and self._is_first(what, "slow"):
             where = self._places(missing)
             head = f"{doing} has waited for {waited:.0f} s; missing: {where}."
             self._gather({*waiters}, missing, head)
         late = waited > self.asked["deadline"] and not patient
-        if late and (what, "late") not in self.reported:
-            self.reported.add((what, "late"))
+        if late and self._is_first(what, "late"):
             names = ", ".join(self.peers[r].name for r in missing[:16])
             at = self.peers[missing[0]].at() if len(missing) == 1 else ""
             text = (

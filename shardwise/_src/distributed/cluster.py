@@ -124,13 +124,14 @@ def _maybe(env: Env, name: str) -> int | None:
     return number(env, name) if name in env else None
 
 
-def _own_device(env: Env, local_index: int | None) -> tuple[int, ...] | None:
-    """One GPU for each process, unless the cluster makes only its own GPU visible to each."""
+def _local(env: Env, index: int | None) -> dict[str, Any]:
+    """The fields of a place for a process's index on its machine, and for its devices: one GPU for
+    each process, unless the cluster makes only its own GPU visible to each."""
     shown = env.get("CUDA_VISIBLE_DEVICES")
     listed = None if shown is None else len([d for d in shown.split(",") if d])
-    if local_index is None or (listed is not None and (listed == 1 or local_index >= listed)):
-        return None
-    return (local_index,)
+    is_chosen = listed is not None and index is not None and (listed == 1 or index >= listed)
+    devices = None if index is None or is_chosen else (index,)
+    return {"local_index": index, "local_devices": devices}
 
 
 # --------------------------------------------------------------------------- shardwise launch
@@ -160,14 +161,12 @@ def _slurm(here: Surroundings) -> Place:
     # Steps of one job may run concurrently.
     step = re.sub(r"\D", "", env.get("SLURM_STEP_ID", "")) or "0"
     port = port_of(number(env, "SLURM_JOB_ID") + 61 * int(step))
-    local_index = number(env, "SLURM_LOCALID")
     return Place(
         address=at(first_host(env["SLURM_STEP_NODELIST"]), port),
         count=number(env, "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"),
         index=number(env, "SLURM_PROCID"),
         local_count=_slurm_local_count(env),
-        local_index=local_index,
-        local_devices=_own_device(env, local_index),
+        **_local(env, number(env, "SLURM_LOCALID")),
     )
 
 
@@ -206,15 +205,13 @@ def first_host(nodes: str) -> str:
 def _open_mpi(here: Surroundings) -> Place:
     env = here.env
     host = _open_mpi_host(env)
-    local_index = _maybe(env, "OMPI_COMM_WORLD_LOCAL_RANK")
     job = env.get("PMIX_NAMESPACE") or env.get("OMPI_MCA_orte_hnp_uri", "").partition(".")[0]
     return Place(
         address=at(host, port_of(job)) if host else None,
         count=number(env, "OMPI_COMM_WORLD_SIZE"),
         index=number(env, "OMPI_COMM_WORLD_RANK"),
         local_count=_maybe(env, "OMPI_COMM_WORLD_LOCAL_SIZE"),
-        local_index=local_index,
-        local_devices=_own_device(env, local_index),
+        **_local(env, _maybe(env, "OMPI_COMM_WORLD_LOCAL_RANK")),
     )
 
 
@@ -234,7 +231,6 @@ def _pmi(here: Surroundings) -> Place:
     """MPICH, Intel MPI and others that describe their processes through PMI."""
     env = here.env
     count, local_count = number(env, "PMI_SIZE"), _maybe(env, "MPI_LOCALNRANKS")
-    local_index = _maybe(env, "MPI_LOCALRANKID")
     address = None
     if local_count == count:
         proxy = [pid for pid, name in here.ancestors() if name.startswith(_HYDRA)]
@@ -244,7 +240,7 @@ def _pmi(here: Surroundings) -> Place:
         address = at(first_host(nodes), port_of(number(env, "SLURM_JOB_ID")))
     return Place(
         address=address, count=count, index=number(env, "PMI_RANK"), local_count=local_count,
-        local_index=local_index, local_devices=_own_device(env, local_index),
+        **_local(env, _maybe(env, "MPI_LOCALRANKID")),
     )
 
 
@@ -260,13 +256,12 @@ def _mpi4py(here: Surroundings) -> Place:
 
     world: Any = MPI.COMM_WORLD
     node: Any = world.Split_type(MPI.COMM_TYPE_SHARED)
-    count, local_index = world.Get_size(), node.Get_rank()
+    count = world.Get_size()
     alone = node.Get_size() == count
     address = at("localhost" if alone else socket.gethostname(), _free_port())
     return Place(
         address=world.bcast(address, root=0), count=count, index=world.Get_rank(),
-        local_count=node.Get_size(), local_index=local_index,
-        local_devices=_own_device(here.env, local_index),
+        local_count=node.Get_size(), **_local(here.env, node.Get_rank()),
     )
 
 
@@ -299,14 +294,12 @@ def _kubernetes(here: Surroundings) -> Place:
 def _torchrun(here: Surroundings) -> Place:
     env = here.env
     port = number(env, "MASTER_PORT")  # where torch's own store listens
-    local_index = number(env, "LOCAL_RANK")
     return Place(
         address=at(env["MASTER_ADDR"], port + 1 if port < 65535 else port - 1),
         count=number(env, "WORLD_SIZE"),
         index=number(env, "RANK"),
         local_count=_maybe(env, "LOCAL_WORLD_SIZE"),
-        local_index=local_index,
-        local_devices=_own_device(env, local_index),
+        **_local(env, number(env, "LOCAL_RANK")),
     )
 
 

@@ -120,12 +120,11 @@ def gather_notes(
     return [one["note"] for one in said]
 
 
-def meeting(what: str, message: dict[str, Any], timeout: float | None = None) -> list[Any]:
-    """Joins a meeting of all processes, and returns the messages of all."""
+def meeting(what: str, message: Any) -> list[Any]:
+    """Joins a meeting of all processes, and returns the messages of all: JSON-serializable."""
     at = here()
     assert at is not None
-    said = at.watch.meet(what, payload=json.dumps(message), timeout=timeout)
-    return [json.loads(one) for one in said]
+    return [json.loads(one) for one in at.watch.meet(what, payload=json.dumps(message))]
 
 
 def _difference(said: Sequence[dict[str, Any]]) -> str:
@@ -159,8 +158,12 @@ def as_bytes(text: str) -> bytes:
 # ------------------------------------------------------------------------------- over devices
 
 
+def _processes() -> Mesh:
+    return _first_devices(tuple(backend.devices()))
+
+
 @cached(16)
-def _processes(devices: tuple[Any, ...]) -> Mesh:
+def _first_devices(devices: tuple[Any, ...]) -> Mesh:
     """The first device of each process."""
     first: dict[int, Any] = {}
     for device in devices:
@@ -168,12 +171,12 @@ def _processes(devices: tuple[Any, ...]) -> Mesh:
     return Mesh([first[i] for i in sorted(first)], ("process",))
 
 
-def _over_processes(own: np.ndarray) -> tuple[Array, Any]:
-    """The array whose row i is on the device of process i, and a fully replicated sharding.
+def _over_processes(own: np.ndarray, mesh: Mesh) -> tuple[Array, Any]:
+    """The array whose row i is on the i-th device of a mesh of one device of each process, and a
+    fully replicated sharding.
 
     `own` must not change during the array's lifetime: the array may alias its memory.
     """
-    mesh = _processes(tuple(backend.devices()))
     (device,) = mesh.local_devices
     row = parts.aliased(own.reshape(1, -1), SingleDeviceSharding(device), True)
     rows = NamedSharding(mesh, PartitionSpec("process"))
@@ -181,12 +184,13 @@ def _over_processes(own: np.ndarray) -> tuple[Array, Any]:
     return whole, rows.with_spec(PartitionSpec())
 
 
-def all_rows(own: np.ndarray) -> np.ndarray:
-    """The bytes of all processes, u8[processes, n], from u8[n] in each; n is the same in all."""
-    if own.size % WORD == 0:
-        whole, everywhere = _over_processes(own.view(np.uint32))
-    else:
-        whole, everywhere = _over_processes(own)
+def all_rows(own: np.ndarray, mesh: Mesh | None = None) -> np.ndarray:
+    """The bytes of all processes, u8[processes, n], from u8[n] in each; n is the same in all.
+
+    mesh: one device of each process, in the order of the rows; None for all processes.
+    """
+    words = own if own.size % WORD else own.view(np.uint32)
+    whole, everywhere = _over_processes(words, mesh or _processes())
     with eval_context():
         return np.asarray(transfer.move(whole, everywhere)).view(np.uint8)
 
@@ -201,7 +205,7 @@ def from_one(own: np.ndarray | None, size: int) -> np.ndarray:
         words = np.zeros((size + padded) // WORD, np.uint32)
     else:
         words = (np.pad(own, (0, padded)) if padded else own).view(np.uint32)
-    whole, everywhere = _over_processes(words)
+    whole, everywhere = _over_processes(words, _processes())
     with eval_context():
         out = _adder(everywhere)(whole)
     return np.asarray(out).view(np.uint8)[:size]

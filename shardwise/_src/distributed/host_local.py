@@ -62,15 +62,16 @@ def _resized(shape: Shape, before: Any, after: Any) -> Shape:
     return tuple([n // k * m for n, k, m in zip(shape, tiles, others, strict=True)])
 
 
-def _global_type(op: Op, x: ArrayType, *, sharding: NamedSharding) -> ArrayType:
-    shape = _resized(x.shape, _of_process(sharding), sharding)
-    return with_sharding(x.update(shape=shape, spec=None, mesh=None), sharding)
+def _sides(op: Op, sharding: NamedSharding) -> tuple[NamedSharding, NamedSharding]:
+    """The shardings of the operand and the result."""
+    local = _of_process(sharding)
+    return (local, sharding) if op is to_global else (sharding, local)
 
 
-def _local_type(op: Op, x: ArrayType, *, sharding: NamedSharding) -> ArrayType:
-    here = _of_process(sharding)
-    shape = _resized(x.shape, sharding, here)
-    return with_sharding(x.update(shape=shape, spec=None, mesh=None), here)
+def _type(op: Op, x: ArrayType, *, sharding: NamedSharding) -> ArrayType:
+    before, after = _sides(op, sharding)
+    shape = _resized(x.shape, before, after)
+    return with_sharding(x.update(shape=shape, spec=None, mesh=None), after)
 
 
 def _lower(op: Op, e: Any, ins: Any, outs: Any, x: str, *, sharding: NamedSharding) -> str:
@@ -96,18 +97,15 @@ def _batch(op: Op, mapped: Any, args: Any, dims: Any, *, sharding: Any) -> tuple
     return op(x, sharding=sharding.with_spec(PartitionSpec(*entries))), d
 
 
-def _to_global(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Array:
-    sharding = params["sharding"]
-    with eval_context():
-        x = transfer.relayout(transfer.move(args[0], _of_process(sharding)), None)
-    return _relabelled(x, _global_type(op, x.aval, sharding=sharding), sharding)
+def _transpose(op: Op, ct: Any, x: Any, *, sharding: NamedSharding) -> list[Any]:
+    return [(to_local if op is to_global else to_global)(ct, sharding=sharding)]
 
 
-def _to_local(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Array:
-    sharding = params["sharding"]
+def _eager(op: Op, args: tuple[Any, ...], params: dict[str, Any]) -> Array:
+    before, after = _sides(op, params["sharding"])
     with eval_context():
-        x = transfer.relayout(transfer.move(args[0], sharding), None)
-    return _relabelled(x, _local_type(op, x.aval, sharding=sharding), _of_process(sharding))
+        x = transfer.relayout(transfer.move(args[0], before), None)
+    return _relabelled(x, _type(op, x.aval, **params), after)
 
 
 def _relabelled(x: Array, t: ArrayType, sharding: Any) -> Array:
@@ -121,28 +119,22 @@ def _relabelled(x: Array, t: ArrayType, sharding: Any) -> Array:
     return wrap(buffers.assemble(sig.physical, sig.placement, raws), sig)
 
 
-to_global = Op(
-    "host_local_array_to_global_array",
-    type_rule=_global_type,
-    lower=_lower,
-    jvp=_jvp,
-    transpose=lambda op, ct, x, *, sharding: [to_local(ct, sharding=sharding)],
-    batch=_batch,
-    eager=_to_global,
-    shardings=("sharding",),
-    elements=Elements.MOVED,
-)
-to_local = Op(
-    "global_array_to_host_local_array",
-    type_rule=_local_type,
-    lower=_lower,
-    jvp=_jvp,
-    transpose=lambda op, ct, x, *, sharding: [to_global(ct, sharding=sharding)],
-    batch=_batch,
-    eager=_to_local,
-    shardings=("sharding",),
-    elements=Elements.MOVED,
-)
+def _record(name: str) -> Op:
+    return Op(
+        name,
+        type_rule=_type,
+        lower=_lower,
+        jvp=_jvp,
+        transpose=_transpose,
+        batch=_batch,
+        eager=_eager,
+        shardings=("sharding",),
+        elements=Elements.MOVED,
+    )
+
+
+to_global = _record("host_local_array_to_global_array")
+to_local = _record("global_array_to_host_local_array")
 
 
 @hides_frames

@@ -92,19 +92,15 @@ def resolve(
 
 def _from_variables(env: Env, prefixes: Sequence[str]) -> list[tuple[str, Any, str]]:
     found: list[tuple[str, Any, str]] = []
-    for field_name, name in (
-        ("address", "COORDINATOR_ADDRESS"), ("count", "NUM_PROCESSES"), ("index", "PROCESS_ID"),
-        ("local_devices", "LOCAL_DEVICE_IDS"),
+    for field_name, name, value_of in (
+        ("address", "COORDINATOR_ADDRESS", operator.getitem),
+        ("count", "NUM_PROCESSES", number),
+        ("index", "PROCESS_ID", number),
+        ("local_devices", "LOCAL_DEVICE_IDS", _ids),
     ):
         source = variable(env, name, prefixes)
         if source:
-            text = env[source]
-            value: Any = text
-            if field_name == "local_devices":
-                value = _ids(source, text)
-            elif field_name != "address":
-                value = number(env, source)
-            found.append((field_name, value, source))
+            found.append((field_name, value_of(env, source), source))
     return found
 
 
@@ -176,13 +172,13 @@ def _devices(ids: Any) -> tuple[int, ...]:
     return _distinct([_integer("local_device_ids", i) for i in ((ids,) if single else ids)])
 
 
-def _ids(source: str, text: str) -> tuple[int, ...]:
+def _ids(env: Env, source: str) -> tuple[int, ...]:
     try:
-        return _distinct([int(part) for part in text.split(",")])
+        return _distinct([int(part) for part in env[source].split(",")])
     except ValueError:
         raise ValueError(
             f"initialize: the environment variable {source} must be integers, as in '0,1'; got "
-            f"{text!r}."
+            f"{env[source]!r}."
         ) from None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TextIO
 
 from shardwise._src.runtime import threads
 
@@ -17,21 +18,18 @@ SAID_WITHIN = 5.0  # seconds
 def say(text: str) -> None:
     """Prints a message in one write."""
 
-    def write() -> None:
-        sys.stderr.write(f"\nshardwise: {text}\n")
-        sys.stderr.flush()
-
-    _attempt(write)
+    _write(lambda: sys.stderr, f"\nshardwise: {text}\n")
 
 
 def flush() -> None:
     """Flushes the program's standard output before this process is ended."""
-    _attempt(lambda: sys.stdout.flush())
+    _write(lambda: sys.stdout, "")
 
 
-def _attempt(run: Callable[[], None]) -> None:
+def _write(stream: Callable[[], TextIO], text: str) -> None:
     def attempt() -> None:
         with suppress(Exception):  # a closed pipe, or any error of a replacement stream
-            run()
+            stream().write(text)
+            stream().flush()
 
     threads.start(attempt, "speech").join(SAID_WITHIN)

@@ -17,11 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.arrays.array import Array
 from shardwise._src.base.errors import ProcessFailureError
 from shardwise._src.distributed import host_exchange, tree_comparison
 from shardwise._src.distributed.host_exchange import Leaf, here, named_leaves, on_host, result
-from shardwise._src.distributed.tiles import Tiles
+from shardwise._src.distributed.tiles import Tiles, is_spread
 from shardwise._src.messages.formatting import pluralize, short_repr
 from shardwise._src.messages.tracebacks import hides_frames
 from shardwise._src.runtime import backend, buffers, processes
@@ -30,11 +29,6 @@ from shardwise._src.runtime import backend, buffers, processes
 def _count() -> int:
     at = here()
     return 1 if at is None else at.count
-
-
-def _is_elsewhere(x: Any) -> bool:
-    """Whether it is an array with shards in other processes."""
-    return isinstance(x, Array) and not x.is_fully_addressable
 
 
 # ----------------------------------------------------------------------------------- gathering
@@ -65,7 +59,7 @@ def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
     named, tree = named_leaves(what, "in_tree", in_tree)
     if not tiled:
         for name, x in named:
-            if _is_elsewhere(x):
+            if is_spread(x):
                 raise ValueError(
                     f"{what}: {name} is {x.aval.str_short(True)} over the devices of several "
                     "processes: it is one global array, with nothing to stack. Pass tiled=True to "
@@ -74,7 +68,7 @@ def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
     if _count() == 1:
         leaves = [on_host(what, name, x) for name, x in named]
         return tree.unflatten([result(x, x.value if tiled else x.value[None]) for x in leaves])
-    whole = {i: Tiles(name, x) for i, (name, x) in enumerate(named) if _is_elsewhere(x)}
+    whole = {i: Tiles(name, x) for i, (name, x) in enumerate(named) if is_spread(x)}
     own = [whole[i].leaf if i in whole else on_host(what, *row) for i, row in enumerate(named)]
     out: list[Any] = []
     for i, (leaf, rows) in enumerate(zip(own, _gathered(what, tree, own), strict=True)):
@@ -94,16 +88,13 @@ def _gathered(what: str, tree: Any, leaves: Sequence[Leaf]) -> list[np.ndarray]:
     sent = b"".join([leaves[i].value.tobytes() for i in little])
     types = [(x.name, x.type) for x in leaves]
     said = host_exchange.gather_notes(what, tree, types, host_exchange.as_text(sent))
-    rows = {i: np.empty((count, leaves[i].value.nbytes), np.uint8) for i in little}
-    for rank, text in enumerate(said):
-        data, at = host_exchange.as_bytes(text), 0
-        for i in little:
-            end = at + leaves[i].value.nbytes
-            rows[i][rank] = np.frombuffer(data[at:end], np.uint8)
-            at = end
+    rows = [_unpacked(text, leaves, little) for text in said]
     stacked: list[np.ndarray] = []
     for i, leaf in enumerate(leaves):
-        came = rows[i] if i in rows else host_exchange.all_rows(_bytes_of(leaf))
+        if i in little:
+            came = np.stack([row[i] for row in rows])
+        else:
+            came = host_exchange.all_rows(_bytes_of(leaf))
         shape = (count, *leaf.value.shape)
         stacked.append(came.reshape(-1).view(leaf.value.dtype).reshape(shape))
     return stacked
@@ -118,6 +109,13 @@ def _those_that_fit(leaves: Sequence[Leaf], room: int) -> list[int]:
             break
         found.append(i)
     return sorted(found)
+
+
+def _unpacked(text: str, leaves: Sequence[Leaf], little: Sequence[int]) -> dict[int, np.ndarray]:
+    """The bytes of the leaves with these indices, which were sent in one message."""
+    data = np.frombuffer(bytearray(host_exchange.as_bytes(text)), np.uint8)
+    ends = np.cumsum([leaves[i].value.nbytes for i in little])
+    return dict(zip(little, np.split(data, ends[:-1]), strict=True)) if little else {}
 
 
 def _bytes_of(leaf: Leaf) -> np.ndarray:
@@ -147,7 +145,7 @@ def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
     what = "broadcast_one_to_all"
     named, tree = named_leaves(what, "in_tree", in_tree)
     for name, x in named:
-        if _is_elsewhere(x) and not x.is_fully_replicated:
+        if is_spread(x) and not x.is_fully_replicated:
             raise ValueError(
                 f"{what}: {name} is {x.aval.str_short(True)} over the devices of several "
                 "processes, so no process has all of it. Use process_allgather(tiled=True)."
@@ -163,12 +161,11 @@ def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
     said = host_exchange.gather_notes(what, tree, [(x.name, x.type) for x in leaves], note)
     sources = [rank for rank, text in enumerate(said) if text is not None]
     _check_sources(what, sources)
-    data, at = host_exchange.as_bytes(said[sources[0]]), 0
+    rows = _unpacked(said[sources[0]], leaves, little)
     out: list[Any] = []
     for i, leaf in enumerate(leaves):
         if i in little:
-            end = at + leaf.value.nbytes
-            came, at = np.frombuffer(bytearray(data[at:end]), np.uint8), end
+            came = rows[i].copy()  # aligned
         else:
             came = host_exchange.from_one(_bytes_of(leaf) if mine else None, leaf.value.nbytes)
         out.append(result(leaf, came.view(leaf.value.dtype).reshape(leaf.value.shape)))
@@ -231,7 +228,7 @@ def assert_equal(in_tree: Any, fail_message: str = "") -> None:
     head = f"{fail_message}: " if fail_message else ""
     types, rows = [], []
     for name, x in named:
-        tiles = Tiles(name, x) if _is_elsewhere(x) else None
+        tiles = Tiles(name, x) if is_spread(x) else None
         leaf = on_host(what, name, x) if tiles is None else tiles.leaf
         types.append((name, leaf.type if tiles is None else f"{leaf.type} over {x.sharding}"))
         held = {"": ((), leaf.value)} if tiles is None else tiles.held()
@@ -241,9 +238,10 @@ def assert_equal(in_tree: Any, fail_message: str = "") -> None:
     except ValueError as error:
         raise AssertionError(f"{head}{error}") from None
     if found is not None:
-        name, kind = types[found.leaf]
+        leaf, difference = found
+        name, kind = types[leaf]
         raise AssertionError(
-            f"{head}{name} of type {kind} is not the same in all processes: {found.text}."
+            f"{head}{name} of type {kind} is not the same in all processes: {difference}."
         )
 
 

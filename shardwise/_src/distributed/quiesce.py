@@ -20,11 +20,12 @@ class Launches(Protocol):
     def settled(self, number: int) -> None: ...
 
 
-def quiesce(watch: Launches, sets: dict[str, int]) -> None:
-    """Waits until this process has launched the programs that others have, and has the results.
+def answer(watch: Launches, message: dict[str, Any]) -> None:
+    """Answers once this process has launched the programs that others have, and has the results.
 
-    sets: the number of launches of other processes, by set of processes.
+    message: `sets` has the number of launches of other processes, by set of processes.
     """
+    sets: dict[str, int] = message["sets"]
 
     def is_behind() -> bool:
         mine = watch.launched()
@@ -39,8 +40,4 @@ def quiesce(watch: Launches, sets: dict[str, int]) -> None:
     CPU_WINDOW.settle()
     while waits_since(now) and watch.goes_on():
         time.sleep(PAUSE)
-
-
-def answer(watch: Launches, message: dict[str, Any]) -> None:
-    quiesce(watch, message["sets"])
     watch.settled(message["number"])

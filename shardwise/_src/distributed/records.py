@@ -34,7 +34,6 @@ class Meeting:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.lock.acquire()
-        self.met = False
         self.payloads: list[Any] = []  # of all processes, by rank
         self.withdrawn = ""  # a message that names the processes that did not arrive in time
 

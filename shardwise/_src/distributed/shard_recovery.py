@@ -8,20 +8,12 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.arrays.array import Array
-from shardwise._src.jit.jit import jit
-from shardwise._src.placement.array_creation import make_array_from_single_device_arrays
-from shardwise._src.placement.device_put import device_put
+from shardwise._src.distributed import host_exchange
+from shardwise._src.distributed.tiles import Span, bounds, is_spread
 from shardwise._src.runtime import backend
 from shardwise._src.types.extended import ExtendedDType
 from shardwise._src.types.mesh import Mesh
-from shardwise._src.types.sharding import NamedSharding, PartitionSpec
-
-Span = tuple[tuple[int, int], ...]  # of a shard: begin and end in each dimension
-
-
-def is_spread(x: Any) -> bool:
-    """Whether a value is an array with shards in other processes."""
-    return isinstance(x, Array) and not x.is_fully_addressable
+from shardwise._src.types.sharding import NamedSharding
 
 
 def what_is_wrong(x: Any) -> str:
@@ -44,11 +36,7 @@ def what_is_wrong(x: Any) -> str:
 def spans_of(sharding: Any, shape: tuple[int, ...]) -> list[tuple[Any, Span]]:
     """The span of the shard on each device."""
     indices = sharding.devices_indices_map(shape)
-    return [(device, _span(index, shape)) for device, index in indices.items()]
-
-
-def _span(index: Sequence[slice], shape: tuple[int, ...]) -> Span:
-    return tuple([s.indices(n)[:2] for s, n in zip(index, shape, strict=True)])
+    return [(device, bounds(index, shape)) for device, index in indices.items()]
 
 
 def _slices(span: Span) -> tuple[slice, ...]:
@@ -70,7 +58,7 @@ def parts_for(
     which all call this; turned: puts devices in an order in which they can be connected.
     """
     shape, me = x.shape, backend.process_index()
-    mine = {_span(s.index, shape): np.asarray(s.data) for s in x.addressable_shards}
+    mine = {bounds(s.index, shape): np.asarray(s.data) for s in x.addressable_shards}
     holders: dict[Span, list[int]] = {}
     for device, span in spans_of(x.sharding, shape):
         if device.process_index in left:
@@ -103,14 +91,8 @@ def _all_rows(
     """Gathers the bytes of each process: u8[processes, size]."""
     first = {d.process_index: d for d in reversed(backend.devices())}
     devices = turned(np.array([first[p] for p in left]))
-    mesh = Mesh(devices, ("process",))
-    row = np.zeros((1, size), np.uint8)
-    row[0, : len(own)] = np.frombuffer(own, np.uint8)
-    local = device_put(row, first[backend.process_index()])
-    rows = make_array_from_single_device_arrays(
-        (len(left), size), NamedSharding(mesh, PartitionSpec("process")), [local]
-    )
-    everywhere = NamedSharding(mesh, PartitionSpec())
-    found = np.asarray(jit(lambda rows: rows, out_shardings=everywhere)(rows))
+    row = np.zeros(size, np.uint8)
+    row[: len(own)] = np.frombuffer(own, np.uint8)
+    rows = host_exchange.all_rows(row, Mesh(devices, ("process",)))
     order = [d.process_index for d in devices]
-    return found[[order.index(p) for p in left]]
+    return rows[[order.index(p) for p in left]]

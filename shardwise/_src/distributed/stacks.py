@@ -5,6 +5,7 @@ A line is shown as `file:12 (name)`. Library frames are left out, or only counte
 
 from __future__ import annotations
 
+import itertools
 import linecache
 import sys
 import sysconfig
@@ -42,8 +43,10 @@ def _frames(thread: int | None) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def _place(file: str, line: int | None, name: str) -> str:
-    return f"{file}:{line} ({name})"
+def _place(frame: FrameType, line: int | None = None) -> str:
+    """`file:12 (name)`, by default for the current line of a frame."""
+    code = frame.f_code
+    return f"{code.co_filename}:{line or frame.f_lineno} ({code.co_name})"
 
 
 def user_line(thread: int | None) -> str:
@@ -53,21 +56,17 @@ def user_line(thread: int | None) -> str:
     """
     package = ""
     for frame in _frames(thread):
-        file = frame.f_code.co_filename
         if not _is_library(frame):
-            return _place(file, frame.f_lineno, frame.f_code.co_name)
-        if not package and _is_package(file):
-            package = _place(file, frame.f_lineno, frame.f_code.co_name)
+            return _place(frame)
+        if not package and _is_package(frame.f_code.co_filename):
+            package = _place(frame)
     return package
 
 
 def line_raised(trace: Any) -> str:
     """The innermost line of the user's program in a traceback."""
     found = [entry for entry in traceback.walk_tb(trace) if not _is_library(entry[0])]
-    if not found:
-        return ""
-    frame, line = found[-1]
-    return _place(frame.f_code.co_filename, line, frame.f_code.co_name)
+    return _place(*found[-1]) if found else ""
 
 
 def users_frames(trace: TracebackType | None) -> TracebackType | None:
@@ -103,19 +102,13 @@ def stacks(main: int | None) -> str:
 def _told(frames: list[FrameType]) -> list[str]:
     """A line for each user frame, and for each run of library frames in between; [] if none."""
     lines: list[str] = []
-    folded: list[FrameType] = []
-    for frame in frames:
-        file = frame.f_code.co_filename
-        if _is_library(frame):
-            folded.append(frame)
+    for is_folded, run in itertools.groupby(frames, _is_library):
+        if is_folded:
+            lines += [_folded([*run])] if lines else []
             continue
-        if lines and folded:
-            lines.append(_folded(folded))
-        folded = []
-        source = linecache.getline(file, frame.f_lineno).strip()
-        lines.append(f"    {_place(file, frame.f_lineno, frame.f_code.co_name)}: {source}\n")
-    if lines and folded:
-        lines.append(_folded(folded))
+        for frame in run:
+            source = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+            lines.append(f"    {_place(frame)}: {source}\n")
     return lines
 
 

@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -346,7 +346,7 @@ def _enter(
         port = watch.service_port(seconds)
         return processes.connected(at(host, port), index, seconds=seconds, tls=files)
 
-    connection = processes.Connection(connect)
+    connection = threads.future_of(connect, "connect")
     mine = _address_here(host, port, answer["members"])
     transport = config.cpu_collectives_implementation.value
     link = processes.Link(
@@ -435,16 +435,17 @@ def _at_exit() -> None:
     def note(kind: type[BaseException], error: BaseException, trace: Any) -> None:
         if isinstance(error, ProcessFailureError | KeyboardInterrupt):
             trace = users_frames(trace)
-        of: BaseException | None = error
-        while of is not None:
+        for of in _causes(error):
             if isinstance(of, ProcessFailureError | KeyboardInterrupt):
                 of.__traceback__ = users_frames(of.__traceback__)
-            of = of.__cause__ or of.__context__
         before(kind, error, trace)
         if sys.flags.interactive or hasattr(sys, "ps1"):
             return  # an interactive session continues after an error
         failure.append(in_a_line(f"{kind.__name__}: {error}".removesuffix(": ")))
-        _announce(failure[0], trace, _is_consequence(error))
+        if _State.here is not None:
+            # A consequence of the failure of another process, which all know already?
+            follows = any(isinstance(of, ProcessFailureError) for of in _causes(error))
+            _State.here.watch.announce(failure[0], line_raised(trace), follows)
 
     sys.excepthook = note
 
@@ -460,11 +461,11 @@ def _at_exit() -> None:
             state.watch.end_process(why)
 
 
-def _is_consequence(error: BaseException | None) -> bool:
-    """Whether it was raised because of another process, whose failure all know already."""
-    while error is not None and not isinstance(error, ProcessFailureError):
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An exception, its cause, and so on."""
+    while error is not None:
+        yield error
         error = error.__cause__ or error.__context__
-    return error is not None
 
 
 def _finish_launches(seconds: float) -> tuple[bool, ProcessFailureError | None]:
@@ -477,15 +478,3 @@ def _finish_launches(seconds: float) -> tuple[bool, ProcessFailureError | None]:
     threads.start(lambda: found.append(CPU_WINDOW.drain()), "drain").join(seconds)
     error = found[0] if found else None
     return bool(found), error if isinstance(error, ProcessFailureError) else None
-
-
-def _announce(failure: str, trace: Any, consequence: bool) -> None:
-    """Immediately notifies the others why this process is about to end.
-
-    consequence: whether it was caused by another process, whose failure all know already.
-    """
-    state = _State.here
-    if state is not None:
-        state.watch.announce(failure, line_raised(trace), consequence)
-
-

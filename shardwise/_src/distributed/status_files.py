@@ -6,8 +6,8 @@
     FOLDER/1234/node-1      by launcher 1234: processes of node 1, as sent by its launcher
 
 A process writes its file only while there is a viewer; with each heartbeat it checks (with a
-`stat`) whether there is one. A file is JSON after its length and checksum, written in one call: a
-reader sees a complete state, or reads again. Nothing in them is executed.
+`stat`) whether there is one. A file is JSON, and is replaced as a whole: a reader sees a complete
+state. Nothing in them is executed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import stat
 import tempfile
 import threading
 import time
-import zlib
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
@@ -31,7 +30,6 @@ LOOKED, LAUNCH = "looked", "launch"
 LOOKING = 5.0  # seconds for which a touch by a viewer counts
 WINDOW = 10.0  # seconds over which rates are computed
 APART = 0.25  # seconds between reports that count for rates
-_HEAD = 18  # bytes before the JSON
 
 
 def folder() -> Path:
@@ -59,35 +57,22 @@ def make_private(path: Path) -> None:
         raise PermissionError(f"{path} is not a folder that only this user can use")
 
 
-class StatusFile:
-    """A file with the last state of something."""
-
-    def __init__(self, path: Path):
-        flags = os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._file = os.open(path, flags, 0o600)
-
-    def write(self, record: dict[str, Any]) -> None:
-        data = json.dumps(record, ensure_ascii=True).encode()
-        os.pwrite(self._file, b"%08x %08x\n" % (len(data), zlib.crc32(data)) + data, 0)
-
-    def close(self) -> None:
-        os.close(self._file)
+def write(path: Path, record: dict[str, Any]) -> None:
+    """Replaces a card by the last state of something. One thread at a time may write to a path."""
+    new = path.with_name(f"{path.name}.new")
+    flags = os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(new, flags, 0o600), "w", encoding="ascii") as file:
+        json.dump(record, file)
+    os.replace(new, path)
 
 
 def read(path: Path) -> dict[str, Any]:
     """The contents of a card; {} if the file is missing or not a card."""
-    for _ in range(5):  # it may be being written
-        try:
-            data = path.read_bytes()
-            size, check = int(data[:8], 16), int(data[9:17], 16)
-            body = data[_HEAD : _HEAD + size]
-            if len(body) == size and zlib.crc32(body) == check:
-                record = json.loads(body)
-                return record if isinstance(record, dict) else {}
-        except (OSError, ValueError):
-            pass
-        time.sleep(0.005)
-    return {}
+    try:
+        record = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return record if isinstance(record, dict) else {}
 
 
 # ---------------------------------------------------------------------------------- a process
@@ -134,7 +119,6 @@ class ProcessStatus:
 
     def __init__(self, path: str | None):
         self._path = Path(path) if path else None
-        self._card: StatusFile | None = None
         self._lock = threading.Lock()
         self._shown = 0.0
         self.progress = Progress()
@@ -157,13 +141,12 @@ class ProcessStatus:
             now = time.time()
             if not now - LOOKING < looked < now + LOOKING:
                 return
+            bytes_now = _device_bytes()
             with self._lock:
                 progress = self.progress.record(time.monotonic())
-            if self._card is None:
-                self._card = StatusFile(self._path)
-            self._card.write({
-                "at": now, "pid": os.getpid(), **wait, **progress, "device_bytes": _device_bytes(),
-            })
+                write(self._path, {
+                    "at": now, "pid": os.getpid(), **wait, **progress, "device_bytes": bytes_now,
+                })
         except FileNotFoundError:
             return  # no viewer yet, or the launcher is gone
         except OSError:
@@ -251,12 +234,11 @@ class LaunchStatus:
         self._facts = {**facts, "pid": os.getpid(), "started": time.time()}
         self.why = ""
         self.folder: Path | None = None
-        self._card: StatusFile | None = None
-        self._nodes: dict[int, StatusFile] = {}
         self._lock = threading.Lock()
         try:
             own = _own_folder()
-            self._card, self.folder = StatusFile(own / LAUNCH), own
+            write(own / LAUNCH, self._facts)
+            self.folder = own
         except OSError as error:
             self.why = f"`shardwise top` will not show this launch: {error}"
 
@@ -268,18 +250,17 @@ class LaunchStatus:
         """Updates the status."""
         with self._lock:
             self._facts |= facts
-            if self._card is not None:
-                with suppress(OSError):
-                    self._card.write(self._facts)
+            self._write(LAUNCH, self._facts)
 
     def show_node(self, node: int, record: dict[str, Any]) -> None:
         """Updates the status of another machine."""
         with self._lock:
-            if self._card is not None and self.folder is not None:
-                with suppress(OSError):
-                    if node not in self._nodes:
-                        self._nodes[node] = StatusFile(self.folder / node_card(node))
-                    self._nodes[node].write(record)
+            self._write(node_card(node), record)
+
+    def _write(self, name: str, record: dict[str, Any]) -> None:
+        if self.folder is not None:
+            with suppress(OSError):
+                write(self.folder / name, record)
 
     def clear(self) -> None:
         """Deletes the cards of processes that are about to be restarted."""
@@ -288,14 +269,12 @@ class LaunchStatus:
 
     def remove(self) -> None:
         """Deletes all files at the end of the launch."""
-        if self._card is not None and self.folder is not None:
-            with self._lock:
-                for card in (self._card, *self._nodes.values()):
-                    card.close()
-                self._card = None
-            remove(self.folder)
+        with self._lock:
+            own, self.folder = self.folder, None
+        if own is not None:
+            remove(own)
             with suppress(OSError):  # other launches of the user are in it
-                self.folder.parent.rmdir()
+                own.parent.rmdir()
 
 
 def _own_folder() -> Path:

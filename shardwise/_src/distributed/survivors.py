@@ -26,14 +26,9 @@ import numpy as np
 from shardwise._src.base.errors import ProcessFailureError
 from shardwise._src.base.lazy import public
 from shardwise._src.distributed.recorder import record_of
-from shardwise._src.distributed.shard_recovery import (
-    is_spread,
-    parts_for,
-    spans_of,
-    what_is_wrong,
-    words,
-)
+from shardwise._src.distributed.shard_recovery import parts_for, spans_of, what_is_wrong, words
 from shardwise._src.distributed.start import here
+from shardwise._src.distributed.tiles import is_spread
 from shardwise._src.placement.array_creation import make_array_from_single_device_arrays
 from shardwise._src.placement.device_put import device_put
 from shardwise._src.runtime import backend, processes, threads
@@ -141,10 +136,12 @@ class Survivors:
         A process may have finished a step in which another one failed. Call it in every surviving
         process.
         """
+        return min(map(int, self._met("Survivors.least", str(int(number)))))
+
+    def _met(self, what: str, payload: str) -> list[str]:
         state = here()
         assert state is not None
-        told = state.watch.meet("Survivors.least", span=self.processes, payload=str(int(number)))
-        return min(map(int, told))
+        return state.watch.meet(what, span=self.processes, payload=payload)
 
     def arrays(self, tree: Any, mesh: Mesh) -> Any:
         """Moves the arrays of a pytree to a mesh of survivors.
@@ -161,12 +158,8 @@ class Survivors:
             results of a failed program, or whose memory was deleted or donated.
         """
         leaves, tree_of = flatten_with_path(tree)
-        state = here()
-        assert state is not None
         found = [what_is_wrong(leaf) for _, leaf in leaves]
-        told = state.watch.meet(
-            "Survivors.arrays", span=self.processes, payload=json.dumps(found),
-        )
+        told = self._met("Survivors.arrays", json.dumps(found))
         everyone = [json.loads(one) for one in told]
         missing = [
             f"{keystr(path) or 'the array'} ({why})"

@@ -18,6 +18,13 @@ from shardwise._src.ops.cast import convert_element_type
 from shardwise._src.runtime import backend, host_memory
 from shardwise._src.transfers import transfer
 
+Span = tuple[tuple[int, int], ...]  # of a shard: begin and end in each dimension
+
+
+def is_spread(x: Any) -> bool:
+    """Whether a value is an array with shards in other processes."""
+    return isinstance(x, Array) and not x.is_fully_addressable
+
 
 class Tiles:
     """leaf: the tiles that this process sends, of shape (tiles, *tile), with the array's type."""
@@ -102,22 +109,22 @@ class Tiles:
     def held(self) -> dict[str, tuple[tuple[int, ...], np.ndarray]]:
         """The shards of this process, by index string: the ranks that have it, and the value."""
         x, shape = self._array, self._stored.shape
-        positions: dict[tuple[Any, ...], list[int]] = {}
+        positions: dict[Span, list[int]] = {}
         for position, index in enumerate(x.sharding.indices(shape)):
-            positions.setdefault(_bounds(index, shape), []).append(position)
+            positions.setdefault(bounds(index, shape), []).append(position)
         devices, rank = x.sharding.devices, backend.process_index()
         found: dict[str, tuple[tuple[int, ...], int]] = {}
-        for bounds, those in positions.items():
+        for span, those in positions.items():
             ranks = [devices[i].process_index for i in those]
             if rank in ranks:
-                text = f"[{', '.join([f'{a}:{b}' for a, b in bounds])}]"
+                text = f"[{', '.join([f'{a}:{b}' for a, b in span])}]"
                 found[text] = (tuple(sorted({*ranks})), those[ranks.index(rank)])
         parts = x._host_parts([position for _, position in found.values()]) if found else []
         rows = zip(found.items(), parts, strict=True)
         return {text: (holders, part) for (text, (holders, _)), part in rows}
 
 
-def _bounds(index: Any, shape: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+def bounds(index: Any, shape: tuple[int, ...]) -> Span:
     return tuple([s.indices(n)[:2] for s, n in zip(index, shape, strict=True)])
 
 

@@ -22,14 +22,6 @@ RANGES = 32  # of leaves, in one message
 
 
 @dataclass(frozen=True, slots=True)
-class Unequal:
-    """leaf: its index. text: a human-readable description of the processes' values."""
-
-    leaf: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
 class Part:
     """A shard of a leaf.
 
@@ -54,8 +46,9 @@ def digests(held: Mapping[str, tuple[tuple[int, ...], np.ndarray]]) -> Parts:
 
 def first_unequal(
     what: str, treedef: Any, types: Sequence[tuple[str, str]], rows: Sequence[Parts]
-) -> Unequal | None:
-    """The first leaf that differs between processes, all of which must call this.
+) -> tuple[int, str] | None:
+    """The first leaf that differs between processes, all of which must call this: its index, and
+    a human-readable description of the processes' values.
 
     Raises:
       ValueError: trees or types differ.
@@ -71,11 +64,9 @@ def first_unequal(
         if high - low == 1:
             break
         step = max(1, -(-(high - low) // RANGES))
-        said = host_exchange.meeting(what, {"note": _summaries(rows, low, high, step)})
-        said = [one["note"] for one in said]
+        said = host_exchange.meeting(what, _summaries(rows, low, high, step))
     mine = {index: part.digest for index, part in rows[low].items()}
-    said = host_exchange.meeting(what, {"note": mine})
-    return Unequal(low, _unequal([one["note"] for one in said]))
+    return low, _unequal(host_exchange.meeting(what, mine))
 
 
 def _summaries(rows: Sequence[Parts], low: int, high: int, step: int) -> list[dict[str, str]]:

@@ -216,13 +216,11 @@ class Watch:
             "payload": payload, "about": about,
         }
         reject = functools.partial(self._raise_if_failed, here.ranks)
-        meeting = self._come(key, number, message, doing, reject, timeout)
-        if meeting.withdrawn:
+        try:
+            return self._come(key, number, message, doing, reject, timeout)
+        except TimeoutError:
             here.meetings -= 1  # this meeting is still pending
-            raise TimeoutError(meeting.withdrawn)
-        if not meeting.met:
-            self._raise_if_failed(here.ranks)
-        return meeting.payloads
+            raise
 
     def gather(
         self, name: str, payload: str, timeout: float, span: Sequence[int] | None = None
@@ -242,10 +240,7 @@ class Watch:
         reject()
         key = f"{','.join(map(str, ranks))}#{name}{self._era}"
         message = {"op": "meet", "value": "", "after": 0, "payload": payload, "about": ""}
-        meeting = self._come(key, 0, message, name, reject, timeout)
-        if not meeting.met:
-            raise TimeoutError(meeting.withdrawn)
-        return meeting.payloads or [""] * len(ranks)
+        return self._come(key, 0, message, name, reject, timeout) or [""] * len(ranks)
 
     def census(self, span: Sequence[int], doing: str) -> list[int]:
         """Waits until all live processes of a set have arrived, and returns them."""
@@ -259,14 +254,16 @@ class Watch:
                 late = [f for f in self.failures if f.kind == "timeout" and f.at > begin]
                 self._raise_if_failed(everyone, late)
 
-            found = self._come(f"alive {key}", number, {"op": "census"}, doing, reject, None)
-            return found.payloads
+            return self._come(f"alive {key}", number, {"op": "census"}, doing, reject, None)
 
     def _come(
         self, key: str, number: int, message: dict[str, Any], doing: str,
         reject: Callable[[], None], timeout: float | None,
-    ) -> Meeting:
-        """Waits in a meeting. refuse: raises if the meeting can no longer complete."""
+    ) -> list[Any]:
+        """Waits in a meeting; returns the payloads, by rank.
+
+        reject: raises if the meeting can no longer complete.
+        """
         meeting, era = Meeting(), self._era
         self._meetings[key, number] = meeting
         line = user_line(threading.get_ident())  # "" in a thread of the library
@@ -280,7 +277,7 @@ class Watch:
             while True:
                 left = 0.5 if end is None else min(0.5, max(0.0, end - time.monotonic()))
                 if meeting.lock.acquire(timeout=left):
-                    return meeting
+                    break
                 reject()
                 self._raise_if_over(doing, era)
                 if end is not None and time.monotonic() >= end:
@@ -291,6 +288,9 @@ class Watch:
             lasted = time.monotonic() - begin
             self.recorder.add((begin, "meeting", doing, number, (), None, lasted))
             del self._meetings[key, number]
+        if meeting.withdrawn:
+            raise TimeoutError(meeting.withdrawn)
+        return meeting.payloads
 
     def wait(self, raw: Any) -> None:
         """Waits until a raw buffer is computed."""
@@ -411,15 +411,11 @@ class Watch:
     def _on_met(self, message: dict[str, Any]) -> None:
         meeting = self._meetings.get((message["set"], message["k"]))
         if meeting is not None:
-            meeting.met = True
             meeting.payloads = message.get("payloads", [])
+            meeting.withdrawn = message.get("text", "")
             meeting.lock.release()
 
-    def _on_withdrawn(self, message: dict[str, Any]) -> None:
-        meeting = self._meetings.get((message["set"], message["k"]))
-        if meeting is not None:
-            meeting.withdrawn = message["text"]
-            meeting.lock.release()
+    _on_withdrawn = _on_met  # with a text
 
     def _on_bye(self, message: dict[str, Any]) -> None:
         self._dismissed.set()

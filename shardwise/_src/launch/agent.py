@@ -35,15 +35,16 @@ class Stop(NamedTuple):
     generation: int
 
 
-def _order(message: Any, plan: Plan) -> Start | Stop | Verdict | str:
-    """Parses an instruction from node 0; a string is the reason why this launcher may not join.
+def _order(message: Any, plan: Plan) -> Start | Stop | Verdict:
+    """Parses an instruction from node 0.
 
     Raises:
+      Problem: this launcher may not join.
       MALFORMED: it is not a launcher message.
     """
     op = message["op"]
     if op == "refused":
-        return str(message["why"])
+        raise Problem(str(message["why"]))
     if op == "end":
         return Verdict.from_dict(message)
     generation = int(message["generation"])
@@ -63,7 +64,7 @@ class Agent:
         self._here, self._plan, self._events = here, here.plan, here.events
         self._tls = tls_of_flags()
         self._channel: Channel | None = None
-        self._mirror = StatusRelay(here.notice, here.plan.node, self._pass_on)
+        self._mirror = StatusRelay(here.notice, here.plan.node, self._send)
         self._ranks: Sequence[int] = ()  # of the processes here
         self._left: set[int] = set()  # ranks that have not exited with status 0
 
@@ -123,11 +124,7 @@ class Agent:
     def _post(self, message: Any) -> None:
         self._events.post("said", message)
 
-    def _send(self, op: str, **facts: Any) -> None:
-        assert self._channel is not None
-        self._channel.send({"op": op, **facts})
-
-    def _pass_on(self, message: dict[str, Any], _: Any) -> None:
+    def _send(self, message: dict[str, Any], _: object = None) -> None:
         if self._channel is not None:
             self._channel.send(message)
 
@@ -142,14 +139,12 @@ class Agent:
                 f"the launcher of node 0 sent an invalid message ({type(error).__name__}: "
                 f"{error}): is another program using its address?"
             ) from None
-        if isinstance(order, str):
-            raise Problem(order)
         if isinstance(order, Start):
             self._start(order)
         elif isinstance(order, Stop):
             self._here.stop()
             self._events.check()
-            self._send("stopped", generation=order.generation)
+            self._send({"op": "stopped", "generation": order.generation})
         else:
             if order.text:
                 say(order.shown(self._ranks))
@@ -171,11 +166,10 @@ class Agent:
         if crew is None or crew.generation != generation:
             return
         found = crew.report(rank)
-        if found is not None:
-            self._send("failed", generation=generation, report=found.to_dict())
-            return
-        ended = Report(rank, crew.name(rank), "exited with status 0", 0)
-        self._send("exited", generation=generation, report=ended.to_dict())
-        self._left.discard(rank)
-        if not self._left:
-            self._send("finished", generation=generation)
+        ended = found or Report(rank, crew.name(rank), "exited with status 0", 0)
+        about = {"generation": generation, "report": ended._asdict()}
+        self._send({"op": "failed" if found else "exited", **about})
+        if found is None:
+            self._left.discard(rank)
+            if not self._left:
+                self._send({"op": "finished", "generation": generation})

@@ -6,14 +6,13 @@ import itertools
 import socket
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from shardwise._src.coordination import coordinator
 from shardwise._src.distributed.channel import Channel
 from shardwise._src.distributed.cluster import at
 from shardwise._src.distributed.start import listen_host, start_coordinator, warn_of_strangers
 from shardwise._src.launch.local_agent import Event, LocalAgent, Stopped, tls_of_flags
-from shardwise._src.launch.nodes import Nodes, Problem, Said
+from shardwise._src.launch.nodes import Nodes, Problem
 from shardwise._src.launch.rank_assignment import Shares, with_processes
 from shardwise._src.launch.status_relay import StatusRelay
 from shardwise._src.launch.worker_output import say
@@ -33,7 +32,7 @@ class Leader:
 
     def __init__(self, here: LocalAgent):
         self._here, self._plan, self._events = here, here.plan, here.events
-        self._nodes: Nodes | None = None
+        self._nodes = Nodes(here.plan, lambda said: here.events.post("said", said))
         self._mirror: StatusRelay | None = None
         self._tls = tls_of_flags()
         self._done: set[int] = set()  # local ranks, and -k for node k, that succeeded
@@ -46,10 +45,8 @@ class Leader:
         try:
             if self._plan.nodes > 1:
                 tls = coordinator.tls_context({"tls": self._tls and self._tls._asdict()})
-                self._mirror = StatusRelay(self._here.notice, 0, self._pass_on)
-                self._nodes = Nodes(
-                    self._plan, self._listener(), tls, self._said, self._mirror.hear
-                )
+                self._mirror = StatusRelay(self._here.notice, 0, self._nodes.pass_on)
+                self._nodes.listen(self._listener(), tls, self._mirror.hear)
             end = self._generations()
         except Stopped as stop:
             text = f"node 0 was stopped by {signal_name(stop.number)}"
@@ -61,19 +58,11 @@ class Leader:
         finally:
             if self._mirror is not None:
                 self._mirror.end()
-            if self._nodes is not None:
-                self._nodes.tell("end", **end.to_dict())
-                self._nodes.close()
+            self._nodes.tell("end", **end._asdict())
+            self._nodes.close()
         if end.text:
             say(end.shown(self._shares.of(0).ranks))
         return end.status
-
-    def _pass_on(self, message: dict[str, Any], nodes: set[int] | None) -> None:
-        if self._nodes is not None:
-            self._nodes.pass_on(message, nodes)
-
-    def _said(self, said: Said) -> None:
-        self._events.post("said", said)
 
     def _listener(self) -> socket.socket:
         assert self._plan.address is not None
@@ -82,7 +71,11 @@ class Leader:
         try:
             listener = coordinator.listening(where, port)
         except OSError as error:
-            raise Problem(_taken(where, port, error.strerror or str(error))) from None
+            raise Problem(
+                f"the launcher cannot listen at {at(where, port)}: {error.strerror or error}. Does "
+                "another program use this port, or does the address belong to another machine? "
+                "--coordinator must name node 0."
+            ) from None
         if self._tls is None:
             warn_of_strangers("the launcher of node 0", where, port)
         return listener
@@ -116,7 +109,7 @@ class Leader:
     def _await_nodes(self, generation: int) -> None:
         """Waits until all nodes have joined, or, at a restart, those that it cannot do without."""
         deadline, total = time.monotonic() + self._plan.arrival, self._shares.total
-        while missing := self._missing() if generation else self._absent():
+        while missing := self._missing() if generation else self._nodes.missing():
             left = deadline - time.monotonic()
             if left <= 0:
                 word = "node" if len(missing) == 1 else "nodes"
@@ -130,12 +123,9 @@ class Leader:
             words = with_processes(self._shares.total, 0)
             say(f"generation {generation} starts{words}: nodes joined or left in the meantime")
 
-    def _absent(self) -> list[int]:
-        return [] if self._nodes is None else self._nodes.missing()
-
     def _missing(self) -> list[int]:
         """The nodes to wait for, after excluding absent ones as far as allowed."""
-        absent = self._absent()
+        absent = self._nodes.missing()
         self._shares.take_back(absent)  # with them, more other nodes can be excluded
         self._shares.lose_nodes(absent)
         return [node for node in absent if node not in self._shares.left_out]
@@ -151,14 +141,13 @@ class Leader:
         host = self._plan.address[0] if self._plan.address else "127.0.0.1"
         self._done = set()
         try:
-            if self._nodes is not None:
-                self._others = self._nodes.tell(
-                    "start", generation=generation, port=started.port, counts=self._shares.counts
-                )
+            self._others = self._nodes.tell(
+                "start", generation=generation, port=started.port, counts=self._shares.counts
+            )
             told = {0, *self._others.values()}
             for node, count in enumerate(self._shares.counts):
                 if count and node not in told:  # it left a moment ago
-                    return [_gone(node)]
+                    return [_of_launcher(node)]
             crew = self._here.start(generation, self._shares.of(0), at(host, started.port))
             return self._watch(crew)
         finally:
@@ -218,7 +207,7 @@ class Leader:
             return found
         (said,) = event.facts
         if said.op == "gone" and said.channel in self._others and self._shares.counts[said.node]:
-            return _gone(said.node)
+            return _of_launcher(said.node)
         if said.op == "came" and said.node in self._shares.left_out:
             say(f"node {said.node} is back: it takes part again after the next failure")
         if said.op == "finished" and said.generation == crew.generation:
@@ -227,7 +216,7 @@ class Leader:
             return None
         if said.report and said.report.rank not in self._shares.of(said.node).ranks:
             how = f"reports process {said.report.rank}, which is not one of its processes"
-            return Report(-1, f"the launcher of node {said.node}", how, 1)
+            return _of_launcher(said.node, how)
         if said.op == "exited":
             self._exited(said.report.rank, said.report.about)
             return None
@@ -240,9 +229,7 @@ class Leader:
 
     def _stop(self, generation: int, pid: int) -> None:
         """Ends a generation on all nodes."""
-        waiting: dict[Channel, int] = {}
-        if self._nodes is not None:
-            waiting = self._nodes.tell("stop", generation=generation)
+        waiting = self._nodes.tell("stop", generation=generation)
         self._here.stop(pid)
         deadline = time.monotonic() + self._plan.grace + REPLY
         while waiting and (left := deadline - time.monotonic()) > 0:
@@ -256,13 +243,7 @@ class Leader:
                     waiting.pop(said.channel, None)
 
 
-def _gone(node: int) -> Report:
-    about = f"the launcher of node {node}"
-    return Report(-1, about, "is gone: it was stopped, or its machine went down", 1)
-
-
-def _taken(host: str, port: int, why: str) -> str:
-    return (
-        f"the launcher cannot listen at {at(host, port)}: {why}. Does another program use this "
-        "port, or does the address belong to another machine? --coordinator must name node 0."
-    )
+def _of_launcher(
+    node: int, how: str = "is gone: it was stopped, or its machine went down"
+) -> Report:
+    return Report(-1, f"the launcher of node {node}", how, 1)

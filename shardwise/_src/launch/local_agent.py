@@ -96,15 +96,12 @@ class LocalAgent:
             self.events.post("ended", generation, rank)
             self._show(crew)
 
-        def broken() -> None:
-            self.events.stop(signal.SIGPIPE)
-
         self.notice.clear()
         self.crew = crew = Crew(
             self.plan, generation, share, self._mark, self.notice.card_of
         )
         try:
-            crew.start(address, ended, broken)
+            crew.start(address, ended, lambda: self.events.stop(signal.SIGPIPE))
         except OSError as error:
             raise Problem(f"could not start a process: {error}.") from None
         self._show(crew)

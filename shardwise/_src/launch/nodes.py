@@ -61,22 +61,28 @@ class Said(NamedTuple):
 
 
 class Nodes:
-    """The other launchers, as seen by the launcher of node 0.
+    """The other launchers, as seen by the launcher of node 0; none on one machine.
 
-    tls:  the TLS context of their connections, if they are secured.
     post: called with their messages, from other threads.
-    hear: likewise, with the node and its message, for messages between mirrors.
     """
 
-    def __init__(
-        self, plan: Plan, listener: socket.socket, tls: ssl.SSLContext | None,
-        post: Callable[[Said], None], hear: Callable[[int, dict[str, Any]], None],
-    ):
-        self._plan, self._tls, self._post, self._hear = plan, tls, post, hear
-        self._listener = listener
+    def __init__(self, plan: Plan, post: Callable[[Said], None]):
+        self._plan, self._post = plan, post
+        self._listener: socket.socket | None = None
         self._channels: dict[int, Channel] = {}
         self._lock = threading.Lock()
         self._closed = threading.Event()
+
+    def listen(
+        self, listener: socket.socket, tls: ssl.SSLContext | None,
+        hear: Callable[[int, dict[str, Any]], None],
+    ) -> None:
+        """Lets other launchers join.
+
+        tls:  the TLS context of their connections, if they are secured.
+        hear: called with a node and its message, for messages between mirrors.
+        """
+        self._listener, self._tls, self._hear = listener, tls, hear
         self._spawn(self._listen)
 
     def _spawn(self, run: Callable[..., None], *args: Any) -> None:
@@ -103,6 +109,7 @@ class Nodes:
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _accept(self) -> None:
+        assert self._listener is not None
         sock, _ = self._listener.accept()
         try:
             self._spawn(self._serve, sock)
@@ -144,11 +151,10 @@ class Nodes:
 
     def _said(self, node: int, channel: Channel, message: dict[str, Any]) -> Said:
         """Parses a message of a launcher; anything else raises an error."""
-        op, report = message["op"], None
+        op = message["op"]
         if op not in ("exited", "failed", "finished", "stopped"):
             raise ValueError(op)
-        if op in ("exited", "failed"):
-            report = Report.from_dict(message["report"])
+        report = Report.from_dict(message["report"]) if op in ("exited", "failed") else None
         return Said(node, op, channel, int(message["generation"]), report)
 
     def _admit(self, channel: Channel) -> int:
@@ -209,7 +215,8 @@ class Nodes:
     def close(self) -> None:
         """Waits briefly until the other launchers, which were sent "end", have disconnected."""
         self._closed.set()
-        self._listener.close()
+        if self._listener is not None:
+            self._listener.close()
         deadline = time.monotonic() + LEAVE_WITHIN
         while self._channels and time.monotonic() < deadline:
             time.sleep(0.01)

@@ -32,7 +32,7 @@ class StatusRelay:
 
     def __init__(
         self, notice: LaunchStatus, node: int,
-        tell: Callable[[dict[str, Any], set[int] | None], None],
+        tell: Callable[[dict[str, Any], set[int] | None], object],
     ):
         self._notice, self._node, self._tell = notice, node, tell
         self._looks: dict[int, float] = {}  # when each other launcher sent "look"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from shardwise._src.distributed.watch import EXIT_STATUS
@@ -23,8 +22,7 @@ _FAILURE = "ProcessFailureError: "
 _NAMED = re.compile(r"process (\d+) \(host ")
 
 
-@dataclass(frozen=True)
-class Report:
+class Report(NamedTuple):
     """A process that failed.
 
     rank:   -1 for a launcher that is gone. status: the exit status of the launcher in that case.
@@ -42,9 +40,6 @@ class Report:
     named: tuple[int, ...] = ()
     tail: tuple[str, ...] = ()
     lost: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
     @classmethod
     def from_dict(cls, facts: dict[str, Any]) -> Report:
@@ -67,16 +62,12 @@ def report(rank: int, about: str, returncode: int, errors: Sequence[bytes]) -> R
     second = bool(named) or returncode == EXIT_STATUS
     second = second or any(_FAILURE in line for line in lines[-3:])
     status = returncode if returncode >= 0 else 128 - returncode
+    from_outside = returncode < 0 and -returncode not in _CRASHES
     is_killed = -returncode == signal.SIGKILL  # maybe after it noticed the loss of another one
     return Report(
         rank, about, ending(returncode), status, second, tuple(sorted(named)),
-        tuple(last_words(lines)), _is_from_outside(returncode) and (not second or is_killed),
+        tuple(last_words(lines)), from_outside and (not second or is_killed),
     )
-
-
-def _is_from_outside(returncode: int) -> bool:
-    """Whether a process was killed by a signal other than those of its own crashes."""
-    return returncode < 0 and -returncode not in _CRASHES
 
 
 def ending(returncode: int) -> str:
@@ -156,9 +147,6 @@ class Verdict(NamedTuple):
     def shown(self, ranks: Collection[int]) -> str:
         """The last message of the launcher of some ranks."""
         return self.brief if self.rank in ranks else self.text
-
-    def to_dict(self) -> dict[str, Any]:
-        return self._asdict()
 
     @classmethod
     def from_dict(cls, facts: dict[str, Any]) -> Verdict:

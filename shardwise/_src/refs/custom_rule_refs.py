@@ -10,50 +10,40 @@ The rules get the refs in their positions. Residuals may contain refs, so `bwd` 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from shardwise._src.refs.passing import merged
 from shardwise._src.refs.refs import is_ref
 from shardwise._src.runtime.pytree import flatten
 
 
 def without_refs(fun: Any, fixed: tuple, leaves: Sequence[Any], tree: Any) -> Any:
     """The result of a custom_vjp function that has refs among the leaves of its arguments."""
-    free, merged = _divided(leaves)
-    residual: list[Any] = []  # how values form residuals, once `fwd` has run
+    residual: list[Any] = []  # the residuals and their treedef, once `fwd` has run
 
     @functools.wraps(fun.fun)
     def primal(*values: Any) -> Any:
-        return fun.fun(*fun.merged(fixed, tree.unflatten(merged(values))))
+        return fun.fun(*fun.merged(fixed, tree.unflatten(merged(leaves, values))))
 
     @functools.wraps(fun.fwd)
     def fwd(*values: Any) -> Any:
-        result = fun.fwd(*fun.merged(fixed, tree.unflatten(merged(values))))
+        result = fun.fwd(*fun.merged(fixed, tree.unflatten(merged(leaves, values))))
         if not isinstance(result, tuple | list) or len(result) != 2:
             return result  # is rejected later
         rows, row_tree = flatten(result[1])
-        kept, whole = _divided(rows)
-        residual[:] = [row_tree, whole]
-        return result[0], kept
+        residual[:] = [row_tree, rows]
+        return result[0], [x for x in rows if not is_ref(x)]
 
     @functools.wraps(fun.bwd)
     def bwd(kept: Any, ct: Any) -> Any:
-        row_tree, whole = residual
-        cts = fun.bwd(*fixed, row_tree.unflatten(whole(kept)), ct)
+        row_tree, rows = residual
+        cts = fun.bwd(*fixed, row_tree.unflatten(merged(rows, kept)), ct)
         return _of_values(cts, leaves, tree)
 
     inner = type(fun)(primal)
     inner.defvjp(fwd, bwd, fun.symbolic_zeros)
-    return inner(*free)
-
-
-def _divided(leaves: Sequence[Any]) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
-    """The leaves that are not refs, and a function that inserts the refs between new values."""
-    def merged(values: Sequence[Any]) -> list[Any]:
-        given = iter(values)
-        return [x if is_ref(x) else next(given) for x in leaves]
-
-    return [x for x in leaves if not is_ref(x)], merged
+    return inner(*[x for x in leaves if not is_ref(x)])
 
 
 def _of_values(cts: Any, leaves: Sequence[Any], tree: Any) -> Any:

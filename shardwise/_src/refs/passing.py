@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from shardwise._src.refs.refs import Ref, reject_returned, values_of
+from shardwise._src.refs.refs import Ref, is_ref, reject_returned, values_of
 from shardwise._src.runtime.pytree import flatten
 
 
@@ -61,9 +61,12 @@ def with_refs_outside(fun: Callable, leaves: Sequence[Any]) -> Callable:
 
     @functools.wraps(fun)
     def filled(*rest: Any) -> Any:
-        given = iter(rest)
-        return fun(*[x if x.__class__ is Ref else next(given) for x in leaves])
+        return fun(*merged(leaves, rest))
 
     return filled
 
 
+def merged(leaves: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+    """The leaves, with new values in place of those that are not refs."""
+    given = iter(values)
+    return [x if is_ref(x) else next(given) for x in leaves]

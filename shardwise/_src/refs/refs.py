@@ -44,7 +44,40 @@ from shardwise._src.values.index_pattern import parse
 from shardwise._src.values.indexing import getitem
 
 
-class Ref:
+class _Access:
+    """The methods of `Ref` and `RefPart` to read and write elements."""
+
+    __slots__ = ()
+
+    def get(self, idx: Any = ...) -> Any:
+        """The value, or a part of it."""
+        raise NotImplementedError
+
+    def _write(self, method: str, idx: Any, value: Any) -> None:
+        raise NotImplementedError
+
+    def set(self, value: Any, idx: Any = ...) -> None:
+        """Writes to the elements `idx`."""
+        self._write("set", idx, value)
+
+    def swap(self, value: Any, idx: Any = ...) -> Any:
+        """Writes to the elements `idx`; returns their previous values."""
+        old = self.get(idx)
+        self.set(value, idx)
+        return old
+
+    def addupdate(self, value: Any, idx: Any = ...) -> None:
+        """Adds to the elements `idx`; repeated indices add repeatedly."""
+        self._write("add", idx, value)
+
+    def __getitem__(self, idx: Any) -> Any:
+        return self.get(idx)
+
+    def __setitem__(self, idx: Any, value: Any) -> None:
+        self.set(value, idx)
+
+
+class Ref(_Access):
     """A mutable array. Made by `new_ref`.
 
         ref[...]            # the value
@@ -87,20 +120,6 @@ class Ref:
         _check_index(self, idx)
         return value if idx is ... or idx is None else getitem(value, idx)
 
-    def set(self, value: Any, idx: Any = ...) -> None:
-        """Writes to the elements `idx`."""
-        self._write("set", idx, value)
-
-    def swap(self, value: Any, idx: Any = ...) -> Any:
-        """Writes to the elements `idx`; returns their previous values."""
-        old = self.get(idx)
-        self._write("set", idx, value)
-        return old
-
-    def addupdate(self, value: Any, idx: Any = ...) -> None:
-        """Adds to the elements `idx`; repeated indices add repeatedly."""
-        self._write("add", idx, value)
-
     def _write(self, method: str, idx: Any, value: Any) -> None:
         old = value_of(self)
         value = as_arraylike(value)
@@ -111,12 +130,6 @@ class Ref:
             put(self, value if method == "set" else add(old, _beside(old, value)))
         else:
             put(self, write(method, old, idx, value))
-
-    def __getitem__(self, idx: Any) -> Any:
-        return self.get(idx)
-
-    def __setitem__(self, idx: Any, value: Any) -> None:
-        self._write("set", idx, value)
 
     def __len__(self) -> int:
         if not self.ndim:
@@ -159,7 +172,7 @@ class RefAt:
         return RefPart(self.ref, index)
 
 
-class RefPart:
+class RefPart(_Access):
     """A part of a ref that can be read and written: `ref.at[1:][0] = x` is `ref[1] = x`."""
 
     __slots__ = ("ref", "index")
@@ -176,31 +189,11 @@ class RefPart:
         part = self.ref.get(self.index)
         return part if idx is ... or idx is None else getitem(part, idx)
 
-    def set(self, value: Any, idx: Any = ...) -> None:
-        """Writes to the elements `idx` of the part."""
-        self._write("set", idx, value)
-
-    def swap(self, value: Any, idx: Any = ...) -> Any:
-        """Writes to the elements `idx` of the part; returns their previous values."""
-        old = self.get(idx)
-        self.set(value, idx)
-        return old
-
-    def addupdate(self, value: Any, idx: Any = ...) -> None:
-        """Adds to the elements `idx` of the part."""
-        self._write("add", idx, value)
-
     def _write(self, method: str, idx: Any, value: Any) -> None:
         value = as_arraylike(value)
         _check_kept(self.ref, type_of(value))
         part = write(method, self.get(), ... if idx is None else idx, value)
         self.ref.set(part, self.index)
-
-    def __getitem__(self, idx: Any) -> Any:
-        return self.get(idx)
-
-    def __setitem__(self, idx: Any, value: Any) -> None:
-        self.set(value, idx)
 
 
 def new_ref(

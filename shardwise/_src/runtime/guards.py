@@ -10,7 +10,7 @@ The flags are re-exported here, so that setting one imports this module.
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from jaxlib import _jax
@@ -56,47 +56,40 @@ def _set_global(name: str, value: str) -> None:
 
 
 @contextmanager
-def _scoped(name: str, value: str) -> Generator[None]:
+def _with(**values: Any) -> Generator[None]:
+    """Sets attributes of this thread's state inside a `with` block."""
+    state = _guards.thread_local_state()
+    before = {name: getattr(state, name) for name in values}
+    for name, value in values.items():
+        setattr(state, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(state, name, value)
+
+
+def _scoped(name: str, value: str) -> AbstractContextManager[None]:
     global used
     if name == "transfer_guard":
-        yield
-        return
+        return nullcontext()
     used = True
     place, level = _level(name, value)
-    own = _guards.thread_local_state()
-    before = getattr(own, place)
-    setattr(own, place, level)
-    try:
-        yield
-    finally:
-        setattr(own, place, before)
+    return _with(**{place: level})
 
 
-@contextmanager
-def explicitly(what: str) -> Generator[None]:
+def explicitly(what: str) -> AbstractContextManager[None]:
     """Marks transfers inside a `with` block as explicit. what: `put` or `get`."""
-    state, name = _guards.thread_local_state(), f"explicit_device_{what}"
-    before = getattr(state, name)
-    setattr(state, name, True)
-    try:
-        yield
-    finally:
-        setattr(state, name, before)
+    return _with(**{f"explicit_device_{what}": True})
 
 
-@contextmanager
-def between_devices() -> Generator[None]:
+def between_devices() -> AbstractContextManager[None]:
     """Treats copies inside a `with` block as device-to-device, though they go through the host."""
-    state = _guards.thread_local_state()
-    before = state.host_to_device, state.device_to_host
     allow = _guards.TransferGuardLevel.ALLOW
-    set_in = (state.device_to_device, _guards.global_state().device_to_device)
-    state.host_to_device = next((level for level in set_in if level is not None), allow)
-    state.device_to_host = allow
-    try:
-        yield
-    finally:
-        state.host_to_device, state.device_to_host = before
+    set_in = (_guards.thread_local_state(), _guards.global_state())
+    levels = [state.device_to_device for state in set_in]
+    level = next((level for level in levels if level is not None), allow)
+    return _with(host_to_device=level, device_to_host=allow)
 
 
 def is_explicit(what: str) -> bool:

@@ -155,11 +155,15 @@ _pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char
 _BEHIND_VERSION = 32  # bytes: version, context, deleter, flags
 
 
+def address_in(capsule: Any) -> int:
+    """The pointer of a capsule."""
+    return cast(int, _pointer_of(capsule, _name_of(capsule)))
+
+
 def _tensor(capsule: Any) -> Tensor:
     """The tensor of a capsule: its first field, or, if versioned, after the version header."""
-    name = _name_of(capsule)
-    offset = _BEHIND_VERSION if name == b"dltensor_versioned" else 0
-    return Tensor.from_address(cast(int, _pointer_of(capsule, name)) + offset)
+    offset = _BEHIND_VERSION if _name_of(capsule) == b"dltensor_versioned" else 0
+    return Tensor.from_address(address_in(capsule) + offset)
 
 
 def _dtype_in(capsule: Any) -> np.dtype[Any]:

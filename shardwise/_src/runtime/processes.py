@@ -12,7 +12,9 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,48 +29,17 @@ RuntimeFailure = _jax.JaxRuntimeError
 HAS_TLS = "mtls_cert_file" in (_jax.get_distributed_runtime_client.__doc__ or "")
 
 
-class Connection:
-    """XLA's client of the service, which a separate thread connects.
-
-    connect: returns the client.
-    """
-
-    def __init__(self, connect: Callable[[], Any]):
-        self._result: Any = None
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(
-            target=self._run, args=(connect,), name="shardwise-connect", daemon=True
-        )
-        self._thread.start()
-
-    def _run(self, connect: Callable[[], Any]) -> None:
-        try:
-            self._result = connect()
-        except BaseException as error:
-            self._error = error
-
-    def is_settled(self, seconds: float) -> bool:
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
-
-    def client(self) -> Any:
-        self._thread.join()
-        if self._error is not None:
-            raise self._error
-        return self._result
-
-
 @dataclass(frozen=True)
 class Link:
     """The connection of this process to the others.
 
-    connection: to XLA's coordination service, which takes a moment to start.
+    connection: XLA's client of the service, which takes a moment to connect.
     host:      the address of this machine at which others reach its transports.
     transport: of CPU devices: "gloo" or "mpi".
     devices:   the local device ids that this process may use; None for all.
     """
 
-    connection: Connection
+    connection: Future[Any]
     index: int
     count: int
     host: str
@@ -79,7 +50,7 @@ class Link:
     @property
     def client(self) -> Any:
         """XLA's client of the service, once it is connected."""
-        return self.connection.client()
+        return self.connection.result()
 
 
 class Gate(Protocol):
@@ -137,14 +108,14 @@ def leave() -> None:
     if _State.link is not None:
         here, _State.link = _State.link, None
         preemption.end()
-        if here.connection.is_settled(0):
+        if here.connection.done():
             with suppress(RuntimeError):  # it never connected, which the start of devices reports
                 here.client.shutdown()
 
 
 def is_connected(seconds: float) -> bool:
     """Whether the connection to XLA's service succeeds or fails within some seconds."""
-    return _State.link is None or _State.link.connection.is_settled(seconds)
+    return _State.link is None or bool(wait_for([_State.link.connection], seconds).done)
 
 
 def break_connections() -> None:
@@ -290,15 +261,11 @@ def connected(
 
     XLA ends the process if this fails: all must be present.
     """
-    how: dict[str, Any] = {}
-    if tls:
-        how = {f"mtls_{name}_file": tls[name] for name in ("cert", "key", "ca")}
-        if tls.get("uri_prefix"):
-            how["mtls_peer_uri_prefix"] = tls["uri_prefix"]
     timeout = max(100, int(seconds))
     client = _jax.get_distributed_runtime_client(
         address, index, init_timeout=timeout, heartbeat_timeout=timeout, shutdown_timeout=5,
-        use_compression=True, shutdown_on_destruction=False, **how,
+        use_compression=True, shutdown_on_destruction=False,
+        **transports.tls_options(tls),
     )
     client.connect()
     return client

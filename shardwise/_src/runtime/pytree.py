@@ -51,8 +51,7 @@ def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None, /) -> tuple
     try:
         return flatten_quickly(tree, is_leaf)
     except _FAILURES as error:
-        _check_order(tree, error, is_leaf and (lambda _, x: is_leaf(x)))
-        _check_leaves(tree, error, is_leaf and (lambda _, x: is_leaf(x)))
+        _explain(tree, error, is_leaf and (lambda _, x: is_leaf(x)))
         raise
 
 
@@ -63,8 +62,7 @@ def flatten_with_path(
     try:
         return _flatten_with_path(tree, is_leaf)
     except _FAILURES as error:
-        _check_order(tree, error, is_leaf)
-        _check_leaves(tree, error, is_leaf)
+        _explain(tree, error, is_leaf)
         raise
 
 
@@ -73,7 +71,7 @@ def flatten_one_level(tree: Any, /) -> Any:
     try:
         return _flatten_one_level(tree)
     except (ValueError, TypeError) as error:
-        _check_order(tree, error, lambda path, _: bool(path))
+        _explain(tree, error, lambda path, _: bool(path))
         raise
 
 
@@ -92,17 +90,22 @@ copyreg.pickle(_jax.pytree.PyTreeRegistry, _reduced)
 copyreg.pickle(cast(Any, type(flatten_quickly)), _reduced_method)
 
 
-# ------------------------------------------------------------------------------ unorderable keys
-
-
-def _check_order(
+def _explain(
     tree: Any, error: Exception, is_leaf: Callable[[KeyPath, Any], bool] | None
 ) -> None:
-    """Raises an error that names the dict with unorderable keys, if that caused the failure."""
+    """Raises an error that names the dict with unorderable keys, or the container that contains
+    itself, if that caused the failure."""
     found = refund(tree, error, is_leaf)
     if found is not None:
         path, keys = found
         raise order_error(f"tree{''.join(map(str, path))}", keys) from None
+    paths = cycle(tree, error, is_leaf)
+    if paths is not None:
+        inner, outer = ["tree" + "".join(map(str, path)) for path in paths]
+        raise cycle_error(inner, outer) from None
+
+
+# ------------------------------------------------------------------------------ unorderable keys
 
 
 def refund(
@@ -173,16 +176,6 @@ def _give_back(levels: int) -> None:
 
 
 # ----------------------------------------------------------------------------------- cyclic trees
-
-
-def _check_leaves(
-    tree: Any, error: Exception, is_leaf: Callable[[KeyPath, Any], bool] | None
-) -> None:
-    """Raises an error for a tree that contains itself, if its depth caused the failure."""
-    found = cycle(tree, error, is_leaf)
-    if found is not None:
-        inner, outer = ["tree" + "".join(map(str, path)) for path in found]
-        raise cycle_error(inner, outer) from None
 
 
 def cycle_error(inner: str, outer: str) -> ValueError:

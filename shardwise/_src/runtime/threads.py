@@ -104,11 +104,16 @@ def start(work: Callable[[], object], name: str, *, daemon: bool = True) -> Task
     return task
 
 
+def future_of(work: Callable[[], Any], name: str) -> Future[Any]:
+    """Runs `work` in a thread `shardwise-NAME`, for its result or exception."""
+    made: Future[Any] = Future()
+    start(lambda: _fill(made, work), name)
+    return made
+
+
 def result_of(work: Callable[[], Any], name: str) -> Any:
     """Runs `work` in another thread; returns its result or raises its exception."""
-    made: Future[Any] = Future()
-    start(lambda: _fill(made, work), name).join()
-    return made.result()
+    return future_of(work, name).result()
 
 
 def submit(executor: Executor, call: Callable[..., Any], *args: Any) -> Future[Any]:

@@ -38,6 +38,14 @@ def service(address: str, count: int, **options: Any) -> Any:
     return _jax.get_distributed_runtime_service(address, count, recoverable=True, **options)
 
 
+def tls_options(tls: dict[str, str] | None) -> dict[str, str]:
+    """The options of XLA's service and its clients for TLS files."""
+    if not tls:
+        return {}
+    prefix = {"mtls_peer_uri_prefix": tls["uri_prefix"]} if tls.get("uri_prefix") else {}
+    return {f"mtls_{name}_file": tls[name] for name in ("cert", "key", "ca")} | prefix
+
+
 def why_no_mpi() -> str:
     """The missing requirement for MPI between CPU devices; "" if none is known.
 

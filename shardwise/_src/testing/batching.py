@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -114,12 +114,15 @@ def _batched(fun: Callable, places: tuple[int | None, ...], *args: Any) -> list[
     values = [
         args[i] if p is None else move_axis(args[count + i], 0, p) for i, p in enumerate(places)
     ]
-    outs, dims = batch(fun, values, list(places), SIZE)
-    return _in_front(outs, dims, SIZE)
+    return _batched_in_front(fun, values, list(places), SIZE)
 
 
-def _in_front(outs: list[Any], dims: list[int | None], size: int) -> list[Any]:
-    return [to_dim(o, d, 0, size) for o, d in zip(outs, dims, strict=True)]
+def _batched_in_front(
+    fun: Callable, values: Sequence[Any], dims: list[int | None], size: int
+) -> list[Any]:
+    """The batched results, with the batch dimension first."""
+    outs, found = batch(fun, values, dims, size)
+    return [to_dim(o, d, 0, size) for o, d in zip(outs, found, strict=True)]
 
 
 def _nestings(kinds: int, count: int) -> Iterator[tuple[str, tuple[bool, ...], tuple[bool, ...]]]:
@@ -134,21 +137,15 @@ def _nestings(kinds: int, count: int) -> Iterator[tuple[str, tuple[bool, ...], t
 def _nested(
     fun: Callable, outer: tuple[bool, ...], inner: tuple[bool, ...], *args: Any
 ) -> list[Any]:
+    """args: for each operand, its single, stacked, outer and nested value, in groups."""
     count = len(outer)
-    singles, stacked, outers, nested = (args[i : i + count] for i in range(0, 4 * count, count))
-    sources = {(False, False): singles, (False, True): stacked, (True, False): outers,
-               (True, True): nested}
     marks = zip(outer, inner, strict=True)
-    values = [sources[mark][i] for i, mark in enumerate(marks)]
+    values = [args[(2 * o + i) * count + k] for k, (o, i) in enumerate(marks)]
 
     def inside(*xs: Any) -> list[Any]:
-        dims = [0 if i else None for i in inner]
-        outs, found = batch(fun, xs, dims, SIZE)
-        return _in_front(outs, found, SIZE)
+        return _batched_in_front(fun, xs, [0 if i else None for i in inner], SIZE)
 
-    dims = [0 if o else None for o in outer]
-    outs, found = batch(inside, values, dims, OUTER)
-    return _in_front(outs, found, OUTER)
+    return _batched_in_front(inside, values, [0 if o else None for o in outer], OUTER)
 
 
 def _nested_loop(

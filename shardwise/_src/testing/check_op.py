@@ -65,17 +65,14 @@ def faults(op: Op, samples: Sequence[Sample | tuple]) -> list[Any]:
 def check_fields(op: Op, samples: Sequence[Sample], report: Report) -> None:
     """Every op has type_rule, dims, lower, batch; jvp if it takes floating-point operands."""
     for name in ("dims", "lower", "batch"):
-        if getattr(op, name) is None and not (name == "batch" and _nullary(samples)):
+        is_nullary = not any(s.args for s in samples)
+        if getattr(op, name) is None and not (name == "batch" and is_nullary):
             report.add("missing field", f"{name}=None", f"a `{name}` rule")
     inexact = any(s.order and is_inexact(type_of(a).dtype) for s in samples for a in s.args)
     if inexact and op.jvp is None:
         report.add("missing field", "jvp=None", "a `jvp` rule: the op takes floating operands")
     if op.jvp is not None and op.transpose is None:
         _check_linearized(op, samples, report)
-
-
-def _nullary(samples: Sequence[Sample]) -> bool:
-    return all(not s.args for s in samples)
 
 
 def _check_linearized(op: Op, samples: Sequence[Sample], report: Report) -> None:

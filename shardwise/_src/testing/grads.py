@@ -11,7 +11,7 @@ from shardwise._src.base.context import current
 from shardwise._src.core.infer import type_of
 from shardwise._src.running.eager import EAGER
 from shardwise._src.runtime.pytree import flatten
-from shardwise._src.testing.derivatives import normal, transposed
+from shardwise._src.testing.derivatives import normal, product, transposed
 from shardwise._src.testing.running import filled
 from shardwise._src.testing.sample import wide
 from shardwise._src.transforms.jvp import push_forward
@@ -40,8 +40,8 @@ def check_grads(
     unknown = set(modes) - {"fwd", "rev"}
     if unknown:
         raise ValueError(f"modes must be among 'fwd' and 'rev'; got {sorted(unknown)}.")
-    flat, xs, _ = _flat(f, args)
-    _checker(xs, modes, eps, atol, rtol).check(flat, xs, order, "f")
+    checker = _Checker(f, args, atol, rtol, eps)
+    checker.check(checker.flat, modes, order, "f")
 
 
 def check_jvp(
@@ -56,14 +56,12 @@ def check_jvp(
     atol, rtol: the defaults depend on the dtypes. eps: the step.
     Raises AssertionError, beginning with `err_msg`, naming the mismatch.
     """
-    flat, xs, tree = _flat(f, args)
-    checker = _checker(xs, (), eps, atol, rtol, err_msg)
-    tangents = checker.directions(xs)
-    outs, slopes = checker.differences(flat, xs, tangents)
-    given = [_no_tangent(x) if t is None else t for x, t in zip(xs, tangents, strict=True)]
+    checker = _Checker(f, args, atol, rtol, eps, err_msg)
+    xs, tree = checker.xs, checker.tree
+    tangents, outs, slopes = checker.differences(checker.flat)
+    given = _with_float0(tangents, xs)
     values, moved_by = f_jvp(tree.unflatten(xs), tree.unflatten(given))
-    for i, (came, wanted) in enumerate(zip(flatten(values)[0], outs, strict=True)):
-        checker.same(np.asarray(came), wide(wanted), f"value of f_jvp, result {i}", "f's value")
+    checker.same_values(flatten(values)[0], outs, "f_jvp")
     for i, (came, out) in enumerate(zip(flatten(moved_by)[0], outs, strict=True)):
         if is_inexact(out.dtype):
             checker.same(np.asarray(came), slopes[i], f"tangent of f_jvp, result {i}")
@@ -79,43 +77,20 @@ def check_vjp(
            to a tuple of cotangents of the arguments, like `partial(vjp, f)`.
     The other arguments are as in `check_jvp`. Raises AssertionError likewise.
     """
-    flat, xs, tree = _flat(f, args)
-    checker = _checker(xs, (), eps, atol, rtol, err_msg)
-    tangents = checker.directions(xs)
-    outs, slopes = checker.differences(flat, xs, tangents)
-    value, pull = f_vjp(*tree.unflatten(xs))
+    checker = _Checker(f, args, atol, rtol, eps, err_msg)
+    tangents, outs, slopes = checker.differences(checker.flat)
+    value, pull = f_vjp(*checker.tree.unflatten(checker.xs))
     values, out_tree = flatten(value)
-    for i, (came, wanted) in enumerate(zip(values, outs, strict=True)):
-        checker.same(np.asarray(came), wide(wanted), f"value of f_vjp, result {i}", "f's value")
+    checker.same_values(values, outs, "f_vjp")
     cts = checker.directions(outs)
-    filled_in = [_no_tangent(o) if ct is None else ct for o, ct in zip(outs, cts, strict=True)]
-    back = flatten(pull(out_tree.unflatten(filled_in)))[0]
-    left, right = checker.product(slopes, cts), checker.product(tangents, back)
-    checker.same(np.asarray(right), np.asarray(left), "cotangents of f_vjp, inner product")
+    back = flatten(pull(out_tree.unflatten(_with_float0(cts, outs))))[0]
+    checker.same_products("cotangents of f_vjp", (slopes, cts), (tangents, back))
 
 
-def _flat(f: Callable, args: Sequence[Any]) -> tuple[Callable[..., list[Any]], list[Any], Any]:
-    """`f` as a function of leaves, the leaves as arrays, and the treedef of the arguments."""
-    leaves, tree = flatten(tuple(args))
-
-    def flat(*xs: Any) -> list[Any]:
-        return flatten(f(*tree.unflatten(list(xs))))[0]
-
-    return flat, [EAGER.array(x) for x in leaves], tree
-
-
-def _checker(
-    xs: Sequence[Any], modes: Sequence[str], eps: float | None, atol: float | None,
-    rtol: float | None, head: str = "",
-) -> _Checker:
-    width = min([_width(x) for x in xs if is_inexact(x.dtype)], default=8)
-    tol = _TOLERANCES[width]
-    tols = tol if atol is None else atol, tol if rtol is None else rtol
-    return _Checker(modes, eps or _STEPS[width], *tols, head)
-
-
-def _no_tangent(x: Any) -> np.ndarray:
-    return np.zeros(x.shape, float0)
+def _with_float0(directions: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
+    """The directions, with zeros of dtype float0 for None."""
+    pairs = zip(directions, xs, strict=True)
+    return [np.zeros(x.shape, float0) if d is None else d for d, x in pairs]
 
 
 def _width(x: Any) -> int:
@@ -125,27 +100,41 @@ def _width(x: Any) -> int:
 
 
 class _Checker:
+    """Compares derivatives of a function at some arguments with finite differences.
+
+    xs, tree: the leaves of the arguments, as arrays, and their treedef. head: begins messages.
+    """
+
     def __init__(
-        self, modes: Sequence[str], eps: float, atol: float, rtol: float, head: str = ""
+        self, f: Callable, args: Sequence[Any], atol: float | None, rtol: float | None,
+        eps: float | None, head: str = "",
     ):
-        self.modes, self.eps, self.atol, self.rtol = modes, eps, atol, rtol
-        self.head = f"{head}\n" if head else ""  # the start of messages
+        leaves, self.tree = flatten(tuple(args))
+        self.f, self.xs = f, [EAGER.array(x) for x in leaves]
+        width = min([_width(x) for x in self.xs if is_inexact(x.dtype)], default=8)
+        self.eps = eps or _STEPS[width]
+        self.atol = _TOLERANCES[width] if atol is None else atol
+        self.rtol = _TOLERANCES[width] if rtol is None else rtol
+        self.head = f"{head}\n" if head else ""
         self.rng = np.random.default_rng(0)
 
-    def check(self, fun: Callable, xs: list[Any], order: int, name: str) -> None:
+    def flat(self, *xs: Any) -> list[Any]:
+        """`f` as a function of leaves."""
+        return flatten(self.f(*self.tree.unflatten(list(xs))))[0]
+
+    def check(self, fun: Callable, modes: Sequence[str], order: int, name: str) -> None:
         if order == 0:
             return
-        tangents = self.directions(xs)
-        outs, slopes = self.differences(fun, xs, tangents)
-        if "fwd" in self.modes:
+        tangents, outs, slopes = self.differences(fun)
+        if "fwd" in modes:
             def forward(*args: Any) -> list[Any]:
                 values, found = push_forward(fun, args, tangents, current().interpreter)
                 return filled(found, [type_of(v) for v in values], "tangent")
 
-            for i, (came, wanted) in enumerate(zip(forward(*xs), slopes, strict=True)):
+            for i, (came, wanted) in enumerate(zip(forward(*self.xs), slopes, strict=True)):
                 self.same(np.asarray(came), wanted, f"jvp of {name}, result {i}")
-            self.check(forward, xs, order - 1, f"jvp of {name}")
-        if "rev" in self.modes:
+            self.check(forward, modes, order - 1, f"jvp of {name}")
+        if "rev" in modes:
             cts = self.directions(outs)
 
             def backward(*args: Any) -> list[Any]:
@@ -153,10 +142,8 @@ class _Checker:
                 found = transposed(linear, cts)
                 return filled(found, [type_of(a).strong() for a in args], "cotangent")
 
-            left = self.product(slopes, cts)
-            right = self.product(tangents, backward(*xs))
-            self.same(np.asarray(right), np.asarray(left), f"vjp of {name}, inner product")
-            self.check(backward, xs, order - 1, f"vjp of {name}")
+            self.same_products(f"vjp of {name}", (slopes, cts), (tangents, backward(*self.xs)))
+            self.check(backward, modes, order - 1, f"vjp of {name}")
 
     def directions(self, xs: Sequence[Any]) -> list[Any]:
         """A random value with the type of each inexact value; None for the others."""
@@ -166,23 +153,29 @@ class _Checker:
         value = normal(self.rng, np.zeros(x.shape, x.dtype))
         return EAGER.array(value.astype(x.dtype))
 
-    def differences(self, fun: Callable, xs: list, tangents: list) -> tuple[list, list]:
-        outs = [np.asarray(o) for o in fun(*xs)]
+    def differences(self, fun: Callable) -> tuple[list, list, list]:
+        """A random direction, the results of `fun`, and their derivatives along it."""
+        tangents = self.directions(self.xs)
+        outs = [np.asarray(o) for o in fun(*self.xs)]
         ahead, behind = (
             fun(*[x if t is None else moved(x, t, sign * self.eps)
-                  for x, t in zip(xs, tangents, strict=True)])
+                  for x, t in zip(self.xs, tangents, strict=True)])
             for sign in (1, -1)
         )
         slopes = [
             (wide(a) - wide(b)) / (2 * self.eps) if is_inexact(o.dtype) else np.zeros(o.shape)
             for o, a, b in zip(outs, ahead, behind, strict=True)
         ]
-        return outs, slopes
+        return tangents, outs, slopes
 
-    def product(self, left: list, right: list) -> float:
-        pairs = [(wide(a), wide(b)) for a, b in zip(left, right, strict=True)
-                 if a is not None and b is not None]
-        return float(sum(np.real(np.sum(a * b)) for a, b in pairs))
+    def same_values(self, values: Sequence[Any], outs: Sequence[Any], name: str) -> None:
+        for i, (came, wanted) in enumerate(zip(values, outs, strict=True)):
+            self.same(np.asarray(came), wide(wanted), f"value of {name}, result {i}", "f's value")
+
+    def same_products(self, what: str, wanted: tuple[list, list], came: tuple[list, list]) -> None:
+        """Compares two inner products of pairs of lists."""
+        left, right = product(*wanted), product(*came)
+        self.same(np.asarray(right), np.asarray(left), f"{what}, inner product")
 
     def same(
         self, came: np.ndarray, expected: np.ndarray, what: str,

@@ -23,6 +23,7 @@ from shardwise._src.core.infer import infer, type_of
 from shardwise._src.core.op import Op
 from shardwise._src.running.eager import EAGER
 from shardwise._src.running.executable import Executable
+from shardwise._src.runtime.compiler.modules import COLLECTIVES
 from shardwise._src.testing.meshes import simulated_mesh
 from shardwise._src.testing.running import compiled, staged
 from shardwise._src.testing.sample import Report, Sample
@@ -203,8 +204,7 @@ def check_uneven(op: Op, sample: Sample, report: Report) -> int:
         run = _Placed(op, sample, types, report, UNEVEN_PARTS)
         if run.expected is None:
             return 0
-        found = run.attempt(splits)
-        for split, arrays in zip(splits, found[1] if found is not None else (), strict=False):
+        for split, arrays in zip(splits, run.attempt(splits)[1], strict=False):
             run.same_values(split, arrays)
     return len(splits)
 
@@ -256,27 +256,23 @@ class _Placed:
             for i, (a, e) in enumerate(zip(arrays, self.expected or [], strict=True))
         ])
 
-    def attempt(self, splits: Sequence[_Split]) -> tuple[bool, list[list[Any]]] | None:
-        """The results; None if it fails, which is reported for the failing sharding."""
-        if not splits:
-            return None
+    def attempt(self, splits: Sequence[_Split]) -> tuple[bool, list[list[Any]]]:
+        """The results; none if it fails, which is reported for the failing sharding."""
         try:
-            return self.results(splits)
+            if splits:
+                return self.results(splits)
         except Exception as error:
             if len(splits) == 1:
                 self.report.raised(f"placement: {splits[0].label}", error)
             else:
                 for split in splits:
                     self.attempt([split])
-            return None
+        return False, []
 
     def check_kept(self, splits: Sequence[_Split]) -> None:
         """Factors of results: these dimensions are sharded, without communication."""
-        found = self.attempt(splits)
-        if found is None:
-            return
-        communicates, groups = found
-        for split, arrays in zip(splits, groups, strict=True):
+        communicates, groups = self.attempt(splits)
+        for split, arrays in zip(splits, groups, strict=False):
             if self.same_values(split, arrays) and not self.sample.communicates:
                 self._check_outputs(split, arrays)
         if not communicates or self.sample.communicates:
@@ -296,10 +292,7 @@ class _Placed:
 
     def check_contracted(self, splits: Sequence[_Split], dims: Dims) -> None:
         """Factors of no result: values are correct, and partial results combine by `combine`."""
-        found = self.attempt(splits)
-        if found is None:
-            return
-        for split, arrays in zip(splits, found[1], strict=True):
+        for split, arrays in zip(splits, self.attempt(splits)[1], strict=False):
             self.same_values(split, arrays)
             if dims.combine is not None:
                 self._check_combine(split, dims.combine)
@@ -321,10 +314,7 @@ class _Placed:
 
     def check_unnamed(self, splits: Sequence[_Split]) -> None:
         """Dimensions without a factor: values are correct, and sharding them is not free."""
-        found = self.attempt(splits)
-        if found is None:
-            return
-        for split, arrays in zip(splits, found[1], strict=True):
+        for split, arrays in zip(splits, self.attempt(splits)[1], strict=False):
             if not self.same_values(split, arrays):
                 continue
             # Uneven shards may happen to need no communication: that does not imply a rule.
@@ -348,7 +338,5 @@ def _half(x: np.ndarray, dims: frozenset[int], half: int) -> np.ndarray:
 
 def _collectives(exe: Executable) -> str:
     lines = exe.module.hlo_text().splitlines()
-    kinds = ("all-reduce", "all-gather", "all-to-all", "reduce-scatter", "collective-permute")
-    found = [next((k for k in kinds if f"{k}(" in line or f"{k}-start(" in line), None)
-             for line in lines]
-    return ", ".join(sorted({f for f in found if f}))
+    found = {k for k in COLLECTIVES for line in lines if f"{k}(" in line or f"{k}-start(" in line}
+    return ", ".join(sorted(found))

@@ -126,10 +126,8 @@ class Failure:
     expected: str
 
     def __str__(self) -> str:
-        rows = [f"{self.check}: {self.sample}"]
-        rows += [f"    got:      {_indented(self.got)}"]
-        rows += [f"    expected: {_indented(self.expected)}"]
-        return "\n".join(rows)
+        got, expected = _indented(self.got), _indented(self.expected)
+        return f"{self.check}: {self.sample}\n    got:      {got}\n    expected: {expected}"
 
 
 def _indented(text: str) -> str:

@@ -193,12 +193,12 @@ class _Pending:
     """Launches on one device whose calls may be pending."""
 
     def __init__(self) -> None:
-        self._tokens: deque[tuple[Any, bool]] = deque()
+        self.tokens: deque[tuple[Any, bool]] = deque()
         self._failures: deque[CallbackError] = deque(maxlen=LIMIT)
 
     def add(self, token: Any, ordered: bool) -> None:
-        self._tokens.append((token, ordered))
-        while len(self._tokens) > LIMIT:
+        self.tokens.append((token, ordered))
+        while len(self.tokens) > LIMIT:
             self._wait_for_one()
 
     def failed(self, failure: CallbackError) -> None:
@@ -206,20 +206,17 @@ class _Pending:
 
     def wait(self, ordered: bool = False) -> None:
         """Waits until all calls, or all ordered calls, are over."""
-        while self._tokens and (not ordered or any([o for _, o in list(self._tokens)])):
+        while self.tokens and (not ordered or any([o for _, o in list(self.tokens)])):
             self._wait_for_one()
 
     def _wait_for_one(self) -> None:
         try:
-            token, _ = self._tokens.popleft()
+            token, _ = self.tokens.popleft()
             token.block_until_ready()
         except IndexError:
             return  # another thread took the last one
         except _jax.JaxRuntimeError:
             return  # `failed` was called; any other failure of a program fails its results
-
-    def forget(self) -> None:
-        self._tokens.clear()
 
     def shown_by(self, error: Exception) -> Exception:
         """The callback failure behind jaxlib's error, removed from the list; else the error."""
@@ -237,7 +234,7 @@ class _Pending:
 
 
 _pending = _Pending()
-forgotten_by_fork(_pending.forget)
+forgotten_by_fork(_pending.tokens.clear)
 
 
 def effects_barrier() -> None:

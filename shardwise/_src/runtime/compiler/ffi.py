@@ -19,6 +19,7 @@ from jaxlib import _jax
 from jaxlib import xla_client as xc
 
 from shardwise._src.base.errors import did_you_mean
+from shardwise._src.runtime.host import address_in
 
 Buffer = _jax.ffi.Buffer
 ExecutionContext = _jax.ffi.ExecutionContext
@@ -85,12 +86,7 @@ def _addresses(functions: Any) -> Any:
     if isinstance(functions, dict):
         stages = cast("dict[str, Any]", functions)
         return {stage: _addresses(found) for stage, found in stages.items()}
-    api = ctypes.pythonapi
-    api.PyCapsule_GetName.restype = ctypes.c_char_p
-    api.PyCapsule_GetName.argtypes = (ctypes.py_object,)
-    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
-    api.PyCapsule_GetPointer.argtypes = (ctypes.py_object, ctypes.c_char_p)
-    return api.PyCapsule_GetPointer(functions, api.PyCapsule_GetName(functions))
+    return address_in(functions)
 
 
 def capsule(address: Any) -> Any:

@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 from jaxlib.mlir import ir
-from jaxlib.mlir._mlir_libs import _jax_mlir_ext
-from jaxlib.mlir.dialects import chlo, func, mhlo, sdy, stablehlo
+from jaxlib.mlir.dialects import func, stablehlo
 
+from shardwise._src.runtime.compiler import shardy
 from shardwise._src.runtime.compiler.shardy import in_context
 
-upstream_dialects = ir.DialectRegistry()
-_jax_mlir_ext.register_dialects(upstream_dialects)
+upstream_dialects = shardy.upstream_dialects()
 Value = ir.Value
 _NAME = re.compile(r'"(?:[^"\\\\]|\\\\.)*"|%[\w$.-]+(?:#\d+)?')  # a value name, or a string
 
@@ -33,15 +32,7 @@ class JaxIrContext(ir.Context):
 
 def make_ir_context() -> ir.Context:
     """A context with the dialects used by programs."""
-    context = JaxIrContext()
-    context.append_dialect_registry(upstream_dialects)
-    context.load_all_available_dialects()
-    context.enable_multithreading(False)
-    sdy.register_dialect(context)
-    mhlo.register_mhlo_dialect(context)
-    chlo.register_dialect(context)
-    stablehlo.register_dialect(context)
-    return context
+    return shardy.load_dialects(JaxIrContext())
 
 
 # ------------------------------------------------------------------------------- attributes

@@ -6,18 +6,18 @@ several clients, each of which acts as a separate process.
 
 from __future__ import annotations
 
+import functools
 import os
-import threading
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-import numpy as np
 from jaxlib import _jax
 from jaxlib import utils as _utils
 from jaxlib import xla_client as xc
 
-from shardwise._src.runtime import transports
+from shardwise._src.runtime import threads, transports
+from shardwise._src.runtime.compiler.modules import compile_options
 
 PER_CLIENT = 2048  # devices
 START = 60  # seconds in which all clients of a process have met
@@ -69,29 +69,25 @@ def _clients(count: int) -> list[Any]:
     service = _jax.get_distributed_runtime_service("127.0.0.1:0", nodes)
     (port,) = transports.listening_ports() - before
     address = f"127.0.0.1:{port}"
-    made: list[Any] = [None] * nodes
 
-    def make(node: int) -> None:
+    def make(node: int) -> tuple[Any, Any]:
         line = _jax.get_distributed_runtime_client(
             address, node, init_timeout=START, shutdown_on_destruction=False
         )
         line.connect()
         here = min(PER_CLIENT, count - node * PER_CLIENT)
-        made[node] = line, xc.make_cpu_client(
+        return line, xc.make_cpu_client(
             asynchronous=True, distributed_client=line, node_id=node, num_nodes=nodes,
             collectives=_jax.make_gloo_tcp_collectives(line), num_devices=here,
         )  # fmt: skip
 
-    threads = [
-        threading.Thread(target=make, args=(n,), name=f"shardwise-node-{n}", daemon=True)
-        for n in range(nodes)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(START)
-    if None in made:
-        raise RuntimeError(f"{nodes} clients of virtual devices did not connect within {START} s")
+    making = [threads.future_of(functools.partial(make, n), f"node-{n}") for n in range(nodes)]
+    try:
+        made = [future.result(START) for future in making]
+    except TimeoutError:
+        raise RuntimeError(
+            f"{nodes} clients of virtual devices did not connect within {START} s"
+        ) from None
     _kept.append(service)
     _kept.extend([line for line, _ in made])
     return [client for _, client in made]
@@ -106,17 +102,6 @@ def inspected_of_virtual_devices(
 ) -> Inspection:
     """Compiles a module for `count` devices, in a process that has no others and only does this."""
     client = _clients(count)[0]
-    devices = sorted(client.devices(), key=lambda d: d.id)[:count]
-    options = xc.CompileOptions()
-    options.num_replicas, options.num_partitions = 1, count
-    ids = np.array([[d.id for d in devices]], np.int32)
-    options.device_assignment = xc.DeviceAssignment.create(ids)
-    build = options.executable_build_options
-    build.num_replicas, build.num_partitions = 1, count
-    build.use_spmd_partitioning = build.use_shardy_partitioner = count > 1
-    if count > 1:
-        build.allow_spmd_sharding_propagation_to_parameters = [False]
-        build.allow_spmd_sharding_propagation_to_output = list(free_outputs) or [False]
-    if overrides:
-        options.env_option_overrides = list(overrides)
-    return inspected(client.compile_and_load(text, _jax.DeviceList(tuple(devices)), options))
+    devices = tuple(sorted(client.devices(), key=lambda d: d.id)[:count])
+    options = compile_options(devices, free_outputs=free_outputs, overrides=dict(overrides))
+    return inspected(client.compile_and_load(text, _jax.DeviceList(devices), options))

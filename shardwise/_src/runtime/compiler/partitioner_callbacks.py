@@ -19,6 +19,7 @@ from jaxlib import xla_client as xc
 
 from shardwise._src.base.interrupts import uninterrupted
 from shardwise._src.runtime import cuda
+from shardwise._src.runtime.compiler.partitioner import of_users
 from shardwise._src.runtime.compiler.runtime_shardings import tiles_of
 
 TARGET = "shardwise_functions"
@@ -52,7 +53,7 @@ def ask(question: Question, platform: str) -> str:
     """Registers a question; returns its name, which identifies it in a call's text."""
     if platform not in _registered:
         api = {"c_api": cuda.c_api()} if platform == "cuda" else {}
-        rules = _of_users, _parts, _of_operands
+        rules = of_users, _parts, _of_operands
         with uninterrupted():
             xc.register_custom_call_partitioner(TARGET, *rules, True, **api)
             _registered.add(platform)
@@ -97,10 +98,6 @@ def _parts(
     if several:
         return text.encode(), given, xc.HloSharding.tuple_sharding(result_shape, found)
     return text.encode(), given, found[0]
-
-
-def _of_users(sharding: Any, shape: Any, config: bytes) -> Any:
-    return sharding
 
 
 def _of_operands(arg_shapes: Any, shardings: Any, shape: Any, config: bytes) -> Any:

@@ -42,16 +42,21 @@ _lock = threading.RLock()  # two threads must not use the context concurrently
 
 
 @functools.cache
-def _context() -> Any:
-    """MLIR's context. Callers must be in a block with deferred interrupts."""
+def upstream_dialects() -> Any:
+    """The registry of MLIR's own dialects."""
     from jaxlib.mlir import ir
     from jaxlib.mlir._mlir_libs import _jax_mlir_ext
-    from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
 
     registry = ir.DialectRegistry()
     _jax_mlir_ext.register_dialects(registry)
-    context = ir.Context()
-    context.append_dialect_registry(registry)
+    return registry
+
+
+def load_dialects(context: Any) -> Any:
+    """Loads the dialects that programs use into a context, and returns it."""
+    from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
+
+    context.append_dialect_registry(upstream_dialects())
     context.load_all_available_dialects()
     context.enable_multithreading(False)
     for register in (
@@ -60,6 +65,14 @@ def _context() -> Any:
     ):
         register(context)
     return context
+
+
+@functools.cache
+def _context() -> Any:
+    """MLIR's context. Callers must be in a block with deferred interrupts."""
+    from jaxlib.mlir import ir
+
+    return load_dialects(ir.Context())
 
 
 @contextmanager
@@ -82,14 +95,20 @@ def propagated_results(text: str) -> list[ResultSharding | None]:
     None: unknown, or sharded by a part of a mesh axis.
     """
     with in_context():
-        from jaxlib.mlir import ir
-        from jaxlib.mlir.passmanager import PassManager
-
-        module = ir.Module.parse(text)
-        PassManager.parse("builtin.module(sdy-propagation-pipeline)").run(module.operation)
+        module = _propagated(text)
         main: Any = next(op for op in module.body.operations if _is_main(op))
         *_, last = main.regions[0].blocks[0].operations
         return [_by_whole_axes(_sharding_of(main, value)) for value in last.operands]
+
+
+def _propagated(text: str) -> Any:
+    """The parsed module after Shardy's propagation."""
+    from jaxlib.mlir import ir
+    from jaxlib.mlir.passmanager import PassManager
+
+    module = ir.Module.parse(text)
+    PassManager.parse("builtin.module(sdy-propagation-pipeline)").run(module.operation)
+    return module
 
 
 def _by_whole_axes(found: ValueSharding | None) -> ResultSharding | None:
@@ -128,10 +147,8 @@ def propagated_flows(text: str, prefix: str) -> dict[int, Flow]:
 
     with in_context():
         from jaxlib.mlir import ir
-        from jaxlib.mlir.passmanager import PassManager
 
-        module = ir.Module.parse(text)
-        PassManager.parse("builtin.module(sdy-propagation-pipeline)").run(module.operation)
+        module = _propagated(text)  # owns the operations
         module.operation.walk(visit)
         return {number: _flow(ops) for number, ops in groups.items()}
 
@@ -141,13 +158,14 @@ def _flow(ops: list[Any]) -> Flow:
 
     def described(value: Any) -> tuple[tuple[int, ...], ValueSharding | None]:
         shape = tuple(ir.RankedTensorType(value.type).shape)
-        return shape, _sharding_of(_holder(value), value)
+        holder = value.owner.owner if isinstance(value.owner, ir.Block) else None
+        return shape, _sharding_of(holder, value)
 
     last = ops[-1]
     made = [result for op in ops for result in op.results]
     taken = [x for op in ops for x in op.operands if x not in made and not _inside(x, last)]
     unique = [x for i, x in enumerate(taken) if x not in taken[:i]]
-    return Flow([described(x) for x in unique], [described(x) for x in ops[-1].results])
+    return Flow([described(x) for x in unique], [described(x) for x in last.results])
 
 
 def _inside(value: Any, op: Any) -> bool:
@@ -158,13 +176,6 @@ def _inside(value: Any, op: Any) -> bool:
     while at is not None and at != op:
         at = at.operation.parent
     return at is not None
-
-
-def _holder(value: Any) -> Any:
-    """The operation whose region has the value as an argument; None for other values."""
-    from jaxlib.mlir import ir
-
-    return value.owner.owner if isinstance(value.owner, ir.Block) else None
 
 
 def with_attributes(text: str, of_path: Callable[[str], dict[str, str]]) -> str:
