@@ -28,6 +28,7 @@ from shardwise._src.ops.random.bits import draw_bits, split_keys, unit_bits, uni
 from shardwise._src.ops.shape import slice_in_dim
 from shardwise._src.ops.sharded.sharding_ops import placed
 from shardwise._src.random.named_shapes import keyed, optionally_keyed
+from shardwise._src.random.sampler import sampler
 from shardwise._src.random.sampler_arguments import (
     common_sizes,
     float_dtype,
@@ -179,11 +180,7 @@ def randint(
     the width is not a power of two, the lower values are more likely by a factor of about
     1 + (maxval - minval) / 2**64.
     """
-    if out_sharding is not None:
-        return placed(randint, out_sharding, key, shape, minval, maxval, dtype)
-    key, shape = keyed("randint", key, shape)
-    dtype = int_dtype("randint", dtype)
-    return _randint(key, _bound(minval), _bound(maxval), shape, dtype)
+    return randint_sample.draw(out_sharding, key, _bound(minval), _bound(maxval), shape, dtype)
 
 
 def _bound(x: Any) -> Any:
@@ -193,12 +190,8 @@ def _bound(x: Any) -> Any:
     return x
 
 
-@fused(arrays=3)
-def _randint(key: Any, minval: Any, maxval: Any, shape: tuple, dtype: Any) -> Any:
-    return randint_sample(typed_key("randint", key), shape, minval, maxval, dtype)
-
-
-def randint_sample(key: Any, shape: tuple, low: Any, high: Any, dtype: Any) -> Any:
+@sampler(int_dtype)
+def randint_sample(key: Any, low: Any, high: Any, shape: tuple, dtype: Any) -> Any:
     common_sizes("randint", shape, low, high)
     low, high = [x if is_integer(type_of(x).dtype) else cast(x, canonicalize(int))
                  for x in (low, high)]
@@ -251,18 +244,14 @@ def rademacher(
     out_sharding: OutSharding = None,
 ) -> Array:
     """1 or -1, with equal probability."""
-    if out_sharding is not None:
-        return placed(rademacher, out_sharding, key, shape, dtype)
-    key, shape = keyed("rademacher", key, shape)
-    chosen = canonicalize(int) if dtype is None else check_user_dtype(dtype, "rademacher")
-    return _rademacher(key, shape, chosen)
+    return rademacher_sample.draw(out_sharding, key, shape, dtype)
 
 
-@fused(arrays=1)
-def _rademacher(key: Any, shape: tuple, dtype: Any) -> Any:
-    return rademacher_sample(typed_key("rademacher", key), shape, dtype)
+def _any_dtype(name: str, dtype: Any) -> Any:
+    return canonicalize(int) if dtype is None else check_user_dtype(dtype, name)
 
 
+@sampler(_any_dtype)
 def rademacher_sample(key: Any, shape: tuple, dtype: Any) -> Any:
     up = bernoulli_sample(key, np.float32(0.5), shape)
     return where(up, lit(1, np.zeros((), dtype)), lit(-1, np.zeros((), dtype)))
