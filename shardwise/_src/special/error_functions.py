@@ -234,16 +234,12 @@ def log_ndtr_of(x: Any) -> Any:
 
 
 @fused(arrays=1)
-def _log_of_ndtr(x: Any) -> Any:
-    return wide(log_ndtr_of, x, name="log_ndtr")
-
-
 def log_ndtr(x: ArrayLike, series_order: int = 3) -> Array:
     """log(ndtr(x)), accurate where ndtr underflows. series_order: no effect, no series is used."""
     if not isinstance(series_order, int) or not 0 <= series_order <= 30:
         raise ValueError(
             f"log_ndtr: series_order must be an integer from 0 to 30; got {series_order!r}.")
-    return _log_of_ndtr(x)
+    return wide(log_ndtr_of, x)
 
 
 def _quantile(p: Any) -> Any:
@@ -304,12 +300,8 @@ def erfcinv(y: ArrayLike) -> Array:
 # -- Owen's T --
 
 
-def _owens_derivatives(out: Any, h: Any, a: Any) -> Any:
-    return normal_density(h) * special_functions.erf(a * h * (1 / _ROOT_2)) * -0.5
-
-
 @with_derivatives(
-    _owens_derivatives,
+    lambda out, h, a: normal_density(h) * special_functions.erf(a * h * (1 / _ROOT_2)) * -0.5,
     lambda out, h, a: ew.exp(-0.5 * h * h * (1.0 + a * a)) / (1.0 + a * a) * (0.5 / math.pi),
 )
 def _owens_t(h: Any, a: Any) -> Any:

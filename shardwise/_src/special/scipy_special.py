@@ -45,19 +45,14 @@ def logit(x: ArrayLike) -> Array:
     return wide(logit_of, x)
 
 
-@fused(arrays=1)
-def _softmax(x: Any, axis: Any, log: bool) -> Any:
-    return (normalize.log_softmax if log else normalize.softmax)(x, axis=axis)
-
-
 def softmax(x: ArrayLike, /, *, axis: AnyAxis = None) -> Array:
     """exp(x) / sum(exp(x)) over `axis`, by default all axes."""
-    return _softmax(x, _axes(x, axis), False)
+    return normalize.softmax(x, _axes(x, axis))
 
 
 def log_softmax(x: ArrayLike, /, *, axis: AnyAxis = None) -> Array:
     """log(softmax(x)), accurate where softmax underflows."""
-    return _softmax(x, _axes(x, axis), True)
+    return normalize.log_softmax(x, _axes(x, axis))
 
 
 def _axes(x: Any, axis: Any) -> Any:
@@ -181,11 +176,7 @@ def _unscaled(value: Any, x: Any) -> Any:
     return ew.exp(ew.abs(x)) * value
 
 
-def _i0_slope(out: Any, x: Any) -> Any:
-    return _i1(x)
-
-
-@with_derivatives(_i0_slope)
+@with_derivatives(lambda out, x: _i1(x))
 def _i0(x: Any) -> Any:
     return _unscaled(special_functions.bessel_i0e(x), x)
 
