@@ -157,7 +157,7 @@ def _sample(key: Any, kind: Any, shape: tuple, dtype: Any) -> Any:
     if kind == "unit":
         return unit_sample(key, shape, dtype)
     if kind == "symmetric":
-        return uniform_sample(key, shape, dtype, -1.0, 1.0)
+        return uniform_sample(key, -1.0, 1.0, shape, dtype)
     _, lower, upper = kind
     return truncated_normal_sample(key, lower, upper, shape, dtype)
 

@@ -100,7 +100,7 @@ def truncated_normal(
 def truncated_normal_sample(key: Any, lower: Any, upper: Any, shape: tuple, dtype: Any) -> Any:
     root = np.array(np.sqrt(2), dtype)[()]
     a, b = [erf(div(x, lit(root, x))) for x in (lower, upper)]
-    u = uniform_sample(key, shape, dtype, a, b)
+    u = uniform_sample(key, a, b, shape, dtype)
     out = mul(lit(root, u), erf_inv(u))
     inf = lit(np.inf, u)  # rounding must not leave the interval or reach its ends
     low = nextafter(stop_gradient(lower), inf)
@@ -251,7 +251,7 @@ def gumbel_sample(key: Any, shape: tuple, dtype: Any, mode: str) -> Any:
     info = finfo(dtype)
     if mode == "low":
         tiny, one = [np.array(x, dtype)[()] for x in (info.tiny, 1)]
-        return neg(log(neg(log(uniform_sample(key, shape, dtype, tiny, one)))))
+        return neg(log(neg(log(uniform_sample(key, tiny, one, shape, dtype)))))
     if mode == "highest" and dtype == FLOAT32:
         return _finest_gumbel(key, shape)
     high, low = _halves(unit_sample(key, (2, *shape), dtype), shape)
@@ -301,7 +301,7 @@ def laplace(
 @sampler()
 def laplace_sample(key: Any, shape: tuple, dtype: Any) -> Any:
     low = np.array(-1.0 + float(finfo(dtype).epsneg), dtype)[()]
-    u = uniform_sample(key, shape, dtype, low, np.array(1, dtype)[()])
+    u = uniform_sample(key, low, np.array(1, dtype)[()], shape, dtype)
     return mul(sign(u), log1p(neg(abs(u))))
 
 
@@ -316,7 +316,7 @@ def logistic(
 @sampler()
 def logistic_sample(key: Any, shape: tuple, dtype: Any) -> Any:
     tiny, one = [np.array(x, dtype)[()] for x in (finfo(dtype).tiny, 1)]
-    u = uniform_sample(key, shape, dtype, tiny, one)
+    u = uniform_sample(key, tiny, one, shape, dtype)
     return sub(log(u), log1p(neg(u)))
 
 
@@ -331,7 +331,7 @@ def cauchy(
 @sampler()
 def cauchy_sample(key: Any, shape: tuple, dtype: Any) -> Any:
     eps, one = [np.array(x, dtype)[()] for x in (finfo(dtype).eps, 1)]
-    u = uniform_sample(key, shape, dtype, eps, one)
+    u = uniform_sample(key, eps, one, shape, dtype)
     return tan(mul(lit(np.pi, u), sub(u, lit(0.5, u))))
 
 

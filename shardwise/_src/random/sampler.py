@@ -26,10 +26,10 @@ class Sampler:
     """
 
     def __init__(
-        self, formula: Callable[..., Any], dtype_of: Callable[[str, Any], Any],
+        self, formula: Callable[..., Any], name: str, dtype_of: Callable[[str, Any], Any],
         sizes: Callable[..., tuple[int, ...]] | None, cast: bool,
     ):
-        self.name = name = formula.__name__.removesuffix("_sample")
+        self.name = name
         self.formula, self.dtype_of, self.sizes, self.cast = formula, dtype_of, sizes, cast
 
         def run(key: Any, *params: Any, shape: Any, dtype: Any, **options: Any) -> Any:
@@ -58,7 +58,10 @@ class Sampler:
 
 def sampler(
     dtype_of: Callable[[str, Any], Any] = float_dtype,
-    sizes: Callable[..., tuple[int, ...]] | None = None, cast: bool = False,
+    sizes: Callable[..., tuple[int, ...]] | None = None, cast: bool = False, name: str = "",
 ) -> Callable[[Callable[..., Any]], Sampler]:
-    """Marks the formula of a `Sampler`; its name is that of the public function, and `_sample`."""
-    return lambda formula: Sampler(formula, dtype_of, sizes, cast)
+    """Marks the formula of a `Sampler`. name: of the public function; by default that of the
+    formula, without `_sample`."""
+    return lambda formula: Sampler(
+        formula, name or formula.__name__.removesuffix("_sample"), dtype_of, sizes, cast
+    )
