@@ -170,13 +170,11 @@ def choice(
         n = type_of(a).shape[axis]
     _check_choice(n, math.prod(shape), replace, p)
     mode = gumbel_mode("choice", mode)
-    if isinstance(a, int):
-        if p is None:
-            return _choice_of_range(key, a, shape, bool(replace))
-        return _weighted_of_range(key, p, a, shape, bool(replace), mode)
-    if p is None:
-        return _choice(key, a, axis, shape, bool(replace))
-    return _weighted_choice(key, a, p, axis, shape, bool(replace), mode)
+    given = [x for x in (None if isinstance(a, int) else a, p) if x is not None]
+    return _chosen(
+        key, *given, n=a if isinstance(a, int) else None, axis=axis, shape=shape,
+        replace=bool(replace), mode=mode,
+    )
 
 
 def _count(name: str, what: str, x: Any) -> int:
@@ -203,24 +201,21 @@ def _check_choice(n: int, draws: int, replace: bool, p: Any) -> None:
         )
 
 
-@fused(arrays=1)
-def _choice_of_range(key: Any, n: int, shape: tuple, replace: bool) -> Any:
-    key = typed_key("choice", key)
-    dtype = canonicalize(int)
-    if replace:
+@fused
+def _chosen(
+    key: Any, *given: Any, n: int | None, axis: int, shape: tuple, replace: bool, mode: str
+) -> Any:
+    """given: the array, unless it is range(n), and the probabilities, unless they are equal."""
+    key, dtype = typed_key("choice", key), canonicalize(int)
+    if len(given) == 1 + (n is None):
+        places = _weighted(key, given[-1], shape, replace, mode)
+        return cast(places, dtype) if n is not None else _take(given[0], places, axis)
+    if n is not None and replace:
         return randint_sample(key, np.int32(0), _bound(n), shape, dtype)
-    mixed = shuffled(key, iota(dtype=dtype, shape=(n,), dimension=0), 0)
-    return reshape(slice_in_dim(mixed, 0, math.prod(shape), 0), shape=shape)
-
-
-def _bound(n: int) -> Any:
-    return np.int32(n) if n < 1 << 31 else np.uint32(n)
-
-
-@fused(arrays=2)
-def _choice(key: Any, a: Any, axis: int, shape: tuple, replace: bool) -> Any:
-    key = typed_key("choice", key)
-    size = type_of(a).shape[axis]
+    if n is not None:
+        mixed = shuffled(key, iota(dtype=dtype, shape=(n,), dimension=0), 0)
+        return reshape(slice_in_dim(mixed, 0, math.prod(shape), 0), shape=shape)
+    (a,), size = given, type_of(given[0]).shape[axis]
     if not math.prod(shape):
         return _take(a, full(0, shape, INT32), axis)
     if replace:
@@ -230,18 +225,8 @@ def _choice(key: Any, a: Any, axis: int, shape: tuple, replace: bool) -> Any:
     return reshape(mixed, shape=(*before, *shape, *after))
 
 
-@fused(arrays=2)
-def _weighted_of_range(
-    key: Any, p: Any, n: int, shape: tuple, replace: bool, mode: str
-) -> Any:
-    return cast(_weighted(typed_key("choice", key), p, shape, replace, mode), canonicalize(int))
-
-
-@fused(arrays=3)
-def _weighted_choice(
-    key: Any, a: Any, p: Any, axis: int, shape: tuple, replace: bool, mode: str
-) -> Any:
-    return _take(a, _weighted(typed_key("choice", key), p, shape, replace, mode), axis)
+def _bound(n: int) -> Any:
+    return np.int32(n) if n < 1 << 31 else np.uint32(n)
 
 
 def _weighted(key: Any, p: Any, shape: tuple, replace: bool, mode: str) -> Any:

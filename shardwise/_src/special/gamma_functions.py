@@ -19,7 +19,6 @@ from shardwise._src.ops.special import special_functions as special
 from shardwise._src.special.pointwise import (
     bernoulli_numbers,
     by_dtype,
-    complex_of,
     horner,
     signed_pi,
     wide,
@@ -126,14 +125,14 @@ def _loggamma(x: Any) -> Any:
 def _complex_loggamma(z: Any) -> Any:
     re, im = ew.real(z), ew.imag(z)
     left = re < 0.5
-    z = complex_of(re, ew.abs(im))
+    z = ew.complex(re, ew.abs(im))
     w = where(left, 1.0 - z, z)
-    w = complex_of(ew.real(w), where(left, -ew.imag(w), ew.imag(w)))  # conjugated on the left
+    w = ew.complex(ew.real(w), where(left, -ew.imag(w), ew.imag(w)))  # conjugated on the left
     w, steps = _climb(w, 9.0, 9, w * 0.0, lambda steps, w: steps + ew.log(w))
     right = (w - 0.5) * ew.log(w) - w + HALF_LOG_TAU + correction(w) - steps
     # log sin πz, analytic in the upper half plane
-    turned = complex_of(re - ew.floor(re), ew.imag(z)) * (2j * math.pi)
-    log_sine = (complex_of(ew.imag(z), -re) * math.pi + ew.log(1.0 - ew.exp(turned))
+    turned = ew.complex(re - ew.floor(re), ew.imag(z)) * (2j * math.pi)
+    log_sine = (ew.complex(ew.imag(z), -re) * math.pi + ew.log(1.0 - ew.exp(turned))
                 + complex(-math.log(2), math.pi / 2))
     out = where(left, math.log(math.pi) - log_sine - ew.conj(right), right)
     pole = (im == 0.0) & (re <= 0.0) & (re == ew.floor(re))

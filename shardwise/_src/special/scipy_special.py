@@ -18,7 +18,7 @@ from shardwise._src.numpy.ordering.searching import where
 from shardwise._src.numpy.statistics.reductions import max as max_of
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.special import special_functions
-from shardwise._src.special.pointwise import complex_of, horner, wide, with_derivatives
+from shardwise._src.special.pointwise import horner, wide, with_derivatives
 from shardwise._src.types.annotations import AnyAxis, Array, ArrayLike
 from shardwise._src.types.dtypes import is_integer
 from shardwise._src.values.convert import as_integer
@@ -172,18 +172,14 @@ def i1e(x: ArrayLike) -> Array:
     return wide(special_functions.bessel_i1e, x)
 
 
-def _unscaled(value: Any, x: Any) -> Any:
-    return ew.exp(ew.abs(x)) * value
-
-
 @with_derivatives(lambda out, x: _i1(x))
 def _i0(x: Any) -> Any:
-    return _unscaled(special_functions.bessel_i0e(x), x)
+    return ew.exp(ew.abs(x)) * special_functions.bessel_i0e(x)
 
 
 @with_derivatives(lambda out, x: _i0(x) - where(x == 0.0, 0.5, out / where(x == 0.0, 1.0, x)))
 def _i1(x: Any) -> Any:
-    return _unscaled(special_functions.bessel_i1e(x), x)
+    return ew.exp(ew.abs(x)) * special_functions.bessel_i1e(x)
 
 
 @fused(arrays=1)
@@ -321,7 +317,7 @@ def _sph_harm_y(n: Any, m: Any, theta: Any, phi: Any, n_max: int) -> Any:
         value = _legendre(ew.min(degree, degree * 0 + float(n_max)), k, theta, n_max)
         even = k * 0.5 == ew.floor(k * 0.5)
         value = where((order < 0.0) & ~even, -value, value)
-        return complex_of(value * ew.cos(order * phi), value * ew.sin(order * phi))
+        return ew.complex(value * ew.cos(order * phi), value * ew.sin(order * phi))
 
     return wide(harmonic, n, m, theta, phi, name="sph_harm_y")
 
