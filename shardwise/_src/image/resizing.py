@@ -129,12 +129,12 @@ def _resampled(
     x: Any, shape: tuple[int, ...], dims: Sequence[int], scales: Any, shifts: Any, how: How
 ) -> Any:
     """Resizes the dimensions that shrink most first."""
-    *kind, precision = how
+    method, antialias, precision = how
     sizes = [(shape[d] / max(type_of(x).shape[d], 1), i) for i, d in enumerate(dims)]
     for _, i in sorted(sizes):
         d = dims[i]
         m = x.shape[d]
-        w = cast(_weights(m, shape[d], scales[i], shifts[i], *kind), x.dtype)
+        w = cast(_weights(m, shape[d], scales[i], shifts[i], method, antialias), x.dtype)
         x = moveaxis(tensordot(x, w, ((d,), (0,)), precision=precision), -1, d)
     return x
 

@@ -165,12 +165,12 @@ def _over_subdiagonal(first: Any, below: Any) -> Any:
 @fused(arrays=1)
 def companion(a: ArrayLike) -> Array:
     """The matrix whose characteristic polynomial has coefficients a, (…, n), highest first."""
-    (a,) = promote_inexact(atleast_1d(a))
-    t = type_of(a)
+    (p,) = promote_inexact(atleast_1d(a))
+    t = type_of(p)
     n = t.shape[-1] - 1
     if n < 1:
         raise ValueError(f"companion: a must have two elements or more; got {t.str_short(True)}.")
-    first = ew.neg(ew.div(a[..., 1:], broadcast_to(a[..., :1], (*t.shape[:-1], n))))
+    first = ew.neg(ew.div(p[..., 1:], broadcast_to(p[..., :1], (*t.shape[:-1], n))))
     return _over_subdiagonal(first, full(1, (n - 1,), t.dtype))
 
 
@@ -243,10 +243,9 @@ def leslie(f: ArrayLike, s: ArrayLike) -> Array:
 @fused(arrays=1)
 def fiedler(a: ArrayLike) -> Array:
     """The absolute differences of all pairs of elements of a, (…, n)."""
-    a = atleast_1d(a)
-    t = type_of(a)
-    shape = (*t.shape, t.shape[-1])
-    left, right = [broadcast_to(x, shape) for x in (a[..., :, None], a[..., None, :])]
+    v: Any = atleast_1d(a)
+    shape = (*v.shape, v.shape[-1])
+    left, right = [broadcast_to(x, shape) for x in (v[..., :, None], v[..., None, :])]
     return absolute(ew.sub(left, right))
 
 

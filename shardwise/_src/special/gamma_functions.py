@@ -257,9 +257,13 @@ def _euler_maclaurin(x: Any, q: Any) -> Any:
     return head + where(power == 0.0, 0.0, rest)
 
 
+def _zeta_derivative(out: Any, x: Any, q: Any) -> Any:
+    return -x * _zeta(x + 1.0, q)
+
+
 @with_derivatives(
     lambda out, x, q: jvp(lambda x: _euler_maclaurin(x, q), (x,), (x * 0 + 1.0,))[1],
-    lambda out, x, q: -x * _zeta(x + 1.0, q),
+    _zeta_derivative,
 )
 def _zeta(x: Any, q: Any) -> Any:
     """For q < 0 and integers x: the terms on both sides of zero are those of the fractions f and

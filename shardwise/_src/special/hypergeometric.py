@@ -183,10 +183,11 @@ def _plain(a: Any, b: Any, x: Any) -> Any:
                    ew.is_finite(x), 1000)
 
 
-@with_derivatives(
-    _partial(_confluent, 0), _partial(_confluent, 1),
-    lambda out, a, b, x: a / b * _hyp1f1(a + 1.0, b + 1.0, x),
-)
+def _confluent_derivative(out: Any, a: Any, b: Any, x: Any) -> Any:
+    return a / b * _hyp1f1(a + 1.0, b + 1.0, x)
+
+
+@with_derivatives(_partial(_confluent, 0), _partial(_confluent, 1), _confluent_derivative)
 def _hyp1f1(a: Any, b: Any, x: Any) -> Any:
     value = _confluent(a, b, where(ew.is_finite(x), x, 0.0))
     up = where(a * gamma_of(b) < 0.0, -math.inf, math.inf)
@@ -282,10 +283,11 @@ def _hyp2f1_value(a: Any, b: Any, c: Any, x: Any) -> Any:
     return where((a != a) | (b != b) | (c != c) | (x != x), math.nan, value)
 
 
-@with_derivatives(
-    *[_partial(_hyp2f1_value, i) for i in range(3)],
-    lambda out, a, b, c, x: a * b / c * _hyp2f1(a + 1.0, b + 1.0, c + 1.0, x),
-)
+def _gauss_derivative(out: Any, a: Any, b: Any, c: Any, x: Any) -> Any:
+    return a * b / c * _hyp2f1(a + 1.0, b + 1.0, c + 1.0, x)
+
+
+@with_derivatives(*[_partial(_hyp2f1_value, i) for i in range(3)], _gauss_derivative)
 def _hyp2f1(a: Any, b: Any, c: Any, x: Any) -> Any:
     return _hyp2f1_value(a, b, c, x)
 

@@ -172,7 +172,11 @@ def i1e(x: ArrayLike) -> Array:
     return wide(special_functions.bessel_i1e, x)
 
 
-@with_derivatives(lambda out, x: _i1(x))
+def _i0_slope(out: Any, x: Any) -> Any:
+    return _i1(x)
+
+
+@with_derivatives(_i0_slope)
 def _i0(x: Any) -> Any:
     return ew.exp(ew.abs(x)) * special_functions.bessel_i0e(x)
 
