@@ -57,6 +57,12 @@ def below(*parts: Any) -> Any:
     return parts[0] if len(parts) == 1 else concatenate(*parts, dimension=0)
 
 
+def exchanged(x: Any, over: dict[str, Any], split: int, concat: int) -> Any:
+    """All-to-all behind a barrier: XLA would split up x, with several layouts, and fail."""
+    (x,) = optimization_barrier(x)
+    return all_to_all(x, split=split, concat=concat, groups=None, **over)
+
+
 @dataclass(frozen=True)
 class Columns:
     """How a matrix is sharded.
@@ -98,29 +104,29 @@ class Columns:
         own = min(self.tile[1], self.shape[1] - place * self.tile[1])
         return max(0, min(own - part * self.width, self.width))
 
+    def parts(self) -> list[tuple[int, int, int]]:
+        """The devices that have columns: (device, first column, number of columns)."""
+        found = [(q, self.start(q), self.count(q)) for q in range(self.devices)]
+        return [part for part in found if part[2]]
+
     def _over(self, letters: str) -> dict[str, Any]:
         sizes = dict(zip("rc", self.tiles, strict=True))
         dims = {"r": 1, "c": 0} if self.turned else {"r": 0, "c": 1}
         return {"names": tuple([(dims[x], self.operand) for x in letters]),
                 "sizes": tuple([sizes[x] for x in letters])}
 
-    def _exchanged(self, x: Any, split: int, concat: int, letters: str) -> Any:
-        """All-to-all behind a barrier: XLA would split up x, with several layouts, and fail."""
-        (x,) = optimization_barrier(x)
-        return all_to_all(x, split=split, concat=concat, groups=None, **self._over(letters))
-
     def enter(self, tile: Any) -> Any:
         """The columns of the device, from its tile and those of other devices."""
         tile = padded(tile, self.tile[0], self.width * self.tiles[0])
         if self.tiles[0] > 1:
-            tile = self._exchanged(tile, 1, 0, "r")
+            tile = exchanged(tile, self._over("r"), 1, 0)
         return rows_between(tile, 0, self.shape[0])
 
     def leave(self, x: Any) -> Any:
         rows, columns = self.tile
         x = padded(x, rows * self.tiles[0], self.width)
         if self.tiles[0] > 1:
-            x = self._exchanged(x, 0, 1, "r")
+            x = exchanged(x, self._over("r"), 0, 1)
         return first_columns(x, columns)
 
     def own(self) -> Any:
@@ -157,9 +163,9 @@ class Columns:
             x = padded(x, max(self.start(q) for q in range(self.devices)) + self.width, self.width)
             x = below(*[rows_between(x, self.start(q), self.start(q) + self.width)
                         for q in range(self.devices)])
-            x = self._exchanged(x, 0, 1, "cr")
-            x = concatenate(*[slice_in_dim(x, q * self.width, q * self.width + self.count(q), 1)
-                              for q in range(self.devices) if self.count(q)], dimension=1)
+            x = exchanged(x, self._over("cr"), 0, 1)
+            x = concatenate(*[slice_in_dim(x, q * self.width, q * self.width + count, 1)
+                              for q, _, count in self.parts()], dimension=1)
         return padded(adjoint(x), n, self.width)
 
     def total(self, x: Any) -> Any:

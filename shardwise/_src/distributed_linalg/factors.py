@@ -37,10 +37,7 @@ def hermitian(tile: Any, a: Columns) -> list[Any]:
 def potrf(tile: Any, a: Columns, uplo: str) -> list[Any]:
     """Right-looking, on the lower triangle. The second result is nonzero if there is no factor."""
     x, bad = a.enter(tile), np.bool_(False)
-    for q in range(a.devices):
-        start, count = a.start(q), a.count(q)
-        if not count:
-            continue
+    for q, start, count in a.parts():
         end = start + count
         panel = a.panel(x, q, start)
         panel_corner = rows_between(panel, 0, count)
@@ -70,9 +67,8 @@ def getrf(tile: Any, a: Columns) -> list[Any]:
     """Right-looking, with pivots from full columns, as in LAPACK."""
     x, m = a.enter(tile), a.shape[0]
     pivots: list[Any] = []
-    for q in range(a.devices):
-        start, count = a.start(q), a.count(q)
-        if not count or start >= m:
+    for q, start, count in a.parts():
+        if start >= m:
             continue
         panel, own, order = lu(a.panel(x, q, start))
         steps = min(count, m - start)
@@ -119,11 +115,7 @@ def trsm(
 def swept(a: Any, x: Any, own: Columns, lower: bool, form: str, unit: bool) -> Any:
     """The solution for columns x, of which a device has all rows."""
     n = own.shape[0]
-    order = range(own.devices) if lower == (form == "N") else reversed(range(own.devices))
-    for q in order:
-        start, count = own.start(q), own.count(q)
-        if not count:
-            continue
+    for q, start, count in own.parts() if lower == (form == "N") else reversed(own.parts()):
         end = start + count
         panel = own.panel(a, q, start, n) if lower else own.panel(a, q, 0, end)
         if lower:

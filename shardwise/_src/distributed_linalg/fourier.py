@@ -18,15 +18,14 @@ from typing import Any
 import numpy as np
 
 from shardwise._src.core.infer import type_of
-from shardwise._src.distributed_linalg.columns import padded, parts_of, rows_between
+from shardwise._src.distributed_linalg.columns import exchanged, padded, parts_of, rows_between
 from shardwise._src.ops import elementwise as ew
-from shardwise._src.ops.barrier import optimization_barrier
 from shardwise._src.ops.basis import move_axis, reshape, transpose
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.fft import FFT, IFFT, IRFFT, RFFT, FftType, fft, half
 from shardwise._src.ops.linalg.lapack_kernels import as_dtype
 from shardwise._src.ops.shape import slice_in_dim
-from shardwise._src.ops.sharded.collective import all_to_all, axis_index
+from shardwise._src.ops.sharded.collective import axis_index
 
 
 @dataclass(frozen=True)
@@ -70,19 +69,13 @@ def _along(x: Any, a: Tiles, d: int, kind: FftType, n: int) -> Any:
     return move_axis(x, len(a.shape) - 1, d)
 
 
-def _exchange(x: Any, over: dict[str, Any], split: int, concat: int) -> Any:
-    """All-to-all behind a barrier: XLA would split up x, with several layouts, and fail."""
-    (x,) = optimization_barrier(x)
-    return all_to_all(x, split=split, concat=concat, groups=None, **over)
-
-
 def _exchanged_lines(x: Any, over: dict[str, Any], p: int, kind: FftType, n: int) -> Any:
     lines, own = type_of(x).shape
     each = parts_of(lines, p)
     before, after = [half(n) if kind == k else n for k in (IRFFT, RFFT)]
-    x = _exchange(padded(x, each * p, own), over, 0, 1)
+    x = exchanged(padded(x, each * p, own), over, 0, 1)
     x = fft(slice_in_dim(x, 0, before, 1), kind=kind, lengths=(n,))
-    x = _exchange(padded(x, each, parts_of(after, p) * p), over, 1, 0)
+    x = exchanged(padded(x, each, parts_of(after, p) * p), over, 1, 0)
     return rows_between(x, 0, lines)
 
 
@@ -92,12 +85,12 @@ def _in_steps(x: Any, over: dict[str, Any], p: int, kind: FftType) -> Any:
     """
     lines, m = type_of(x).shape
     part = m // p
-    x = reshape(_exchange(x, over, 1, 0), shape=(p, lines, part))
+    x = reshape(exchanged(x, over, 1, 0), shape=(p, lines, part))
     x = fft(transpose(x, perm=(1, 2, 0)), kind=kind, lengths=(p,))  # lines, j₂, k₁
     x = x * reshape(_factors(type_of(x).dtype, over, part, p, kind), shape=(1, part, p))
     x = reshape(transpose(x, perm=(2, 0, 1)), shape=(p * lines, part))
-    x = fft(_exchange(x, over, 0, 1), kind=kind, lengths=(m,))  # lines, k₂
-    x = reshape(_exchange(x, over, 1, 0), shape=(p, lines, part))  # k₁, lines, k₂
+    x = fft(exchanged(x, over, 0, 1), kind=kind, lengths=(m,))  # lines, k₂
+    x = reshape(exchanged(x, over, 1, 0), shape=(p, lines, part))  # k₁, lines, k₂
     return reshape(transpose(x, perm=(1, 2, 0)), shape=(lines, m))
 
 

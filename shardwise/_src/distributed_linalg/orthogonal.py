@@ -19,9 +19,8 @@ def geqrf(tile: Any, a: Columns) -> list[Any]:
     """Each device applies the reflections of the panel to its own columns."""
     x, m = a.enter(tile), a.shape[0]
     scales: list[Any] = []
-    for q in range(a.devices):
-        start, count = a.start(q), a.count(q)
-        if not count or start >= m:
+    for q, start, count in a.parts():
+        if start >= m:
             continue
         panel, own = factored(a.panel(x, q, start))
         scales.append(own)
@@ -52,9 +51,8 @@ def reflected(x: Any, scales: Any, c: Any, a: Columns, under: int = 0) -> Any:
     under: the number of rows between the diagonal and the first element of a reflection.
     """
     m, k = a.shape[0], min(type_of(scales).shape[0], a.shape[0] - under)
-    for q in reversed(range(a.devices)):
-        start = a.start(q)
-        steps, row = min(a.count(q), k - start), start + under
+    for q, start, count in reversed(a.parts()):
+        steps, row = min(count, k - start), start + under
         if steps > 0:
             panel = first_columns(a.panel(x, q, row), steps)
             own = rows_between(scales, start, start + steps)

@@ -68,6 +68,9 @@ _NAMES = {
 }
 
 
+How = tuple[ResizeMethod, bool, Any]  # with the antialias option and the precision
+
+
 def _triangle(x: Any) -> Any:
     return maximum(1 - x, 0)
 
@@ -123,10 +126,10 @@ def _weights(m: int, n: int, scale: Any, shift: Any, method: ResizeMethod, antia
 
 
 def _resampled(
-    x: Any, shape: tuple[int, ...], dims: Sequence[int], scales: Any, shifts: Any,
-    method: ResizeMethod, antialias: bool, precision: Any,
+    x: Any, shape: tuple[int, ...], dims: Sequence[int], scales: Any, shifts: Any, how: How
 ) -> Any:
     """Resizes the dimensions that shrink most first."""
+    method, antialias, precision = how
     sizes = [(shape[d] / max(type_of(x).shape[d], 1), i) for i, d in enumerate(dims)]
     for _, i in sorted(sizes):
         d = dims[i]
@@ -137,12 +140,10 @@ def _resampled(
 
 
 @fused
-def _resized(
-    image: Any, shape: tuple[int, ...], method: ResizeMethod, antialias: bool, precision: Any
-) -> Any:
+def _resized(image: Any, shape: tuple[int, ...], how: How) -> Any:
     given = type_of(image).shape
     dims = [d for d, (m, n) in enumerate(zip(given, shape, strict=True)) if m != n]
-    if method is ResizeMethod.NEAREST:
+    if how[0] is ResizeMethod.NEAREST:
         for d in dims:
             places = (2 * np.arange(shape[d]) + 1) * given[d] // (2 * shape[d])
             image = take(image, places.astype(np.int32), d)
@@ -150,12 +151,12 @@ def _resized(
     (image,) = [asarray(x) for x in promote_inexact(image)]
     wide = np.float64 if image.real.dtype == np.float64 else np.float32
     scales = [asarray(shape[d] / given[d] or 1, wide) for d in dims]
-    return _resampled(image, shape, dims, scales, [0] * len(dims), method, antialias, precision)
+    return _resampled(image, shape, dims, scales, [0] * len(dims), how)
 
 
 def _checked(
-    name: str, image: Any, shape: Any, method: Any
-) -> tuple[Any, tuple[int, ...], ResizeMethod]:
+    name: str, image: Any, shape: Any, method: Any, antialias: bool, precision: Any
+) -> tuple[Any, tuple[int, ...], How]:
     image, shape = as_operand(image), shape_of(shape)
     t = type_of(image)
     if len(shape) != t.ndim:
@@ -165,7 +166,8 @@ def _checked(
         )
     if 0 in t.shape and shape != t.shape:
         raise ValueError(f"{name}: the image must not be empty; got {t.str_short(True)}.")
-    return image, shape, ResizeMethod.from_string(method) if isinstance(method, str) else method
+    method = ResizeMethod.from_string(method) if isinstance(method, str) else method
+    return image, shape, (method, bool(antialias), precision)
 
 
 def resize(
@@ -188,14 +190,12 @@ def resize(
     Raises:
       ValueError: for a wrong number of sizes, an empty image, or an unknown method.
     """
-    image, wanted, how = _checked("resize", image, shape, method)
-    return _resized(image, wanted, how, bool(antialias), precision)
+    return _resized(*_checked("resize", image, shape, method, antialias, precision))
 
 
 @fused(arrays=3)
 def _moved(
-    image: Any, scale: Any, shift: Any, shape: tuple[int, ...], dims: tuple[int, ...],
-    method: ResizeMethod, antialias: bool, precision: Any,
+    image: Any, scale: Any, shift: Any, shape: tuple[int, ...], dims: tuple[int, ...], how: How
 ) -> Any:
     (image,) = [asarray(x) for x in promote_inexact(image)]
     scale, shift = [asarray(x) for x in promote_inexact(scale, shift)]
@@ -205,7 +205,7 @@ def _moved(
                 f"scale_and_translate: {what} must have an element for each of spatial_dims; got "
                 f"shape {x.shape} for {dims}."
             )
-    return _resampled(image, shape, dims, scale, shift, method, antialias, precision)
+    return _resampled(image, shape, dims, scale, shift, how)
 
 
 def scale_and_translate(
@@ -222,9 +222,9 @@ def scale_and_translate(
       method, antialias, precision: as for `resize`, except "nearest".
     """
     name = "scale_and_translate"
-    image, wanted, how = _checked(name, image, shape, method)
+    image, wanted, how = _checked(name, image, shape, method, antialias, precision)
     dims = tuple([canonical_axis(d, len(wanted)) for d in spatial_dims])
-    if how is ResizeMethod.NEAREST:
+    if how[0] is ResizeMethod.NEAREST:
         raise ValueError(f"{name}: method 'nearest' is supported by `resize` only.")
     given = type_of(image).shape
     if any(given[d] != wanted[d] for d in range(len(wanted)) if d not in dims):
@@ -232,4 +232,4 @@ def scale_and_translate(
             f"{name}: only spatial_dims may change their size; got {dims}, and {given} to {wanted}."
         )
     scale, translation = as_operand(scale), as_operand(translation)
-    return _moved(image, scale, translation, wanted, dims, how, bool(antialias), precision)
+    return _moved(image, scale, translation, wanted, dims, how)

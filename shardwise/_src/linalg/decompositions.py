@@ -49,14 +49,6 @@ class SVDResult(NamedTuple):
 
 
 @fused(arrays=1)
-def _cholesky(a: Any, upper: bool, symmetrize: bool) -> Any:
-    (a,) = promote_inexact(a)
-    check_matrices("cholesky", type_of(a))
-    found = cholesky_op(hermitian_part(a) if symmetrize else a)
-    return adjoint(found) if upper else found
-
-
-@eager_jit
 def cholesky(a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True) -> Array:
     """The lower triangular l with l lᴴ = a, or the upper triangular u with uᴴ u = a.
 
@@ -65,17 +57,13 @@ def cholesky(a: ArrayLike, *, upper: bool = False, symmetrize_input: bool = True
       upper: whether to return u.
       symmetrize_input: whether to use (a + aᴴ) / 2; else the lower triangle of a.
     """
-    return _cholesky(a, upper, symmetrize_input)
+    (a,) = promote_inexact(a)
+    check_matrices("cholesky", type_of(a))
+    found = cholesky_op(hermitian_part(a) if symmetrize_input else a)
+    return adjoint(found) if upper else found
 
 
 # -- eigenvalues --
-
-
-@fused(arrays=1)
-def _eig(a: Any, vectors: bool) -> Any:
-    (a,) = promote_inexact(a)
-    found = spectral.eig(a, left=False, right=vectors, differentiable=False)
-    return found if vectors else found[0]
 
 
 def eig(a: ArrayLike) -> EigResult:
@@ -88,17 +76,19 @@ def eig(a: ArrayLike) -> EigResult:
       (eigenvalues, eigenvectors): (…, n) unordered, and (…, n, n) with unit eigenvectors as
       columns. Eigenvectors are differentiable only in `shardwise.lax.linalg.eig`.
     """
-    return EigResult(*_eig(a, True))
-
-
-@eager_jit
-def eigvals(a: ArrayLike) -> Array:
-    """Eigenvalues of square matrices, (…, n, n): (…, n), complex and unordered."""
-    return _eig(a, False)
+    (a,) = promote_inexact(a)
+    return EigResult(*spectral.eig(a, left=False, right=True, differentiable=False))
 
 
 @fused(arrays=1)
-def _eigh(a: Any, lower: bool, symmetrize: bool, vectors: bool) -> Any:
+def eigvals(a: ArrayLike) -> Array:
+    """Eigenvalues of square matrices, (…, n, n): (…, n), complex and unordered."""
+    (a,) = promote_inexact(a)
+    return spectral.eig(a, left=False, right=False, differentiable=False)[0]
+
+
+@fused(arrays=1)
+def eigh_of(a: Any, lower: bool, symmetrize: bool, vectors: bool) -> Any:
     (a,) = promote_inexact(a)
     check_matrices("eigh", type_of(a))
     a = hermitian_part(a) if symmetrize else a
@@ -124,13 +114,13 @@ def eigh(a: ArrayLike, UPLO: str | None = None, symmetrize_input: bool = True) -
       (eigenvalues, eigenvectors): (…, n), ascending and real, and (…, n, n) with eigenvectors as
       columns. Derivatives of eigenvectors are infinite or NaN where two eigenvalues are equal.
     """
-    return EighResult(*reversed(_eigh(a, _is_lower("eigh", UPLO), symmetrize_input, True)))
+    return EighResult(*reversed(eigh_of(a, _is_lower("eigh", UPLO), symmetrize_input, True)))
 
 
 @eager_jit
 def eigvalsh(a: ArrayLike, UPLO: str | None = "L", *, symmetrize_input: bool = True) -> Array:
     """Eigenvalues of Hermitian matrices, (…, n, n), in ascending order; arguments as for `eigh`."""
-    return _eigh(a, _is_lower("eigvalsh", UPLO), symmetrize_input, False)
+    return eigh_of(a, _is_lower("eigvalsh", UPLO), symmetrize_input, False)
 
 
 # -- singular values --
@@ -140,10 +130,11 @@ def eigvalsh(a: ArrayLike, UPLO: str | None = "L", *, symmetrize_input: bool = T
 def _svd(a: Any, full: bool, vectors: bool, part: Any) -> Any:
     (a,) = promote_inexact(a)
     s, *rest = spectral.svd(a, full_matrices=full, vectors=vectors)
-    return _chosen(s, rest, part)
+    return chosen(s, rest, part)
 
 
-def _chosen(s: Any, rest: Any, part: Any) -> Any:
+def chosen(s: Any, rest: Any, part: Any) -> Any:
+    """(u, s, vᴴ), or s, in this range."""
     if part is not None:
         s = slice_in_dim(s, *part, axis=type_of(s).ndim - 1)
         rest = [slice_in_dim(y, *part, axis=type_of(y).ndim - at)
@@ -160,7 +151,7 @@ def _hermitian_svd(a: Any, vectors: bool, part: Any) -> Any:
         (w,) = spectral.eigh(hermitian_part(a), lower=True, vectors=False)
         axis = type_of(w).ndim - 1
         (s,) = sort(ew.neg(ew.abs(w)), dimension=axis)
-        return _chosen(ew.neg(s), [], part)
+        return chosen(ew.neg(s), [], part)
     v, w = spectral.eigh(hermitian_part(a), lower=True, vectors=True)
     t = type_of(w)
     places = iota(dtype=INT32, shape=t.shape, dimension=t.ndim - 1)
@@ -168,13 +159,13 @@ def _hermitian_svd(a: Any, vectors: bool, part: Any) -> Any:
     w = take_along(w, places, t.ndim - 1)
     u = take_along(v, rows_of(places, t.shape[-1]), t.ndim)
     signs = where(ew.lt(w, lit(0, w)), lit(-1, w), lit(1, w))
-    return _chosen(ew.neg(s), [u, adjoint(scaled(u, signs))], part)
+    return chosen(ew.neg(s), [u, adjoint(scaled(u, signs))], part)
 
 
-def _range(name: str, a: Any, part: Any) -> tuple[int, int] | None:
+def checked_range(name: str, part: Any, count: int) -> tuple[int, int] | None:
+    """The index range that is requested; None for all."""
     if part is None:
         return None
-    count = min(type_of(a).shape[-2:], default=0)
     start, end = part
     if not 0 <= start < end <= count:
         raise ValueError(
@@ -202,7 +193,7 @@ def svd(
     Raises:
       NotImplementedError: for derivatives of the vectors of full non-square matrices.
     """
-    part = _range("svd", a, subset_by_index)
+    part = checked_range("svd", subset_by_index, min(type_of(a).shape[-2:], default=0))
     if part is not None and full_matrices and compute_uv:
         raise ValueError("svd: subset_by_index requires full_matrices=False.")
     found = _hermitian_svd(a, compute_uv, part) if hermitian else _svd(
@@ -223,12 +214,6 @@ def svdvals(x: ArrayLike, /) -> Array:
 
 
 # -- qr --
-
-
-@fused(arrays=1)
-def _qr(a: Any, full: bool) -> Any:
-    (a,) = promote_inexact(a)
-    return qr_op(a, full_matrices=full, pivoting=False)
 
 
 @fused(arrays=1)
@@ -256,5 +241,6 @@ def qr(a: ArrayLike, mode: str = "reduced") -> Array | QRResult:
         raise ValueError(
             f"qr: mode must be 'reduced', 'complete', 'r' or 'raw'; got {mode!r}."
         )
-    q, r = _qr(a, mode == "complete")
+    (a,) = promote_inexact(a)
+    q, r = qr_op(a, full_matrices=mode == "complete", pivoting=False)
     return r if mode == "r" else QRResult(q, r)

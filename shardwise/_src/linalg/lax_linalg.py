@@ -18,6 +18,7 @@ from shardwise._src.base.lazy import public
 from shardwise._src.control.scan_api import scan
 from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import type_of
+from shardwise._src.linalg.decompositions import checked_range, chosen
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import move_axis, reduce_sum
 from shardwise._src.ops.create import iota
@@ -80,28 +81,10 @@ def _choice(name: str, argument: str, value: Any, kind: type[E], built: tuple[E,
     return found
 
 
-def _part(name: str, subset: Any, count: int) -> tuple[int, int] | None:
-    """The checked index range requested; None for all."""
-    if subset is None:
-        return None
-    start, end = subset
-    if not 0 <= start < end <= count:
-        raise ValueError(
-            f"{name}: subset_by_index must be a range between 0 and {count}; got {subset}."
-        )
-    return None if (start, end) == (0, count) else (start, end)
-
-
 # -- Cholesky factors --
 
 
 @fused(arrays=1)
-def _cholesky(x: Any, symmetrize_input: bool) -> Any:
-    triangular.check_matrices("cholesky", type_of(x))
-    return factor.cholesky(hermitian_part(x) if symmetrize_input else x)
-
-
-@eager_jit
 def cholesky(x: ArrayLike, *, symmetrize_input: bool = True) -> Array:
     """The lower triangular l with l lᴴ = x, or NaN if x is not positive definite.
 
@@ -109,7 +92,8 @@ def cholesky(x: ArrayLike, *, symmetrize_input: bool = True) -> Array:
       x: (…, n, n), Hermitian.
       symmetrize_input: whether to use (x + xᴴ) / 2; otherwise the lower triangle of x.
     """
-    return _cholesky(x, symmetrize_input)
+    triangular.check_matrices("cholesky", type_of(x))
+    return factor.cholesky(hermitian_part(x) if symmetrize_input else x)
 
 
 @fused(arrays=2)
@@ -188,14 +172,9 @@ def eigh(
     """
     _choice("eigh", "implementation", implementation, EighImplementation,
             (EighImplementation.QR,))
-    part = _part("eigh", subset_by_index, type_of(x).shape[-1] if type_of(x).ndim else 0)
+    part = checked_range("eigh", subset_by_index, type_of(x).shape[-1] if type_of(x).ndim else 0)
     v, w = _eigh(x, lower, symmetrize_input, part)
     return v, w
-
-
-@fused(arrays=1)
-def _eig(x: Any, left: bool, right: bool, differentiable: bool) -> Any:
-    return spectral.eig(x, left=left, right=right, differentiable=differentiable)
 
 
 def eig(
@@ -219,8 +198,9 @@ def eig(
     _no_magma("eig", use_magma)
     _choice("eig", "implementation", implementation, EigImplementation,
             (EigImplementation.LAPACK,))
-    return list(_eig(
-        x, compute_left_eigenvectors, compute_right_eigenvectors, enable_eigvec_derivs
+    return list(spectral.eig(
+        x, left=compute_left_eigenvectors, right=compute_right_eigenvectors,
+        differentiable=enable_eigvec_derivs,
     ))
 
 
@@ -231,13 +211,8 @@ def _no_magma(name: str, use_magma: bool | None) -> None:
 
 @fused(arrays=1)
 def _svd(x: Any, full: bool, vectors: bool, part: Any, algorithm: str) -> Any:
-    found = spectral.svd(x, full_matrices=full, vectors=vectors, algorithm=algorithm)
-    s, *rest = found
-    if part is not None:
-        s = slice_in_dim(s, *part, axis=type_of(s).ndim - 1)
-        rest = [slice_in_dim(y, *part, axis=type_of(y).ndim - at)
-                for y, at in zip(rest, (1, 2), strict=False)]
-    return [rest[0], s, rest[1]] if vectors else s
+    s, *rest = spectral.svd(x, full_matrices=full, vectors=vectors, algorithm=algorithm)
+    return chosen(s, rest, part)
 
 
 def svd(
@@ -263,7 +238,7 @@ def svd(
     kinds = SvdAlgorithm.DEFAULT, SvdAlgorithm.QR, SvdAlgorithm.DIVIDE_AND_CONQUER
     chosen = _choice("svd", "algorithm", algorithm, SvdAlgorithm, kinds)
     t = type_of(x)
-    part = _part("svd", subset_by_index, min(t.shape[-2:]) if t.ndim > 1 else 0)
+    part = checked_range("svd", subset_by_index, min(t.shape[-2:]) if t.ndim > 1 else 0)
     if part is not None and full_matrices and compute_uv:
         raise ValueError("svd: subset_by_index requires full_matrices=False.")
     name = "gesvd" if chosen is SvdAlgorithm.QR else "gesdd"
@@ -272,11 +247,6 @@ def svd(
 
 
 # -- elimination --
-
-
-@fused(arrays=1)
-def _lu(x: Any) -> Any:
-    return elimination.lu(x)
 
 
 def lu(x: ArrayLike) -> tuple[Array, Array, Array]:
@@ -289,7 +259,7 @@ def lu(x: ArrayLike) -> tuple[Array, Array, Array]:
       (lu, pivots, permutation): u, and below its diagonal l, whose diagonal is all ones; the rows
       that were exchanged with rows 0, 1, …; and the resulting row order.
     """
-    found, pivots, order = _lu(x)
+    found, pivots, order = elimination.lu(x)
     return found, pivots, order
 
 
@@ -304,11 +274,6 @@ def lu_pivots_to_permutation(pivots: ArrayLike, permutation_size: int) -> Array:
 
 
 # -- orthogonal factors --
-
-
-@fused(arrays=1)
-def _qr(x: Any, full: bool, pivoting: bool) -> Any:
-    return orthogonal.qr(x, full_matrices=full, pivoting=pivoting)
 
 
 def qr(
@@ -327,7 +292,8 @@ def qr(
       (q, r), or (q, r, p).
     """
     _no_magma("qr", use_magma)
-    return tuple(_qr(x, full_matrices, pivoting))  # pyright: ignore[reportReturnType]
+    found = orthogonal.qr(x, full_matrices=full_matrices, pivoting=pivoting)
+    return tuple(found)  # pyright: ignore[reportReturnType] (two or three arrays)
 
 
 @eager_jit(arrays=2)
@@ -357,11 +323,6 @@ def ormqr(
     return orthogonal.ormqr(a, taus, c, left=left, adjoint=transpose)
 
 
-@fused(arrays=1)
-def _schur(x: Any, vectors: bool) -> Any:
-    return forms.schur(x, vectors=vectors)
-
-
 def schur(
     x: ArrayLike, *, compute_schur_vectors: bool = True, sort_eig_vals: bool = False,
     select_callable: Callable[..., Any] | None = None,
@@ -381,12 +342,7 @@ def schur(
         raise NotImplementedError(
             "schur: eigenvalues cannot be sorted; leave out sort_eig_vals and select_callable."
         )
-    return tuple(_schur(x, compute_schur_vectors))
-
-
-@fused(arrays=1)
-def _hessenberg(a: Any) -> Any:
-    return forms.hessenberg(a)
+    return tuple(forms.schur(x, vectors=compute_schur_vectors))
 
 
 def hessenberg(a: ArrayLike) -> tuple[Array, Array]:
@@ -399,13 +355,8 @@ def hessenberg(a: ArrayLike) -> tuple[Array, Array]:
       (a, taus): the form, with the reflections below its first subdiagonal, and their scales,
       (…, n - 1).
     """
-    found, taus = _hessenberg(a)
+    found, taus = forms.hessenberg(a)
     return found, taus
-
-
-@fused(arrays=1)
-def _tridiagonal(a: Any, lower: bool) -> Any:
-    return forms.tridiagonal(a, lower=lower)
 
 
 def tridiagonal(a: ArrayLike, *, lower: bool = True) -> tuple[Array, Array, Array, Array]:
@@ -418,5 +369,5 @@ def tridiagonal(a: ArrayLike, *, lower: bool = True) -> tuple[Array, Array, Arra
     Returns:
       (a, d, e, taus): the form with reflections, its diagonal, its off-diagonal, their scales.
     """
-    found, d, e, taus = _tridiagonal(a, lower)
+    found, d, e, taus = forms.tridiagonal(a, lower=lower)
     return found, d, e, taus

@@ -51,25 +51,13 @@ def _eps(dtype: Any) -> float:
 
 
 @fused(arrays=1)
-def _det(a: Any) -> Any:
-    (a,) = promote_inexact(a)
-    return determinant.det(a)
-
-
-@eager_jit
 def det(a: ArrayLike) -> Array:
     """Determinants of square matrices, (…, n, n): (…).
 
     First and second derivatives are correct for every matrix, including singular ones; third
     derivatives, if all singular values are distinct.
     """
-    return _det(a)
-
-
-@fused(arrays=1)
-def _slogdet(a: Any, method: str) -> Any:
-    (a,) = promote_inexact(a)
-    return determinant.slogdet(a, method=method)
+    return determinant.det(*promote_inexact(a))
 
 
 def slogdet(a: ArrayLike, *, method: str | None = None) -> SlogdetResult:
@@ -84,33 +72,33 @@ def slogdet(a: ArrayLike, *, method: str | None = None) -> SlogdetResult:
     """
     if method not in (None, "lu", "qr"):
         raise ValueError(f"slogdet: method must be 'lu', 'qr' or None; got {method!r}.")
-    return SlogdetResult(*_slogdet(a, method or "lu"))
+    return SlogdetResult(*determinant.slogdet(*promote_inexact(a), method=method or "lu"))
 
 
 # -- solutions --
 
 
-@fused(arrays=2)
-def _solve(a: Any, b: Any) -> Any:
-    a, b = promote_inexact(a, b)
+def with_columns(name: str, a: Any, b: Any) -> tuple[Any, Any, bool]:
+    """Operands with a common batch, and whether b is a vector, which becomes a column."""
     t, s = type_of(a), type_of(b)
-    check_matrices("solve", t)
+    check_matrices(name, t)
     if not s.ndim or s.shape[-2:][0] != t.shape[-1]:
         raise ValueError(
-            "solve: b must be a vector or matrices with as many rows as a; got "
+            f"{name}: b must be a vector or matrices with as many rows as a; got "
             f"{t.str_short(True)} and {s.str_short(True)}."
         )
     if s.ndim == 1:
         b = reshape(b, shape=(*s.shape, 1))
-    factors, _, order = lu.lu(ew.stop_gradient(a))
     leading = common_shape([t.shape[:-2], type_of(b).shape[:-2]])
-    xs = [broadcast_to(x, (*leading, *type_of(x).shape[-rank:]))
-          for x, rank in ((a, 2), (factors, 2), (order, 1), (b, 2))]
-    x = lu.lu_solve(*xs, form="N")
-    return reshape(x, shape=type_of(x).shape[:-1]) if s.ndim == 1 else x
+    a, b = [broadcast_to(x, (*leading, *type_of(x).shape[-2:])) for x in (a, b)]
+    return a, b, s.ndim == 1
 
 
-@eager_jit(arrays=2)
+def without_column(x: Any, vector: bool) -> Any:
+    return reshape(x, shape=type_of(x).shape[:-1]) if vector else x
+
+
+@fused(arrays=2)
 def solve(a: ArrayLike, b: ArrayLike) -> Array:
     """The solution x of a x = b.
 
@@ -121,38 +109,32 @@ def solve(a: ArrayLike, b: ArrayLike) -> Array:
     Returns:
       (…, n) or (…, n, k); infinite or NaN if a is singular.
     """
-    return _solve(a, b)
+    a, b = promote_inexact(a, b)
+    wide, b, vector = with_columns("solve", a, b)
+    factors, _, order = lu.lu(ew.stop_gradient(a))
+    *leading, n, _ = type_of(wide).shape
+    factors, order = broadcast_to(factors, (*leading, n, n)), broadcast_to(order, (*leading, n))
+    return without_column(lu.lu_solve(wide, factors, order, b, form="N"), vector)
 
 
 @fused(arrays=1)
-def _inv(a: Any) -> Any:
+def inv(a: ArrayLike) -> Array:
+    """Inverses of square matrices, (…, n, n); infinite or NaN if singular."""
     (a,) = promote_inexact(a)
     check_matrices("inv", type_of(a))
     return lu.inv(a)
 
 
-@eager_jit
-def inv(a: ArrayLike) -> Array:
-    """Inverses of square matrices, (…, n, n); infinite or NaN if singular."""
-    return _inv(a)
-
-
-@fused(arrays=2)
-def _pinv(a: Any, rtol: Any, hermitian: bool) -> Any:
+@fused
+def _pinv(a: Any, *rtol: Any, hermitian: bool) -> Any:
     (a,) = promote_inexact(a)
     t = type_of(a)
     if hermitian:
         check_matrices("pinv", t)
         a = hermitian_part(a)
-    if rtol is None:
-        rtol = 10.0 * max(t.shape[-2:], default=0) * _eps(t.dtype)
-    rtol = broadcast_to(cast(rtol, real_dtype(t.dtype)), t.shape[:-2])
-    return determinant.pinv(a, rtol)
-
-
-@fused(arrays=1)
-def _default_pinv(a: Any, hermitian: bool) -> Any:
-    return _pinv(a, None, hermitian)
+    bound = rtol[0] if rtol else 10.0 * max(t.shape[-2:], default=0) * _eps(t.dtype)
+    bound = broadcast_to(cast(bound, real_dtype(t.dtype)), t.shape[:-2])
+    return determinant.pinv(a, bound)
 
 
 @eager_jit(arrays=2)
@@ -172,8 +154,8 @@ def pinv(
     """
     if rtol is not None and rcond is not None:
         raise ValueError("pinv: rtol and rcond are aliases; pass one of them.")
-    bound = rcond if rtol is None else rtol
-    return _default_pinv(a, hermitian) if bound is None else _pinv(a, bound, hermitian)
+    given = [x for x in (rtol, rcond) if x is not None]
+    return _pinv(a, *given, hermitian=hermitian)
 
 
 def _whole() -> np.dtype[Any]:
@@ -278,8 +260,8 @@ def tensorsolve(a: ArrayLike, b: ArrayLike, axes: tuple[int, ...] | None = None)
 # -- properties of matrices --
 
 
-@fused(arrays=2)
-def _rank(m: Any, bound: Any, relative: bool, hermitian: bool) -> Any:
+@fused
+def _rank(m: Any, *given: Any, relative: bool, hermitian: bool) -> Any:
     (m,) = promote_inexact(m)
     t = type_of(m)
     if t.ndim < 2:
@@ -289,18 +271,12 @@ def _rank(m: Any, bound: Any, relative: bool, hermitian: bool) -> Any:
     v = type_of(values)
     if not v.shape[-1]:
         return broadcast_to(_whole().type(0), t.shape[:-2])
-    if bound is None:
-        bound = max(t.shape[-2:]) * _eps(v.dtype)
+    bound = given[0] if given else max(t.shape[-2:]) * _eps(v.dtype)
     bound = broadcast_to(cast(bound, v.dtype), t.shape[:-2])
     if relative:
         bound = ew.mul(bound, reduce_max(values, axes=(v.ndim - 1,)))
     large = ew.gt(values, columns_of(bound, v.shape[-1]))
     return reduce_sum(cast(large, _whole()), axes=(v.ndim - 1,))
-
-
-@fused(arrays=1)
-def _default_rank(m: Any, hermitian: bool) -> Any:
-    return _rank(m, None, True, hermitian)
 
 
 def matrix_rank(
@@ -318,13 +294,19 @@ def matrix_rank(
     """
     if rtol is not None and tol is not None:
         raise ValueError("matrix_rank: pass one of rtol and tol, not both.")
-    if rtol is None and tol is None:
-        return _default_rank(M, hermitian)
-    return _rank(M, rtol if tol is None else tol, tol is None, hermitian)
+    given = [x for x in (rtol, tol) if x is not None]
+    return _rank(M, *given, relative=tol is None, hermitian=hermitian)
 
 
 @fused(arrays=1)
-def _cond(x: Any, p: Any) -> Any:
+def cond(x: ArrayLike, p: int | float | str | None = None) -> Array:
+    """Condition numbers of matrices: norm(x) norm(x⁻¹); infinite if they are singular.
+
+    Args:
+      x: (…, m, n); must be square unless p is 2 or -2.
+      p: the order of the norm, as for `norm`; None means 2: the largest singular value divided by
+        the smallest.
+    """
     (x,) = promote_inexact(x)
     t = type_of(x)
     if t.ndim < 2 or 0 in t.shape[-2:]:
@@ -341,18 +323,6 @@ def _cond(x: Any, p: Any) -> Any:
     given = reduce_or(ew.ne(x, x), axes=(t.ndim - 2, t.ndim - 1))
     infinite = ew.bitwise_and(ew.ne(found, found), ew.bitwise_not(given))
     return where(infinite, lit(np.inf, found), found)
-
-
-@eager_jit
-def cond(x: ArrayLike, p: int | float | str | None = None) -> Array:
-    """Condition numbers of matrices: norm(x) norm(x⁻¹); infinite if they are singular.
-
-    Args:
-      x: (…, m, n); must be square unless p is 2 or -2.
-      p: the order of the norm, as for `norm`; None means 2: the largest singular value divided by
-        the smallest.
-    """
-    return _cond(x, p)
 
 
 @eager_jit

@@ -22,8 +22,8 @@ from shardwise._src.numpy.shapes import matrix_transpose as matrix_transpose
 from shardwise._src.numpy.statistics.reductions import add_up, axes_of, kept, summed_dtype
 from shardwise._src.numpy.unary import absolute
 from shardwise._src.ops import elementwise as ew
-from shardwise._src.ops.basis import broadcast_in_dim, reshape, transpose
-from shardwise._src.ops.create import iota
+from shardwise._src.ops.basis import reshape, transpose
+from shardwise._src.ops.linalg.lapack_kernels import eye
 from shardwise._src.ops.linalg.lu import inv
 from shardwise._src.ops.reduce import reduce_max, reduce_min
 from shardwise._src.types.annotations import (
@@ -35,7 +35,7 @@ from shardwise._src.types.annotations import (
     PrecisionLike,
 )
 from shardwise._src.types.dtypes import is_complex, is_inexact
-from shardwise._src.values.convert import cast, promote_inexact
+from shardwise._src.values.convert import promote_inexact
 
 INT32 = np.dtype(np.int32)
 
@@ -101,12 +101,20 @@ def _spectral_norm(x: Any, axes: tuple, order: Any, keepdims: bool) -> Any:
 
 
 @fused(arrays=1)
-def _norm(x: Any, ord: Any, axis: Axis, keepdims: bool) -> Any:
+def norm(
+    x: ArrayLike, ord: int | float | str | None = None, axis: Axis = None, keepdims: bool = False
+) -> Array:
+    """Norm of vectors along an axis, or of matrices along two.
+
+    Args:
+      ord: for vectors any number, inf and -inf; for matrices "fro" (the default), 1, -1, inf, -inf,
+        and by singular values the largest (2), the smallest (-2) or the sum ("nuc").
+      axis: one or two; by default all of `x`, as one vector if there is no `ord`.
+    """
     (x,) = promote_inexact(x)
     t = type_of(x)
     if axis is None and ord is None:
-        out = _vector_norm(x, tuple(range(t.ndim)), 2, keepdims)
-        return out
+        return _vector_norm(x, tuple(range(t.ndim)), 2, keepdims)
     axes = axes_of(axis, t.ndim)
     if len(axes) not in (1, 2):
         raise ValueError(
@@ -118,22 +126,11 @@ def _norm(x: Any, ord: Any, axis: Axis, keepdims: bool) -> Any:
     return _matrix_norm(x, axes, ord, keepdims)
 
 
-@eager_jit
-def norm(
-    x: ArrayLike, ord: int | float | str | None = None, axis: Axis = None, keepdims: bool = False
-) -> Array:
-    """Norm of vectors along an axis, or of matrices along two.
-
-    Args:
-      ord: for vectors any number, inf and -inf; for matrices "fro" (the default), 1, -1, inf, -inf,
-        and by singular values the largest (2), the smallest (-2) or the sum ("nuc").
-      axis: one or two; by default all of `x`, as one vector if there is no `ord`.
-    """
-    return _norm(x, ord, axis, keepdims)
-
-
 @fused(arrays=1)
-def _vector(x: Any, axis: Axis, keepdims: bool, ord: Any) -> Any:
+def vector_norm(
+    x: ArrayLike, /, *, axis: Axis = None, keepdims: bool = False, ord: int | float | str | None = 2
+) -> Array:
+    """Norm of the vectors along `axis`: None for all elements, several axes for a joint vector."""
     t = type_of(x)
     if ord == 1 and not is_inexact(t.dtype):  # integers have an integer sum
         return add_up(absolute(x), axes_of(axis, t.ndim), summed_dtype(t.dtype), keepdims)
@@ -142,29 +139,14 @@ def _vector(x: Any, axis: Axis, keepdims: bool, ord: Any) -> Any:
 
 
 @eager_jit
-def vector_norm(
-    x: ArrayLike, /, *, axis: Axis = None, keepdims: bool = False, ord: int | float | str | None = 2
-) -> Array:
-    """Norm of the vectors along `axis`: None for all elements, several axes for a joint vector."""
-    return _vector(x, axis, keepdims, ord)
-
-
-@eager_jit
 def matrix_norm(
     x: ArrayLike, /, *, keepdims: bool = False, ord: int | float | str | None = "fro"
 ) -> Array:
     """Norm of the matrices in the last two dimensions; `ord` as for `norm`."""
-    return _norm(x, ord, (-2, -1), keepdims)
+    return norm(x, ord, (-2, -1), keepdims)
 
 
 # -- matrix powers and products --
-
-
-def _eye_like(x: Any) -> Any:
-    t = type_of(x)
-    rows = iota(dtype=INT32, shape=t.shape[-2:], dimension=0)
-    eye = cast(ew.eq(rows, iota(dtype=INT32, shape=t.shape[-2:], dimension=1)), t.dtype)
-    return broadcast_in_dim(eye, shape=t.shape, dims=(t.ndim - 2, t.ndim - 1))
 
 
 def _square_product(a: Any, b: Any) -> Any:
@@ -182,7 +164,7 @@ def _matrix_power(a: Any, n: int) -> Any:
         (a,) = promote_inexact(a)
         a, n = inv(a), -n
     if n == 0:
-        return _eye_like(a)
+        return eye(t.shape, type_of(a).dtype)
     out = None
     while n:
         if n & 1:

@@ -7,6 +7,7 @@ from typing import Any
 
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
+from shardwise._src.linalg.decompositions import eigh_of
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.create import iota
 from shardwise._src.ops.families import lit
@@ -27,13 +28,6 @@ from shardwise._src.ops.shape import concatenate, pad, slice_in_dim
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import complex_dtype
 from shardwise._src.values.convert import broadcast_to, common_shape, promote_inexact
-
-
-@fused(arrays=1)
-def _eigh(a: Any, lower: bool, vectors: bool) -> Any:
-    (a,) = promote_inexact(a)
-    check_matrices("eigh", type_of(a))
-    return spectral.eigh(hermitian_part(a), lower=lower, vectors=vectors)
 
 
 @fused(arrays=2)
@@ -84,9 +78,9 @@ def eigh(
             "eigh: a range of eigenvalues is not implemented; leave out `eigvals`."
         )
     if b is None:
-        found = _eigh(a, lower, not eigvals_only)
-    else:
-        found = _general_eigh(a, b, lower, not eigvals_only, type)
+        found = eigh_of(a, lower, True, not eigvals_only)
+        return found if eigvals_only else (found[1], found[0])
+    found = _general_eigh(a, b, lower, not eigvals_only, type)
     return found[0] if eigvals_only else (found[1], found[0])
 
 
@@ -147,14 +141,6 @@ def eigh_tridiagonal(
     return found[0] if eigvals_only else (found[1], found[0])
 
 
-@fused(arrays=1)
-def _schur(a: Any, output: str) -> Any:
-    (a,) = promote_inexact(a)
-    t = type_of(a)
-    return forms.schur(as_dtype(a, complex_dtype(t.dtype)) if output == "complex" else a,
-                       vectors=True)
-
-
 def schur(a: ArrayLike, output: str = "real") -> tuple[Array, Array]:
     """(t, z) with a = z t zᴴ and triangular t; not differentiable.
 
@@ -165,7 +151,11 @@ def schur(a: ArrayLike, output: str = "real") -> tuple[Array, Array]:
     """
     if output not in ("real", "complex"):
         raise ValueError(f"schur: output must be 'real' or 'complex'; got {output!r}.")
-    t, z = _schur(a, output)
+    (a,) = promote_inexact(a)
+    own = type_of(a).dtype
+    t, z = forms.schur(
+        as_dtype(a, complex_dtype(own) if output == "complex" else own), vectors=True
+    )
     return t, z
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from shardwise._src.core.fused import eager_jit, fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.linalg import linear_systems
+from shardwise._src.linalg.linear_systems import with_columns, without_column
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.create import iota
@@ -86,20 +87,11 @@ def svd(
     """
     if lapack_driver not in ("gesdd", "gesvd"):
         raise ValueError(f"svd: lapack_driver must be 'gesdd' or 'gesvd'; got {lapack_driver!r}.")
-    found = _svd(a, full_matrices, compute_uv, lapack_driver)
+    found = spectral.svd(
+        *promote_inexact(a), full_matrices=full_matrices, vectors=compute_uv,
+        algorithm=lapack_driver,
+    )
     return (found[1], found[0], found[2]) if compute_uv else found[0]
-
-
-@fused(arrays=1)
-def _svd(a: Any, full: bool, vectors: bool, driver: str) -> Any:
-    (a,) = promote_inexact(a)
-    return spectral.svd(a, full_matrices=full, vectors=vectors, algorithm=driver)
-
-
-@fused(arrays=1)
-def _qr(a: Any, full: bool, pivoting: bool) -> Any:
-    (a,) = promote_inexact(a)
-    return orthogonal.qr(a, full_matrices=full, pivoting=pivoting)
 
 
 def qr(
@@ -118,7 +110,8 @@ def qr(
     """
     if mode not in ("full", "r", "economic"):
         raise ValueError(f"qr: mode must be 'full', 'r' or 'economic'; got {mode!r}.")
-    found = _qr(a, mode != "economic", pivoting)
+    (a,) = promote_inexact(a)
+    found = orthogonal.qr(a, full_matrices=mode != "economic", pivoting=pivoting)
     return tuple(found[1:] if mode == "r" else found)
 
 
@@ -203,48 +196,22 @@ def lu(
     return tuple(_lu(a, permute_l))  # pyright: ignore[reportReturnType] (two or three)
 
 
-@fused(arrays=1)
-def _lu_factor(a: Any) -> Any:
-    (a,) = promote_inexact(a)
-    return elimination.lu(a)[:2]
-
-
 def lu_factor(
     a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True
 ) -> tuple[Array, Array]:
     """Both triangular factors in one matrix, and the row exchanges; for `lu_solve`."""
-    factors, pivots = _lu_factor(a)
+    factors, pivots, _ = elimination.lu(*promote_inexact(a))
     return factors, pivots
-
-
-def _with_columns(name: str, a: Any, b: Any) -> tuple[Any, Any, bool]:
-    """Operands with a common batch, and whether b is a vector, which becomes a column."""
-    t, s = type_of(a), type_of(b)
-    check_matrices(name, t)
-    if not s.ndim or s.shape[-2:][0] != t.shape[-1]:
-        raise ValueError(
-            f"{name}: b must be a vector or matrices with as many rows as a; got "
-            f"{t.str_short(True)} and {s.str_short(True)}."
-        )
-    if s.ndim == 1:
-        b = reshape(b, shape=(*s.shape, 1))
-    leading = common_shape([t.shape[:-2], type_of(b).shape[:-2]])
-    a, b = [broadcast_to(x, (*leading, *type_of(x).shape[-2:])) for x in (a, b)]
-    return a, b, s.ndim == 1
-
-
-def _without(x: Any, vector: bool) -> Any:
-    return reshape(x, shape=type_of(x).shape[:-1]) if vector else x
 
 
 @fused(arrays=3)
 def _lu_solve(factors: Any, pivots: Any, b: Any, trans: int) -> Any:
     factors, b = promote_inexact(factors, b)
-    factors, b, vector = _with_columns("lu_solve", factors, b)
+    factors, b, vector = with_columns("lu_solve", factors, b)
     n = type_of(factors).shape[-1]
     order = elimination.lu_pivots_to_permutation(pivots, size=n)
     order = broadcast_to(order, (*type_of(factors).shape[:-2], n))
-    return _without(elimination.by_factors(factors, order, b, "NTC"[trans]), vector)
+    return without_column(elimination.by_factors(factors, order, b, "NTC"[trans]), vector)
 
 
 def lu_solve(
@@ -266,10 +233,10 @@ def lu_solve(
 @fused(arrays=2)
 def _cho_solve(c: Any, b: Any, lower: bool) -> Any:
     c, b = promote_inexact(c, b)
-    c, b, vector = _with_columns("cho_solve", c, b)
+    c, b, vector = with_columns("cho_solve", c, b)
     for form in ("NC" if lower else "CN"):
         b = triangular_solve(c, b, left_side=True, lower=lower, form=form, unit_diagonal=False)
-    return _without(b, vector)
+    return without_column(b, vector)
 
 
 def cho_solve(
@@ -284,9 +251,9 @@ def cho_solve(
 @fused(arrays=2)
 def _solve_triangular(a: Any, b: Any, lower: bool, form: str, unit: bool) -> Any:
     a, b = promote_inexact(a, b)
-    a, b, vector = _with_columns("solve_triangular", a, b)
+    a, b, vector = with_columns("solve_triangular", a, b)
     x = triangular_solve(a, b, left_side=True, lower=lower, form=form, unit_diagonal=unit)
-    return _without(x, vector)
+    return without_column(x, vector)
 
 
 @eager_jit(arrays=2)

@@ -109,17 +109,13 @@ def _grid(rows: int, columns: int, form: str) -> np.ndarray:
     return (i + j if form == "sum" else i - j).astype(np.int32)
 
 
-@fused(arrays=2)
-def _toeplitz(c: Any, r: Any) -> Any:
+@fused
+def _toeplitz(c: Any, *row: Any) -> Any:
+    r = row[0] if row else conjugate(c)
     c, r = promote(atleast_1d(c), atleast_1d(r))
     n, m = type_of(c).shape[-1], type_of(r).shape[-1]
     values = concatenate([c[..., ::-1], r[..., 1:]], axis=-1)
     return values[..., n - 1 - _grid(n, m, "difference")]
-
-
-@fused(arrays=1)
-def _symmetric_toeplitz(c: Any) -> Any:
-    return _toeplitz(c, conjugate(c))
 
 
 @eager_jit(arrays=2)
@@ -128,19 +124,15 @@ def toeplitz(c: ArrayLike, r: ArrayLike | None = None) -> Array:
 
     r: its first element is ignored; by default the conjugate of c.
     """
-    return _symmetric_toeplitz(c) if r is None else _toeplitz(c, r)
+    return _toeplitz(c) if r is None else _toeplitz(c, r)
 
 
-@fused(arrays=2)
-def _hankel(c: Any, r: Any) -> Any:
+@fused
+def _hankel(c: Any, *row: Any) -> Any:
+    r = row[0] if row else ew.mul(atleast_1d(c), lit(0, c))
     c, r = promote(atleast_1d(c), atleast_1d(r))
     values = concatenate([c, r[..., 1:]], axis=-1)
     return values[..., _grid(type_of(c).shape[-1], type_of(r).shape[-1], "sum")]
-
-
-@fused(arrays=1)
-def _square_hankel(c: Any) -> Any:
-    return _hankel(c, ew.mul(atleast_1d(c), lit(0, c)))
 
 
 @eager_jit(arrays=2)
@@ -149,31 +141,15 @@ def hankel(c: ArrayLike, r: ArrayLike | None = None) -> Array:
 
     r: its first element is ignored; by default zeros.
     """
-    return _square_hankel(c) if r is None else _hankel(c, r)
+    return _hankel(c) if r is None else _hankel(c, r)
 
 
 @fused(arrays=1)
-def _circulant(c: Any) -> Any:
+def circulant(c: ArrayLike) -> Array:
+    """The square matrix whose columns are c, (…, n), each shifted down by one element."""
     c = atleast_1d(c)
     n = type_of(c).shape[-1]
     return c[..., _grid(n, n, "difference") % max(n, 1)]
-
-
-@eager_jit
-def circulant(c: ArrayLike) -> Array:
-    """The square matrix whose columns are c, (…, n), each shifted down by one element."""
-    return _circulant(c)
-
-
-@fused(arrays=1)
-def _companion(a: Any) -> Any:
-    (a,) = promote_inexact(atleast_1d(a))
-    t = type_of(a)
-    n = t.shape[-1] - 1
-    if n < 1:
-        raise ValueError(f"companion: a must have two elements or more; got {t.str_short(True)}.")
-    first = ew.neg(ew.div(a[..., 1:], broadcast_to(a[..., :1], (*t.shape[:-1], n))))
-    return _over_subdiagonal(first, full(1, (n - 1,), t.dtype))
 
 
 def _over_subdiagonal(first: Any, below: Any) -> Any:
@@ -186,10 +162,16 @@ def _over_subdiagonal(first: Any, below: Any) -> Any:
     return concatenate([first[..., None, :], lower], axis=-2)
 
 
-@eager_jit
+@fused(arrays=1)
 def companion(a: ArrayLike) -> Array:
     """The matrix whose characteristic polynomial has coefficients a, (…, n), highest first."""
-    return _companion(a)
+    (p,) = promote_inexact(atleast_1d(a))
+    t = type_of(p)
+    n = t.shape[-1] - 1
+    if n < 1:
+        raise ValueError(f"companion: a must have two elements or more; got {t.str_short(True)}.")
+    first = ew.neg(ew.div(p[..., 1:], broadcast_to(p[..., :1], (*t.shape[:-1], n))))
+    return _over_subdiagonal(first, full(1, (n - 1,), t.dtype))
 
 
 @fused(arrays=1)
@@ -246,7 +228,8 @@ def convolution_matrix(a: ArrayLike, n: int, mode: str = "full") -> Array:
 
 
 @fused(arrays=2)
-def _leslie(f: Any, s: Any) -> Any:
+def leslie(f: ArrayLike, s: ArrayLike) -> Array:
+    """The Leslie matrix of births f, (…, n), in the first row, and survivals s, (…, n - 1)."""
     f, s = promote(atleast_1d(f), atleast_1d(s))
     shapes = type_of(f).shape, type_of(s).shape
     if shapes[0][-1] < 2 or shapes[1][-1] != shapes[0][-1] - 1:
@@ -257,25 +240,13 @@ def _leslie(f: Any, s: Any) -> Any:
     return _over_subdiagonal(f, s)
 
 
-@eager_jit(arrays=2)
-def leslie(f: ArrayLike, s: ArrayLike) -> Array:
-    """The Leslie matrix of births f, (…, n), in the first row, and survivals s, (…, n - 1)."""
-    return _leslie(f, s)
-
-
 @fused(arrays=1)
-def _fiedler(a: Any) -> Any:
-    a = atleast_1d(a)
-    t = type_of(a)
-    shape = (*t.shape, t.shape[-1])
-    left, right = [broadcast_to(x, shape) for x in (a[..., :, None], a[..., None, :])]
-    return absolute(ew.sub(left, right))
-
-
-@eager_jit
 def fiedler(a: ArrayLike) -> Array:
     """The absolute differences of all pairs of elements of a, (…, n)."""
-    return _fiedler(a)
+    v: Any = atleast_1d(a)
+    shape = (*v.shape, v.shape[-1])
+    left, right = [broadcast_to(x, shape) for x in (v[..., :, None], v[..., None, :])]
+    return absolute(ew.sub(left, right))
 
 
 @fused

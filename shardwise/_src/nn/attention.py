@@ -12,7 +12,7 @@ import numpy as np
 
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
-from shardwise._src.nn.normalize import log_of_sum, normalized
+from shardwise._src.nn.normalize import log_of_sum, normalized, optional
 from shardwise._src.ops.basis import broadcast_in_dim, reshape, transpose
 from shardwise._src.ops.contract import dot
 from shardwise._src.ops.create import iota
@@ -67,14 +67,12 @@ def dot_product_attention(
     )
 
 
-@fused(arrays=7)
+@fused
 def _attention(
-    *arrays: Any, given: tuple, scale: float | None, is_causal: bool, window: tuple | None,
-    residual: bool,
+    query: Any, key: Any, value: Any, *rest: Any, given: tuple, scale: float | None,
+    is_causal: bool, window: tuple | None, residual: bool,
 ) -> Any:
-    query, key, value, *rest = arrays
-    values = iter(rest)
-    bias, mask, q_lengths, kv_lengths = [next(values) if g else None for g in given]
+    bias, mask, q_lengths, kv_lengths = optional(rest, given)
     _check(query, key, value, mask)
     shape = type_of(query).shape
     query, key, value = [_with_rank_4(x) for x in (query, key, value)]

@@ -26,7 +26,7 @@ from shardwise._src.ops.elementwise import complex, cos, log, mul, neg, sin, sqr
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.shape import canonical_axis
 from shardwise._src.ops.sharded.sharding_ops import placed
-from shardwise._src.random.continuous import normal_sample, truncated_sample
+from shardwise._src.random.continuous import normal_sample, truncated_normal_sample
 from shardwise._src.random.draws import keys_of, uniform_sample, unit_sample
 from shardwise._src.random.matrix_samplers import orthogonal_sample
 from shardwise._src.random.named_shapes import keyed
@@ -157,9 +157,9 @@ def _sample(key: Any, kind: Any, shape: tuple, dtype: Any) -> Any:
     if kind == "unit":
         return unit_sample(key, shape, dtype)
     if kind == "symmetric":
-        return uniform_sample(key, shape, dtype, -1.0, 1.0)
+        return uniform_sample(key, -1.0, 1.0, shape, dtype)
     _, lower, upper = kind
-    return truncated_sample(key, lower, upper, shape, dtype)
+    return truncated_normal_sample(key, lower, upper, shape, dtype)
 
 
 def _in_disk(key: Any, kind: Any, shape: tuple, dtype: Any) -> Any:
@@ -227,7 +227,7 @@ def _orthogonal(key: Any, axis: int, shape: tuple, dtype: Any) -> Any:
         return full(0, shape, dtype)
     axis = canonical_axis(axis, len(shape))
     columns, rest = shape[axis], (*shape[:axis], *shape[axis + 1 :])
-    found = orthogonal_sample(key, math.prod(rest), columns, (), dtype)
+    found = orthogonal_sample(key, (), dtype, rows=math.prod(rest), columns=columns)
     return move_axis(reshape(found, shape=(*rest, columns)), len(rest), axis)
 
 

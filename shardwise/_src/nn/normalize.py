@@ -6,6 +6,7 @@ constant in derivatives.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -94,44 +95,19 @@ def _mask(where_: Any, x: Any) -> Any:
     return broadcast_to(cast(where_, BOOL), type_of(x).shape)
 
 
+def optional(values: Sequence[Any], given: Sequence[bool]) -> list[Any]:
+    """Optional operands of a fused function: the values of those given, None for the others."""
+    rest = iter(values)
+    return [next(rest) if g else None for g in given]
+
+
 @eager_jit
 def softmax(x: ArrayLike, axis: AnyAxis = -1, where: ArrayLike | None = None) -> Array:
     """exp(x) / sum(exp(x)) along `axis`, an integer or several; without overflow.
 
     where: elements to include; the result is 0 elsewhere.
     """
-    return _reduced_call(_softmax, _masked_softmax, x, axis, where)
-
-
-def _reduced_call(plain: Any, masked: Any, x: Any, axis: Any, mask: Any) -> Any:
-    axes = _axes(axis, type_of(x).ndim)
-    return plain(x, axes) if mask is None else masked(x, mask, axes)
-
-
-@fused(arrays=1)
-def _softmax(x: Any, axes: Axes) -> Any:
-    x = _floats(x)
-    return normalized(x, _axes(axes, type_of(x).ndim), None)
-
-
-@fused(arrays=2)
-def _masked_softmax(x: Any, mask: Any, axes: Axes) -> Any:
-    x = _floats(x)
-    return normalized(x, _axes(axes, type_of(x).ndim), _mask(mask, x))
-
-
-def normalized(x: Any, axes: Axes, mask: Any) -> Any:
-    """The softmax of a floating-point `x`."""
-    if mask is not None:
-        x = where(mask, x, lit(-np.inf, x))
-    top = folded(reduce_max, stop_gradient(x), axes)
-    powers = exp(sub(x, _spread(top, x, axes)))
-    out = div(powers, _spread(_total(powers, axes, mask), x, axes))
-    return out if mask is None else where(mask, out, lit(0, out))
-
-
-def _total(x: Any, axes: Axes, mask: Any) -> Any:
-    return folded(reduce_sum, x if mask is None else where(mask, x, lit(0, x)), axes)
+    return _softmax(x, *_given(where), axes=_axes(axis, type_of(x).ndim), in_logs=False)
 
 
 @eager_jit
@@ -140,27 +116,36 @@ def log_softmax(x: ArrayLike, axis: AnyAxis = -1, where: ArrayLike | None = None
 
     where: elements to include; the result is -inf elsewhere.
     """
-    return _reduced_call(_log_softmax, _masked_log_softmax, x, axis, where)
+    return _softmax(x, *_given(where), axes=_axes(axis, type_of(x).ndim), in_logs=True)
 
 
-@fused(arrays=1)
-def _log_softmax(x: Any, axes: Axes) -> Any:
+def _given(*values: Any) -> list[Any]:
+    return [v for v in values if v is not None]
+
+
+@fused
+def _softmax(x: Any, *mask: Any, axes: Axes, in_logs: bool) -> Any:
     x = _floats(x)
-    return _log_normalized(x, _axes(axes, type_of(x).ndim), None)
+    inside = _mask(mask[0], x) if mask else None
+    return normalized(x, _axes(axes, type_of(x).ndim), inside, in_logs)
 
 
-@fused(arrays=2)
-def _masked_log_softmax(x: Any, mask: Any, axes: Axes) -> Any:
-    x = _floats(x)
-    return _log_normalized(x, _axes(axes, type_of(x).ndim), _mask(mask, x))
-
-
-def _log_normalized(x: Any, axes: Axes, mask: Any) -> Any:
+def normalized(x: Any, axes: Axes, mask: Any, in_logs: bool = False) -> Any:
+    """The softmax of a floating-point `x`, or its logarithm."""
     if mask is not None:
         x = where(mask, x, lit(-np.inf, x))
     shifted = sub(x, _spread(folded(reduce_max, stop_gradient(x), axes), x, axes))
-    out = sub(shifted, _spread(log(_total(exp(shifted), axes, mask)), x, axes))
-    return out if mask is None else where(mask, out, lit(-np.inf, out))
+    powers = exp(shifted)
+    total = _total(powers, axes, mask)
+    if in_logs:
+        out = sub(shifted, _spread(log(total), x, axes))
+    else:
+        out = div(powers, _spread(total, x, axes))
+    return out if mask is None else where(mask, out, lit(-np.inf if in_logs else 0, out))
+
+
+def _total(x: Any, axes: Axes, mask: Any) -> Any:
+    return folded(reduce_sum, x if mask is None else where(mask, x, lit(0, x)), axes)
 
 
 @eager_jit
@@ -177,37 +162,23 @@ def logsumexp(
     """
     axes = _axes(axis, type_of(a).ndim if b is None else len(
         broadcast_shapes(type_of(a).shape, type_of(b).shape)))
-    static = (axes, bool(keepdims), bool(return_sign))
-    if b is None and where is None:
-        return _logsumexp(a, *static)
-    if b is None:
-        return _logsumexp_where(a, where, *static)
-    return _logsumexp_b(a, b, *static) if where is None else _logsumexp_all(a, b, where, *static)
+    return _logsumexp(
+        *_given(a, b, where), given=(b is not None, where is not None), axes=axes,
+        keepdims=bool(keepdims), return_sign=bool(return_sign),
+    )
 
 
-@fused(arrays=1)
-def _logsumexp(a: Any, axes: Axes, keepdims: bool, return_sign: bool) -> Any:
-    return log_of_sum(_inexact(a), None, None, axes, keepdims, return_sign)
-
-
-@fused(arrays=2)
-def _logsumexp_where(a: Any, mask: Any, axes: Axes, keepdims: bool, return_sign: bool) -> Any:
-    a = _inexact(a)
-    return log_of_sum(a, None, _mask(mask, a), axes, keepdims, return_sign)
-
-
-@fused(arrays=2)
-def _logsumexp_b(a: Any, b: Any, axes: Axes, keepdims: bool, return_sign: bool) -> Any:
-    a, b = _factors(a, b)
-    return log_of_sum(a, b, None, axes, keepdims, return_sign)
-
-
-@fused(arrays=3)
-def _logsumexp_all(
-    a: Any, b: Any, mask: Any, axes: Axes, keepdims: bool, return_sign: bool
+@fused
+def _logsumexp(
+    a: Any, *rest: Any, given: tuple, axes: Axes, keepdims: bool, return_sign: bool
 ) -> Any:
-    a, b = _factors(a, b)
-    return log_of_sum(a, b, _mask(mask, a), axes, keepdims, return_sign)
+    b, mask = optional(rest, given)
+    if b is None:
+        a = _inexact(a)
+    else:
+        a, b = _factors(a, b)
+    mask = None if mask is None else _mask(mask, a)
+    return log_of_sum(a, b, mask, axes, keepdims, return_sign)
 
 
 def _factors(a: Any, b: Any) -> list[Any]:
@@ -253,25 +224,17 @@ def logmeanexp(
 ) -> Array:
     """log(mean(exp(x))) over `axis`, without overflow."""
     axes = _axes(axis, type_of(x).ndim)
-    if where is None:
-        return _logmeanexp(x, axes, bool(keepdims))
-    return _logmeanexp_where(x, where, axes, bool(keepdims))
+    return _logmeanexp(x, *_given(where), axes=axes, keepdims=bool(keepdims))
 
 
-@fused(arrays=1)
-def _logmeanexp(x: Any, axes: Axes, keepdims: bool) -> Any:
+@fused
+def _logmeanexp(x: Any, *mask: Any, axes: Axes, keepdims: bool) -> Any:
     x = _inexact(x)
-    count = count_of(type_of(x).shape, axes)
-    out = log_of_sum(x, None, None, axes, keepdims, False)
-    return sub(out, lit(np.log(count), out))
-
-
-@fused(arrays=2)
-def _logmeanexp_where(x: Any, mask: Any, axes: Axes, keepdims: bool) -> Any:
-    x = _inexact(x)
-    mask = _mask(mask, x)
-    out = log_of_sum(x, None, mask, axes, keepdims, False)
-    count = folded(reduce_sum, cast(mask, type_of(x).dtype), axes)
+    inside = _mask(mask[0], x) if mask else None
+    out = log_of_sum(x, None, inside, axes, keepdims, False)
+    if inside is None:
+        return sub(out, lit(np.log(count_of(type_of(x).shape, axes)), out))
+    count = _count(x, axes, inside)
     return sub(out, log(_kept(count, x, axes) if keepdims else count))
 
 
@@ -293,16 +256,18 @@ def standardize(
             f"standardize: algorithm must be 'fast' or 'stable'; got {algorithm!r}."
         )
     given = tuple(v is not None for v in (mean, variance, where))
-    arrays = [v for v in (x, epsilon, mean, variance, where) if v is not None]
     axes = _axes(axis, type_of(x).ndim)
-    return _standardize(*arrays, axes=axes, given=given, stable=algorithm == "stable")
+    return _standardize(
+        *_given(x, epsilon, mean, variance, where), axes=axes, given=given,
+        stable=algorithm == "stable",
+    )
 
 
-@fused(arrays=5)
-def _standardize(*arrays: Any, axes: Axes, given: tuple, stable: bool) -> Any:
-    x, epsilon, *rest = arrays
-    values = iter(rest)
-    mean, variance, mask = [next(values) if g else None for g in given]
+@fused
+def _standardize(
+    x: Any, epsilon: Any, *rest: Any, axes: Axes, given: tuple, stable: bool
+) -> Any:
+    mean, variance, mask = optional(rest, given)
     x = _inexact(x)
     mask = None if mask is None else _mask(mask, x)
     count = _count(x, axes, mask)

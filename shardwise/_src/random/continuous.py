@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import fused
 from shardwise._src.ops.basis import reduce_sum, reshape
 from shardwise._src.ops.cast import bitcast_convert_type, convert_element_type
 from shardwise._src.ops.elementwise import (
@@ -46,31 +45,14 @@ from shardwise._src.ops.families import lit
 from shardwise._src.ops.random.bits import draw_bits
 from shardwise._src.ops.random.rejection import normal_floats
 from shardwise._src.ops.shape import slice_in_dim
-from shardwise._src.ops.sharded.sharding_ops import placed
 from shardwise._src.ops.special.special_functions import erf, erf_inv
 from shardwise._src.random.draws import keys_of, rademacher_sample, uniform_sample, unit_sample
-from shardwise._src.random.named_shapes import keyed, optionally_keyed
-from shardwise._src.random.sampler_arguments import (
-    common_sizes,
-    float_dtype,
-    inexact_dtype,
-    parameter,
-    typed_key,
-)
+from shardwise._src.random.sampler import sampler
+from shardwise._src.random.sampler_arguments import common_sizes, inexact_dtype, parameter
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding, ShapeLike
 from shardwise._src.types.dtypes import finfo, is_complex, real_dtype
 
 FLOAT32, UINT32 = np.dtype(np.float32), np.dtype(np.uint32)
-
-
-def plain(name: str, key: Any, shape: Any, dtype: Any) -> tuple[Any, tuple[int, ...], Any]:
-    """Checks the arguments common to all samplers without parameters."""
-    return *keyed(name, key, shape), float_dtype(name, dtype)
-
-
-def shaped(name: str, key: Any, shape: Any, dtype: Any) -> tuple[Any, tuple[int, ...] | None, Any]:
-    """Checks the arguments common to samplers with parameters; a shape may be None."""
-    return *optionally_keyed(name, key, shape), float_dtype(name, dtype)
 
 
 # -- normal --
@@ -81,17 +63,10 @@ def normal(
     out_sharding: OutSharding = None,
 ) -> Array:
     """Standard normal samples; complex ones have unit variance, half of it in each part."""
-    if out_sharding is not None:
-        return placed(normal, out_sharding, key, shape, dtype)
-    key, shape = keyed("normal", key, shape)
-    return _normal(key, shape, inexact_dtype("normal", dtype))
+    return normal_sample.draw(out_sharding, key, shape, dtype)
 
 
-@fused(arrays=1)
-def _normal(key: Any, shape: tuple, dtype: Any) -> Any:
-    return normal_sample(typed_key("normal", key), shape, dtype)
-
-
+@sampler(inexact_dtype)
 def normal_sample(key: Any, shape: tuple, dtype: Any) -> Any:
     if not is_complex(dtype):
         return normal_floats(unit_sample(key, shape, dtype))
@@ -105,17 +80,12 @@ def lognormal(
     dtype: DTypeLike | None = None, *, out_sharding: OutSharding = None,
 ) -> Array:
     """exp(sigma * x) for standard normal x."""
-    if out_sharding is not None:
-        return placed(lognormal, out_sharding, key, sigma, shape, dtype)
-    key, shape = optionally_keyed("lognormal", key, shape)
-    return _lognormal(key, sigma, shape, inexact_dtype("lognormal", dtype))
+    return lognormal_sample.draw(out_sharding, key, sigma, shape, dtype)
 
 
-@fused(arrays=2)
-def _lognormal(key: Any, sigma: Any, shape: tuple | None, dtype: Any) -> Any:
-    shape = common_sizes("lognormal", shape, sigma)
-    sigma = parameter("lognormal", sigma, dtype, shape)
-    return exp(mul(normal_sample(typed_key("lognormal", key), shape, dtype), sigma))
+@sampler(inexact_dtype, common_sizes, cast=True)
+def lognormal_sample(key: Any, sigma: Any, shape: tuple, dtype: Any) -> Any:
+    return exp(mul(normal_sample(key, shape, dtype), sigma))
 
 
 def truncated_normal(
@@ -123,23 +93,14 @@ def truncated_normal(
     dtype: DTypeLike | None = None, *, out_sharding: OutSharding = None,
 ) -> Array:
     """Standard normal samples, truncated to the open interval (lower, upper)."""
-    if out_sharding is not None:
-        return placed(truncated_normal, out_sharding, key, lower, upper, shape, dtype)
-    key, shape, dtype = shaped("truncated_normal", key, shape, dtype)
-    return _truncated_normal(key, lower, upper, shape, dtype)
+    return truncated_normal_sample.draw(out_sharding, key, lower, upper, shape, dtype)
 
 
-@fused(arrays=3)
-def _truncated_normal(key: Any, lower: Any, upper: Any, shape: tuple | None, dtype: Any) -> Any:
-    return truncated_sample(typed_key("truncated_normal", key), lower, upper, shape, dtype)
-
-
-def truncated_sample(key: Any, lower: Any, upper: Any, shape: tuple | None, dtype: Any) -> Any:
-    shape = common_sizes("truncated_normal", shape, lower, upper)
-    lower, upper = [parameter("truncated_normal", x, dtype, shape) for x in (lower, upper)]
+@sampler(sizes=common_sizes, cast=True)
+def truncated_normal_sample(key: Any, lower: Any, upper: Any, shape: tuple, dtype: Any) -> Any:
     root = np.array(np.sqrt(2), dtype)[()]
     a, b = [erf(div(x, lit(root, x))) for x in (lower, upper)]
-    u = uniform_sample(key, shape, dtype, a, b)
+    u = uniform_sample(key, a, b, shape, dtype)
     out = mul(lit(root, u), erf_inv(u))
     inf = lit(np.inf, u)  # rounding must not leave the interval or reach its ends
     low = nextafter(stop_gradient(lower), inf)
@@ -151,17 +112,10 @@ def maxwell(
     out_sharding: OutSharding = None,
 ) -> Array:
     """The length of a standard normal vector in three dimensions."""
-    if out_sharding is not None:
-        return placed(maxwell, out_sharding, key, shape, dtype)
-    key, shape, dtype = plain("maxwell", key, shape, dtype)
-    return _maxwell(key, shape, dtype)
+    return maxwell_sample.draw(out_sharding, key, shape, dtype)
 
 
-@fused(arrays=1)
-def _maxwell(key: Any, shape: tuple, dtype: Any) -> Any:
-    return maxwell_sample(typed_key("maxwell", key), shape, dtype)
-
-
+@sampler()
 def maxwell_sample(key: Any, shape: tuple, dtype: Any) -> Any:
     x = normal_sample(key, (*shape, 3), dtype)
     return sqrt(reduce_sum(mul(x, x), axes=(len(shape),)))
@@ -176,18 +130,15 @@ def double_sided_maxwell(
     The result's shape is `shape` followed by the broadcast shape of the parameters, or twice the
     latter if `shape` is ().
     """
-    if out_sharding is not None:
-        return placed(double_sided_maxwell, out_sharding, key, loc, scale, shape, dtype)
-    key, shape, dtype = plain("double_sided_maxwell", key, shape, dtype)
-    return _double_sided_maxwell(key, loc, scale, shape, dtype)
+    return double_sided_maxwell_sample.draw(out_sharding, key, loc, scale, shape, dtype)
 
 
-@fused(arrays=3)
-def _double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: tuple, dtype: Any) -> Any:
+@sampler()
+def double_sided_maxwell_sample(key: Any, loc: Any, scale: Any, shape: tuple, dtype: Any) -> Any:
     name = "double_sided_maxwell"
     params = common_sizes(name, None, loc, scale)
     shape = (shape or params) + params
-    key_size, key_sign = keys_of(typed_key(name, key), 2)
+    key_size, key_sign = keys_of(key, 2)
     loc, scale = [parameter(name, x, dtype, shape) for x in (loc, scale)]
     signed = mul(rademacher_sample(key_sign, shape, dtype), maxwell_sample(key_size, shape, dtype))
     return add(mul(signed, scale), loc)
@@ -198,18 +149,13 @@ def wald(
     *, out_sharding: OutSharding = None,
 ) -> Array:
     """Wald (inverse Gaussian) samples with the given mean and shape parameter 1."""
-    if out_sharding is not None:
-        return placed(wald, out_sharding, key, mean, shape, dtype)
-    key, shape, dtype = shaped("wald", key, shape, dtype)
-    return _wald(key, mean, shape, dtype)
+    return wald_sample.draw(out_sharding, key, mean, shape, dtype)
 
 
-@fused(arrays=2)
-def _wald(key: Any, mean: Any, shape: tuple | None, dtype: Any) -> Any:
+@sampler(sizes=common_sizes, cast=True)
+def wald_sample(key: Any, mean: Any, shape: tuple, dtype: Any) -> Any:
     """Source: Michael, Schucany and Haas, 1976: the smaller or the larger root, at random."""
-    shape = common_sizes("wald", shape, mean)
-    mean = parameter("wald", mean, dtype, shape)
-    key_v, key_z = keys_of(typed_key("wald", key), 2)
+    key_v, key_z = keys_of(key, 2)
     v, z = normal_sample(key_v, shape, dtype), unit_sample(key_z, shape, dtype)
     y, square = mul(v, v), mul(mean, mean)
     root = sqrt(add(mul(mul(lit(4, v), mean), y), mul(square, mul(y, y))))
@@ -226,17 +172,10 @@ def exponential(
     out_sharding: OutSharding = None,
 ) -> Array:
     """Exponential samples with mean 1."""
-    if out_sharding is not None:
-        return placed(exponential, out_sharding, key, shape, dtype)
-    key, shape, dtype = plain("exponential", key, shape, dtype)
-    return _exponential(key, shape, dtype)
+    return exponential_sample.draw(out_sharding, key, shape, dtype)
 
 
-@fused(arrays=1)
-def _exponential(key: Any, shape: tuple, dtype: Any) -> Any:
-    return exponential_sample(typed_key("exponential", key), shape, dtype)
-
-
+@sampler()
 def exponential_sample(key: Any, shape: tuple, dtype: Any) -> Any:
     return neg(log1p(neg(unit_sample(key, shape, dtype))))  # the logarithm of (0, 1]
 
@@ -246,17 +185,13 @@ def pareto(
     out_sharding: OutSharding = None,
 ) -> Array:
     """Pareto samples of at least 1, with tail exponent `b`."""
-    if out_sharding is not None:
-        return placed(pareto, out_sharding, key, b, shape, dtype)
-    key, shape, dtype = shaped("pareto", key, shape, dtype)
-    return _pareto(key, b, shape, dtype)
+    return pareto_sample.draw(out_sharding, key, b, shape, dtype)
 
 
-@fused(arrays=2)
-def _pareto(key: Any, b: Any, shape: tuple | None, dtype: Any) -> Any:
-    shape = common_sizes("pareto", shape, b)
-    x = exponential_sample(typed_key("pareto", key), shape, dtype)
-    return exp(div(x, parameter("pareto", b, dtype, shape)))
+@sampler(sizes=common_sizes, cast=True)
+def pareto_sample(key: Any, b: Any, shape: tuple, dtype: Any) -> Any:
+    x = exponential_sample(key, shape, dtype)
+    return exp(div(x, b))
 
 
 def weibull_min(
@@ -264,17 +199,14 @@ def weibull_min(
     dtype: DTypeLike | None = None, *, out_sharding: OutSharding = None,
 ) -> Array:
     """Weibull samples of at least 0."""
-    if out_sharding is not None:
-        return placed(weibull_min, out_sharding, key, scale, concentration, shape, dtype)
-    key, shape, dtype = plain("weibull_min", key, shape, dtype)
-    return _weibull_min(key, scale, concentration, shape, dtype)
+    return weibull_min_sample.draw(out_sharding, key, scale, concentration, shape, dtype)
 
 
-@fused(arrays=3)
-def _weibull_min(key: Any, scale: Any, concentration: Any, shape: tuple, dtype: Any) -> Any:
+@sampler()
+def weibull_min_sample(key: Any, scale: Any, concentration: Any, shape: tuple, dtype: Any) -> Any:
     name = "weibull_min"
     full = common_sizes(name, None, np.broadcast_to(np.False_, shape), scale, concentration)
-    x = exponential_sample(typed_key(name, key), shape, dtype)
+    x = exponential_sample(key, shape, dtype)
     x = parameter(name, x, dtype, full)
     scale, concentration = [parameter(name, p, dtype, full) for p in (scale, concentration)]
     return mul(pow(x, div(lit(1, x), concentration)), scale)
@@ -285,18 +217,14 @@ def rayleigh(
     dtype: DTypeLike | None = None, *, out_sharding: OutSharding = None,
 ) -> Array:
     """The length of a normal vector in two dimensions, with standard deviation `scale` in each."""
-    if out_sharding is not None:
-        return placed(rayleigh, out_sharding, key, scale, shape, dtype)
-    key, shape, dtype = shaped("rayleigh", key, shape, dtype)
-    return _rayleigh(key, scale, shape, dtype)
+    return rayleigh_sample.draw(out_sharding, key, scale, shape, dtype)
 
 
-@fused(arrays=2)
-def _rayleigh(key: Any, scale: Any, shape: tuple | None, dtype: Any) -> Any:
-    shape = common_sizes("rayleigh", shape, scale)
-    log_u = log(unit_sample(typed_key("rayleigh", key), shape, dtype))
+@sampler(sizes=common_sizes, cast=True)
+def rayleigh_sample(key: Any, scale: Any, shape: tuple, dtype: Any) -> Any:
+    log_u = log(unit_sample(key, shape, dtype))
     length = sqrt(mul(log_u, lit(-2, log_u)))
-    return mul(parameter("rayleigh", scale, dtype, shape), length)
+    return mul(scale, length)
 
 
 def gumbel(
@@ -308,10 +236,8 @@ def gumbel(
     mode: the number of bits: "low" (the default), "high" or "highest". In float32 the largest
           sample is 16 with "low", and 32 otherwise.
     """
-    if out_sharding is not None:
-        return placed(gumbel, out_sharding, key, shape, dtype, mode)
-    key, shape, dtype = plain("gumbel", key, shape, dtype)
-    return _gumbel(key, shape, dtype, gumbel_mode("gumbel", mode))
+    mode = gumbel_mode("gumbel", mode)
+    return gumbel_sample.draw(out_sharding, key, shape, dtype, mode=mode)
 
 
 def gumbel_mode(name: str, mode: str | None) -> str:
@@ -320,16 +246,12 @@ def gumbel_mode(name: str, mode: str | None) -> str:
     return mode or "low"
 
 
-@fused(arrays=1)
-def _gumbel(key: Any, shape: tuple, dtype: Any, mode: str) -> Any:
-    return gumbel_sample(typed_key("gumbel", key), shape, dtype, mode)
-
-
+@sampler()
 def gumbel_sample(key: Any, shape: tuple, dtype: Any, mode: str) -> Any:
     info = finfo(dtype)
     if mode == "low":
         tiny, one = [np.array(x, dtype)[()] for x in (info.tiny, 1)]
-        return neg(log(neg(log(uniform_sample(key, shape, dtype, tiny, one)))))
+        return neg(log(neg(log(uniform_sample(key, tiny, one, shape, dtype)))))
     if mode == "highest" and dtype == FLOAT32:
         return _finest_gumbel(key, shape)
     high, low = _halves(unit_sample(key, (2, *shape), dtype), shape)
@@ -373,16 +295,13 @@ def laplace(
     out_sharding: OutSharding = None,
 ) -> Array:
     """Laplace samples: exponential ones of either sign."""
-    if out_sharding is not None:
-        return placed(laplace, out_sharding, key, shape, dtype)
-    key, shape, dtype = plain("laplace", key, shape, dtype)
-    return _laplace(key, shape, dtype)
+    return laplace_sample.draw(out_sharding, key, shape, dtype)
 
 
-@fused(arrays=1)
-def _laplace(key: Any, shape: tuple, dtype: Any) -> Any:
+@sampler()
+def laplace_sample(key: Any, shape: tuple, dtype: Any) -> Any:
     low = np.array(-1.0 + float(finfo(dtype).epsneg), dtype)[()]
-    u = uniform_sample(typed_key("laplace", key), shape, dtype, low, np.array(1, dtype)[()])
+    u = uniform_sample(key, low, np.array(1, dtype)[()], shape, dtype)
     return mul(sign(u), log1p(neg(abs(u))))
 
 
@@ -391,16 +310,13 @@ def logistic(
     out_sharding: OutSharding = None,
 ) -> Array:
     """Logistic samples: log(u) - log(1 - u) for uniform u."""
-    if out_sharding is not None:
-        return placed(logistic, out_sharding, key, shape, dtype)
-    key, shape, dtype = plain("logistic", key, shape, dtype)
-    return _logistic(key, shape, dtype)
+    return logistic_sample.draw(out_sharding, key, shape, dtype)
 
 
-@fused(arrays=1)
-def _logistic(key: Any, shape: tuple, dtype: Any) -> Any:
+@sampler()
+def logistic_sample(key: Any, shape: tuple, dtype: Any) -> Any:
     tiny, one = [np.array(x, dtype)[()] for x in (finfo(dtype).tiny, 1)]
-    u = uniform_sample(typed_key("logistic", key), shape, dtype, tiny, one)
+    u = uniform_sample(key, tiny, one, shape, dtype)
     return sub(log(u), log1p(neg(u)))
 
 
@@ -409,16 +325,13 @@ def cauchy(
     out_sharding: OutSharding = None,
 ) -> Array:
     """Cauchy samples: the ratio of two normal ones."""
-    if out_sharding is not None:
-        return placed(cauchy, out_sharding, key, shape, dtype)
-    key, shape, dtype = plain("cauchy", key, shape, dtype)
-    return _cauchy(key, shape, dtype)
+    return cauchy_sample.draw(out_sharding, key, shape, dtype)
 
 
-@fused(arrays=1)
-def _cauchy(key: Any, shape: tuple, dtype: Any) -> Any:
+@sampler()
+def cauchy_sample(key: Any, shape: tuple, dtype: Any) -> Any:
     eps, one = [np.array(x, dtype)[()] for x in (finfo(dtype).eps, 1)]
-    u = uniform_sample(typed_key("cauchy", key), shape, dtype, eps, one)
+    u = uniform_sample(key, eps, one, shape, dtype)
     return tan(mul(lit(np.pi, u), sub(u, lit(0.5, u))))
 
 
@@ -428,19 +341,14 @@ def triangular(
     out_sharding: OutSharding = None,
 ) -> Array:
     """Samples in [left, right] whose density rises linearly to `mode`, then falls."""
-    if out_sharding is not None:
-        return placed(triangular, out_sharding, key, left, mode, right, shape, dtype)
-    key, shape, dtype = shaped("triangular", key, shape, dtype)
-    return _triangular(key, left, mode, right, shape, dtype)
+    return triangular_sample.draw(out_sharding, key, left, mode, right, shape, dtype)
 
 
-@fused(arrays=4)
-def _triangular(
-    key: Any, left: Any, mode: Any, right: Any, shape: tuple | None, dtype: Any
+@sampler(sizes=common_sizes, cast=True)
+def triangular_sample(
+    key: Any, left: Any, mode: Any, right: Any, shape: tuple, dtype: Any
 ) -> Any:
-    shape = common_sizes("triangular", shape, left, mode, right)
-    left, mode, right = [parameter("triangular", x, dtype, shape) for x in (left, mode, right)]
-    u = unit_sample(typed_key("triangular", key), shape, dtype)
+    u = unit_sample(key, shape, dtype)
     width, rise, fall = sub(right, left), sub(mode, left), sub(right, mode)
     below = add(left, sqrt(mul(mul(u, width), rise)))
     above = sub(right, sqrt(mul(mul(sub(lit(1, u), u), width), fall)))

@@ -41,14 +41,16 @@ from shardwise._src.ops.shape import canonical_axis, slice_in_dim
 from shardwise._src.ops.sharded.sharding_ops import placed
 from shardwise._src.ops.sort import sort, top_k
 from shardwise._src.random.approximate import approximate_poisson, check_method
-from shardwise._src.random.continuous import gumbel_mode, gumbel_sample, shaped
+from shardwise._src.random.continuous import gumbel_mode, gumbel_sample
 from shardwise._src.random.draws import keys_of, randint_sample, unit_sample
 from shardwise._src.random.named_shapes import keyed, optionally_keyed
+from shardwise._src.random.sampler import sampler
 from shardwise._src.random.sampler_arguments import (
     check_key,
     common_sizes,
     int_dtype,
     parameter,
+    row_sizes,
     typed_key,
 )
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding, ShapeLike
@@ -104,7 +106,7 @@ def _categorical(
         return _distinct(key, logits, axis, extra, shape, mode)
     inner = list(shape[len(extra) :])
     inner.insert(axis, t.shape[axis])
-    noise = gumbel_sample(key, (*extra, *inner), type_of(logits).dtype, mode)
+    noise = gumbel_sample(key, (*extra, *inner), type_of(logits).dtype, mode=mode)
     scores = add(noise, broadcast_to(logits, (*extra, *inner)))
     return _first_largest(scores, len(extra) + axis)
 
@@ -138,7 +140,7 @@ def _distinct(
             f"categorical: cannot draw {count} distinct categories from {t.shape[axis]} "
             "(replace=False)."
         )
-    scores = add(logits, gumbel_sample(key, t.shape, t.dtype, mode))
+    scores = add(logits, gumbel_sample(key, t.shape, t.dtype, mode=mode))
     order = [i for i in range(t.ndim) if i != axis] + [axis]
     _, places = top_k(transpose(scores, perm=tuple(order)), k=count)
     places = transpose(places, perm=(t.ndim - 1, *range(t.ndim - 1)))
@@ -168,13 +170,11 @@ def choice(
         n = type_of(a).shape[axis]
     _check_choice(n, math.prod(shape), replace, p)
     mode = gumbel_mode("choice", mode)
-    if isinstance(a, int):
-        if p is None:
-            return _choice_of_range(key, a, shape, bool(replace))
-        return _weighted_of_range(key, p, a, shape, bool(replace), mode)
-    if p is None:
-        return _choice(key, a, axis, shape, bool(replace))
-    return _weighted_choice(key, a, p, axis, shape, bool(replace), mode)
+    given = [x for x in (None if isinstance(a, int) else a, p) if x is not None]
+    return _chosen(
+        key, *given, n=a if isinstance(a, int) else None, axis=axis, shape=shape,
+        replace=bool(replace), mode=mode,
+    )
 
 
 def _count(name: str, what: str, x: Any) -> int:
@@ -201,45 +201,32 @@ def _check_choice(n: int, draws: int, replace: bool, p: Any) -> None:
         )
 
 
-@fused(arrays=1)
-def _choice_of_range(key: Any, n: int, shape: tuple, replace: bool) -> Any:
-    key = typed_key("choice", key)
-    dtype = canonicalize(int)
-    if replace:
-        return randint_sample(key, shape, np.int32(0), _bound(n), dtype)
-    mixed = shuffled(key, iota(dtype=dtype, shape=(n,), dimension=0), 0)
-    return reshape(slice_in_dim(mixed, 0, math.prod(shape), 0), shape=shape)
-
-
-def _bound(n: int) -> Any:
-    return np.int32(n) if n < 1 << 31 else np.uint32(n)
-
-
-@fused(arrays=2)
-def _choice(key: Any, a: Any, axis: int, shape: tuple, replace: bool) -> Any:
-    key = typed_key("choice", key)
-    size = type_of(a).shape[axis]
+@fused
+def _chosen(
+    key: Any, *given: Any, n: int | None, axis: int, shape: tuple, replace: bool, mode: str
+) -> Any:
+    """given: the array, unless it is range(n), and the probabilities, unless they are equal."""
+    key, dtype = typed_key("choice", key), canonicalize(int)
+    if len(given) == 1 + (n is None):
+        places = _weighted(key, given[-1], shape, replace, mode)
+        return cast(places, dtype) if n is not None else _take(given[0], places, axis)
+    if n is not None and replace:
+        return randint_sample(key, np.int32(0), _bound(n), shape, dtype)
+    if n is not None:
+        mixed = shuffled(key, iota(dtype=dtype, shape=(n,), dimension=0), 0)
+        return reshape(slice_in_dim(mixed, 0, math.prod(shape), 0), shape=shape)
+    (a,), size = given, type_of(given[0]).shape[axis]
     if not math.prod(shape):
         return _take(a, full(0, shape, INT32), axis)
     if replace:
-        return _take(a, randint_sample(key, shape, np.int32(0), np.int32(size), INT32), axis)
+        return _take(a, randint_sample(key, np.int32(0), np.int32(size), shape, INT32), axis)
     mixed = slice_in_dim(permuted(key, a, axis, False), 0, math.prod(shape), axis)
     before, after = type_of(a).shape[:axis], type_of(a).shape[axis + 1 :]
     return reshape(mixed, shape=(*before, *shape, *after))
 
 
-@fused(arrays=2)
-def _weighted_of_range(
-    key: Any, p: Any, n: int, shape: tuple, replace: bool, mode: str
-) -> Any:
-    return cast(_weighted(typed_key("choice", key), p, shape, replace, mode), canonicalize(int))
-
-
-@fused(arrays=3)
-def _weighted_choice(
-    key: Any, a: Any, p: Any, axis: int, shape: tuple, replace: bool, mode: str
-) -> Any:
-    return _take(a, _weighted(typed_key("choice", key), p, shape, replace, mode), axis)
+def _bound(n: int) -> Any:
+    return np.int32(n) if n < 1 << 31 else np.uint32(n)
 
 
 def _weighted(key: Any, p: Any, shape: tuple, replace: bool, mode: str) -> Any:
@@ -250,7 +237,7 @@ def _weighted(key: Any, p: Any, shape: tuple, replace: bool, mode: str) -> Any:
     if not math.prod(shape):
         return full(0, shape, INT32)
     if not replace:
-        scores = add(gumbel_sample(key, t.shape, dtype, mode), log(p))
+        scores = add(gumbel_sample(key, t.shape, dtype, mode=mode), log(p))
         return reshape(top_k(scores, k=math.prod(shape))[1], shape=shape)
     sums = cumsum(p, axis=0)
     total = reshape(slice_in_dim(sums, t.size - 1, t.size, 0), shape=())
@@ -351,18 +338,14 @@ def geometric(
     out_sharding: OutSharding = None,
 ) -> Array:
     """The number of trials up to the first success, with probability `p`; at least 1."""
-    if out_sharding is not None:
-        return placed(geometric, out_sharding, key, p, shape, dtype)
-    key, shape = optionally_keyed("geometric", key, shape)
-    return _geometric(key, p, shape, int_dtype("geometric", dtype))
+    return geometric_sample.draw(out_sharding, key, p, shape, dtype)
 
 
-@fused(arrays=2)
-def _geometric(key: Any, p: Any, shape: tuple | None, dtype: Any) -> Any:
-    shape = common_sizes("geometric", shape, p)
+@sampler(int_dtype, common_sizes)
+def geometric_sample(key: Any, p: Any, shape: tuple, dtype: Any) -> Any:
     inexact = to_inexact(type_of(p).dtype)
     p = parameter("geometric", p, inexact, shape)
-    u = unit_sample(typed_key("geometric", key), shape, inexact)
+    u = unit_sample(key, shape, inexact)
     u = where(eq(u, lit(0, u)), lit(1, u), u)
     trials = add(floor(div(log(u), log1p(neg(p)))), lit(1, u))
     return convert_element_type(trials, dtype=dtype)
@@ -377,24 +360,21 @@ def poisson(
     method: "exact", by rejection; or "approximate", without loops, from a normal sample, with an
         error of the CDF below 1e-4.
     """
-    if out_sharding is not None:
-        return placed(poisson, out_sharding, key, lam, shape, dtype, method=method)
-    key, shape = optionally_keyed("poisson", key, shape)
-    exact = check_method("poisson", method)
-    return _poisson(key, lam, shape, int_dtype("poisson", dtype), exact)
+    return poisson_sample.draw(
+        out_sharding, key, lam, shape, dtype, exact=check_method("poisson", method)
+    )
 
 
-@fused(arrays=2)
-def _poisson(key: Any, lam: Any, shape: tuple | None, dtype: Any, exact: bool) -> Any:
-    shape = common_sizes("poisson", shape, lam)
+@sampler(int_dtype, common_sizes)
+def poisson_sample(key: Any, lam: Any, shape: tuple, dtype: Any, exact: bool) -> Any:
     if not exact:
         given = type_of(lam)
         double = (given.dtype == np.float64 and not given.weak_type) or dtype.itemsize > 4
         wide = np.dtype(np.float64 if double else np.float32)
         lam = broadcast_to(parameter("poisson", lam, wide, shape), shape)
-        return cast(approximate_poisson(typed_key("poisson", key), lam, shape), dtype)
+        return cast(approximate_poisson(key, lam, shape), dtype)
     lam = broadcast_to(parameter("poisson", lam, FLOAT32, shape), shape)
-    return random_poisson(typed_key("poisson", key), lam, dtype=dtype, **_form())
+    return random_poisson(key, lam, dtype=dtype, **_form())
 
 
 def _form() -> dict[str, Any]:
@@ -409,21 +389,17 @@ def binomial(
 
     NaN if `n` is negative or `p` is not a probability.
     """
-    if out_sharding is not None:
-        return placed(binomial, out_sharding, key, n, p, shape, dtype)
-    key, shape, dtype = shaped("binomial", key, shape, dtype)
-    return _binomial(key, n, p, shape, dtype)
+    return binomial_sample.draw(out_sharding, key, n, p, shape, dtype)
 
 
-@fused(arrays=3)
-def _binomial(key: Any, n: Any, p: Any, shape: tuple | None, dtype: Any) -> Any:
-    shape = common_sizes("binomial", shape, n, p)
+@sampler(sizes=common_sizes)
+def binomial_sample(key: Any, n: Any, p: Any, shape: tuple, dtype: Any) -> Any:
     inexact = to_inexact(type_of(p).dtype)
     n, p = [broadcast_to(parameter("binomial", x, inexact, shape), shape) for x in (n, p)]
-    return cast(binomial_sample(typed_key("binomial", key), n, p), dtype)
+    return cast(_successes(key, n, p), dtype)
 
 
-def binomial_sample(key: Any, n: Any, p: Any) -> Any:
+def _successes(key: Any, n: Any, p: Any) -> Any:
     rare = lt(p, lit(0.5, p))  # otherwise failures are counted
     q = where(rare, p, sub(lit(1, p), p))
     no_count = bitwise_or(ne(n, n), lt(n, lit(0, n)))
@@ -446,30 +422,25 @@ def multinomial(
     shape:  shape of the result without its last dimension, by default that of `p`.
     unroll: the number of outcomes drawn per step of the loop over them.
     """
-    key, shape, dtype = shaped("multinomial", key, shape, dtype)
-    return _multinomial(key, n, p, shape, dtype, unroll)
+    return multinomial_sample.draw(None, key, n, p, shape, dtype, unroll=unroll)
 
 
-@fused(arrays=3)
-def _multinomial(
-    key: Any, n: Any, p: Any, shape: tuple | None, dtype: Any, unroll: int | bool
+@sampler(sizes=row_sizes)
+def multinomial_sample(
+    key: Any, n: Any, p: Any, full: tuple, dtype: Any, unroll: int | bool
 ) -> Any:
     """Draws one outcome after another, each from the remaining trials."""
-    name, t = "multinomial", type_of(p)
-    if not t.shape:
-        raise ValueError(f"{name}: p must have at least one dimension; got {t.str_short(True)}.")
-    full = common_sizes(name, None if shape is None else (*shape, t.shape[-1]), p)
-    last, inexact = len(full) - 1, to_inexact(t.dtype)
-    p = move_axis(broadcast_to(parameter(name, p, inexact, full), full), last, 0)
-    n = broadcast_to(parameter(name, n, inexact, full[:-1]), full[:-1])
+    last, inexact = len(full) - 1, to_inexact(type_of(p).dtype)
+    p = move_axis(broadcast_to(parameter("multinomial", p, inexact, full), full), last, 0)
+    n = broadcast_to(parameter("multinomial", n, inexact, full[:-1]), full[:-1])
     after = cumsum(p, axis=0, reverse=True)
     ratios = div(p, where(eq(after, lit(0, p)), lit(1, p), after))
-    keys = split_keys(typed_key(name, key), full[-1:])
+    keys = split_keys(key, full[-1:])
 
     def one(left: Any, given: Any) -> tuple[Any, Any]:
         ratio, key = given
         ratio = where(lt(lit(1, ratio), ratio), lit(1, ratio), ratio)
-        count = binomial_sample(key, left, ratio)
+        count = _successes(key, left, ratio)
         return sub(left, count), count
 
     _, counts = scan(one, n, (ratios, keys), unroll=unroll)

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.ops.basis import reshape
 from shardwise._src.ops.cast import convert_element_type
@@ -26,14 +25,11 @@ from shardwise._src.ops.elementwise import (
 from shardwise._src.ops.families import lit
 from shardwise._src.ops.random.bits import draw_bits, split_keys, unit_bits, unit_floats
 from shardwise._src.ops.shape import slice_in_dim
-from shardwise._src.ops.sharded.sharding_ops import placed
-from shardwise._src.random.named_shapes import keyed, optionally_keyed
+from shardwise._src.random.sampler import sampler
 from shardwise._src.random.sampler_arguments import (
     common_sizes,
-    float_dtype,
     int_dtype,
     parameter,
-    typed_key,
 )
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding, ShapeLike
 from shardwise._src.types.dtypes import (
@@ -47,7 +43,7 @@ from shardwise._src.types.dtypes import (
 )
 from shardwise._src.values.convert import cast
 
-INT32 = np.dtype(np.int32)
+FLOAT32, INT32 = np.dtype(np.float32), np.dtype(np.int32)
 
 
 def keys_of(key: Any, count: int) -> list[Any]:
@@ -67,20 +63,21 @@ def bits(
 
     dtype: an unsigned integer type; uint32 by default, uint64 if x64 is enabled.
     """
-    if out_sharding is not None:
-        return placed(bits, out_sharding, key, shape, dtype)
-    key, shape = keyed("bits", key, shape)
-    chosen = canonicalize(np.uint64) if dtype is None else check_user_dtype(dtype, "bits")
+    return bits_sample.draw(out_sharding, key, shape, dtype)
+
+
+def _unsigned(name: str, dtype: Any) -> Any:
+    chosen = canonicalize(np.uint64) if dtype is None else check_user_dtype(dtype, name)
     if not is_unsigned(chosen) or chosen.itemsize * 8 not in (8, 16, 32, 64):
         raise ValueError(
-            f"bits: dtype must be uint8, uint16, uint32 or uint64; got {chosen}."
+            f"{name}: dtype must be uint8, uint16, uint32 or uint64; got {chosen}."
         )
-    return _bits(key, shape, chosen.itemsize * 8)
+    return chosen
 
 
-@fused(arrays=1)
-def _bits(key: Any, shape: tuple, width: int) -> Any:
-    return draw_bits(typed_key("bits", key), shape, width)
+@sampler(_unsigned)
+def bits_sample(key: Any, shape: tuple, dtype: Any) -> Any:
+    return draw_bits(key, shape, dtype.itemsize * 8)
 
 
 # -- floats --
@@ -94,32 +91,20 @@ def uniform(
 
     minval, maxval: real, with shapes that broadcast to `shape`.
     """
-    if out_sharding is not None:
-        return placed(uniform, out_sharding, key, shape, dtype, minval, maxval)
-    key, shape = keyed("uniform", key, shape)
-    dtype = float_dtype("uniform", dtype)
     if minval.__class__ is float and maxval.__class__ is float and minval == 0 and maxval == 1:
-        return _unit(key, shape, dtype)
-    return _uniform(key, minval, maxval, shape, dtype)
+        return unit_sample.draw(out_sharding, key, shape, dtype)
+    return uniform_sample.draw(out_sharding, key, minval, maxval, shape, dtype)
 
 
-@fused(arrays=1)
-def _unit(key: Any, shape: tuple, dtype: Any) -> Any:
-    return unit_sample(typed_key("uniform", key), shape, dtype)
-
-
-@fused(arrays=3)
-def _uniform(key: Any, minval: Any, maxval: Any, shape: tuple, dtype: Any) -> Any:
-    return uniform_sample(typed_key("uniform", key), shape, dtype, minval, maxval)
-
-
+@sampler(name="uniform")
 def unit_sample(key: Any, shape: tuple, dtype: Any) -> Any:
-    """Uniform floats in [0, 1), for a typed key."""
+    """Uniform floats in [0, 1)."""
     return unit_floats(draw_bits(key, shape, unit_bits(dtype)), dtype)
 
 
-def uniform_sample(key: Any, shape: tuple, dtype: Any, low: Any, high: Any) -> Any:
-    """Uniform floats in [low, high), for a typed key."""
+@sampler()
+def uniform_sample(key: Any, low: Any, high: Any, shape: tuple, dtype: Any) -> Any:
+    """Uniform floats in [low, high)."""
     common_sizes("uniform", shape, low, high)
     low, high = [parameter("uniform", x, dtype, shape) for x in (low, high)]
     unit = unit_sample(key, shape, dtype)
@@ -136,26 +121,16 @@ def bernoulli(
     shape: the shape of `p` by default.
     mode:  "high" draws twice as many bits, which matters for `p` below about 1e-7 in float32.
     """
-    if out_sharding is not None:
-        return placed(bernoulli, out_sharding, key, p, shape, mode)
-    key, shape = optionally_keyed("bernoulli", key, shape)
     if mode not in ("low", "high"):
         raise ValueError(f"bernoulli: mode must be 'low' or 'high'; got {mode!r}.")
     t = type_of(p)
     if not is_float(t.dtype):
         raise TypeError(f"bernoulli: p must be floating-point; got {t.str_short(True)}.")
-    return _bernoulli(key, p, shape, mode)
+    return bernoulli_sample.draw(out_sharding, key, p, shape, t.dtype, mode=mode)
 
 
-@fused(arrays=2)
-def _bernoulli(key: Any, p: Any, shape: tuple | None, mode: str) -> Any:
-    return bernoulli_sample(typed_key("bernoulli", key), p, shape, mode)
-
-
-def bernoulli_sample(key: Any, p: Any, shape: tuple | None, mode: str = "low") -> Any:
-    shape = common_sizes("bernoulli", shape, p)
-    dtype = type_of(p).dtype
-    p = parameter("bernoulli", p, dtype, shape)
+@sampler(lambda name, dtype: dtype, common_sizes, cast=True)
+def bernoulli_sample(key: Any, p: Any, shape: tuple, dtype: Any, mode: str = "low") -> Any:
     if mode == "low":
         return lt(unit_sample(key, shape, dtype), p)
     both = unit_sample(key, (2, *shape), dtype)
@@ -179,11 +154,7 @@ def randint(
     the width is not a power of two, the lower values are more likely by a factor of about
     1 + (maxval - minval) / 2**64.
     """
-    if out_sharding is not None:
-        return placed(randint, out_sharding, key, shape, minval, maxval, dtype)
-    key, shape = keyed("randint", key, shape)
-    dtype = int_dtype("randint", dtype)
-    return _randint(key, _bound(minval), _bound(maxval), shape, dtype)
+    return randint_sample.draw(out_sharding, key, _bound(minval), _bound(maxval), shape, dtype)
 
 
 def _bound(x: Any) -> Any:
@@ -193,12 +164,8 @@ def _bound(x: Any) -> Any:
     return x
 
 
-@fused(arrays=3)
-def _randint(key: Any, minval: Any, maxval: Any, shape: tuple, dtype: Any) -> Any:
-    return randint_sample(typed_key("randint", key), shape, minval, maxval, dtype)
-
-
-def randint_sample(key: Any, shape: tuple, low: Any, high: Any, dtype: Any) -> Any:
+@sampler(int_dtype)
+def randint_sample(key: Any, low: Any, high: Any, shape: tuple, dtype: Any) -> Any:
     common_sizes("randint", shape, low, high)
     low, high = [x if is_integer(type_of(x).dtype) else cast(x, canonicalize(int))
                  for x in (low, high)]
@@ -251,18 +218,14 @@ def rademacher(
     out_sharding: OutSharding = None,
 ) -> Array:
     """1 or -1, with equal probability."""
-    if out_sharding is not None:
-        return placed(rademacher, out_sharding, key, shape, dtype)
-    key, shape = keyed("rademacher", key, shape)
-    chosen = canonicalize(int) if dtype is None else check_user_dtype(dtype, "rademacher")
-    return _rademacher(key, shape, chosen)
+    return rademacher_sample.draw(out_sharding, key, shape, dtype)
 
 
-@fused(arrays=1)
-def _rademacher(key: Any, shape: tuple, dtype: Any) -> Any:
-    return rademacher_sample(typed_key("rademacher", key), shape, dtype)
+def _any_dtype(name: str, dtype: Any) -> Any:
+    return canonicalize(int) if dtype is None else check_user_dtype(dtype, name)
 
 
+@sampler(_any_dtype)
 def rademacher_sample(key: Any, shape: tuple, dtype: Any) -> Any:
-    up = bernoulli_sample(key, np.float32(0.5), shape)
+    up = bernoulli_sample(key, np.float32(0.5), shape, FLOAT32)
     return where(up, lit(1, np.zeros((), dtype)), lit(-1, np.zeros((), dtype)))

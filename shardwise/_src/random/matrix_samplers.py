@@ -14,7 +14,8 @@ from shardwise._src.numpy.unary import sign
 from shardwise._src.ops.elementwise import sqrt
 from shardwise._src.ops.sharded.sharding_ops import placed
 from shardwise._src.random.continuous import normal_sample
-from shardwise._src.random.named_shapes import keyed, optionally_keyed
+from shardwise._src.random.named_shapes import optionally_keyed
+from shardwise._src.random.sampler import sampler
 from shardwise._src.random.sampler_arguments import float_dtype, inexact_dtype, sizes, typed_key
 from shardwise._src.types.annotations import Array, ArrayLike, DTypeLike, OutSharding, ShapeLike
 from shardwise._src.types.symbolic import broadcast_shapes
@@ -93,19 +94,12 @@ def orthogonal(
 
     Source: Mezzadri, "How to generate random matrices from the classical compact groups", 2007.
     """
-    if out_sharding is not None:
-        return placed(orthogonal, out_sharding, key, n, shape, dtype, m)
-    key, shape = keyed("orthogonal", key, shape)
     rows, columns = sizes("orthogonal", (operator.index(n), n if m is None else operator.index(m)))
-    return _orthogonal(key, rows, columns, shape, inexact_dtype("orthogonal", dtype))
+    return orthogonal_sample.draw(out_sharding, key, shape, dtype, rows=rows, columns=columns)
 
 
-@fused(arrays=1)
-def _orthogonal(key: Any, rows: int, columns: int, shape: tuple, dtype: Any) -> Any:
-    return orthogonal_sample(typed_key("orthogonal", key), rows, columns, shape, dtype)
-
-
-def orthogonal_sample(key: Any, rows: int, columns: int, shape: tuple, dtype: Any) -> Any:
+@sampler(inexact_dtype)
+def orthogonal_sample(key: Any, shape: tuple, dtype: Any, rows: int, columns: int) -> Any:
     long, short = max(rows, columns), min(rows, columns)
     q, r = qr(normal_sample(key, (*shape, long, short), dtype))
     found = q * sign(diagonal(r, axis1=-2, axis2=-1))[..., None, :]

@@ -131,6 +131,17 @@ def common_sizes(name: str, shape: tuple[int, ...] | None, *params: Any) -> tupl
     return found
 
 
+def row_sizes(name: str, shape: tuple[int, ...] | None, *params: Any) -> tuple[int, ...]:
+    """The shape of vectors with the parameters' last dimension, from that without it."""
+    t = type_of(params[-1])
+    if not t.shape:
+        last = "alpha" if name == "dirichlet" else "p"
+        raise ValueError(
+            f"{name}: {last} must have at least one dimension; got {t.str_short(True)}."
+        )
+    return common_sizes(name, None if shape is None else (*shape, t.shape[-1]), params[-1])
+
+
 # -- dtypes --
 
 

@@ -6,8 +6,6 @@ As in SciPy, non-integers have probability 0, and parameters out of range give N
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,11 +20,11 @@ from shardwise._src.numpy.ordering.searching import where
 from shardwise._src.numpy.shapes import expand_dims
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.special import incomplete, special_functions
-from shardwise._src.scipy.distributions import Family, exp_of, program, within
+from shardwise._src.scipy.distributions import Family, program
 from shardwise._src.special.beta_functions import betaln_of
 from shardwise._src.special.pointwise import over_nodes
 from shardwise._src.special.scipy_special import xlog1py_of, xlogy_of
-from shardwise._src.types.annotations import Array, ArrayLike, P
+from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.dtypes import is_integer
 from shardwise._src.values.convert import broadcast_to, common_shape, promote_inexact
 
@@ -42,37 +40,6 @@ def at_k_mu(k: ArrayLike, mu: ArrayLike, loc: ArrayLike = 0) -> Array: ...
 def at_mu(mu: ArrayLike, loc: ArrayLike = 0) -> Array: ...
 
 
-@dataclass(frozen=True)
-class Counts:
-    """A distribution over the integers. valid: whether its parameters are valid."""
-
-    name: str
-    title: str
-    valid: Callable
-
-    def both(
-        self, like: Callable[P, Array], support: Callable, f: Callable
-    ) -> tuple[Callable[P, Array], Callable[P, Array]]:
-        """logpmf and pmf, from the formula of logpmf and its support."""
-
-        def formula(k: Any, *rest: Any) -> Any:
-            *shapes, loc = rest
-            y = k - loc
-            good = (y == y) & self.valid(*shapes)
-            for v in shapes:
-                good = good & (v == v)
-            there = good & support(y, *shapes) & (y == ew.floor(y))
-            safe = where(there, y, 1.0)
-            return where(good, within(there, f(safe, *shapes)), math.nan)
-
-        found = []
-        for kind, formula_of in (("logpmf", formula), ("pmf", exp_of(formula))):
-            what = "Probability" if kind == "pmf" else "Logarithm of the probability"
-            doc = f"{what} of k in {self.title}."
-            found.append(program(like, f"{self.name}_{kind}", doc, formula_of))
-        return found[0], found[1]
-
-
 def _is_chance(p: Any) -> Any:
     return (p >= 0.0) & (p <= 1.0)
 
@@ -81,41 +48,40 @@ def _log_choices(n: Any, k: Any) -> Any:
     return -ew.log1p(n) - betaln_of(n - k + 1.0, k + 1.0)
 
 
-_bernoulli = Counts("bernoulli", "the Bernoulli distribution, 1 with chance p", _is_chance)
-bernoulli_logpmf, bernoulli_pmf = _bernoulli.both(
+_bernoulli = Family("bernoulli", "the Bernoulli distribution, 1 with chance p", _is_chance)
+bernoulli_logpmf, bernoulli_pmf = _bernoulli.masses(
     at_k_p, lambda k, p: (k == 0.0) | (k == 1.0),
     lambda k, p: xlogy_of(k, p) + xlog1py_of(1.0 - k, -p))
-_chances = Family("bernoulli", "the Bernoulli distribution, 1 with chance p", _is_chance)
-bernoulli_cdf = _chances.made(
+bernoulli_cdf = _bernoulli.made(
     at_k_p_alone, "cdf", lambda k, p: where(k < 0.0, 0.0, where(k < 1.0, 1.0 - p, 1.0)))
-bernoulli_ppf = _chances.made(
+bernoulli_ppf = _bernoulli.made(
     at_q_p_alone, "ppf", lambda q, p: where(q <= 1.0 - p, 0.0, 1.0))
 
-_binom = Counts("binom", "the binomial distribution of n trials with chance p",
+_binom = Family("binom", "the binomial distribution of n trials with chance p",
                 lambda n, p: (n >= 0.0) & (n == ew.floor(n)) & _is_chance(p))
-binom_logpmf, binom_pmf = _binom.both(
+binom_logpmf, binom_pmf = _binom.masses(
     at_k_n_p, lambda k, n, p: (k >= 0.0) & (k <= n),
     lambda k, n, p: _log_choices(n, k) + xlogy_of(k, p) + xlog1py_of(n - k, -p))
 
-_betabinom = Counts("betabinom", "the beta-binomial distribution of n trials",
+_betabinom = Family("betabinom", "the beta-binomial distribution of n trials",
                     lambda n, a, b: (n >= 0.0) & (n == ew.floor(n)) & (a > 0.0) & (b > 0.0))
-betabinom_logpmf, betabinom_pmf = _betabinom.both(
+betabinom_logpmf, betabinom_pmf = _betabinom.masses(
     at_k_n_a_b, lambda k, n, a, b: (k >= 0.0) & (k <= n),
     lambda k, n, a, b: _log_choices(n, k) + betaln_of(k + a, n - k + b) - betaln_of(a, b))
 
-_nbinom = Counts("nbinom", "the negative binomial distribution: failures before n successes",
+_nbinom = Family("nbinom", "the negative binomial distribution: failures before n successes",
                  lambda n, p: (n > 0.0) & (p > 0.0) & (p <= 1.0))
-nbinom_logpmf, nbinom_pmf = _nbinom.both(
+nbinom_logpmf, nbinom_pmf = _nbinom.masses(
     at_k_n_p, lambda k, n, p: k >= 0.0,
     lambda k, n, p: n * ew.log(p) + xlog1py_of(k, -p) - ew.log(k + n) - betaln_of(n, k + 1.0))
 
-_geom = Counts("geom", "the geometric distribution: trials up to the first success",
+_geom = Family("geom", "the geometric distribution: trials up to the first success",
                lambda p: (p > 0.0) & (p <= 1.0))
-geom_logpmf, geom_pmf = _geom.both(
+geom_logpmf, geom_pmf = _geom.masses(
     at_k_p, lambda k, p: k >= 1.0, lambda k, p: ew.log(p) + xlog1py_of(k - 1.0, -p))
 
-_poisson = Counts("poisson", "the Poisson distribution with mean mu", lambda mu: mu >= 0.0)
-poisson_logpmf, poisson_pmf = _poisson.both(
+_poisson = Family("poisson", "the Poisson distribution with mean mu", lambda mu: mu >= 0.0)
+poisson_logpmf, poisson_pmf = _poisson.masses(
     at_k_mu, lambda k, mu: k >= 0.0,
     lambda k, mu: xlogy_of(k, mu) - special_functions.lgamma(k + 1.0) - mu)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,6 +90,13 @@ class Family:
     title: str
     valid: Callable | None = None
 
+    def _good(self, x: Any, shapes: Sequence[Any], others: Sequence[Any]) -> Any:
+        """Whether no argument is NaN, and the shape parameters are valid."""
+        good = x == x
+        for v in (*shapes, *others):
+            good = good & (v == v)
+        return good if self.valid is None else good & self.valid(*shapes)
+
     def made(self, like: Callable[P, Array], kind: str, f: Callable) -> Callable[P, Array]:
         """kind: one of `_WHAT`. f: of the standardized variable (or probability) and the shapes."""
         located = "scale" in inspect.signature(like).parameters
@@ -97,11 +104,7 @@ class Family:
 
         def formula(x: Any, *rest: Any) -> Any:
             shapes, (loc, scale) = (rest[:-2], rest[-2:]) if located else (rest, (0.0, 1.0))
-            good = x == x
-            for v in rest:
-                good = good & (v == v)
-            if self.valid is not None:
-                good = good & self.valid(*shapes)
+            good = self._good(x, shapes, rest[len(shapes) :])
             if quantile:
                 good = good & (x >= 0.0) & (x <= 1.0)
                 out = f(where(good, x, 0.5), *shapes)
@@ -115,6 +118,37 @@ class Family:
             return where(good, out, math.nan)
 
         return program(like, f"{self.name}_{kind}", f"{_WHAT[kind]} of {self.title}.", formula)
+
+    def with_exp(
+        self, like: Callable[P, Array], kind: str, f: Callable
+    ) -> tuple[Callable[P, Array], Callable[P, Array]]:
+        """The function of a kind that is a logarithm, and its exponential: logpdf and pdf."""
+        return self.made(like, kind, f), self.made(like, kind.removeprefix("log"), exp_of(f))
+
+    def tails(
+        self, like: Callable[P, Array], cdf: Callable, sf: Callable
+    ) -> tuple[Callable[P, Array], ...]:
+        """cdf, sf, logcdf and logsf."""
+        formulas = {"cdf": cdf, "sf": sf, "logcdf": log_of(cdf, sf), "logsf": log_of(sf, cdf)}
+        return tuple([self.made(like, kind, f) for kind, f in formulas.items()])
+
+    def masses(
+        self, like: Callable[P, Array], support: Callable, f: Callable
+    ) -> tuple[Callable[P, Array], Callable[P, Array]]:
+        """logpmf and pmf over the integers, from the formula of logpmf and its support."""
+
+        def formula(k: Any, *rest: Any) -> Any:
+            *shapes, loc = rest
+            y = k - loc
+            good = self._good(y, shapes, ())
+            there = good & support(y, *shapes) & (y == ew.floor(y))
+            return where(good, within(there, f(where(there, y, 1.0), *shapes)), math.nan)
+
+        of = f"of k in {self.title}."
+        return (
+            program(like, f"{self.name}_logpmf", f"Logarithm of the probability {of}", formula),
+            program(like, f"{self.name}_pmf", f"Probability {of}", exp_of(formula)),
+        )
 
 
 def log1mexp(x: Any) -> Any:
@@ -237,8 +271,7 @@ def _logistic_logpdf(y: Any) -> Any:
 
 
 _logistic = Family("logistic", "the logistic distribution")
-logistic_logpdf = _logistic.made(at_x, "logpdf", _logistic_logpdf)
-logistic_pdf = _logistic.made(at_x, "pdf", exp_of(_logistic_logpdf))
+logistic_logpdf, logistic_pdf = _logistic.with_exp(at_x, "logpdf", _logistic_logpdf)
 logistic_cdf = _logistic.made(at_x, "cdf", ew.logistic)
 logistic_sf = _logistic.made(at_x, "sf", negative(ew.logistic))
 logistic_ppf = _logistic.made(at_x, "ppf", logit_of)
@@ -268,12 +301,10 @@ def _gamma_sf(y: Any, a: Any) -> Any:
 
 
 _gamma = Family("gamma", "the gamma distribution with shape a", lambda a: a > 0.0)
-gamma_logpdf = _gamma.made(at_x_a, "logpdf", _gamma_logpdf)
-gamma_pdf = _gamma.made(at_x_a, "pdf", exp_of(_gamma_logpdf))
-gamma_cdf = _gamma.made(at_x_a, "cdf", _gamma_cdf)
-gamma_sf = _gamma.made(at_x_a, "sf", _gamma_sf)
-gamma_logcdf = _gamma.made(at_x_a, "logcdf", log_of(_gamma_cdf, _gamma_sf))
-gamma_logsf = _gamma.made(at_x_a, "logsf", log_of(_gamma_sf, _gamma_cdf))
+gamma_logpdf, gamma_pdf = _gamma.with_exp(at_x_a, "logpdf", _gamma_logpdf)
+gamma_cdf, gamma_sf, gamma_logcdf, gamma_logsf = _gamma.tails(
+    at_x_a, _gamma_cdf, _gamma_sf
+)
 
 
 def _halved(f: Callable) -> Callable:
@@ -286,12 +317,10 @@ def _chi2_logpdf(y: Any, df: Any) -> Any:
 
 
 _chi2 = Family("chi2", "the chi-square distribution with df degrees of freedom", lambda d: d > 0.0)
-chi2_logpdf = _chi2.made(at_x_df, "logpdf", _chi2_logpdf)
-chi2_pdf = _chi2.made(at_x_df, "pdf", exp_of(_chi2_logpdf))
-chi2_cdf = _chi2.made(at_x_df, "cdf", _halved(_gamma_cdf))
-chi2_sf = _chi2.made(at_x_df, "sf", _halved(_gamma_sf))
-chi2_logcdf = _chi2.made(at_x_df, "logcdf", log_of(_halved(_gamma_cdf), _halved(_gamma_sf)))
-chi2_logsf = _chi2.made(at_x_df, "logsf", log_of(_halved(_gamma_sf), _halved(_gamma_cdf)))
+chi2_logpdf, chi2_pdf = _chi2.with_exp(at_x_df, "logpdf", _chi2_logpdf)
+chi2_cdf, chi2_sf, chi2_logcdf, chi2_logsf = _chi2.tails(
+    at_x_df, _halved(_gamma_cdf), _halved(_gamma_sf)
+)
 
 
 def _beta_logpdf(y: Any, a: Any, b: Any) -> Any:
@@ -309,12 +338,10 @@ def _beta_sf(y: Any, a: Any, b: Any) -> Any:
 
 
 _beta = Family("beta", "the beta distribution", lambda a, b: (a > 0.0) & (b > 0.0))
-beta_logpdf = _beta.made(at_x_a_b, "logpdf", _beta_logpdf)
-beta_pdf = _beta.made(at_x_a_b, "pdf", exp_of(_beta_logpdf))
-beta_cdf = _beta.made(at_x_a_b, "cdf", _beta_cdf)
-beta_sf = _beta.made(at_x_a_b, "sf", _beta_sf)
-beta_logcdf = _beta.made(at_x_a_b, "logcdf", log_of(_beta_cdf, _beta_sf))
-beta_logsf = _beta.made(at_x_a_b, "logsf", log_of(_beta_sf, _beta_cdf))
+beta_logpdf, beta_pdf = _beta.with_exp(at_x_a_b, "logpdf", _beta_logpdf)
+beta_cdf, beta_sf, beta_logcdf, beta_logsf = _beta.tails(
+    at_x_a_b, _beta_cdf, _beta_sf
+)
 
 
 def _t_logpdf(y: Any, df: Any) -> Any:
@@ -325,8 +352,7 @@ def _t_logpdf(y: Any, df: Any) -> Any:
 
 
 _t = Family("t", "Student's distribution with df degrees of freedom", lambda df: df > 0.0)
-t_logpdf = _t.made(at_x_df, "logpdf", _t_logpdf)
-t_pdf = _t.made(at_x_df, "pdf", exp_of(_t_logpdf))
+t_logpdf, t_pdf = _t.with_exp(at_x_df, "logpdf", _t_logpdf)
 
 
 def _logarithm(y: Any) -> Any:
@@ -344,8 +370,7 @@ def _pareto_logcdf(y: Any, b: Any) -> Any:
 
 
 _pareto = Family("pareto", "the Pareto distribution with shape b", lambda b: b > 0.0)
-pareto_logpdf = _pareto.made(at_x_b, "logpdf", _pareto_logpdf)
-pareto_pdf = _pareto.made(at_x_b, "pdf", exp_of(_pareto_logpdf))
+pareto_logpdf, pareto_pdf = _pareto.with_exp(at_x_b, "logpdf", _pareto_logpdf)
 pareto_cdf = _pareto.made(at_x_b, "cdf", lambda y, b: -ew.expm1(-b * _logarithm(y)))
 pareto_sf = _pareto.made(at_x_b, "sf", lambda y, b: ew.exp(-b * _logarithm(y)))
 pareto_logcdf = _pareto.made(at_x_b, "logcdf", _pareto_logcdf)
@@ -363,8 +388,7 @@ def _gennorm_cdf(x: Any, beta: Any) -> Any:
 
 
 _gennorm = Family("gennorm", "the generalized normal distribution", lambda beta: beta > 0.0)
-gennorm_logpdf = _gennorm.made(at_x_beta, "logpdf", _gennorm_logpdf)
-gennorm_pdf = _gennorm.made(at_x_beta, "pdf", exp_of(_gennorm_logpdf))
+gennorm_logpdf, gennorm_pdf = _gennorm.with_exp(at_x_beta, "logpdf", _gennorm_logpdf)
 gennorm_cdf = _gennorm.made(at_x_beta, "cdf", _gennorm_cdf)
 
 
@@ -374,8 +398,7 @@ def _vonmises_logpdf(x: Any, kappa: Any) -> Any:
 
 
 _vonmises = Family("vonmises", "von Mises' distribution on the circle", lambda kappa: kappa >= 0.0)
-vonmises_logpdf = _vonmises.made(at_x_kappa, "logpdf", _vonmises_logpdf)
-vonmises_pdf = _vonmises.made(at_x_kappa, "pdf", exp_of(_vonmises_logpdf))
+vonmises_logpdf, vonmises_pdf = _vonmises.with_exp(at_x_kappa, "logpdf", _vonmises_logpdf)
 
 
 def _wrapcauchy_logpdf(x: Any, c: Any) -> Any:
@@ -386,8 +409,7 @@ def _wrapcauchy_logpdf(x: Any, c: Any) -> Any:
 
 _wrapcauchy = Family("wrapcauchy", "the Cauchy distribution wrapped around the circle",
                      lambda c: (c > 0.0) & (c < 1.0))
-wrapcauchy_logpdf = _wrapcauchy.made(at_x_c, "logpdf", _wrapcauchy_logpdf)
-wrapcauchy_pdf = _wrapcauchy.made(at_x_c, "pdf", exp_of(_wrapcauchy_logpdf))
+wrapcauchy_logpdf, wrapcauchy_pdf = _wrapcauchy.with_exp(at_x_c, "logpdf", _wrapcauchy_logpdf)
 
 
 # -- the normal distribution truncated to [a, b] --
@@ -423,9 +445,6 @@ def _truncnorm_logsf(y: Any, a: Any, b: Any) -> Any:
 
 _truncnorm = Family("truncnorm", "the normal distribution between loc + a scale and loc + b scale",
                     lambda a, b: a < b)
-truncnorm_logpdf = _truncnorm.made(at_x_a_b, "logpdf", _truncnorm_logpdf)
-truncnorm_pdf = _truncnorm.made(at_x_a_b, "pdf", exp_of(_truncnorm_logpdf))
-truncnorm_logcdf = _truncnorm.made(at_x_a_b, "logcdf", _truncnorm_logcdf)
-truncnorm_cdf = _truncnorm.made(at_x_a_b, "cdf", exp_of(_truncnorm_logcdf))
-truncnorm_logsf = _truncnorm.made(at_x_a_b, "logsf", _truncnorm_logsf)
-truncnorm_sf = _truncnorm.made(at_x_a_b, "sf", exp_of(_truncnorm_logsf))
+truncnorm_logpdf, truncnorm_pdf = _truncnorm.with_exp(at_x_a_b, "logpdf", _truncnorm_logpdf)
+truncnorm_logcdf, truncnorm_cdf = _truncnorm.with_exp(at_x_a_b, "logcdf", _truncnorm_logcdf)
+truncnorm_logsf, truncnorm_sf = _truncnorm.with_exp(at_x_a_b, "logsf", _truncnorm_logsf)

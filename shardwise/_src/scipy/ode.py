@@ -30,6 +30,7 @@ from shardwise._src.numpy.joining import concatenate, stack
 from shardwise._src.numpy.ordering.searching import where
 from shardwise._src.numpy.unary import absolute, sqrt
 from shardwise._src.runtime.pytree import flatten
+from shardwise._src.tree.functions import map as tree_map
 from shardwise._src.types.annotations import Array, ArrayLike
 from shardwise._src.types.array_type import join_types
 from shardwise._src.types.dtypes import is_complex, is_float, is_inexact
@@ -53,11 +54,6 @@ _MIDDLE = tuple(c / 2 for c in (
 ))
 
 
-def _map(f: Callable[..., Any], *trees: Any) -> Any:
-    tree = flatten(trees[0])[1]
-    return tree.unflatten([f(*xs) for xs in zip(*[flatten(t)[0] for t in trees], strict=True)])
-
-
 def _combined(y: Any, dt: Any, weights: Any, ks: Any) -> Any:
     """y + dt Σ weight · k; without y if y is None."""
 
@@ -67,7 +63,7 @@ def _combined(y: Any, dt: Any, weights: Any, ks: Any) -> Any:
         moved = moved * dt.astype(moved.real.dtype)
         return xs[0] + moved if y is not None else moved
 
-    return _map(leaf, *([y] if y is not None else []), *ks)
+    return tree_map(leaf, *([y] if y is not None else []), *ks)
 
 
 def _norm(error: Any, scales: Any) -> Any:
@@ -142,7 +138,7 @@ def mean_error_ratio(
 
 
 def _scales(before: Any, after: Any, rtol: float, atol: float) -> Any:
-    return _map(lambda a, b: atol + rtol * maximum(absolute(a), absolute(b)), before, after)
+    return tree_map(lambda a, b: atol + rtol * maximum(absolute(a), absolute(b)), before, after)
 
 
 def optimal_step_size(
@@ -174,13 +170,13 @@ def initial_step_size(
 def _first_step(
     func: Any, y: Any, f: Any, t: Any, rtol: float, atol: float, order: float = 4
 ) -> Any:
-    scales = _map(lambda v: atol + absolute(v) * rtol, y)
+    scales = tree_map(lambda v: atol + absolute(v) * rtol, y)
     size = sum([type_of(v).size for v in flatten(y)[0]]) ** 0.5  # norms there are not means
     d0, d1 = _norm(y, scales) * size, _norm(f, scales) * size
     little = (d0 < 1e-5) | (d1 < 1e-5)
     h0 = where(little, 1e-6, 0.01 * d0 / where(little, 1, d1)).astype(t.dtype)
     other = func(_combined(y, h0, (1.0,), [f]), t + h0)
-    d2 = _norm(_map(operator.sub, other, f), scales) * size / h0
+    d2 = _norm(tree_map(operator.sub, other, f), scales) * size / h0
     most = maximum(d1, d2)
     flat = most <= 1e-15
     h1 = where(flat, maximum(1e-6, h0 * 1e-3), (0.01 / where(flat, 1, most)) ** (1 / (order + 1)))
@@ -191,7 +187,7 @@ def _forward(func: Any, options: Any, y0: Any, ts: Any, args: Any) -> Any:
     rtol, atol, mxstep, hmax = options
 
     def slope(y: Any, t: Any) -> Any:
-        return _map(lambda f, v: asarray(f).astype(v.dtype), func(y, t, *args), y)
+        return tree_map(lambda f, v: asarray(f).astype(v.dtype), func(y, t, *args), y)
 
     def reached(carry: Any, target: Any) -> tuple[Any, Any]:
         def goes_on(state: Any) -> Any:
@@ -206,12 +202,12 @@ def _forward(func: Any, options: Any, y0: Any, ts: Any, args: Any) -> Any:
             ratio = _norm(error, _scales(y, new, rtol, atol))
             size = optimal_step_size(dt, ratio).clip(0, hmax).astype(dt.dtype)
             ends = y, new, middle, f, slope_there
-            fitted = _map(
+            fitted = tree_map(
                 lambda a, b, c, d, e: fit_4th_order_polynomial(a, b, c, d, e, dt), *ends
             )
             moved = new, slope_there, t + dt, size, t, _leaves_of(fitted, y)
             stayed = y, f, t, size, last, curve
-            return i + 1, _map(lambda a, b: where(ratio <= 1, a, b), moved, stayed)
+            return i + 1, tree_map(lambda a, b: where(ratio <= 1, a, b), moved, stayed)
 
         _, carry = while_loop(goes_on, step, (0, carry))
         _, _, t, _, last, curve = carry
@@ -221,13 +217,13 @@ def _forward(func: Any, options: Any, y0: Any, ts: Any, args: Any) -> Any:
             x = place.astype(coefficients[0].real.dtype)
             return functools.reduce(lambda total, c: total * x + c, coefficients)
 
-        return carry, _map(value, *curve)
+        return carry, tree_map(value, *curve)
 
     f0 = slope(y0, ts[0])
     dt = _first_step(slope, y0, f0, ts[0], rtol, atol).clip(0, hmax).astype(ts.dtype)
     curve = tuple([y0] * 5)
     _, ys = scan(reached, (y0, f0, ts[0], dt, ts[0], curve), ts[1:])
-    return _map(lambda v, rest: concatenate([v[None], rest]), y0, ys)
+    return tree_map(lambda v, rest: concatenate([v[None], rest]), y0, ys)
 
 
 def _leaves_of(fitted: Any, y: Any) -> Any:
@@ -260,7 +256,7 @@ def _solved_bwd(func: Any, options: Any, residuals: Any, ct: Any) -> Any:
         return tree.unflatten(given)
 
     def plain(y: Any, t: Any, chosen: Any) -> Any:
-        return _map(lambda f, v: asarray(f).astype(v.dtype), func(y, t, *full(chosen)), y)
+        return tree_map(lambda f, v: asarray(f).astype(v.dtype), func(y, t, *full(chosen)), y)
 
     chosen = [asarray(leaves[i]) for i in moving]
 
@@ -268,7 +264,7 @@ def _solved_bwd(func: Any, options: Any, residuals: Any, ct: Any) -> Any:
         y, y_bar, _, _ = state
         slope, back = vjp(plain, y, -t, list(given))
         y_ct, t_ct, chosen_ct = back(y_bar)
-        return _map(operator.neg, slope), y_ct, t_ct, chosen_ct
+        return tree_map(operator.neg, slope), y_ct, t_ct, chosen_ct
 
     def step(carry: Any, at: Any) -> tuple[Any, Any]:
         y_bar, t_bar, chosen_bar = carry
@@ -278,14 +274,14 @@ def _solved_bwd(func: Any, options: Any, residuals: Any, ct: Any) -> Any:
         state = (y, y_bar, t_bar - moved, chosen_bar)
         times = concatenate([-t[None], -before[None]])
         found = _forward(backwards, options, state, times, chosen)
-        _, y_bar, t_bar, chosen_bar = _map(lambda v: v[1], found)
-        return (_map(operator.add, y_bar, ct_before), t_bar, chosen_bar), moved
+        _, y_bar, t_bar, chosen_bar = tree_map(lambda v: v[1], found)
+        return (tree_map(operator.add, y_bar, ct_before), t_bar, chosen_bar), moved
 
     def part(x: Any, cut: slice) -> Any:
-        return _map(lambda v: v[cut], x)
+        return tree_map(lambda v: v[cut], x)
 
     late, early = slice(None, 0, -1), slice(-2, None, -1)
-    start = _map(lambda v: v[-1], ct), ts[0] * 0, [x * 0 for x in chosen]
+    start = tree_map(lambda v: v[-1], ct), ts[0] * 0, [x * 0 for x in chosen]
     if ts.shape[0] < 2:
         y_bar, t_first, chosen_bar, rest = *start, ts[:0]
     else:

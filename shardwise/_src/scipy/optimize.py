@@ -155,11 +155,12 @@ def _options(method: str, options: Mapping[str, Any] | None, known: Mapping[str,
     return {**known, **{k: v for k, v in given.items() if v is not None}}
 
 
+def _small(g: Any, o: Mapping[str, Any]) -> Any:
+    return norm_of(g, ord=o["norm"]) < o["gtol"]
+
+
 def _bfgs(fun: Any, x: Any, o: Mapping[str, Any]) -> OptimizeResults:
     most = 200 * x.size if o["maxiter"] is None else o["maxiter"]
-
-    def small(g: Any) -> Any:
-        return norm_of(g, ord=o["norm"]) < o["gtol"]
 
     def step(state: Any) -> Any:
         x, f, g, H, before, k, count, _, _ = state
@@ -173,13 +174,14 @@ def _bfgs(fun: Any, x: Any, o: Mapping[str, Any]) -> OptimizeResults:
         Hy = matmul(H, y, precision=HIGHEST)
         change = outer(s, s) * (rho + rho * rho * _dot(y, Hy)) - rho * (outer(Hy, s) + outer(s, Hy))
         H = where(isfinite(rho), H + change, H)
-        return x + s, f_new, g_new, H, f, k + 1, count + trials, small(g_new), failure
+        return x + s, f_new, g_new, H, f, k + 1, count + trials, _small(g_new, o), failure
 
     f, g = value_and_grad(fun)(x)
     zero = (f * 0).astype(np.int32)
+    H, before = eye(x.size, dtype=x.dtype), f + norm_of(g) / 2
     x, f, g, H, _, k, count, done, failure = while_loop(
         lambda s: ~s[7] & (s[8] == 0) & (s[5] < most), step,
-        (x, f, g, eye(x.size, dtype=x.dtype), f + norm_of(g) / 2, zero, zero + 1, small(g), zero),
+        (x, f, g, H, before, zero, zero + 1, _small(g, o), zero),
     )
     status = where(done, 0, where(failure > 0, 2 + failure, 1)).astype(np.int32)
     return OptimizeResults(x, done, status, f, g, H, count, count, k)
@@ -189,9 +191,6 @@ def _lbfgs(fun: Any, x: Any, o: Mapping[str, Any]) -> OptimizeResults:
     endless = all(o[name] is None for name in ("maxiter", "maxfun", "maxgrad"))
     most = [np.inf if o[n] is None else o[n] for n in ("maxiter", "maxfun", "maxgrad")]
     most[0] = 200 * x.size if endless else most[0]
-
-    def small(g: Any) -> Any:
-        return norm_of(g, ord=o["norm"]) < o["gtol"]
 
     def direction(g: Any, S: Any, Y: Any, rho: Any, gamma: Any) -> Any:
         """From the last steps S and gradient changes Y; rho is 0 for missing ones."""
@@ -215,7 +214,7 @@ def _lbfgs(fun: Any, x: Any, o: Mapping[str, Any]) -> OptimizeResults:
         S, Y = [concatenate([old[1:], new[None]]) for old, new in ((S, s), (Y, y))]
         rho = concatenate([rho[1:], inverse[None]])
         gamma = where(good, product / where(good, _dot(y, y), 1), gamma)
-        done = small(g_new)
+        done = _small(g_new, o)
         status = where(f - f_new < o["ftol"], 4, 0)
         for code, (number, limit) in enumerate(zip((k, count, count), most, strict=True), 1):
             status = where((number >= limit) & ((status == 0) | (status == 4)), code, status)
@@ -227,7 +226,7 @@ def _lbfgs(fun: Any, x: Any, o: Mapping[str, Any]) -> OptimizeResults:
     history = zeros((o["maxcor"], x.size), x.dtype)
     x, f, g, *_, k, count, done, status = while_loop(
         lambda s: ~s[9] & (s[10] == 0), step,
-        (x, f, g, history, history, history[:, 0], f * 0 + 1, zero, zero + 1, small(g), zero),
+        (x, f, g, history, history, history[:, 0], f * 0 + 1, zero, zero + 1, _small(g, o), zero),
     )
     return OptimizeResults(x, done, status, f, g, None, count, count, k)
 

@@ -127,14 +127,15 @@ def _terms(x: Any, win: Any, trend: Any, step: int, nfft: int, onesided: bool) -
 
 @fused(arrays=4)
 def _spectra(
-    *arrays: Any, step: int, nfft: int, trend: Any, onesided: bool, scaling: str, axis: int,
-    boundary: str | None, padded: bool, power: bool,
+    *arrays: Any, terms: tuple[Any, ...], ends: tuple[Any, ...], scaling: str, power: bool
 ) -> tuple[Any, Any, Any]:
     """Frequencies, times and Fourier terms; with `power`, their products with conjugates.
 
-    arrays: fs, the window, a signal, and optionally a second signal.
+    arrays: fs, the window, a signal, and optionally a second signal. terms: the arguments of
+    `_terms` after the window. ends: the axis, its extension, and whether segments are padded.
     """
     fs, win, *given = arrays
+    (_, step, nfft, onesided), (axis, boundary, padded) = terms, ends
     signals = inexact(*given)
     dtype, size = signals[0].dtype, win.shape[0]
     fs, win = fs.astype(real_dtype(dtype)), win.astype(dtype)
@@ -152,7 +153,7 @@ def _spectra(
         if boundary is not None:
             x = pad(x, (*before, (half, half)), **_EXTENSIONS[boundary])
         x = pad(x, (*before, (0, filled)))
-        found.append(_terms(x, win, trend, step, nfft, onesided))
+        found.append(_terms(x, win, *terms))
     count = found[0].shape[-2]
     out = found[0]
     if power:
@@ -167,11 +168,12 @@ def _spectra(
 
 
 def _estimated(
-    name: str, x: Any, y: Any, fs: Any, window: Any, nperseg: Any, noverlap: Any, nfft: Any,
-    detrend: Any, return_onesided: bool, scaling: str, axis: int, boundary: str | None,
+    name: str, given: Sequence[Any], fs: Any, how: Sequence[Any], boundary: str | None,
     padded: bool, power: bool,
 ) -> tuple[Any, Any, Any]:
-    signals = [as_operand(v) for v in (x, y) if v is not None]
+    """how: the arguments of `csd` from the window to the axis."""
+    window, nperseg, noverlap, nfft, detrend, onesided, scaling, axis = how
+    signals = [as_operand(v) for v in given]
     types = [type_of(v) for v in signals]
     axis = canonical_axis(axis, types[0].ndim)
     if types[-1].ndim != types[0].ndim:
@@ -188,20 +190,18 @@ def _estimated(
     if any(0 in t.shape for t in types):
         dtype = inexact(*signals)[0].dtype
         none = zeros(types[0].shape, real_dtype(dtype))
-        return none, none, none if power and y is None else cast(none, complex_dtype(dtype))
-    length = types[0].shape[axis]
-    win, size = _window(name, window, nperseg, length)
+        real = power and len(signals) == 1
+        return none, none, none if real else cast(none, complex_dtype(dtype))
+    win, size = _window(name, window, nperseg, types[0].shape[axis])
     step, nfft = _sizes(name, size, noverlap, nfft)
-    if return_onesided and any(is_complex(t.dtype) for t in types):
+    if onesided and any(is_complex(t.dtype) for t in types):
         warn(f"{name}: spectra of complex signals are two-sided; return_onesided is ignored.")
-        return_onesided = False
-    run: Callable[..., Any] = _spectra
-    if callable(detrend):
-        run = body_of(_spectra)  # the user's function cannot be a cache key
+        onesided = False
+    # A user's function cannot be a cache key.
+    run: Callable[..., Any] = body_of(_spectra) if callable(detrend) else _spectra
     return run(
-        asarray(as_operand(fs)), win, *map(asarray, signals), step=step, nfft=nfft,
-        trend=detrend or None, onesided=bool(return_onesided), scaling=scaling, axis=axis,
-        boundary=boundary, padded=bool(padded), power=power,
+        asarray(as_operand(fs)), win, *map(asarray, signals), scaling=scaling, power=power,
+        terms=(detrend or None, step, nfft, bool(onesided)), ends=(axis, boundary, bool(padded)),
     )
 
 
@@ -229,10 +229,8 @@ def stft(
     Returns:
       (frequencies, times, z): z has frequencies along `axis`, and segments along a new last axis.
     """
-    return _estimated(
-        "stft", x, None, fs, window, nperseg, noverlap, nfft, detrend, return_onesided, "spectrum",
-        axis, boundary, padded, False,
-    )
+    how = window, nperseg, noverlap, nfft, detrend, return_onesided, "spectrum", axis
+    return _estimated("stft", [x], fs, how, boundary, padded, False)
 
 
 def csd(
@@ -253,8 +251,8 @@ def csd(
     Returns:
       (frequencies, density): complex if y is given.
     """
-    return _averaged("csd", x, y, fs, window, nperseg, noverlap, nfft, detrend, return_onesided,
-                     scaling, axis, average)
+    how = window, nperseg, noverlap, nfft, detrend, return_onesided, scaling, axis
+    return _averaged("csd", [x] if y is None else [x, y], fs, how, average)
 
 
 def welch(
@@ -264,20 +262,16 @@ def welch(
     scaling: str = "density", axis: int = -1, average: str = "mean",
 ) -> tuple[Array, Array]:
     """The power spectral density of a signal: its `csd` with itself, which is real."""
-    return _averaged("welch", x, None, fs, window, nperseg, noverlap, nfft, detrend,
-                     return_onesided, scaling, axis, average)
+    how = window, nperseg, noverlap, nfft, detrend, return_onesided, scaling, axis
+    return _averaged("welch", [x], fs, how, average)
 
 
 def _averaged(
-    name: str, x: Any, y: Any, fs: Any, window: Any, nperseg: Any, noverlap: Any, nfft: Any,
-    detrend: Any, return_onesided: bool, scaling: str, axis: int, average: str,
+    name: str, signals: Sequence[Any], fs: Any, how: Sequence[Any], average: str
 ) -> tuple[Any, Any]:
     if average not in ("mean", "median"):
         raise ValueError(f"{name}: average must be 'mean' or 'median'; got {average!r}.")
-    frequencies, _, p = _estimated(
-        name, x, y, fs, window, nperseg, noverlap, nfft, detrend, return_onesided, scaling, axis,
-        None, False, True,
-    )
+    frequencies, _, p = _estimated(name, signals, fs, how, None, False, True)
     return frequencies, _over_segments(p, average) if 0 not in p.shape else p
 
 

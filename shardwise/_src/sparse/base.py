@@ -97,10 +97,13 @@ class JAXSparse:
         return self.shape
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
-        return tuple([getattr(self, f) for f in self.fields]), self._static()
+        return self._leaves(), self._static()
+
+    def _leaves(self) -> tuple[Any, ...]:
+        return tuple([getattr(self, f) for f in self.fields])
 
     def block_until_ready(self) -> Any:
-        block_until_ready(self.tree_flatten()[0])
+        block_until_ready(self._leaves())
         return self
 
     def transpose(self, axes: Sequence[int] | None = None) -> Any:
@@ -132,61 +135,43 @@ class JAXSparse:
         )
 
 
-class Stored(JAXSparse):
-    """Elements with their coordinates; see the module docstring.
+class Batched(JAXSparse):
+    """Arrays of shape (*batch, *sparse, *dense), whose fields broadcast over the batch.
 
-    indices_sorted, unique_indices: guarantees about the rows of `indices`.
+    index_dims: the number of dimensions of `indices` besides the batch.
+    indices_sorted, unique_indices: guarantees about the indices.
     """
 
-    fields = ("data", "indices")
+    index_dims: int
     indices: Any
-
-    def __init__(
-        self, args: tuple[Any, Any], *, shape: Sequence[int], indices_sorted: bool = False,
-        unique_indices: bool = False,
-    ):
-        self.data, self.indices = data, indices = [asarray(x) for x in args]
-        whole = tuple([index(n) for n in shape])
-        name = type(self).__name__
-        if indices.ndim < 2 or not is_integer(indices.dtype):
-            raise ValueError(
-                f"{name}: indices must be integers of shape (*batch, nse, sparse); got "
-                f"{indices.dtype} of shape {indices.shape}."
-            )
-        batch, places = indices.ndim - 2, indices.shape[-1]
-        dense = whole[batch + places :]
-        fit = all(n in (1, m) for x in (data, indices)
-                  for n, m in zip(x.shape[:batch], whole, strict=False))
-        if batch + places > len(whole) or not fit or data.shape[batch:] != (self.nse, *dense):
-            raise ValueError(
-                f"{name}: data of shape {data.shape} and indices of shape {indices.shape} do not "
-                f"fit the shape {whole}: they must be (*batch, nse, *dense) and (*batch, nse, "
-                "sparse) for a shape (*batch, *sparse, *dense)."
-            )
-        self._set(whole[batch:], indices_sorted, unique_indices)
-        if self.shape != whole:
-            self.data = broadcast_to(data, whole[:batch] + data.shape[batch:])
 
     def _set(self, tail: Shape, indices_sorted: bool, unique_indices: bool) -> None:
         self.tail, self.indices_sorted = tail, indices_sorted
         self.unique_indices = unique_indices
 
-    @property
-    def shape(self) -> Shape:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def _broadcast_to(self, whole: Shape, indices_sorted: bool, unique_indices: bool) -> None:
+        """Sets the shape; the batch of data is broadcast if no field has the full batch."""
         n = self.n_batch
-        return np.broadcast_shapes(self.data.shape[:n], self.indices.shape[:n]) + self.tail
+        self._set(whole[n:], indices_sorted, unique_indices)
+        if self.shape != whole:
+            self.data = broadcast_to(self.data, whole[:n] + self.data.shape[n:])
+
+    def _batches_fit(self, whole: Shape) -> bool:
+        n, fields = self.n_batch, self._leaves()
+        return all(a in (1, b) for x in fields for a, b in zip(x.shape[:n], whole, strict=False))
 
     @property
-    def nse(self) -> int:
-        return self.indices.shape[-2]
+    def shape(self) -> Shape:  # pyright: ignore[reportIncompatibleVariableOverride]
+        n, fields = self.n_batch, self._leaves()
+        return np.broadcast_shapes(*[x.shape[:n] for x in fields]) + self.tail
 
     @property
     def n_batch(self) -> int:
-        return self.indices.ndim - 2
+        return self.indices.ndim - self.index_dims
 
     @property
-    def n_sparse(self) -> int:
-        return self.indices.shape[-1]
+    def nse(self) -> int:
+        return self.indices.shape[self.n_batch]
 
     @property
     def n_dense(self) -> int:
@@ -202,9 +187,44 @@ class Stored(JAXSparse):
     @classmethod
     def tree_unflatten(cls, aux_data: Any, children: Sequence[Any]) -> Any:
         new = object.__new__(cls)
-        new.data, new.indices = children
+        for name, child in zip(cls.fields, children, strict=True):
+            setattr(new, name, child)
         new._set(*aux_data)
         return new
+
+
+class Stored(Batched):
+    """Elements with their coordinates; see the module docstring."""
+
+    fields = ("data", "indices")
+    index_dims = 2
+
+    def __init__(
+        self, args: tuple[Any, Any], *, shape: Sequence[int], indices_sorted: bool = False,
+        unique_indices: bool = False,
+    ):
+        self.data, self.indices = data, indices = [asarray(x) for x in args]
+        whole = tuple([index(n) for n in shape])
+        name = type(self).__name__
+        if indices.ndim < 2 or not is_integer(indices.dtype):
+            raise ValueError(
+                f"{name}: indices must be integers of shape (*batch, nse, sparse); got "
+                f"{indices.dtype} of shape {indices.shape}."
+            )
+        batch, places = indices.ndim - 2, indices.shape[-1]
+        dense = whole[batch + places :]
+        fit = batch + places <= len(whole) and self._batches_fit(whole)
+        if not fit or data.shape[batch:] != (self.nse, *dense):
+            raise ValueError(
+                f"{name}: data of shape {data.shape} and indices of shape {indices.shape} do not "
+                f"fit the shape {whole}: they must be (*batch, nse, *dense) and (*batch, nse, "
+                "sparse) for a shape (*batch, *sparse, *dense)."
+            )
+        self._broadcast_to(whole, indices_sorted, unique_indices)
+
+    @property
+    def n_sparse(self) -> int:
+        return self.indices.shape[-1]
 
     def made(
         self, data: Any, indices: Any, shape: Sequence[int], sorted: bool = False,
@@ -224,12 +244,15 @@ class Stored(JAXSparse):
     def whole(self) -> tuple[Any, Any]:
         """Data and indices with fully broadcast batch dimensions."""
         batch, n = self.split()[0], self.n_batch
-        data, indices = self.data, self.indices
-        if data.shape[:n] != batch:
-            data = broadcast_to(data, batch + data.shape[n:])
-        if indices.shape[:n] != batch:
-            indices = broadcast_to(indices, batch + indices.shape[n:])
+        data, indices = [
+            x if x.shape[:n] == batch else broadcast_to(x, batch + x.shape[n:])
+            for x in (self.data, self.indices)
+        ]
         return data, indices
+
+    def inside(self, indices: Any) -> Any:
+        """Whether indices of this array are in bounds: bool[*batch, nse]."""
+        return (indices < sizes_like(self.split()[1], indices)).all(-1)
 
     def without_padding(self) -> Any:
         """The same array, with fully broadcast data and indices."""

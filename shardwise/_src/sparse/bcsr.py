@@ -15,9 +15,9 @@ from shardwise._src.numpy.products.contractions import matmul
 from shardwise._src.numpy.ranges import arange
 from shardwise._src.numpy.shapes import broadcast_to
 from shardwise._src.numpy.statistics.scans import cumsum
-from shardwise._src.sparse.base import JAXSparse, Stored, added, each
+from shardwise._src.sparse.base import Batched, Stored, added, each
 from shardwise._src.sparse.bcoo import BCOO, operators
-from shardwise._src.sparse.entries import extracted
+from shardwise._src.sparse.entries import extracted, from_dense
 from shardwise._src.sparse.products import bcoo_dot_general
 from shardwise._src.sparse.sparse_shapes import bcoo_broadcast_in_dim, bcoo_concatenate
 from shardwise._src.sparse.sparsify import sparsify
@@ -27,7 +27,7 @@ from shardwise._src.types.dtypes import is_integer
 
 
 @register_pytree_node_class
-class BCSR(JAXSparse):
+class BCSR(Batched):
     """An array of shape (*batch, rows, columns, *dense), with `nse` stored elements (or blocks of
     the dense dimensions) for each batch element.
 
@@ -39,7 +39,7 @@ class BCSR(JAXSparse):
     """
 
     fields = ("data", "indices", "indptr")
-    indices: Any
+    index_dims, n_sparse = 1, 2
     indptr: Any
 
     def __init__(
@@ -49,10 +49,9 @@ class BCSR(JAXSparse):
         self.data, self.indices, self.indptr = data, indices, indptr = [asarray(x) for x in args]
         whole = tuple([index(n) for n in shape])
         n = indices.ndim - 1
-        fit = all(a in (1, b) for x in (data, indices, indptr)
-                  for a, b in zip(x.shape[:n], whole, strict=False))
         if not (
-            fit and is_integer(indices.dtype) and is_integer(indptr.dtype) and len(whole) > n + 1
+            self._batches_fit(whole) and len(whole) > n + 1
+            and is_integer(indices.dtype) and is_integer(indptr.dtype)
             and data.shape[n:] == (indices.shape[-1], *whole[n + 2 :])
             and indptr.shape[n:] == (whole[n] + 1,)
         ):
@@ -61,48 +60,7 @@ class BCSR(JAXSparse):
                 f"shape {indptr.shape} do not fit the shape {whole}: they must be (*batch, nse, "
                 "*dense), (*batch, nse) and (*batch, rows + 1) for (*batch, rows, columns, *dense)."
             )
-        self._rest = whole[n:], indices_sorted, unique_indices
-        if self.shape != whole:
-            self.data = broadcast_to(data, whole[:n] + data.shape[n:])
-
-    @property
-    def shape(self) -> tuple[int, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        n = self.n_batch
-        parts = [x.shape[:n] for x in (self.data, self.indices, self.indptr)]
-        return np.broadcast_shapes(*parts) + self._rest[0]
-
-    indices_sorted = property(lambda self: self._rest[1])
-    unique_indices = property(lambda self: self._rest[2])
-
-    @property
-    def nse(self) -> int:
-        return self.indices.shape[-1]
-
-    @property
-    def n_batch(self) -> int:
-        return self.indices.ndim - 1
-
-    @property
-    def n_sparse(self) -> int:
-        return 2
-
-    @property
-    def n_dense(self) -> int:
-        return self.data.ndim - 1 - self.n_batch
-
-    def _summary(self) -> str:
-        counts = [("n_batch", self.n_batch), ("n_dense", self.n_dense)]
-        return super()._summary() + "".join([f", {name}={n}" for name, n in counts if n])
-
-    def _static(self) -> Any:
-        return self._rest
-
-    @classmethod
-    def tree_unflatten(cls, aux_data: Any, children: Sequence[Any]) -> BCSR:
-        new = object.__new__(cls)
-        new.data, new.indices, new.indptr = children
-        new._rest = aux_data
-        return new
+        self._broadcast_to(whole, indices_sorted, unique_indices)
 
     @classmethod
     def fromdense(
@@ -110,10 +68,7 @@ class BCSR(JAXSparse):
         n_dense: int = 0, n_batch: int = 0,
     ) -> BCSR:
         """The nonzero elements of a dense array; see `bcoo_fromdense`."""
-        found = BCOO.fromdense(
-            mat, nse=nse, index_dtype=index_dtype, n_dense=n_dense, n_batch=n_batch
-        )
-        return cls.from_bcoo(found)
+        return cls.from_bcoo(from_dense(BCOO, mat, nse, n_batch, n_dense, index_dtype))
 
     @classmethod
     def from_scipy_sparse(
@@ -154,13 +109,8 @@ class BCSR(JAXSparse):
         )
 
     @classmethod
-    def _empty(
-        cls, shape: Sequence[int], *, dtype: Any = None, index_dtype: Any = "int32",
-        n_dense: int = 0, n_batch: int = 0, nse: int = 0,
-    ) -> BCSR:
-        return cls.from_bcoo(BCOO._empty(
-            shape, dtype=dtype, index_dtype=index_dtype, n_dense=n_dense, n_batch=n_batch, nse=nse
-        ))
+    def _empty(cls, shape: Sequence[int], **options: Any) -> BCSR:
+        return cls.from_bcoo(BCOO._empty(shape, **options))
 
     def to_bcoo(self) -> BCOO:
         """The same array in coordinate format."""

@@ -258,10 +258,8 @@ def _dense_to_sparse(mat: Any, n: int) -> Any:
     both = concatenate([left, broadcast_to(more, (*shape, n))], -1)
     nse = mat.nse * len(more)
     return mat.made(
-        data.reshape((*batch, nse, *dense[n:])), both.reshape((*batch, nse, -1)), mat.shape
-    ) if nse else mat.made(
-        zeros((*batch, 0, *dense[n:]), data.dtype),
-        zeros((*batch, 0, mat.n_sparse + n), indices.dtype), mat.shape,
+        data.reshape((*batch, nse, *dense[n:])),
+        both.reshape((*batch, nse, mat.n_sparse + n)), mat.shape,
     )
 
 

@@ -141,13 +141,17 @@ class COO(Matrix):
         return COO._of(BCOO((self.data, places), shape=self.shape).sort_indices())
 
 
-@register_pytree_node_class
-class CSR(Matrix):
-    """A matrix in CSR format: args are data and column indices of size nse, and row pointers."""
+class Compressed(Matrix):
+    """A matrix with the pointers of its rows, or of its columns."""
 
     fields = ("data", "indices", "indptr")
     indices: Any
     indptr: Any
+
+
+@register_pytree_node_class
+class CSR(Compressed):
+    """A matrix in CSR format: args are data and column indices of size nse, and row pointers."""
 
     @classmethod
     def _of(cls, mat: BCOO) -> CSR:
@@ -155,21 +159,16 @@ class CSR(Matrix):
         return cls((found.data, found.indices, found.indptr), shape=mat.shape)
 
     def _places(self) -> tuple[Any, Any]:
-        args = self.data, self.indices, self.indptr
-        at = BCSR(args, shape=self.shape).to_bcoo().indices
+        at = BCSR(self._leaves(), shape=self.shape).to_bcoo().indices
         return at[:, 0], at[:, 1]
 
     def _turned(self) -> CSC:
-        return CSC((self.data, self.indices, self.indptr), shape=self.shape[::-1])
+        return CSC(self._leaves(), shape=self.shape[::-1])
 
 
 @register_pytree_node_class
-class CSC(Matrix):
+class CSC(Compressed):
     """A matrix in CSC format: args are data and row indices of size nse, and column pointers."""
-
-    fields = ("data", "indices", "indptr")
-    indices: Any
-    indptr: Any
 
     @classmethod
     def _of(cls, mat: BCOO) -> CSC:
@@ -179,7 +178,7 @@ class CSC(Matrix):
         return self._turned()._places()[::-1]
 
     def _turned(self) -> CSR:
-        return CSR((self.data, self.indices, self.indptr), shape=self.shape[::-1])
+        return CSR(self._leaves(), shape=self.shape[::-1])
 
 
 def coo_fromdense(

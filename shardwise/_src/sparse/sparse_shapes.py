@@ -107,9 +107,7 @@ def bcoo_broadcast_in_dim(
     where_to = stack(columns, -1) if columns else indices[..., :0]
     return mat.made(
         data.reshape((*wide, total, *deep)),
-        where_to.reshape((*wide, total, stop - start)) if total else
-        zeros((*wide, 0, stop - start), indices.dtype),
-        shape,
+        where_to.reshape((*wide, total, stop - start)), shape,
     )
 
 
@@ -150,7 +148,7 @@ def bcoo_concatenate(operands: Sequence[M], *, dimension: int) -> M:
             step = np.zeros(m.n_sparse, indices.dtype)
             step[axis - n] = offset
             limit = sizes_like(shape[n : n + m.n_sparse], indices)
-            inside = (indices < sizes_like(m.split()[1], indices)).all(-1, keepdims=True)
+            inside = m.inside(indices)[..., None]
             pairs.append((data, where(inside, indices + step, limit)))
             offset += m.shape[axis]
     data, indices = zip(*pairs, strict=True)
@@ -183,7 +181,7 @@ def bcoo_reshape(
     flat = zeros(indices.shape[:-1], indices.dtype)
     for i, n in enumerate(sparse):
         flat = flat * n + indices[..., i]
-    inside = (indices < sizes_like(sparse, indices)).all(-1)
+    inside = mat.inside(indices)
     flat = where(inside, flat, math.prod(sparse))
     places = unflat(flat, new[1], indices.dtype)
     return mat.made(
@@ -203,7 +201,7 @@ def bcoo_rev(operand: M, dimensions: Sequence[int]) -> M:
     if any(a <= d < b for d in dimensions):
         limit = sizes_like(operand.split()[1], indices)
         turned = np.array([d + a in dimensions for d in range(operand.n_sparse)])
-        inside = (indices < limit).all(-1, keepdims=True)
+        inside = operand.inside(indices)[..., None]
         indices = where(turned & inside, limit - 1 - indices, indices)
     return operand.made(data, indices, operand.shape, unique=operand.unique_indices)
 
@@ -214,8 +212,7 @@ def bcoo_squeeze(arr: M, *, dimensions: Sequence[int]) -> M:
     if any(arr.shape[d] != 1 for d in dims):
         raise ValueError(f"bcoo_squeeze: {sorted(dims)} of shape {arr.shape} are not of size 1.")
     data, indices = arr.whole()
-    inside = (indices < sizes_like(arr.split()[1], indices)).all(-1)
-    return _without(arr, masked(data, inside), indices, dims)
+    return _without(arr, masked(data, arr.inside(indices)), indices, dims)
 
 
 def _without(mat: Any, data: Any, indices: Any, dims: set[int]) -> Any:
@@ -299,8 +296,7 @@ def bcoo_reduce_sum(mat: M, *, axes: Sequence[int]) -> M:
     a, b = mat.n_batch, mat.n_batch + mat.n_sparse
     data, indices = mat.whole()
     data = data.sum(tuple([d - b + a + 1 for d in dims if d >= b]), keepdims=True)
-    inside = (indices < sizes_like(mat.split()[1], indices)).all(-1)
-    data = masked(data, inside)
+    data = masked(data, mat.inside(indices))
     batch = sorted(d for d in dims if d < a)
     rest = [i for i in range(a) if i not in dims]
     nse = mat.nse * math.prod([mat.shape[d] for d in batch])

@@ -20,7 +20,6 @@ from shardwise._src.ops.special import special_functions
 from shardwise._src.special.pointwise import (
     as_complex,
     by_dtype,
-    complex_of,
     exp_of_square,
     nested,
     over_nodes,
@@ -55,13 +54,13 @@ def _near_nodes(x: Any, h: float) -> Any:
 def _wofz(z: Any) -> Any:
     x, y = ew.abs(ew.real(z)), ew.abs(ew.imag(z))
     far = x + y > by_dtype(z, 100.0, 1e4)
-    u = complex_of(where(far, 1.0, x), where(far, 1.0, y))
+    u = ew.complex(where(far, 1.0, x), where(far, 1.0, y))
     near = _first_quadrant(u, ew.real(u), ew.imag(u))
-    v = 1.0 / complex_of(where(far, x, 1.0), where(far, y, 1.0))
+    v = 1.0 / ew.complex(where(far, x, 1.0), where(far, y, 1.0))
     value = where(far, v * (1.0 + 0.5 * v * v) * (1j / _ROOT_PI), near)
     value = where((x == math.inf) | (y == math.inf), 0j, value)
-    value = where(y == 0.0, complex_of(ew.exp(-x * x), ew.imag(value)), value)
-    lower = complex_of(x, -y)
+    value = where(y == 0.0, ew.complex(ew.exp(-x * x), ew.imag(value)), value)
+    lower = ew.complex(x, -y)
     value = where(ew.imag(z) < 0.0, 2.0 * ew.exp(-lower * lower) - ew.conj(value), value)
     return where(ew.real(z) < 0.0, ew.conj(value), value)
 
@@ -118,7 +117,7 @@ def erfcx(x: ArrayLike) -> Array:
 
     def scaled(x: Any) -> Any:
         if is_complex(type_of(x).dtype):
-            return _wofz(complex_of(-ew.imag(x), ew.real(x)))
+            return _wofz(ew.complex(-ew.imag(x), ew.real(x)))
         return _erfcx(x)
 
     return wide(scaled, x, allow_complex=True)
@@ -234,16 +233,12 @@ def log_ndtr_of(x: Any) -> Any:
 
 
 @fused(arrays=1)
-def _log_of_ndtr(x: Any) -> Any:
-    return wide(log_ndtr_of, x, name="log_ndtr")
-
-
 def log_ndtr(x: ArrayLike, series_order: int = 3) -> Array:
     """log(ndtr(x)), accurate where ndtr underflows. series_order: no effect, no series is used."""
     if not isinstance(series_order, int) or not 0 <= series_order <= 30:
         raise ValueError(
             f"log_ndtr: series_order must be an integer from 0 to 30; got {series_order!r}.")
-    return _log_of_ndtr(x)
+    return wide(log_ndtr_of, x)
 
 
 def _quantile(p: Any) -> Any:
@@ -304,12 +299,8 @@ def erfcinv(y: ArrayLike) -> Array:
 # -- Owen's T --
 
 
-def _owens_derivatives(out: Any, h: Any, a: Any) -> Any:
-    return normal_density(h) * special_functions.erf(a * h * (1 / _ROOT_2)) * -0.5
-
-
 @with_derivatives(
-    _owens_derivatives,
+    lambda out, h, a: normal_density(h) * special_functions.erf(a * h * (1 / _ROOT_2)) * -0.5,
     lambda out, h, a: ew.exp(-0.5 * h * h * (1.0 + a * a)) / (1.0 + a * a) * (0.5 / math.pi),
 )
 def _owens_t(h: Any, a: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from shardwise._src.ops.special import special_functions as special
 from shardwise._src.special.pointwise import (
     bernoulli_numbers,
     by_dtype,
-    complex_of,
     horner,
     signed_pi,
     wide,
@@ -39,10 +39,6 @@ _NEAR_TWO = [0.42278433509846714] + [
 ]
 
 
-def _near_two(w: Any) -> Any:
-    return w * horner(_NEAR_TWO, w, 0.5)
-
-
 def correction(z: Any) -> Any:
     """log Γ(z) - ((z - ½) log z - z + ½ log 2π), by Stirling's series (DLMF 5.11.1)."""
     r = 1.0 / z
@@ -52,27 +48,30 @@ def correction(z: Any) -> Any:
 def raised_to(z: Any) -> tuple[Any, Any]:
     """z + n in the range of Stirling's series, and z (z + 1) … (z + n - 1), for z > 0."""
     least = by_dtype(z, 4, 8)
-    product = z * 0 + 1.0
-    for _ in range(least):
-        low = z < float(least)
-        product = where(low, product * z, product)
+    return _climb(z, least, least, z * 0 + 1.0, lambda product, z: product * z)
+
+
+def _climb(
+    z: Any, least: float, most: int, total: Any, add: Callable[[Any, Any], Any]
+) -> tuple[Any, Any]:
+    """z + n with real part `least` or more, in n ≤ most steps; `total` with the steps added."""
+    for _ in range(most):
+        low = ew.real(z) < float(least) if is_complex(type_of(z).dtype) else z < float(least)
+        total = where(low, add(total, z), total)
         z = where(low, z + 1.0, z)
-    return z, product
+    return z, total
 
 
 def _positive_gamma(x: Any) -> Any:
     """Γ(x), x > 0: reduced to [1.5, 2.5] by factors up to 20, by Stirling's formula above."""
     w = where(x < 20.5, x, 2.0)
-    product, divisor = x * 0 + 1.0, x * 0 + 1.0
+    product = one = x * 0 + 1.0
     for _ in range(18):
         high = w > 2.5
         w = where(high, w - 1.0, w)
         product = where(high, product * w, product)
-    for _ in range(2):
-        low = w < 1.5
-        divisor = where(low, divisor * w, divisor)
-        w = where(low, w + 1.0, w)
-    near = ew.exp(_near_two(w - 2.0)) * product / divisor
+    w, divisor = _climb(w, 1.5, 2, one, lambda divisor, w: divisor * w)
+    near = ew.exp((w - 2.0) * horner(_NEAR_TWO, w - 2.0, 0.5)) * product / divisor
     z = where(x < 20.5, 20.5, x)
     half = z ** (z * 0.5 - 0.25)
     far = half * ew.exp(-z) * half * (ew.exp(correction(z)) * math.sqrt(2 * math.pi))
@@ -94,12 +93,10 @@ def gamma_of(x: Any) -> Any:
 @fused(arrays=1)
 def gamma(x: ArrayLike) -> Array:
     """The gamma function; NaN at negative integers. Complex arguments: exp(loggamma)."""
-    return wide(lambda x: _complex_gamma(x) if is_complex(type_of(x).dtype) else gamma_of(x), x,
-                allow_complex=True)
+    def of(x: Any) -> Any:
+        return ew.exp(_complex_loggamma(x)) if is_complex(type_of(x).dtype) else gamma_of(x)
 
-
-def _complex_gamma(z: Any) -> Any:
-    return ew.exp(_complex_loggamma(z))
+    return wide(of, x, allow_complex=True)
 
 
 @fused(arrays=1)
@@ -128,18 +125,14 @@ def _loggamma(x: Any) -> Any:
 def _complex_loggamma(z: Any) -> Any:
     re, im = ew.real(z), ew.imag(z)
     left = re < 0.5
-    z = complex_of(re, ew.abs(im))
+    z = ew.complex(re, ew.abs(im))
     w = where(left, 1.0 - z, z)
-    w = complex_of(ew.real(w), where(left, -ew.imag(w), ew.imag(w)))  # conjugated on the left
-    steps = w * 0.0
-    for _ in range(9):
-        low = ew.real(w) < 9.0
-        steps = where(low, steps + ew.log(w), steps)
-        w = where(low, w + 1.0, w)
+    w = ew.complex(ew.real(w), where(left, -ew.imag(w), ew.imag(w)))  # conjugated on the left
+    w, steps = _climb(w, 9.0, 9, w * 0.0, lambda steps, w: steps + ew.log(w))
     right = (w - 0.5) * ew.log(w) - w + HALF_LOG_TAU + correction(w) - steps
     # log sin πz, analytic in the upper half plane
-    turned = complex_of(re - ew.floor(re), ew.imag(z)) * (2j * math.pi)
-    log_sine = (complex_of(ew.imag(z), -re) * math.pi + ew.log(1.0 - ew.exp(turned))
+    turned = ew.complex(re - ew.floor(re), ew.imag(z)) * (2j * math.pi)
+    log_sine = (ew.complex(ew.imag(z), -re) * math.pi + ew.log(1.0 - ew.exp(turned))
                 + complex(-math.log(2), math.pi / 2))
     out = where(left, math.log(math.pi) - log_sine - ew.conj(right), right)
     pole = (im == 0.0) & (re <= 0.0) & (re == ew.floor(re))
@@ -151,11 +144,7 @@ def _complex_digamma(z: Any) -> Any:
     """By shifts and the asymptotic series (DLMF 5.11.2); on the left ψ(1 - z) - π cot πz."""
     left = ew.real(z) < 0.5
     w = where(left, 1.0 - z, z)
-    steps = w * 0.0
-    for _ in range(9):
-        low = ew.real(w) < 9.0
-        steps = where(low, steps + 1.0 / w, steps)
-        w = where(low, w + 1.0, w)
+    w, steps = _climb(w, 9.0, 9, w * 0.0, lambda steps, w: steps + 1.0 / w)
     r = 1.0 / (w * w)
     series = r * horner([b / (2 * k) for k, b in enumerate(bernoulli_numbers(9), 1)], r, 1 / 64)
     out = ew.log(w) - 0.5 / w - series - steps
@@ -178,11 +167,9 @@ def sign_of_gamma(x: Any) -> Any:
 @fused(arrays=1)
 def digamma(x: ArrayLike) -> Array:
     """The derivative of the logarithm of the gamma function."""
-    return wide(_digamma, x)
-
-
-def _digamma(x: Any) -> Any:
-    return where(x == 0.0, -1.0 / x, where(x == math.inf, x, special.digamma(x)))
+    return wide(
+        lambda x: where(x == 0.0, -1.0 / x, where(x == math.inf, x, special.digamma(x))), x
+    )
 
 
 @fused(arrays=2)
@@ -194,6 +181,7 @@ def polygamma(n: ArrayLike, x: ArrayLike) -> Array:
     return wide(special.polygamma, n, x)
 
 
+@fused(arrays=1)
 def factorial(n: ArrayLike, exact: bool = False) -> Array:
     """n! = Γ(n + 1) as a float; 0 for n < 0.
 
@@ -203,11 +191,6 @@ def factorial(n: ArrayLike, exact: bool = False) -> Array:
         raise NotImplementedError(
             "factorial: exact=True needs integers of arbitrary size; leave it out."
         )
-    return _factorial(n)
-
-
-@fused(arrays=1)
-def _factorial(n: Any) -> Any:
     return wide(lambda n: where(n < 0.0, 0.0, gamma_of(where(n < 0.0, 0.0, n) + 1.0)), n)
 
 
@@ -322,14 +305,9 @@ def _continued(x: Any) -> Any:
 
 def zeta(x: ArrayLike, q: ArrayLike | None = None) -> Array:
     """The Hurwitz zeta function, the sum of (n + q)^-x over n from 0; Riemann's if q is None."""
-    return _riemann_zeta(x) if q is None else _hurwitz_zeta(x, q)
+    return _any_zeta(x) if q is None else _any_zeta(x, q)
 
 
-@fused(arrays=1)
-def _riemann_zeta(x: Any) -> Any:
-    return wide(_riemann, x)
-
-
-@fused(arrays=2)
-def _hurwitz_zeta(x: Any, q: Any) -> Any:
-    return wide(_zeta, x, q)
+@fused
+def _any_zeta(x: Any, *q: Any) -> Any:
+    return wide(_zeta if q else _riemann, x, *q)

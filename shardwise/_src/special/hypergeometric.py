@@ -142,22 +142,13 @@ def _downward(a: Any, b: Any, x: Any) -> Any:
     They start where the power series hardly alternates; each step is less than one oscillation.
     """
 
-    def taylor(z: Any, t: Any, value: Any, slope: Any) -> tuple[Any, Any]:
-        def term(n: Any, state: tuple) -> tuple:
-            n, before, now, total, moved = state  # w_n = u_n t^n, w_(n+1), and sums
-            back = (n + a) * t * before - (n + 1.0) * (n + b - z) * now
-            new = back * (t / z) / ((n + 1.0) * (n + 2.0))
-            return n + 1.0, now, new, total + new, moved + (n + 2.0) * new
-
-        first = slope * t
-        start = (z * 0, value, first, value + first, first)
-        *_, total, moved = fori_loop(0, by_dtype(x, 18, 36), term, start)
-        return total, moved / where(t == 0.0, 1.0, t)
+    def back(z: Any, t: Any, n: Any, before: Any, now: Any) -> Any:
+        return ((n + a) * t * before - (n + 1.0) * (n + b - z) * now) * (t / z)
 
     def step(state: tuple) -> tuple:
         k, z, value, slope = state
         t = -ew.min(z - x, ew.min(-0.5 * z, ew.min(2.0 * ew.sqrt(-z / a), z * 0 + 2.0)))
-        new, moved = taylor(z, t, value, slope)
+        new, moved = _taylor(back, z, t, value, slope, by_dtype(x, 18, 36))
         done = t >= 0.0
         return k + 1.0, z + t, where(done, value, new), where(done, slope, moved)
 
@@ -169,6 +160,22 @@ def _downward(a: Any, b: Any, x: Any) -> Any:
         lambda s: any_of(s[1] > x) & (s[0] < most), step,
         (full(0.0, (), type_of(z).dtype), z, value, slope))
     return where(end > x, math.nan, value)
+
+
+def _taylor(back: Callable, z: Any, t: Any, value: Any, slope: Any, count: int) -> tuple[Any, Any]:
+    """The value and derivative at z + t, from those at z, by w_n = u_n t^n of a Taylor series.
+
+    back(z, t, n, w_n, w_(n+1)): (n + 1) (n + 2) w_(n+2), by the differential equation.
+    """
+
+    def term(n: Any, state: tuple) -> tuple:
+        n, before, now, total, moved = state
+        new = back(z, t, n, before, now) / ((n + 1.0) * (n + 2.0))
+        return n + 1.0, now, new, total + new, moved + (n + 2.0) * new
+
+    first = slope * t
+    *_, total, moved = fori_loop(0, count, term, (z * 0, value, first, value + first, first))
+    return total, moved / where(t == 0.0, 1.0, t)
 
 
 def _plain(a: Any, b: Any, x: Any) -> Any:
@@ -218,25 +225,15 @@ def _onward(a: Any, b: Any, c: Any, x: Any) -> Any:
     They start at 0.9; each step goes from z at most halfway to the singularity at 1.
     """
 
-    def taylor(z: Any, t: Any, value: Any, slope: Any) -> tuple[Any, Any]:
-        scale = t / (z * (1.0 - z))
+    def back(z: Any, t: Any, n: Any, before: Any, now: Any) -> Any:
         middle, linear = 1.0 - 2.0 * z, c - (a + b + 1.0) * z
-
-        def term(n: Any, state: tuple) -> tuple:
-            n, before, now, total, moved = state  # w_n = u_n t^n, w_(n+1), and sums
-            back = (n + a) * (n + b) * t * before - (n + 1.0) * (middle * n + linear) * now
-            new = back * scale / ((n + 1.0) * (n + 2.0))
-            return n + 1.0, now, new, total + new, moved + (n + 2.0) * new
-
-        first = slope * t
-        start = (z * 0, value, first, value + first, first)
-        *_, total, moved = fori_loop(0, by_dtype(x, 28, 56), term, start)
-        return total, moved / where(t == 0.0, 1.0, t)
+        new = (n + a) * (n + b) * t * before - (n + 1.0) * (middle * n + linear) * now
+        return new * (t / (z * (1.0 - z)))
 
     def step(state: tuple) -> tuple:
         z, value, slope = state
         t = ew.min(x - z, 0.5 * (1.0 - z))
-        new, moved = taylor(z, t, value, slope)
+        new, moved = _taylor(back, z, t, value, slope, by_dtype(x, 28, 56))
         done = t <= 0.0
         return z + t, where(done, value, new), where(done, slope, moved)
 

@@ -44,12 +44,11 @@ def wide(fun: Callable, *args: Any, name: str = "", allow_complex: bool = False)
     shape = common_shape([type_of(a).shape for a in args])
     dtype = t.dtype if t.dtype.itemsize >= 4 else FLOAT32
     out = fun(*[_spread(cast(a, dtype, weak), shape) for a in args])
-    outs = [_narrowed(o, t.dtype, weak) for o in (out if isinstance(out, tuple) else (out,))]
+    outs = [
+        cast(o, t.dtype if t.dtype.itemsize < 4 else type_of(o).dtype, weak)
+        for o in (out if isinstance(out, tuple) else (out,))
+    ]
     return tuple(outs) if isinstance(out, tuple) else outs[0]
-
-
-def _narrowed(x: Any, dtype: Any, weak: bool) -> Any:
-    return cast(x, dtype if dtype.itemsize < 4 else type_of(x).dtype, weak)
 
 
 def _spread(x: Any, shape: tuple) -> Any:
@@ -94,21 +93,13 @@ def with_derivatives(*partials: Callable | str | None) -> Callable[[Callable], C
     return mark
 
 
-def is_double(x: Any) -> bool:
-    return type_of(x).dtype in (np.float64, np.complex128)
-
-
 def by_dtype(x: Any, single: Any, double: Any) -> Any:
     """A number of terms, or a bound, for the precision of `x`."""
-    return double if is_double(x) else single
+    return double if type_of(x).dtype in (np.float64, np.complex128) else single
 
 
 def eps(x: Any) -> float:
     return float(np.finfo(type_of(x).dtype).eps)
-
-
-def complex_of(re: Any, im: Any) -> Any:
-    return ew.complex(re, im)
 
 
 def as_complex(z: Any) -> Any:

@@ -18,7 +18,7 @@ from shardwise._src.numpy.ordering.searching import where
 from shardwise._src.numpy.statistics.reductions import max as max_of
 from shardwise._src.ops import elementwise as ew
 from shardwise._src.ops.special import special_functions
-from shardwise._src.special.pointwise import complex_of, horner, wide, with_derivatives
+from shardwise._src.special.pointwise import horner, wide, with_derivatives
 from shardwise._src.types.annotations import AnyAxis, Array, ArrayLike
 from shardwise._src.types.dtypes import is_integer
 from shardwise._src.values.convert import as_integer
@@ -45,19 +45,14 @@ def logit(x: ArrayLike) -> Array:
     return wide(logit_of, x)
 
 
-@fused(arrays=1)
-def _softmax(x: Any, axis: Any, log: bool) -> Any:
-    return (normalize.log_softmax if log else normalize.softmax)(x, axis=axis)
-
-
 def softmax(x: ArrayLike, /, *, axis: AnyAxis = None) -> Array:
     """exp(x) / sum(exp(x)) over `axis`, by default all axes."""
-    return _softmax(x, _axes(x, axis), False)
+    return normalize.softmax(x, _axes(x, axis))
 
 
 def log_softmax(x: ArrayLike, /, *, axis: AnyAxis = None) -> Array:
     """log(softmax(x)), accurate where softmax underflows."""
-    return _softmax(x, _axes(x, axis), True)
+    return normalize.log_softmax(x, _axes(x, axis))
 
 
 def _axes(x: Any, axis: Any) -> Any:
@@ -177,22 +172,18 @@ def i1e(x: ArrayLike) -> Array:
     return wide(special_functions.bessel_i1e, x)
 
 
-def _unscaled(value: Any, x: Any) -> Any:
-    return ew.exp(ew.abs(x)) * value
-
-
 def _i0_slope(out: Any, x: Any) -> Any:
     return _i1(x)
 
 
 @with_derivatives(_i0_slope)
 def _i0(x: Any) -> Any:
-    return _unscaled(special_functions.bessel_i0e(x), x)
+    return ew.exp(ew.abs(x)) * special_functions.bessel_i0e(x)
 
 
 @with_derivatives(lambda out, x: _i0(x) - where(x == 0.0, 0.5, out / where(x == 0.0, 1.0, x)))
 def _i1(x: Any) -> Any:
-    return _unscaled(special_functions.bessel_i1e(x), x)
+    return ew.exp(ew.abs(x)) * special_functions.bessel_i1e(x)
 
 
 @fused(arrays=1)
@@ -330,7 +321,7 @@ def _sph_harm_y(n: Any, m: Any, theta: Any, phi: Any, n_max: int) -> Any:
         value = _legendre(ew.min(degree, degree * 0 + float(n_max)), k, theta, n_max)
         even = k * 0.5 == ew.floor(k * 0.5)
         value = where((order < 0.0) & ~even, -value, value)
-        return complex_of(value * ew.cos(order * phi), value * ew.sin(order * phi))
+        return ew.complex(value * ew.cos(order * phi), value * ew.sin(order * phi))
 
     return wide(harmonic, n, m, theta, phi, name="sph_harm_y")
 
