@@ -239,8 +239,10 @@ def test_bare_specs_under_set_mesh():
 
 def test_an_abstract_mesh_is_that_of_the_arguments():
     abstract = AbstractMesh((4, 2), ("x", "y"), axis_types=MESH.axis_types)
-    f = sw.jit(lambda a: a * 2, out_shardings=NamedSharding(abstract, P(None, "y")))
-    assert f(ours(X, "x")).sharding == sharding(None, "y")
+    place = NamedSharding(abstract, P(None, "y"))
+    for f in (sw.jit(lambda a: a * 2, out_shardings=place),
+              sw.jit(lambda a: sw.with_sharding_constraint(a + 1, place))):
+        assert f(ours(X, "x")).sharding == sharding(None, "y")
 
 
 def test_static_arguments_are_not_counted_by_in_shardings():
@@ -263,6 +265,7 @@ def test_a_device_takes_what_is_elsewhere():
         assert y.devices() == {there} and y.committed
         np.testing.assert_array_equal(np.asarray(y), X * 2)
     assert sw.jit(lambda: jnp.ones(3), device=there)().devices() == {there}
+    assert sw.jit(lambda a: a * 2, backend="cpu")(X).devices() == {sw.devices()[0]}
     assert f.lower(X).compile()(X).devices() == {there}
     assert sw.jit(lambda a: f(a) + 1)(ours(X, "x")).sharding == sharding("x")
 
@@ -350,7 +353,9 @@ def test_donation_is_told_by_the_analysis_of_memory(place):
     before = [s.data.unsafe_buffer_pointer() for s in x.addressable_shards]
     gc.collect()
     y = f(x)
+    assert x.is_deleted() and not y.is_deleted()
     assert [s.data.unsafe_buffer_pointer() for s in y.addressable_shards] == before
+    np.testing.assert_array_equal(y, X + 1)
 
 
 # ------------------------------------------------------------------------- functions and methods
@@ -361,6 +366,7 @@ class Model:
 
     @functools.partial(sw.jit, static_argnums=0)
     def scaled(self, x):
+        """Doc."""
         return self.factor * x
 
     def __call__(self, x):
@@ -384,12 +390,16 @@ def test_what_can_be_jitted():
     assert float(Model().scaled(2.0)) == 6.0 and float(Model.doubled(2.0)) == 4.0
     assert float(sw.jit(Model().__call__)(2.0)) == 6.0
     assert float(sw.jit(functools.partial(loss, scale=2.0))(V)) == 12.0
+    assert float(sw.jit(functools.partial(loss, V))(2.0)) == 12.0
     half = functools.partial(loss, scale=2.0)
     assert float(sw.jit(half, static_argnames="scale")(V, scale=3)) == 18
     assert float(sw.jit(sw.jit(loss))(V, 2.0)) == 12.0
     assert float(sw.jit(sw.grad(sw.jit(loss), argnums=1))(V, 2.0)) == 6.0
     assert float(sw.jit(abs)(-2.0)) == 2.0 and sw.jit(jnp.sin).__name__ == "sin"
     assert sw.jit(loss).__wrapped__ is loss
+    assert Model.scaled.__name__ == "scaled" and Model.scaled.__doc__ == "Doc."
+    power = sw.jit(static_argnames="n")(lambda x, n: x**n)
+    assert float(power(2.0, n=3)) == 8.0 and float(power(2.0, 3)) == 8.0
     with pytest.raises(TypeError) as caught:
         sw.jit(i for i in ())
     assert "jit takes a function; got <generator object" in str(caught.value)
@@ -406,14 +416,20 @@ def test_large_closures_are_no_text():
     assert len(sw.jit(lambda a: inner(a) + inner(a * 2)).lower(2.0).as_text()) < 3000
 
 
-def test_disable_jit_as_a_context():
+def test_disable_jit():
     seen = []
-    f = sw.jit(lambda a: seen.append(float(a)) or a * 2)
+    f = sw.jit(lambda a: seen.append(type(a)) or (a * 2 if float(a) > 0 else a))
+    g = sw.jit(lambda a: seen.append(type(a)) or a)
     with sw.disable_jit():
         assert float(f(2.0)) == 4.0
-    assert seen == [2.0]
     with sw.disable_jit(), sw.disable_jit(False), pytest.raises(ConcretizationTypeError):
         f(2.0)
+    del seen[:]
+    g(jnp.asarray(X))
+    with sw.disable_jit():
+        g(jnp.asarray(X)), g(jnp.asarray(X))
+    g(jnp.asarray(X))
+    assert len(seen) == 3 and seen[0] is not seen[1] is seen[2]
 
 
 def test_ensure_compile_time_eval():

@@ -13,7 +13,22 @@ from shardwise._src.transforms.batch import batch
 from shardwise._src.transforms.linearize import linearize
 from shardwise._src.transforms.transpose import transpose
 from tests.helpers.errors import message, messages
-from tests.ops.samples_more import POINTS, ROWS, beside_jax, f32, i32, jaxs, scatters
+from tests.ops.samples_arrays import POINTS, ROWS
+
+
+def f32(*shape):
+    return (np.arange(1, int(np.prod(shape)) + 1, dtype=np.float32) / 4).reshape(shape)
+
+
+def i32(*values):
+    return np.array(values, np.int32)
+
+
+def jaxs(name, dimension_numbers, **params):
+    """The same op of jax, as a reference."""
+    numbers = getattr(jax.lax, type(dimension_numbers).__name__)(**dimension_numbers._asdict())
+    fun = getattr(jax.lax, name)
+    return lambda *args: np.asarray(fun(*args, dimension_numbers=numbers, **params))
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint16", "bool", "float32", "complex64", "bfloat16"])
@@ -43,11 +58,11 @@ ALL = [ix.scatter, ix.scatter_add, ix.scatter_sub, ix.scatter_mul, ix.scatter_mi
 
 @pytest.mark.parametrize("op", ALL, ids=lambda op: op.name)
 def test_scatter_beyond_the_ends(op):
-    clipped = scatters(op.name)[-1]
-    x, _, updates = clipped.args
-    beyond = beside_jax(op.name, x, i32([-1], [3]), updates, **clipped.params)
-    found = op(*map(EAGER.array, beyond.args), **beyond.params)
-    np.testing.assert_allclose(np.asarray(found), beyond.expected()[0], rtol=1e-6)
+    numbers = win.as_scatter(win.GatherDimensionNumbers((0, 2), (), (1,)))
+    params = {"dimension_numbers": numbers, "mode": "clip", "unique_indices": True}
+    args = f32(3, 4), i32([-1], [3]), f32(3, 2, 2)[::-1] + np.float32(0.3)
+    found = op(*map(EAGER.array, args), **params)
+    np.testing.assert_allclose(np.asarray(found), jaxs(op.name, **params)(*args), rtol=1e-6)
 
 
 @pytest.mark.parametrize("op", ALL, ids=lambda op: op.name)

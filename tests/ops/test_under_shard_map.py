@@ -27,13 +27,12 @@ from shardwise.sharding import PartitionSpec as P
 from tests.helpers.everyday import everyday
 from tests.helpers.meshes import DEVICES, mesh_of
 from tests.ops.samples import SAMPLES
-from tests.ops.samples_more import MORE
 from tests.values.programs.placements import QUICKLY
 
 OPS = every_op()
 COUNT = 4
 LINE = mesh_of(COUNT)
-EVERY = {name: [*SAMPLES[name], *MORE.get(name, [])] for name in sorted(SAMPLES)}
+EVERY = {name: SAMPLES[name] for name in sorted(SAMPLES)}
 TOLERANCE = 1e-9  # of derivatives, in 64 bits
 CASES = [(name, i) for name, samples in EVERY.items() for i in range(len(samples))]
 
