@@ -422,21 +422,6 @@ def test_pcast_changes_no_value():
 # -- errors; others are in test_collective_messages --
 
 
-def test_outside_of_every_map():
-    over = ((0, 1),)
-    calls = {
-        "psum": (1.0, "i"), "pmean": (1.0, "i"), "pmax": (1.0, "i"), "pmin": (1.0, "i"),
-        "axis_index": ("i",), "axis_size": ("i",), "all_gather": (X, "i"),
-        "ppermute": (X, "i", over), "all_to_all": (X, "i", 0, 0), "psum_scatter": (X, "i"),
-    }
-    for name, args in calls.items():
-        assert message(NameError, getattr(lax, name), *args) == (
-            f"shardwise.lax.{name}: unbound axis name: i. The axes in scope are: none. To bind an "
-            "axis name, wrap the call in a map: `shardwise.vmap(f, axis_name='i')` or "
-            "`shardwise.shard_map`."
-        )
-
-
 def test_axes_of_a_mesh_are_no_named_axes():
     with sw.set_mesh(sw.make_mesh((2,), ("x",))), pytest.raises(NameError) as error:
         sw.jit(lambda a: lax.psum(a, "x"))(X)
