@@ -396,7 +396,7 @@ GROUPS = {
     "statistics": Group(STATISTICS, TABLES, 9, 2e-5), "scans": Group(SCANS, TABLES, 10, 1e-5),
     "sorting": Group(SORTING, TABLES, 8, 2e-6), "products": Group(PRODUCTS, FACTORS, 13, 2e-5),
     "einsum": Group(EINSUMS, FACTORS, 5, 2e-5), "creation": Group(CREATION, {}, 25, 2e-6),
-    "shapes": Group(SHAPES, PARTS, 60), "others": Group(OTHERS, SETS, 24, 1e-5),
+    "shapes": Group(SHAPES, PARTS, 110), "others": Group(OTHERS, SETS, 24, 1e-5),
 }
 DERIVED = {
     "statistics": Group(SLOPES, TABLES | {"v": TABLES["v"][:6]}, 1, by="x"),

@@ -40,6 +40,7 @@ def test_unwrap_by_an_odd_period_is_numpys():
 def test_s_and_index_exp():
     assert snp.s_[1:2, ...] == np.s_[1:2, ...]
     assert snp.index_exp[3] == (3,)
+    assert {"s_", "sin", "fft"} <= {*dir(snp)}
 
 
 def test_files(tmp_path):
