@@ -88,10 +88,10 @@ CHOSEN = {  # a table of arguments, and how many of them the everyday run takes
         (10,), (10, (5,)), (10, (5,), False), (10, (2, 3), True, WEIGHTS),
         (10, (2, 3), False, WEIGHTS), (LOGITS, (3, 2)), (LOGITS, (3,), False, None, 1),
         (LOGITS, (3, 2), True, np.full(7, 1 / 7, F32), 1),
-    ], 3),
+    ], 8),
     "permutation": ([
         (10,), (3000,), (np.arange(20, dtype=F32),), (LOGITS,), (LOGITS, 1), (LOGITS, 1, True),
-    ], 2),
+    ], 6),
 }
 
 
