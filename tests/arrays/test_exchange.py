@@ -11,6 +11,7 @@ import shardwise as sw
 import shardwise.numpy as snp
 from shardwise._src.runtime import host
 from shardwise.dlpack import from_dlpack
+from tests.helpers.errors import message
 from tests.helpers.everyday import everyday
 from tests.helpers.placed import DEVICES, DTYPES, PLACES, placed, values
 
@@ -102,9 +103,7 @@ def test_where_arrays_say_they_are():
         x = placed(place, "even")[1]
         assert x.__dlpack_device__() == (1, 0)
         assert x.__dlpack__(dl_device=(1, 0)) is not None
-    with pytest.raises(BufferError) as caught:
-        snp.ones(2).__dlpack__(dl_device=(2, 0))
-    assert str(caught.value) == (
+    assert message(BufferError, snp.ones(2).__dlpack__, dl_device=(2, 0)) == (
         "array of type f32[2] is on the DLPack device (1, 0), not on (2, 0). Use `device_put` "
         "first, or `numpy.asarray` for the host."
     )
@@ -118,9 +117,7 @@ def test_arrays_over_many_devices_are_refused(place):
         (lambda v: v.__dlpack_device__(), "DLPack device"),
         (lambda v: v.unsafe_buffer_pointer(), "single address"),
     ):
-        with pytest.raises(BufferError) as caught:
-            use(x)
-        assert str(caught.value) == (
+        assert message(BufferError, use, x) == (
             f"array of type f32[9,2] is sharded over 8 devices, so it has no {what}. Take one of "
             "its `addressable_shards`, or gather it with `device_put`."
         )
@@ -130,15 +127,11 @@ def test_arrays_over_many_devices_are_refused(place):
 
 def test_what_dlpack_has_no_form_for():
     for name in sorted(SUBBYTE):
-        with pytest.raises(BufferError) as caught:
-            snp.ones(3, getattr(ml_dtypes, name)).__dlpack__()
-        assert str(caught.value) == (
+        assert message(BufferError, snp.ones(3, getattr(ml_dtypes, name)).__dlpack__) == (
             f"DLPack does not support elements of {name}, of less than a byte. Convert the array "
             "with `astype` first."
         )
-    with pytest.raises(BufferError) as caught:
-        sw.random.key(0).__dlpack__()
-    assert str(caught.value) == (
+    assert message(BufferError, sw.random.key(0).__dlpack__) == (
         "DLPack does not support keys; got an array of type key<fry>[]. Use "
         "shardwise.random.key_data(x) for the underlying integers."
     )
@@ -195,9 +188,7 @@ def test_other_memory_is_copied_once(kind):
     x = from_dlpack(source)
     np.testing.assert_array_equal(x, source)
     assert x.dtype == np.float32 and x.unsafe_buffer_pointer() != source.ctypes.data
-    with pytest.raises(BufferError) as caught:
-        from_dlpack(source, copy=False)
-    assert str(caught.value) == (
+    assert message(BufferError, from_dlpack, source, copy=False) == (
         f"from_dlpack: the data is {why}; it must be copied, which copy=False forbids."
     )
     if source.flags.writeable:
@@ -240,9 +231,7 @@ def test_places_for_what_is_imported():
     assert from_dlpack(source, device=DEVICES[3]).devices() == {DEVICES[3]}
     with sw.default_device(DEVICES[2]):
         assert from_dlpack(source).devices() == {DEVICES[2]}
-    with pytest.raises(BufferError) as caught:
-        from_dlpack(source, device=PLACES["sharded"], copy=False)
-    assert str(caught.value) == (
+    assert message(BufferError, from_dlpack, source, device=PLACES["sharded"], copy=False) == (
         f"from_dlpack: the data is on the host, not on {PLACES['sharded']}; it must be copied, "
         "which copy=False forbids."
     )
@@ -269,15 +258,11 @@ def test_between_jax_and_us(dtype):
 
 
 def test_what_cannot_be_imported():
-    with pytest.raises(TypeError) as caught:
-        from_dlpack(3.0)
-    assert str(caught.value) == (
+    assert message(TypeError, from_dlpack, 3.0) == (
         "from_dlpack takes an object with `__dlpack__` and `__dlpack_device__`; got one of type "
         "float. Bare capsules, the older protocol, do not specify their device."
     )
-    with pytest.raises(BufferError) as caught:
-        from_dlpack(Given(None, (10, 0)))
-    assert str(caught.value) == (
+    assert message(BufferError, from_dlpack, Given(None, (10, 0))) == (
         "from_dlpack takes arrays on the CPU and on CUDA devices; got one on a DLPack device of "
         "kind 10. Copy it to the CPU first."
     )
@@ -292,9 +277,9 @@ def relabelled(array, code, bits, lanes=1):
 
 @pytest.mark.parametrize("code, bits, lanes", [(17, 4, 1), (2, 32, 2), (3, 64, 1), (0, 4, 1)])
 def test_types_that_are_not_known_are_refused(code, bits, lanes):
-    with pytest.raises(BufferError) as caught:
-        from_dlpack(Given(relabelled(aligned(values(8)), code, bits, lanes)))
-    assert str(caught.value) == (
+    assert message(
+        BufferError, from_dlpack, Given(relabelled(aligned(values(8)), code, bits, lanes))
+    ) == (
         f"DLPack elements with type code {code}, {bits} bits and {lanes} lanes have no "
         "corresponding dtype."
     )

@@ -9,6 +9,7 @@ import shardwise as sw
 import shardwise.numpy as snp
 from shardwise.sharding import NamedSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.errors import message
 from tests.helpers.everyday import everyday
 from tests.helpers.placed import DEVICES, DTYPES, MESH, PLACES, ROWS, placed, values
 
@@ -30,9 +31,7 @@ def test_tracers_are_arrays():
 
 
 def test_arrays_are_not_made_by_their_class():
-    with pytest.raises(TypeError) as caught:
-        sw.Array([1.0])
-    assert str(caught.value) == (
+    assert message(TypeError, sw.Array, [1.0]) == (
         "Array cannot be constructed directly; use shardwise.numpy.array, device_put or "
         "make_array_from_callback."
     )
@@ -128,9 +127,7 @@ def test_typed_keys_are_placed_like_numbers(place, count):
     assert repr(x) == repr(theirs)
     assert x.block_until_ready() is x and x.on_device_size_in_bytes() >= bits.nbytes
     for what, use in (("a NumPy array", np.asarray), ("a list", lambda k: k.tolist())):
-        with pytest.raises(TypeError) as caught:
-            use(x)
-        assert str(caught.value) == (
+        assert message(TypeError, use, x) == (
             f"an array of keys, {x.aval.str_short(True)}, cannot become {what}: keys are not "
             "numbers. Use shardwise.random.key_data(x) for the underlying integers."
         )
@@ -156,9 +153,9 @@ def test_addresses():
         assert snp.ones(64, dtype).unsafe_buffer_pointer() % 64 == 0
     x = snp.ones(64)
     assert x.unsafe_buffer_pointer() == np.asarray(x).ctypes.data
-    with pytest.raises(BufferError) as caught:
-        sw.device_put(x, NamedSharding(MESH, P("x"))).unsafe_buffer_pointer()
-    assert str(caught.value) == (
+    assert message(
+        BufferError, sw.device_put(x, NamedSharding(MESH, P("x"))).unsafe_buffer_pointer
+    ) == (
         "array of type f32[64] is sharded over 8 devices, so it has no single address. Take one of "
         "its `addressable_shards`, or gather it with `device_put`."
     )

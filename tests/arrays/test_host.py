@@ -16,7 +16,7 @@ from shardwise._src.arrays.array import Array
 from shardwise._src.runtime import buffers, host
 from shardwise.sharding import NamedSharding
 from shardwise.sharding import PartitionSpec as P
-from tests.helpers.errors import fails
+from tests.helpers.errors import fails, message
 from tests.helpers.everyday import everyday
 from tests.helpers.placed import DEVICES, DTYPES, PLACES, ROWS, placed
 
@@ -84,9 +84,7 @@ def test_what_this_process_cannot_read(monkeypatch):
     _, x = placed("sharded", "even")
     monkeypatch.setattr(type(x.sharding), "is_held_here", lambda self, shape: False)
     for use in (np.asarray, np.array, lambda v: v.tolist(), lambda v: v.item(0)):
-        with pytest.raises(RuntimeError) as caught:
-            use(x)
-        assert str(caught.value) == (
+        assert message(RuntimeError, use, x) == (
             "array of type f32[8,2] spans devices of other processes, so this process cannot read "
             "its value. Options: `shardwise.experimental.multihost_utils.process_allgather(x, "
             "tiled=True)` gives all of it to each process, `shardwise.device_put(x, sharding)` "
@@ -147,9 +145,7 @@ def test_scalars_convert_wherever_they_are(place):
 def test_only_integers_without_dimensions_are_indices():
     for x, shown in ((snp.ones(1, int), "i32[1]"), (snp.asarray(1.0), "~f32[]")):
         for use in (operator.index, hex, oct):
-            with pytest.raises(TypeError) as caught:
-                use(x)
-            assert str(caught.value) == (
+            assert message(TypeError, use, x) == (
                 "only a 0-d integer array can be used as an index; got " + shown
                 + "."
             )
@@ -255,9 +251,7 @@ def test_copies_are_where_the_array_is(again):
                for a, b in pairs)
     x.delete()
     np.testing.assert_array_equal(twin, np.arange(13))
-    with pytest.raises(RuntimeError) as caught:
-        again(x)
-    assert str(caught.value) == (
+    assert message(RuntimeError, again, x) == (
         "array of type f32[13@x] has been deleted: `delete()` was called on it. To use it longer, "
         "make a copy beforehand: `x.copy()`.")
 

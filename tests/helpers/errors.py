@@ -41,3 +41,17 @@ def line(text):
     """The number of the first line of the caller's file that contains `text`."""
     with open(sys._getframe(1).f_code.co_filename) as source:
         return next(i for i, row in enumerate(source, 1) if text in row)
+
+
+def messages(table, names=None):
+    """A test of the rows of a table: a call, the class of the error that it raises, its message.
+
+    A call is a function, or text, an expression of `names`.
+    """
+
+    @pytest.mark.parametrize(("call", "kind", "text"), table)
+    def test(call, kind, text):
+        found = message(kind, *([eval, call, names] if isinstance(call, str) else [call]))
+        assert found == text, found
+
+    return test

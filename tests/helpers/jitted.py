@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 X = np.arange(4, dtype=np.float32)
@@ -16,6 +18,18 @@ class Called:
 
     def method(self, x):
         return x * self.k
+
+
+def counted(fun):
+    """The function, and a list with one entry per trace."""
+    traces = []
+
+    @functools.wraps(fun)
+    def wrapped(*args, **kwargs):
+        traces.append((args, kwargs))
+        return fun(*args, **kwargs)
+
+    return wrapped, traces
 
 
 def same(found, wanted):

@@ -1,14 +1,15 @@
-"""Comparison of numpy functions with jax's, many types in one compilation."""
+"""Comparison of functions with jax's: by expressions, or for many types in one compilation."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
+import shardwise as sw
 from shardwise._src.core.fused import fused
 from shardwise._src.core.infer import type_of
 from shardwise._src.running.eager import EAGER
@@ -19,11 +20,45 @@ TOLERANCES = {
     "float32": 2e-5, "complex64": 2e-5, "float16": 5e-3, "bfloat16": 4e-2,
     "float64": 1e-12, "complex128": 1e-12,
 }
+HALVES = {"float16": 5e-3, "bfloat16": 2e-2}
 
 
 def cases(text: str) -> list[str]:
     """Expressions, separated by semicolons or newlines."""
     return [c.strip() for line in text.strip().splitlines() for c in line.split(";") if c.strip()]
+
+
+def names(lib: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The names in an expression: `m`, a library's numpy, `lax`, and values.
+
+    Arrays with names in lower case are the library's; functions make a value from `m`.
+    """
+    own = {k: v(lib.numpy) if callable(v) else lib.numpy.asarray(v) if k.islower() else v
+           for k, v in values.items()}
+    return {"m": lib.numpy, "lax": lib.lax, "np": np, "jax": jax, **own}
+
+
+def as_jax(expression: str, values: Mapping[str, Any], tolerance: float = 0.0) -> None:
+    """An expression has the same value in both libraries: dtypes and weak types, too."""
+    came, wanted = [lib.tree.leaves(eval(expression, names(lib, values))) for lib in (sw, jax)]
+    assert len(came) == len(wanted), expression
+    for x, y in zip(came, map(jax.numpy.asarray, wanted), strict=True):
+        assert (x.shape, x.dtype) == (y.shape, y.dtype), expression
+        assert x.weak_type == (y.weak_type and y.dtype != bool), expression
+        near = max(tolerance, HALVES.get(x.dtype.name, 0) if tolerance else 0)
+        np.testing.assert_allclose(
+            np.asarray(x, complex), np.asarray(y, complex), near, near, err_msg=expression
+        )
+
+
+def gradient_as_jax(expression: str, values: Mapping[str, Any], by: str) -> None:
+    """The gradient of the sum of squares of an expression, with respect to one of the values."""
+
+    def gradient(lib: Any) -> Any:
+        given = names(lib, values)
+        return lib.grad(lambda x: lib.numpy.sum(eval(expression, given | {by: x}) ** 2))(given[by])
+
+    np.testing.assert_allclose(gradient(sw), gradient(jax), 2e-4, 2e-5, err_msg=expression)
 
 
 def ours(fun: Callable, cases: Sequence[tuple]) -> list[Any]:

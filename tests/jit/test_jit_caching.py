@@ -1,6 +1,5 @@
 """When a jitted function is retraced, for static arguments and otherwise; what it keeps alive."""
 
-import functools
 import gc
 import threading
 import weakref
@@ -14,56 +13,9 @@ from shardwise._src.base import config
 from shardwise.sharding import Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.beside_jax import MESH, ours, sharding
+from tests.helpers.jitted import counted
 
 X = np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4)
-
-# --------------------------------------------------------------------------- static arguments
-
-
-def counted(fun):
-    """The function, and a list with one entry per trace."""
-    traces = []
-
-    @functools.wraps(fun)
-    def wrapped(*args, **kwargs):
-        traces.append((args, kwargs))
-        return fun(*args, **kwargs)
-
-    return wrapped, traces
-
-
-def test_static_arguments_are_compared_by_value():
-    fun, traces = counted(lambda a, n, mode="up": a * n if mode == "up" else a - n)
-    f = sw.jit(fun, static_argnums=1, static_argnames="mode")
-    assert float(f(2.0, 3)) == 6 and float(f(5.0, 3)) == 15 and len(traces) == 1
-    assert float(f(2.0, 4)) == 8 and len(traces) == 2
-    assert float(f(2.0, 3, mode="down")) == -1 and len(traces) == 3
-    assert float(f(2.0, n=3)) == 6
-    assert float(f(2.0, 3.0)) == 6 and len(traces) == 5  # equal, but of another type
-
-
-def test_static_arguments_are_compared_by_their_own_eq():
-    class Config:
-        def __init__(self, n):
-            self.n = n
-
-        def __eq__(self, other):
-            return self.n == other.n
-
-        def __hash__(self):
-            return hash(self.n)
-
-    fun, traces = counted(lambda c, a: a * c.n)
-    f = sw.jit(fun, static_argnums=(0,))
-    assert [float(f(Config(n), 2.0)) for n in (2, 2, 3)] == [4, 4, 6] and len(traces) == 2
-
-
-def test_negative_and_several_static_numbers():
-    f = sw.jit(lambda op, a, b, n: op(a, b) * n, static_argnums=(0, -1))
-    assert float(f(lambda a, b: a - b, 3.0, 1.0, 5)) == 10
-
-
-# -------------------------------------------------------------------------------------- caching
 
 
 def test_the_second_call_does_not_trace():
@@ -106,20 +58,6 @@ def test_flags_are_part_of_the_key():
     with config.enable_x64(True):
         assert f(2.0).dtype == np.float64
     assert f(2.0).dtype == np.float32 and len(traces) == 2
-
-
-def test_disable_jit():
-    f = sw.jit(lambda a: a * 2 if float(a.sum()) > -100 else a)
-    with config.disable_jit(True):
-        np.testing.assert_array_equal(np.asarray(f(jnp.asarray(X))), X * 2)
-    seen = []
-    h = sw.jit(lambda a: seen.append(type(a)) or a)
-    h(jnp.asarray(X))
-    with config.disable_jit(True):
-        h(jnp.asarray(X))
-        h(jnp.asarray(X))
-    h(jnp.asarray(X))
-    assert len(seen) == 3 and seen[0] is not seen[1] is seen[2]
 
 
 def test_clear_cache():

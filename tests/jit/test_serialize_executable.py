@@ -14,6 +14,7 @@ import pytest
 import shardwise as sw
 import shardwise.numpy as snp
 from shardwise.experimental.serialize_executable import deserialize_and_load, serialize
+from tests.helpers.errors import message
 
 X = np.arange(16, dtype=np.float32)
 
@@ -71,9 +72,7 @@ def test_another_process_reads_it(tmp_path: Path):
 def test_other_bytes_are_refused(spoil: Any):
     data, *trees = serialize(sw.jit(lambda x: x + 1).lower(X).compile())
     spoiled = spoil(data)
-    with pytest.raises(ValueError) as error:
-        deserialize_and_load(spoiled, *trees)
-    assert str(error.value) == (
+    assert message(ValueError, deserialize_and_load, spoiled, *trees) == (
         "deserialize_and_load takes the bytes that shardwise.experimental.serialize_executable."
         f"serialize returned; these {len(spoiled)} are truncated, corrupted or something else."
     )
@@ -81,9 +80,7 @@ def test_other_bytes_are_refused(spoil: Any):
 
 def test_what_is_not_bytes_is_refused():
     _, *trees = serialize(sw.jit(lambda x: x + 1).lower(X).compile())
-    with pytest.raises(TypeError) as error:
-        deserialize_and_load("hello", *trees)
-    assert str(error.value) == (
+    assert message(TypeError, deserialize_and_load, "hello", *trees) == (
         "deserialize_and_load takes bytes; got 'hello' of type str. Pass the "
         "first result of shardwise.experimental.serialize_executable.serialize."
     )
@@ -94,9 +91,9 @@ def test_other_devices_are_refused():
         return x + 1
 
     data = serialize(sw.jit(g).lower(X).compile())
-    with pytest.raises(ValueError) as error:
-        deserialize_and_load(*data, execution_devices=[sw.devices()[1]])
-    assert str(error.value) == (
+    assert message(
+        ValueError, deserialize_and_load, *data, execution_devices=[sw.devices()[1]]
+    ) == (
         "deserialize_and_load: g was compiled for devices [0] of platform 'cpu'; available are [1] "
         "of 'cpu'. Compile it for these."
     )
@@ -108,9 +105,7 @@ def test_what_is_of_this_process_only_is_refused():
     def g(x: Any) -> Any:
         return x + held
 
-    with pytest.raises(ValueError) as error:
-        serialize(sw.jit(g).lower(X).compile())
-    assert str(error.value) == (
+    assert message(ValueError, serialize, sw.jit(g).lower(X).compile()) == (
         "serialize: the program of g captures arrays from outside. Pass them as arguments."
     )
 
@@ -118,8 +113,6 @@ def test_what_is_of_this_process_only_is_refused():
         sw.debug.print("{}", x)
         return x
 
-    with pytest.raises(ValueError) as error:
-        serialize(sw.jit(h).lower(X).compile())
-    assert str(error.value) == (
+    assert message(ValueError, serialize, sw.jit(h).lower(X).compile()) == (
         "serialize: the program of h calls host functions. They exist in this process only."
     )

@@ -132,7 +132,7 @@ def test_over_a_map_and_over_a_mesh(name):
 
 
 CALLS = {
-    "psum": (X, "k"), "pmean": (X, "k"), "pmax": (X, ("i", "k")), "pmin": (X, "k"),
+    "psum": (X, "k"), "pmean": (X, "k"), "pmax": (X, ("k", "i")), "pmin": (X, "k"),
     "all_gather": (X, "k"), "all_gather_invariant": (X, "k"), "all_to_all": (X, "k", 0, 0),
     "psum_scatter": (X, "k"), "ppermute": (X, "k", PERM), "pshuffle": (X, "k", [1, 0]),
     "pswapaxes": (X, "k", 0), "pbroadcast": (X, "k", 0), "axis_index": ("k",), "axis_size": ("k",),
@@ -144,11 +144,12 @@ def test_an_axis_that_is_not_bound(name):
     def call(x):
         return getattr(lax, name)(*CALLS[name])
 
-    fails(
-        NameError, f"shardwise.lax.{name}: unbound axis name: k. The axes in scope are: 'i'. To "
-        "bind an axis name, wrap the call in a map: `shardwise.vmap(f, axis_name='k')` or "
-        "`shardwise.shard_map`.", sw.vmap(call, axis_name="i"), X,
-    )
+    for scope, f in (("none", call), ("'i'", sw.vmap(call, axis_name="i"))):
+        fails(
+            NameError, f"shardwise.lax.{name}: unbound axis name: k. The axes in scope are: "
+            f"{scope}. To bind an axis name, wrap the call in a map: "
+            "`shardwise.vmap(f, axis_name='k')` or `shardwise.shard_map`.", f, X,
+        )
 
 
 def test_a_mesh_axis_that_is_not_manual():

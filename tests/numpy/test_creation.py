@@ -1,4 +1,4 @@
-"""Creation functions against jax's: values, shapes, dtypes and weak types, and messages."""
+"""Creation functions: messages, other objects, copies. `calls` has values, against jax's."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import collections
 import warnings
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -16,127 +15,7 @@ import shardwise.numpy as snp
 from shardwise._src.core.infer import type_of
 from shardwise._src.running.eager import EAGER
 from shardwise._src.transforms.stage import stage
-from tests.helpers.everyday import everyday
-from tests.helpers.oracle import same
-
-CASES = """
-zeros(3)
-zeros((2, 3), int)
-zeros((), bool)
-zeros([2, 1], 'bfloat16')
-ones((2, 0))
-ones(2, complex)
-empty(2)
-full((2,), 1.0)
-full((2,), 1, dtype=float)
-full((2, 2), np.arange(2))
-full(2, True)
-full((), np.int8(3))
-zeros_like(1.0)
-zeros_like(np.ones(2, np.int8))
-zeros_like(asarray(1.0))
-zeros_like(asarray(1.0), dtype=float)
-zeros_like(np.ones(2), shape=(3,))
-ones_like(jax.ShapeDtypeStruct((2,), np.int8))
-full_like(np.ones(2), 3)
-full_like(np.ones(2, int), 3.7)
-array(1.0)
-array(True)
-array(np.float16(2))
-array([1, 2])
-array([1, 2.5])
-array([True, 2])
-array([1j, 2])
-array([[1, 2], [3, 4]])
-array(((1, 2), (3, 4)))
-array([])
-array([[], []])
-array([np.float16(1), 2.0])
-array([np.ones(2, np.float16), [1.0, 2]])
-array([np.float32(1), np.int8(2)])
-array([asarray(1.0), 2])
-array([ones(2), zeros(2)])
-array([[asarray(1), 2], [3, 4]])
-array([1, 2], ndmin=3)
-array([1.5], dtype=int)
-array(np.array([300]), dtype=np.uint8)
-array(range(3))
-array(memoryview(b'abc'))
-array(asarray(1.0))
-asarray(3, dtype=float)
-asarray(np.arange(3.0))
-arange(5)
-arange(5.0)
-arange(1, 5, 2)
-arange(5, 0, -1)
-arange(5, 1)
-arange(-3)
-arange(0, 1, 0.3)
-arange(5, dtype='bfloat16')
-arange(3, dtype=complex)
-arange(np.int8(5))
-arange(2.5, dtype=int)
-arange(asarray(5))
-arange(1, 4, dtype=np.uint8)
-linspace(0, 1, 5)
-linspace(0, 10, 4, dtype=int)
-linspace(0, 1, 0)
-linspace(0, 1, 1)
-linspace(1, 2, 3, endpoint=False, retstep=True)
-linspace(0, 1, 1, retstep=True)
-linspace(np.array([0, 1]), np.array([1, 2]), 3, axis=1)
-linspace(1j, 2, 3)
-linspace(np.float16(0), np.float16(1), 4)
-logspace(0, 2, 3)
-logspace(0, 2, 3, base=2)
-geomspace(1, 1000, 4)
-geomspace(-1, -1000, 4)
-geomspace(1j, 1000j, 4)
-geomspace(1, 16, 4, endpoint=False)
-eye(2, 3, 1)
-eye(3, k=-1, dtype=int)
-eye(2, dtype=bool)
-identity(2, int)
-tri(3, k=-1)
-tri(2, 3)
-tril(np.ones((2, 3), int))
-tril(np.ones((2, 3, 3)), -1)
-triu(np.ones((3, 3), bool), 1)
-tril_indices(3, -1)
-triu_indices(3, 1, 4)
-tril_indices_from(np.ones((2, 3)))
-diag_indices(3)
-diag_indices_from(np.ones((2, 2)))
-diag(np.arange(2), 1)
-diag(np.arange(3.0), -1)
-diag(np.arange(6).reshape(2, 3), 1)
-diag(np.array([], np.float32))
-diagflat(np.ones((2, 2)), 1)
-vander(np.arange(3), 3)
-vander(np.arange(3.0), 4, increasing=True)
-indices((2, 3))
-indices((2, 3), sparse=True)
-meshgrid(np.arange(2), np.arange(3.0))
-meshgrid(np.arange(2), np.arange(3), indexing='ij', sparse=True)
-fromfunction(lambda i, j: i + j, (2, 2))
-fromfunction(lambda i, j: i + j, (2, 2), dtype=int)
-frombuffer(b'abcdefgh', dtype=np.uint8, count=3, offset=1)
-astype(np.ones(2), int)
-copy(np.ones(2))
-""".strip().splitlines()
-
-
-def evaluated(text: str, module: Any) -> list[Any]:
-    public = {n for n in dir(snp) if n[0] != "_" and hasattr(module, n)}
-    names = {n: getattr(module, n) for n in public - {"bool", "float", "complex", "int"}}
-    result = eval(text, {"np": np, "jax": jax, **names})
-    return list(result) if isinstance(result, tuple | list) else [result]
-
-
-@pytest.mark.parametrize("text", everyday(CASES, 9))
-def test_against_jax(text: str) -> None:
-    for found, wanted in zip(evaluated(text, snp), evaluated(text, jnp), strict=True):
-        same(found, wanted, text)
+from tests.helpers.errors import messages
 
 
 class NAType:
@@ -151,7 +30,7 @@ class Column:
         return np.array([True, NAType()], object)
 
 
-ERRORS = [
+test_messages = messages([
     (lambda: snp.zeros(2.0), TypeError,
      "zeros: a shape must consist of concrete integers; got 2.0."),
     (lambda: snp.zeros((2, -1)), ValueError,
@@ -182,15 +61,7 @@ ERRORS = [
      "meshgrid takes indexing='xy' or 'ij'; got 'ab'."),
     (lambda: snp.array(300, dtype=np.uint8), OverflowError,
      "array: Python integer 300 out of bounds for uint8"),
-]
-
-
-@pytest.mark.parametrize("case", ERRORS, ids=[str(i) for i in range(len(ERRORS))])
-def test_messages(case: Any) -> None:
-    call, kind, message = case
-    with pytest.raises(kind) as caught:
-        call()
-    assert str(caught.value) == message
+])
 
 
 def test_64_bits_are_announced() -> None:

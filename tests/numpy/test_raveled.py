@@ -7,6 +7,7 @@ import pytest
 import shardwise as sw
 from shardwise.flatten_util import ravel_pytree
 from tests.helpers.composed import close, everywhere
+from tests.helpers.errors import message
 
 TREE = {"a": np.arange(3), "b": [1.5, np.ones((2, 2), np.complex64), np.zeros((0, 2), bool)]}
 
@@ -41,10 +42,8 @@ def test_places_and_derivatives():
 
 def test_messages():
     flat, unravel = ravel_pytree(TREE)
-    with pytest.raises(ValueError) as caught:
-        unravel(flat[:4])
-    assert str(caught.value) == "unravel takes a vector of 8 elements; got shape (4,)."
-    with pytest.raises(TypeError) as caught:
-        unravel(flat.real)
-    assert str(caught.value) == (
+    assert message(
+        ValueError, unravel, flat[:4]
+    ) == "unravel takes a vector of 8 elements; got shape (4,)."
+    assert message(TypeError, unravel, flat.real) == (
         "unravel takes a vector of complex64, to which the leaves were promoted; got float32.")

@@ -1,4 +1,4 @@
-"""Shapes, joining, padding, rearranging, picking: the same calls on jax.numpy and NumPy."""
+"""Shapes, joining, padding, rearranging, picking: traces, errors. `calls` has more values."""
 
 import re
 
@@ -12,127 +12,11 @@ import shardwise.numpy as snp
 from shardwise._src.numpy.rearrange import _sum_modulo
 from shardwise._src.running.eager import EAGER
 from shardwise._src.transforms.stage import stage
+from tests.helpers.errors import messages
 from tests.helpers.everyday import everyday
+from tests.numpy.calls import PARTS
 
-A = np.arange(6, dtype=np.float32).reshape(2, 3)
-B = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
-X = np.array([3, 1, 2], np.float32)
-I = np.array([2, 0, 1], np.int32)  # noqa: E741
-M = np.array([True, False, True])
-E0 = np.zeros((0, 3), np.float32)
-
-
-def calls():
-    """(name, args, kwargs): a call for both libraries."""
-
-    def c(name, *args, **kwargs):
-        return pytest.param(name, args, kwargs, id=f"{name}-{len(table)}")
-
-    table = []
-
-    def add(name, *args, **kwargs):
-        table.append(c(name, *args, **kwargs))
-
-    for shape in [(3, 2), -1, (-1, 2), (1, 6, 1)]:
-        add("reshape", A, shape)
-        add("reshape", A, shape, order="F")
-    add("reshape", np.float32(2), (1, 1))
-    for x in (A, B, np.float32(1), E0):
-        add("ravel", x)
-        add("ravel", x, order="F")
-        add("transpose", x)
-        add("atleast_1d", x), add("atleast_2d", x), add("atleast_3d", x)
-        add("squeeze", x)
-        add("flip", x)
-    add("atleast_2d", X, np.float32(1)), add("atleast_3d", X)
-    add("transpose", B, (1, -1, 0)), add("permute_dims", B, (2, 0, 1))
-    add("matrix_transpose", B), add("swapaxes", B, 0, -1)
-    add("moveaxis", B, 0, -1), add("moveaxis", B, (0, 1), (-1, 0)), add("rollaxis", B, 2)
-    add("rollaxis", B, 0, 3), add("expand_dims", A, 1), add("expand_dims", A, (0, -1))
-    add("squeeze", A[None], 0), add("squeeze", A[None, :, None], (0, -2))
-    add("broadcast_to", X, (2, 3)), add("broadcast_to", np.float32(1), (2,))
-    add("broadcast_arrays", A, X, 1)
-    for fun in ("flip", "rot90"):
-        add(fun, A)
-    add("flip", B, 1), add("flip", B, (0, -1)), add("fliplr", A), add("flipud", A)
-    for k in range(-1, 5):
-        add("rot90", B, k), add("rot90", B, k, axes=(2, 0))
-    # joining and splitting
-    for axis in (0, 1, -1, None):
-        add("concatenate", [A, A + 1, I * A], axis)
-    add("concatenate", [X, I]), add("concatenate", [I, M]), add("concatenate", A)
-    add("concatenate", [X, I], dtype="int32"), add("concatenate", [A, 2], None)
-    for axis in (0, 1, -1):
-        add("stack", [A, A], axis)
-    add("stack", [1, 2.0]), add("stack", B), add("unstack", B, axis=1)
-    for fun in ("vstack", "hstack", "dstack", "column_stack"):
-        add(fun, [A, A]), add(fun, [X, I])
-    add("hstack", [1, 2]), add("append", A, X), add("append", A, A, axis=1)
-    add("block", [[A, A], [A[:1], 2 * A[1:]]]), add("block", [1, 2.0]), add("block", A)
-    add("block", [[X, X], [np.zeros(6, np.float32)]])
-    add("split", B, 2), add("split", B, [1, 2], axis=2), add("array_split", X, 2)
-    add("array_split", np.arange(7), 3), add("hsplit", X, 3), add("hsplit", A, 3)
-    add("vsplit", A, 2), add("dsplit", B, [1])
-    # rearranging
-    for shift in (1, -2, 5, np.array([1, -1])):
-        add("roll", A, shift, axis=(0, 1) if np.ndim(shift) else 1)
-    add("roll", A, 2), add("roll", A, (1, 2), 1), add("roll", E0, 1, 0)
-    add("repeat", A, 2), add("repeat", A, 2, axis=1), add("repeat", X, I), add("repeat", A, 0, 0)
-    add("repeat", X, I, total_repeat_length=5), add("repeat", X, I, total_repeat_length=2)
-    add("repeat", A, np.array([0, 3]), axis=0), add("repeat", X, 2, total_repeat_length=7)
-    add("tile", A, 2), add("tile", A, (2, 1, 2)), add("tile", X, ()), add("tile", A, (0, 1))
-    add("resize", A, (2, 4)), add("resize", A, 3), add("resize", E0, (2,))
-    for obj in (1, -1, slice(0, 2), I[:2], M):
-        add("delete", X, obj)
-    add("delete", A, 1, axis=1), add("delete", A, 2)
-    for obj, values in [(1, 9), (-1, 9), (1, X), (I, X), (slice(0, 2), 5), (np.array([1]), X)]:
-        add("insert", X, obj, values)
-    add("insert", A, 1, X[:2], axis=1), add("insert", A, 1, 9, axis=0), add("insert", A, 4, 2)
-    add("insert", A, np.array([0, 2]), X[:2], axis=1)
-    add("trim_zeros", np.array([0, 1, 0, 2, 0])), add("trim_zeros", np.array([0, 1, 0]), "f")
-    for offset in (-1, 0, 2, 5):
-        add("diagonal", A, offset), add("diagonal", B, offset, 2, 0)
-    add("fill_diagonal", A, 9, inplace=False), add("fill_diagonal", A, X[:2], inplace=False)
-    add("fill_diagonal", np.ones((2, 2, 2)), 5, inplace=False)
-    # picking
-    for mode in ("fill", "clip", "wrap"):
-        add("take", X, np.array([0, -1, 3, -7]), mode=mode)
-        add("take", B, np.array([[0, 2], [5, -1]]), axis=1, mode=mode)
-        add("take", I, np.array([7, -9]), mode=mode)
-    add("take", A, 1, axis=1), add("take", X, 7, fill_value=5), add("take", X, np.zeros(0, int))
-    along = np.array([[2, -1], [0, 5]])
-    add("take_along_axis", A, along, axis=1), add("take_along_axis", A, along[:1], axis=1)
-    add("take_along_axis", A, along, axis=1, mode="clip")
-    add("take_along_axis", A, I[:2], axis=None), add("take_along_axis", A, along[:, :1], axis=0)
-    add("put_along_axis", A, np.array([[0], [2]]), 9, axis=1, inplace=False)
-    add("put_along_axis", A, np.array([[0], [5]]), X[:1], axis=1, inplace=False)
-    add("put_along_axis", A, I, X, axis=None, inplace=False)
-    for mode in (None, "wrap"):
-        add("put", A, np.array([0, 7, -1]), np.array([8, 9]), mode=mode, inplace=False)
-    add("place", A, A > 2, np.array([8, 9]), inplace=False)
-    add("compress", M, X), add("compress", M[:2], A, axis=1), add("compress", M, X, size=3)
-    add("extract", A > 2, A), add("extract", A > 2, A, size=5, fill_value=-1)
-    add("ix_", I, I[:2])
-    # searching
-    for x in (A, A - 2, M, E0, B > 11):
-        add("nonzero", x), add("argwhere", x), add("flatnonzero", x)
-        add("nonzero", x, size=4)
-        if x.size:
-            add("argwhere", x, size=4, fill_value=-1)
-    add("nonzero", A, size=7, fill_value=(7, 8)), add("where", A > 2), add("where", M, X, 0)
-    add("where", X, 1, 2), add("where", A > 2, I, X[:, None][:2]), add("where", True, 1, 2.0)
-    add("choose", I[:2] % 2, [I[:2], X[:2]]), add("choose", I, [X, 5, A[:, :]], mode="wrap")
-    add("choose", I * 2, [X, A], mode="clip")
-    add("select", [X > 2, X > 1], [X, X * 10], default=-1), add("select", [M, X > 1], [A, 2])
-    add("piecewise", X, [X < 2, X > 2], [-1, 7]), add("piecewise", X, [X < 2], [5, 9.5])
-    add("unravel_index", np.array([5, 7, -1, -9]), (2, 3)), add("unravel_index", 4, (2, 3))
-    add("ravel_multi_index", (I[:2] % 2, I[:2]), (2, 3))
-    add("ravel_multi_index", (I, I - 3), (2, 3), mode="clip")
-    add("ravel_multi_index", (I, I - 3), (2, 3), mode="wrap", order="F")
-    add("isin", A, np.array([1, 2.0])), add("isin", A, I, invert=True)
-    return table
-
-
+A, X, I, M, E0 = [PARTS[name] for name in ("A", "X", "I", "M", "E0")]  # noqa: E741
 PADS = [
     ((1, 2), "constant", {}), (2, "constant", {"constant_values": 3}),
     (((1, 0), (2, 1)), "constant", {"constant_values": ((1, 2), (3, 4))}),
@@ -173,11 +57,6 @@ def same(found, expected):
         assert f.dtype == e.dtype
         assert f.aval.weak_type == e.aval.weak_type
         np.testing.assert_allclose(np.asarray(f), np.asarray(e), rtol=1e-6)
-
-
-@pytest.mark.parametrize("name, args, kwargs", everyday(calls(), 16))
-def test_as_jax(name, args, kwargs):
-    same(getattr(snp, name)(*args, **kwargs), getattr(jnp, name)(*args, **kwargs))
 
 
 SHIFTS = [
@@ -262,7 +141,7 @@ def test_under_a_trace():
         np.testing.assert_array_equal(np.asarray(found), np.asarray(wanted))
 
 
-ERRORS = [
+test_errors = messages([
     (lambda: snp.reshape(A, (4, 2)), TypeError,
      "reshape: an array of shape (2, 3) (6 elements) cannot have the shape (4, 2) (8 elements)."),
     (lambda: snp.reshape(A, (-1, -1)), TypeError,
@@ -313,14 +192,9 @@ ERRORS = [
      "nonzero: a scalar has no indices; use atleast_1d on it first."),
     (lambda: snp.choose(I, [X, X]), ValueError,
      "choose: an index is out of bounds for 2 choices."),
-]
-
-
-@pytest.mark.parametrize("call, kind, message", ERRORS)
-def test_errors(call, kind, message):
-    with pytest.raises(kind) as caught:
-        call()
-    assert str(caught.value) == message
+    (lambda: snp.compress(M, snp.asarray(X), out=X), NotImplementedError,
+     "compress: `out` is not supported, as arrays are immutable. Use the result."),
+])
 
 
 def test_traced_sizes_are_refused():
@@ -339,14 +213,6 @@ def test_traced_sizes_are_refused():
     assert message(lambda x: snp.repeat(A, x.astype("int32"), axis=1)) == (
         "repeat: without total_repeat_length, `repeats` must be concrete, since the result's shape "
         f"depends on it; got a traced i32[3], {why} The value was made HERE."
-    )
-
-
-def test_compress_refuses_out():
-    with pytest.raises(NotImplementedError) as failure:
-        snp.compress(M, snp.asarray(X), out=X)
-    assert str(failure.value) == (
-        "compress: `out` is not supported, as arrays are immutable. Use the result."
     )
 
 

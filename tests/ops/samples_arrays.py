@@ -15,6 +15,9 @@ X = RNG.standard_normal((4, 6)).astype(np.float32)
 Y = RNG.standard_normal((4, 2)).astype(np.float32)
 CUBE = RNG.standard_normal((2, 4, 6)).astype(np.float32)
 INTS = np.arange(24, dtype=np.int32).reshape(4, 6) - 7
+FIVE = RNG.standard_normal((5, 4)).astype(np.float32)
+EMPTY = "XLA cannot partition or split what is empty"
+ALIGNED = "these places happen to fall on the same parts; others would not"
 
 
 def _pad_reference(config: tuple) -> Any:
@@ -23,7 +26,7 @@ def _pad_reference(config: tuple) -> Any:
     def pad(x: np.ndarray, value: np.ndarray) -> np.ndarray:
         for axis, (lo, hi, inner) in enumerate(config):
             n = x.shape[axis]
-            size = (n - 1) * inner + n
+            size = max((n - 1) * inner + n, 0)
             spread = np.full((*x.shape[:axis], size, *x.shape[axis + 1 :]), value, x.dtype)
             spread[(slice(None),) * axis + (slice(None, None, inner + 1),)] = x
             widths = [(0, 0)] * x.ndim
@@ -50,17 +53,22 @@ def _slice(starts: tuple, limits: tuple, strides: Any = None, **more: Any) -> Sa
 SHAPES = {
     "concatenate": [
         Sample((X, Y), {"dimension": 1}, lambda x, y: np.concatenate([x, y], 1)),
-        Sample((X, X[:2], X[:2]), {"dimension": 0}, lambda *xs: np.concatenate(xs), placed=False),
-        Sample((INTS,), {"dimension": 0}, lambda x: x, placed=False),
+        Sample((X, X[:2], X[:2]), {"dimension": 0}, lambda *xs: np.concatenate(xs)),
+        Sample((X, Y[:, :0]), {"dimension": 1}, lambda *xs: xs[0], placed=False, why=EMPTY),
+        Sample((INTS,), {"dimension": 0}, lambda x: x),
     ],
     "slice": [
         _slice((0, 0), (2, 6)), _slice((0, 1), (4, 6), (1, 2), placed=False),
         _slice((0, 5), (4, 5), placed=False), _slice((1, 2), (3, 4), placed=False),
         _slice((0, 0), (4, 6), placed=False),
+        _slice((0, 1), (4, 5), unnamed=((0, 1),), why=ALIGNED),
+        Sample((FIVE,), {"start_indices": (1, 0), "limit_indices": (5, 4), "strides": (3, 2)},
+               lambda x: x[1:5:3, ::2], unnamed=((0, 1),), why=ALIGNED),
     ],
     "pad": [
-        _pad(X, (0, 0, 0), (1, 2, 0)), _pad(X, (1, 0, 1), (-1, 2, 0), placed=False),
-        _pad(X, (-1, -1, 2), (-2, 0, 1), placed=False), _pad(INTS, (2, 0, 0), (0, 0, 0)),
+        _pad(X, (0, 0, 0), (1, 2, 0)), _pad(X, (1, 0, 1), (-1, 2, 0)),
+        _pad(X, (-1, -1, 2), (-2, 0, 1)), _pad(INTS, (2, 0, 0), (0, 0, 0)),
+        _pad(INTS[0, :3], (1, -1, 1)), _pad(X[:0, 0], (2, 1, 3)), _pad(np.float32(3)),
     ],
     "rev": [
         Sample((CUBE,), {"dimensions": (0, 2)}, lambda x: x[::-1, :, ::-1]),
@@ -77,6 +85,8 @@ SHAPES = {
         Sample((X,), {"sizes": (1, 3, 2), "axis": 1},
                lambda x: np.split(x, [1, 4], 1)),
         Sample((CUBE,), {"sizes": (2, 2), "axis": 1}, lambda x: np.split(x, 2, 1), placed=False),
+        Sample((X,), {"sizes": (2, 0, 4), "axis": 1}, lambda x: np.split(x, [2, 2], 1),
+               placed=False, why=EMPTY),
     ],
     "iota": [
         Sample((), {"dtype": np.dtype(np.int32), "shape": (3, 4), "dimension": 1},
@@ -129,12 +139,15 @@ def _i(*values: int) -> tuple:
 DYNAMIC = {
     "dynamic_slice": [
         Sample((X, *_i(1, 2)), {"slice_sizes": (4, 3)}, _dynamic_slice((4, 3))),
+        Sample((X, *_i(9, -3)), {"slice_sizes": (2, 6)}, _dynamic_slice((2, 6))),
         Sample((X, *_i(9, -3)), {"slice_sizes": (2, 2)}, _dynamic_slice((2, 2)), placed=False),
+        Sample((np.float32(3),), {"slice_sizes": ()}, lambda x: x),
         Sample((INTS[0], *_i(4)), {"slice_sizes": (1,)}, _dynamic_slice((1,)), placed=False),
     ],
     "dynamic_update_slice": [
         Sample((X, Y, *_i(0, 3)), {}, _dynamic_update),
         Sample((X, Y[:3], *_i(7, 5)), {}, _dynamic_update, placed=False),
+        Sample((X[:3], X[:1] * 10, *_i(5, 2)), {}, _dynamic_update),
         Sample((INTS[0], INTS[1, :2], *_i(-1)), {}, _dynamic_update, placed=False),
     ],
 }
@@ -163,13 +176,16 @@ def _place(batch: tuple, offset: tuple, dims: Any, rank: int) -> tuple:
     return tuple(next(w if i in dims[0] else b) for i in range(rank))
 
 
-def _gather(x: np.ndarray, indices: np.ndarray, dims: Any, sizes: tuple, mode: str) -> np.ndarray:
+def _gather(x: np.ndarray, indices: np.ndarray, dims: Any, sizes: tuple, mode: str,
+            fill: Any = None) -> np.ndarray:
     gone = {*dims[1], *dims[3]}
     window = iter([n for i, n in enumerate(sizes) if i not in gone])
     batch_sizes = iter(indices.shape[:-1])
     rank = len(dims[0]) + indices.ndim - 1
     shape = [next(window if i in dims[0] else batch_sizes) for i in range(rank)]
-    out = np.full(shape, np.nan if x.dtype.kind == "f" else np.iinfo(x.dtype).min, x.dtype)
+    if fill is None:
+        fill = np.nan if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+    out = np.full(shape, fill, x.dtype)
     for batch, start in _windows(x.shape, indices, dims, sizes, mode):
         if start is None:
             continue
@@ -208,10 +224,11 @@ PER_ROW = np.array([[[0], [5]], [[2], [2]], [[1], [4]], [[3], [0]]], np.int32)
 
 
 def _gather_sample(
-    x: np.ndarray, indices: np.ndarray, dims: Any, sizes: tuple, mode: str = "fill", **more: Any
+    x: np.ndarray, indices: np.ndarray, dims: Any, sizes: tuple, mode: str = "fill",
+    fill: Any = None, **more: Any,
 ) -> Sample:
-    params = {"dimension_numbers": dims, "slice_sizes": sizes, "mode": mode}
-    return Sample((x, indices), params, lambda x, i: _gather(x, i, dims, sizes, mode), **more)
+    params = {"dimension_numbers": dims, "slice_sizes": sizes, "mode": mode, "fill_value": fill}
+    return Sample((x, indices), params, lambda x, i: _gather(x, i, dims, sizes, mode, fill), **more)
 
 
 def _scatter_sample(
@@ -235,11 +252,11 @@ def _scatters(combine: Any, repeats: bool = True) -> list[Sample]:
     same = np.array([[1], [1], [0], [1]], np.int32)
     samples = [
         _scatter_sample(combine, X, column, rows, ROWS),
-        _scatter_sample(combine, X, PAIRS, points, POINTS, heavy=True, placed=False),
+        _scatter_sample(combine, X, PAIRS, points, POINTS),
+        _scatter_sample(combine, X, np.int32([[0], [3]]), np.stack([Y, Y + 0.7]), BOXES, "clip"),
         _scatter_sample(combine, X, PAIRS, points, POINTS, "clip", **VALUES),
         _scatter_sample(combine, X, PER_ROW[::-1] * [[[1]], [[1]], [[0]], [[1]]] +
-                        [[[0], [0]], [[0], [0]], [[0], [1]], [[0], [0]]], few, ALONG,
-                        heavy=True, placed=False),
+                        [[[0], [0]], [[0], [0]], [[0], [1]], [[0], [0]]], few, ALONG),
         _scatter_sample(combine, INTS, column, INTS + 3, ROWS, **VALUES),
     ]
     if repeats:
@@ -259,6 +276,10 @@ INDEXED = {
         _gather_sample(X, PER_ROW, ALONG, (1, 1)),
         _gather_sample(X, COLUMN, ROWS, (1, 6), "promise_in_bounds", placed=False),
         _gather_sample(INTS, PAIRS, POINTS, (1, 1), placed=False),
+        _gather_sample(X, COLUMN + 1, ROWS, (1, 6), fill=3),
+        _gather_sample(X, COLUMN * 2, BOXES, (4, 2), fill=3),
+        _gather_sample(X, PER_ROW * 2, ALONG, (1, 1), fill=3),
+        _gather_sample(X, PAIRS, POINTS, (1, 1), "clip", fill=3),
     ],
     "scatter": _scatters(lambda old, new: new, repeats=False),
     "scatter_add": _scatters(np.add),

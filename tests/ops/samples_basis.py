@@ -43,6 +43,8 @@ SAMPLES = {
         _reshape(X, 24, placed=True), _reshape(X, 2, 2, 6, placed=True),
         _reshape(X, 6, 4, placed=True), _reshape(CUBE, 8, 6, placed=True),
         _reshape(X, 4, 1, 6, placed=True), _reshape(CUBE, 2, 1, 24, placed=True),
+        _reshape(X[:, None], 4, 6, placed=True), _reshape(CUBE, 8, 6, 1, placed=True),
+        _reshape(X[:2].ravel(), 3, 4, placed=True),
         _reshape(COMPLEX, 1, 24), _reshape(BOOLS, 24), _reshape(np.float32(1), 1, 1),
         _reshape(np.zeros((0, 3), np.float32), 3, 0, 2), _reshape(X[:1, :1]),
     ],

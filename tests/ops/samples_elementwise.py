@@ -176,7 +176,7 @@ ELEMENTARY = {
     "acosh": analytic(np.arccosh, between(1.3, 4.0)),
     "atanh": analytic(np.arctanh, UNIT),
     "real": [Sample((COMPLEX,), reference=np.real)],
-    "imag": [Sample((COMPLEX,), reference=np.imag)],
+    "imag": [Sample((COMPLEX,), reference=np.imag), Sample((COMPLEX[:, :3],), reference=np.imag)],
     "conj": [Sample((COMPLEX,), reference=np.conj),
              Sample((WAVE,), reference=lambda x: x.astype(np.complex64), placed=False)],
     "complex": [Sample((WAVE, POSITIVE), reference=lambda x, y: x + 1j * y),

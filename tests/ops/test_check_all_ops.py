@@ -8,7 +8,6 @@ from shardwise._src.core.op import every_op
 from shardwise.testing import Sample, check_op
 from tests.helpers.everyday import everyday
 from tests.ops.samples import SAMPLES, UNSAMPLED
-from tests.ops.samples_more import MORE
 
 OPS = every_op()
 
@@ -22,12 +21,12 @@ def test_op(name: str):
             f"op '{name}' has no samples: add some to a file tests/ops/samples_*.py, or say in "
             "tests/ops/samples.py why it cannot be checked alone", pytrace=False,
         )
-    first, *others = [*SAMPLES[name], *MORE.get(name, [])]
+    first, *others = SAMPLES[name]
     check_op(OPS[name], [first, *everyday(others, 1 / 6, name, Sample.describe)])
 
 
 def test_no_samples_of_ops_that_do_not_exist():
-    assert {*SAMPLES, *MORE, *UNSAMPLED} - set(NAMES) == set()
+    assert {*SAMPLES, *UNSAMPLED} - set(NAMES) == set()
 
 
 def test_either_sampled_or_excused():

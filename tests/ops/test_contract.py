@@ -22,6 +22,7 @@ from shardwise._src.transforms.batch import batch
 from shardwise._src.transforms.linearize import linearize
 from shardwise._src.transforms.stage import stage
 from shardwise._src.transforms.transpose import transpose
+from tests.helpers.errors import messages
 from tests.helpers.everyday import everyday
 
 RNG = np.random.default_rng(2)
@@ -142,31 +143,23 @@ def test_precision_reaches_the_compiler():
     np.testing.assert_allclose(np.asarray(found), np.asarray(x) @ np.asarray(x), rtol=1e-6)
 
 
-def test_messages():
-    x, y = EAGER.array(normal(2, 3)), EAGER.array(normal(2, 3).astype(np.int32))
-    cases = [
-        ((x, y), {"dimension_numbers": MATMUL},
-         "[dot_general] contracted dimensions must have equal sizes; got (3,) and (2,) of f32[2,3] "
-         "and i32[2,3] at (1,) and (0,)."),
-        ((x, y), {"dimension_numbers": (((1,), (1,)), ((1,), (0,)))},
-         "[dot_general] the dimensions of lhs, contracted (1,) and batch (1,), must be distinct "
-         "and within the 2 dimensions of f32[2,3]."),
-        ((x, y), {"dimension_numbers": (((1,), (4,)), ((), ()))},
-         "[dot_general] the dimensions of rhs, contracted (4,) and batch (), must be distinct and "
-         "within the 2 dimensions of i32[2,3]."),
-        ((y, y), {"dimension_numbers": (((1,), (1,)), ((), ())),
-                  "preferred_element_type": np.dtype(np.int8)},
-         "[dot_general] preferred_element_type i8 is narrower than the operands i32[2,3] and "
-         "i32[2,3]."),
-    ]
-    for args, params, message in cases:
-        with pytest.raises(TypeError) as caught:
-            dot_general(*args, **params)
-        assert str(caught.value) == message
-    with pytest.raises(ValueError) as caught:
-        canonical_precision("exact")
-    assert str(caught.value) == (
-        "precision must be None, one of default, bfloat16, fastest, high, bfloat16_3x, "
-        "tensorfloat32, highest, float32, a Precision, a pair of these, or a DotAlgorithmPreset or "
-        "its name; got 'exact'."
-    )
+X, Y = EAGER.array(normal(2, 3)), EAGER.array(normal(2, 3).astype(np.int32))
+test_messages = messages([
+    (lambda: dot_general(X, Y, dimension_numbers=MATMUL), TypeError,
+     "[dot_general] contracted dimensions must have equal sizes; got (3,) and (2,) of f32[2,3] "
+     "and i32[2,3] at (1,) and (0,)."),
+    (lambda: dot_general(X, Y, dimension_numbers=(((1,), (1,)), ((1,), (0,)))), TypeError,
+     "[dot_general] the dimensions of lhs, contracted (1,) and batch (1,), must be distinct "
+     "and within the 2 dimensions of f32[2,3]."),
+    (lambda: dot_general(X, Y, dimension_numbers=(((1,), (4,)), ((), ()))), TypeError,
+     "[dot_general] the dimensions of rhs, contracted (4,) and batch (), must be distinct and "
+     "within the 2 dimensions of i32[2,3]."),
+    (lambda: dot_general(Y, Y, dimension_numbers=(((1,), (1,)), ((), ())),
+                         preferred_element_type=np.dtype(np.int8)), TypeError,
+     "[dot_general] preferred_element_type i8 is narrower than the operands i32[2,3] and "
+     "i32[2,3]."),
+    (lambda: canonical_precision("exact"), ValueError,
+     "precision must be None, one of default, bfloat16, fastest, high, bfloat16_3x, "
+     "tensorfloat32, highest, float32, a Precision, a pair of these, or a DotAlgorithmPreset or "
+     "its name; got 'exact'."),
+])

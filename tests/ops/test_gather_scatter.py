@@ -1,5 +1,6 @@
 """Gathers and scatters: against NumPy loops and jax, derivatives, batching, shardings, modes."""
 
+from functools import partial
 
 import jax
 import numpy as np
@@ -9,7 +10,25 @@ from shardwise._src.ops.indexing import gather_rules as win
 from shardwise._src.ops.indexing import gather_scatter as ix
 from shardwise._src.running.eager import EAGER
 from shardwise._src.transforms.batch import batch
-from tests.ops.samples_more import POINTS, ROWS, beside_jax, f32, i32, jaxs, scatters
+from shardwise._src.transforms.linearize import linearize
+from shardwise._src.transforms.transpose import transpose
+from tests.helpers.errors import message, messages
+from tests.ops.samples_arrays import POINTS, ROWS
+
+
+def f32(*shape):
+    return (np.arange(1, int(np.prod(shape)) + 1, dtype=np.float32) / 4).reshape(shape)
+
+
+def i32(*values):
+    return np.array(values, np.int32)
+
+
+def jaxs(name, dimension_numbers, **params):
+    """The same op of jax, as a reference."""
+    numbers = getattr(jax.lax, type(dimension_numbers).__name__)(**dimension_numbers._asdict())
+    fun = getattr(jax.lax, name)
+    return lambda *args: np.asarray(fun(*args, dimension_numbers=numbers, **params))
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint16", "bool", "float32", "complex64", "bfloat16"])
@@ -39,11 +58,11 @@ ALL = [ix.scatter, ix.scatter_add, ix.scatter_sub, ix.scatter_mul, ix.scatter_mi
 
 @pytest.mark.parametrize("op", ALL, ids=lambda op: op.name)
 def test_scatter_beyond_the_ends(op):
-    clipped = scatters(op.name)[-1]
-    x, _, updates = clipped.args
-    beyond = beside_jax(op.name, x, i32([-1], [3]), updates, **clipped.params)
-    found = op(*map(EAGER.array, beyond.args), **beyond.params)
-    np.testing.assert_allclose(np.asarray(found), beyond.expected()[0], rtol=1e-6)
+    numbers = win.as_scatter(win.GatherDimensionNumbers((0, 2), (), (1,)))
+    params = {"dimension_numbers": numbers, "mode": "clip", "unique_indices": True}
+    args = f32(3, 4), i32([-1], [3]), f32(3, 2, 2)[::-1] + np.float32(0.3)
+    found = op(*map(EAGER.array, args), **params)
+    np.testing.assert_allclose(np.asarray(found), jaxs(op.name, **params)(*args), rtol=1e-6)
 
 
 @pytest.mark.parametrize("op", ALL, ids=lambda op: op.name)
@@ -58,9 +77,6 @@ def test_scatter_where_updates_meet(op):
 
 
 def test_scatter_keeps_one_tangent_where_updates_meet():
-    from shardwise._src.transforms.linearize import linearize
-    from shardwise._src.transforms.transpose import transpose
-
     numbers = win.ScatterDimensionNumbers((), (0,), (0,))
     params = {"dimension_numbers": numbers, "mode": "fill"}
     indices = EAGER.array(i32([1], [1], [0]))
@@ -77,16 +93,13 @@ def test_scatter_keeps_one_tangent_where_updates_meet():
 
 
 def test_scatter_mul_refuses_the_derivative_where_updates_may_meet():
-    from shardwise._src.transforms.linearize import linearize
+    params = {"dimension_numbers": win.ScatterDimensionNumbers((), (0,), (0,))}
+    args = EAGER.array(f32(3)), EAGER.array(f32(2))
 
-    numbers = win.ScatterDimensionNumbers((), (0,), (0,))
-    indices = EAGER.array(i32([1], [1]))
-    with pytest.raises(NotImplementedError) as caught:
-        linearize(
-            lambda x, u: [ix.scatter_mul(x, indices, u, dimension_numbers=numbers)],
-            [EAGER.array(f32(3)), EAGER.array(f32(2))],
-        )
-    assert str(caught.value) == (
+    def product(x, u):
+        return [ix.scatter_mul(x, EAGER.array(i32([1], [1])), u, **params)]
+
+    assert message(NotImplementedError, linearize, product, args) == (
         "[scatter_mul] can be differentiated with respect to its updates only if no two of them "
         "update the same element. Pass `unique_indices=True` if that is the case."
     )
@@ -143,7 +156,8 @@ def test_batching(name, dims):
 
 # -- messages --
 
-ERRORS = [
+OPERAND = EAGER.array(f32(2, 3))
+test_errors = messages([(partial(call, OPERAND), TypeError, text) for call, text in (
     (lambda x: ix.dynamic_slice(x, np.int32(0), slice_sizes=(1, 1)),
      "[dynamic_slice] takes an integer scalar for each dimension of f32[2,3], all of the same "
      "dtype; got i32[]."),
@@ -158,23 +172,14 @@ ERRORS = [
     (lambda x: ix.scatter(x, i32([0]), f32(1, 2), dimension_numbers=win.as_scatter(POINTS)),
      "[scatter] scatter_dims_to_operand_dims must have an entry per component of an index vector; "
      f"got f32[2,3], i32[1,1] and f32[1,2] and {win.as_scatter(POINTS)}."),
-]
-
-
-@pytest.mark.parametrize("call, message", ERRORS)
-def test_errors(call, message):
-    with pytest.raises(TypeError) as caught:
-        call(EAGER.array(f32(2, 3)))
-    assert str(caught.value) == message
+)])
 
 
 def test_modes():
     mode = win.GatherScatterMode
     assert mode.from_any("drop") is mode.from_any(None) is mode.FILL_OR_DROP
     assert mode.from_any(mode.CLIP) is mode.from_any("clip") is mode.CLIP
-    with pytest.raises(ValueError) as caught:
-        mode.from_any("wrap")
-    assert str(caught.value) == (
+    assert message(ValueError, mode.from_any, "wrap") == (
         "unknown mode 'wrap' for out-of-bounds indices; expected 'fill' (or 'drop'), 'clip' or "
         "'promise_in_bounds'."
     )

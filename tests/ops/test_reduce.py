@@ -15,6 +15,7 @@ from shardwise._src.ops.basis import reduce_sum
 from shardwise._src.running.eager import EAGER
 from shardwise._src.transforms.linearize import linearize
 from shardwise._src.transforms.transpose import transpose
+from tests.helpers.errors import messages
 from tests.helpers.everyday import everyday
 
 I32 = np.dtype(np.int32)
@@ -110,27 +111,22 @@ def test_places_of_nans_and_ties():
         np.testing.assert_array_equal(found, reference(x, 1))
 
 
-def test_messages():
-    x = EAGER.array(X)
-    cases = [
-        (lambda: reduce.reduce_max(x, axes=(2,)), ValueError,
-         "[reduce_max] axes must be distinct and within the 2 dimensions of f32[2,3]; got (2,)."),
-        (lambda: reduce_sum(x, axes=(0, 0)), ValueError,
-         "[reduce_sum] axes must be distinct and within the 2 dimensions of f32[2,3]; got (0, 0)."),
-        (lambda: reduce.reduce_and(x, axes=(0,)), TypeError,
-         "[reduce_and] takes boolean or integer operands; got f32[2,3]."),
-        (lambda: reduce.argmax(x, axes=(0, 1), index_dtype=I32), ValueError,
-         "[argmax] takes one axis of nonzero size; got axes (0, 1) of f32[2,3]."),
-        (lambda: reduce.argmin(EAGER.array(X[:0]), axes=(0,), index_dtype=I32), ValueError,
-         "[argmin] takes one axis of nonzero size; got axes (0,) of f32[0,3]."),
-        (lambda: reduce.argmax(x, axes=(0,), index_dtype=X.dtype), TypeError,
-         "[argmax] index_dtype must be an integer type; got f32."),
-        (lambda: cumulative.cumsum(x, axis=-1), ValueError,
-         "[cumsum] axis must be one of the 2 dimensions of f32[2,3]; got -1."),
-        (lambda: cumulative.cummax(EAGER.array(X.astype(np.complex64)), axis=0), TypeError,
-         "[cummax] takes real operands; got c64[2,3]."),
-    ]
-    for call, error, message in cases:
-        with pytest.raises(error) as caught:
-            call()
-        assert str(caught.value) == message
+ARRAY = EAGER.array(X)
+test_messages = messages([
+    (lambda: reduce.reduce_max(ARRAY, axes=(2,)), ValueError,
+     "[reduce_max] axes must be distinct and within the 2 dimensions of f32[2,3]; got (2,)."),
+    (lambda: reduce_sum(ARRAY, axes=(0, 0)), ValueError,
+     "[reduce_sum] axes must be distinct and within the 2 dimensions of f32[2,3]; got (0, 0)."),
+    (lambda: reduce.reduce_and(ARRAY, axes=(0,)), TypeError,
+     "[reduce_and] takes boolean or integer operands; got f32[2,3]."),
+    (lambda: reduce.argmax(ARRAY, axes=(0, 1), index_dtype=I32), ValueError,
+     "[argmax] takes one axis of nonzero size; got axes (0, 1) of f32[2,3]."),
+    (lambda: reduce.argmin(EAGER.array(X[:0]), axes=(0,), index_dtype=I32), ValueError,
+     "[argmin] takes one axis of nonzero size; got axes (0,) of f32[0,3]."),
+    (lambda: reduce.argmax(ARRAY, axes=(0,), index_dtype=X.dtype), TypeError,
+     "[argmax] index_dtype must be an integer type; got f32."),
+    (lambda: cumulative.cumsum(ARRAY, axis=-1), ValueError,
+     "[cumsum] axis must be one of the 2 dimensions of f32[2,3]; got -1."),
+    (lambda: cumulative.cummax(EAGER.array(X.astype(np.complex64)), axis=0), TypeError,
+     "[cummax] takes real operands; got c64[2,3]."),
+])

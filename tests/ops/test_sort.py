@@ -11,6 +11,7 @@ from shardwise._src.ops.sort import sort, top_k
 from shardwise._src.running.eager import EAGER
 from shardwise._src.transforms.linearize import linearize
 from shardwise._src.transforms.transpose import transpose
+from tests.helpers.errors import messages
 
 RNG = np.random.default_rng(1)
 X = RNG.permutation(6).reshape(2, 3).astype(np.float32)
@@ -61,20 +62,15 @@ def test_equal_values_keep_their_tangents_in_order():
     np.testing.assert_array_equal(np.asarray(grad), jax.vjp(jnp.sort, x)[1](ct)[0])
 
 
-def test_messages():
-    x, y = EAGER.array(X), EAGER.array(Y[:1])
-    cases = [
-        (lambda: sort(x, y, dimension=0), TypeError,
-         "[sort] operands must have equal shapes; got f32[2,3] and f32[1,3]."),
-        (lambda: sort(x, dimension=2), ValueError,
-         "[sort] dimension must be one of the 2 dimensions of f32[2,3]; got 2."),
-        (lambda: sort(x, dimension=0, num_keys=2), ValueError,
-         "[sort] num_keys must be from 1 to 1; got 2."),
-        (lambda: sort(dimension=0), TypeError, "[sort] takes at least one operand; got none."),
-        (lambda: top_k(x, k=4), ValueError,
-         "[top_k] k must be from 0 to the size of the last dimension of f32[2,3]; got 4."),
-    ]
-    for call, error, message in cases:
-        with pytest.raises(error) as caught:
-            call()
-        assert str(caught.value) == message
+ARRAY = EAGER.array(X)
+test_messages = messages([
+    (lambda: sort(ARRAY, EAGER.array(Y[:1]), dimension=0), TypeError,
+     "[sort] operands must have equal shapes; got f32[2,3] and f32[1,3]."),
+    (lambda: sort(ARRAY, dimension=2), ValueError,
+     "[sort] dimension must be one of the 2 dimensions of f32[2,3]; got 2."),
+    (lambda: sort(ARRAY, dimension=0, num_keys=2), ValueError,
+     "[sort] num_keys must be from 1 to 1; got 2."),
+    (lambda: sort(dimension=0), TypeError, "[sort] takes at least one operand; got none."),
+    (lambda: top_k(ARRAY, k=4), ValueError,
+     "[top_k] k must be from 0 to the size of the last dimension of f32[2,3]; got 4."),
+])

@@ -60,6 +60,39 @@ def close(name, *args, ulps=1, **params):
 
 SAMPLERS = ["uniform", "normal", "exponential", "gumbel", "laplace", "logistic", "cauchy"]
 DTYPES = ["float32", "float16", "bfloat16"]
+CLOSE = [  # in each run
+    *[("normal", s) for s in ((), (0, 3), (2, 3), 4)], ("normal", (3, 4), "complex64"),
+    ("uniform", (64,), "float8_e4m3fn"), ("uniform", (64,), "float8_e5m2"),
+    ("uniform", N, "float32", -2, 7.5), ("uniform", (3, 5), "float32", np.arange(5, dtype=F32), 10),
+    ("truncated_normal", -1.0, 2.0, N), ("truncated_normal", -1.0, 2.0, (40,), "bfloat16"),
+    ("truncated_normal", np.linspace(-2, 0, 40, dtype=F32), 2.0),
+    *[("gumbel", N, "float32", mode) for mode in ("low", "high", "highest")],
+]
+EQUAL = [
+    ("bernoulli", 0.3, N), ("bernoulli", np.linspace(0, 1, 30, dtype=F32)), ("rademacher", N),
+    ("rademacher", N, "float32"), ("bernoulli", 0.3, N, "high"),
+    ("randint", (2, 3), np.arange(3), 10),
+    ("choice", 1000, (500,), True, np.random.default_rng(1).uniform(size=1000).astype(F32)),
+]
+CHOSEN = {  # a table of arguments, and how many of them the everyday run takes
+    "randint": ([
+        ((40,), 0, 10, None), ((40,), -5, 7, None), ((40,), 3, 3, None),
+        ((40,), -(2**31), 2**31 - 1, None), ((40,), 0, 1000, "uint32"), ((40,), 0, 256, "uint8"),
+        ((40,), -128, 128, "int8"), ((40,), -300, 300, "int8"), ((40,), 3, 70, "uint16"),
+    ], 2),
+    "categorical": ([
+        (LOGITS, -1), (LOGITS, 0), (LOGITS, 1), (LOGITS, -1, (20, 5)), (LOGITS, -1, (3, 5), False),
+        (LOGITS, 0, (4, 7), False), (LOGITS, -1, None, True, "high"),
+    ], 3),
+    "choice": ([
+        (10,), (10, (5,)), (10, (5,), False), (10, (2, 3), True, WEIGHTS),
+        (10, (2, 3), False, WEIGHTS), (LOGITS, (3, 2)), (LOGITS, (3,), False, None, 1),
+        (LOGITS, (3, 2), True, np.full(7, 1 / 7, F32), 1),
+    ], 8),
+    "permutation": ([
+        (10,), (3000,), (np.arange(20, dtype=F32),), (LOGITS,), (LOGITS, 1), (LOGITS, 1, True),
+    ], 6),
+}
 
 
 @pytest.mark.parametrize(("name", "dtype"), everyday(itertools.product(SAMPLERS, DTYPES), 3))
@@ -67,15 +100,21 @@ def test_samplers_without_parameters(name, dtype):
     close(name, (50,), dtype)
 
 
-def test_shapes():
-    for shape in [(), (0, 3), (2, 3)]:
-        close("normal", shape)
-    close("normal", 4)
+@pytest.mark.parametrize("call", CLOSE, ids=itemgetter(0))
+def test_values(call):
+    close(*call)
 
 
-@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
-def test_small_uniforms(dtype):
-    close("uniform", (64,), dtype)
+@pytest.mark.parametrize(
+    "call", [*EQUAL, *[(name, *args) for name, (table, n) in CHOSEN.items()
+                       for args in everyday(table, n, name)]], ids=itemgetter(0),
+)
+def test_equal_values(call):
+    equal(*call)
+
+
+def test_choice_of_nothing():
+    assert random.choice(random.key(0), LOGITS, (0,)).shape == (0, 7)
 
 
 @pytest.mark.sweep
@@ -96,59 +135,6 @@ def test_the_older_form():
         close("gamma", 2.5, (7,), ulps=2)
 
 
-def test_uniform_bounds():
-    close("uniform", N, minval=-2, maxval=7.5)
-    close("uniform", (3, 5), minval=np.arange(5, dtype=F32), maxval=10)
-
-
-def test_complex_normal():
-    close("normal", (3, 4), "complex64")
-
-
-def test_truncated_normal():
-    close("truncated_normal", -1.0, 2.0, N)
-    close("truncated_normal", np.linspace(-2, 0, 40, dtype=F32), 2.0)
-    close("truncated_normal", -1.0, 2.0, (40,), "bfloat16")
-
-
-@pytest.mark.parametrize("mode", ["low", "high", "highest"])
-def test_gumbel_modes(mode):
-    close("gumbel", N, mode=mode)
-
-
-def test_bernoulli():
-    equal("bernoulli", 0.3, N)
-    equal("bernoulli", np.linspace(0, 1, 30, dtype=F32))
-    equal("bernoulli", 0.3, N, mode="high")
-    equal("rademacher", N)
-    equal("rademacher", N, "float32")
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "dtype"),
-    everyday([
-        (0, 10, None), (-5, 7, None), (3, 3, None), (-(2**31), 2**31 - 1, None),
-        (0, 1000, "uint32"), (0, 256, "uint8"), (-128, 128, "int8"), (-300, 300, "int8"),
-        (3, 70, "uint16"),
-    ], 2),
-)
-def test_randint(low, high, dtype):
-    equal("randint", (40,), low, high, dtype)
-
-
-def test_randint_of_arrays():
-    equal("randint", (2, 3), np.arange(3), 10)
-
-
-def test_categorical():
-    calls = [
-        ((-1,), {}), ((0,), {}), ((1,), {}), ((), {"shape": (20, 5)}), ((-1, (3, 5), False), {}),
-        ((0, (4, 7), False), {}), ((), {"mode": "high"}),
-    ]
-    for args, options in everyday(calls, 3):
-        equal("categorical", LOGITS, *args, **options)
-
-
 def test_categorical_of_special_values():
     """A NaN is the largest, as for argmax; among equal ones the first is chosen."""
     logits = np.zeros((4, 5), F32)
@@ -159,29 +145,6 @@ def test_categorical_of_special_values():
     assert message(ValueError, lambda: random.categorical(random.key(0), logits[:, :0])) == (
         "categorical: takes one axis of nonzero size; got axes (1,) of f32[4,0]."
     )
-
-
-def test_choice():
-    calls = [
-        ((10,), {}), ((10, (5,)), {}), ((10, (5,), False), {}), ((10, (2, 3), True, WEIGHTS), {}),
-        ((10, (2, 3), False, WEIGHTS), {}), ((LOGITS, (3, 2)), {}),
-        ((LOGITS, (3,), False), {"axis": 1}),
-        ((LOGITS, (3, 2), True, np.full(7, 1 / 7, F32)), {"axis": 1}),
-    ]
-    for args, options in everyday(calls, 3):
-        equal("choice", *args, **options)
-    assert random.choice(random.key(0), LOGITS, (0,)).shape == (0, 7)
-
-
-def test_choice_places_each_number_by_bisection():
-    weights = np.random.default_rng(1).uniform(size=1000).astype(F32)
-    equal("choice", 1000, (500,), True, weights)
-
-
-def test_permutation():
-    of = [(10,), (3000,), (np.arange(20, dtype=F32),), (LOGITS,), (LOGITS, 1), (LOGITS, 1, True)]
-    for args in everyday(of, 2):
-        equal("permutation", *args)
 
 
 def test_permutation_of_keys():
@@ -320,9 +283,7 @@ def test_approximate_numbers_in_other_forms():
         assert large.dtype == np.int64 and (abs(np.asarray(large) - 1e12) < 1e7).all()
     for name, params in (("gamma", (2.0,)), ("loggamma", (2.0,)), ("beta", (2.0, 3.0)),
                          ("chisquare", (2.0,)), ("poisson", (2.0,))):
-        with pytest.raises(ValueError) as caught:
-            getattr(random, name)(key, *params, method="fast")
-        assert str(caught.value) == (
+        assert message(ValueError, getattr(random, name), key, *params, method="fast") == (
             f"{name}: method must be 'exact' or 'approximate'; got 'fast'."
         )
 

@@ -13,6 +13,7 @@ from shardwise.sharding import (
     Tiling,
 )
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.errors import message
 from tests.helpers.everyday import everyday
 
 DEVICES = sw.devices()[:8]
@@ -76,9 +77,7 @@ def test_no_device_holds_half_a_key():
 
 def test_the_rank_is_that_of_the_keys():
     keys, _ = keys_of(8)
-    with pytest.raises(ValueError) as error:
-        sw.device_put(keys.reshape(4, 2), PLACES["listed"])
-    assert str(error.value) == (
+    assert message(ValueError, sw.device_put, keys.reshape(4, 2), PLACES["listed"]) == (
         "device_put: x: GSPMDSharding(8 devices, tiles=(4,), replicas=2) is for arrays of 1 "
         "dimension, but the array has 2 dimensions."
     )

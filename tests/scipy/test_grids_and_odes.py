@@ -16,6 +16,7 @@ from shardwise.scipy.interpolate import RegularGridInterpolator
 from shardwise.sharding import NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.composed import close, everywhere, signature
+from tests.helpers.errors import messages
 from tests.helpers.everyday import everyday
 from tests.helpers.placed import MESH
 
@@ -107,7 +108,7 @@ def test_derivatives(case):
             close(ys[1], odeint(swing, 2 * y0, times, 2.0, 0.5), 1e-7)
 
 
-MESSAGES = [
+test_messages = messages([
     (lambda: RegularGridInterpolator(GRID, VALUES, "cubic"), ValueError,
      "RegularGridInterpolator: method must be one of ('linear', 'nearest'); got 'cubic'."),
     (lambda: RegularGridInterpolator(GRID, VALUES, bounds_error=True), NotImplementedError,
@@ -127,7 +128,7 @@ MESSAGES = [
      "forward-mode differentiation (jvp, jacfwd, linearize) reached odeint, a custom_vjp "
      "function, whose rule is for reverse mode (grad, vjp, jacrev) only. Give it a rule with "
      "custom_jvp instead, which supports both."),
-]
+])
 
 
 @pytest.mark.parametrize("slope", everyday([
@@ -139,13 +140,6 @@ def test_slopes_are_of_as_many_elements(slope):
     found = odeint(slope, np.float32([1, 0]), times)
     close(found, np.stack([np.cos(times), -np.sin(times)], 1), 1e-5)
     close(found, jax.experimental.ode.odeint(slope, np.float32([1, 0]), times), 1e-5)
-
-
-@pytest.mark.parametrize(("call", "error", "message"), MESSAGES)
-def test_messages(call, error, message):
-    with pytest.raises(error) as caught:
-        call()
-    assert str(caught.value) == message
 
 
 def test_signatures_are_those_of_jax():

@@ -13,6 +13,7 @@ from scipy.spatial import transform
 import shardwise as sw
 from shardwise.scipy.spatial.transform import Rotation, Slerp
 from tests.helpers.composed import close, everywhere, signature
+from tests.helpers.errors import messages
 from tests.helpers.everyday import everyday
 
 RNG = np.random.default_rng(8)
@@ -96,7 +97,7 @@ def test_derivatives_where_nothing_turns():
 
 
 ONE = Rotation(np.float32([0, 0, 0, 1]))
-MESSAGES = [
+test_messages = messages([
     (lambda: Rotation.from_euler("xx", Q[0, :2]), ValueError, "Rotation: axes must be 1 or 2 or 3 "
      "of 'xyz' (extrinsic) or of 'XYZ' (intrinsic), with adjacent ones different; got 'xx'."),
     (lambda: ONE.as_euler("xy"), ValueError, "Rotation: axes must be 3 of 'xyz' (extrinsic) or of "
@@ -112,14 +113,7 @@ MESSAGES = [
     (lambda: Slerp.init(Q[:, 0], Q), TypeError, "Slerp takes a Rotation; got ndarray."),
     (lambda: Slerp.init(Q[:, 0], Rotation.from_quat(Q))(Q), ValueError,
      "Slerp: times must be a scalar or a vector; got shape (7, 4)."),
-]
-
-
-@pytest.mark.parametrize(("call", "error", "message"), MESSAGES)
-def test_messages(call, error, message):
-    with pytest.raises(error) as caught:
-        call()
-    assert str(caught.value) == message
+])
 
 
 def test_names_and_signatures_are_those_of_jax():

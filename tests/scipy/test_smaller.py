@@ -14,6 +14,7 @@ import shardwise as sw
 from shardwise.scipy import integrate, ndimage
 from shardwise.scipy.cluster.vq import vq
 from tests.helpers.composed import close, everywhere, signature
+from tests.helpers.errors import messages
 from tests.helpers.everyday import everyday
 
 RNG = np.random.default_rng(5)
@@ -71,7 +72,7 @@ def test_trapezoid():
         close(integrate.trapezoid(y, dx=0.5, axis=0), scipy.integrate.trapezoid(y, dx=0.5, axis=0))
 
 
-MESSAGES = [
+test_messages = messages([
     (lambda: ndimage.map_coordinates(IMAGE, PLACES, 3), NotImplementedError,
      "map_coordinates: order must be 0 or 1; got 3. For splines on a regular grid use "
      "`shardwise.image.scale_and_translate(method='cubic')`; those of SciPy run on the host, with "
@@ -85,14 +86,7 @@ MESSAGES = [
     (lambda: vq(IMAGE, IMAGE[0]), ValueError,
      "vq: obs and code_book must be matrices with the same number of columns, or vectors; got "
      "shapes (5, 7) and (7,)."),
-]
-
-
-@pytest.mark.parametrize(("call", "error", "message"), MESSAGES)
-def test_messages(call, error, message):
-    with pytest.raises(error) as caught:
-        call()
-    assert str(caught.value) == message
+])
 
 
 def test_signatures_are_those_of_jax():

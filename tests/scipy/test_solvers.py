@@ -17,6 +17,7 @@ from shardwise.scipy.sparse import linalg
 from shardwise.sharding import AxisType, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.composed import close, everywhere, signature
+from tests.helpers.errors import messages
 from tests.helpers.everyday import everyday
 from tests.helpers.placed import MESH
 
@@ -133,7 +134,7 @@ def test_minimum_of_a_quadratic_form_and_its_arguments():
     assert OptimizeResults._fields == jax.scipy.optimize.OptimizeResults._fields
 
 
-MESSAGES = [
+test_messages = messages([
     (lambda: linalg.cg(A[:2], B), ValueError, "cg: A must be a square matrix; got shape (2, 9)."),
     (lambda: linalg.cg(3, B), TypeError, "cg: A must be a function or a matrix; got int."),
     (lambda: linalg.gmres(A, B, M=B), ValueError,
@@ -154,14 +155,7 @@ MESSAGES = [
     (lambda: minimize(rosenbrock, B, method="BFGS", options={"eps": 1}), ValueError,
      "minimize: bfgs has no option 'eps'; its options are maxiter, norm, gtol, "
      "line_search_maxiter."),
-]
-
-
-@pytest.mark.parametrize(("call", "error", "message"), MESSAGES)
-def test_messages(call, error, message):
-    with pytest.raises(error) as caught:
-        call()
-    assert str(caught.value) == message
+])
 
 
 def test_signatures_are_those_of_jax():

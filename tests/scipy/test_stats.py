@@ -14,6 +14,7 @@ import shardwise as sw
 from shardwise.scipy import stats
 from shardwise.sharding import NamedSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.errors import messages
 from tests.helpers.everyday import everyday
 from tests.helpers.placed import MESH
 
@@ -256,7 +257,7 @@ def test_density_estimates():
         np.testing.assert_allclose(sw.jit(lambda kde, x: kde(x))(f, points[:1]), f(points[:1]))
 
 
-MESSAGES = [
+test_messages = messages([
     (lambda: stats.rankdata(SAMPLES[0], "first"), ValueError,
      "rankdata: method must be one of ('average', 'min', 'max', 'dense', 'ordinal'); got 'first'."),
     (lambda: stats.mode(SAMPLES[0], nan_policy="omit"), NotImplementedError,
@@ -285,14 +286,7 @@ MESSAGES = [
     (lambda: stats.gaussian_kde(np.eye(2, 5)).pdf(np.ones((3, 1))), ValueError,
      "gaussian_kde: points must be of shape (2, m), as the dataset has 2 dimensions; got "
      "f32[3,1]."),
-]
-
-
-@pytest.mark.parametrize(("call", "error", "message"), MESSAGES)
-def test_messages(call, error, message):
-    with pytest.raises(error) as caught:
-        call()
-    assert str(caught.value) == message
+])
 
 
 @pytest.mark.parametrize("space", everyday([n for n in dir(stats) if n[0] != "_"], 7))

@@ -12,6 +12,7 @@ from jax.scipy import fft as theirs
 import shardwise as sw
 from shardwise.scipy import fft
 from tests.helpers.composed import close, everywhere, signature
+from tests.helpers.errors import messages
 from tests.helpers.everyday import everyday
 
 RNG = np.random.default_rng(3)
@@ -56,7 +57,7 @@ def test_places_and_derivatives(kind):
     everywhere(lambda x: fft.idct(x, kind), RNG.standard_normal((7, 6)))
 
 
-MESSAGES = [
+test_messages = messages([
     (lambda: fft.dct(X, 5), ValueError, "dct: type must be 1, 2, 3 or 4; got 5."),
     (lambda: fft.idct(X, norm="none"), ValueError,
      "idct: norm must be 'backward' (or None), 'ortho' or 'forward'; got 'none'."),
@@ -64,14 +65,7 @@ MESSAGES = [
      "dct: type 1 takes signals of at least 2 elements; got a length of 1 along axis 2."),
     (lambda: fft.dctn(X, axes=(0, 0)), ValueError,
      "dctn: axes must differ, and s must have a length for each; got axes (0, 0) and s None."),
-]
-
-
-@pytest.mark.parametrize(("call", "error", "message"), MESSAGES)
-def test_messages(call, error, message):
-    with pytest.raises(error) as caught:
-        call()
-    assert str(caught.value) == message
+])
 
 
 def test_signatures_are_those_of_jax():

@@ -12,6 +12,7 @@ from jax.scipy import signal as theirs
 import shardwise as sw
 from shardwise.scipy import signal
 from tests.helpers.composed import close, everywhere, signature
+from tests.helpers.errors import messages
 from tests.helpers.everyday import everyday
 
 RNG = np.random.default_rng(4)
@@ -214,11 +215,7 @@ def test_precision_is_looked_at(name, more):
     assert str(caught.value).startswith(f"{name}: precision must be None, one of ")
 
 
-@pytest.mark.parametrize(("call", "message"), MESSAGES)
-def test_messages(call, message):
-    with pytest.raises(ValueError) as caught:
-        call()
-    assert str(caught.value) == message
+test_messages = messages([(call, ValueError, text) for call, text in MESSAGES])
 
 
 def test_signatures_are_those_of_jax():

@@ -16,7 +16,9 @@ import functools
 import math
 import random
 from collections.abc import Callable
+from contextlib import suppress
 
+from tests.values.programs.facts import Unfit, unfit_if
 from tests.values.structure import Case, Input, sweep
 from tests.values.structure_cases import specs
 
@@ -26,7 +28,8 @@ FOCUSED = 2500  # the number of the first program of the second kind
 MOST = 600  # elements of a value
 
 Shape = tuple[int, ...]
-Step = Callable[["Draft", str, Shape], tuple[str, Shape] | None]
+Made = tuple[str, Shape]
+Step = Callable[["Draft", str, Shape], Made]  # or it raises Unfit
 
 
 class Draft:
@@ -60,10 +63,11 @@ class Draft:
     def maybe_placed(self, text: str, shape: Shape) -> str:
         return self.placed(text, shape) if self.rng.random() < 0.4 else text
 
-    def dim(self, shape: Shape, least: int = 2) -> int | None:
+    def dim(self, shape: Shape, least: int = 2) -> int:
         """A dimension of at least this size."""
         found = [d for d, n in enumerate(shape) if n >= least]
-        return self.rng.choice(found) if found else None
+        unfit_if(not found)
+        return self.rng.choice(found)
 
     def cut(self, n: int) -> int:
         """The number of elements to trim from a dimension: mostly fewer than devices."""
@@ -71,9 +75,13 @@ class Draft:
 
     def step(self, steps: list[Step]) -> None:
         name = self.value()
-        found = self.rng.choice(steps)(self, name, self.shapes[name])
-        if found is not None and 0 < math.prod(found[1]) <= MOST:
-            self.add(*found)
+        with suppress(Unfit):
+            self.add(*fitting(self.rng.choice(steps)(self, name, self.shapes[name])))
+
+
+def fitting(made: Made) -> Made:
+    unfit_if(not 0 < math.prod(made[1]) <= MOST)
+    return made
 
 
 def at_dim(shape: Shape, d: int, index: str) -> str:
@@ -85,105 +93,93 @@ def sized(shape: Shape, d: int, n: int) -> Shape:
     return (*shape[:d], n, *shape[d + 1 :])
 
 
-# -- steps: a new value, or None if the step does not fit --
+# -- steps: a new value --
 
 
-def head(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
-    if (d := p.dim(shape)) is None:
-        return None
+def head(p: Draft, x: str, shape: Shape) -> Made:
+    d = p.dim(shape)
     k = shape[d] - p.cut(shape[d])
     return f"{x}{at_dim(shape, d, f':{k}')}", sized(shape, d, k)
 
 
-def heads(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+def heads(p: Draft, x: str, shape: Shape) -> Made:
     """The first elements along every dimension."""
+    unfit_if(not shape)
     ends = tuple(n - p.rng.randint(0, min(2, n - 1)) for n in shape)
-    return (f"{x}[{', '.join(f':{k}' for k in ends)}]", ends) if shape else None
+    return f"{x}[{', '.join(f':{k}' for k in ends)}]", ends
 
 
-def tail(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
-    if (d := p.dim(shape)) is None:
-        return None
+def tail(p: Draft, x: str, shape: Shape) -> Made:
+    d = p.dim(shape)
     k = p.cut(shape[d])
     return f"{x}{at_dim(shape, d, f'{k}:')}", sized(shape, d, shape[d] - k)
 
 
-def middle(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
-    if (d := p.dim(shape, 3)) is None:
-        return None
+def middle(p: Draft, x: str, shape: Shape) -> Made:
+    d = p.dim(shape, 3)
     a = p.rng.randint(0, min(3, shape[d] - 2))
     b = p.rng.randint(a + 1, shape[d])
     return f"{x}{at_dim(shape, d, f'{a}:{b}')}", sized(shape, d, b - a)
 
 
-def strided(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
-    if (d := p.dim(shape)) is None:
-        return None
+def strided(p: Draft, x: str, shape: Shape) -> Made:
+    d = p.dim(shape)
     n, s = shape[d] - p.rng.randint(0, 1), p.rng.randint(2, 3)
     return f"{x}{at_dim(shape, d, f':{n}:{s}')}", sized(shape, d, -(-n // s))
 
 
-def element(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
-    if len(shape) < 2:
-        return None
+def element(p: Draft, x: str, shape: Shape) -> Made:
+    unfit_if(len(shape) < 2)
     d = p.rng.randrange(len(shape))
     i = p.rng.choice((0, 0, shape[d] - 1))
     return f"{x}{at_dim(shape, d, str(i))}", (*shape[:d], *shape[d + 1 :])
 
 
-def difference(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
-    if (d := p.dim(shape, 3)) is None:
-        return None
+def difference(p: Draft, x: str, shape: Shape) -> Made:
+    d = p.dim(shape, 3)
     k = p.rng.randint(1, min(3, shape[d] - 1))
     pieces = [f"{x}{at_dim(shape, d, i)}" for i in (f"{k}:", f":{shape[d] - k}")]
     out = sized(shape, d, shape[d] - k)
     return f"{p.maybe_placed(pieces[0], out)} - {p.maybe_placed(pieces[1], out)}", out
 
 
-def diff(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
-    if (d := p.dim(shape, 4)) is None:
-        return None
+def diff(p: Draft, x: str, shape: Shape) -> Made:
+    d = p.dim(shape, 4)
     n = p.rng.randint(1, 3)
     return f"jnp.diff({x}, n={n}, axis={d})", sized(shape, d, shape[d] - n)
 
 
-def gradient(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
-    if (d := p.dim(shape, 3)) is None:
-        return None
+def gradient(p: Draft, x: str, shape: Shape) -> Made:
+    d = p.dim(shape, 3)
     return f"(2 * jnp.gradient({x}, axis={d})).astype({x}.dtype)", shape
 
 
-def pad(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
-    if not shape:
-        return None
+def pad(p: Draft, x: str, shape: Shape) -> Made:
+    unfit_if(not shape)
     rows = [(0, 0, 0)] * len(shape)
     d = p.rng.randrange(len(shape))
     rows[d] = (p.rng.randint(-2, 2), p.rng.randint(-2, 2), p.rng.choice((0, 0, 0, 1)))
     n = shape[d] + sum(rows[d][:2]) + rows[d][2] * (shape[d] - 1)
-    if n < 1:
-        return None
+    unfit_if(n < 1)
     value = p.rng.choice((0, 0, 5, 7))
     return f"lax.pad({x}, np.asarray({value}, {x}.dtype), {rows})", sized(shape, d, n)
 
 
-def pad_like(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
-    if (d := p.dim(shape, 3)) is None:
-        return None
+def pad_like(p: Draft, x: str, shape: Shape) -> Made:
+    d = p.dim(shape, 3)
     rows = [(0, 0)] * len(shape)
     rows[d] = (p.rng.randint(0, 2), p.rng.randint(0, 2))
     mode = p.rng.choice(("edge", "wrap", "reflect", "symmetric"))
     return f"jnp.pad({x}, {rows}, mode='{mode}')", sized(shape, d, shape[d] + sum(rows[d]))
 
 
-def roll(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
-    if (d := p.dim(shape)) is None:
-        return None
+def roll(p: Draft, x: str, shape: Shape) -> Made:
+    d = p.dim(shape)
     return f"jnp.roll({x}, {p.rng.choice((1, -1, 2, -2, 3))}, {d})", shape
 
 
-def rotation(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
-    if (d := p.dim(shape)) is None:
-        return None
+def rotation(p: Draft, x: str, shape: Shape) -> Made:
+    d = p.dim(shape)
     k = shape[d] - p.cut(shape[d])
     parts = [(f"{x}{at_dim(shape, d, f'{k}:')}", sized(shape, d, shape[d] - k)),
              (f"{x}{at_dim(shape, d, f':{k}')}", sized(shape, d, k))]
@@ -191,10 +187,9 @@ def rotation(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
     return f"jnp.concatenate([{', '.join(texts)}], {d})", shape
 
 
-def halves(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+def halves(p: Draft, x: str, shape: Shape) -> Made:
     """Two consecutive slices that almost cover the value."""
-    if (d := p.dim(shape, 3)) is None:
-        return None
+    d = p.dim(shape, 3)
     end = shape[d] - p.rng.randint(0, min(3, shape[d] - 2))
     k = p.rng.randint(1, end - 1)
     parts = [(f"{x}{at_dim(shape, d, f':{k}')}", sized(shape, d, k)),
@@ -205,55 +200,49 @@ def halves(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
     return f"jnp.concatenate([{', '.join(texts)}], {d})", sized(shape, d, end)
 
 
-def longer(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+def longer(p: Draft, x: str, shape: Shape) -> Made:
     """A value with some elements that are the same before or after it."""
-    if not shape:
-        return None
+    unfit_if(not shape)
     d, k = p.rng.randrange(len(shape)), p.rng.randint(1, 2)
     more = f"np.full({sized(shape, d, k)}, {p.rng.choice((0, 5, 7))}, {x}.dtype)"
     texts = [x, more] if p.rng.random() < 0.7 else [more, x]
     return f"jnp.concatenate([{', '.join(texts)}], {d})", sized(shape, d, shape[d] + k)
 
 
-def joined(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+def joined(p: Draft, x: str, shape: Shape) -> Made:
     y = p.value()
     other = p.shapes[y]
     same = [d for d in range(len(shape)) if len(other) == len(shape)
             and sized(shape, d, 0) == sized(other, d, 0)]
-    if not same:
-        return None
+    unfit_if(not same)
     d = p.rng.choice(same)
     return f"jnp.concatenate([{x}, {y}], {d})", sized(shape, d, shape[d] + other[d])
 
 
-def combined(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+def combined(p: Draft, x: str, shape: Shape) -> Made:
     """Two values, trimmed to the same size."""
     y = p.value()
     other = p.shapes[y]
-    if len(other) != len(shape) or not shape:
-        return None
+    unfit_if(len(other) != len(shape) or not shape)
     out = tuple(map(min, shape, other))
     cut = [v if s == out else f"{v}[{', '.join(f':{n}' for n in out)}]"
            for v, s in ((x, shape), (y, other))]
     return f"{cut[0]} {p.rng.choice('+-')} {cut[1]}", out
 
 
-def folded(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
-    if not shape:
-        return None
+def folded(p: Draft, x: str, shape: Shape) -> Made:
+    unfit_if(not shape)
     d = p.rng.randrange(len(shape))
     return f"{x}.{p.rng.choice(('sum', 'max', 'min'))}({d})", (*shape[:d], *shape[d + 1 :])
 
 
-def scanned(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
-    if not shape:
-        return None
+def scanned(p: Draft, x: str, shape: Shape) -> Made:
+    unfit_if(not shape)
     return f"lax.{p.rng.choice(('cumsum', 'cummax', 'cummin'))}({x}, {p.dim(shape, 1)})", shape
 
 
-def reshaped(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
-    if not shape:
-        return None
+def reshaped(p: Draft, x: str, shape: Shape) -> Made:
+    unfit_if(not shape)
     d, kind = p.rng.randrange(len(shape)), p.rng.randrange(4)
     if kind == 0:
         return f"{x}.reshape(-1)", (math.prod(shape),)
@@ -264,29 +253,27 @@ def reshaped(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
     elif len(shape) < 3:
         out = (*shape[:d], 1, *shape[d:])
     else:
-        return None
+        raise Unfit
     return f"{x}.reshape({', '.join(map(str, out))})", out
 
 
-def turned(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+def turned(p: Draft, x: str, shape: Shape) -> Made:
     return f"{x}.T", shape[::-1]
 
 
-def reversed_(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
-    return (f"lax.rev({x}, ({d},))", shape) if (d := p.dim(shape)) is not None else None
+def reversed_(p: Draft, x: str, shape: Shape) -> Made:
+    return f"lax.rev({x}, ({p.dim(shape)},))", shape
 
 
-def repeated(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
-    if len(shape) > 2:
-        return None
+def repeated(p: Draft, x: str, shape: Shape) -> Made:
+    unfit_if(len(shape) > 2)
     n = p.rng.randint(1, 3)
     return f"jnp.broadcast_to({x}, {(n, *shape)})", (n, *shape)
 
 
-def window(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+def window(p: Draft, x: str, shape: Shape) -> Made:
     """A dynamic slice: from a start in the text, or one that is computed."""
-    if (d := p.dim(shape)) is None:
-        return None
+    d = p.dim(shape)
     k = shape[d] - p.cut(shape[d])
     starts = ["0"] * len(shape)
     if p.rng.random() < 0.5:
@@ -295,76 +282,69 @@ def window(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
     return f"lax.dynamic_slice({x}, ({', '.join(starts)},), {sizes})", sizes
 
 
-def written(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
-    if (d := p.dim(shape)) is None:
-        return None
+def written(p: Draft, x: str, shape: Shape) -> Made:
+    d = p.dim(shape)
     k = p.cut(shape[d])
     index = at_dim(shape, d, p.rng.choice((f":{shape[d] - k}", f"{k}:")))
     return f"{x}.at{index}.{p.rng.choice(('set', 'add'))}({p.rng.choice((0, 3))})", shape
 
 
-def computed(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+def computed(p: Draft, x: str, shape: Shape) -> Made:
     return p.rng.choice((f"{x} * 2 + 1", f"jnp.where({x} > 1, {x}, 0)", f"-{x}")), shape
 
 
-def placed(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
-    return (p.placed(x, shape), shape) if shape else None
+def placed(p: Draft, x: str, shape: Shape) -> Made:
+    unfit_if(not shape)
+    return p.placed(x, shape), shape
 
 
-def transposed(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+def transposed(p: Draft, x: str, shape: Shape) -> Made:
     """The derivative of a slice: a pad."""
-    found = p.rng.choice((head, tail, middle))(p, "v", shape) if p.floats else None
-    if found is None:
-        return None
-    text, _ = found
-    inner = p.maybe_placed(text, found[1])
+    unfit_if(not p.floats)
+    text, new = p.rng.choice((head, tail, middle))(p, "v", shape)
+    inner = p.maybe_placed(text, new)
     return f"sw.vjp(lambda v: {inner}, {x})[1]({text.replace('v', x, 1)})[0]", shape
 
 
 # -- programs in programs --
 
 
-def body(p: Draft, shape: Shape, name: str = "v") -> str | None:
+def body(p: Draft, shape: Shape) -> str:
     """A function's text of `v`, whose result is of the shape of `v`."""
-    if (d := p.dim(shape, 3)) is None:
-        return None
+    d = p.dim(shape, 3)
     k = p.rng.randint(1, min(3, shape[d] - 1))
-    first = (f"{name}{at_dim(shape, d, f':{shape[d] - k}')}", sized(shape, d, shape[d] - k))
-    last = (f"{name}{at_dim(shape, d, f'{k}:')}", sized(shape, d, shape[d] - k))
-    rest = (f"{name}{at_dim(shape, d, f':{k}')}", sized(shape, d, k))
+    first = (f"v{at_dim(shape, d, f':{shape[d] - k}')}", sized(shape, d, shape[d] - k))
+    last = (f"v{at_dim(shape, d, f'{k}:')}", sized(shape, d, shape[d] - k))
+    rest = (f"v{at_dim(shape, d, f':{k}')}", sized(shape, d, k))
     one, two, three = (p.maybe_placed(*part) for part in (first, last, rest))
     rows = [(0, 0)] * len(shape)
     rows[d] = (0, k)
     return p.rng.choice((
         f"jnp.concatenate([{two}, {three}], {d})",
         f"jnp.pad({one} - {two}, {rows})",
-        f"{name}.at{at_dim(shape, d, f':{shape[d] - k}')}.add({two})",
-        f"jnp.roll({name}, {k}, {d}) - jnp.concatenate([{three}, {one}], {d})",
-        f"(2 * jnp.gradient({name}, axis={d})).astype({name}.dtype)",
+        f"v.at{at_dim(shape, d, f':{shape[d] - k}')}.add({two})",
+        f"jnp.roll(v, {k}, {d}) - jnp.concatenate([{three}, {one}], {d})",
+        f"(2 * jnp.gradient(v, axis={d})).astype(v.dtype)",
     ))
 
 
-def looped(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
-    text = body(p, shape)
-    return None if text is None else (f"lax.fori_loop(0, 2, lambda i, v: {text}, {x})", shape)
+def looped(p: Draft, x: str, shape: Shape) -> Made:
+    return f"lax.fori_loop(0, 2, lambda i, v: {body(p, shape)}, {x})", shape
 
 
-def branched(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+def branched(p: Draft, x: str, shape: Shape) -> Made:
     one, two = body(p, shape), body(p, shape)
-    return None if one is None or two is None else (
-        f"lax.cond({x}.sum() > 3, lambda v: {one}, lambda v: {two}, {x})", shape
-    )
+    return f"lax.cond({x}.sum() > 3, lambda v: {one}, lambda v: {two}, {x})", shape
 
 
-def called(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
-    text = body(p, shape)
-    return None if text is None else (f"sw.jit(lambda v: {text})({x})", shape)
+def called(p: Draft, x: str, shape: Shape) -> Made:
+    return f"sw.jit(lambda v: {body(p, shape)})({x})", shape
 
 
-def over_rows(p: Draft, x: str, shape: Shape) -> tuple[str, Shape] | None:
+def over_rows(p: Draft, x: str, shape: Shape) -> Made:
     """A scan over the first dimension, some steps of which may be unrolled."""
-    if len(shape) < 2 or (text := body(p, shape[1:])) is None:
-        return None
+    unfit_if(len(shape) < 2)
+    text = body(p, shape[1:])
     unroll = p.rng.choice((1, 1, 2, shape[0]))
     step = f"lambda c, v: (c + v.sum(), {text})"
     return f"lax.scan({step}, {x}.sum() * 0, {x}, unroll={unroll})[1]", shape
@@ -388,10 +368,10 @@ def related(p: Draft) -> list[str]:
     steps = p.rng.choice((SLICES, SLICES, MOVES))
     found, targets = [], {}
     for _ in range(p.rng.randint(2, 4)):
-        part = p.rng.choice(steps)(p, name, shape)
-        if part is None or not 0 < math.prod(part[1]) <= MOST:
+        try:
+            text, new = fitting(p.rng.choice(steps)(p, name, shape))
+        except Unfit:
             continue
-        text, new = part
         if len(new) > 1 and p.rng.random() < 0.4:
             d = p.rng.randrange(len(new))
             text, new = f"({text}).{p.rng.choice(('sum', 'max'))}({d})", (*new[:d], *new[d + 1 :])
@@ -424,7 +404,8 @@ def beginnings(p: Draft, x: str, place: str) -> list[str]:
         if p.rng.random() < 0.1:
             text, new = x, shape
         same = after if p.rng.random() < 0.7 else p.rng.choice([None, *AFTERWARDS, tail])
-        text, new = (same and same(p, f"({text})", new)) or (text, new)
+        with suppress(Unfit):
+            text, new = same(p, f"({text})", new) if same else (text, new)
         spec = targets.setdefault(len(new), p.spec(new))
         found.append(p.add(f"at({text}, '{spec}')" if new else text, new))
     return found

@@ -6,23 +6,21 @@ after another gets size 0 in all operands, as is the size of the batch of `vmap`
 
 from __future__ import annotations
 
-import itertools
 import sys
 import warnings
 from collections.abc import Callable, Iterator
 from fnmatch import fnmatch
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
 import shardwise as sw
 from benchmarks.arguments import ARRAYS, Call, arrays_in, find
 from benchmarks.libs import Lib
-from tests.values.test_same_as_jax import shared
+from tests.helpers.errors import message
+from tests.values.test_same_as_jax import OURS, THEIRS, printed, shared
 
-OURS, THEIRS = (Lib(name, itertools.count()) for name in ("shardwise", "jax"))
 N = 16
 BATCH = "batch of "
 LABELS = {
@@ -211,9 +209,7 @@ def test_transforms_of_empty_signals():
         x = np.ones(0, np.float32) if length == (0,) else np.ones((0, 2), np.float32)
         np.testing.assert_array_equal(sw.lax.fft(x, "rfft", length),
                                       np.zeros((*x.shape[:-1], length[0] // 2 + 1)))
-    with pytest.raises(ValueError) as caught:
-        sw.numpy.fft.rfft(np.ones((2, 0)))
-    assert str(caught.value) == (
+    assert message(ValueError, sw.numpy.fft.rfft, np.ones((2, 0))) == (
         "rfft: signals must have at least one element; got lengths (0,) along axes (1,).")
 
 
@@ -235,13 +231,4 @@ def test_all(name: str):
 
 
 if __name__ == "__main__":
-    for number, name in enumerate(shared()):
-        if fnmatch(name, sys.argv[1]) and number % int(sys.argv[3]) == int(sys.argv[2]):
-            try:
-                for line in differences(name):
-                    print(" ".join(line.split())[:500], flush=True)
-            except Exception as error:
-                print("BROKEN", name, type(error), str(error)[:300], flush=True)
-            jax.clear_caches()
-            sw.clear_caches()
-    print("done")
+    printed(differences, sys.argv[1])

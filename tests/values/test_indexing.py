@@ -19,6 +19,7 @@ from shardwise._src.transforms.stage import stage
 from shardwise._src.types.mesh import Mesh
 from shardwise._src.types.partition_spec import PartitionSpec
 from shardwise._src.types.sharding import NamedSharding
+from tests.helpers.errors import message, messages
 from tests.helpers.everyday import everyday
 from tests.helpers.searched import searched
 
@@ -261,9 +262,7 @@ def test_apply():
     np.testing.assert_array_equal(np.asarray(found), [0, 10, 20, 3])
     slope = shardwise.grad(lambda x: x.at[1:3].apply(lambda v: v * v).sum())(x)
     np.testing.assert_array_equal(np.asarray(slope), [1, 2, 4, 1])
-    with pytest.raises(TypeError) as caught:
-        array(np.arange(3)).at[0].apply(lambda v: v + 0.5)
-    assert str(caught.value) == (
+    assert message(TypeError, array(np.arange(3)).at[0].apply, lambda v: v + 0.5) == (
         "the function of `.at[...].apply` must preserve the dtype i32[]; it returned ~f32[]."
     )
 
@@ -410,36 +409,24 @@ ERRORS = [
 ]
 
 
-@pytest.mark.parametrize("idx, kind, message", ERRORS)
-def test_errors(idx, kind, message):
-    with pytest.raises(kind) as caught:
-        array(X)[idx]
-    assert str(caught.value) == message
-    with pytest.raises(kind) as caught:
-        array(X).at[idx].set(0)
-    assert str(caught.value) == f".at[...].set: {message}"
+test_errors = messages([(lambda i=i: array(X)[i], *error) for i, *error in ERRORS])
+NOTHING = array(np.zeros((0, 3)))
+test_errors_of_writes = messages([
+    *[(lambda i=i: array(X).at[i].set(0), kind, f".at[...].set: {text}")
+      for i, kind, text in ERRORS],
+    (lambda: array(X).at[0].set(np.zeros(3)), ValueError,
+     ".at[...].set: values of shape (3,) cannot be broadcast to the shape (4, 5) of the "
+     "elements that the index selects."),
+    (lambda: NOTHING[0], IndexError, "index 0 is out of bounds for dimension 0 with size 0."),
+    (lambda: NOTHING[np.array([0])], IndexError,
+     "an index is out of bounds for dimension 0 with size 0."),
+    (lambda: array(np.zeros(2, bool)).at[0].add(True), TypeError,
+     ".at[...].add: `.at[...]` does not support arithmetic (add) on boolean arrays; got bool[2]."),
+])
 
 
-def test_more_errors():
-    def message(kind, call):
-        with pytest.raises(kind) as caught:
-            call()
-        return str(caught.value)
-
+def test_errors_of_traced_indices():
     x = array(X)
-    assert message(ValueError, lambda: x.at[0].set(np.zeros(3))) == (
-        ".at[...].set: values of shape (3,) cannot be broadcast to the shape (4, 5) of the "
-        "elements that the index selects."
-    )
-    assert message(IndexError, lambda: array(np.zeros((0, 3)))[0]) == (
-        "index 0 is out of bounds for dimension 0 with size 0."
-    )
-    assert message(IndexError, lambda: array(np.zeros((0, 3)))[np.array([0])]) == (
-        "an index is out of bounds for dimension 0 with size 0."
-    )
-    assert message(TypeError, lambda: array(np.zeros(2, bool)).at[0].add(True)) == (
-        ".at[...].add: `.at[...]` does not support arithmetic (add) on boolean arrays; got bool[2]."
-    )
     assert message(IndexError, lambda: staged(lambda t, i: t[i : i + 2], x, array(1))).startswith(
         "the parts of a slice must be concrete integers; got slice("
     )

@@ -17,7 +17,7 @@ import itertools
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatch
 from functools import cache
 from typing import Any
@@ -371,12 +371,17 @@ def test_what_differs_is_there():
             assert any(fnmatch(case, glob) for case in every), glob
 
 
-if __name__ == "__main__":
-    names, some = [*sys.argv[1:], "*", "*"][:2]
+def printed(differences: Callable[[str], Iterable[str]], names: str) -> None:
+    """For the command line: the differences of the calls that match a glob."""
     for name in shared():
         if fnmatch(name, names):
-            chosen = tuple(w for w in EVERY if fnmatch(w, some))
-            for line in differences(name, chosen):
+            for line in differences(name):
                 print(re.sub(r"\s+", " ", line)[:600], flush=True)
             jax.clear_caches()
             sw.clear_caches()
+
+
+if __name__ == "__main__":
+    names, some = [*sys.argv[1:], "*", "*"][:2]
+    chosen = tuple(w for w in EVERY if fnmatch(w, some))
+    printed(lambda name: differences(name, chosen), names)

@@ -6,55 +6,36 @@ weakly typed ones a gradient has the type of its argument, which in jax depends 
 
 from __future__ import annotations
 
-import itertools
 import sys
 import warnings
 from collections.abc import Iterator
-from fnmatch import fnmatch
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
 
 import shardwise as sw
 from benchmarks.libs import Lib
-from tests.values.test_empty import bound
-from tests.values.test_same_as_jax import shared
+from tests.values.test_empty import cases
+from tests.values.test_same_as_jax import OURS, THEIRS, printed, shared
 
 MEANT = {"scipy.linalg.rsf2csf jvp", "scipy.linalg.rsf2csf grad"}  # of factors; not unique
-OURS, THEIRS = (Lib(name, itertools.count()) for name in ("shardwise", "jax"))
 
 
 def types(lib: Lib, name: str, call: str, weak: bool) -> dict[str, Any]:
     """Dtypes and weak types of results and derivatives; None if the library rejects the call."""
-    run, names, args = bound(lib, name, call, "")
-    given = [x if n == "key" else lib.root.ShapeDtypeStruct(
-        x.shape, x.dtype, weak_type=weak and x.dtype == np.float32)
-        for n, x in zip(names, args, strict=True)]
-    moving = tuple(k for k, x in enumerate(args) if getattr(x, "dtype", None) == np.float32)
-
-    def smooth(*a: Any) -> Any:
-        return [x for x in lib.root.tree.leaves(run(*a)) if x.dtype.kind in "fc"]
-
-    def loss(*a: Any) -> Any:
-        return sum([lib.np.abs(x).sum() for x in smooth(*a)], lib.np.float32(0))
-
-    def along(*a: Any) -> Any:
-        def inner(*given: Any) -> Any:
-            every = dict(enumerate(a)) | dict(zip(moving, given, strict=True))
-            return smooth(*every.values())
-
-        primals = tuple(a[i] for i in moving)
-        return lib.root.jvp(inner, primals, tuple(map(lib.np.ones_like, primals)))[1]
-
     found = {}
-    for way, fun in (("jvp", along), ("grad", lib.root.grad(loss, moving))) if moving else ():
+    for way, (fun, args) in cases(lib, name, call, "").items():
+        struct = lib.root.ShapeDtypeStruct
+        given = [struct(x.shape, x.dtype, weak_type=weak and x.dtype == np.float32)
+                 if isinstance(x, np.ndarray) else x for x in args]
         try:
-            leaves = lib.root.tree.leaves(lib.root.eval_shape(fun, *given))
+            types = lib.root.eval_shape(fun, *given)
+            leaves = lib.root.tree.leaves(types[1] if way == "jvp" else types)
             found[way] = [(x.shape, str(x.dtype), bool(x.weak_type)) for x in leaves]
         except Exception:
             found[way] = None
+    found.pop("value")
     return found
 
 
@@ -94,10 +75,4 @@ def test_all(name: str):
 
 
 if __name__ == "__main__":
-    for name in shared():
-        if fnmatch(name, sys.argv[1]):
-            for line in differences(name):
-                print(line[:400], flush=True)
-            jax.clear_caches()
-            sw.clear_caches()
-    print("done")
+    printed(differences, sys.argv[1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.values.programs.draw import MOST, Draw
-from tests.values.programs.facts import Fact, Unfit, Var, epsilon, known, moved, summed
+from tests.values.programs.facts import Fact, Var, epsilon, known, moved, summed, unfit_if
 from tests.values.programs.steps import Written, step
 
 ORDERED = "biuf"
@@ -20,8 +20,7 @@ def numbers(values: list) -> str:
 def reshape(d: Draw) -> Written:
     x = d.var()
     n = x.size
-    if not n:
-        raise Unfit
+    unfit_if(not n)
     divisors = [k for k in range(1, n + 1) if n % k == 0]
     first = d.one(divisors)
     shape = [first, n // first]
@@ -39,8 +38,7 @@ def reshape(d: Draw) -> Written:
 def flat_groups(d: Draw) -> Written:
     """A dimension of 1 inserted, two dimensions joined, one split."""
     x = d.var(least=2)
-    if not x.size or x.ndim > 3:
-        raise Unfit
+    unfit_if(not x.size or x.ndim > 3)
     a = d.between(0, x.ndim - 1)
     shape = (*x.shape[:a], 1, *x.shape[a:])
     n = x.size
@@ -62,8 +60,7 @@ def sizes_of_one(d: Draw) -> Written:
     ones = [i for i, n in enumerate(x.shape) if n == 1]
     if ones and d.often():
         return f"jnp.squeeze({x.name}, {d.one(ones)})", moved(x)
-    if x.ndim > 3:
-        raise Unfit
+    unfit_if(x.ndim > 3)
     return f"jnp.expand_dims({x.name}, {d.between(0, x.ndim)})", moved(x)
 
 
@@ -71,16 +68,14 @@ def sizes_of_one(d: Draw) -> Written:
 def broadcast(d: Draw) -> Written:
     x = d.var()
     n = d.between(1, 4)
-    if x.size * n > MOST or x.ndim > 3:
-        raise Unfit
+    unfit_if(x.size * n > MOST or x.ndim > 3)
     return f"jnp.broadcast_to({x.name}, {(n, *x.shape)})", moved(x)
 
 
 @step(1, linear=True)
 def repeated(d: Draw) -> Written:
     x = d.var(least=1)
-    if x.size * 3 > MOST:
-        raise Unfit
+    unfit_if(x.size * 3 > MOST)
     if d.often():
         return f"jnp.tile({x.name}, {d.between(1, 3)})", moved(x)
     return f"jnp.repeat({x.name}, {d.between(1, 3)}, axis={d.axis(x)})", moved(x)
@@ -101,8 +96,7 @@ def concatenate(d: Draw) -> Written:
 
     kinds = "biufc" if x.kind == "c" else ORDERED
     parts = [x] + [d.var(kinds, like=fits) for _ in range(d.between(1, 2))]
-    if sum(p.size for p in parts) > MOST:
-        raise Unfit
+    unfit_if(sum(p.size for p in parts) > MOST)
     names = ", ".join(p.name for p in parts)
     return f"jnp.concatenate([{names}], axis={a})", moved(*parts)
 
@@ -110,8 +104,7 @@ def concatenate(d: Draw) -> Written:
 @step(1, linear=True)
 def stacked(d: Draw) -> Written:
     x = d.var()
-    if x.size > MOST // 2 or x.ndim > 2:
-        raise Unfit
+    unfit_if(x.size > MOST // 2 or x.ndim > 2)
     kinds = "biufc" if x.kind == "c" else ORDERED
     y = d.var(kinds, like=lambda y: y.shape == x.shape)
     return f"jnp.stack([{x.name}, {y.name}], axis={d.between(0, x.ndim)})", moved(x, y)
@@ -129,23 +122,20 @@ def pad(d: Draw) -> Written:
             low, high, inner, total = 0, 0, 0, n
         amounts.append((low, high, inner))
         size *= total
-    if size > MOST:
-        raise Unfit
+    unfit_if(size > MOST)
     return f"lax.pad({x.name}, jnp.asarray(0, {x.name}.dtype), {amounts})", moved(x)
 
 
 @step(2, linear=True)
 def pad_more(d: Draw) -> Written:
     x = d.var(least=1)
-    if not x.size:
-        raise Unfit
+    unfit_if(not x.size)
     mode = d.one(["edge", "reflect", "symmetric", "wrap", "constant"])
     amounts = [(d.between(0, 2), d.between(0, 2)) for _ in x.shape]
     grown = 1
     for n, (low, high) in zip(x.shape, amounts, strict=True):
         grown *= n + low + high
-    if grown > MOST:
-        raise Unfit
+    unfit_if(grown > MOST)
     return f"jnp.pad({x.name}, {amounts}, mode='{mode}')", moved(x)
 
 
@@ -164,8 +154,7 @@ def roll(d: Draw) -> Written:
 def differences(d: Draw) -> Written:
     x = d.var("iuf", least=1)
     a = d.axis(x)
-    if x.kind == "f" and x.fact.bound > 1e6:
-        raise Unfit
+    unfit_if(x.kind == "f" and x.fact.bound > 1e6)
     return f"jnp.diff({x.name}, axis={a})", summed(x, 2)
 
 
@@ -218,8 +207,7 @@ def dynamic_update(d: Draw) -> Written:
 def update_by_part(d: Draw) -> Written:
     """A slice of the array itself, written to another position."""
     x = d.var(least=1)
-    if not x.shape[0]:
-        raise Unfit
+    unfit_if(not x.shape[0])
     k = d.between(1, x.shape[0])
     starts = ", ".join([_start(d, x, x.shape[0])] + ["jnp.int32(0)"] * (x.ndim - 1))
     part = f"{x.name}[{x.shape[0] - k}:]"
@@ -259,8 +247,7 @@ def taken_along(d: Draw) -> Written:
 def by_arrays(d: Draw) -> Written:
     """Rows and columns by lists of numbers."""
     x = d.var(least=2)
-    if 0 in x.shape:
-        raise Unfit
+    unfit_if(0 in x.shape)
     n = d.between(1, 5)
     rows, columns = (numbers(d.indices(m, n)) for m in x.shape[:2])
     words = d.one([f"{rows}, {columns}", f":, {columns}", rows, f"{rows}[:, None], {columns}",
@@ -276,8 +263,7 @@ def at(d: Draw) -> Written:
     """Some of them more than once, some outside."""
     x = d.var(least=1)
     a, n = 0, x.shape[0]
-    if not n:
-        raise Unfit
+    unfit_if(not n)
     places = d.indices(n, d.between(1, 6), outside=d.often(0.3))
     mode = d.one(["", "", ", mode='clip'", ", mode='drop'", ", mode='promise_in_bounds'"])
     if "promise" in mode:
@@ -302,8 +288,7 @@ def _written(d: Draw, x: Var, where: str, mode: str, repeats: int) -> Written:
         fact = summed(x, 1 + repeats, max(1.0, size))
         return f"{head}({value}{mode})", fact
     if how == "multiply":
-        if x.kind == "f" and (x.fact.bound * 3**repeats > 1e6 or not x.exact):
-            raise Unfit
+        unfit_if(x.kind == "f" and (x.fact.bound * 3**repeats > 1e6 or not x.exact))
         bound = x.fact.bound * 3**repeats
         return f"{head}(-2{mode})" if x.kind != "u" else f"{head}(3{mode})", known(
             bound, whole=x.fact.whole, signs=False
@@ -344,8 +329,7 @@ def segments(d: Draw) -> Written:
     x = d.var("iuf", least=1)
     ids = d.indices(4, x.shape[0], outside=True)
     name = d.one(["sum", "max", "min"])
-    if name != "sum" and x.kind == "f" and x.fact.bound == float("inf"):
-        raise Unfit
+    unfit_if(name != "sum" and x.kind == "f" and x.fact.bound == float("inf"))
     text = f"sw.ops.segment_{name}({x.name}, {numbers(ids)}, 5)"
     if name == "sum":
         return text, summed(x, x.shape[0])
@@ -358,8 +342,7 @@ def segments(d: Draw) -> Written:
 def lax_scatter(d: Draw) -> Written:
     x = d.var("iuf", least=1)
     n = x.shape[0]
-    if not n or x.ndim > 2:
-        raise Unfit
+    unfit_if(not n or x.ndim > 2)
     places = d.indices(n, d.between(1, 5), outside=True)
     window = "(1,)" if x.ndim == 2 else "()"
     kind = d.one(["scatter_min", "scatter_max", "scatter_add"])
@@ -405,8 +388,7 @@ def sort_by_key(d: Draw) -> Written:
 @step(3)
 def top_k(d: Draw) -> Written:
     x = d.var("iuf", least=1, exact=True)
-    if not x.shape[-1]:
-        raise Unfit
+    unfit_if(not x.shape[-1])
     k = d.between(1, x.shape[-1])
     # It sorts 0 before -0, which a transfer may have turned into 0.
     operand = x.name if x.kind != "f" else f"jnp.where({x.name} == 0, 0, {x.name})"
@@ -417,8 +399,7 @@ def top_k(d: Draw) -> Written:
 def quantiles(d: Draw) -> Written:
     x = d.var("f", least=1)
     a = d.axis(x, filled=True)
-    if x.fact.bound > 1e4 or not x.exact:
-        raise Unfit
+    unfit_if(x.fact.bound > 1e4 or not x.exact)
     name = d.one(["median", "nanmedian", "quantile", "nanquantile"])
     method = d.one(["lower", "higher", "linear"])
     words = "" if "median" in name else f", {d.one([0.0, 0.3, 0.5, 1.0])}"
@@ -432,8 +413,7 @@ def quantiles(d: Draw) -> Written:
 @step(1)
 def found(d: Draw) -> Written:
     x = d.var(ORDERED, least=1, exact=True)
-    if x.ndim != 1 or not x.size:
-        raise Unfit
+    unfit_if(x.ndim != 1 or not x.size)
     y = d.var(ORDERED, exact=True, like=lambda y: y.dtype == x.dtype)
     return f"jnp.searchsorted(jnp.sort({x.name}), {y.name})", known(400)
 
@@ -441,6 +421,5 @@ def found(d: Draw) -> Written:
 @step(1)
 def nonzero(d: Draw) -> Written:
     x = d.var(least=1, exact=True)
-    if x.ndim != 1:
-        raise Unfit
+    unfit_if(x.ndim != 1)
     return f"jnp.nonzero({x.name}, size={d.between(1, 6)}, fill_value=-1)[0]", known(400)

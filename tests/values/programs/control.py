@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.values.programs.draw import Draw
-from tests.values.programs.facts import Fact, Unfit, Var, epsilon, known, moved, settled, summed
+from tests.values.programs.facts import (
+    Fact,
+    Var,
+    epsilon,
+    known,
+    moved,
+    settled,
+    summed,
+    unfit_if,
+)
 from tests.values.programs.make import inner_step
 from tests.values.programs.steps import Written, step
 
@@ -14,8 +23,7 @@ from tests.values.programs.steps import Written, step
 def vmap(d: Draw) -> Written:
     x = d.var(least=1)
     a = d.between(0, x.ndim - 1)
-    if not x.shape[a]:
-        raise Unfit
+    unfit_if(not x.shape[a])
     row = replace(x, name=f"r{d.depth}", shape=x.shape[:a] + x.shape[a + 1 :])
     text, rule = inner_step(d, [row])
     out = f", out_axes={d.one([0, -1])}" if d.often(0.3) else ""
@@ -45,8 +53,7 @@ def counted(d: Draw) -> Written:
 def weighed(d: Draw) -> Written:
     """The derivative of a maximum, a product, a running maximum, … with different weights."""
     x = d.var("f", least=1, exact=True)
-    if x.dtype.name != "float32" or not x.size or x.fact.bound > 8:
-        raise Unfit
+    unfit_if(x.dtype.name != "float32" or not x.size or x.fact.bound > 8)
     a = d.between(0, x.ndim - 1)
     body, bound = d.one([
         (f"jnp.max(r, axis={a})", 1), (f"jnp.min(r, axis={a})", 1), ("r * r", 2 * x.fact.bound),
@@ -66,14 +73,12 @@ def weighed(d: Draw) -> Written:
 @step(2)
 def scan(d: Draw) -> Written:
     x = d.var("iuf", least=1)
-    if not x.shape[0]:
-        raise Unfit
+    unfit_if(not x.shape[0])
     row = replace(x, name="r", shape=x.shape[1:])
     n = x.shape[0]
     larger = "jnp.where(r > c, r, c)"
     carry = d.one(["jnp.maximum(c, r)", "jnp.minimum(c, r)", "c + r", "r", larger])
-    if carry == larger and not x.exact:
-        raise Unfit
+    unfit_if(carry == larger and not x.exact)
     sums = carry == "c + r"
     c = Var("c", row.shape, x.dtype, moved(x, signs=False)(x.dtype))
     if sums:
@@ -110,8 +115,7 @@ def branches(d: Draw) -> Written:
 def loops(d: Draw) -> Written:
     """Bodies that may run any number of times."""
     x = d.var("iuf", least=1)
-    if not x.size:
-        raise Unfit
+    unfit_if(not x.size)
     a, n = d.between(0, x.ndim - 1), d.between(0, 4)
     bodies = [f"jnp.roll(r, 1, axis={a})", "jnp.flip(r)", f"lax.cummax(r, axis={a})",
               f"jnp.maximum(r, jnp.min(r, axis={a}, keepdims=True))", "jnp.minimum(r, 2)",

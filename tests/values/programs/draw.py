@@ -10,7 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from tests.values.programs.facts import Fact, Unfit, Var, kind, largest, settled
+from tests.values.programs.facts import Fact, Var, kind, largest, settled, unfit_if
 
 DTYPES = {
     "float32": 12, "int32": 4, "bool": 2, "int8": 2, "uint8": 2, "uint32": 2, "float16": 2,
@@ -50,16 +50,14 @@ class Draw:
             if v.kind in kinds and v.ndim >= least and (v.exact or not exact)
             and (like is None or like(v))
         ]  # fmt: skip
-        if not found:
-            raise Unfit
+        unfit_if(not found)
         liked = [v for v in found if v.name == self.favourite]
         return liked[0] if liked and self.often() else self.one(found)
 
     def axis(self, x: Var, *, filled: bool = False) -> int:
         """One of its axes, sometimes counted from the end."""
         axes = [i for i in range(x.ndim) if x.shape[i] or not filled]
-        if not axes:
-            raise Unfit
+        unfit_if(not axes)
         i = self.one(axes)
         return i - x.ndim if self.often(0.2) else i
 

@@ -68,6 +68,11 @@ class Unfit(Exception):
     """The available values do not suit a step."""
 
 
+def unfit_if(condition: object) -> None:
+    if condition:
+        raise Unfit
+
+
 def kind(dtype: np.dtype) -> str:
     """b, i, u, f or c."""
     if dtype.kind == "V" or dtype.name == "bfloat16":

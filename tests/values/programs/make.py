@@ -13,7 +13,7 @@ import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import lax, nn
 from tests.values.programs.draw import DTYPES, MOST, Draw, dtype_of, shapes, value
-from tests.values.programs.facts import Fact, Rule, Unfit, Var
+from tests.values.programs.facts import Fact, Rule, Unfit, Var, unfit_if
 from tests.values.programs.steps import STEPS, Step, Written
 
 NAMES = {"np": np, "sw": sw, "jnp": jnp, "lax": lax, "nn": nn}
@@ -108,8 +108,7 @@ def _choose(draw: Draw, steps: Sequence[Step]) -> Step:
 
 def _var(name: str, type_: Any, rule: Rule) -> Var:
     shape, dtype = tuple(type_.shape), np.dtype(type_.dtype)
-    if int(np.prod(shape)) > MOST or len(shape) > 4 or dtype.itemsize > 8:
-        raise Unfit
+    unfit_if(int(np.prod(shape)) > MOST or len(shape) > 4 or dtype.itemsize > 8)
     return Var(name, shape, dtype, rule(dtype))
 
 
@@ -130,8 +129,7 @@ def types_of(text: str, vars: Sequence[Var]) -> list[Any]:
 def inner_step(draw: Draw, vars: Sequence[Var], allow: Callable[[Step], bool] = lambda s: True,
                like: Var | None = None) -> Written:
     """A step with one result over these values, for a body; `like`: of this shape and dtype."""
-    if draw.depth >= DEEPEST:
-        raise Unfit
+    unfit_if(draw.depth >= DEEPEST)
     steps = [s for s in STEPS.values() if allow(s)]
     inside = Draw(draw.rng, vars)
     inside.depth = draw.depth + 1

@@ -11,7 +11,16 @@ from dataclasses import dataclass
 from math import inf
 
 from tests.values.programs.draw import MOST, Draw
-from tests.values.programs.facts import Fact, Rule, Unfit, Var, epsilon, known, moved, summed
+from tests.values.programs.facts import (
+    Fact,
+    Rule,
+    Var,
+    epsilon,
+    known,
+    moved,
+    summed,
+    unfit_if,
+)
 from tests.values.programs.steps import Written, step
 
 ANY, ORDERED, REAL = "biufc", "biuf", "iuf"
@@ -136,8 +145,7 @@ def _row(d: Draw, row: Row) -> Written:
               like=lambda v: v.ndim == row.ndim or row.ndim is None)  # fmt: skip
     a = d.axis(x, filled=row.filled)
     n = x.shape[a]
-    if not n or x.size > MOST // 4:
-        raise Unfit
+    unfit_if(not n or x.size > MOST // 4)
     many = [d.between(-1, n) for _ in range(3)]
     text = row.text.format(
         x=x.name, a=a, p=a % x.ndim, n=n, k=d.between(0, n - 1), n0=x.shape[0],

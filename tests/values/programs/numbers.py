@@ -16,6 +16,7 @@ from tests.values.programs.facts import (
     product,
     settled,
     summed,
+    unfit_if,
 )  # fmt: skip
 from tests.values.programs.steps import Written, step
 
@@ -30,8 +31,7 @@ def binary(d: Draw) -> Written:
     if name == "multiply":
         rule = product(x, y)
     else:
-        if inf in (x.fact.bound, y.fact.bound) and "f" in x.kind + y.kind:
-            raise Unfit
+        unfit_if(inf in (x.fact.bound, y.fact.bound) and "f" in x.kind + y.kind)
         f, g = x.fact, y.fact
         fact = Fact(f.bound + g.bound, f.whole and g.whole, f.error + g.error, signs=False)
 
@@ -57,8 +57,7 @@ def unary(d: Draw) -> Written:
     name = d.one(["abs", "negative", "sign", "square", "relu"])
     if name == "square":
         return f"jnp.square({x.name})", product(x, x)
-    if name == "sign" and not x.exact:
-        raise Unfit
+    unfit_if(name == "sign" and not x.exact)
     return f"{'nn' if name == 'relu' else 'jnp'}.{name}({x.name})", moved(x, signs=False)
 
 
@@ -75,8 +74,7 @@ def rounded(d: Draw) -> Written:
 def integers(d: Draw) -> Written:
     x = d.var("iu")
     y = d.partner(x, "iu")
-    if x.dtype != y.dtype:
-        raise Unfit
+    unfit_if(x.dtype != y.dtype)
     name = d.one(["bitwise_and", "bitwise_or", "bitwise_xor", "floor_divide", "remainder",
                   "left_shift", "right_shift"])  # fmt: skip
     if name == "floor_divide" and x.name == y.name:  # of 0 by itself: docs/values.md
@@ -134,8 +132,7 @@ def smooth(d: Draw) -> Written:
     """The few functions on real numbers: derivatives of at most 1, values of at most 2."""
     x = d.var("f")
     name = d.one(["jnp.tanh", "jnp.sin", "nn.sigmoid", "jnp.arctan"])
-    if x.fact.bound > 100:
-        raise Unfit
+    unfit_if(x.fact.bound > 100)
 
     def rule(dtype):
         return Fact(2.0, False, x.fact.error + 16 * epsilon(dtype), signs=False)
@@ -147,12 +144,10 @@ def smooth(d: Draw) -> Written:
 def converted(d: Draw) -> Written:
     x = d.var()
     to = dtype_of(d.one(["float32", "int32", "bfloat16", "float16", "int8", "bool", "uint32"]))
-    if x.kind == "c" or (to.name in ("int32", "int8", "bool", "uint32") and not x.exact):
-        raise Unfit
+    unfit_if(x.kind == "c" or (to.name in ("int32", "int8", "bool", "uint32") and not x.exact))
     if x.kind == "f" and to.kind in "iu":  # beyond the range anything may come
         return f"jnp.nan_to_num(jnp.clip({x.name}, 0, 100)).astype('{to.name}')", known(100)
-    if x.fact.error and epsilon(to) > epsilon(x.dtype):
-        raise Unfit
+    unfit_if(x.fact.error and epsilon(to) > epsilon(x.dtype))
     whole = x.fact.whole and x.fact.bound < 2000
     fact = Fact(x.fact.bound if x.fact.bound < largest(to) / 2 else inf, whole,
                 x.fact.error, x.fact.signs)  # fmt: skip
@@ -162,8 +157,7 @@ def converted(d: Draw) -> Written:
 @step(0.5)
 def precision(d: Draw) -> Written:
     x = d.var("f", exact=True)
-    if x.dtype.name != "float32" or x.fact.bound > 1000:
-        raise Unfit
+    unfit_if(x.dtype.name != "float32" or x.fact.bound > 1000)
     return f"lax.reduce_precision({x.name}, 8, 7)", moved(x)
 
 
@@ -173,8 +167,7 @@ def precision(d: Draw) -> Written:
 def _over(d: Draw, x: Var, filled: bool = False) -> tuple[str, int]:
     """The source text for some axes, and their total number of elements."""
     if d.often(0.2):
-        if filled and not x.size:
-            raise Unfit
+        unfit_if(filled and not x.size)
         return "", x.size
     axes = [d.axis(x, filled=filled)]
     if x.ndim > 1 and d.often(0.25):
@@ -212,8 +205,7 @@ def most(d: Draw) -> Written:
     words, _ = _over(d, x, filled=True)
     name = d.one(["max", "min", "max", "min", "nanmax", "nanmin", "ptp"])
     if name == "ptp":
-        if x.kind == "b" or x.fact.bound == inf:
-            raise Unfit
+        unfit_if(x.kind == "b" or x.fact.bound == inf)
         fact = Fact(2 * x.fact.bound, x.fact.whole, 2 * x.fact.error, signs=False)
         return f"jnp.ptp({x.name}{words})", lambda dtype: settled(fact, dtype, rounds=2)
     return f"jnp.{name}({x.name}{words})", moved(x, signs=False)
@@ -247,8 +239,7 @@ def logical(d: Draw) -> Written:
 def multiplied(d: Draw) -> Written:
     x = d.var("iuf", least=1)
     words, terms = _over(d, x)
-    if x.kind == "f" and not (x.fact.whole and x.exact and x.fact.bound**terms < 1e6):
-        raise Unfit
+    unfit_if(x.kind == "f" and not (x.fact.whole and x.exact and x.fact.bound**terms < 1e6))
     bound = x.fact.bound**terms if x.kind == "f" else inf
     return f"jnp.prod({x.name}{words})", known(bound, signs=False)
 
@@ -277,8 +268,7 @@ def running(d: Draw) -> Written:
         return words, summed(x, x.shape[a])
     if name == "cumprod":
         bound = max(x.fact.bound, 1) ** x.shape[a] if x.kind == "f" else inf
-        if x.kind == "f" and not (x.fact.whole and x.exact and bound < 1e6):
-            raise Unfit
+        unfit_if(x.kind == "f" and not (x.fact.whole and x.exact and bound < 1e6))
         return words, known(bound, signs=False)
     return words, moved(x, signs=False)
 
@@ -288,8 +278,7 @@ def norms(d: Draw) -> Written:
     """Softmax and similar functions: a maximum, a sum, and a quotient."""
     x = d.var("f", least=1)
     a = d.axis(x, filled=True)
-    if x.fact.bound > 20:
-        raise Unfit
+    unfit_if(x.fact.bound > 20)
     name = d.one(["softmax", "logsumexp", "log_softmax"])
 
     def rule(dtype):
@@ -306,8 +295,7 @@ def matmul(d: Draw) -> Written:
     x = d.var("iufc", least=2)
     y = d.var("iufc", least=2)
     x_last, y_first = x.shape[-1], y.shape[-2]
-    if x.ndim > 2 or y.ndim > 2:
-        raise Unfit
+    unfit_if(x.ndim > 2 or y.ndim > 2)
     if x_last == y_first:
         return f"jnp.matmul({x.name}, {y.name})", product(x, y, x_last)
     if x_last == y.shape[-1]:
@@ -322,8 +310,7 @@ def einsum(d: Draw) -> Written:
     x = d.var("iufc", least=1)
     y = d.partner(x, "iufc")
     names = "abc"[: x.ndim]
-    if x.shape != y.shape or x.ndim > 3:
-        raise Unfit
+    unfit_if(x.shape != y.shape or x.ndim > 3)
     out = "".join(n for n in names if d.often())
     terms = 1
     for n, size in zip(names, x.shape, strict=True):
@@ -334,6 +321,5 @@ def einsum(d: Draw) -> Written:
 @step(1)
 def outer(d: Draw) -> Written:
     x, y = d.var("iufc", least=1), d.var("iufc", least=1)
-    if x.size * y.size > 400:
-        raise Unfit
+    unfit_if(x.size * y.size > 400)
     return f"jnp.outer({x.name}, {y.name})", product(x, y)
