@@ -22,6 +22,7 @@ from shardwise._src.base.config import (
 )
 from shardwise._src.base.context import ROOT, current
 from shardwise._src.base.flags import FLAGS, Flag
+from tests.helpers.errors import message as error_of
 from tests.helpers.everyday import everyday
 
 pytestmark = pytest.mark.usefixtures("flags_restored")
@@ -135,9 +136,7 @@ def test_texts_of_truth_values(text: str, value: bool):
 
 
 def test_text_that_is_no_truth_value():
-    with pytest.raises(ValueError) as caught:
-        config.update("enable_x64", "perhaps")
-    assert str(caught.value) == (
+    assert error_of(ValueError, config.update, "enable_x64", "perhaps") == (
         "enable_x64 must be a boolean such as 1, true, 0 or false; got 'perhaps'"
     )
 
@@ -192,9 +191,7 @@ def test_going_back_to_the_default_inside_a_scope():
 )
 def test_values_of_another_kind_are_refused(name: str, value: object, message: str):
     flags = dict(ROOT.flags)
-    with pytest.raises((TypeError, ValueError)) as caught:
-        config.update(name, value)
-    assert str(caught.value) == message
+    assert error_of((TypeError, ValueError), config.update, name, value) == message
     assert dict(ROOT.flags) == flags
 
 
@@ -232,9 +229,7 @@ def test_unknown_names():
     assert caught.value.args == (
         "unknown configuration option 'jax_enable_x46'. Did you mean 'enable_x64'?",
     )
-    with pytest.raises(AttributeError) as error:
-        config.zzz
-    assert str(error.value) == (
+    assert error_of(AttributeError, lambda: config.zzz) == (
         f"unknown configuration option 'zzz'. Known options: {', '.join(sorted(FLAGS))}."
     )
 
@@ -282,9 +277,7 @@ def test_the_command_line(arguments: str, expected: str):
 def test_without_absl(monkeypatch):
     monkeypatch.setitem(sys.modules, "absl.app", None)
     for use in (config.config_with_absl, config.parse_flags_with_absl):
-        with pytest.raises(ImportError) as caught:
-            use()
-        assert str(caught.value) == (
+        assert error_of(ImportError, use) == (
             "command-line flags need absl, which is not installed: `pip install absl-py`. "
             "Without it, use `shardwise.config.update` or environment variables."
         )
@@ -346,9 +339,7 @@ def test_the_default_device_is_a_device_or_a_platform():
         assert sw.numpy.zeros(2).devices() == {sw.devices()[3]}
     with sw.default_device("cpu"):
         assert sw.numpy.zeros(2).devices() == {sw.devices()[0]}
-    with pytest.raises(TypeError) as caught:
-        config.update("default_device", 3)
-    assert str(caught.value) == (
+    assert error_of(TypeError, config.update, "default_device", 3) == (
         "default_device must be a device, a platform's name or None; got 3 of type int."
     )
 

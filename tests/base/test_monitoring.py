@@ -11,6 +11,7 @@ import shardwise as sw
 import shardwise.numpy as snp
 from shardwise import monitoring
 from shardwise._src.base.config import config
+from tests.helpers.errors import message
 
 
 @pytest.fixture(autouse=True)
@@ -64,9 +65,7 @@ def test_a_listener_is_removed_once(register: str, unregister: str, record: Any)
     getattr(monitoring, unregister)(listener)
     record()
     assert len(calls) == 1
-    with pytest.raises(ValueError) as error:
-        getattr(monitoring, unregister)(listener)
-    assert str(error.value) == (
+    assert message(ValueError, lambda: getattr(monitoring, unregister)(listener)) == (
         f"{listener!r} is not registered: it was never passed to shardwise.monitoring.{register}, "
         "or was removed."
     )

@@ -11,6 +11,7 @@ import shardwise as sw
 import shardwise.numpy as swnp
 from shardwise import lax
 from shardwise._src.running.eager import EAGER
+from tests.helpers.errors import message as error_of
 from tests.helpers.everyday import everyday
 
 X = np.random.default_rng(5).normal(size=(4, 5)).astype(np.float32)
@@ -111,9 +112,7 @@ def test_messages():
          "result."),
     ]
     for call, error, message in cases:
-        with pytest.raises(error) as caught:
-            call()
-        assert str(caught.value) == message
+        assert error_of(error, call) == message
 
 
 def test_arrays_that_the_function_holds():

@@ -26,6 +26,7 @@ from shardwise._src.transforms.tracer import Tracer
 from shardwise._src.transforms.transpose import transpose
 from shardwise._src.types.array_type import array_type
 from shardwise._src.values.value import Value
+from tests.helpers.errors import message as error_of
 
 F32 = np.dtype(np.float32)
 VECTOR = array_type((3,), F32)
@@ -231,9 +232,7 @@ USES = {
 def test_escaped_tracers(transform: str, use: str):
     tracer, made, called = escapee(transform)
     name, shown = NAMES[transform]
-    with pytest.raises(UnexpectedTracerError) as caught:
-        USES[use](tracer)
-    assert str(caught.value) == (
+    assert error_of(UnexpectedTracerError, lambda: USES[use](tracer)) == (
         f"a traced value of type {shown} was used outside the function that it belongs to: "
         f"{name} of leak, called at {__file__}:{called} (escapee), which has ended. The value was "
         f"made at {__file__}:{made} (leak). Return the value from the function instead of storing "
@@ -337,9 +336,7 @@ def test_an_exception_in_a_rule_restores_the_context():
 def test_missing_rules(run: Callable, message: str):
     op = Op("bare", type_rule=lambda op, x: x)
     try:
-        with pytest.raises(NotImplementedError) as caught:
-            run(op)
-        assert str(caught.value) == message
+        assert error_of(NotImplementedError, run, op) == message
     finally:
         del OPS["bare"]
 

@@ -18,6 +18,7 @@ from shardwise._src.ops.shape import split
 from shardwise._src.running.eager import EAGER
 from shardwise._src.transforms.stage import stage
 from shardwise._src.types.array_type import array_type
+from tests.helpers.errors import message
 
 F32 = np.dtype(np.float32)
 VECTOR = array_type((3,), F32)
@@ -235,8 +236,6 @@ def test_wrong_number_of_results():
 def test_operands_that_the_rule_refuses():
     x = Var(VECTOR)
     program = Program([x], [], [Equation(reshape, [x], [Var(VECTOR)], {"shape": (4,)}, None)])
-    with pytest.raises(TypeError) as caught:
-        check_program(program)
-    assert str(caught.value) == (
+    assert message(TypeError, check_program, program) == (
         "[reshape] cannot reshape f32[3] (3 elements) to shape (4,) (4 elements)."
     )

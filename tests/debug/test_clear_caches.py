@@ -20,6 +20,7 @@ from shardwise._src.runtime.compiler import modules
 from shardwise.sharding import NamedSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.beside_jax import MESH
+from tests.helpers.errors import message
 
 X = np.ones((8, 4), np.float32)
 
@@ -318,9 +319,7 @@ def test_log_compiles(caplog):
 
 def test_an_unknown_option_is_named():
     f = sw.jit(lambda a: a * 7, compiler_options={"xla_cpu_enable_fast_mth": True})
-    with pytest.raises(backend.RuntimeFailure) as caught:
-        f(X)
-    assert str(caught.value) == (
+    assert message(backend.RuntimeFailure, f, X) == (
         "compiler_options: No such compile option: 'xla_cpu_enable_fast_mth' in jaxlib "
         f"{backend.JAXLIB_VERSION}. Did you mean 'xla_cpu_enable_fast_math'?"
     )
@@ -333,9 +332,7 @@ def test_an_unknown_option_is_named():
 
 def test_a_value_that_an_option_cannot_have():
     f = sw.jit(lambda a: a * 7, compiler_options={"xla_cpu_enable_fast_math": "quick"})
-    with pytest.raises(backend.RuntimeFailure) as caught:
-        f(X)
-    assert str(caught.value) == (
+    assert message(backend.RuntimeFailure, f, X) == (
         "compiler_options: 'quick' is not a valid value of 'xla_cpu_enable_fast_math'; it requires "
         "a value of type bool."
     )

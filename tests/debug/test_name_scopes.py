@@ -13,6 +13,7 @@ import shardwise as sw
 import shardwise.numpy as snp
 from shardwise import explain, lax
 from shardwise._src.core.structure import structure_of
+from tests.helpers.errors import message as error_of
 
 X = np.arange(1, 2049, dtype=np.float32)
 
@@ -155,9 +156,7 @@ def test_names_inside_shard_map():
     ("", ValueError, "shardwise.named_scope takes a name; got an empty string."),
 ])
 def test_a_name_is_a_text(name: Any, kind: type[Exception], message: str):
-    with pytest.raises(kind) as error:
-        sw.named_scope(name)
-    assert str(error.value) == message
+    assert error_of(kind, sw.named_scope, name) == message
 
 
 def test_names_that_have_to_be_quoted():

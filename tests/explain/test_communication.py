@@ -20,6 +20,7 @@ from shardwise._src.explain.communication import (
     summarize,
     table,
 )
+from tests.helpers.errors import message
 
 LINE = "  %{name} = {shape} {op}(%x), channel_id=1, {rest}"
 MODULE = """HloModule jit_f, is_scheduled=true, num_partitions=8
@@ -159,9 +160,7 @@ def test_what_takes_the_text_takes_the_function():
     x = sw.device_put(np.ones(8, np.float32), sw.NamedSharding(mesh, sw.P("x")))
     lowered = sw.jit(lambda x: x.sum()).lower(x)
     assert [c.kind for c in collectives(lowered.compile())] == ["all-reduce"]
-    with pytest.raises(ValueError) as caught:
-        collectives(lowered.as_text())
-    assert str(caught.value) == (
+    assert message(ValueError, lambda: collectives(lowered.as_text())) == (
         "collectives takes optimized HLO; got the StableHLO of a function that is lowered but not "
         "compiled. Collectives appear only in a compiled function: "
         "collectives(f.lower(...).compile())."

@@ -11,6 +11,7 @@ import shardwise.numpy as jnp
 from shardwise import explain, lax
 from shardwise.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.errors import message
 from tests.helpers.everyday import everyday
 
 MESH = Mesh(np.array(sw.devices("cpu")[:8]).reshape(4, 2), ("x", "y"))
@@ -207,9 +208,7 @@ def test_as_data():
     ],
 )  # fmt: skip
 def test_unknown_machines_are_refused_at_once(asked, meant):
-    with pytest.raises(ValueError) as caught:
-        explain(jnp.sin, machine=asked)
-    assert str(caught.value) == (
+    assert message(ValueError, explain, jnp.sin, machine=asked) == (
         f"unknown machine {asked!r}; known machines are 'cpu', 'a100', 'h100', 'h200', 'tpu-v5e', "
         f"'tpu-v5p' and 'tpu-v6e'.{meant} To add one of your own: "
         "`shardwise.explain.machines['mine'] = "

@@ -11,6 +11,7 @@ import pytest
 from shardwise._src.explain.rendering import report_page
 from shardwise._src.explain.rendering.report_html import BUFFERS, LETTERS, ROWS, figure
 from shardwise._src.explain.rendering.report_page import HLO, page
+from tests.helpers.errors import message
 from tests.helpers.reports import SOURCE
 from tests.helpers.reports import report as made
 
@@ -173,9 +174,7 @@ def test_save_gives_the_path(report, tmp_path):
 
 
 def test_save_refuses_a_folder(report, tmp_path):
-    with pytest.raises(IsADirectoryError) as error:
-        report.save(tmp_path)
-    assert str(error.value) == (
+    assert message(IsADirectoryError, report.save, tmp_path) == (
         f"save: {tmp_path} is a folder; pass the name of a file, such as "
         f"{tmp_path}/step.html."
     )
@@ -183,9 +182,7 @@ def test_save_refuses_a_folder(report, tmp_path):
 
 def test_save_where_nothing_can_be_written(report, tmp_path):
     path = tmp_path / "none" / "a.html"
-    with pytest.raises(FileNotFoundError) as error:
-        report.save(path)
-    assert str(error.value) == (
+    assert message(FileNotFoundError, report.save, path) == (
         f"save: the report cannot be written to {path}: No such file or directory. There is no "
         f"folder {path.parent}. Nothing was written."
     )
@@ -199,9 +196,7 @@ def test_a_page_that_fails_to_be_written_leaves_the_old_one(report, tmp_path, mo
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(type(path), "write_bytes", full)
-    with pytest.raises(OSError) as error:
-        dataclasses.replace(report, name="other").save(path)
-    assert str(error.value) == (
+    assert message(OSError, lambda: dataclasses.replace(report, name="other").save(path)) == (
         f"save: the report cannot be written to {path}: No space left on device. Nothing was "
         "written."
     )

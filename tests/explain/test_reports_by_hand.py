@@ -12,6 +12,7 @@ import shardwise.numpy as jnp
 from shardwise import explain, lax
 from shardwise.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.errors import message
 from tests.helpers.everyday import everyday
 
 MESH = Mesh(np.array(sw.devices("cpu")[:8]).reshape(4, 2), ("x", "y"))
@@ -368,9 +369,7 @@ LINE = Mesh(np.array(sw.devices("cpu")[:8]), ("data",))
 
 def test_what_there_is_not_is_refused():
     report = explain(both)(struct((8, 8), "x", "y"))
-    with pytest.raises(ValueError) as caught:
-        report.count("allreduce")
-    assert str(caught.value) == (
+    assert message(ValueError, report.count, "allreduce") == (
         "unknown collective 'allreduce'; known collectives are 'all-reduce', 'all-gather', "
         "'reduce-scatter', 'all-to-all', 'ragged-all-to-all', 'collective-permute' and "
         "'collective-broadcast'. Did you mean 'all-reduce'?"
@@ -395,9 +394,7 @@ def test_a_loop_of_unknown_length_leaves_other_kinds_known():
     ids=["number", "lowered", "compiled"],
 )  # fmt: skip
 def test_only_functions_are_explained(asked):
-    with pytest.raises(TypeError) as caught:
-        explain(asked)
-    assert str(caught.value) == (
+    assert message(TypeError, explain, asked) == (
         f"explain takes a function; got {type(asked).__name__}. Pass the function's arguments "
         "in a second call: `explain(f)(*args)`."
     )
@@ -436,9 +433,7 @@ def test_what_xla_would_warn_of_is_not_on_the_terminal(capfd):
 
 def test_numbers_of_collectives_have_no_unit():
     for name, bytes_ in (("all_gather", "all_gather_bytes"), ("collectives", "bytes")):
-        with pytest.raises(ValueError) as caught:
-            explain.assert_comm(jnp.sin, **{name: "<4MiB"})
-        assert str(caught.value) == (
+        assert message(ValueError, explain.assert_comm, jnp.sin, **{name: "<4MiB"}) == (
             f"assert_comm: {name}='<4MiB' is a number of collectives, which takes no unit; to "
             f"limit bytes, use {bytes_}."
         )
@@ -446,9 +441,7 @@ def test_numbers_of_collectives_have_no_unit():
 
 def test_limits_that_are_no_numbers():
     for limit in ("<.", "<1.5.2", 1.5, True):
-        with pytest.raises(ValueError) as caught:
-            explain.assert_comm(jnp.sin, bytes=limit)
-        assert str(caught.value) == (
+        assert message(ValueError, explain.assert_comm, jnp.sin, bytes=limit) == (
             f"assert_comm: bytes={limit!r} is not a limit; pass an integer, or a string such as "
             "'<=3' or '<4MiB'."
         )
@@ -469,14 +462,10 @@ def test_only_functions_are_checked():
 
 def test_what_is_compared_and_searched():
     report = explain(jnp.sin)(struct((8,), "x"))
-    with pytest.raises(TypeError) as caught:
-        explain.diff(report, 3)
-    assert str(caught.value) == (
+    assert message(TypeError, explain.diff, report, 3) == (
         "diff takes two reports, as returned by `explain(f)(*args)`; got int."
     )
-    with pytest.raises(TypeError) as caught:
-        explain.suggest(jnp.sin, struct((8,)), MESH)
-    assert str(caught.value) == (
+    assert message(TypeError, lambda: explain.suggest(jnp.sin, struct((8,)), MESH)) == (
         "suggest takes the arguments as a tuple, `suggest(f, (x,), mesh)`; got ShapeDtypeStruct."
     )
     with pytest.raises(TypeError) as caught:

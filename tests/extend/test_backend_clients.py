@@ -18,6 +18,7 @@ from shardwise._src.core.checker import ProgramError
 from shardwise.experimental import topologies
 from shardwise.experimental.compilation_cache import compilation_cache
 from shardwise.extend import backend, sharding, source_info_util
+from tests.helpers.errors import message
 
 X = np.arange(3, dtype=np.float32)
 
@@ -52,9 +53,7 @@ def test_caches_of_extensions_are_cleared():
     kept(3)
     backend.clear_in_memory_compilation_cache()
     assert kept.cache_info().currsize == 0
-    with pytest.raises(TypeError) as error:
-        backend.register_backend_cache(3, "numbers")
-    assert str(error.value) == (
+    assert message(TypeError, backend.register_backend_cache, 3, "numbers") == (
         "register_backend_cache takes a cache with a method cache_clear; got 3 of type int, for "
         "numbers."
     )
@@ -130,9 +129,7 @@ def test_topologies():
     assert repr(found) == "TopologyDescription(8 devices of cpu)"
     mesh = topologies.make_mesh(found, (4, 2), ("x", "y"))
     assert dict(mesh.shape) == {"x": 4, "y": 2}
-    with pytest.raises(NotImplementedError) as error:
-        topologies.get_topology_desc("v5e:2x2", "tpu")
-    assert str(error.value) == (
+    assert message(NotImplementedError, topologies.get_topology_desc, "v5e:2x2", "tpu") == (
         "get_topology_desc: the topology 'v5e:2x2' of platform 'tpu' has no compiler here: those "
         "of 'cpu' and 'cuda' compile for attached devices only. Use get_attached_topology(), or "
         "`num_cpu_devices` for more virtual devices."

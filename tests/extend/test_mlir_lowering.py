@@ -14,6 +14,7 @@ from shardwise.extend.core import Primitive
 from shardwise.interpreters import batching, mlir
 from shardwise.sharding import NamedSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.errors import message
 
 F32 = np.dtype("float32")
 
@@ -184,9 +185,7 @@ def test_mistakes():
         return [hlo.convert(ir.RankedTensorType.get([3], ir.F16Type.get()), x)]
 
     x = np.ones(3, np.float32)
-    with pytest.raises(TypeError) as error:
-        sw.jit(primitive("wrong", lambda x: x, wrong).bind)(x)
-    assert str(error.value) == (
+    assert message(TypeError, lambda: sw.jit(primitive("wrong", lambda x: x, wrong).bind)(x)) == (
         "the lowering rule of wrong: it returned values of types tensor<3xf16>, but its type rule "
         "expects tensor<3xf32>."
     )

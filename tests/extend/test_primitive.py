@@ -12,6 +12,7 @@ from shardwise.extend.core import Primitive
 from shardwise.interpreters import ad, batching, mlir, xla
 from shardwise.sharding import AxisType, NamedSharding
 from shardwise.sharding import PartitionSpec as P
+from tests.helpers.errors import message as error_of
 
 X = np.array([1.0, -0.0, np.nan, 2.0], np.float32)
 
@@ -118,9 +119,7 @@ def test_in_programs():
         "{ lambda ; a:f32[4]. let\n    b:f32[4] = scale[by=3.0] a\n  in (b,) }"
     )
     np.testing.assert_array_equal(eqn.primitive.bind(X, **eqn.params), X * 3)
-    with pytest.raises(TypeError) as failure:
-        pickle.dumps(program)
-    assert str(failure.value) == (
+    assert error_of(TypeError, pickle.dumps, program) == (
         "scale: a primitive of `shardwise.extend.core.Primitive` has rules that are functions of "
         "this process, so a program with it cannot be pickled."
     )
@@ -130,9 +129,7 @@ def test_types_without_shardings_over_explicit_axes():
     scale, _ = scale_primitive(lambda x: ShapedArray(x.shape, x.dtype))
     mesh = sw.make_mesh((8,), ("x",))
     x = sw.device_put(np.resize(X, 8), NamedSharding(mesh, P("x")))
-    with pytest.raises(NotImplementedError) as failure:
-        sw.jit(lambda x: scale.bind(x, by=2.0))(x)
-    assert str(failure.value) == (
+    assert error_of(NotImplementedError, lambda: sw.jit(lambda x: scale.bind(x, by=2.0))(x)) == (
         "scale: the primitive's operands are sharded over explicit mesh axes, and its abstract "
         "evaluation rule does not specify the sharding of results: give `ShapedArray` a sharding, "
         "or call it inside of `shardwise.sharding.auto_axes`."
@@ -168,9 +165,7 @@ def bare(name="bare"):
     ],
 )  # fmt: skip
 def test_rules_that_are_missing(call, message):
-    with pytest.raises(NotImplementedError) as failure:
-        call(bare())
-    assert str(failure.value) == message
+    assert error_of(NotImplementedError, lambda: call(bare())) == message
 
 
 def test_names_of_ops_may_be_taken():
@@ -205,9 +200,7 @@ def test_a_lowering_of_host_calls_constants_and_loops():
     np.testing.assert_allclose(repeated(x), want, rtol=1e-5)
     sw.effects_barrier()
     assert len(seen) == 3 and seen[0] == 0.5
-    with pytest.raises(NotImplementedError) as failure:
-        sw.export.export(repeated)(x)
-    assert str(failure.value) == (
+    assert error_of(NotImplementedError, lambda: sw.export.export(repeated)(x)) == (
         "shardwise.export.export: repeated calls host functions (a callback, or "
         "`shardwise.debug.print`), which exist in this process only. Export it without them."
     )

@@ -471,9 +471,7 @@ def test_arguments_come_by_position():
         return x * y
 
     run = sw.shard_map(f, mesh=LINE, in_specs=P("x"), out_specs=P("x"))
-    with pytest.raises(TypeError) as caught:
-        run(np.ones(8), y=2.0)
-    assert str(caught.value) == (
+    assert message_of(TypeError, lambda: run(np.ones(8), y=2.0)) == (
         "shard_map of f takes arguments by position, for which in_specs has specs; got 'y' by "
         "keyword. Pass them by position, or bind them with functools.partial."
     )

@@ -16,6 +16,7 @@ from shardwise.experimental.maps import (
     xmap,
 )
 from shardwise.sharding import Mesh, PartitionSpec
+from tests.helpers.errors import message
 from tests.helpers.everyday import everyday
 
 X = np.arange(48, dtype=np.float32).reshape(8, 6)
@@ -281,9 +282,7 @@ def test_over_what_others_share_a_loop_if_no_value_has_both(mesh):
         np.testing.assert_allclose(first, a * 2)
         np.testing.assert_allclose(second, b + 1)
         g = xmap(lambda a, b: a * b, (["i"], ["j"]), ["i", "j"], axis_resources=resources)
-        with pytest.raises(TypeError) as error:
-            g(a, b)
-        assert str(error.value) == (
+        assert message(TypeError, g, a, b) == (
             f"xmap of <lambda>: the axes 'i' and 'j' both run over {resource!r}, and result has "
             "both of them. Give them different resources."
         )
@@ -297,9 +296,7 @@ def test_over_what_others_share_a_mesh_axis_if_no_value_inside_has_both(mesh):
         ["j"],
         axis_resources={"i": "y", "j": "y"},
     )
-    with pytest.raises(TypeError) as error:
-        f(a, b)
-    assert str(error.value) == (
+    assert message(TypeError, f, a, b) == (
         "xmap of <lambda>: the axes 'i' and 'j' both run over 'y', and a result of [jit] in it has "
         "both of them. Give them different resources."
     )
@@ -490,9 +487,7 @@ def test_a_rule_does_not_know_where_a_loop_is():
     f = sw.custom_jvp(jnp.sin)
     f.defjvp(lambda p, t: (f(*p), jnp.cos(*p) * t[0] * lax.axis_index("i")))
     mapped = xmap(f, ["i"], ["i"], axis_resources={"i": SerialLoop(2)})
-    with pytest.raises(NotImplementedError) as error:
-        sw.grad(lambda x: mapped(x).sum())(np.ones(8))
-    assert str(error.value) == (
+    assert message(NotImplementedError, lambda: sw.grad(lambda x: mapped(x).sum())(np.ones(8))) == (
         "the index along 'i', which runs in a serial loop, is unknown in a custom derivative rule. "
         "Compute it in the function, and pass it to the rule as an argument."
     )

@@ -12,6 +12,7 @@ import shardwise as sw
 import shardwise.numpy as jnp
 from shardwise import errors, lax
 from tests.helpers.errors import fails, line
+from tests.helpers.errors import message as error_of
 
 V = np.ones(3, np.float32)
 X = np.ones((8, 4), np.float32)
@@ -135,9 +136,7 @@ def test_shapes_and_lists_that_need_traced_integers(make):
 
 
 def test_what_arrays_have_and_traced_values_do_not():
-    with pytest.raises(AttributeError) as caught:
-        sw.jit(lambda a: a.addressable_shards)(V)
-    assert str(caught.value) == (
+    assert error_of(AttributeError, lambda: sw.jit(lambda a: a.addressable_shards)(V)) == (
         "a traced value has no 'addressable_shards', since it has no data and no device: it is of "
         f"type f32[3] (jit of <lambda>, called at {__file__}:{line('lambda a: a.addressable')} "
         "(test_what_arrays_have_and_traced_values_do_not)). Query the arrays outside of the "

@@ -430,9 +430,7 @@ def test_a_training_step_is_jax_s(mesh: Mesh):
 
 def test_uneven_sums_are_taken(mesh: Mesh):
     x = sw.device_put(np.ones((3, 8), np.float32), NamedSharding(mesh, P("x", "y")))
-    with pytest.raises(ValueError) as error:
-        jnp.dot(x, x.T, out_sharding=P("x", unreduced={"y"}))
-    assert str(error.value) == (
+    assert error_of(ValueError, lambda: jnp.dot(x, x.T, out_sharding=P("x", unreduced={"y"}))) == (
         "dot: a value of shape (3, 3) is to be left unreduced under NamedSharding("
         f"mesh={mesh.abstract_mesh}, spec=P('x', None, unreduced={{'y'}})), which shards a "
         "dimension unevenly. XLA does not support that: reduce the value (leave out `unreduced`), "

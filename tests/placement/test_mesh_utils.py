@@ -12,6 +12,7 @@ import shardwise as sw
 from shardwise.experimental.mesh_utils import create_device_mesh, create_hybrid_device_mesh
 from shardwise.experimental.pjit import pjit
 from shardwise.sharding import Mesh, NamedSharding, PartitionSpec
+from tests.helpers.errors import message as error_of
 
 
 @dataclass(frozen=True)
@@ -83,9 +84,7 @@ def test_a_hybrid_mesh_of_this_process():
     ],
 )  # fmt: skip
 def test_errors(make, message):
-    with pytest.raises(ValueError) as error:
-        make()
-    assert str(error.value) == message
+    assert error_of(ValueError, make) == message
 
 
 def test_pjit_takes_the_older_names():

@@ -18,6 +18,7 @@ from shardwise._src.transfers import transfer
 from shardwise.sharding import GSPMDSharding, NamedSharding, SingleDeviceSharding
 from shardwise.sharding import PartitionSpec as P
 from tests.helpers.errors import COPY, donated
+from tests.helpers.errors import message as error_of
 from tests.helpers.everyday import everyday
 from tests.helpers.meshes import BACK, DEVICES, HALF, MESH, OTHER, REVERSED, SHUFFLED
 
@@ -335,9 +336,7 @@ def test_array_protocol_dtype_and_copy():
     assert np.asarray(x, np.int64).dtype == np.int64
     assert np.array(x, copy=True).flags.writeable
     assert np.array(x, copy=False) is np.asarray(x)
-    with pytest.raises(ValueError) as caught:
-        np.array(x, np.float64, copy=False)
-    assert str(caught.value) == (
+    assert error_of(ValueError, np.array, x, np.float64, copy=False) == (
         "an array of type f32[8,8] cannot become a NumPy array of dtype float64 without a "
         "copy, as copy=False requires."
     )
@@ -439,9 +438,7 @@ def test_a_deleted_array_says_so(target):
         lambda: x.block_until_ready(),
     )
     for use in uses:
-        with pytest.raises(RuntimeError) as caught:
-            use()
-        assert str(caught.value).endswith(message)
+        assert error_of(RuntimeError, use).endswith(message)
 
 
 def test_arrays_that_share_memory_go_together():
@@ -449,9 +446,7 @@ def test_arrays_that_share_memory_go_together():
     y = sw.device_put(x, x.sharding)
     x.delete()
     assert y.is_deleted()
-    with pytest.raises(RuntimeError) as caught:
-        np.asarray(y)
-    assert str(caught.value) == (
+    assert error_of(RuntimeError, np.asarray, y) == (
         "array of type f32[8,8] has been deleted, through another array that shared its memory. "
         + COPY
     )
@@ -506,9 +501,7 @@ def test_numpy_imports_dlpack_without_a_copy():
 
 def test_dlpack_of_many_devices_is_refused():
     x = sw.device_put(VALUES, TARGETS["rows"])
-    with pytest.raises(BufferError) as caught:
-        np.from_dlpack(x)
-    assert str(caught.value) == (
+    assert error_of(BufferError, np.from_dlpack, x) == (
         "array of type f32[8,8] is sharded over 8 devices, so it has no DLPack device. Take one of "
         "its `addressable_shards`, or gather it with `device_put`."
     )
@@ -516,15 +509,11 @@ def test_dlpack_of_many_devices_is_refused():
 
 def test_dlpack_of_bits_and_foreign_devices_is_refused():
     x = sw.device_put(np.ones(3, ml_dtypes.int4))
-    with pytest.raises(BufferError) as caught:
-        np.from_dlpack(x)
-    assert str(caught.value) == (
+    assert error_of(BufferError, np.from_dlpack, x) == (
         "DLPack does not support elements of int4, of less than a byte. Convert the array with "
         "`astype` first."
     )
-    with pytest.raises(BufferError) as caught:
-        sw.device_put(VALUES).__dlpack__(dl_device=(2, 0))
-    assert str(caught.value) == (
+    assert error_of(BufferError, lambda: sw.device_put(VALUES).__dlpack__(dl_device=(2, 0))) == (
         "array of type f32[8,8] is on the DLPack device (1, 0), not on (2, 0). Use `device_put` "
         "first, or `numpy.asarray` for the host."
     )

@@ -17,6 +17,7 @@ from shardwise._src.base.context import NamedAxis, current
 from shardwise._src.types.device_grids import create_device_mesh, make_mesh
 from shardwise._src.types.mesh import AbstractMesh, Mesh
 from shardwise._src.types.mesh_axes import AxisType
+from tests.helpers.errors import message as error_of
 from tests.helpers.threads import at_once
 
 AUTO, EXPLICIT, MANUAL = AxisType.Auto, AxisType.Explicit, AxisType.Manual
@@ -151,16 +152,12 @@ def test_local_mesh_is_the_subgrid_of_this_process():
 
 def test_a_process_that_has_no_block_of_the_mesh():
     mesh = Mesh(fakes(4, lambda i: i % 2), "x")
-    with pytest.raises(ValueError) as error:
-        _ = mesh.local_mesh
-    assert str(error.value) == (
+    assert error_of(ValueError, lambda: mesh.local_mesh) == (
         "the devices of process 0 do not form a contiguous subgrid of Mesh('x': 4): "
         "they are at [[0], [2]]. Order the devices so that each process has a block of the mesh, "
         "as make_mesh does."
     )
-    with pytest.raises(ValueError) as error:
-        mesh.process_mesh(5)
-    assert str(error.value) == "process 5 has no devices in Mesh('x': 4)."
+    assert error_of(ValueError, mesh.process_mesh, 5) == "process 5 has no devices in Mesh('x': 4)."
 
 
 # -------------------------------------------------------------------------------- scope
@@ -240,9 +237,7 @@ def test_a_mesh_may_not_hide_an_axis_of_something_else():
     mesh = Mesh(grid(4), "i")
     with current().replace(axes=(NamedAxis("i", 3),)).entered():
         for enter in mesh.__enter__, lambda: sw.set_mesh(mesh):
-            with pytest.raises(ValueError) as error:
-                enter()
-            assert str(error.value) == (
+            assert error_of(ValueError, enter) == (
                 "entering Mesh('i': 4) would shadow the axis 'i' of size 3, which something other "
                 "than a mesh (a map or a serial loop) has put in scope. Rename one of them."
             )
@@ -272,9 +267,7 @@ def test_abstract_mesh_has_the_axes():
              "process_mesh"],
 )  # fmt: skip
 def test_abstract_mesh_has_no_devices(name):
-    with pytest.raises(ValueError) as error:
-        getattr(AbstractMesh((4,), ("x",), AUTO), name)
-    assert str(error.value) == (
+    assert error_of(ValueError, lambda: getattr(AbstractMesh((4,), ("x",), AUTO), name)) == (
         f"AbstractMesh('x': 4) has no {name}: an AbstractMesh has axes but no devices. Use a Mesh "
         "where devices matter; inside a traced function only names and sizes are known."
     )
@@ -347,9 +340,7 @@ def test_make_mesh_takes_the_first_devices_in_order():
     ],
 )  # fmt: skip
 def test_errors(make, kind, message):
-    with pytest.raises(kind) as error:
-        make()
-    assert str(error.value) == message
+    assert error_of(kind, make) == message
 
 
 def test_thousands_of_devices_are_compared_by_identity():

@@ -17,6 +17,7 @@ from shardwise.compat import (
 )
 from shardwise.sharding import Mesh, NamedSharding, PartitionSpec
 from shardwise.sharding import PmapSharding as Public
+from tests.helpers.errors import message as error_of
 
 WHOLE = slice(None)
 
@@ -101,6 +102,4 @@ def test_identity_and_repr():
     ],
 )  # fmt: skip
 def test_errors(make, kind, message):
-    with pytest.raises(kind) as error:
-        make()
-    assert str(error.value) == message
+    assert error_of(kind, make) == message

@@ -23,6 +23,7 @@ from shardwise._src.types.promotion import (
     result_type,
     scalar_type_of,
 )
+from tests.helpers.errors import message as error_of
 
 ALL = [np.dtype(t) for types in SCALAR_TYPES.values() for t in types]
 PAIRS = list(itertools.product(ALL, (False, True)))
@@ -266,9 +267,7 @@ def test_extended_dtypes_meet_only_themselves():
     )
     assert join_error((KEY, False), (F32, False)) == message
     for function in (promote_types, result_type):
-        with pytest.raises(TypeError) as info:
-            function(KEY, "float32")
-        assert str(info.value) == message
+        assert error_of(TypeError, function, KEY, "float32") == message
     assert join_error((F32, True), (KEY, False)) == (
         "weak float32 and key<fry> do not promote to a common dtype: elements of key<fry> are not "
         "numbers. They combine only with their own dtype."
@@ -293,9 +292,7 @@ def test_narrow_dtypes_say_what_to_do():
     assert join_error((float8, False), (float4, False), (float8, False)) == (
         f"float8_e4m3fn and float4_e2m1fn {rule} Cast them, for example with x.astype('float32')."
     )
-    with pytest.raises(TypePromotionError) as info:
-        promote_types("int4", "int8")
-    assert str(info.value) == (
+    assert error_of(TypePromotionError, promote_types, "int4", "int8") == (
         f"int4 and int8 {rule} Cast them, for example with x.astype('int8')."
     )
 
